@@ -1,0 +1,320 @@
+"""Every way mdispatch says no, one class per meaning.
+
+A message has up to three parts: what happened, where the things in question were registered, and what to do next.
+The objects a handler needs are attributes, so that nobody has to read the text. This module imports nothing of ours:
+it stands under everything else.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "AmbiguousKernelError",
+    "ArgumentError",
+    "BindingError",
+    "DuplicateRegistrationError",
+    "InvalidArgumentError",
+    "InvalidKeyError",
+    "InvalidNameError",
+    "KeyMismatchError",
+    "LibraryClosedError",
+    "LocalKernelMissingError",
+    "MainMemberGoneError",
+    "MainNeverArrivedError",
+    "MdispatchError",
+    "MissingInWorkerError",
+    "MissingKernelError",
+    "NameMismatchError",
+    "NotRegisteredError",
+    "OperatorGoneError",
+    "OperatorNotFoundError",
+    "RegistryAccessError",
+    "RegistryClosedError",
+    "RegistryDamagedError",
+    "RegistryError",
+    "RegistryExistsError",
+    "RegistryFormatError",
+    "RegistryFullError",
+    "RegistryNotFoundError",
+    "RegistryOwnerError",
+    "SchemaMismatchError",
+    "SchemaSyntaxError",
+    "SystemCallError",
+    "VerificationError",
+    "WaitCancelledError",
+    "WarmUpError",
+]
+
+
+class MdispatchError(Exception):
+    """Base of every error that mdispatch raises on purpose."""
+
+
+# --- what the caller handed in ------------------------------------------------------------------------------------
+
+
+class InvalidArgumentError(MdispatchError, ValueError):
+    """An argument has a value that the function cannot use. Nothing was changed."""
+
+
+class InvalidNameError(InvalidArgumentError):
+    """A name of an operator, namespace, overload or registry is not one. ``name`` is what was given."""
+
+    def __init__(self, message: str, name: object = None) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class InvalidKeyError(InvalidArgumentError):
+    """A dispatch key does not exist or cannot stand here. ``key`` is what was given, ``nearest`` what was meant."""
+
+    def __init__(self, message: str, key: object = None, nearest: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.key = key
+        self.nearest = tuple(nearest)
+
+
+class SchemaSyntaxError(InvalidArgumentError):
+    """A schema text does not follow the grammar.
+
+    ``text`` is the schema, ``position`` the offset of the offending character in it, ``reason`` one line of words.
+    """
+
+    def __init__(self, reason: str, text: str, position: int) -> None:
+        self.reason = reason
+        self.text = text
+        self.position = position
+        start = text.rfind("\n", 0, position) + 1
+        end = text.find("\n", position)
+        line = text[start:] if end < 0 else text[start:end]
+        # A schema can be very long: show a window of it, with the caret under the place.
+        offset = position - start
+        left = max(0, offset - 70)
+        window = line[left : offset + 30]
+        lead = "..." if left else ""
+        tail = "..." if offset + 30 < len(line) else ""
+        caret = " " * (len(lead) + offset - left) + "^"
+        super().__init__(f"{reason}\n    {lead}{window}{tail}\n    {caret}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.reason, self.text, self.position)
+
+
+class ArgumentError(MdispatchError, TypeError):
+    """The arguments of a call do not fit the operator's schema. ``operator`` and ``schema`` say which and how."""
+
+    def __init__(self, message: str, operator: str = "", schema: object = None) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.schema = schema
+
+
+# --- registering --------------------------------------------------------------------------------------------------
+
+
+class DuplicateRegistrationError(MdispatchError):
+    """Something that may be registered once is there already.
+
+    ``kind`` and ``name`` (and ``key``) say what, ``first`` and ``second`` are the places of both registrations.
+    """
+
+    def __init__(
+        self, message: str, kind: str, name: str, key: str = "", first: str = "", second: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.name = name
+        self.key = key
+        self.first = first
+        self.second = second
+
+
+class LibraryClosedError(MdispatchError):
+    """A library was used after its ``close()``. ``namespace`` is its namespace."""
+
+    def __init__(self, message: str, namespace: str = "") -> None:
+        super().__init__(message)
+        self.namespace = namespace
+
+
+# --- verifying: what a worker hears -------------------------------------------------------------------------------
+
+
+class VerificationError(MdispatchError):
+    """What this interpreter registers differs from what the main interpreter registered.
+
+    ``kind`` is "library", "def", "impl" or "fallback"; ``name`` the operator or namespace; ``key`` the dispatch key's
+    name or ""; ``here`` and ``there`` the places (``file:line``) in this interpreter and in the main one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str = "",
+        name: str = "",
+        key: str = "",
+        here: str = "",
+        there: str = "",
+        waited: float = 0.0,
+        nearest: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.name = name
+        self.key = key
+        self.here = here
+        self.there = there
+        self.waited = waited
+        self.nearest = tuple(nearest)
+
+
+class SchemaMismatchError(VerificationError):
+    """The main interpreter defined the operator with another schema.
+
+    ``schema_here`` and ``schema_there`` are the two canonical texts.
+    """
+
+    schema_here: str = ""
+    schema_there: str = ""
+
+
+class NotRegisteredError(VerificationError, TimeoutError):
+    """The main interpreter did not register this within the timeout. ``waited`` is the time in seconds."""
+
+
+class MainNeverArrivedError(NotRegisteredError):
+    """The main interpreter registered nothing at all in this namespace: it did not import the module (yet)."""
+
+
+class NameMismatchError(NotRegisteredError):
+    """The namespace is there, the name is not: a typo, or another version. ``nearest`` holds the closest names."""
+
+
+class KeyMismatchError(NotRegisteredError):
+    """The operator is there, but has no kernel at exactly this key. ``keys_there`` names those that it has."""
+
+    keys_there: tuple[str, ...] = ()
+
+
+class MissingInWorkerError(VerificationError):
+    """The main interpreter registered this, and the same module did not register it in this interpreter."""
+
+
+class WarmUpError(VerificationError):
+    """A warm-up found differences. ``differences`` holds all of them, each an exception of its own class."""
+
+    def __init__(self, message: str, differences: Sequence[BaseException] = ()) -> None:
+        super().__init__(message, kind="warm_up")
+        self.differences = tuple(differences)
+
+
+class WaitCancelledError(MdispatchError):
+    """A wait ended because its interpreter is shutting down, or its task was cancelled."""
+
+
+# --- calling ------------------------------------------------------------------------------------------------------
+
+
+class OperatorNotFoundError(MdispatchError, AttributeError):
+    """No operator, overload or namespace of this name. ``nearest`` holds the closest names that are there."""
+
+    def __init__(self, message: str, operator: str = "", nearest: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.nearest = tuple(nearest)
+
+
+class OperatorGoneError(MdispatchError, RuntimeError):
+    """An operator object outlived its operator: the last registration was closed. ``operator`` is its name."""
+
+    def __init__(self, message: str, operator: str = "") -> None:
+        super().__init__(message)
+        self.operator = operator
+
+
+class MissingKernelError(MdispatchError, NotImplementedError):
+    """No kernel serves this key set. ``operator``, ``key`` (the highest one) and ``available`` (key names) say more."""
+
+    def __init__(
+        self, message: str, operator: str = "", key: str = "", available: Sequence[str] = ()
+    ) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.key = key
+        self.available = tuple(available)
+
+
+class AmbiguousKernelError(MissingKernelError):
+    """A composite kernel and a kernel of a backend behind AutogradOther are both there: neither may be chosen."""
+
+
+class LocalKernelMissingError(MissingKernelError):
+    """The registry has a kernel here, this interpreter has no callable for it: its module was not imported here.
+
+    ``where`` is the place at which the main interpreter registered it.
+    """
+
+    where: str = ""
+
+
+# --- the registry itself ------------------------------------------------------------------------------------------
+
+
+class RegistryError(MdispatchError):
+    """Something about a whole registry. ``registry`` is its name or address."""
+
+    def __init__(self, message: str, registry: str = "") -> None:
+        super().__init__(message)
+        self.registry = registry
+
+
+class RegistryClosedError(RegistryError):
+    """The registry was closed, here or by its main member."""
+
+
+class MainMemberGoneError(RegistryError):
+    """The main member died or left; nothing will be registered any more. ``pid`` was its process."""
+
+    pid: int = 0
+
+
+class RegistryNotFoundError(RegistryError, FileNotFoundError):
+    """No registry of this name or address."""
+
+
+class RegistryExistsError(RegistryError, FileExistsError):
+    """A registry of this name is there already."""
+
+
+class RegistryOwnerError(RegistryError, PermissionError):
+    """The registry belongs to another user, or others could write to it."""
+
+
+class RegistryAccessError(RegistryError, OSError):
+    """What bears the registry's name is no regular file that can be mapped (a directory, a FIFO, a symbolic link)."""
+
+
+class RegistryFormatError(RegistryError):
+    """The file is no registry, or one of another version, machine word, boot or PID namespace."""
+
+
+class RegistryDamagedError(RegistryError):
+    """The registry's bytes contradict each other. ``report`` lists the broken invariants, one per line."""
+
+    report: str = ""
+
+
+class RegistryFullError(RegistryError, MemoryError):
+    """The registry's capacity (bytes, members or processes) is used up. Nothing was changed."""
+
+
+class SystemCallError(RegistryError, OSError):
+    """The operating system refused something the registry needs. ``errno`` is its code."""
+
+
+class BindingError(MdispatchError, ImportError):
+    """The native part cannot serve in this interpreter as asked (MDISPATCH_BINDING, ABI number)."""

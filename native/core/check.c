@@ -1,0 +1,186 @@
+/* check.c - every invariant of a region, in words. Under the lock; changes nothing.
+ *
+ * Canonical: the chains of live facts under their nodes, and the arena's block sizes. Derived, and therefore recomputed
+ * and compared here: the index, the free lists, the three counts.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "internal.h"
+
+struct report {
+    char *buf;
+    size_t cap;
+    size_t used;
+    int broken;
+};
+
+__attribute__((format(printf, 2, 3))) static void say(struct report *r, const char *words, ...) {
+    va_list args;
+    r->broken++;
+    if (r->used >= r->cap) return;
+    va_start(args, words);
+    int n = vsnprintf(r->buf + r->used, r->cap - r->used, words, args);
+    va_end(args);
+    if (n > 0) r->used += (size_t)n;
+}
+
+struct totals {
+    uint64_t facts, names, used, free_blocks, last_seq;
+};
+
+static void check_fact(md__reg *reg, struct report *r, uint32_t ref, const struct md__fact *f, const struct md__node *node,
+                       uint64_t newer_seq) {
+    unsigned long long seq = md__peek64(&f->seq);
+    if (md__peek32(&f->node) != md__ref(reg, node)) say(r, "fact %u names another node than the one it hangs on\n", ref);
+    if (seq >= newer_seq) say(r, "fact %u (seq %llu) is not older than the one before it\n", ref, seq);
+    if (seq >= md__peek64(&md__header(reg)->next_seq)) say(r, "fact %u has a seq that was not given out yet\n", ref);
+    if (sizeof *f + md__peek32(&f->body_len) + md__peek32(&f->where_len) > f->block.size)
+        say(r, "fact %u is longer than its block\n", ref);
+    if (!(md__peek32(&f->rule) & MD_UNIQUE)) return;
+    for (uint32_t other = md__peek32(&f->next); other;) {
+        const struct md__fact *o = md__at(reg, other, sizeof *o);
+        if (!o) return;
+        if (md__peek32(&o->kind) == md__peek32(&f->kind) && md__peek32(&o->key) == md__peek32(&f->key))
+            say(r, "facts %u and %u are both live under a rule that allows one\n", ref, other);
+        other = md__peek32(&o->next);
+    }
+}
+
+static void check_chain(md__reg *reg, struct report *r, const struct md__node *node, struct totals *t) {
+    uint64_t newer = UINT64_MAX, left = md__header(reg)->capacity / 64;
+    for (uint32_t ref = md__peek32(&node->head); ref; left--) {
+        const struct md__fact *f = md__at(reg, ref, sizeof *f);
+        if (!f || md__peek32(&f->block.tag) != MD__TAG_FACT || !left) {
+            say(r, "node %u: its chain leads to %u, which is no fact\n", md__ref(reg, node), ref);
+            return;
+        }
+        check_fact(reg, r, ref, f, node, newer);
+        newer = md__peek64(&f->seq);
+        if (newer > t->last_seq) t->last_seq = newer;
+        t->facts++;
+        t->used += f->block.size;
+        ref = md__peek32(&f->next);
+    }
+}
+
+static void check_node(md__reg *reg, struct report *r, struct md__node *node, struct totals *t) {
+    char name[MD_MAX_NAME + 1];
+    struct md__node *found = NULL;
+    if (node->name_len > MD_MAX_NAME || sizeof *node + node->name_len > node->block.size) {
+        say(r, "node %u is longer than its block\n", md__ref(reg, node));
+        return;
+    }
+    md__load_words(name, node->name, node->name_len);
+    if (node->hash != md__hash(name, node->name_len)) say(r, "node %u has a wrong hash\n", md__ref(reg, node));
+    if (md__node_find(reg, name, node->name_len, node->hash, &found) || found != node)
+        say(r, "node %u is not found by its name\n", md__ref(reg, node));
+    t->names++;
+    t->used += node->block.size;
+    check_chain(reg, r, node, t);
+}
+
+static void check_blocks(md__reg *reg, struct report *r, struct totals *t) {
+    const struct md__header *h = md__header(reg);
+    uint64_t top = md__peek64(&h->arena_top);
+    uint32_t index = (uint32_t)(md__peek64(&h->index) >> 8), facts = 0, size_class;
+    for (uint64_t at = MD__ARENA_AT; at < top;) {
+        struct md__block *b = (struct md__block *)(reg->base + at);
+        if (b->size < 64 || b->size > top - at || md__block_size(b->size, &size_class) != b->size) {
+            say(r, "the block at %llu has size %u\n", (unsigned long long)at, b->size);
+            return;
+        }
+        at += b->size;
+        switch (md__peek32(&b->tag)) {
+        case MD__TAG_NODE:
+            check_node(reg, r, (struct md__node *)b, t);
+            break;
+        case MD__TAG_FACT:
+            facts++;
+            break;
+        case MD__TAG_INDEX:
+            if (md__ref(reg, b) != index) say(r, "block %u is an index that is not in force\n", md__ref(reg, b));
+            t->used += b->size;
+            break;
+        case MD__TAG_FREE:
+            t->free_blocks++;
+            break;
+        default:
+            say(r, "block %u has an unknown tag\n", md__ref(reg, b));
+        }
+    }
+    if (facts != t->facts)
+        say(r, "%u blocks are facts, %llu facts hang on nodes\n", facts, (unsigned long long)t->facts);
+}
+
+static void check_free_lists(md__reg *reg, struct report *r, uint64_t free_blocks) {
+    struct md__header *h = md__header(reg);
+    uint64_t listed = 0;
+    for (uint32_t i = 0; i < MD__CLASSES; i++) {
+        for (uint32_t ref = h->free_lists[i]; ref && listed <= free_blocks; listed++) {
+            const struct md__fact *b = md__at(reg, ref, 16); /* its link lies where a fact has its own */
+            uint32_t size_class = 0;
+            if (b) md__block_size(b->block.size, &size_class);
+            if (!b || md__peek32(&b->block.tag) != MD__TAG_FREE || size_class != i) {
+                say(r, "free list %u leads to %u, which is no free block of its class\n", i, ref);
+                break;
+            }
+            ref = md__peek32(&b->next);
+        }
+    }
+    if (listed != free_blocks)
+        say(r, "%llu blocks are free, %llu are in the free lists\n", (unsigned long long)free_blocks,
+            (unsigned long long)listed);
+}
+
+static void compare(struct report *r, const char *what, uint64_t counted, uint64_t noted) {
+    if (counted != noted)
+        say(r, "%s: %llu by count, %llu in the header\n", what, (unsigned long long)counted, (unsigned long long)noted);
+}
+
+static void check_slots(md__reg *reg, struct report *r) {
+    const struct md__header *h = md__header(reg);
+    uint32_t top = md__read32(&h->member_top);
+    if (top > MD_MAX_MEMBERS || md__read32(&h->process_top) > MD_MAX_PROCESSES) {
+        say(r, "more slots in use than there are\n");
+        return;
+    }
+    for (uint32_t i = 0; i < top; i++) {
+        const struct md__member *m = md__member(reg, i);
+        if (md__read32(&m->state) == MD__FREE) continue;
+        uint32_t p = md__peek32(&m->process);
+        if (p >= MD_MAX_PROCESSES || md__read32(&md__process(reg, p)->state) == MD__FREE)
+            say(r, "member %u belongs to process slot %u, which is free\n", i, p);
+    }
+}
+
+int md__check(md__reg *reg, char *buf, size_t cap) {
+    struct report r = {buf, cap, 0, 0};
+    struct totals t = {0};
+    const struct md__header *h = md__header(reg);
+    if (cap) buf[0] = '\0';
+    if (memcmp(h->magic, MD__MAGIC, 8)) say(&r, "the magic is gone\n");
+    if (md__peek64(&h->arena_top) > md__peek64(&h->committed) || md__peek64(&h->committed) > h->capacity)
+        say(&r, "the arena reaches beyond the memory that backs it\n");
+    else
+        check_blocks(reg, &r, &t);
+    check_free_lists(reg, &r, t.free_blocks);
+    compare(&r, "facts", t.facts, md__peek64(&h->facts));
+    compare(&r, "names", t.names, md__peek64(&h->names));
+    compare(&r, "bytes in use", t.used, md__peek64(&h->used));
+    check_slots(reg, &r);
+    return r.broken;
+}
+
+int md_check(md_registry handle, char *buf, size_t cap) {
+    md__reg *reg;
+    int rc = md__enter(handle, &reg);
+    if (rc) return rc;
+    rc = md__lock(reg);
+    if (rc == 0) {
+        rc = md__check(reg, buf, cap) ? MD_EDAMAGED : 0;
+        md__unlock(reg);
+    }
+    md__exit(reg);
+    return rc;
+}

@@ -1,0 +1,131 @@
+/* index.c - names to nodes: one array of words, linear probing, half full at most, nothing ever taken out.
+ *
+ * A reader loads the index word, probes, and when it found nothing loads the word again: if a larger array has been
+ * published meanwhile it starts over (the old array's memory may serve something else by then; whatever the reader
+ * took from it is compared with the node's own name before it is believed). A larger array is filled completely
+ * before it is published by one store.
+ */
+#include "internal.h"
+
+enum { PLACE_BITS = 8 };
+
+uint32_t md__hash(const char *name, size_t len) {
+    uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a, then mixed: its low bits alone are weak */
+    for (size_t i = 0; i < len; i++) h = (h ^ (unsigned char)name[i]) * 0x100000001b3ull;
+    h ^= h >> 32;
+    h *= 0x9e3779b97f4a7c15ull;
+    return (uint32_t)(h >> 32);
+}
+
+static uint64_t index_word(uint32_t ref, uint32_t log2) {
+    return (uint64_t)ref << PLACE_BITS | log2;
+}
+
+/* The array behind an index word, NULL when the word cannot be true. */
+static struct md__index *index_at(const md__reg *reg, uint64_t word, uint64_t *mask) {
+    uint32_t log2 = word & ((1u << PLACE_BITS) - 1);
+    if (log2 > 28) return NULL;
+    *mask = (1ull << log2) - 1;
+    return md__at(reg, (uint32_t)(word >> PLACE_BITS), sizeof(struct md__index) + ((*mask + 1) << 3));
+}
+
+static bool has_name(const md__reg *reg, const struct md__node *node, const char *name, size_t len) {
+    if (node->name_len != len || !md__at(reg, md__ref(reg, node), sizeof *node + len)) return false;
+    const md__u64 *words = node->name;
+    for (size_t done = 0; done < len; done += 8, words++) {
+        uint64_t here = md__peek64(words), there = 0;
+        size_t part = len - done < 8 ? len - done : 8;
+        memcpy(&there, name + done, part);
+        if (memcmp(&here, &there, part)) return false;
+    }
+    return true;
+}
+
+/* Without the lock. 0 and the node, or MD_ENOENT. */
+int md__node_find(const md__reg *reg, const char *name, size_t len, uint32_t hash, struct md__node **out) {
+    const struct md__header *h = md__header(reg);
+    for (;;) {
+        uint64_t word = md__read64(&h->index), mask;
+        struct md__index *index = index_at(reg, word, &mask);
+        if (!index) return MD_EDAMAGED;
+        for (uint64_t i = 0; i <= mask; i++) {
+            uint64_t slot = md__read64(&index->slots[(hash + i) & mask]);
+            if (!slot) break;
+            if (slot >> 32 != hash) continue;
+            struct md__node *node = md__at(reg, (uint32_t)slot, sizeof *node);
+            if (node && md__peek32(&node->block.tag) == MD__TAG_NODE && has_name(reg, node, name, len)) {
+                *out = node;
+                return 0;
+            }
+        }
+        if (md__read64(&h->index) == word) return MD_ENOENT;
+    }
+}
+
+static void place(struct md__index *index, uint64_t mask, uint32_t hash, uint32_t ref) {
+    uint64_t i = hash;
+    while (md__peek64(&index->slots[i & mask])) i++;
+    md__publish64(&index->slots[i & mask], (uint64_t)hash << 32 | ref);
+}
+
+/* Under the lock, as all below. */
+int md__index_create(md__reg *reg, uint32_t log2) {
+    struct md__header *h = md__header(reg);
+    uint32_t ref;
+    uint64_t size = sizeof(struct md__index) + (8ull << log2), mask = (1ull << log2) - 1;
+    int rc = md__alloc(reg, size, &ref);
+    if (rc) return rc;
+    struct md__index *index = md__fresh(reg, ref);
+    for (uint64_t i = 0; i <= mask; i++) md__poke64(&index->slots[i], 0);
+    uint64_t old_word = md__peek64(&h->index), old_mask;
+    struct md__index *old = old_word ? index_at(reg, old_word, &old_mask) : NULL;
+    if (old) {
+        for (uint64_t i = 0; i <= old_mask; i++) {
+            uint64_t slot = md__peek64(&old->slots[i]);
+            if (slot) place(index, mask, (uint32_t)(slot >> 32), (uint32_t)slot);
+        }
+    }
+    md__poke32(&index->block.tag, MD__TAG_INDEX);
+    md__publish64(&h->index, index_word(ref, log2));
+    if (old) {
+        md__retire();
+        md__free(reg, &old->block);
+    }
+    return 0;
+}
+
+/* Makes room in the index for one more name. */
+static int reserve(md__reg *reg) {
+    struct md__header *h = md__header(reg);
+    uint64_t word = md__peek64(&h->index), mask;
+    if (!index_at(reg, word, &mask)) return MD_EDAMAGED;
+    if (2 * (md__peek64(&h->names) + 1) <= mask + 1) return 0;
+    return md__index_create(reg, (uint32_t)(word & ((1u << PLACE_BITS) - 1)) + 1);
+}
+
+/* The node of a name, made when the name is new. A node without facts is no trace of anything: waits and look-ups make
+ * none, and a registration that is refused later leaves one that says nothing. */
+int md__node_make(md__reg *reg, const char *name, size_t len, uint32_t hash, struct md__node **out) {
+    struct md__header *h = md__header(reg);
+    uint64_t mask;
+    uint32_t ref;
+    int rc = md__node_find(reg, name, len, hash, out);
+    if (rc != MD_ENOENT) return rc;
+    rc = reserve(reg);
+    if (rc) return rc;
+    rc = md__alloc(reg, sizeof(struct md__node) + ((len + 7) & ~7ull), &ref);
+    if (rc) return rc;
+    struct md__node *node = md__fresh(reg, ref);
+    md__poke64(&node->version, 1);
+    md__poke32(&node->head, 0);
+    node->hash = hash;
+    node->name_len = (uint32_t)len;
+    node->unused = 0;
+    md__store_words(node->name, name, len);
+    md__poke32(&node->block.tag, MD__TAG_NODE);
+    struct md__index *index = index_at(reg, md__peek64(&h->index), &mask);
+    place(index, mask, hash, ref);
+    md__poke64(&h->names, md__peek64(&h->names) + 1);
+    *out = node;
+    return 0;
+}

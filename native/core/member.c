@@ -1,0 +1,322 @@
+/* member.c - who is there: processes with their leases, interpreters with their slots.
+ *
+ * Note [Leases]
+ * A process's lease is a robust mutex in its slot that it holds for as long as it has the region open. Nobody ever
+ * waits for it with a lock call: others only look at its word. When the process ends, however it ends, the kernel
+ * marks the word FUTEX_OWNER_DIED and, if FUTEX_WAITERS is set in it, wakes one sleeper; that one wakes the rest.
+ *
+ * The owner of a robust mutex is a thread. The process's main thread lives as long as the process does, so it takes
+ * the lease itself when it is the one that joins. When another thread joins (the process has threads then anyway),
+ * a thread of our own takes it and does nothing else. (Such a thread in every process would make every fork() of it
+ * a fork of a multi-threaded process, about which CPython 3.12+ rightly warns.)
+ *
+ * Slot 0 belongs to the creator, whose lease waiters watch. It is never given to anyone else.
+ *
+ * Slots are taken and given back under the region's mutex. A slot counts from the moment its state says so, which is
+ * after its lease is held; a death in between leaves a free slot, whose mutex is made anew when it is taken.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+struct md__lease_thread {
+    pthread_t thread;
+    pthread_mutex_t *lease;
+    md__u32 phase; /* 0 starting, 1 held, 2 asked to let go, 3 could not be had */
+};
+
+/* Where in a pthread_mutex_t the C library keeps the futex word: found by looking, not assumed. */
+static md__u32 lease_word_at;
+static md__u32 lease_word_known;
+
+/* 0 when a lease's word can be watched. Called before the first region is opened, under the process lock. */
+int md__lease_probe(void) {
+    if (md__peek32(&lease_word_known)) return 0;
+    pthread_mutex_t m;
+    int rc = md__mutex_init(&m);
+    if (rc) return rc;
+    pthread_mutex_lock(&m);
+    uint32_t tid = (uint32_t)syscall(SYS_gettid);
+    uint32_t words[sizeof m / 4];
+    memcpy(words, &m, sizeof m);
+    rc = MD_ESYS - ENOTSUP;
+    for (uint32_t i = 0; i < sizeof m / 4 && rc; i++) {
+        if ((words[i] & FUTEX_TID_MASK) != tid) continue;
+        md__poke32(&lease_word_at, i * 4);
+        md__poke32(&lease_word_known, 1);
+        rc = 0;
+    }
+    pthread_mutex_unlock(&m);
+    pthread_mutex_destroy(&m);
+    return rc;
+}
+
+md__u32 *md__lease_word(struct md__process *p) {
+    return (md__u32 *)((char *)&p->lease + md__peek32(&lease_word_at));
+}
+
+int md__lease_is_dead(struct md__process *p) {
+    return (md__read32(md__lease_word(p)) & FUTEX_OWNER_DIED) != 0;
+}
+
+static void *hold_lease(void *arg) {
+    struct md__lease_thread *t = arg;
+    int held = pthread_mutex_trylock(t->lease) == 0;
+    md__publish32(&t->phase, held ? 1 : 3);
+    md__futex_wake(&t->phase, INT_MAX);
+    while (held && md__read32(&t->phase) == 1) md__futex_wait(&t->phase, 1);
+    if (held) pthread_mutex_unlock(t->lease);
+    return NULL;
+}
+
+static int start_lease_thread(md__reg *reg, pthread_mutex_t *lease) {
+    struct md__lease_thread *t = calloc(1, sizeof *t);
+    if (!t) return MD_ESYS - ENOMEM;
+    t->lease = lease;
+    pthread_attr_t attr;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, 128 * 1024);
+    sigset_t all, before;
+    sigfillset(&all); /* signals are for the program's own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&t->thread, &attr, hold_lease, t);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    if (rc) {
+        free(t);
+        return MD_ESYS - rc;
+    }
+    while (md__read32(&t->phase) == 0) md__futex_wait(&t->phase, 0);
+    if (md__read32(&t->phase) != 1) {
+        pthread_join(t->thread, NULL);
+        free(t);
+        return MD_EDAMAGED;
+    }
+    reg->lease_thread = t;
+    return 0;
+}
+
+static int on_main_thread(void) {
+    return syscall(SYS_gettid) == getpid();
+}
+
+static int take_lease(md__reg *reg, struct md__process *p) {
+    int rc = md__mutex_init(&p->lease);
+    if (rc) return rc;
+    if (!on_main_thread()) return start_lease_thread(reg, &p->lease);
+    rc = pthread_mutex_trylock(&p->lease);
+    return rc ? MD_ESYS - rc : 0;
+}
+
+/* Lets the lease go, if this thread can. A mutex must be released by the thread that has it: when that is the main
+ * thread and we are not, the lease, and with it the mapping it lies in, stays until the process ends. */
+static void drop_lease(md__reg *reg, struct md__process *p) {
+    struct md__lease_thread *t = reg->lease_thread;
+    if (t) {
+        md__publish32(&t->phase, 2);
+        md__futex_wake(&t->phase, INT_MAX);
+        pthread_join(t->thread, NULL);
+        free(t);
+        reg->lease_thread = NULL;
+    } else if (on_main_thread()) {
+        pthread_mutex_unlock(&p->lease);
+    } else {
+        reg->parked = 1;
+    }
+}
+
+/* Under the region's mutex. */
+int md__process_join(md__reg *reg) {
+    struct md__header *h = md__header(reg);
+    if (reg->process != MD__NO_SLOT) return 0;
+    uint32_t first = reg->creator ? 0 : 1, top = md__read32(&h->process_top), i;
+    for (i = first; i < MD_MAX_PROCESSES && i < top; i++) {
+        if (md__read32(&md__process(reg, i)->state) == MD__FREE) break;
+    }
+    if (i >= MD_MAX_PROCESSES) return MD_EMEMBERS;
+    struct md__process *p = md__process(reg, i);
+    int rc = take_lease(reg, p);
+    if (rc) return rc;
+    md__poke32(&p->pid, (uint32_t)getpid());
+    md__poke32(&p->generation, md__peek32(&p->generation) + 1);
+    md__publish32(&p->state, MD__LIVE);
+    if (i >= top) md__publish32(&h->process_top, i + 1);
+    reg->process = i;
+    return 0;
+}
+
+void md__process_leave(md__reg *reg) {
+    if (reg->process == MD__NO_SLOT) return;
+    struct md__process *p = md__process(reg, reg->process);
+    int locked = md__lock(reg) == 0; /* damaged or stuck: leave all the same */
+    drop_lease(reg, p);
+    if (reg->process != 0) md__publish32(&p->state, reg->parked ? MD__LEAVING : MD__FREE);
+    reg->process = MD__NO_SLOT;
+    if (locked) md__unlock(reg);
+}
+
+/* In the child of a fork: nothing of the parent's is ours. Its lease thread did not come along. */
+void md__process_forked(md__reg *reg) {
+    free(reg->lease_thread);
+    reg->lease_thread = NULL;
+    reg->process = MD__NO_SLOT;
+    reg->creator = 0;
+    reg->parked = 0;
+    reg->path[0] = '\0';
+    reg->waits = NULL;
+    pthread_mutex_init(&reg->waits_lock, NULL);
+}
+
+static void free_member(struct md__member *m) {
+    md__poke32(&m->generation, md__peek32(&m->generation) + 1);
+    md__publish32(&m->state, MD__FREE);
+}
+
+/* Frees the slots of processes that ended without saying so. Under the region's mutex. */
+void md__sweep(md__reg *reg) {
+    struct md__header *h = md__header(reg);
+    uint32_t processes = md__read32(&h->process_top), members = md__read32(&h->member_top);
+    for (uint32_t i = 1; i < processes && i < MD_MAX_PROCESSES; i++) {
+        struct md__process *p = md__process(reg, i);
+        uint32_t state = md__read32(&p->state), word = md__read32(md__lease_word(p));
+        if (state == MD__FREE) continue;
+        if (!(word & FUTEX_OWNER_DIED) && (word & FUTEX_TID_MASK)) continue;
+        for (uint32_t j = 0; j < members && j < MD_MAX_MEMBERS; j++) {
+            struct md__member *m = md__member(reg, j);
+            if (md__read32(&m->state) != MD__FREE && md__peek32(&m->process) == i) free_member(m);
+        }
+        md__publish32(&p->state, MD__FREE);
+    }
+}
+
+/* The slot behind a member's handle, when it is a member of this very process. */
+int md__member_check(const md__reg *reg, uint64_t member, struct md__member **out) {
+    uint32_t i = (uint32_t)member;
+    if (i >= MD_MAX_MEMBERS) return MD_ENOENT;
+    struct md__member *m = md__member(reg, i);
+    if (md__read32(&m->state) != MD__LIVE || md__peek32(&m->generation) != member >> 32) return MD_ECLOSED;
+    if (md__peek32(&m->process) != reg->process) return MD_ENOENT;
+    *out = m;
+    return 0;
+}
+
+static int join(md__reg *reg, int64_t interp, uint64_t *member, uint32_t *role) {
+    struct md__header *h = md__header(reg);
+    if (md__read32(&h->state) == MD__CLOSED) return MD_ECLOSED;
+    md__sweep(reg);
+    int rc = md__process_join(reg);
+    if (rc) return rc;
+    uint32_t top = md__read32(&h->member_top), i = 0;
+    while (i < MD_MAX_MEMBERS && i < top && md__read32(&md__member(reg, i)->state) != MD__FREE) i++;
+    if (i >= MD_MAX_MEMBERS) return MD_EMEMBERS;
+    struct md__member *m = md__member(reg, i);
+    *role = reg->creator && interp == 0 && md__peek32(&h->main_state) == MD__MAIN_NOT_YET ? MD_MAIN : MD_WORKER;
+    md__poke32(&m->process, reg->process);
+    md__poke32(&m->role, *role);
+    md__poke64(&m->interp, (uint64_t)interp);
+    md__poke32(&m->waiters, 0);
+    md__publish32(&m->state, MD__LIVE);
+    if (i >= top) md__publish32(&h->member_top, i + 1);
+    if (*role == MD_MAIN) md__publish32(&h->main_state, MD__MAIN_HERE);
+    *member = (uint64_t)md__peek32(&m->generation) << 32 | i;
+    return 0;
+}
+
+int md_join(md_registry handle, int64_t interp, uint64_t *member, uint32_t *role) {
+    md__reg *reg;
+    int rc = md__enter(handle, &reg);
+    if (rc) return rc;
+    rc = md__lock(reg);
+    if (rc == 0) {
+        rc = join(reg, interp, member, role);
+        md__unlock(reg);
+    }
+    md__exit(reg);
+    return rc;
+}
+
+/* Sends this process's sleepers of one member (0: of all) to look again; those with the ticket (0: any) end. */
+static void disturb(md__reg *reg, uint64_t member, uint64_t ticket, int cancel) {
+    pthread_mutex_lock(&reg->waits_lock);
+    for (struct md__wait *w = reg->waits; w; w = w->next) {
+        if (w->member != member || (ticket && w->ticket != ticket)) continue;
+        if (cancel) md__publish32(&w->cancelled, 1);
+        md__event_ring(w->event);
+    }
+    pthread_mutex_unlock(&reg->waits_lock);
+}
+
+int md_leave(md_registry handle, uint64_t member) {
+    md__reg *reg;
+    struct md__member *m;
+    int rc = md__enter(handle, &reg);
+    if (rc) return rc;
+    rc = md__lock(reg);
+    if (rc == 0) {
+        rc = md__member_check(reg, member, &m);
+        if (rc == 0) {
+            struct md__header *h = md__header(reg);
+            int was_main = md__peek32(&m->role) == MD_MAIN;
+            if (was_main) {
+                md__publish32(&h->main_state, MD__MAIN_LEFT);
+                md__publish32(&h->state, MD__CLOSED);
+                if (reg->path[0]) unlink(reg->path);
+                reg->path[0] = '\0';
+            }
+            free_member(m);
+            if (was_main) md__event_ring_all(reg);
+        }
+        md__unlock(reg);
+    }
+    if (rc == 0) disturb(reg, member, 0, 0);
+    md__exit(reg);
+    return rc;
+}
+
+int md_cancel(md_registry handle, uint64_t member, uint64_t ticket) {
+    md__reg *reg;
+    int rc = md__enter(handle, &reg);
+    if (rc) return rc;
+    disturb(reg, member, ticket, 1);
+    md__exit(reg);
+    return 0;
+}
+
+int md_members(md_registry handle, md_member_info *infos, size_t cap, size_t *count) {
+    md__reg *reg;
+    int rc = md__enter(handle, &reg);
+    if (rc) return rc;
+    uint32_t top = md__read32(&md__header(reg)->member_top);
+    *count = 0;
+    for (uint32_t i = 0; i < top && i < MD_MAX_MEMBERS; i++) {
+        const struct md__member *m = md__member(reg, i);
+        if (md__read32(&m->state) == MD__FREE) continue;
+        uint32_t slot = md__peek32(&m->process);
+        if (slot >= MD_MAX_PROCESSES) continue;
+        struct md__process *p = md__process(reg, slot);
+        size_t n = (*count)++;
+        if (n >= cap) continue;
+        md_member_info *info = &infos[n];
+        memset(info, 0, sizeof *info);
+        info->interp = (int64_t)md__peek64(&m->interp);
+        info->pid = md__peek32(&p->pid);
+        info->role = md__peek32(&m->role);
+        info->alive = !md__lease_is_dead(p);
+        info->waiters = md__peek32(&m->waiters);
+        if (info->waiters) {
+            info->waiting_ns = md__peek64(&m->waiting_ns);
+            info->wait_kind = md__peek32(&m->wait_kind);
+            info->wait_key = (int32_t)md__peek32(&m->wait_key);
+            md__load_words(info->wait_name, m->wait_name, sizeof info->wait_name);
+            info->wait_name[sizeof info->wait_name - 1] = '\0';
+        }
+    }
+    md__exit(reg);
+    return 0;
+}

@@ -1,0 +1,264 @@
+/* process.c - which regions this process has open, and the handles by which callers name them.
+ *
+ * A handle is a place in a table and a generation. A call enters (one count up, refused when the generation is over)
+ * and exits (one down); whoever brings the count to 0 gives the region back. So a close never pulls the mapping away
+ * from a call under way in another thread, and a stale handle is answered, not followed.
+ *
+ * The table's lock is held while a region is opened or given back, and across fork(): the child finds it free and
+ * forgets what belongs to its parent only.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+enum { HANDLES = 64, SLOT_BITS = 8 };
+
+static const uint64_t DEFAULT_CAPACITY = 256ull << 20; /* bytes of address space; memory only as it is used */
+static const int64_t PATIENCE_NS = 2000000000;         /* for a default registry that has a name */
+
+static md__reg table[HANDLES];
+static md_registry default_handle; /* under lock */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int probed; /* why no region can be opened here; set once */
+
+static void before_fork(void) {
+    pthread_mutex_lock(&lock);
+}
+
+static void after_fork_parent(void) {
+    pthread_mutex_unlock(&lock);
+}
+
+static void after_fork_child(void) {
+    for (int i = 0; i < HANDLES; i++) {
+        if (!table[i].base) continue;
+        md__process_forked(&table[i]);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static void set_up(void) {
+    for (int i = 0; i < HANDLES; i++) {
+        table[i].fd = -1;
+        table[i].process = MD__NO_SLOT;
+        pthread_mutex_init(&table[i].waits_lock, NULL);
+    }
+    probed = md__lease_probe();
+    pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+static md_registry handle_of(const md__reg *reg, uint32_t generation) {
+    return (uint64_t)generation << SLOT_BITS | (uint64_t)(reg - table + 1);
+}
+
+int md__enter(md_registry handle, md__reg **out) {
+    uint64_t slot = handle & ((1u << SLOT_BITS) - 1), generation = handle >> SLOT_BITS;
+    if (slot == 0 || slot > HANDLES) return MD_ECLOSED;
+    md__reg *reg = &table[slot - 1];
+    uint64_t refs = md__read64(&reg->refs);
+    do {
+        if (refs >> 32 != generation || (uint32_t)refs == 0) return MD_ECLOSED;
+    } while (!md__swap_if64(&reg->refs, &refs, refs + 1));
+    *out = reg;
+    return 0;
+}
+
+/* Under the table's lock. The next generation begins. */
+static void give_back(md__reg *reg) {
+    md__process_leave(reg);
+    md__region_unmap(reg);
+    reg->creator = reg->parked = 0;
+    reg->address[0] = reg->path[0] = '\0';
+    md__publish64(&reg->refs, ((md__peek64(&reg->refs) >> 32) + 1) << 32);
+}
+
+void md__exit(md__reg *reg) {
+    uint64_t refs = md__read64(&reg->refs);
+    while (!md__swap_if64(&reg->refs, &refs, refs - 1)) {
+    }
+    if ((uint32_t)refs != 1) return;
+    pthread_mutex_lock(&lock);
+    give_back(reg);
+    pthread_mutex_unlock(&lock);
+}
+
+/* A free place in the table, under its lock. Its generation becomes valid when it gets its first count. */
+static md__reg *free_place(void) {
+    for (int i = 0; i < HANDLES; i++) {
+        if (!table[i].base && (uint32_t)md__peek64(&table[i].refs) == 0) return &table[i];
+    }
+    return NULL;
+}
+
+static md_registry first_count(md__reg *reg) {
+    uint64_t refs = md__peek64(&reg->refs);
+    md__publish64(&reg->refs, refs + 1);
+    return handle_of(reg, (uint32_t)(refs >> 32));
+}
+
+/* One more opening of what this process has open under this address already. */
+static int open_again(const char *address, md_registry *out) {
+    for (int i = 0; i < HANDLES; i++) {
+        md__reg *reg, *place = &table[i];
+        if (!place->base || strcmp(place->address, address)) continue;
+        md_registry handle = handle_of(place, (uint32_t)(md__peek64(&place->refs) >> 32));
+        if (md__enter(handle, &reg)) continue;
+        if (md__read32(&md__header(reg)->state) == MD__OPEN) {
+            *out = handle;
+            return 0;
+        }
+        uint64_t refs = md__read64(&place->refs);
+        while (!md__swap_if64(&place->refs, &refs, refs - 1)) {
+        }
+        if ((uint32_t)refs == 1) give_back(place);
+    }
+    return MD_ENOENT;
+}
+
+static int create(const char *name, uint64_t capacity, md_registry *out) {
+    md__reg *reg = free_place();
+    if (!reg) return MD_EHANDLES;
+    int rc = md__region_create(reg, name, capacity);
+    if (rc == 0)
+        *out = first_count(reg);
+    else if (reg->base)
+        give_back(reg);
+    return rc;
+}
+
+int md_create(const char *name, uint64_t capacity, md_registry *out) {
+    pthread_once(&once, set_up);
+    pthread_mutex_lock(&lock);
+    int rc = probed ? probed : create(name, capacity, out);
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+/* Puts a region that was attached outside the lock into the table, unless another thread did the same meanwhile. */
+static int keep(const md__reg *attached, md_registry *out) {
+    md__reg *reg = open_again(attached->address, out) == 0 ? NULL : free_place();
+    if (!reg) {
+        munmap(attached->base, attached->mapped);
+        close(attached->fd);
+        return *out ? 0 : MD_EHANDLES;
+    }
+    reg->base = attached->base;
+    reg->mapped = attached->mapped;
+    reg->fd = attached->fd;
+    memcpy(reg->address, attached->address, sizeof reg->address);
+    *out = first_count(reg);
+    return 0;
+}
+
+/* The wait for a name to appear is done without the table's lock. */
+int md_attach(const char *address, int64_t deadline_ns, md_registry *out) {
+    md__reg fresh = {.fd = -1, .process = MD__NO_SLOT};
+    char whole[MD_MAX_ADDRESS];
+    *out = 0;
+    if (!address || deadline_ns < MD_FOREVER) return MD_EINVAL;
+    if (strlen(address) > MD_MAX_ADDRESS - 8) return MD_ENAME;
+    snprintf(whole, sizeof whole, "%s%s", strchr(address, ':') ? "" : "shm:", address);
+    pthread_once(&once, set_up);
+    pthread_mutex_lock(&lock);
+    int rc = probed ? probed : open_again(whole, out);
+    pthread_mutex_unlock(&lock);
+    if (rc != MD_ENOENT) return rc;
+    rc = md__region_attach(&fresh, whole, deadline_ns);
+    if (rc) return rc;
+    pthread_mutex_lock(&lock);
+    rc = keep(&fresh, out);
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+/* An address that this very process published, in another life: it has exec'ed since. */
+static int is_own_past(const char *address) {
+    long pid;
+    return sscanf(address, "fd:%ld:", &pid) == 1 && pid == (long)getpid();
+}
+
+/* Under the lock: the default that is open, else the candidate, else a new one. */
+static int settle_default(md_registry candidate, md_registry *out) {
+    md__reg *reg;
+    if (md__enter(default_handle, &reg) == 0) {
+        *out = default_handle;
+        return 0;
+    }
+    *out = candidate;
+    int rc = candidate ? 0 : create(NULL, DEFAULT_CAPACITY, out);
+    if (rc == 0) default_handle = *out;
+    return rc;
+}
+
+int md_open_default(const char *address, md_registry *out) {
+    md_registry candidate = 0;
+    md__reg *reg;
+    int rc = 0;
+    pthread_once(&once, set_up);
+    pthread_mutex_lock(&lock);
+    int open = md__enter(default_handle, &reg) == 0;
+    if (open) *out = default_handle;
+    pthread_mutex_unlock(&lock);
+    if (open) return 0;
+    if (address && *address) {
+        rc = md_attach(address, md_now() + PATIENCE_NS, &candidate);
+        if (rc && !is_own_past(address)) return rc == MD_ENOENT ? MD_EDIED : rc;
+    }
+    pthread_mutex_lock(&lock);
+    rc = probed ? probed : settle_default(candidate, out);
+    pthread_mutex_unlock(&lock);
+    if (candidate && *out != candidate) md_close(candidate);
+    return rc;
+}
+
+int md_close(md_registry handle) {
+    md__reg *reg;
+    int rc = md__enter(handle, &reg);
+    if (rc) return rc;
+    uint64_t refs = md__read64(&reg->refs);
+    while (!md__swap_if64(&reg->refs, &refs, refs - 1)) {
+    }
+    md__exit(reg);
+    return 0;
+}
+
+int md_address(md_registry handle, char *buf, size_t cap) {
+    md__reg *reg;
+    int rc = md__enter(handle, &reg);
+    if (rc) return rc;
+    size_t n = strlen(reg->address) + 1;
+    if (n <= cap)
+        memcpy(buf, reg->address, n);
+    else
+        rc = MD_ENOBUFS;
+    md__exit(reg);
+    return rc;
+}
+
+int md_stat(md_registry handle, md_stats *out) {
+    md__reg *reg;
+    int rc = md__enter(handle, &reg);
+    if (rc) return rc;
+    const struct md__header *h = md__header(reg);
+    memset(out, 0, sizeof *out);
+    out->capacity = h->capacity;
+    out->committed = md__peek64(&h->committed);
+    out->used = md__peek64(&h->used);
+    out->facts = md__peek64(&h->facts);
+    out->names = md__peek64(&h->names);
+    out->next_seq = md__peek64(&h->next_seq);
+    out->recoveries = md__peek64(&h->recoveries);
+    out->main_pid = h->main_pid;
+    out->main_state = md__lease_is_dead(md__process(reg, 0)) ? 3 : md__read32(&h->main_state);
+    uint32_t processes = md__read32(&h->process_top), members = md__read32(&h->member_top);
+    for (uint32_t i = 0; i < processes && i < MD_MAX_PROCESSES; i++)
+        out->processes += md__read32(&md__process(reg, i)->state) != MD__FREE;
+    for (uint32_t i = 0; i < members && i < MD_MAX_MEMBERS; i++)
+        out->members += md__read32(&md__member(reg, i)->state) != MD__FREE;
+    md__exit(reg);
+    return 0;
+}

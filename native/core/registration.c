@@ -1,0 +1,465 @@
+/* registration.c - facts: claimed, struck, found, listed, awaited.
+ *
+ * Note [Readers take no lock]
+ * The facts of a name form a chain, newest first, that hangs on the name's node. Two stores change it: a new head
+ * (register), a link past a fact (strike); each publishes a state that is complete. After it, and before the memory of
+ * a struck fact may be written again, the writer raises the node's version (md__raise: the raise is ordered before all
+ * that follows). A reader takes the version, walks, copies, and takes the version again (md__version_after: ordered
+ * after all that it read). If it read a single byte that was written into reused memory, it also sees the raise, and
+ * starts over. What it may have read meanwhile is arbitrary: so every ref is checked against the arena, every length
+ * against the block, and every walk is bounded. Such a reader can be outrun for ever by writers of the same name;
+ * after some tries it takes the lock.
+ *
+ * Killed writers: before the publishing store nothing was changed, after it everything was, and what is missing then
+ * (the raise, the free list, the ring) is done by the next holder of the lock (mutex.c, recover).
+ */
+#include <linux/futex.h>
+
+#include "internal.h"
+
+enum { TRIES = 64, MAX_CHAIN = 1 << 20, AGAIN = 1 };
+
+/* What a reader is after. */
+struct query {
+    const char *name;
+    size_t name_len;
+    uint32_t hash;
+    uint32_t kind;
+    int32_t key;
+    uint32_t at_least;
+};
+
+/* Where packed records go. `used` goes on counting when nothing fits any more. */
+struct sink {
+    char *buf;
+    size_t cap;
+    size_t used;
+};
+
+static uint64_t packed_size(uint64_t text) {
+    return (sizeof(md_record) + text + 7) & ~7ull;
+}
+
+/* Packs one fact. AGAIN when it cannot be true: a reader has walked into reused memory. */
+static int pack(const md__reg *reg, const struct md__node *node, struct md__fact *f, struct sink *out) {
+    uint64_t body = md__peek32(&f->body_len), where = md__peek32(&f->where_len), name = node->name_len;
+    if (body > MD_MAX_BODY || where > MD_MAX_WHERE || name > MD_MAX_NAME) return AGAIN;
+    uint32_t ref = md__ref(reg, f);
+    if (!md__at(reg, ref, sizeof *f + body + where)) return AGAIN;
+    uint64_t size = packed_size(name + body + where);
+    char *to = out->buf + out->used;
+    if (out->used + size <= out->cap) {
+        md_record r = {
+            .size = size,
+            .seq = md__peek64(&f->seq),
+            .ref = ref,
+            .interp = (int64_t)md__peek64(&f->interp),
+            .pid = md__peek32(&f->pid),
+            .kind = md__peek32(&f->kind),
+            .key = (int32_t)md__peek32(&f->key),
+            .name_len = (uint32_t)name,
+            .body_len = (uint32_t)body,
+            .where_len = (uint32_t)where,
+        };
+        memset(to + size - 8, 0, 8);
+        memcpy(to, &r, sizeof r);
+        md__load_words(to + sizeof r, node->name, name);
+        md__load_words(to + sizeof r + name, f->text, body + where);
+    } else if (out->used == 0 && out->cap >= sizeof size) {
+        memcpy(to, &size, sizeof size);
+    }
+    out->used += size;
+    return 0;
+}
+
+static struct md__fact *fact_at(const md__reg *reg, uint32_t ref) {
+    struct md__fact *f = md__at(reg, ref, sizeof *f);
+    return f && md__peek32(&f->block.tag) == MD__TAG_FACT ? f : NULL;
+}
+
+static bool matches(const struct md__fact *f, uint32_t kind, int32_t key) {
+    return md__peek32(&f->kind) == kind && md__peek32(&f->key) == (uint32_t)key;
+}
+
+/* One walk along a chain: counts the matches and packs the newest. */
+static int find_once(const md__reg *reg, struct md__node *node, const struct query *q, struct sink *out) {
+    uint64_t before = md__read64(&node->version);
+    uint32_t found = 0, steps = 0, ref = md__read32(&node->head);
+    out->used = 0;
+    while (ref) {
+        struct md__fact *f = fact_at(reg, ref);
+        if (!f || ++steps > MAX_CHAIN) return AGAIN;
+        if (matches(f, q->kind, q->key) && found++ == 0 && pack(reg, node, f, out)) return AGAIN;
+        if (found >= q->at_least) break;
+        ref = md__read32(&f->next);
+    }
+    if (md__version_after(&node->version) != before) return AGAIN;
+    if (found < q->at_least) return MD_ENOENT;
+    return out->used > out->cap ? MD_ENOBUFS : 0;
+}
+
+static int look(md__reg *reg, const struct query *q, struct sink *out) {
+    struct md__node *node;
+    int rc = md__node_find(reg, q->name, q->name_len, q->hash, &node);
+    if (rc) return rc;
+    for (int i = 0; i < TRIES; i++) {
+        rc = find_once(reg, node, q, out);
+        if (rc != AGAIN) return rc;
+    }
+    rc = md__lock(reg);
+    if (rc) return rc;
+    rc = find_once(reg, node, q, out);
+    md__unlock(reg);
+    return rc == AGAIN ? MD_EDAMAGED : rc;
+}
+
+static int make_query(struct query *q, uint32_t kind, int32_t key, uint32_t at_least, const char *name, size_t len) {
+    if (!name || len == 0 || at_least == 0) return MD_EINVAL;
+    if (len > MD_MAX_NAME) return MD_ETOOLONG;
+    *q = (struct query){name, len, md__hash(name, len), kind, key, at_least};
+    return 0;
+}
+
+int md_find(md_registry handle, uint32_t kind, int32_t key, const char *name, size_t name_len, void *buf, size_t cap) {
+    struct query q;
+    struct sink out = {buf, cap, 0};
+    md__reg *reg;
+    int rc = make_query(&q, kind, key, 1, name, name_len);
+    if (rc) return rc;
+    rc = md__enter(handle, &reg);
+    if (rc) return rc;
+    rc = look(reg, &q, &out);
+    md__exit(reg);
+    return rc;
+}
+
+/* --- listing --------------------------------------------------------------------------------------------------- */
+
+static int list_once(const md__reg *reg, struct md__node *node, struct sink *out, uint64_t *version) {
+    uint64_t before = md__read64(&node->version);
+    uint32_t steps = 0, ref = md__read32(&node->head);
+    size_t start = out->used;
+    while (ref) {
+        struct md__fact *f = fact_at(reg, ref);
+        if (!f || ++steps > MAX_CHAIN || pack(reg, node, f, out)) break;
+        ref = md__read32(&f->next);
+    }
+    if (ref || md__version_after(&node->version) != before) {
+        out->used = start;
+        return AGAIN;
+    }
+    *version = before;
+    return 0;
+}
+
+static void reverse_bytes(char *from, char *to) {
+    while (from < --to) {
+        char c = *from;
+        *from++ = *to;
+        *to = c;
+    }
+}
+
+/* Chains run from new to old, lists from old to new: all bytes are turned round, then each record's own. */
+static void oldest_first(char *from, char *to) {
+    char *p = from;
+    while (p < to) {
+        md_record r;
+        memcpy(&r, p, sizeof r);
+        reverse_bytes(p, p + r.size);
+        p += r.size;
+    }
+    reverse_bytes(from, to);
+}
+
+static int list_node(md__reg *reg, struct md__node *node, struct sink *out, uint64_t *version) {
+    size_t start = out->used;
+    int rc = AGAIN;
+    for (int i = 0; i < TRIES && rc == AGAIN; i++) rc = list_once(reg, node, out, version);
+    if (rc == AGAIN) {
+        rc = md__lock(reg);
+        if (rc) return rc;
+        rc = list_once(reg, node, out, version);
+        md__unlock(reg);
+    }
+    if (rc == 0 && out->used <= out->cap) oldest_first(out->buf + start, out->buf + out->used);
+    return rc == AGAIN ? MD_EDAMAGED : rc;
+}
+
+static int list_all(md__reg *reg, struct sink *out) {
+    uint64_t top = md__read64(&md__header(reg)->arena_top), version;
+    for (uint64_t at = MD__ARENA_AT; at < top;) {
+        struct md__node *node = (struct md__node *)(reg->base + at);
+        if (node->block.size < 64 || node->block.size > top - at) return MD_EDAMAGED;
+        at += node->block.size;
+        if (md__read32(&node->block.tag) != MD__TAG_NODE) continue;
+        int rc = list_node(reg, node, out, &version);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+int md_list(md_registry handle, const char *name, size_t name_len, void *buf, size_t cap, size_t *size, uint64_t *version,
+            uint64_t *node_out) {
+    md__reg *reg;
+    struct sink out = {buf, cap, 0};
+    *size = 0;
+    *version = *node_out = 0;
+    int rc = md__enter(handle, &reg);
+    if (rc) return rc;
+    if (name) {
+        struct md__node *node;
+        rc = md__node_find(reg, name, name_len, md__hash(name, name_len), &node);
+        if (rc == 0) {
+            rc = list_node(reg, node, &out, version);
+            *node_out = md__ref(reg, node);
+        } else if (rc == MD_ENOENT) {
+            rc = 0;
+        }
+    } else {
+        rc = list_all(reg, &out);
+    }
+    *size = out.used;
+    md__exit(reg);
+    return rc == 0 && out.used > cap ? MD_ENOBUFS : rc;
+}
+
+int md_version(md_registry handle, uint64_t node_ref, uint64_t *version) {
+    md__reg *reg;
+    int rc = md__enter(handle, &reg);
+    if (rc) return rc;
+    struct md__node *node = node_ref > UINT32_MAX ? NULL : md__at(reg, (uint32_t)node_ref, sizeof *node);
+    if (node && md__peek32(&node->block.tag) == MD__TAG_NODE)
+        *version = md__read64(&node->version);
+    else
+        rc = MD_EINVAL;
+    md__exit(reg);
+    return rc;
+}
+
+/* --- registering, under the lock -------------------------------------------------------------------------------- */
+
+static void raise_versions(md__reg *reg, struct md__node *node, uint32_t rule) {
+    md__raise(&node->version);
+    if (!(rule & MD_RAISE_ALL)) return;
+    uint64_t top = md__peek64(&md__header(reg)->arena_top);
+    for (uint64_t at = MD__ARENA_AT; at < top;) {
+        struct md__node *other = (struct md__node *)(reg->base + at);
+        if (md__peek32(&other->block.tag) == MD__TAG_NODE && other != node) md__raise(&other->version);
+        at += other->block.size;
+    }
+}
+
+static struct md__fact *live_twin(md__reg *reg, struct md__node *node, uint32_t kind, int32_t key) {
+    for (uint32_t ref = md__peek32(&node->head); ref;) {
+        struct md__fact *f = fact_at(reg, ref);
+        if (!f || matches(f, kind, key)) return f;
+        ref = md__peek32(&f->next);
+    }
+    return NULL;
+}
+
+struct text {
+    const char *body;
+    size_t body_len;
+    const char *where;
+    size_t where_len;
+};
+
+static int commit(md__reg *reg, const struct md__member *m, const struct query *q, uint32_t rule, const struct text *t,
+                  struct sink *out) {
+    struct md__header *h = md__header(reg);
+    struct md__node *node;
+    uint32_t ref;
+    int rc = md__node_make(reg, q->name, q->name_len, q->hash, &node);
+    if (rc) return rc;
+    if (rule & MD_UNIQUE) {
+        struct md__fact *twin = live_twin(reg, node, q->kind, q->key);
+        if (twin && pack(reg, node, twin, out)) return MD_EDAMAGED;
+        if (twin) return out->used > out->cap ? MD_ENOBUFS : MD_EEXIST;
+    }
+    rc = md__alloc(reg, sizeof(struct md__fact) + ((t->body_len + t->where_len + 7) & ~7ull), &ref);
+    if (rc) return rc;
+    struct md__fact *f = md__fresh(reg, ref);
+    md__poke32(&f->next, md__peek32(&node->head));
+    md__poke32(&f->node, md__ref(reg, node));
+    md__poke64(&f->seq, md__peek64(&h->next_seq));
+    md__poke64(&f->interp, md__peek64(&m->interp));
+    md__poke32(&f->pid, md__peek32(&md__process(reg, reg->process)->pid));
+    md__poke32(&f->kind, q->kind);
+    md__poke32(&f->key, (uint32_t)q->key);
+    md__poke32(&f->rule, rule);
+    md__poke32(&f->body_len, (uint32_t)t->body_len);
+    md__poke32(&f->where_len, (uint32_t)t->where_len);
+    char *joined = (char *)f->text; /* nobody else reads this block yet, or its reader will start over */
+    size_t whole = t->body_len & ~(size_t)7, rest = t->body_len - whole;
+    md__store_words(f->text, t->body, whole);
+    char seam[8] = {0};
+    memcpy(seam, t->body + whole, rest);
+    size_t lead = t->where_len < 8 - rest ? t->where_len : 8 - rest;
+    memcpy(seam + rest, t->where, lead);
+    md__store_words((md__u64 *)(joined + whole), seam, rest + lead);
+    md__store_words((md__u64 *)(joined + whole + 8), t->where + lead, t->where_len - lead);
+    md__poke32(&f->block.tag, MD__TAG_FACT);
+    if (pack(reg, node, f, out)) rc = MD_EDAMAGED;
+    if (out->used > out->cap) rc = MD_ENOBUFS;
+    if (rc) {
+        md__free(reg, &f->block);
+        return rc;
+    }
+    md__poke64(&h->next_seq, md__peek64(&h->next_seq) + 1);
+    md__publish32(&node->head, ref); /* the commit */
+    md__poke64(&h->facts, md__peek64(&h->facts) + 1);
+    raise_versions(reg, node, rule);
+    md__event_ring(&md__event(reg, q->hash)->word);
+    return 0;
+}
+
+/* Takes the lock for a member that may change facts. */
+static int lock_as_main(md__reg *reg, uint64_t member, struct md__member **m) {
+    int rc = md__lock(reg);
+    if (rc) return rc;
+    rc = md__member_check(reg, member, m);
+    if (rc == 0 && md__read32(&md__header(reg)->state) == MD__CLOSED) rc = MD_ECLOSED;
+    if (rc == 0 && md__peek32(&(*m)->role) != MD_MAIN) rc = MD_EROLE;
+    if (rc) md__unlock(reg);
+    return rc;
+}
+
+int md_register(md_registry handle, uint64_t member, uint32_t kind, uint32_t rule, int32_t key, const char *name,
+                size_t name_len, const char *body, size_t body_len, const char *where, size_t where_len, void *buf,
+                size_t cap) {
+    struct query q;
+    struct text t = {body ? body : "", body_len, where ? where : "", where_len};
+    struct sink out = {buf, cap, 0};
+    struct md__member *m;
+    md__reg *reg;
+    int rc = make_query(&q, kind, key, 1, name, name_len);
+    if (rc) return rc;
+    uint32_t base = rule & ~(uint32_t)MD_RAISE_ALL;
+    if (kind < MD_LIBRARY || kind > MD_NAME || (base != MD_UNIQUE && base != MD_STACK)) return MD_EINVAL;
+    if (body_len > MD_MAX_BODY || where_len > MD_MAX_WHERE) return MD_ETOOLONG;
+    rc = md__enter(handle, &reg);
+    if (rc) return rc;
+    rc = lock_as_main(reg, member, &m);
+    if (rc == 0) {
+        rc = commit(reg, m, &q, rule, &t, &out);
+        md__unlock(reg);
+    }
+    md__exit(reg);
+    return rc;
+}
+
+static int strike(md__reg *reg, uint64_t ref, uint64_t seq) {
+    struct md__header *h = md__header(reg);
+    struct md__fact *f = ref > UINT32_MAX ? NULL : fact_at(reg, (uint32_t)ref);
+    if (!f || md__peek64(&f->seq) != seq) return MD_ENOENT;
+    struct md__node *node = md__at(reg, md__peek32(&f->node), sizeof *node);
+    if (!node || md__peek32(&node->block.tag) != MD__TAG_NODE) return MD_ENOENT;
+    md__u32 *link = &node->head;
+    while (md__peek32(link) != (uint32_t)ref) {
+        struct md__fact *newer = fact_at(reg, md__peek32(link));
+        if (!newer) return MD_ENOENT;
+        link = &newer->next;
+    }
+    md__publish32(link, md__peek32(&f->next)); /* the commit */
+    md__poke64(&h->facts, md__peek64(&h->facts) - 1);
+    md__poke64(&h->next_seq, md__peek64(&h->next_seq) + 1);
+    raise_versions(reg, node, md__peek32(&f->rule));
+    md__event_ring(&md__event(reg, node->hash)->word);
+    md__free(reg, &f->block);
+    return 0;
+}
+
+int md_strike(md_registry handle, uint64_t member, uint64_t ref, uint64_t seq) {
+    struct md__member *m;
+    md__reg *reg;
+    int rc = md__enter(handle, &reg);
+    if (rc) return rc;
+    rc = lock_as_main(reg, member, &m);
+    if (rc == 0) {
+        rc = strike(reg, ref, seq);
+        md__unlock(reg);
+    }
+    md__exit(reg);
+    return rc;
+}
+
+/* --- waiting ----------------------------------------------------------------------------------------------------- */
+
+static void note_wait(struct md__member *m, const struct query *q) {
+    char name[64] = {0};
+    memcpy(name, q->name, q->name_len < 63 ? q->name_len : 63);
+    md__store_words(m->wait_name, name, sizeof name);
+    md__poke32(&m->wait_kind, q->kind);
+    md__poke32(&m->wait_key, (uint32_t)q->key);
+    md__poke64(&m->waiting_ns, (uint64_t)md_now());
+    md__add32(&m->waiters, 1);
+}
+
+/* The one loop of all waits. The order inside matters, see Note [Event words]: arm both words, then look. */
+static int await(md__reg *reg, struct md__wait *wait, const struct query *q, int64_t deadline_ns, struct sink *out,
+                 md_wait_stats *stats) {
+    struct md__header *h = md__header(reg);
+    md__u32 *lease = md__lease_word(md__process(reg, 0));
+    struct md__member *m;
+    for (;;) {
+        uint32_t seen = md__event_prepare(wait->event);
+        uint32_t lease_seen = md__or32(lease, FUTEX_WAITERS) | FUTEX_WAITERS;
+        int rc = md__member_check(reg, wait->member, &m);
+        if (rc) return rc;
+        if (md__read32(&wait->cancelled)) return MD_ECANCELED;
+        uint32_t state = md__read32(&h->state);
+        if (state != MD__OPEN) return state == MD__CLOSED ? MD_ECLOSED : MD_EDAMAGED;
+        rc = look(reg, q, out);
+        if (rc != MD_ENOENT) return rc;
+        if (lease_seen & FUTEX_OWNER_DIED) {
+            md__futex_wake(lease, INT32_MAX); /* the kernel woke one of us: that one wakes the rest */
+            stats->by_lease = 1;
+            return MD_EDIED;
+        }
+        int64_t now = md_now();
+        if (deadline_ns != MD_FOREVER && now >= deadline_ns) return MD_ETIMEDOUT;
+        rc = md__sleep(wait->event, seen, lease, lease_seen, deadline_ns);
+        stats->slept_ns += (uint64_t)(md_now() - now);
+        stats->sleeps++;
+        stats->wakes += rc == MD__SLEPT_RUNG;
+        stats->slices += rc == MD__SLEPT_SLICE;
+        if (rc == MD__SLEPT_SIGNAL) return MD_EINTR;
+        if (rc < 0) return rc;
+    }
+}
+
+int md_await(md_registry handle, uint64_t member, uint32_t kind, int32_t key, uint32_t at_least, const char *name,
+             size_t name_len, int64_t deadline_ns, uint64_t ticket, void *buf, size_t cap, md_wait_stats *stats) {
+    struct query q;
+    struct sink out = {buf, cap, 0};
+    struct md__member *m;
+    md__reg *reg;
+    if (deadline_ns < MD_FOREVER) return MD_EINVAL;
+    int rc = make_query(&q, kind, key, at_least, name, name_len);
+    if (rc) return rc;
+    rc = md__enter(handle, &reg);
+    if (rc) return rc;
+    rc = md__member_check(reg, member, &m);
+    if (rc == 0) {
+        struct md__wait wait = {
+            .member = member, .ticket = ticket, .event = &md__event(reg, q.hash)->word, .cancelled = 0};
+        pthread_mutex_lock(&reg->waits_lock);
+        wait.next = reg->waits;
+        reg->waits = &wait;
+        note_wait(m, &q);
+        pthread_mutex_unlock(&reg->waits_lock);
+
+        rc = await(reg, &wait, &q, deadline_ns, &out, stats);
+
+        pthread_mutex_lock(&reg->waits_lock);
+        struct md__wait **link = &reg->waits;
+        while (*link != &wait) link = &(*link)->next;
+        *link = wait.next;
+        if (md__member_check(reg, member, &m) == 0) md__add32(&m->waiters, (uint32_t)-1);
+        pthread_mutex_unlock(&reg->waits_lock);
+    }
+    md__exit(reg);
+    return rc;
+}
