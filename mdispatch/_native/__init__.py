@@ -1,0 +1,88 @@
+"""Which binding serves in this interpreter, and the names that every binding has.
+
+Both bind the same libmdispatch. The main interpreter of a process uses cffi; in sub-interpreters cffi is refused or,
+worse, depends on who imported it first, so there the extension serves. That is decided by the interpreter, not by
+trying. ``MDISPATCH_BINDING=ext|cffi`` forces one where both can load; cffi has no support for free-threaded 3.13, so
+that build falls to the extension everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ..errors import BindingError
+from . import _ext
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._contract import Binding
+
+__all__ = ["BINDING_NAMES", "Binding", "abi", "choose", "interpreter_id", "native", "which"]
+
+BINDING_NAMES = (
+    "abi",
+    "address",
+    "attach",
+    "await_fact",
+    "cancel",
+    "check",
+    "close",
+    "create",
+    "find",
+    "join",
+    "leave",
+    "list_facts",
+    "members",
+    "now",
+    "open_default",
+    "register",
+    "stat",
+    "status_text",
+    "strike",
+    "version",
+)
+
+#: The number of this package's contract; a library of another number is refused.
+ABI = 1
+
+interpreter_id: int = _ext.interpreter_id()
+
+
+def choose(asked: str, interpreter: int, free_threaded: bool, version: tuple[int, int]) -> str:
+    """Returns "cffi" or "ext": what serves in such an interpreter when ``asked`` ("", "cffi", "ext") is asked for."""
+    if asked not in ("", "cffi", "ext"):
+        raise BindingError(f"MDISPATCH_BINDING={asked!r}: only 'cffi' and 'ext' are bindings. Unset it to have it chosen.")
+    if asked:
+        return asked
+    if interpreter != 0 or (free_threaded and version < (3, 14)):
+        return "ext"
+    return "cffi"
+
+
+which: str = choose(
+    os.environ.get("MDISPATCH_BINDING", ""),
+    interpreter_id,
+    "free-threading" in sys.version,
+    sys.version_info[:2],
+)
+
+native: Binding
+if which == "ext":
+    native = _ext
+else:
+    try:
+        from . import _cffi_binding
+    except ImportError as error:
+        raise BindingError(
+            f"the cffi binding cannot be loaded in interpreter {interpreter_id}: {error}\n"
+            "Unset MDISPATCH_BINDING or set it to 'ext': the extension serves in every interpreter."
+        ) from error
+    native = _cffi_binding
+
+abi: int = native.abi()
+if abi != ABI:
+    raise BindingError(
+        f"libmdispatch in this process has ABI {abi}, this package needs {ABI}: another mdispatch was loaded first.\n"
+        "Use one installation of mdispatch per process."
+    )

@@ -1,0 +1,194 @@
+"""The contract over cffi: plain values in and out, the same names and results as the extension's. No logic."""
+
+from __future__ import annotations
+
+from ._cffi import ffi, lib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ._contract import MemberTuple, RecordTuple, StatTuple, WaitTuple
+
+_BUFFER = 8192
+_RECORD = ffi.sizeof("md_record")
+
+abi = lib.md_abi
+now = lib.md_now
+close = lib.md_close
+leave = lib.md_leave
+strike = lib.md_strike
+cancel = lib.md_cancel
+
+
+def status_text(status: int) -> str:
+    return ffi.string(lib.md_status_text(status)).decode()
+
+
+def _record(buffer: Any, at: int) -> tuple[RecordTuple, int]:
+    r = ffi.cast("md_record *", buffer + at)
+    name = at + _RECORD
+    body = name + r.name_len
+    where = body + r.body_len
+    record = (
+        r.ref,
+        r.seq,
+        r.kind,
+        r.key,
+        ffi.buffer(buffer + name, r.name_len)[:],
+        ffi.buffer(buffer + body, r.body_len)[:],
+        ffi.buffer(buffer + where, r.where_len)[:],
+        r.pid,
+        r.interp,
+    )
+    return record, r.size
+
+
+def _needed(buffer: Any) -> int:
+    return int(ffi.cast("uint64_t *", buffer)[0])
+
+
+def create(name: str | None, capacity: int) -> tuple[int, int]:
+    out = ffi.new("md_registry *")
+    return lib.md_create(ffi.NULL if name is None else name.encode(), capacity, out), out[0]
+
+
+def attach(address: bytes, deadline_ns: int) -> tuple[int, int]:
+    out = ffi.new("md_registry *")
+    return lib.md_attach(address, deadline_ns, out), out[0]
+
+
+def open_default(address: bytes) -> tuple[int, int]:
+    out = ffi.new("md_registry *")
+    return lib.md_open_default(address, out), out[0]
+
+
+def address(registry: int) -> tuple[int, bytes]:
+    out = ffi.new("char[]", lib.MD_MAX_ADDRESS)
+    return lib.md_address(registry, out, lib.MD_MAX_ADDRESS), ffi.string(out)
+
+
+def join(registry: int, interpreter: int) -> tuple[int, int, int]:
+    member = ffi.new("uint64_t *")
+    role = ffi.new("uint32_t *")
+    return lib.md_join(registry, interpreter, member, role), member[0], role[0]
+
+
+def register(
+    registry: int, member: int, kind: int, rule: int, key: int, name: bytes, body: bytes, where: bytes
+) -> tuple[int, RecordTuple | None]:
+    size = _BUFFER
+    while True:
+        buffer = ffi.new("char[]", size)
+        status = lib.md_register(
+            registry, member, kind, rule, key, name, len(name), body, len(body), where, len(where), buffer, size
+        )
+        if status != lib.MD_ENOBUFS:
+            break
+        size = _needed(buffer)
+    there = status in (lib.MD_OK, lib.MD_EEXIST)
+    return status, _record(buffer, 0)[0] if there else None
+
+
+def find(registry: int, kind: int, key: int, name: bytes) -> tuple[int, RecordTuple | None]:
+    size = _BUFFER
+    while True:
+        buffer = ffi.new("char[]", size)
+        status = lib.md_find(registry, kind, key, name, len(name), buffer, size)
+        if status != lib.MD_ENOBUFS:
+            break
+        size = _needed(buffer)
+    return status, _record(buffer, 0)[0] if status == lib.MD_OK else None
+
+
+def await_fact(
+    registry: int, member: int, kind: int, key: int, at_least: int, name: bytes, deadline_ns: int, ticket: int
+) -> tuple[int, RecordTuple | None, WaitTuple]:
+    size = _BUFFER
+    stats = ffi.new("md_wait_stats *")
+    while True:
+        buffer = ffi.new("char[]", size)
+        status = lib.md_await(
+            registry, member, kind, key, at_least, name, len(name), deadline_ns, ticket, buffer, size, stats
+        )
+        if status != lib.MD_ENOBUFS:
+            break
+        size = _needed(buffer)
+    wait = (stats.slept_ns, stats.sleeps, stats.wakes, stats.slices, stats.by_lease)
+    return status, _record(buffer, 0)[0] if status == lib.MD_OK else None, wait
+
+
+def list_facts(registry: int, name: bytes | None) -> tuple[int, int, int, list[RecordTuple]]:
+    size = _BUFFER
+    used = ffi.new("size_t *")
+    version = ffi.new("uint64_t *")
+    node = ffi.new("uint64_t *")
+    text = ffi.NULL if name is None else name
+    length = 0 if name is None else len(name)
+    while True:
+        buffer = ffi.new("char[]", size)
+        status = lib.md_list(registry, text, length, buffer, size, used, version, node)
+        if status != lib.MD_ENOBUFS:
+            break
+        size = used[0] + used[0] // 8
+    records: list[RecordTuple] = []
+    at = 0
+    while status == lib.MD_OK and at < used[0]:
+        record, step = _record(buffer, at)
+        records.append(record)
+        at += step
+    return status, version[0], node[0], records
+
+
+def version(registry: int, node: int) -> int:
+    out = ffi.new("uint64_t *")
+    status = lib.md_version(registry, node, out)
+    return status if status < 0 else out[0]
+
+
+def members(registry: int) -> tuple[int, list[MemberTuple]]:
+    count = ffi.new("size_t *")
+    room = 16
+    while True:
+        infos = ffi.new("md_member_info[]", room)
+        status = lib.md_members(registry, infos, room, count)
+        if count[0] <= room:
+            break
+        room = count[0] + 16
+    return status, [
+        (
+            m.interp,
+            m.pid,
+            m.role,
+            m.alive,
+            m.waiters,
+            m.waiting_ns,
+            m.wait_kind,
+            m.wait_key,
+            ffi.string(m.wait_name),
+        )
+        for m in infos[0 : count[0]]
+    ]
+
+
+def stat(registry: int) -> tuple[int, StatTuple]:
+    s = ffi.new("md_stats *")
+    status = lib.md_stat(registry, s)
+    return status, (
+        s.capacity,
+        s.committed,
+        s.used,
+        s.facts,
+        s.names,
+        s.next_seq,
+        s.recoveries,
+        s.main_pid,
+        s.main_state,
+        s.processes,
+        s.members,
+    )
+
+
+def check(registry: int) -> tuple[int, bytes]:
+    report = ffi.new("char[]", 4096)
+    return lib.md_check(registry, report, 4096), ffi.string(report)
