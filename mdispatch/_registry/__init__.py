@@ -1,0 +1,141 @@
+"""The registry of facts, as Python sees it: one protocol, two implementations.
+
+``shared`` is the real one, over the native contract. ``local`` is plain Python for one interpreter: the oracle that tests
+hold the shared one against. This file is what both have in common: the values and the policy.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+__all__ = ["DEF", "FALLBACK", "IMPL", "KIND_NAMES", "LIBRARY", "NAME", "PYSTUB", "RULES"]
+__all__ += ["MAIN", "WORKER", "Registration", "RegistryProtocol", "Waited"]
+
+# Kinds and rules carry the numbers of the contract (mdispatch.h, md_kind and md_rule); a test compares them.
+LIBRARY, DEF, IMPL, FALLBACK, PYSTUB, NAME = 1, 2, 3, 4, 5, 6
+KIND_NAMES = {
+    LIBRARY: "library",
+    DEF: "def",
+    IMPL: "impl",
+    FALLBACK: "fallback",
+    PYSTUB: "pystub",
+    NAME: "name",
+}
+_UNIQUE, _STACK, _RAISE_ALL = 1, 2, 16
+#: The policy: what a second registration of the same kind, name and key means. The core knows only the rules.
+RULES = {
+    LIBRARY: _UNIQUE,
+    DEF: _UNIQUE,
+    IMPL: _STACK,
+    FALLBACK: _UNIQUE | _RAISE_ALL,
+    PYSTUB: _STACK,
+    NAME: _STACK,
+}
+
+MAIN, WORKER = 1, 2
+
+
+class Registration:
+    """One fact: who registered what, from where. A value; it does not know whether it was struck out since."""
+
+    __slots__ = ("ref", "seq", "kind", "key", "name", "body", "where", "pid", "interpreter")
+
+    def __init__(
+        self,
+        ref: int,
+        seq: int,
+        kind: int,
+        key: int,
+        name: str,
+        body: str,
+        where: str,
+        pid: int,
+        interpreter: int,
+    ) -> None:
+        self.ref = ref
+        self.seq = seq
+        self.kind = kind
+        self.key = key
+        self.name = name
+        self.body = body
+        self.where = where
+        self.pid = pid
+        self.interpreter = interpreter
+
+    def _astuple(self) -> tuple[object, ...]:
+        return tuple(getattr(self, slot) for slot in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Registration) and self._astuple() == other._astuple()
+
+    def __hash__(self) -> int:
+        return hash((self.ref, self.seq))
+
+    def __repr__(self) -> str:
+        return (
+            f"Registration({KIND_NAMES.get(self.kind, self.kind)} {self.name!r} key={self.key} "
+            f"at {self.where} by pid {self.pid}, interpreter {self.interpreter})"
+        )
+
+
+class Waited:
+    """How a wait went: seconds asleep, times asleep, and what ended each sleep."""
+
+    __slots__ = ("seconds", "sleeps", "wakes", "slices", "by_lease")
+
+    def __init__(
+        self, seconds: float = 0.0, sleeps: int = 0, wakes: int = 0, slices: int = 0, by_lease: int = 0
+    ) -> None:
+        self.seconds = seconds
+        self.sleeps = sleeps
+        self.wakes = wakes
+        self.slices = slices
+        self.by_lease = by_lease
+
+    def __repr__(self) -> str:
+        return (
+            f"Waited(seconds={self.seconds:.6f}, sleeps={self.sleeps}, wakes={self.wakes}, "
+            f"slices={self.slices}, by_lease={self.by_lease})"
+        )
+
+
+if TYPE_CHECKING:
+
+    class RegistryProtocol(Protocol):
+        """What everything above the registry relies on. Errors are those of :mod:`mdispatch.errors`."""
+
+        @property
+        def role(self) -> int:
+            """MAIN where registrations are made, WORKER where they are verified."""
+
+        @property
+        def label(self) -> str:
+            """The registry's name or address, for messages."""
+
+        def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
+            """Adds a fact. Raises DuplicateRegistrationError, RegistryFullError, RegistryClosedError."""
+
+        def strike(self, registration: Registration) -> bool:
+            """Strikes a fact out; False when it is gone, or not this member's to strike."""
+
+        def find(self, kind: int, key: int, name: str) -> Registration | None:
+            """The newest live fact of exactly this kind, key and name."""
+
+        def await_fact(
+            self, kind: int, key: int, name: str, at_least: int, timeout: float | None, ticket: int = 0
+        ) -> tuple[Registration | None, Waited]:
+            """Waits until ``at_least`` such facts are there: the newest, or None after ``timeout`` seconds."""
+
+        def cancel(self, ticket: int = 0) -> None:
+            """Ends the waits of this interpreter that carry the ticket, or all of them."""
+
+        def registrations(self, name: str | None = None) -> tuple[int, int, list[Registration]]:
+            """(version, node, live facts oldest first) of one name, or of all names (version and node 0)."""
+
+        def version(self, node: int) -> int:
+            """The version word of a name's node."""
+
+        def close(self) -> None:
+            """Leaves the registry. Idempotent."""

@@ -1,0 +1,126 @@
+"""The registry in plain Python, for one interpreter: the oracle that tests hold the shared one against.
+
+Locking: ``_changed`` is a condition over everything below it; waiters look at the facts again after each change.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from .. import errors
+from . import KIND_NAMES, MAIN, RULES, Registration, Waited
+
+__all__ = ["LocalRegistry"]
+
+
+class LocalRegistry:
+    """Facts in a list. The first registry to be right; the shared one has to agree with it."""
+
+    def __init__(self, role: int = MAIN) -> None:
+        self.role = role
+        self.label = "(local)"
+        self._changed = threading.Condition()
+        self._facts: list[Registration] = []
+        self._versions: dict[str, int] = {}
+        self._nodes: list[str] = []
+        self._next_seq = 1
+        self._cancelled: set[int] = set()
+        self._closed = False
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise errors.RegistryClosedError("the local registry is closed; make a new one", self.label)
+
+    def _matching(self, kind: int, key: int, name: str) -> list[Registration]:
+        return [f for f in self._facts if (f.kind, f.key, f.name) == (kind, key, name)]
+
+    def _raise_versions(self, kind: int, name: str) -> None:
+        for each in self._versions if RULES[kind] & 16 else [name]:
+            self._versions[each] += 1
+
+    def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
+        with self._changed:
+            self._check_open()
+            if name not in self._versions:
+                self._nodes.append(name)
+                self._versions[name] = 1
+            there = self._matching(kind, key, name)
+            if RULES[kind] & 1 and there:
+                raise errors.DuplicateRegistrationError(
+                    f"{KIND_NAMES[kind]} {name!r} is registered already",
+                    KIND_NAMES[kind],
+                    name,
+                    str(key),
+                    there[-1].where,
+                    where,
+                )
+            fact = Registration(0, self._next_seq, kind, key, name, body, where, os.getpid(), 0)
+            self._next_seq += 1
+            self._facts.append(fact)
+            self._raise_versions(kind, name)
+            self._changed.notify_all()
+            return fact
+
+    def strike(self, registration: Registration) -> bool:
+        with self._changed:
+            if self._closed or registration not in self._facts:
+                return False
+            self._facts.remove(registration)
+            self._next_seq += 1
+            self._raise_versions(registration.kind, registration.name)
+            self._changed.notify_all()
+            return True
+
+    def find(self, kind: int, key: int, name: str) -> Registration | None:
+        with self._changed:
+            self._check_open()
+            there = self._matching(kind, key, name)
+            return there[-1] if there else None
+
+    def await_fact(
+        self, kind: int, key: int, name: str, at_least: int, timeout: float | None, ticket: int = 0
+    ) -> tuple[Registration | None, Waited]:
+        end = None if timeout is None else time.monotonic() + timeout
+        waited = Waited()
+        with self._changed:
+            while True:
+                self._check_open()
+                if ticket and ticket in self._cancelled:
+                    raise errors.WaitCancelledError("the wait was cancelled")
+                there = self._matching(kind, key, name)
+                if len(there) >= at_least:
+                    return there[-1], waited
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    return None, waited
+                began = time.monotonic()
+                woken = self._changed.wait(left)
+                waited.seconds += time.monotonic() - began
+                waited.sleeps += 1
+                waited.wakes += woken
+
+    def cancel(self, ticket: int = 0) -> None:
+        with self._changed:
+            self._cancelled.add(ticket)
+            self._changed.notify_all()
+
+    def registrations(self, name: str | None = None) -> tuple[int, int, list[Registration]]:
+        with self._changed:
+            self._check_open()
+            if name is None:
+                return 0, 0, [f for each in self._nodes for f in self._facts if f.name == each]
+            if name not in self._versions:
+                return 0, 0, []
+            node = self._nodes.index(name) + 1
+            return self._versions[name], node, [f for f in self._facts if f.name == name]
+
+    def version(self, node: int) -> int:
+        self._check_open()
+        return self._versions[self._nodes[node - 1]]
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()

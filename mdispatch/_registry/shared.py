@@ -1,0 +1,352 @@
+"""The shared registry over the native contract: status codes become exceptions, interrupted waits go on.
+
+One object per interpreter and opening. It is this interpreter's membership: ``close`` ends it, a fork gives the child
+one of its own, and at the interpreter's end it leaves by itself, so that no waiter of it is ever left asleep.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+
+from .. import errors
+from .._native import _ext, interpreter_id, native
+from . import KIND_NAMES, MAIN, RULES, WORKER, Registration, Waited
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .._native._contract import MemberTuple, RecordTuple, StatTuple
+
+__all__ = ["ENVIRONMENT", "SharedRegistry"]
+
+#: The one environment variable by which child processes find the default registry of their parent.
+ENVIRONMENT = "MDISPATCH_REGISTRY"
+
+DEFAULT_CAPACITY = 256 * 1024 * 1024
+_FOREVER = -1
+#: Longer waits than this (about 31 years) are waits without end.
+_LONGEST = 1e9
+
+_CLOSED, _DIED, _TIMED_OUT, _INTERRUPTED, _CANCELLED = -3, -4, -5, -6, -7
+_EXISTS, _NOT_FOUND, _ROLE, _DAMAGED = -8, -9, -10, -21
+_SYSTEM = -1000
+
+_EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
+    -1: (errors.InvalidArgumentError, "the native registry was given an argument it cannot use"),
+    -2: (errors.InvalidNameError, "{0!r} is no registry's name: use 1 to 128 of A-Z a-z 0-9 _ - . (not first)"),
+    _CLOSED: (errors.RegistryClosedError, "registry {0} is closed; open or create one again"),
+    _DIED: (errors.MainMemberGoneError, "the main member of registry {0} died: start it again, then its workers"),
+    _EXISTS: (errors.RegistryExistsError, "registry {0!r} exists and is alive: attach to it, or choose another name"),
+    _NOT_FOUND: (errors.RegistryNotFoundError, "there is no registry {0!r}: create it first, or attach with a timeout"),
+    -11: (
+        errors.RegistryFullError,
+        "registry {0} is full; nothing was changed. Create it with a larger capacity (bytes)",
+    ),
+    -12: (errors.RegistryFullError, "registry {0} has no slot for another process or interpreter; close some"),
+    -13: (
+        errors.InvalidArgumentError,
+        "too long for a registry: names have at most 767 bytes, schemas 65536, places 1024",
+    ),
+    -15: (errors.RegistryFormatError, "what {0} names is not an mdispatch registry; remove the file if it is in the way"),
+    -16: (errors.RegistryFormatError, "registry {0} was made by another version of mdispatch; use one version everywhere"),
+    -17: (errors.RegistryFormatError, "registry {0} was made before the last boot; create it anew"),
+    -18: (
+        errors.RegistryFormatError,
+        "registry {0} belongs to another PID namespace (container); processes that share one must share that too",
+    ),
+    -19: (errors.RegistryOwnerError, "registry {0} belongs to another user, or others may write to it; it is not used"),
+    -20: (errors.RegistryAccessError, "what bears the name {0!r} is a directory, link or device, not a registry's file"),
+    _DAMAGED: (errors.RegistryDamagedError, "registry {0} is damaged; end its processes and create it anew"),
+    -22: (
+        errors.RegistryError,
+        "the lock of registry {0} is held by a process that does not go on (is it stopped?); continue or end that one",
+    ),
+    -23: (errors.RegistryFullError, "this process has 64 registries open; close some ({0} was not opened)"),
+}
+
+
+def error_for(status: int, label: str) -> Exception:
+    """The exception that a status means. The one place where codes become classes."""
+    if status < _SYSTEM:
+        number = _SYSTEM - status
+        error = errors.SystemCallError(f"registry {label}: {os.strerror(number)}", label)
+        error.errno = number
+        return error
+    cls, words = _EXCEPTIONS.get(status, (errors.RegistryError, "registry {0}: unknown status " + str(status)))
+    message = words.format(label)
+    if issubclass(cls, errors.RegistryError):
+        return cls(message, label)
+    if issubclass(cls, errors.InvalidNameError):
+        return cls(message, label)
+    return cls(message)
+
+
+def deadline_after(timeout: float | None) -> int:
+    """The absolute deadline, in ns, of a wait of ``timeout`` seconds from now; None waits without end.
+
+    Raises InvalidArgumentError for a negative timeout or NaN.
+    """
+    if timeout is None:
+        return _FOREVER
+    if not isinstance(timeout, (int, float)) or isinstance(timeout, bool) or timeout != timeout or timeout < 0:
+        raise errors.InvalidArgumentError(
+            f"timeout={timeout!r}: give a number of seconds, 0 or more, or None to wait without end"
+        )
+    return _FOREVER if timeout > _LONGEST else native.now() + int(timeout * 1e9)
+
+
+def _registration(record: RecordTuple) -> Registration:
+    ref, seq, kind, key, name, body, where, pid, interpreter = record
+    return Registration(ref, seq, kind, key, name.decode(), body.decode(), where.decode(), pid, interpreter)
+
+
+def _address_bytes(text: str) -> bytes:
+    if not isinstance(text, str):
+        raise errors.InvalidNameError(f"a registry's name is a str, not {type(text).__name__}", text)
+    data = text.encode("utf-8", "surrogatepass")
+    if not data or b"\0" in data or len(data) > 180:
+        raise error_for(-2, text[:60])
+    return data
+
+
+class SharedRegistry:
+    """This interpreter's membership in a shared registry. Made by :meth:`create`, :meth:`attach`, :meth:`default`."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self.label = native.address(handle)[1].decode()
+        self.pid = os.getpid()
+        self._closed = False
+        self._shutdown_hooked = False
+        status, self._member, self.role = native.join(handle, interpreter_id)
+        if status:
+            native.close(handle)
+            raise error_for(status, self.label)
+        _live[id(self)] = self
+
+    @classmethod
+    def create(cls, name: str | None, capacity: int) -> SharedRegistry:
+        if not isinstance(capacity, int) or isinstance(capacity, bool):
+            raise errors.InvalidArgumentError(f"capacity={capacity!r}: give a whole number of bytes")
+        text = None if name is None else _address_bytes(name).decode()
+        if not 0 < capacity <= 1 << 34:
+            status, handle = -1, 0
+        else:
+            status, handle = native.create(text, capacity)
+        if status == -1:
+            raise errors.InvalidArgumentError(
+                f"capacity={capacity}: a registry has 458 KiB (466944 bytes) to 16 GiB; "
+                f"the default is {DEFAULT_CAPACITY} and costs memory only as it is used"
+            )
+        if status:
+            raise error_for(status, name or "(anonymous)")
+        return cls(handle)
+
+    @classmethod
+    def attach(cls, address: str, timeout: float | None) -> SharedRegistry:
+        deadline = deadline_after(timeout)
+        data = _address_bytes(address)
+        while True:
+            status, handle = native.attach(data, deadline)
+            if status != _INTERRUPTED:
+                break
+            _run_signal_handlers()
+        if status:
+            raise error_for(status, address)
+        return cls(handle)
+
+    @classmethod
+    def default(cls) -> SharedRegistry:
+        """The process's default registry: open already, or named by the environment, or new."""
+        address = os.environ.get(ENVIRONMENT, "")
+        while True:
+            status, handle = native.open_default(_address_bytes(address) if address else b"")
+            if status != _INTERRUPTED:
+                break
+            _run_signal_handlers()
+        if status:
+            error = error_for(status, address)
+            error.args = (
+                f"{error.args[0]}\n{ENVIRONMENT}={address} in the environment names the registry of a parent process. "
+                f"Unset it to work alone.",
+            )
+            raise error
+        registry = cls(handle)
+        if os.environ.get(ENVIRONMENT) != registry.label:
+            os.environ[ENVIRONMENT] = registry.label
+        return registry
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else ("main" if self.role == MAIN else "worker")
+        return f"<SharedRegistry {self.label} {state}>"
+
+    def _fail(self, status: int) -> Exception:
+        error = error_for(status, self.label)
+        if isinstance(error, errors.MainMemberGoneError):
+            error.pid = native.stat(self._handle)[1][7]
+        return error
+
+    def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
+        status, record = native.register(
+            self._handle,
+            self._member,
+            kind,
+            RULES[kind],
+            key,
+            name.encode(),
+            body.encode("utf-8", "surrogatepass"),
+            where.encode("utf-8", "replace")[-1024:],
+        )
+        if status == 0 and record is not None:
+            return _registration(record)
+        if status == _EXISTS and record is not None:
+            first = _registration(record)
+            raise errors.DuplicateRegistrationError(
+                f"{KIND_NAMES[kind]} {name!r} is registered already",
+                KIND_NAMES[kind],
+                name,
+                str(key),
+                first.where,
+                where,
+            )
+        raise self._fail(status)
+
+    def strike(self, registration: Registration) -> bool:
+        status = native.strike(self._handle, self._member, registration.ref, registration.seq)
+        if status in (0, _NOT_FOUND, _ROLE, _CLOSED):
+            return status == 0
+        raise self._fail(status)
+
+    def find(self, kind: int, key: int, name: str) -> Registration | None:
+        status, record = native.find(self._handle, kind, key, name.encode())
+        if record is not None:
+            return _registration(record)
+        if status == _NOT_FOUND:
+            return None
+        raise self._fail(status)
+
+    def await_fact(
+        self, kind: int, key: int, name: str, at_least: int, timeout: float | None, ticket: int = 0
+    ) -> tuple[Registration | None, Waited]:
+        deadline = deadline_after(timeout)
+        encoded = name.encode()
+        total = [0, 0, 0, 0, 0]
+        if not self._shutdown_hooked:
+            self._hook_shutdown()
+        while True:
+            status, record, stats = native.await_fact(
+                self._handle, self._member, kind, key, at_least, encoded, deadline, ticket
+            )
+            for i, figure in enumerate(stats):
+                total[i] += figure
+            if status != _INTERRUPTED:
+                break
+            _run_signal_handlers()
+        waited = Waited(total[0] / 1e9, *total[1:])
+        if record is not None:
+            return _registration(record), waited
+        if status == _TIMED_OUT:
+            return None, waited
+        if status == _CANCELLED:
+            raise errors.WaitCancelledError(
+                f"the wait for {KIND_NAMES[kind]} {name!r} was ended: its task was cancelled or its interpreter shuts down"
+            )
+        raise self._fail(status)
+
+    def cancel(self, ticket: int = 0) -> None:
+        native.cancel(self._handle, self._member, ticket)
+
+    def registrations(self, name: str | None = None) -> tuple[int, int, list[Registration]]:
+        status, version, node, records = native.list_facts(self._handle, None if name is None else name.encode())
+        if status:
+            raise self._fail(status)
+        return version, node, [_registration(r) for r in records]
+
+    def version(self, node: int) -> int:
+        version = native.version(self._handle, node)
+        if version < 0:
+            raise self._fail(version)
+        return version
+
+    def members(self) -> list[MemberTuple]:
+        status, found = native.members(self._handle)
+        if status:
+            raise self._fail(status)
+        return found
+
+    def stat(self) -> StatTuple:
+        status, figures = native.stat(self._handle)
+        if status:
+            raise self._fail(status)
+        return figures
+
+    def check(self) -> str:
+        """The broken invariants, one per line; "" when none is."""
+        status, report = native.check(self._handle)
+        if status not in (0, _DAMAGED):
+            raise self._fail(status)
+        return report.decode()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        _live.pop(id(self), None)
+        if os.environ.get(ENVIRONMENT) == self.label and self.role == MAIN:
+            del os.environ[ENVIRONMENT]
+        native.leave(self._handle, self._member)
+        native.close(self._handle)
+
+    def _hook_shutdown(self) -> None:
+        """Has waits in threads ended before the interpreter joins those threads.
+
+        ``atexit`` runs after that join and would come too late. There are such threads only when ``threading`` is loaded,
+        and it alone offers a hook that runs before (private, but the one that concurrent.futures uses).
+        """
+        threading = sys.modules.get("threading")
+        if threading is None:
+            return
+        self._shutdown_hooked = True
+        try:
+            threading._register_atexit(self.cancel)
+        except RuntimeError as error:
+            raise errors.WaitCancelledError("this interpreter is shutting down: no wait can begin") from error
+
+    def _join_again(self) -> None:
+        """In the child of a fork: the parent's membership stays the parent's."""
+        self.pid = os.getpid()
+        status, member, role = native.join(self._handle, interpreter_id)
+        if status == 0:
+            self._member, self.role = member, role
+        else:
+            self.role = WORKER  # the registry is closed or full: every call will say so
+
+
+# The memberships of this interpreter: for its end and for forks, which nobody announces to the objects themselves.
+_live: dict[int, SharedRegistry] = {}
+
+
+def _leave_all() -> None:
+    for registry in list(_live.values()):
+        registry.close()
+
+
+def _rejoin_all() -> None:
+    for registry in list(_live.values()):
+        registry._join_again()
+
+
+def _run_signal_handlers() -> None:
+    """After an interrupted wait. In a sub-interpreter on the main thread Python would not run them by itself."""
+    raised = _ext.run_signal_handlers()
+    if raised is None:
+        return
+    name, text = raised
+    if name == "KeyboardInterrupt":
+        raise KeyboardInterrupt(text)
+    raise RuntimeError(f"a signal handler of the main interpreter raised {name}: {text}")
+
+
+atexit.register(_leave_all)
+os.register_at_fork(after_in_child=_rejoin_all)
