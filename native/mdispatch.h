@@ -103,7 +103,7 @@ typedef enum md_rule {
 typedef enum md_role { MD_MAIN = 1, MD_WORKER = 2 } md_role;
 
 typedef enum md_limit {
-    MD_MAX_NAME = 767,
+    MD_MAX_NAME = 1023,
     MD_MAX_BODY = 65536,
     MD_MAX_WHERE = 1024,
     MD_MAX_REGISTRY_NAME = 128,

@@ -46,7 +46,7 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     -12: (errors.RegistryFullError, "registry {0} has no slot for another process or interpreter; close some"),
     -13: (
         errors.InvalidArgumentError,
-        "too long for a registry: names have at most 767 bytes, schemas 65536, places 1024",
+        "too long for a registry: names have at most 1023 bytes, schemas 65536, places 1024",
     ),
     -15: (errors.RegistryFormatError, "what {0} names is not an mdispatch registry; remove the file if it is in the way"),
     -16: (errors.RegistryFormatError, "registry {0} was made by another version of mdispatch; use one version everywhere"),

@@ -1,0 +1,285 @@
+"""From the arguments of a call to what a kernel gets: all of them, in their places, of their types.
+
+A kernel gets every argument, with defaults filled in: positional ones by position, keyword-only
+ones by keyword. So it need not repeat the defaults. (PyTorch's Python kernels must: it drops
+arguments that equal their default.)
+
+What is a Tensor is not known here. Whoever makes a Binder says so.
+"""
+
+from __future__ import annotations
+
+from ._schema_types import Type
+from .errors import ArgumentError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, NoReturn
+
+    from ._schema_types import Argument, FunctionSchema
+
+    Convert = Callable[[Any], Any]
+    IsTensor = Callable[[object], bool]
+
+__all__ = ["Binder"]
+
+
+class _Unfit(Exception):
+    """A value does not fit a type; bind knows which."""
+
+
+class _Slot:
+    """How one argument is taken: a value of class ``exact`` as it is, another by ``convert``."""
+
+    __slots__ = ("argument", "convert", "default", "exact", "has_default", "is_list", "name")
+
+    def __init__(self, argument: Argument, is_tensor: IsTensor) -> None:
+        self.argument = argument
+        self.name = argument.name
+        self.exact, self.convert = _converter(argument.type, is_tensor)
+        self.has_default = argument.has_default
+        self.default = argument.default
+        # A kernel may change the list it gets, so it gets its own.
+        self.is_list = isinstance(argument.default, tuple)
+        if argument.has_default and argument.default is None:
+            self.convert = _or_none(self.convert)
+
+
+class Binder:
+    """Binds calls to one schema. Made once for a schema; ``is_tensor`` says what is a Tensor."""
+
+    __slots__ = ("_keyword_only", "_positional", "schema")
+
+    def __init__(self, schema: FunctionSchema, is_tensor: IsTensor) -> None:
+        slots = [_Slot(argument, is_tensor) for argument in schema.arguments]
+        self.schema = schema
+        self._positional = tuple(slot for slot in slots if not slot.argument.kwarg_only)
+        self._keyword_only = tuple(slot for slot in slots if slot.argument.kwarg_only)
+
+    def bind(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The positional arguments and the keyword-only ones that a kernel gets.
+
+        ArgumentError when the call does not fit the schema. An int goes where a float is wanted,
+        and a bool where an int is, and the reverse; a float never for an int. One number goes for a
+        list with a size, as often as that; a tuple goes for a list, and a kernel always gets a list
+        of its own. None goes only where the type or the default says so.
+        """
+        slots = self._positional
+        given = len(args)
+        values: list[Any] = []
+        try:
+            for value, slot in zip(args, slots, strict=False):
+                values.append(value if type(value) is slot.exact else slot.convert(value))
+            if given == len(slots) and not kwargs and not self._keyword_only:
+                return tuple(values), {}
+            if given > len(slots):
+                if not self.schema.is_vararg:
+                    self._fail_too_many(given)
+                values += args[len(slots) :]
+            named = {}
+            for slot in (*slots[given:], *self._keyword_only):
+                if slot.name in kwargs:
+                    value = kwargs[slot.name]
+                    value = value if type(value) is slot.exact else slot.convert(value)
+                    named[slot.name] = value
+        except _Unfit:
+            self._fail_unfit(slot, value)
+        if len(named) < len(kwargs):
+            self._fail_keyword(kwargs, named)
+        values += [
+            named[slot.name] if slot.name in named else self._default(slot)
+            for slot in slots[given:]
+        ]
+        return tuple(values), {
+            slot.name: named[slot.name] if slot.name in named else self._default(slot)
+            for slot in self._keyword_only
+        }
+
+    def _default(self, slot: _Slot) -> Any:
+        if not slot.has_default:
+            self._fail(f"needs a value for {slot.name!r}")
+        return list(slot.default) if slot.is_list else slot.default  # type: ignore[arg-type]
+
+    def _fail(self, what: str) -> NoReturn:
+        name = str(self.schema.name)
+        raise ArgumentError(f"{name}() {what}\n  declared as {self.schema}", name, self.schema)
+
+    def _fail_too_many(self, given: int) -> NoReturn:
+        most = len(self._positional)
+        by_keyword = ", ".join(slot.name for slot in self._keyword_only)
+        hint = f"; {by_keyword} must be given by keyword" if by_keyword else ""
+        self._fail(f"takes {most} positional argument{'s' * (most != 1)}, not {given}{hint}")
+
+    def _fail_unfit(self, slot: _Slot, value: object) -> NoReturn:
+        # Only of plain values is the text known to be short and without side effects.
+        shown = f", {value!r:.60}" if type(value) in (int, float, complex, bool, str) else ""
+        self._fail(
+            f"takes {slot.argument.type} for {slot.name!r}, not {type(value).__qualname__}{shown}"
+        )
+
+    def _fail_keyword(self, kwargs: Mapping[str, Any], named: Mapping[str, Any]) -> NoReturn:
+        name = next(name for name in kwargs if name not in named)
+        names = [argument.name for argument in self.schema.arguments]
+        if name in names:
+            self._fail(f"got {name!r} twice, by position and by keyword")
+        from ._nearest import nearest
+
+        meant = nearest(name, names)
+        hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
+        self._fail(f"has no argument {name!r}{hint}")
+
+
+# --- conversions ----------------------------------------------------------------------------------
+
+
+def _converter(wanted: Type, is_tensor: IsTensor) -> tuple[type | None, Convert]:
+    """The class whose instances fit as they are, if any, and what converts or refuses others."""
+    exact = _EXACT.get(wanted.name)
+    inner = [_converter(element, is_tensor) for element in wanted.elements]
+    if wanted.name == Type.OPTIONAL:
+        return inner[0][0], _or_none(inner[0][1])
+    if wanted.name == Type.LIST:
+        return None, _list(*inner[0], wanted)
+    if wanted.name == Type.TUPLE:
+        return None, _tuple([convert for _, convert in inner])
+    if wanted.name == "Dict":
+        return None, _dict(inner[0][1], inner[1][1])
+    if wanted.name == "Union":
+        return None, _union([convert for _, convert in inner])
+    if wanted.name == "Tensor":
+        return None, _tensor(is_tensor)
+    if wanted.name in _NUMBERS:
+        return exact, _number(*_NUMBERS[wanted.name], is_tensor)
+    return exact, _PLAIN.get(wanted.name, _something)
+
+
+def _or_none(convert: Convert) -> Convert:
+    return lambda value: None if value is None else convert(value)
+
+
+def _tensor(is_tensor: IsTensor) -> Convert:
+    def tensor(value: Any) -> Any:
+        if not is_tensor(value):
+            raise _Unfit
+        return value
+
+    return tensor
+
+
+def _number(
+    classes: tuple[type, ...], protocol: str, make: Callable[[Any], Any], is_tensor: IsTensor
+) -> Convert:
+    """What ``make`` makes of instances of ``classes``, and of others that have the protocol."""
+
+    def number(value: Any) -> Any:
+        if isinstance(value, classes) or (hasattr(type(value), protocol) and not is_tensor(value)):
+            try:
+                return make(value)
+            except (TypeError, ValueError, OverflowError):
+                pass
+        raise _Unfit
+
+    return number
+
+
+def _bool(value: Any) -> bool:
+    if isinstance(value, int):
+        return bool(value)
+    raise _Unfit
+
+
+def _complex(value: Any) -> complex:
+    if isinstance(value, (int, float, complex)):
+        return complex(value)
+    raise _Unfit
+
+
+def _str(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise _Unfit
+
+
+def _nothing(value: Any) -> None:
+    if value is not None:
+        raise _Unfit
+
+
+def _something(value: Any) -> Any:
+    """For types of which nothing is known here (Device, Generator): anything but None."""
+    if value is None:
+        raise _Unfit
+    return value
+
+
+def _list(exact: type | None, convert: Convert, wanted: Type) -> Convert:
+    size = wanted.size if wanted.elements[0].name in _REPEATED else None
+
+    def convert_list(value: Any) -> list[Any]:
+        if isinstance(value, (list, tuple)):
+            return [item if type(item) is exact else convert(item) for item in value]
+        if size is not None:
+            return [convert(value)] * size
+        raise _Unfit
+
+    return convert_list
+
+
+def _tuple(converts: list[Convert]) -> Convert:
+    def convert_tuple(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, tuple) or len(value) != len(converts):
+            raise _Unfit
+        return tuple(convert(item) for convert, item in zip(converts, value, strict=True))
+
+    return convert_tuple
+
+
+def _dict(convert_key: Convert, convert_value: Convert) -> Convert:
+    def convert_dict(value: Any) -> dict[Any, Any]:
+        if not isinstance(value, dict):
+            raise _Unfit
+        return {convert_key(key): convert_value(item) for key, item in value.items()}
+
+    return convert_dict
+
+
+def _union(converts: list[Convert]) -> Convert:
+    """The first member that takes the value as it is, else the first that converts it."""
+
+    def convert_union(value: Any) -> Any:
+        converted = []
+        for convert in converts:
+            try:
+                result = convert(value)
+            except _Unfit:
+                continue
+            if result is value:
+                return value
+            converted.append(result)
+        if not converted:
+            raise _Unfit
+        return converted[0]
+
+    return convert_union
+
+
+_EXACT = {"int": int, "SymInt": int, "float": float, "bool": bool, "SymBool": bool, "str": str}
+_NUMBERS: dict[str, tuple[tuple[type, ...], str, Callable[[Any], Any]]] = {
+    "int": ((int,), "__index__", lambda value: value.__index__()),
+    "SymInt": ((int,), "__index__", lambda value: value.__index__()),
+    "float": ((int, float), "__float__", float),
+    "Scalar": ((int, float, complex), "__float__", lambda value: value),
+}
+_PLAIN: dict[str, Convert] = {
+    "bool": _bool,
+    "SymBool": _bool,
+    "complex": _complex,
+    "str": _str,
+    "NoneType": _nothing,
+    "Any": lambda value: value,
+}
+# Lists of these can be given by one number.
+_REPEATED = ("int", "SymInt", "float", "complex", "bool")

@@ -1,0 +1,122 @@
+"""What to tell a worker whose registrations are not those of the main interpreter.
+
+Slow paths only: each function looks at the registry once more and finds words, the nearest names and the places.
+"""
+
+from __future__ import annotations
+
+from . import _registry as facts
+from . import errors
+from ._keys import DispatchKey
+from ._nearest import nearest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._registry import Registration, RegistryProtocol
+
+__all__ = ["key_name", "missing_in_worker", "never_registered", "schema_differs"]
+
+
+def key_name(kind: int, key: int) -> str:
+    """The dispatch key's name where the kind has one, else ""."""
+    return DispatchKey(key).name if kind in (facts.IMPL, facts.FALLBACK) else ""
+
+
+def _namespace_facts(registry: RegistryProtocol, namespace: str) -> list[Registration]:
+    prefix = namespace + "::"
+    _, _, all_facts = registry.registrations()
+    return [f for f in all_facts if f.name == namespace or f.name.startswith(prefix)]
+
+
+def _main(registry: RegistryProtocol, known: list[Registration]) -> str:
+    if known:
+        return f"the main interpreter (pid {known[0].pid})"
+    return f"the main interpreter of registry {registry.label}"
+
+
+def _what(kind: int, name: str, key: str) -> str:
+    if kind == facts.LIBRARY:
+        return f"open library {name!r}"
+    if kind == facts.DEF:
+        return f"define {name}"
+    if kind == facts.IMPL:
+        return f"register a kernel for {name} at {key}"
+    return f"register the fallback at {key}"
+
+
+def never_registered(
+    registry: RegistryProtocol, kind: int, key: int, name: str, at_least: int, here: str, waited: float
+) -> errors.NotRegisteredError:
+    """The wait ended without the fact: says which of the reasons it is."""
+    namespace = name.partition("::")[0]
+    known = _namespace_facts(registry, namespace)
+    key_text = key_name(kind, key)
+    head = f"{_main(registry, known)} did not {_what(kind, name, key_text)} within {waited:.3g} s"
+    if at_least > 1:
+        head += f" {at_least} times, as this interpreter does"
+    same = [f for f in known if f.name == name]
+    keys_there = tuple(key_name(f.kind, f.key) for f in same if f.kind == facts.IMPL)
+    place = (same or known)[0].where if known else ""
+    lines = [head, f"  here:  {here}"]
+    cls: type[errors.NotRegisteredError]
+    near: tuple[str, ...] = ()
+    if kind == facts.IMPL and same:
+        cls = errors.KeyMismatchError
+        lines.append(f"  there: {place}, with kernels at {', '.join(keys_there) or 'no key'}")
+        lines.append("Register the kernel at the same key in both, or in both of them not at all.")
+    elif known and kind != facts.LIBRARY:
+        cls = errors.NameMismatchError
+        near = tuple(nearest(name, sorted({f.name for f in known if "::" in f.name})))
+        lines.append(f"  there: namespace {namespace!r} comes from {place}")
+        if near:
+            lines.append(f"  nearest names there: {', '.join(near)}")
+        lines.append("Check the spelling, and that both interpreters import the same version of the module.")
+    else:
+        cls = errors.MainNeverArrivedError
+        lines.append(f"  there: nothing in namespace {namespace!r}")
+        lines.append("Import the same module in the main interpreter, or give it more time (timeout=).")
+    error = cls(
+        "\n".join(lines),
+        kind=facts.KIND_NAMES[kind],
+        name=name,
+        key=key_text,
+        here=here,
+        there=place,
+        waited=waited,
+        nearest=near,
+    )
+    if isinstance(error, errors.KeyMismatchError):
+        error.keys_there = keys_there
+    return error
+
+
+def schema_differs(fact: Registration, body: str, here: str, difference: str) -> errors.SchemaMismatchError:
+    """Both define the operator, with different schemas."""
+    error = errors.SchemaMismatchError(
+        f"{fact.name} has another schema in the main interpreter (pid {fact.pid}): {difference}\n"
+        f"  here:  {body}    ({here})\n"
+        f"  there: {fact.body}    ({fact.where})\n"
+        f"Make both import the same version of the module.",
+        kind="def",
+        name=fact.name,
+        here=here,
+        there=fact.where,
+    )
+    error.schema_here = body
+    error.schema_there = fact.body
+    return error
+
+
+def missing_in_worker(fact: Registration) -> errors.MissingInWorkerError:
+    """The main interpreter has it from a module that was imported here too, and here it is not."""
+    key = key_name(fact.kind, fact.key)
+    what = f"{fact.name} is defined" if fact.kind == facts.DEF else f"{fact.name} has a kernel at {key}"
+    return errors.MissingInWorkerError(
+        f"{what} in the main interpreter (pid {fact.pid}), and this interpreter imported the module without it\n"
+        f"  there: {fact.where}    ({fact.body})\n"
+        f"Does the module register only in some interpreters? It must do the same in each.",
+        kind=facts.KIND_NAMES[fact.kind],
+        name=fact.name,
+        key=key,
+        there=fact.where,
+    )

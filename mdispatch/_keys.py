@@ -1,0 +1,249 @@
+"""The dispatch keys and their numbers, those of PyTorch 2.13.
+
+Everything above works with these numbers: the order of the keys decides which kernel runs, their
+bits are what argument types carry, and the table index is what the call path computes. They are
+frozen; a recording of the original stands against them in the tests.
+
+A set of keys is 62 bits: one per backend (CPU is bit 0), then one per functionality (Dense is bit
+16). SparseCUDA is a pair of both. Two kinds of keys have no slot in a dispatch table: the six
+functionalities that exist per backend (Sparse), and the alias keys, which have no bits either and
+stand for a set of others (Autograd).
+"""
+
+from __future__ import annotations
+
+from .errors import InvalidKeyError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = [
+    "BACKENDS",
+    "BACKEND_BITS",
+    "FULL",
+    "RUNTIME_BITS",
+    "RUNTIME_KEYS",
+    "TABLE_INDEX",
+    "DispatchKey",
+    "backend_index",
+    "highest_index",
+    "parse_key",
+    "table_index",
+]
+
+if TYPE_CHECKING:
+    _KEY: DispatchKey
+else:
+    _KEY = object()  # stands for each key until the class is there to make them
+
+
+class _KeyType(type):
+    """Makes the class iterable, as enums are."""
+
+    __members__: Mapping[str, DispatchKey]
+
+    def __iter__(cls) -> Iterator[DispatchKey]:
+        return iter(cls.__members__.values())
+
+
+class DispatchKey(int, metaclass=_KeyType):
+    """One dispatch key, as ``DispatchKey.CPU``.
+
+    There is one object per key, also after pickling and copying. As an int it is PyTorch's number
+    of the key; ``DispatchKey(49)`` finds the key again, and raises InvalidKeyError for a number
+    that is none. Iterating over the class gives all keys; ``__members__`` maps names to keys.
+    """
+
+    __slots__ = ()
+
+    # The order is the definition: _make_keys counts values and bits from it.
+    Undefined = Dense = FPGA = Vulkan = Metal = Quantized = CustomRNGKeyId = MkldnnCPU = _KEY
+    Sparse = SparseCsr = NestedTensor = BackendSelect = Fake = Python = _KEY
+    FuncTorchDynamicLayerBackMode = Functionalize = Conjugate = Negative = ZeroTensor = _KEY
+    ADInplaceOrView = AutogradOther = AutogradFunctionality = AutogradNestedTensor = Tracer = _KEY
+    AutocastCPU = AutocastMTIA = AutocastMAIA = AutocastXPU = AutocastIPU = AutocastHPU = _KEY
+    AutocastXLA = AutocastMPS = AutocastCUDA = AutocastPrivateUse1 = FuncTorchBatched = _KEY
+    BatchedNestedTensor = FuncTorchVmapMode = Batched = VmapMode = FuncTorchGradWrapper = _KEY
+    DeferredInit = PythonTLSSnapshot = FuncTorchDynamicLayerFrontMode = _KEY
+    TESTING_ONLY_GenericWrapper = TESTING_ONLY_GenericMode = PreDispatch = PythonDispatcher = _KEY
+
+    CPU = CUDA = HIP = XLA = MPS = IPU = XPU = HPU = VE = Lazy = MTIA = MAIA = _KEY
+    PrivateUse1 = PrivateUse2 = PrivateUse3 = Meta = _KEY
+    QuantizedCPU = QuantizedCUDA = QuantizedHIP = QuantizedXLA = QuantizedMPS = _KEY
+    QuantizedIPU = QuantizedXPU = QuantizedHPU = QuantizedVE = QuantizedLazy = _KEY
+    QuantizedMTIA = QuantizedMAIA = QuantizedPrivateUse1 = QuantizedPrivateUse2 = _KEY
+    QuantizedPrivateUse3 = QuantizedMeta = _KEY
+    SparseCPU = SparseCUDA = SparseHIP = SparseXLA = SparseMPS = SparseIPU = SparseXPU = _KEY
+    SparseHPU = SparseVE = SparseLazy = SparseMTIA = SparseMAIA = SparsePrivateUse1 = _KEY
+    SparsePrivateUse2 = SparsePrivateUse3 = SparseMeta = _KEY
+    SparseCsrCPU = SparseCsrCUDA = SparseCsrHIP = SparseCsrXLA = SparseCsrMPS = _KEY
+    SparseCsrIPU = SparseCsrXPU = SparseCsrHPU = SparseCsrVE = SparseCsrLazy = _KEY
+    SparseCsrMTIA = SparseCsrMAIA = SparseCsrPrivateUse1 = SparseCsrPrivateUse2 = _KEY
+    SparseCsrPrivateUse3 = SparseCsrMeta = _KEY
+    NestedTensorCPU = NestedTensorCUDA = NestedTensorHIP = NestedTensorXLA = _KEY
+    NestedTensorMPS = NestedTensorIPU = NestedTensorXPU = NestedTensorHPU = NestedTensorVE = _KEY
+    NestedTensorLazy = NestedTensorMTIA = NestedTensorMAIA = NestedTensorPrivateUse1 = _KEY
+    NestedTensorPrivateUse2 = NestedTensorPrivateUse3 = NestedTensorMeta = _KEY
+    AutogradCPU = AutogradCUDA = AutogradHIP = AutogradXLA = AutogradMPS = AutogradIPU = _KEY
+    AutogradXPU = AutogradHPU = AutogradVE = AutogradLazy = AutogradMTIA = AutogradMAIA = _KEY
+    AutogradPrivateUse1 = AutogradPrivateUse2 = AutogradPrivateUse3 = AutogradMeta = _KEY
+
+    Autograd = CompositeImplicitAutograd = FuncTorchBatchedDecomposition = _KEY
+    CompositeImplicitAutogradNestedTensor = CompositeExplicitAutograd = _KEY
+    CompositeExplicitAutogradNonFunctional = _KEY
+
+    def __new__(cls, value: int) -> DispatchKey:
+        key = _BY_VALUE.get(value)
+        if key is None:
+            raise InvalidKeyError(f"{value!r} is not the number of a dispatch key", value)
+        return key
+
+    @classmethod
+    def parse(cls, key: str | DispatchKey) -> DispatchKey:
+        """See parse_key."""
+        return parse_key(key)
+
+    @property
+    def name(self) -> str:
+        return _NAME[self]
+
+    @property
+    def raw(self) -> int:
+        """The key's bits in a DispatchKeySet; 0 for Undefined and for alias keys."""
+        return _RAW[self]
+
+    @property
+    def functionality(self) -> DispatchKey:
+        """Sparse for SparseCUDA, Undefined for an alias key, itself for one without a backend."""
+        return _BY_VALUE[(_RAW[self] >> 16).bit_length()]
+
+    @property
+    def backend(self) -> str | None:
+        """The name of the backend in the key, "CUDA" for SparseCUDA; None when it has none."""
+        bits = _RAW[self] & BACKEND_BITS
+        return BACKENDS[bits.bit_length() - 1] if bits else None
+
+    @property
+    def is_alias(self) -> bool:
+        return self >= _FIRST_ALIAS
+
+    def __repr__(self) -> str:
+        return f"DispatchKey.{_NAME[self]}"
+
+    def __str__(self) -> str:
+        return _NAME[self]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return parse_key, (_NAME[self],)
+
+
+#: The bits of a set that stand for backends; those above stand for functionalities.
+BACKEND_BITS = 0xFFFF
+#: The bits of all keys.
+FULL = (1 << 62) - 1
+
+# Dense, Quantized, Sparse, SparseCsr, NestedTensor, AutogradFunctionality
+_PER_BACKEND = (1, 5, 8, 9, 10, 21)
+_PER_BACKEND_BITS = sum(1 << 15 + functionality for functionality in _PER_BACKEND)
+
+# The numbers of the keys that are not functionalities. Before each of the six blocks of 16 keys
+# PyTorch has a marker, 48, 65 and so on, which is no key.
+_FIRST_PER_BACKEND = 49
+_FIRST_ALIAS = 150
+
+
+def _make_keys() -> dict[str, DispatchKey]:
+    keys: dict[str, DispatchKey] = {}
+    for name in [name for name, value in vars(DispatchKey).items() if value is _KEY]:
+        position = len(keys)
+        block, backend = divmod(position - 47, 16)
+        if block < 0:
+            value, raw = position, 1 << 15 + position if position else 0
+        elif block < len(_PER_BACKEND):
+            value = _FIRST_PER_BACKEND + 17 * block + backend
+            raw = 1 << 15 + _PER_BACKEND[block] | 1 << backend
+        else:
+            value, raw = _FIRST_ALIAS + backend, 0
+        key = int.__new__(DispatchKey, value)
+        setattr(DispatchKey, name, key)
+        keys[name] = key
+        _NAME[value] = name
+        _RAW[value] = raw
+    return keys
+
+
+# Indexed by the key's value. The numbers between the blocks name no key.
+_NAME = [""] * 156
+_RAW = [0] * 156
+_BY_NAME = DispatchKey.__members__ = _make_keys()
+_BY_VALUE: dict[int, DispatchKey] = {key: key for key in _BY_NAME.values()}
+
+#: The names of the backends, lowest priority first: the position is the bit.
+BACKENDS = tuple(_NAME[_FIRST_PER_BACKEND : _FIRST_PER_BACKEND + 16])
+
+#: The keys that have a slot in a dispatch table, in the table's order: lowest priority first.
+RUNTIME_KEYS = tuple(
+    sorted(
+        (key for key in _BY_VALUE.values() if key < _FIRST_ALIAS and key not in _PER_BACKEND),
+        key=_RAW.__getitem__,
+    )
+)
+#: Their bits, in the same order.
+RUNTIME_BITS = tuple(_RAW[key] for key in RUNTIME_KEYS)
+#: Their places in the table.
+TABLE_INDEX = {key: index for index, key in enumerate(RUNTIME_KEYS)}
+
+# By functionality: the table index of its first key, and the backend bits that count on from there.
+_MASK = tuple(BACKEND_BITS * (functionality in _PER_BACKEND) for functionality in range(47))
+_OFFSET = [0]
+for _mask in _MASK[:-1]:
+    _OFFSET.append(_OFFSET[-1] + (16 if _mask else 1))
+
+
+def table_index(key: DispatchKey) -> int:
+    """The key's slot in a dispatch table.
+
+    InvalidKeyError for alias keys and per-backend functionalities, which have none.
+    """
+    index = TABLE_INDEX.get(key)
+    if index is None:
+        raise InvalidKeyError(f"{key} stands for other keys and has no slot in a table", key)
+    return index
+
+
+def highest_index(raw: int) -> int:
+    """The table index of the highest key in a set given by its bits; without keys Undefined's, 0.
+
+    A per-backend functionality without any backend bit is no key. (c10's
+    getDispatchTableIndexForDispatchKeySet takes it for that of CPU.)
+    """
+    if not raw & BACKEND_BITS:
+        raw &= ~_PER_BACKEND_BITS
+    functionality = (raw >> 16).bit_length()
+    return _OFFSET[functionality] + ((raw & _MASK[functionality]) >> 1).bit_length()
+
+
+def backend_index(raw: int) -> int:
+    """The number of the highest backend in a set given by its bits; CPU's, 0, also without any."""
+    return ((raw & BACKEND_BITS) >> 1).bit_length()
+
+
+def parse_key(key: str | DispatchKey) -> DispatchKey:
+    """The key of this name; a key is returned as it is.
+
+    InvalidKeyError, with the nearest names, for anything else. A number is not taken for a key:
+    ``DispatchKey(49)`` does that.
+    """
+    if isinstance(key, DispatchKey):
+        return key
+    if not isinstance(key, str):
+        raise InvalidKeyError(f"a dispatch key is a DispatchKey or its name, not {key!r}", key)
+    found = _BY_NAME.get(key)
+    if found is None:
+        from ._nearest import nearest
+
+        names = nearest(key, _BY_NAME)
+        meant = f"; did you mean {' or '.join(names)}?" if names else ""
+        raise InvalidKeyError(f"there is no dispatch key {key!r}{meant}", key, names)
+    return found

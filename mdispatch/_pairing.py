@@ -1,0 +1,138 @@
+"""From facts and callables to a table: which callable of this interpreter stands for which fact.
+
+The registry knows which kernels exist; this interpreter has callables for some of them. Everything here is a pure
+function of the two, so a table can always be thrown away and computed again. Loaded with the first call of an operator.
+"""
+
+from __future__ import annotations
+
+from . import _registry as facts
+from . import errors
+from ._kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
+from ._keys import RUNTIME_KEYS, DispatchKey, table_index
+from ._table import DispatchTable, compute_table
+from .keys import DispatchKeySet
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ._registry import Registration
+
+    Here = dict[DispatchKey, list[LocalKernel]]
+
+__all__ = ["AbsentKernel", "missing", "table_of"]
+
+
+class AbsentKernel:
+    """Stands where the registry has a kernel and this interpreter has no callable for it."""
+
+    __slots__ = ("fact", "is_fallthrough")
+
+    def __init__(self, fact: Registration) -> None:
+        self.fact = fact
+        self.is_fallthrough = fact.body == FALLTHROUGH
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.fact.body} at {DispatchKey(self.fact.key).name}, not loaded here>"
+
+
+def _builtin_fallbacks() -> dict[DispatchKey, LocalKernel]:
+    """Keys that values carry, or threads add, without wanting more than the kernel below: they fall through.
+
+    (PyTorch registers the same for BackendSelect, ADInplaceOrView, Autograd and the snapshot at its start.)
+    """
+    names = ["BackendSelect", "ADInplaceOrView", "PythonTLSSnapshot", "AutogradOther", "AutogradNestedTensor"]
+    keys = [DispatchKey.parse(name) for name in names]
+    keys += [key for key in RUNTIME_KEYS if key.functionality is DispatchKey.AutogradFunctionality]
+    return {key: LocalKernel(key, fallthrough_kernel, FALLTHROUGH) for key in keys}
+
+
+_BUILTIN_FALLBACKS = _builtin_fallbacks()
+
+
+def pair(there: list[Registration], here: list[LocalKernel]) -> LocalKernel | AbsentKernel | None:
+    """The kernel that is active at one key: the newest fact's callable.
+
+    A callable belongs to the fact it was registered with (main interpreter), else to a fact of its label, else to
+    the first fact that is left: the order of imports is the same everywhere. A pure function of both lists, so nothing
+    has to be kept in step when the main interpreter closes or registers again.
+    """
+    if not there:
+        return None
+    left = list(here)
+    chosen: dict[int, LocalKernel] = {}
+    for belongs in (
+        lambda fact, kernel: kernel.seq == fact.seq,
+        lambda fact, kernel: not kernel.seq and kernel.label == fact.body,
+        lambda fact, kernel: not kernel.seq,
+    ):
+        for fact in there:
+            if fact.seq in chosen:
+                continue
+            match = next((kernel for kernel in left if belongs(fact, kernel)), None)
+            if match is not None:
+                chosen[fact.seq] = match
+                left.remove(match)
+    newest = there[-1]
+    return chosen.get(newest.seq) or AbsentKernel(newest)
+
+
+def active(
+    there: Iterable[Registration], here: Here
+) -> dict[DispatchKey, LocalKernel | AbsentKernel]:
+    """The active kernel of each key that has facts."""
+    by_key: dict[DispatchKey, list[Registration]] = {}
+    for fact in there:
+        by_key.setdefault(DispatchKey(fact.key), []).append(fact)
+    found = {key: pair(list_there, here.get(key, [])) for key, list_there in by_key.items()}
+    return {key: kernel for key, kernel in found.items() if kernel is not None}
+
+
+def table_of(
+    there: Iterable[Registration], here: Here, fallbacks_there: Iterable[Registration], fallbacks_here: Here
+) -> DispatchTable:
+    """The table of an operator with these facts and callables."""
+    return compute_table(
+        active((f for f in there if f.kind == facts.IMPL), here),
+        _BUILTIN_FALLBACKS | active((f for f in fallbacks_there if f.kind == facts.FALLBACK), fallbacks_here),
+    )
+
+
+def missing(name: str, here: Here, table: DispatchTable, raw: int) -> errors.MissingKernelError:
+    """Why a key set leads to no kernel, and which keys would."""
+    key = DispatchKeySet.from_raw(raw).highest_priority()
+    slot = table.entries[table_index(key)]
+    available = [k.name for k, kernels in here.items() if kernels]
+    listed = ", ".join(available) or "none"
+    if isinstance(slot.kernel, AbsentKernel):
+        fact = slot.kernel.fact
+        error = errors.LocalKernelMissingError(
+            f"{name} has a kernel at {DispatchKey(fact.key).name} ({fact.body}), but this interpreter has not "
+            f"imported the module that registers it\n  registered at {fact.where} by pid {fact.pid}\n"
+            f"Import that module here too.",
+            name,
+            key.name,
+            available,
+        )
+        error.where = fact.where
+        return error
+    if slot.reason == "ambiguous autogradother":
+        return errors.AmbiguousKernelError(
+            f"{name} has kernels at CompositeImplicitAutograd and at a backend behind AutogradOther: it is "
+            f"undecided which of them would run\n  kernels at: {listed}\nRegister one at AutogradOther.",
+            name,
+            key.name,
+            available,
+        )
+    if key is DispatchKey.Undefined:
+        what = f"{name} got no argument that carries a dispatch key, and has no kernel that serves without"
+    else:
+        what = f"{name} has no kernel that serves {key.name}"
+    return errors.MissingKernelError(
+        f"{what}\n  kernels at: {listed}\nRegister one at {key.name}, or at an alias key that stands for it "
+        f"(CompositeExplicitAutograd for every backend).",
+        name,
+        key.name,
+        available,
+    )

@@ -1,0 +1,34 @@
+"""Where a registration comes from: the nearest line of code that is not ours."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["caller", "label_of", "place_of"]
+
+
+def caller() -> FrameType | None:
+    """The frame of the user's code that called into mdispatch; None when there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name != "mdispatch" and not name.startswith("mdispatch."):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def place_of(frame: FrameType | None) -> str:
+    """``file:line`` of a frame."""
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "(no Python code)"
+
+
+def label_of(kernel: object) -> str:
+    """A kernel's name for people: ``module.qualname``."""
+    module = getattr(kernel, "__module__", "") or ""
+    name = getattr(kernel, "__qualname__", "") or type(kernel).__qualname__
+    return f"{module}.{name}" if module else str(name)

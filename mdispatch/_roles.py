@@ -1,0 +1,160 @@
+"""Register or verify: the one module that knows roles.
+
+The main member registers facts; every other member verifies: it waits until the main one has registered the same,
+compares, and only then may keep its callable. (PyTorch: _RegisterOrVerify, Dispatcher::waitForDef, waitForImpl.)
+
+A verification that fails raises at once, unless the thread has opened an :class:`Audit`: then the difference is noted
+and the import goes on, so that a warm-up can tell everything that differs and not just the first of it.
+"""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from time import monotonic
+
+from . import _registry as facts
+from . import errors
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from ._registry import Registration, RegistryProtocol
+
+__all__ = [
+    "DEFAULT_TIMEOUT",
+    "REGISTER",
+    "VERIFY",
+    "Audit",
+    "claim",
+    "register_or_verify",
+    "wait_for",
+]
+
+REGISTER, VERIFY = "register", "verify"
+
+#: Seconds that a verification waits for the main interpreter unless told otherwise. (PyTorch: 2 s)
+DEFAULT_TIMEOUT = 2.0
+
+
+def register_or_verify(registry: RegistryProtocol) -> str:
+    return REGISTER if registry.role == facts.MAIN else VERIFY
+
+
+class Audit:
+    """While open, this thread's verifications share one deadline and collect what differs.
+
+    ``facts`` holds what was verified, ``differences`` what was not, ``longest_wait`` seconds.
+    """
+
+    def __init__(self, timeout: float | None) -> None:
+        self.deadline = None if timeout is None else monotonic() + timeout
+        self.facts: list[Registration] = []
+        self.differences: list[errors.VerificationError] = []
+        self.longest_wait = 0.0
+
+    def remaining(self) -> float | None:
+        return None if self.deadline is None else max(0.0, self.deadline - monotonic())
+
+    def __enter__(self) -> Audit:
+        _audits.setdefault(get_ident(), []).append(self)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        stack = _audits[get_ident()]
+        stack.remove(self)
+        if not stack:
+            del _audits[get_ident()]
+
+
+# Open audits by thread: an import runs other people's code, through which nothing of ours can be passed.
+_audits: dict[int, list[Audit]] = {}
+
+
+def claim(
+    registry: RegistryProtocol,
+    kind: int,
+    key: int,
+    name: str,
+    body: str | Callable[[], str],
+    where: str,
+    *,
+    at_least: int = 1,
+    timeout: float | None = DEFAULT_TIMEOUT,
+    accept: Callable[[Registration], str | None] | None = None,
+) -> Registration | None:
+    """Registers the fact, or verifies that the main member has.
+
+    ``body`` may be a function, called only where the text is needed. ``accept`` compares the main member's fact with
+    what is wanted here and returns the difference in words, or None. Returns the fact; None when an open audit has noted
+    that it could not be verified.
+    """
+    if registry.role == facts.MAIN:
+        return registry.register(kind, key, name, body if isinstance(body, str) else body(), where)
+    audits = _audits.get(get_ident()) if _audits else None
+    audit = audits[-1] if audits else None
+    try:
+        return _verify(registry, kind, key, name, body, where, at_least, timeout, accept, audit)
+    except errors.VerificationError as error:
+        if audit is None:
+            raise
+        audit.differences.append(error)
+        return None
+
+
+def _verify(
+    registry: RegistryProtocol,
+    kind: int,
+    key: int,
+    name: str,
+    body: str | Callable[[], str],
+    where: str,
+    at_least: int,
+    timeout: float | None,
+    accept: Callable[[Registration], str | None] | None,
+    audit: Audit | None,
+) -> Registration:
+    fact = registry.find(kind, key, name) if at_least == 1 else None
+    if fact is None:
+        began = monotonic()
+        limit = audit.remaining() if audit is not None else timeout
+        fact, _ = registry.await_fact(kind, key, name, at_least, limit)
+        waited = monotonic() - began
+        if audit is not None:
+            audit.longest_wait = max(audit.longest_wait, waited)
+        if fact is None:
+            raise _never(registry, kind, key, name, at_least, where, waited)
+    difference = accept(fact) if accept is not None else None
+    if difference is not None:
+        text = body if isinstance(body, str) else body()
+        from ._differences import schema_differs
+
+        raise schema_differs(fact, text, where, difference)
+    if audit is not None:
+        audit.facts.append(fact)
+    return fact
+
+
+def wait_for(
+    registry: RegistryProtocol, kind: int, key: int, name: str, timeout: float | None, where: str, ticket: int = 0
+) -> Registration:
+    """Waits for a fact and returns it; every other outcome is an exception of its own class."""
+    began = monotonic()
+    fact, _ = registry.await_fact(kind, key, name, 1, timeout, ticket)
+    if fact is None:
+        raise _never(registry, kind, key, name, 1, where, monotonic() - began)
+    return fact
+
+
+def _never(
+    registry: RegistryProtocol, kind: int, key: int, name: str, at_least: int, where: str, waited: float
+) -> errors.NotRegisteredError:
+    from ._differences import never_registered  # only who has bad news needs the words for it
+
+    return never_registered(registry, kind, key, name, at_least, where, waited)

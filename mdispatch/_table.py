@@ -1,0 +1,256 @@
+"""The dispatch table of one operator, computed from its kernels and the backend fallbacks.
+
+A table is a pure function of these two, so it is never patched: whoever registers something
+computes it anew. That is what keeps an order of registrations from leaving entries behind that the
+rules would not give. (c10's OperatorEntry refreshes single entries, and misses those that depend on
+other keys through has_backend below.)
+
+See Note [Precedence] for the rules. They are here twice: ``compute_table`` writes whole ranges of
+the table, lowest rule first; ``DispatchTable.why`` asks for one key, in the order of the rules, and
+says what it finds. The tests compare both for every key.
+
+Note [Precedence] ~~~~~~~~~~~~~~~~~ For a runtime key k the first rule that has a kernel wins; a
+kernel "at" a key is the newest one registered there.
+
+1. kernel: one at k itself. 2. default backend kernel: one at
+CompositeExplicitAutogradNonFunctional, if that stands for k or k is Undefined. 3. default backend
+kernel: one at CompositeExplicitAutograd, likewise. 4. nested kernel: one at
+CompositeImplicitAutogradNestedTensor, if that stands for k. 5. math kernel: one at
+CompositeImplicitAutograd, if that stands for k or k is Undefined. Not when k has a backend, that
+   is, when there is a kernel at a key that k, as an autograd key, leads to (CPU for AutogradCPU),
+   or, whatever k is, one at CompositeExplicitAutograd: then the backend's kernel is to be
+   differentiated, not the composite's parts. At AutogradOther, which leads to many backends, it is
+   not known whose kernel would run: ambiguous autogradother.
+6. autograd kernel: one at Autograd, if that stands for k.
+7. batched kernel: one at FuncTorchBatchedDecomposition, for FuncTorchBatched.
+8. backend fallback: one of k, for all operators.
+9. missing.
+
+(c10: OperatorEntry::computeDispatchTableEntryWithDebug)
+"""
+
+from __future__ import annotations
+
+from ._keys import (
+    BACKEND_BITS,
+    FULL,
+    RUNTIME_BITS,
+    TABLE_INDEX,
+    DispatchKey,
+    backend_index,
+    highest_index,
+    table_index,
+)
+from .keys import backend_keys_of_autograd, is_included_in_alias, runtime_keys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Protocol
+
+    class Kernel(Protocol):
+        """What a table points to. It says of itself whether it is a fallthrough."""
+
+        @property
+        def is_fallthrough(self) -> bool: ...
+
+    Kernels = Mapping[DispatchKey, Kernel]
+
+__all__ = ["DispatchTable", "Entry", "compute_table"]
+
+_KERNEL = "kernel"
+_BACKEND = "default backend kernel"
+_NESTED = "nested kernel"
+_MATH = "math kernel"
+_AMBIGUOUS = "ambiguous autogradother"
+_AUTOGRAD = "autograd kernel"
+_BATCHED = "batched kernel"
+_FALLBACK = "backend fallback"
+_MISSING = "missing"
+
+_EXPLICIT = DispatchKey.CompositeExplicitAutograd
+_IMPLICIT = DispatchKey.CompositeImplicitAutograd
+_NON_FUNCTIONAL = DispatchKey.CompositeExplicitAutogradNonFunctional
+_SERVES_UNDEFINED = (_IMPLICIT, _EXPLICIT, _NON_FUNCTIONAL)
+
+# The alias keys, least precedence first, and the reason their kernels have in a table.
+_ALIASES = (
+    (DispatchKey.FuncTorchBatchedDecomposition, _BATCHED),
+    (DispatchKey.Autograd, _AUTOGRAD),
+    (_IMPLICIT, _MATH),
+    (DispatchKey.CompositeImplicitAutogradNestedTensor, _NESTED),
+    (_EXPLICIT, _BACKEND),
+    (_NON_FUNCTIONAL, _BACKEND),
+)
+
+
+def _slots(alias: DispatchKey) -> tuple[int, ...]:
+    raw = runtime_keys(alias).raw
+    slots = (index for index, bits in enumerate(RUNTIME_BITS) if bits and raw & bits == bits)
+    return (0, *slots) if alias in _SERVES_UNDEFINED else tuple(slots)
+
+
+_SLOTS = {alias: _slots(alias) for alias, _ in _ALIASES}
+_AUTOGRAD_OTHER = TABLE_INDEX[DispatchKey.AutogradOther]
+_AUTOGRAD_SLOTS = tuple(
+    (index, backend_keys_of_autograd(key).raw)
+    for key, index in TABLE_INDEX.items()
+    if backend_keys_of_autograd(key)
+)
+
+
+class Entry:
+    """One slot of a table: the kernel, or None, and the name of the rule that put it there."""
+
+    __slots__ = ("is_fallthrough", "kernel", "reason")
+
+    def __init__(self, kernel: Kernel | None, reason: str) -> None:
+        self.kernel = kernel
+        self.reason = reason
+        self.is_fallthrough = kernel is not None and kernel.is_fallthrough
+
+    def __repr__(self) -> str:
+        return f"Entry({self.kernel!r}, {self.reason!r})"
+
+
+_NOTHING = Entry(None, _MISSING)
+
+
+class DispatchTable:
+    """What runs at each runtime key, and which keys a call passes by. Never changed once computed.
+
+    ``entries`` is in table order (``RUNTIME_KEYS``). A fallthrough kernel means "as if this key
+    were not in the set": ``mask`` has no bit for the keys of which that is true. Where it is true
+    of a functionality for some backends only, as of SparseCPU but not of SparseCUDA, one mask
+    cannot say it, and ``backend_masks`` has one per backend; else it is None. (c10:
+    DispatchKeyExtractor)
+    """
+
+    __slots__ = ("_fallbacks", "_kernels", "backend_masks", "entries", "mask")
+
+    def __init__(self, entries: tuple[Entry, ...], kernels: Kernels, fallbacks: Kernels) -> None:
+        self.entries = entries
+        self.mask, self.backend_masks = _masks(entries)
+        self._kernels = kernels
+        self._fallbacks = fallbacks
+
+    def effective(self, raw: int) -> int:
+        """The key set of a call, of ``raw`` with the included and excluded keys applied."""
+        if self.backend_masks is None:
+            return raw & self.mask
+        return raw & self.backend_masks[backend_index(raw)]
+
+    def lookup(self, raw: int) -> Entry:
+        """What runs for this key set. A call takes its ``effective`` one, a redispatch any."""
+        return self.entries[highest_index(raw)]
+
+    def why(self, key: DispatchKey) -> tuple[str, ...]:
+        """How the entry of a runtime key came about: each rule that was tried, the last one being
+        the one that won.
+
+        InvalidKeyError for a key without a slot.
+        """
+        table_index(key)
+        steps = []
+        for reason, won, found in _rules(key, self._kernels, self._fallbacks):
+            steps.append(f"{reason}: {found}")
+            if won:
+                break
+        return tuple(steps)
+
+
+def compute_table(kernels: Kernels, fallbacks: Kernels) -> DispatchTable:
+    """The table of an operator.
+
+    ``kernels`` maps each key of the operator to the newest kernel there; a kernel registered
+    without a key is one at CompositeImplicitAutograd. ``fallbacks`` maps runtime keys to the
+    backend fallbacks, which all operators share.
+    """
+    entries = [_NOTHING] * len(RUNTIME_BITS)
+    for key, kernel in fallbacks.items():
+        entries[table_index(key)] = Entry(kernel, _FALLBACK)
+    for alias, reason in _ALIASES:
+        if alias in kernels:
+            entry = Entry(kernels[alias], reason)
+            kept = _kept_from_composite(kernels, entries) if alias is _IMPLICIT else {}
+            for index in _SLOTS[alias]:
+                entries[index] = entry
+            for index, entry in kept.items():
+                entries[index] = entry
+    for key, kernel in kernels.items():
+        if key in TABLE_INDEX:
+            entries[TABLE_INDEX[key]] = Entry(kernel, _KERNEL)
+    return DispatchTable(tuple(entries), dict(kernels), dict(fallbacks))
+
+
+def _kept_from_composite(kernels: Kernels, entries: list[Entry]) -> dict[int, Entry]:
+    """The slots that rule 5 keeps from CompositeImplicitAutograd's kernel, and what stays there."""
+    registered = [key.raw for key in kernels if key.raw]
+    behind = {
+        index
+        for index, backends in _AUTOGRAD_SLOTS
+        if any(backends & raw == raw for raw in registered)
+    }
+    blocked = _SLOTS[_IMPLICIT] if _EXPLICIT in kernels else behind
+    kept = {index: entries[index] for index in blocked}
+    if _AUTOGRAD_OTHER in behind:
+        kept[_AUTOGRAD_OTHER] = Entry(None, _AMBIGUOUS)
+    return kept
+
+
+def _masks(entries: tuple[Entry, ...]) -> tuple[int, tuple[int, ...] | None]:
+    shared = FULL
+    by_backend: list[int] | None = None
+    for bits, entry in zip(RUNTIME_BITS, entries, strict=True):
+        if entry.is_fallthrough:
+            functionality = bits & ~BACKEND_BITS
+            if bits == functionality:
+                shared &= ~functionality
+            else:
+                by_backend = by_backend or [FULL] * 16
+                by_backend[backend_index(bits)] &= ~functionality
+    if by_backend is None:
+        return shared, None
+    masks = tuple(mask & shared for mask in by_backend)
+    if len(set(masks)) == 1:
+        return masks[0], None
+    union = 0
+    for mask in masks:
+        union |= mask
+    return union, masks
+
+
+def _rules(
+    key: DispatchKey, kernels: Kernels, fallbacks: Kernels
+) -> Iterator[tuple[str, bool, str]]:
+    """The rules in their order: the reason, whether this one applies, and the words for that."""
+
+    def alias(alias: DispatchKey, reason: str) -> tuple[str, bool, str]:
+        undefined = key is DispatchKey.Undefined and alias in _SERVES_UNDEFINED
+        if not undefined and not is_included_in_alias(key, alias):
+            return reason, False, f"{alias} does not stand for {key}"
+        return at(alias, reason)
+
+    def at(place: DispatchKey, reason: str) -> tuple[str, bool, str]:
+        there = place in kernels
+        return reason, there, f"{'a' if there else 'no'} kernel at {place}"
+
+    yield at(key, _KERNEL)
+    for place, reason in reversed(_ALIASES):
+        found = alias(place, reason)
+        if place is _IMPLICIT and found[1]:
+            backends = [
+                other for other in kernels if other.raw and backend_keys_of_autograd(key).has(other)
+            ]
+            names = ", ".join(backend.name for backend in backends)
+            if backends and key is DispatchKey.AutogradOther:
+                yield _AMBIGUOUS, True, f"kernels at {place} and at {names}"
+            elif backends or _EXPLICIT in kernels:
+                yield reason, False, f"a kernel at {place}, but also one at {names or _EXPLICIT}"
+            else:
+                yield found
+        else:
+            yield found
+    there = key in fallbacks
+    yield _FALLBACK, there, f"{'one' if there else 'none'} for {key}"
+    yield _MISSING, True, f"nothing serves {key}"

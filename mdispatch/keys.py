@@ -1,0 +1,244 @@
+"""Sets of dispatch keys, and what the keys stand for: alias keys, autograd keys, devices.
+
+The keys and their numbers are in _keys.py. A set is a cross product of its backends and its
+functionalities: AutogradCPU with SparseCUDA is also SparseCPU and AutogradCUDA.
+"""
+
+from __future__ import annotations
+
+from ._keys import (
+    BACKEND_BITS,
+    BACKENDS,
+    FULL,
+    RUNTIME_BITS,
+    RUNTIME_KEYS,
+    DispatchKey,
+    backend_index,
+    highest_index,
+    parse_key,
+    table_index,
+)
+from .errors import InvalidKeyError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = [
+    "BACKENDS",
+    "BACKEND_BITS",
+    "RUNTIME_KEYS",
+    "DispatchKey",
+    "DispatchKeySet",
+    "backend_index",
+    "backend_keys_of_autograd",
+    "device_key",
+    "functionality_to_backend_keys",
+    "highest_index",
+    "is_included_in_alias",
+    "parse_key",
+    "runtime_keys",
+    "table_index",
+]
+
+
+class DispatchKeySet:
+    """An immutable set of dispatch keys, built from keys, names and iterables of them.
+
+    ``raw`` holds its bits. Undefined and alias keys have none: adding one changes nothing, and
+    ``has`` of one is true. Taking a key away clears its functionality for every backend and leaves
+    the backend bits, so two sets that hold the same keys can differ in ``raw``, and are equal only
+    if they do not. (c10: DispatchKeySet)
+    """
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, *keys: DispatchKey | str | Iterable[DispatchKey | str]) -> None:
+        raw = 0
+        for key in keys:
+            if isinstance(key, (DispatchKey, DispatchKeySet)):
+                raw |= key.raw
+            elif isinstance(key, str):
+                raw |= parse_key(key).raw
+            else:
+                raw |= DispatchKeySet(*key).raw
+        self._raw = raw
+
+    @classmethod
+    def from_raw(cls, raw: int) -> DispatchKeySet:
+        """The set with these bits. InvalidKeyError when there are others than those of keys."""
+        if not 0 <= raw <= FULL:
+            raise InvalidKeyError(f"{raw:#x} has bits that belong to no dispatch key", raw)
+        self = object.__new__(cls)
+        self._raw = raw
+        return self
+
+    @classmethod
+    def full(cls) -> DispatchKeySet:
+        """Every runtime key."""
+        return cls.from_raw(FULL)
+
+    @classmethod
+    def full_after(cls, key: DispatchKey | str) -> DispatchKeySet:
+        """What is left for a kernel at ``key``: all functionalities below it, and PythonDispatcher.
+
+        InvalidKeyError for Undefined and alias keys, after which nothing comes.
+        """
+        key = parse_key(key)
+        if not key.raw:
+            raise InvalidKeyError(f"{key} has no place in the order of keys", key)
+        below = (1 << 15 + key.functionality) - 1
+        return cls.from_raw(below | DispatchKey.PythonDispatcher.raw)
+
+    @property
+    def raw(self) -> int:
+        return self._raw
+
+    def has(self, key: DispatchKey | str) -> bool:
+        """Whether all bits of the key are in the set."""
+        raw = parse_key(key).raw
+        return self._raw & raw == raw
+
+    def add(self, key: DispatchKey | str) -> DispatchKeySet:
+        return self | DispatchKeySet(key)
+
+    def remove(self, key: DispatchKey | str) -> DispatchKeySet:
+        return self - DispatchKeySet(key)
+
+    def highest_priority(self) -> DispatchKey:
+        """The last key of the iteration, Undefined when there is none; perhaps put in by nobody."""
+        return RUNTIME_KEYS[highest_index(self._raw)]
+
+    def __or__(self, other: DispatchKeySet) -> DispatchKeySet:
+        if not isinstance(other, DispatchKeySet):
+            return NotImplemented
+        return self.from_raw(self._raw | other._raw)
+
+    def __and__(self, other: DispatchKeySet) -> DispatchKeySet:
+        if not isinstance(other, DispatchKeySet):
+            return NotImplemented
+        return self.from_raw(self._raw & other._raw)
+
+    def __sub__(self, other: DispatchKeySet) -> DispatchKeySet:
+        if not isinstance(other, DispatchKeySet):
+            return NotImplemented
+        return self.from_raw(self._raw & ~(other._raw & ~BACKEND_BITS))
+
+    def __contains__(self, key: DispatchKey | str) -> bool:
+        return self.has(key)
+
+    def __iter__(self) -> Iterator[DispatchKey]:
+        raw = self._raw
+        for key, bits in zip(RUNTIME_KEYS, RUNTIME_BITS, strict=True):
+            if bits and raw & bits == bits:
+                yield key
+
+    def __bool__(self) -> bool:
+        return highest_index(self._raw) != 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DispatchKeySet) and self._raw == other._raw
+
+    def __hash__(self) -> int:
+        return hash(self._raw)
+
+    def __repr__(self) -> str:
+        return f"DispatchKeySet({', '.join(key.name for key in self)})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return DispatchKeySet.from_raw, (self._raw,)
+
+
+_EVERY_BACKEND = DispatchKeySet.from_raw(BACKEND_BITS)
+_AUTOGRAD = _EVERY_BACKEND | DispatchKeySet(
+    "AutogradOther", "AutogradFunctionality", "AutogradNestedTensor"
+)
+_NESTED = _EVERY_BACKEND | DispatchKeySet("NestedTensor")
+_AUTOGRAD_OTHER_BACKENDS = _EVERY_BACKEND | DispatchKeySet(
+    ("FPGA", "Vulkan", "Metal", "CustomRNGKeyId", "MkldnnCPU", "Quantized", "Sparse", "SparseCsr")
+)
+_BACKEND_KEYS = _AUTOGRAD_OTHER_BACKENDS | DispatchKeySet("Dense")
+_XLA_AND_LAZY = 1 << BACKENDS.index("XLA") | 1 << BACKENDS.index("Lazy")
+
+_ALIASES = {
+    DispatchKey.Autograd: _AUTOGRAD,
+    DispatchKey.CompositeImplicitAutograd: _BACKEND_KEYS | _NESTED | _AUTOGRAD,
+    DispatchKey.FuncTorchBatchedDecomposition: DispatchKeySet("FuncTorchBatched"),
+    DispatchKey.CompositeImplicitAutogradNestedTensor: (
+        _NESTED | DispatchKeySet("AutogradNestedTensor")
+    ),
+    DispatchKey.CompositeExplicitAutograd: _BACKEND_KEYS,
+    DispatchKey.CompositeExplicitAutogradNonFunctional: DispatchKeySet.from_raw(
+        (_BACKEND_KEYS - DispatchKeySet("Sparse")).raw & ~_XLA_AND_LAZY
+    ),
+}
+
+# HIP, VE and MTIA are missing on purpose: the original has no entry for them, so that a kernel at
+# MTIA does not keep one at CompositeImplicitAutograd from serving AutogradMTIA.
+_BEHIND_AUTOGRAD = {
+    DispatchKey.AutogradOther: _AUTOGRAD_OTHER_BACKENDS,
+    DispatchKey.AutogradNestedTensor: _NESTED,
+} | {
+    parse_key("Autograd" + name): DispatchKeySet(name)
+    for name in BACKENDS
+    if name not in ("HIP", "VE", "MTIA")
+}
+
+# The names of torch.device. PrivateUse2, PrivateUse3 and Metal have none.
+_DEVICES = {
+    name.lower(): parse_key(name) for name in (*BACKENDS[:12], "Meta", "Vulkan", "FPGA")
+} | {"privateuseone": DispatchKey.PrivateUse1}
+
+
+def runtime_keys(key: DispatchKey) -> DispatchKeySet:
+    """What a registration at ``key`` serves: an alias key's set, any other key alone.
+
+    (c10: getRuntimeDispatchKeySet)
+    """
+    return _ALIASES[key] if key.is_alias else DispatchKeySet(key)
+
+
+def is_included_in_alias(key: DispatchKey, alias: DispatchKey) -> bool:
+    """Whether ``alias`` stands for ``key``. A key that is no alias stands for itself.
+
+    Undefined is in none; as ``alias`` it raises InvalidKeyError. An alias key as ``key`` has no
+    bits and so is in all of them, as in the original: ask about runtime keys. (c10:
+    isIncludedInAlias)
+    """
+    if alias is DispatchKey.Undefined:
+        raise InvalidKeyError("Undefined stands for no keys", alias)
+    if key is DispatchKey.Undefined or not alias.is_alias:
+        return key is alias
+    return _ALIASES[alias].has(key.functionality if alias is DispatchKey.Autograd else key)
+
+
+def backend_keys_of_autograd(key: DispatchKey) -> DispatchKeySet:
+    """The keys whose kernels an autograd key leads to, {CPU} for AutogradCPU; empty for others.
+
+    (c10: getBackendKeySetFromAutograd)
+    """
+    return _BEHIND_AUTOGRAD.get(key) or DispatchKeySet()
+
+
+def functionality_to_backend_keys(key: DispatchKey) -> tuple[DispatchKey, ...]:
+    """SparseCPU to SparseMeta for Sparse; any other key alone."""
+    keys = tuple(runtime for runtime in RUNTIME_KEYS if runtime.functionality is key)
+    return keys or (key,)
+
+
+def device_key(device: str) -> DispatchKey:
+    """The key of a device by its name, with or without an index: CUDA for "cuda:1".
+
+    InvalidKeyError, with the nearest names, when there is no such device.
+    """
+    kind, colon, index = device.partition(":")
+    key = _DEVICES.get(kind)
+    if key is None or (colon and not (index.isascii() and index.isdigit())):
+        from ._nearest import nearest
+
+        raise InvalidKeyError(
+            f"no device {device!r}; there are {', '.join(_DEVICES)}, also with an index: cuda:1",
+            device,
+            nearest(kind, _DEVICES),
+        )
+    return key

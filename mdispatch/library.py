@@ -1,0 +1,375 @@
+"""Libraries: what a module registers, together, under one namespace, and can close together.
+
+The same module runs everywhere. In the main interpreter its library registers; in every other one it verifies that the
+main interpreter has registered the same, and keeps its own callables (see _roles.py).
+"""
+
+from __future__ import annotations
+
+from . import _registry as facts
+from . import errors
+from ._kernels import FALLBACK_NAME, FALLTHROUGH, LocalKernel, fallthrough_kernel
+from ._keys import DispatchKey, parse_key, table_index
+from ._place import caller, label_of, place_of
+from ._roles import DEFAULT_TIMEOUT, claim
+from .registry import Registry, default_registry
+from ._schema_names import OperatorName
+from .schema import split_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Any, TypeVar, overload
+
+    from ._registry import Registration
+    from .operators import OpOverload
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+__all__ = ["Library", "register_op"]
+
+KINDS = ("DEF", "FRAGMENT", "IMPL")
+WILDCARD = "_"
+
+
+class Library:
+    """Registers operators and kernels under one namespace.
+
+    ``kind`` is "DEF" (the one library that owns the namespace), "FRAGMENT" (adds definitions and kernels to it) or "IMPL"
+    (adds kernels, or with namespace "_" fallbacks). ``dispatch_key`` is the key of kernels registered without one.
+    ``timeout`` is how many seconds each verification waits for the main interpreter, None for ever.
+
+    Opened again from the same place (a module imported again, a notebook cell run again), a library replaces the
+    earlier one. A library that nobody holds any more keeps its registrations; ``close`` ends them.
+
+    Raises InvalidArgumentError, InvalidNameError, InvalidKeyError; DuplicateRegistrationError when the namespace has a
+    DEF library from another place; in a worker MainNeverArrivedError. (torch.library.Library, c10: registerLibrary)
+    """
+
+    def __init__(
+        self,
+        namespace: str,
+        kind: str,
+        dispatch_key: DispatchKey | str = "",
+        *,
+        registry: Registry | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+        _tag: str = "",
+    ) -> None:
+        if kind not in KINDS:
+            raise errors.InvalidArgumentError(f"kind={kind!r}: a library is 'DEF', 'FRAGMENT' or 'IMPL'")
+        if namespace == WILDCARD:
+            if kind != "IMPL":
+                raise errors.InvalidNameError(
+                    f"namespace '_' stands for all operators and takes fallbacks only: open it as 'IMPL', not {kind!r}",
+                    namespace,
+                )
+        else:
+            OperatorName.parse(f"{namespace}::_")
+        self.key = parse_key(dispatch_key) if dispatch_key else None
+        if self.key is not None and kind != "IMPL":
+            raise errors.InvalidArgumentError(
+                f"a {kind} library serves all keys; give dispatch_key to an IMPL library, or to impl()"
+            )
+        self.namespace = namespace
+        self.kind = kind
+        self.registry = registry if registry is not None else default_registry()
+        self.timeout = timeout
+        frame = caller()
+        self.where = place_of(frame)
+        self.closed = False
+        self._undo: list[Callable[[], None]] = []
+        # Only a DEF library, or one opened by a module's own top-level code, is the same one when it is opened again;
+        # a function may open many from one place.
+        self._identity = (namespace, kind, str(self.key), self.where, _tag)
+        if kind == "DEF" or (frame is not None and frame.f_code.co_name == "<module>"):
+            earlier = self.registry._libraries.get(self._identity)
+            if earlier is not None:
+                earlier.close()
+            self.registry._libraries[self._identity] = self
+        if kind == "DEF":
+            try:
+                self._claim(facts.LIBRARY, 0, namespace, "")
+            except BaseException:
+                self.registry._libraries.pop(self._identity, None)
+                raise
+
+    # --- registering
+
+    def define(self, schema: str) -> str:
+        """Defines an operator: ``"scale(Tensor x, float factor=2.0) -> Tensor"``. Returns its name with namespace.
+
+        In a worker, waits until the main interpreter has defined it and compares the schemas.
+
+        Raises SchemaSyntaxError, InvalidNameError, DuplicateRegistrationError, LibraryClosedError, RegistryFullError; in a
+        worker SchemaMismatchError, NameMismatchError, MainNeverArrivedError. (c10: Library::_def, registerDef)
+        """
+        self._check_open()
+        if self.kind == "IMPL":
+            raise errors.InvalidArgumentError(
+                f"an IMPL library defines no operators: define {schema!r} in the DEF or a FRAGMENT library of "
+                f"{self.namespace!r}"
+            )
+        if not isinstance(schema, str):
+            raise errors.InvalidArgumentError(f"a schema is a str, not {schema!r}")
+        name = split_name(schema, self.namespace)
+
+        def body() -> str:
+            from .schema import parse_schema
+
+            return str(parse_schema(schema, self.namespace))
+
+        def difference(fact: Registration) -> str | None:
+            # Mostly the text is the canonical one already, and nothing has to be parsed to see it.
+            if fact.body == schema or fact.body == f"{self.namespace}::{schema}":
+                return None
+            from .schema import compare, parse_schema
+
+            mine, theirs = parse_schema(schema, self.namespace), parse_schema(fact.body)
+            return compare(mine, theirs)
+
+        base, _, overload = name.partition(".")
+        if self._claim(facts.DEF, 0, name, body, accept=difference) is not None:
+            registry = self.registry
+            registry.note_overload(base, overload)
+            self._undo.append(lambda: registry.forget_overload(base, overload))
+        return name
+
+    if TYPE_CHECKING:
+
+        @overload
+        def impl(
+            self,
+            op: str | OpOverload,
+            function: None = None,
+            dispatch_key: DispatchKey | str = "",
+            *,
+            with_keyset: bool = False,
+        ) -> Callable[[F], F]: ...
+        @overload
+        def impl(
+            self,
+            op: str | OpOverload,
+            function: F,
+            dispatch_key: DispatchKey | str = "",
+            *,
+            with_keyset: bool = False,
+        ) -> F: ...
+
+    def impl(
+        self,
+        op: str | OpOverload,
+        function: Any = None,
+        dispatch_key: DispatchKey | str = "",
+        *,
+        with_keyset: bool = False,
+    ) -> Any:
+        """Registers a kernel for an operator, at ``dispatch_key``, else the library's key, else as a catch-all.
+
+        ``op`` is a name ("scale", "scale.out", "ns::scale") or an operator. Without ``function`` it is a decorator. The
+        kernel gets every argument of the schema, defaults included, keyword-only ones by keyword; with ``with_keyset``
+        the DispatchKeySet comes first. The newest kernel of a key is in effect; the earlier one returns when it goes.
+        Returns the function.
+
+        Raises InvalidArgumentError (not callable, another namespace), InvalidKeyError, LibraryClosedError,
+        RegistryFullError; in a worker KeyMismatchError, NameMismatchError, MainNeverArrivedError. (c10: Library::_impl)
+        """
+        if function is None:
+            return lambda decorated: self.impl(op, decorated, dispatch_key, with_keyset=with_keyset)
+        self._check_open()
+        if not callable(function):
+            raise errors.InvalidArgumentError(f"a kernel must be callable; {function!r} is not")
+        name = self._qualified(op if isinstance(op, str) else getattr(op, "name", op))
+        key = self._key(dispatch_key)
+        kernel = LocalKernel(key, function, self._label(function), with_keyset)
+        entry = self.registry.entry(name)
+        if self.registry.is_main:
+            fact = entry.add(kernel, lambda: self._fact(facts.IMPL, key, name, kernel.label))
+            self._undo.append(lambda: self._strike(fact))
+        else:
+            at_least = len(entry.kernels.get(key, [])) + 1
+            if self._claim(facts.IMPL, key, name, kernel.label, at_least=at_least) is None:
+                return function
+            entry.keep(kernel)
+        self._undo.append(lambda: entry.drop(kernel))
+        return function
+
+    def fallback(
+        self, function: Callable[..., Any], dispatch_key: DispatchKey | str = "", *, with_keyset: bool = False
+    ) -> None:
+        """Registers what runs at a key for every operator that has no kernel there: ``function(op, *args, **kwargs)``.
+
+        Only in an IMPL library of namespace "_". :func:`fallthrough_kernel` makes calls pass the key by.
+
+        Raises InvalidArgumentError, InvalidKeyError (an alias key), DuplicateRegistrationError, LibraryClosedError; in a
+        worker NotRegisteredError. (c10: Library::_fallback, registerFallback)
+        """
+        self._check_open()
+        if self.namespace != WILDCARD:
+            raise errors.InvalidArgumentError(
+                f"a fallback serves the operators of all namespaces: register it with Library('_', 'IMPL'), "
+                f"not in {self.namespace!r}"
+            )
+        if not callable(function):
+            raise errors.InvalidArgumentError(f"a fallback must be callable; {function!r} is not")
+        if not dispatch_key and self.key is None:
+            raise errors.InvalidKeyError("a fallback needs a dispatch key, here or in its library", dispatch_key)
+        key = self._key(dispatch_key)
+        table_index(key)
+        kernel = LocalKernel(key, function, self._label(function), with_keyset)
+        fact = self._claim(facts.FALLBACK, key, FALLBACK_NAME, kernel.label)
+        if fact is None:
+            return
+        if self.registry.is_main:
+            kernel.seq = fact.seq
+        self.registry.add_fallback(kernel)
+        self._undo.append(lambda: self.registry.drop_fallback(kernel))
+
+    # --- ending
+
+    def close(self) -> None:
+        """Ends every registration of this library, newest first. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
+        if self.registry._libraries.get(self._identity) is self:
+            del self.registry._libraries[self._identity]
+        while self._undo:
+            self._undo.pop()()
+
+    def __enter__(self) -> Library:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """A block that raises leaves nothing registered; a block that ends well keeps everything."""
+        if exc_type is not None:
+            self.close()
+
+    def __repr__(self) -> str:
+        state = ", closed" if self.closed else ""
+        return f"<mdispatch.Library {self.kind} {self.namespace!r} from {self.where}{state}>"
+
+    # --- helpers
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise errors.LibraryClosedError(
+                f"library {self.namespace!r} from {self.where} is closed; open another", self.namespace
+            )
+
+    def _qualified(self, name: str) -> str:
+        if not isinstance(name, str):
+            raise errors.InvalidNameError(f"an operator is named by a str or an OpOverload, not {name!r}", name)
+        if self.namespace == WILDCARD and "::" not in name:
+            raise errors.InvalidNameError(f"name the namespace of {name!r}: library '_' has none of its own", name)
+        full = str(OperatorName.parse(name if "::" in name else f"{self.namespace}::{name}"))
+        if self.namespace not in (WILDCARD, full.partition("::")[0]):
+            raise errors.InvalidArgumentError(
+                f"{full} is not in namespace {self.namespace!r}: register it in a library of its own namespace"
+            )
+        return full
+
+    def _key(self, dispatch_key: DispatchKey | str) -> DispatchKey:
+        if not dispatch_key or dispatch_key == "Undefined":
+            return self.key or DispatchKey.CompositeImplicitAutograd
+        key = parse_key(dispatch_key)
+        if self.key is not None and key is not self.key:
+            raise errors.InvalidKeyError(
+                f"this library is for {self.key.name}: open another one for {key.name}", key
+            )
+        return key
+
+    def _label(self, function: object) -> str:
+        return FALLTHROUGH if function is fallthrough_kernel else label_of(function)
+
+    def _fact(self, kind: int, key: int, name: str, body: str | Callable[[], str]) -> Registration:
+        """Registers in the main interpreter; a refusal is told with both places."""
+        try:
+            fact = claim(self.registry._facts, kind, key, name, body, self._here())
+        except errors.DuplicateRegistrationError as error:
+            raise self._twice(error, key) from None
+        assert fact is not None
+        return fact
+
+    def _claim(
+        self,
+        kind: int,
+        key: int,
+        name: str,
+        body: str | Callable[[], str],
+        *,
+        at_least: int = 1,
+        accept: Callable[[Registration], str | None] | None = None,
+    ) -> Registration | None:
+        if self.registry.is_main:
+            fact = self._fact(kind, key, name, body)
+            self._undo.append(lambda: self._strike(fact))
+            return fact
+        return claim(
+            self.registry._facts,
+            kind,
+            key,
+            name,
+            body,
+            self._here(),
+            at_least=at_least,
+            timeout=self.timeout,
+            accept=accept,
+        )
+
+    def _here(self) -> str:
+        return place_of(caller())
+
+    def _strike(self, fact: Registration) -> None:
+        self.registry._facts.strike(fact)
+
+    def _twice(self, error: errors.DuplicateRegistrationError, key: int) -> errors.DuplicateRegistrationError:
+        key_text = DispatchKey(key).name
+        what = {
+            "library": f"namespace {error.name!r} has a DEF library already",
+            "def": f"{error.name} is defined already",
+            "fallback": f"{key_text} has a fallback already",
+        }[error.kind]
+        remedy = {
+            "library": "Put all definitions in one library, or open the others as 'FRAGMENT'.",
+            "def": "Give this one an overload name (name.overload), or close the first library.",
+            "fallback": "Close the first library, or combine the two in one function.",
+        }[error.kind]
+        return errors.DuplicateRegistrationError(
+            f"{what}\n  first:  {error.first}\n  second: {error.second}\n{remedy}",
+            error.kind,
+            error.name,
+            key_text if error.kind == "fallback" else "",
+            error.first,
+            error.second,
+        )
+
+
+def register_op(
+    schema: str, dispatch_key: DispatchKey | str = "", *, registry: Registry | None = None
+) -> Callable[[F], F]:
+    """A decorator that defines an operator and registers the function as its kernel, in one line::
+
+        @mdispatch.register_op("shop::scale(Tensor x, float factor=2.0) -> Tensor", "CPU")
+        def scale(x, factor=2.0): ...
+
+    ``schema`` carries the namespace. Without ``dispatch_key`` the kernel serves every key (CompositeImplicitAutograd).
+    In a worker it verifies, like every registration. Nothing stays registered when either part is refused.
+    """
+
+    def decorate(function: F) -> F:
+        name = split_name(schema)
+        namespace, colons, _ = name.partition("::")
+        if not colons:
+            raise errors.InvalidNameError(f"name the namespace too: 'namespace::{name}(...)'", name)
+        with Library(namespace, "FRAGMENT", registry=registry, _tag=name) as library:
+            library.impl(library.define(schema), function, dispatch_key)
+        return function
+
+    return decorate

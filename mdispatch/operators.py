@@ -1,0 +1,158 @@
+"""Operators by attribute: ``ops.namespace.name`` is a packet of overloads, ``ops.namespace.name.overload`` one of them.
+
+What was looked up once is a plain attribute afterwards. An operator that was closed since says so when it is called.
+"""
+
+from __future__ import annotations
+
+from . import _registry as facts
+from ._call_py import call, redispatch
+from ._nearest import nearest
+from .errors import ArgumentError, OperatorNotFoundError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ._entry import Entry
+    from .keys import DispatchKeySet
+    from .registry import Registry
+    from .schema import FunctionSchema
+
+__all__ = ["Namespace", "OpOverload", "OpOverloadPacket", "Ops"]
+
+
+class OpOverload:
+    """One operator with one schema. Calling it runs the kernel that its arguments' dispatch keys select."""
+
+    def __init__(self, registry: Registry, name: str) -> None:
+        self._entry: Entry = registry.entry(name)
+        self.__qualname__ = self.__name__ = name
+
+    @property
+    def name(self) -> str:
+        """``ns::name`` or ``ns::name.overload``."""
+        return self._entry.name
+
+    @property
+    def schema(self) -> FunctionSchema:
+        """Raises OperatorGoneError when the operator is not defined any more."""
+        return self._entry.schema
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return call(self, self._entry, args, kwargs)
+
+    def redispatch(self, key_set: DispatchKeySet, /, *args: Any, **kwargs: Any) -> Any:
+        """Runs the kernel of ``key_set`` as it is, whatever keys the arguments carry. (c10: redispatch)"""
+        return redispatch(self, self._entry, key_set, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<mdispatch operator {self.name}>"
+
+
+class OpOverloadPacket:
+    """All overloads of one name. Called, it runs the first one, in the order of definition, whose schema fits."""
+
+    def __init__(self, registry: Registry, base: str) -> None:
+        self._registry = registry
+        self._base = base
+        self.__qualname__ = self.__name__ = base
+
+    def overloads(self) -> list[str]:
+        """The overloads' names in the order of definition; ``default`` is the one without a name."""
+        return [name or "default" for name in self._registry.overloads(self._base)]
+
+    def __getattr__(self, overload: str) -> OpOverload:
+        if overload.startswith("__"):
+            raise AttributeError(overload)
+        known = self.overloads()
+        if overload not in known:
+            raise OperatorNotFoundError(
+                f"{self._base} has no overload {overload!r}; it has {', '.join(known) or 'none'}",
+                f"{self._base}.{overload}",
+                nearest(overload, known),
+            )
+        name = self._base if overload == "default" else f"{self._base}.{overload}"
+        operator = OpOverload(self._registry, name)
+        setattr(self, overload, operator)
+        return operator
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        known = self.overloads()
+        if len(known) == 1:
+            return getattr(self, known[0])(*args, **kwargs)
+        refusals = []
+        for overload in known:
+            operator: OpOverload = getattr(self, overload)
+            try:
+                operator._entry.binder.bind(args, kwargs)
+            except ArgumentError as error:
+                refusals.append(f"{operator.name}: {error}")
+                continue
+            return operator(*args, **kwargs)
+        if not known:
+            raise OperatorNotFoundError(f"{self._base} is not defined any more", self._base)
+        raise ArgumentError(
+            f"no overload of {self._base} takes these arguments:\n" + "\n".join(refusals), self._base
+        )
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.overloads()})
+
+    def __repr__(self) -> str:
+        return f"<mdispatch operators {self._base}: {', '.join(self.overloads())}>"
+
+
+class Namespace:
+    """The operators of one namespace."""
+
+    def __init__(self, registry: Registry, name: str) -> None:
+        self._registry = registry
+        self._name = name
+
+    def _names(self) -> list[str]:
+        prefix = self._name + "::"
+        _, _, there = self._registry._facts.registrations()
+        names = (f.name for f in there if f.kind == facts.DEF and f.name.startswith(prefix))
+        return sorted({name[len(prefix) :].partition(".")[0] for name in names})
+
+    def __getattr__(self, name: str) -> OpOverloadPacket:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        base = f"{self._name}::{name}"
+        if not self._registry.overloads(base):
+            known = self._names()
+            near = nearest(name, known)
+            if near:
+                hint = f"did you mean {', '.join(near)}?"
+            elif known:
+                hint = f"namespace {self._name!r} has {', '.join(known[:8])}{', ...' if len(known) > 8 else ''}"
+            else:
+                hint = f"nothing is defined in namespace {self._name!r}: import the module that does"
+            raise OperatorNotFoundError(f"there is no operator {base}; {hint}", base, near)
+        packet = OpOverloadPacket(self._registry, base)
+        setattr(self, name, packet)
+        return packet
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._names()})
+
+    def __repr__(self) -> str:
+        return f"<mdispatch namespace {self._name}>"
+
+
+class Ops:
+    """The namespaces of a registry."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def __getattr__(self, name: str) -> Namespace:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        namespace = Namespace(self._registry, name)
+        setattr(self, name, namespace)
+        return namespace
+
+    def __repr__(self) -> str:
+        return f"<mdispatch ops of {self._registry!r}>"

@@ -1,0 +1,175 @@
+"""A registry as its users hold it: the shared facts, and what this interpreter keeps beside them.
+
+There is one default registry, made or found when it is first needed: the process that has none creates it and publishes
+its address in the environment, where child processes find it; the process's sub-interpreters find it without.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+
+from . import _registry as facts
+from ._registry.shared import DEFAULT_CAPACITY, SharedRegistry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ._entry import Entry
+    from ._kernels import LocalKernel
+    from ._keys import DispatchKey
+    from ._registry import RegistryProtocol
+    from .library import Library
+    from .operators import Ops
+
+__all__ = ["Registry", "default_registry"]
+
+
+class Registry:
+    """A registry that interpreters and processes share. Make one with :meth:`create`, find one with :meth:`attach`.
+
+    The default registry (:func:`default_registry`) needs neither. A registry is closed explicitly (``close``, ``with``)
+    or at the interpreter's end; when the main interpreter closes it, it is closed for everyone.
+    """
+
+    def __init__(self, registry: RegistryProtocol) -> None:
+        self._facts = registry
+        self._entries: dict[str, Entry] = {}
+        self._fallbacks: dict[DispatchKey, list[LocalKernel]] = {}
+        self._overloads: dict[str, list[str]] = {}
+        self._libraries: dict[tuple[str, ...], Library] = {}
+        self._lock = allocate_lock()
+        self._ops: Ops | None = None
+
+    @classmethod
+    def create(cls, name: str | None = None, *, capacity: int = DEFAULT_CAPACITY) -> Registry:
+        """Creates a registry; this process's main interpreter registers in it, everybody else verifies.
+
+        With a ``name`` (1 to 128 of ``A-Z a-z 0-9 _ - .``) other processes of this user can attach to it; without one it
+        is known to this process, and by its :attr:`address`. ``capacity`` is its largest size in bytes; memory
+        is used only as it fills. The name of a registry whose main process has died is taken over.
+
+        Raises InvalidNameError, InvalidArgumentError (capacity), RegistryExistsError, RegistryOwnerError,
+        RegistryFullError (64 registries open), SystemCallError.
+        """
+        return cls(SharedRegistry.create(name, capacity))
+
+    @classmethod
+    def attach(cls, name: str, *, timeout: float | None = 2.0) -> Registry:
+        """Attaches to the registry of this name or address, waiting up to ``timeout`` seconds for it to appear.
+
+        Raises RegistryNotFoundError, MainMemberGoneError, RegistryClosedError, RegistryFormatError, RegistryOwnerError,
+        RegistryAccessError, RegistryDamagedError, InvalidNameError, InvalidArgumentError (timeout), SystemCallError.
+        """
+        return cls(SharedRegistry.attach(name, timeout))
+
+    @property
+    def address(self) -> str:
+        """What other processes of this user attach to; also the value for MDISPATCH_REGISTRY."""
+        return self._facts.label
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this interpreter is the one that registers."""
+        return self._facts.role == facts.MAIN
+
+    @property
+    def ops(self) -> Ops:
+        """The operators of this registry: ``registry.ops.namespace.name``."""
+        if self._ops is None:
+            from .operators import Ops
+
+            self._ops = Ops(self)
+        return self._ops
+
+    def close(self) -> None:
+        """Leaves the registry; whatever waits in this interpreter raises RegistryClosedError. Idempotent."""
+        self._facts.close()
+
+    def __enter__(self) -> Registry:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<mdispatch.Registry {self.address} {'main' if self.is_main else 'worker'}>"
+
+    # --- for the modules above: the local side
+
+    def entry(self, name: str) -> Entry:
+        """The entry of an operator in this interpreter, made when it is asked for first."""
+        entry = self._entries.get(name)
+        if entry is None:
+            from ._entry import Entry
+
+            with self._lock:
+                entry = self._entries.get(name)
+                if entry is None:
+                    entry = self._entries[name] = Entry(self._facts, name, self._fallbacks)
+        return entry
+
+    def note_overload(self, base: str, overload: str) -> None:
+        """Remembers in which order this interpreter defined (or verified) the overloads of a name."""
+        with self._lock:
+            known = self._overloads.setdefault(base, [])
+            if overload not in known:
+                known.append(overload)
+
+    def forget_overload(self, base: str, overload: str) -> None:
+        with self._lock:
+            known = self._overloads.get(base, [])
+            if overload in known:
+                known.remove(overload)
+
+    def overloads(self, base: str) -> list[str]:
+        """The overloads of ``ns::name`` that are defined here, in order; "" is the one without a name."""
+        known = self._overloads.get(base)
+        if known:
+            return list(known)
+        # Defined by the main interpreter, from a module that was not imported here.
+        _, _, there = self._facts.registrations()
+        prefix = base + "."
+        names = [f.name for f in there if f.kind == facts.DEF and (f.name == base or f.name.startswith(prefix))]
+        return [name[len(prefix) :] for name in names]
+
+    def add_fallback(self, kernel: LocalKernel) -> None:
+        with self._lock:
+            self._fallbacks.setdefault(kernel.key, []).append(kernel)
+        self._make_all_stale()
+
+    def drop_fallback(self, kernel: LocalKernel) -> None:
+        with self._lock:
+            here = self._fallbacks.get(kernel.key, [])
+            if kernel in here:
+                here.remove(kernel)
+        self._make_all_stale()
+
+    def _make_all_stale(self) -> None:
+        for entry in list(self._entries.values()):
+            entry.make_stale()
+
+
+_lock = allocate_lock()
+_default: Registry | None = None
+
+
+def default_registry() -> Registry:
+    """The default registry of this interpreter, made or found at the first call.
+
+    Raises MainMemberGoneError when the environment names the registry of a parent that is gone, and what
+    :meth:`Registry.create` and :meth:`Registry.attach` raise.
+    """
+    global _default
+    registry = _default
+    if registry is None:
+        with _lock:
+            if _default is None:
+                _default = Registry(SharedRegistry.default())
+            registry = _default
+    return registry

@@ -1,0 +1,83 @@
+"""Schemas of operators: parse, print, compare.
+
+A schema is the text ``ns::add.out(Tensor a, *, Tensor(a!) out) -> Tensor(a!)``, the language of
+PyTorch's operators. The values are in _schema_types.py, where the rules of printing are, too; the
+grammar is in _schema_parser.py.
+"""
+
+from __future__ import annotations
+
+from ._schema_names import OperatorName
+from ._schema_types import AliasInfo, Argument, FunctionSchema, Type
+from .errors import InvalidArgumentError, SchemaSyntaxError
+
+__all__ = [
+    "AliasInfo",
+    "Argument",
+    "FunctionSchema",
+    "OperatorName",
+    "Type",
+    "compare",
+    "parse_schema",
+    "split_name",
+]
+
+
+def parse_schema(
+    text: str, namespace: str | None = None, *, allow_typevars: bool = False
+) -> FunctionSchema:
+    """The schema that a text declares.
+
+    ``namespace`` is that of the library which defines it: the text may leave it out, and must not
+    name another. With ``allow_typevars``, types that start in lower case and are not known are type
+    variables.
+
+    SchemaSyntaxError, showing the place, for a text that is no schema; InvalidNameError for another
+    namespace. (c10: parseSchema)
+    """
+    # Not at the top: a worker that only looks up names never parses.
+    from ._schema_parser import Parser
+
+    if not isinstance(text, str):
+        raise InvalidArgumentError(f"a schema is a str, not {type(text).__name__}")
+    return Parser(text, allow_typevars).declaration(namespace)
+
+
+def split_name(text: str, namespace: str | None = None) -> str:
+    """The full name of the operator that a schema declares, without parsing the rest of it.
+
+    ``namespace`` is that of the library, as for parse_schema. SchemaSyntaxError for a text without
+    arguments; InvalidNameError if what stands before them is no name, or one of another namespace.
+    """
+    head, parenthesis, _ = text.partition("(")
+    if not parenthesis:
+        raise SchemaSyntaxError("a schema has '(' after the name", text, len(text))
+    return str(OperatorName.parse(head).within(namespace))
+
+
+def compare(first: FunctionSchema, second: FunctionSchema) -> str | None:
+    """The first difference of two schemas in words; None when they are equal."""
+    if first == second:
+        return None
+    if first.name != second.name:
+        return f"the name is {first.name} in one, {second.name} in the other"
+    arguments = _compare_lists("argument", first.arguments, second.arguments)
+    if arguments:
+        return arguments
+    if first.is_vararg != second.is_vararg:
+        return "only one takes more arguments ('...')"
+    returns = _compare_lists("return", first.returns, second.returns)
+    return returns or "only one has more returns ('...')"
+
+
+def _compare_lists(
+    what: str, first: tuple[Argument, ...], second: tuple[Argument, ...]
+) -> str | None:
+    for position, (one, other) in enumerate(zip(first, second, strict=False), 1):
+        if one.kwarg_only != other.kwarg_only:
+            return f"{what} {position}, {one.name}, is keyword-only in one of them"
+        if one != other:
+            return f"{what} {position} is '{one}' in one, '{other}' in the other"
+    if len(first) != len(second):
+        return f"one has {len(first)} {what}(s), the other {len(second)}"
+    return None

@@ -1,0 +1,126 @@
+"""Which dispatch keys an object carries: by its type's registration, by attribute, by DLPack, by PyTorch.
+
+Types are local objects, so what is registered here holds for this interpreter; a module that registers its types does so
+in every interpreter that imports it. Nothing is imported to find out what an object is.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+
+from .errors import InvalidArgumentError, InvalidKeyError
+from .keys import DispatchKey, DispatchKeySet
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["TypeKeys", "is_tensor", "key_set_of", "register_type"]
+
+# DLPack's device types (dlpack.h, DLDeviceType) and the key of the backend whose kernels can work there.
+_DLPACK = {
+    1: DispatchKey.CPU,
+    2: DispatchKey.CUDA,
+    3: DispatchKey.CPU,  # CUDA's pinned host memory
+    7: DispatchKey.Vulkan,
+    8: DispatchKey.MPS,  # Metal
+    10: DispatchKey.HIP,  # ROCm
+    11: DispatchKey.CPU,  # ROCm's pinned host memory
+    12: DispatchKey.PrivateUse1,  # an extension's device
+    13: DispatchKey.CUDA,  # managed memory
+    14: DispatchKey.XPU,  # oneAPI
+    17: DispatchKey.MAIA,
+}
+
+
+class TypeKeys:
+    """The key sets of registered types. Look-ups follow the method resolution order; the nearest registration wins."""
+
+    def __init__(self) -> None:
+        self._registered: weakref.WeakKeyDictionary[type, int] = weakref.WeakKeyDictionary()
+        self._found: weakref.WeakKeyDictionary[type, int] = weakref.WeakKeyDictionary()
+
+    def register(self, cls: type, raw: int) -> None:
+        self._registered[cls] = raw
+        self._found.clear()
+
+    def raw_of(self, value: object) -> int | None:
+        """The bits of the value's key set; None for a value that carries none."""
+        cls = type(value)
+        raw = self._found.get(cls)
+        if raw is not None:
+            return raw
+        for base in cls.__mro__:
+            raw = self._registered.get(base)
+            if raw is not None:
+                self._found[cls] = raw
+                return raw
+        return _raw_by_protocol(value)
+
+
+def _raw_by_protocol(value: object) -> int | None:
+    carried = getattr(value, "__dispatch_keys__", None)
+    if carried is not None and not isinstance(value, type):
+        return _as_raw(carried, value)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return int(torch._C._dispatch_keys(value).raw_repr())
+    device = getattr(value, "__dlpack_device__", None)
+    if device is None or isinstance(value, type):
+        return None
+    kind = int(device()[0])
+    key = _DLPACK.get(kind)
+    if key is None:
+        raise InvalidKeyError(
+            f"a {type(value).__qualname__} is on DLPack device type {kind}, for which there is no dispatch key; "
+            f"register its type with mdispatch.register_type",
+            kind,
+        )
+    return key.raw
+
+
+def _as_raw(keys: object, value: object) -> int:
+    if callable(keys):
+        keys = keys()
+    if isinstance(keys, DispatchKeySet):
+        return keys.raw
+    if isinstance(keys, (str, DispatchKey)):
+        return DispatchKeySet(keys).raw
+    if isinstance(keys, (tuple, list, set, frozenset)):
+        return DispatchKeySet(keys).raw
+    raise InvalidKeyError(
+        f"{type(value).__qualname__}.__dispatch_keys__ is {keys!r}: give a key, its name, several of them, "
+        f"or a DispatchKeySet",
+        keys,
+    )
+
+
+# The types of this interpreter: what a value is does not depend on the registry it is used with.
+_types = TypeKeys()
+
+raw_of = _types.raw_of
+
+
+def register_type(cls: type, keys: DispatchKey | str | DispatchKeySet | Iterable[DispatchKey | str]) -> None:
+    """Makes instances of ``cls`` and of its subclasses dispatch on ``keys``, in this interpreter.
+
+    ``keys`` is a key, a key's name, several of them, or a DispatchKeySet. Registered again, the type gets the new
+    ones. Raises InvalidKeyError for an unknown key or none, InvalidArgumentError when ``cls`` is no class.
+    """
+    if not isinstance(cls, type):
+        raise InvalidArgumentError(f"register_type needs a class, not {cls!r}")
+    key_set = keys if isinstance(keys, DispatchKeySet) else DispatchKeySet(keys)
+    if not key_set:
+        raise InvalidKeyError(f"{cls.__qualname__} needs at least one runtime key, not {keys!r}", keys)
+    _types.register(cls, key_set.raw)
+
+
+def key_set_of(value: object) -> DispatchKeySet:
+    """The key set a value carries; the empty set when it carries none and so is no Tensor of any schema."""
+    return DispatchKeySet.from_raw(_types.raw_of(value) or 0)
+
+
+def is_tensor(value: object) -> bool:
+    """Whether a value carries dispatch keys: what schemas call a Tensor."""
+    return _types.raw_of(value) is not None

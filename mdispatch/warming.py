@@ -1,0 +1,131 @@
+"""Warming up: import the operator modules, verify them, and tell everything that differs.
+
+The same call is an initializer for thread pools, interpreter pools, process pools and bare interpreters. In the main
+interpreter it just imports: there is nothing to verify.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from time import perf_counter
+
+from . import _registry as facts
+from . import errors
+from ._differences import missing_in_worker
+from ._roles import Audit
+from .registry import Registry, default_registry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ._registry import Registration
+
+__all__ = ["WarmUp", "warm_up"]
+
+
+class WarmUp:
+    """What a warm-up did: ``operators`` and ``kernels`` verified (registered, in the main interpreter), the seconds that
+    the ``import_seconds`` took and the ``longest_wait`` among them, and the ``differences`` found."""
+
+    __slots__ = ("operators", "kernels", "import_seconds", "longest_wait", "differences")
+
+    def __init__(
+        self,
+        operators: int,
+        kernels: int,
+        import_seconds: float,
+        longest_wait: float,
+        differences: tuple[errors.VerificationError, ...],
+    ) -> None:
+        self.operators = operators
+        self.kernels = kernels
+        self.import_seconds = import_seconds
+        self.longest_wait = longest_wait
+        self.differences = differences
+
+    def __repr__(self) -> str:
+        return (
+            f"WarmUp(operators={self.operators}, kernels={self.kernels}, import_seconds={self.import_seconds:.6f}, "
+            f"longest_wait={self.longest_wait:.6f}, differences={len(self.differences)})"
+        )
+
+
+def warm_up(
+    modules: str | Iterable[str], *, timeout: float | None = 2.0, registry: Registry | None = None
+) -> WarmUp:
+    """Imports ``modules`` (a name or several) and verifies what they register against the main interpreter.
+
+    All waits together take at most ``timeout`` seconds. Fits as ``initializer=mdispatch.warm_up, initargs=([...],)``.
+
+    Raises WarmUpError with every difference found, each an exception of its own class; what the modules themselves
+    raise passes through (ImportError and others).
+    """
+    result = examine(modules, timeout=timeout, registry=registry)
+    if result.differences:
+        count = len(result.differences)
+        listed = "\n".join(f"{i}. {error}" for i, error in enumerate(result.differences, 1))
+        raise errors.WarmUpError(
+            f"{count} difference{'s' * (count > 1)} to the main interpreter:\n{listed}", result.differences
+        )
+    return result
+
+
+def examine(
+    modules: str | Iterable[str], *, timeout: float | None = 2.0, registry: Registry | None = None
+) -> WarmUp:
+    """As :func:`warm_up`, but returns the differences instead of raising them."""
+    names = [modules] if isinstance(modules, str) else list(modules)
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise errors.InvalidArgumentError(f"modules are named by str, not {name!r}")
+    registry = registry or default_registry()
+    before = set(sys.modules)
+    began = perf_counter()
+    with Audit(timeout) as audit:
+        for name in names:
+            importlib.import_module(name)
+    took = perf_counter() - began
+    files = _files_of([*names, *(name for name in sys.modules if name not in before)])
+    _, _, there = registry._facts.registrations()
+    if registry.is_main:
+        mine = [f for f in there if _file_of(f) in files]
+        return WarmUp(_count(mine, facts.DEF), _count(mine, facts.IMPL), took, 0.0, ())
+    found = [*audit.differences, *_missing_here(there, audit, files)]
+    return WarmUp(
+        _count(audit.facts, facts.DEF), _count(audit.facts, facts.IMPL), took, audit.longest_wait, tuple(found)
+    )
+
+
+def _count(some: list[Registration], kind: int) -> int:
+    return sum(f.kind == kind for f in some)
+
+
+def _file_of(fact: Registration) -> str:
+    return fact.where.rpartition(":")[0]
+
+
+def _files_of(modules: list[str]) -> set[str]:
+    found = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
+    return {file for file in found if file}
+
+
+def _missing_here(
+    there: list[Registration], audit: Audit, files: set[str]
+) -> list[errors.VerificationError]:
+    """What the main interpreter registered from the modules that were imported here, and this one did not.
+
+    A registration comes from such a module when its file is one of theirs, or the one from which the main interpreter
+    opened a library that was verified here (the same module may lie elsewhere in another process).
+    """
+    if not audit.facts and not audit.differences:
+        return []  # all of it was imported, and verified, before
+    verified = {f.seq for f in audit.facts}
+    told = {(error.kind, error.name, error.key) for error in audit.differences}
+    sources = files | {_file_of(f) for f in audit.facts if f.kind == facts.LIBRARY}
+    candidates = (
+        f for f in there if f.kind in (facts.DEF, facts.IMPL) and f.seq not in verified and _file_of(f) in sources
+    )
+    errors_found = (missing_in_worker(f) for f in candidates)
+    return [e for e in errors_found if (e.kind, e.name, e.key) not in told]

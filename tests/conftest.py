@@ -1,0 +1,46 @@
+"""What every test relies on: a registry of its own, and no trace of anybody else's."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import mdispatch as md
+from mdispatch import _native
+from mdispatch._registry.local import LocalRegistry
+from mdispatch._registry.shared import ENVIRONMENT, SharedRegistry
+
+os.environ.pop(ENVIRONMENT, None)
+
+
+def pytest_report_header() -> str:
+    return f"mdispatch {md.__version__}, binding {_native.which}, interpreter {_native.interpreter_id}"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run the long form of the slow tests")
+
+
+@pytest.fixture
+def long_form(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--long"))
+
+
+@pytest.fixture(params=["local", "shared"])
+def facts(request: pytest.FixtureRequest):
+    """A registry of facts in the main role, of each implementation."""
+    registry = LocalRegistry() if request.param == "local" else SharedRegistry.create(None, 1 << 22)
+    yield registry
+    if request.param == "shared" and not registry._closed:
+        assert registry.check() == ""
+    registry.close()
+
+
+@pytest.fixture
+def registry():
+    """A shared registry in which this interpreter registers."""
+    with md.Registry.create() as created:
+        yield created
+        if not created._facts._closed:
+            assert created._facts.check() == ""
