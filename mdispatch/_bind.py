@@ -114,22 +114,23 @@ class Binder:
         self._fail(f"takes {most} positional argument{'s' * (most != 1)}, not {given}{hint}")
 
     def _fail_unfit(self, slot: _Slot, value: object) -> NoReturn:
-        # Only of plain values is the text known to be short and without side effects.
-        shown = f", {value!r:.60}" if type(value) in (int, float, complex, bool, str) else ""
-        self._fail(
-            f"takes {slot.argument.type} for {slot.name!r}, not {type(value).__qualname__}{shown}"
-        )
+        from ._nearest import shown
+
+        # Other objects may need long for their text, or do something.
+        plain = type(value) in (int, float, complex, bool, str)
+        what = f"{type(value).__qualname__}{f', {shown(value)}' if plain else ''}"
+        self._fail(f"takes {slot.argument.type} for {slot.name!r}, not {what}")
 
     def _fail_keyword(self, kwargs: Mapping[str, Any], named: Mapping[str, Any]) -> NoReturn:
         name = next(name for name in kwargs if name not in named)
         names = [argument.name for argument in self.schema.arguments]
         if name in names:
             self._fail(f"got {name!r} twice, by position and by keyword")
-        from ._nearest import nearest
+        from ._nearest import nearest, shown
 
         meant = nearest(name, names)
         hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
-        self._fail(f"has no argument {name!r}{hint}")
+        self._fail(f"has no argument {shown(name)}{hint}")
 
 
 # --- conversions ----------------------------------------------------------------------------------

@@ -27,12 +27,12 @@ __all__ = ["call", "redispatch"]
 
 
 def call(operator: object, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    table = entry.current_table()
-    positional, keywords = entry.binder.bind(args, kwargs)
+    table, signature = entry.current()
+    positional, keywords = signature.binder.bind(args, kwargs)
     raw = 0
-    for position in entry.dispatch_positions:
+    for position in signature.dispatch_positions:
         raw |= _keys_of(positional[position])
-    for name in entry.dispatch_keywords:
+    for name in signature.dispatch_keywords:
         raw |= _keys_of(keywords[name])
     return _run(operator, entry, table, table.effective(raw), positional, keywords)
 
@@ -48,13 +48,17 @@ def _keys_of(value: object) -> int:
 
 
 def redispatch(
-    operator: object, entry: Entry, key_set: DispatchKeySet, args: tuple[Any, ...], kwargs: dict[str, Any]
+    operator: object,
+    entry: Entry,
+    key_set: DispatchKeySet,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """Runs the kernel of this key set as it is: no argument is looked at, no key falls through."""
     if not isinstance(key_set, DispatchKeySet):
         raise ArgumentError(f"redispatch needs a DispatchKeySet first, not {key_set!r}", entry.name)
-    table = entry.current_table()
-    positional, keywords = entry.binder.bind(args, kwargs)
+    table, signature = entry.current()
+    positional, keywords = signature.binder.bind(args, kwargs)
     return _run(operator, entry, table, key_set.raw, positional, keywords)
 
 

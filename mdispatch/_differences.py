@@ -45,7 +45,13 @@ def _what(kind: int, name: str, key: str) -> str:
 
 
 def never_registered(
-    registry: RegistryProtocol, kind: int, key: int, name: str, at_least: int, here: str, waited: float
+    registry: RegistryProtocol,
+    kind: int,
+    key: int,
+    name: str,
+    at_least: int,
+    here: str,
+    waited: float,
 ) -> errors.NotRegisteredError:
     """The wait ended without the fact: says which of the reasons it is."""
     namespace = name.partition("::")[0]
@@ -70,11 +76,15 @@ def never_registered(
         lines.append(f"  there: namespace {namespace!r} comes from {place}")
         if near:
             lines.append(f"  nearest names there: {', '.join(near)}")
-        lines.append("Check the spelling, and that both interpreters import the same version of the module.")
+        lines.append(
+            "Check the spelling, and that both interpreters import the same version of the module."
+        )
     else:
         cls = errors.MainNeverArrivedError
         lines.append(f"  there: nothing in namespace {namespace!r}")
-        lines.append("Import the same module in the main interpreter, or give it more time (timeout=).")
+        lines.append(
+            "Import the same module in the main interpreter, or give it more time (timeout=)."
+        )
     error = cls(
         "\n".join(lines),
         kind=facts.KIND_NAMES[kind],
@@ -90,7 +100,9 @@ def never_registered(
     return error
 
 
-def schema_differs(fact: Registration, body: str, here: str, difference: str) -> errors.SchemaMismatchError:
+def schema_differs(
+    fact: Registration, body: str, here: str, difference: str
+) -> errors.SchemaMismatchError:
     """Both define the operator, with different schemas."""
     error = errors.SchemaMismatchError(
         f"{fact.name} has another schema in the main interpreter (pid {fact.pid}): {difference}\n"
@@ -110,7 +122,11 @@ def schema_differs(fact: Registration, body: str, here: str, difference: str) ->
 def missing_in_worker(fact: Registration) -> errors.MissingInWorkerError:
     """The main interpreter has it from a module that was imported here too, and here it is not."""
     key = key_name(fact.kind, fact.key)
-    what = f"{fact.name} is defined" if fact.kind == facts.DEF else f"{fact.name} has a kernel at {key}"
+    what = (
+        f"{fact.name} is defined"
+        if fact.kind == facts.DEF
+        else f"{fact.name} has a kernel at {key}"
+    )
     return errors.MissingInWorkerError(
         f"{what} in the main interpreter (pid {fact.pid}), and this interpreter imported the module without it\n"
         f"  there: {fact.where}    ({fact.body})\n"

@@ -1,11 +1,13 @@
 """One operator in one interpreter: the callables that are here, and the table computed from them and the facts.
 
-The table is kept until the operator's version word says that it is out of date, and then replaced as a whole, never
-patched: a call in another thread sees the old one or the new one. What a call needs and a registration does not
-(schemas, tables, values) is imported by the first call, so that a worker that only verifies does not pay for it.
+Table and definition are kept until the operator's version word says that they are out of date, and then replaced
+together, as one object, never patched: a call in another thread sees the old ones or the new ones. What a call needs and
+a registration does not (schemas, tables, values) is imported by the first call, so that a worker that only verifies does
+not pay for it.
 
 Locking: ``_lock`` is held while callables are added or dropped and while a table is computed; calls take no lock. In the
-main interpreter a fact and its callable are added under one hold of it: no table has the one without the other.
+main interpreter a fact and its callable are added under one hold of it, and the fact is struck before the callable is
+dropped: no table has the fact without the callable.
 """
 
 from __future__ import annotations
@@ -26,93 +28,27 @@ if TYPE_CHECKING:
     from ._table import DispatchTable
     from .schema import FunctionSchema
 
-__all__ = ["Entry"]
+__all__ = ["Entry", "Signature"]
 
 
-class Entry:
-    """One operator, by its name with overload: ``ns::name`` or ``ns::name.overload``."""
+class Signature:
+    """A definition, and what calls need of it. The first call works that out; it never changes afterwards."""
 
-    def __init__(
-        self, registry: RegistryProtocol, name: str, fallbacks: dict[DispatchKey, list[LocalKernel]]
-    ) -> None:
-        self.name = name
-        self.kernels: dict[DispatchKey, list[LocalKernel]] = {}
-        self.version = -1
-        self.node = 0
-        self.table: DispatchTable | None = None
-        self.definition: Registration | None = None
+    __slots__ = ("_binder", "_schema", "dispatch_keywords", "dispatch_positions", "fact")
+
+    def __init__(self, fact: Registration) -> None:
+        self.fact = fact
         self._schema: FunctionSchema | None = None
         self._binder: Binder | None = None
         self.dispatch_positions: tuple[int, ...] = ()
         self.dispatch_keywords: tuple[str, ...] = ()
-        self._registry = registry
-        self._fallbacks = fallbacks
-        self._lock = allocate_lock()
-
-    # --- changing what is here
-
-    def add(self, kernel: LocalKernel, claim: Callable[[], Registration]) -> Registration:
-        """Main interpreter: the fact and the callable, under one hold of the lock."""
-        with self._lock:
-            fact = claim()
-            kernel.seq = fact.seq
-            self.kernels.setdefault(kernel.key, []).append(kernel)
-            self.version = -1
-        return fact
-
-    def keep(self, kernel: LocalKernel) -> None:
-        """Worker: the callable, its fact having been verified."""
-        with self._lock:
-            self.kernels.setdefault(kernel.key, []).append(kernel)
-            self.version = -1
-
-    def drop(self, kernel: LocalKernel) -> None:
-        with self._lock:
-            here = self.kernels.get(kernel.key, [])
-            if kernel in here:
-                here.remove(kernel)
-            self.version = -1
-
-    def make_stale(self) -> None:
-        self.version = -1
-
-    # --- looking
-
-    def is_current(self) -> bool:
-        return self.version >= 0 and self._registry.version(self.node) == self.version
-
-    def current_table(self) -> DispatchTable:
-        """The table of the facts as they are now."""
-        if not self.is_current() or self.table is None:
-            return self._refresh()
-        return self.table
-
-    def _refresh(self) -> DispatchTable:
-        from ._pairing import table_of
-
-        with self._lock:
-            # The version is read with the facts: a change after this makes the table stale, never wrong for ever.
-            version, node, there = self._registry.registrations(self.name)
-            _, _, fallbacks = self._registry.registrations(FALLBACK_NAME)
-            definitions = [f for f in there if f.kind == facts.DEF]
-            definition = definitions[-1] if definitions else None
-            if definition is None or self.definition is None or definition.body != self.definition.body:
-                self._schema = self._binder = None
-            self.definition = definition
-            table = table_of(there, self.kernels, fallbacks, self._fallbacks)
-            self.table = table
-            self.node = node
-            self.version = version if node else -1
-            return table
 
     @property
     def schema(self) -> FunctionSchema:
-        """Raises OperatorGoneError when the operator is not defined (any more)."""
-        self.current_table()
         if self._schema is None:
             from .schema import parse_schema
 
-            self._schema = parse_schema(self._defined().body)
+            self._schema = parse_schema(self.fact.body)
         return self._schema
 
     @property
@@ -129,17 +65,117 @@ class Entry:
                 i for i in schema.dispatch_arguments if not schema.arguments[i].kwarg_only
             )
             self.dispatch_keywords = tuple(a.name for a in dispatched if a.kwarg_only)
-            self._binder = binder
+            self._binder = binder  # last: whoever sees it sees the others too
         return binder
 
-    def _defined(self) -> Registration:
-        definition = self.definition
-        if definition is None:
-            _, _, there = self._registry.registrations(self.name)
-            hint = (
-                "it has kernels, but nobody defined its schema"
-                if any(f.kind == facts.IMPL for f in there)
-                else "its last registration was closed"
-            )
-            raise errors.OperatorGoneError(f"operator {self.name} is not defined: {hint}", self.name)
-        return definition
+
+class _State:
+    """What the facts of one version give. Replaced as a whole."""
+
+    __slots__ = ("node", "signature", "table", "version")
+
+    def __init__(
+        self, version: int, node: int, table: DispatchTable, signature: Signature | None
+    ) -> None:
+        self.version = version
+        self.node = node
+        self.table = table
+        self.signature = signature
+
+
+class Entry:
+    """One operator, by its name with overload: ``ns::name`` or ``ns::name.overload``."""
+
+    def __init__(
+        self, registry: RegistryProtocol, name: str, fallbacks: dict[DispatchKey, list[LocalKernel]]
+    ) -> None:
+        self.name = name
+        self.kernels: dict[DispatchKey, list[LocalKernel]] = {}
+        self._state: _State | None = None
+        self._signature: Signature | None = None
+        self._registry = registry
+        self._fallbacks = fallbacks
+        self._lock = allocate_lock()
+
+    # --- changing what is here
+
+    def add(self, kernel: LocalKernel, claim: Callable[[], Registration]) -> Registration:
+        """Main interpreter: the fact and the callable, under one hold of the lock."""
+        with self._lock:
+            fact = claim()
+            kernel.seq = fact.seq
+            self.kernels.setdefault(kernel.key, []).append(kernel)
+            self._state = None
+        return fact
+
+    def keep(self, kernel: LocalKernel) -> None:
+        """Worker: the callable, its fact having been verified."""
+        with self._lock:
+            self.kernels.setdefault(kernel.key, []).append(kernel)
+            self._state = None
+
+    def drop(self, kernel: LocalKernel) -> None:
+        with self._lock:
+            here = self.kernels.get(kernel.key, [])
+            if kernel in here:
+                here.remove(kernel)
+            self._state = None
+
+    def make_stale(self) -> None:
+        # Under the lock, or a table that is being computed from what was there before would be kept.
+        with self._lock:
+            self._state = None
+
+    # --- looking
+
+    def _current(self) -> _State:
+        state = self._state
+        if state is None or self._registry.version(state.node) != state.version:
+            state = self._refresh()
+        return state
+
+    def current(self) -> tuple[DispatchTable, Signature]:
+        """The table and the definition of the facts as they are now.
+
+        Raises OperatorGoneError when the operator is not defined (any more).
+        """
+        state = self._current()
+        if state.signature is None:
+            raise self._gone()
+        return state.table, state.signature
+
+    def current_table(self) -> DispatchTable:
+        """The table of the facts as they are now."""
+        return self._current().table
+
+    def _refresh(self) -> _State:
+        from ._pairing import table_of
+
+        with self._lock:
+            # The version is read with the facts: a change after this makes the state stale, never wrong for ever.
+            version, node, there = self._registry.registrations(self.name)
+            _, _, fallbacks = self._registry.registrations(FALLBACK_NAME)
+            definitions = [f for f in there if f.kind == facts.DEF]
+            if not definitions:
+                self._signature = None
+            elif self._signature is None or self._signature.fact.body != definitions[-1].body:
+                self._signature = Signature(definitions[-1])
+            table = table_of(there, self.kernels, fallbacks, self._fallbacks)
+            state = _State(version, node, table, self._signature)
+            if node:
+                self._state = state
+            return state
+
+    @property
+    def schema(self) -> FunctionSchema:
+        """Raises OperatorGoneError when the operator is not defined (any more)."""
+        return self.current()[1].schema
+
+    def _gone(self) -> errors.OperatorGoneError:
+        _, _, there = self._registry.registrations(self.name)
+        hint = (
+            "it has kernels, but nobody defined its schema"
+            if any(f.kind == facts.IMPL for f in there)
+            else "its last registration was closed"
+        )
+        return errors.OperatorGoneError(f"operator {self.name} is not defined: {hint}", self.name)

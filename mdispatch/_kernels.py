@@ -23,7 +23,9 @@ def fallthrough_kernel(*args: object, **kwargs: object) -> None:
 
     (PyTorch: torch.library.fallthrough_kernel, CppFunction::makeFallthrough)
     """
-    raise errors.MdispatchError("fallthrough_kernel is a mark for the dispatcher; it cannot be called")
+    raise errors.MdispatchError(
+        "fallthrough_kernel is a mark for the dispatcher; it cannot be called"
+    )
 
 
 class LocalKernel:

@@ -96,7 +96,9 @@ class DispatchKey(int, metaclass=_KeyType):
     def __new__(cls, value: int) -> DispatchKey:
         key = _BY_VALUE.get(value)
         if key is None:
-            raise InvalidKeyError(f"{value!r} is not the number of a dispatch key", value)
+            from ._nearest import shown
+
+            raise InvalidKeyError(f"{shown(value)} is not the number of a dispatch key", value)
         return key
 
     @classmethod
@@ -147,33 +149,34 @@ FULL = (1 << 62) - 1
 _PER_BACKEND = (1, 5, 8, 9, 10, 21)
 _PER_BACKEND_BITS = sum(1 << 15 + functionality for functionality in _PER_BACKEND)
 
-# The numbers of the keys that are not functionalities. Before each of the six blocks of 16 keys
-# PyTorch has a marker, 48, 65 and so on, which is no key.
+# PyTorch's numbers, in the order of the class: the functionalities, six blocks of 16 keys with a
+# backend, the alias keys. The numbers left out belong to markers, which are no keys.
 _FIRST_PER_BACKEND = 49
 _FIRST_ALIAS = 150
+_VALUES = (
+    *range(47),
+    *[_FIRST_PER_BACKEND + 17 * block + backend for block in range(6) for backend in range(16)],
+    *range(_FIRST_ALIAS, _FIRST_ALIAS + 6),
+)
+_BITS = (
+    *[0, *[1 << 15 + functionality for functionality in range(1, 47)]],
+    *[1 << 15 + functionality | 1 << bit for functionality in _PER_BACKEND for bit in range(16)],
+    *[0] * 6,
+)
 
 
 def _make_keys() -> dict[str, DispatchKey]:
-    keys: dict[str, DispatchKey] = {}
-    for name in [name for name, value in vars(DispatchKey).items() if value is _KEY]:
-        position = len(keys)
-        block, backend = divmod(position - 47, 16)
-        if block < 0:
-            value, raw = position, 1 << 15 + position if position else 0
-        elif block < len(_PER_BACKEND):
-            value = _FIRST_PER_BACKEND + 17 * block + backend
-            raw = 1 << 15 + _PER_BACKEND[block] | 1 << backend
-        else:
-            value, raw = _FIRST_ALIAS + backend, 0
-        key = int.__new__(DispatchKey, value)
+    names = [name for name, value in vars(DispatchKey).items() if value is _KEY]
+    keys = {}
+    for name, value, bits in zip(names, _VALUES, _BITS, strict=True):
+        keys[name] = key = int.__new__(DispatchKey, value)
         setattr(DispatchKey, name, key)
-        keys[name] = key
         _NAME[value] = name
-        _RAW[value] = raw
+        _RAW[value] = bits
     return keys
 
 
-# Indexed by the key's value. The numbers between the blocks name no key.
+# Indexed by the key's value.
 _NAME = [""] * 156
 _RAW = [0] * 156
 _BY_NAME = DispatchKey.__members__ = _make_keys()
@@ -237,13 +240,18 @@ def parse_key(key: str | DispatchKey) -> DispatchKey:
     """
     if isinstance(key, DispatchKey):
         return key
-    if not isinstance(key, str):
-        raise InvalidKeyError(f"a dispatch key is a DispatchKey or its name, not {key!r}", key)
-    found = _BY_NAME.get(key)
+    found = _BY_NAME.get(key) if isinstance(key, str) else None
     if found is None:
-        from ._nearest import nearest
-
-        names = nearest(key, _BY_NAME)
-        meant = f"; did you mean {' or '.join(names)}?" if names else ""
-        raise InvalidKeyError(f"there is no dispatch key {key!r}{meant}", key, names)
+        raise _no_key(key)
     return found
+
+
+def _no_key(key: object) -> InvalidKeyError:
+    from ._nearest import nearest, shown
+
+    if not isinstance(key, str):
+        what = f"a dispatch key is a DispatchKey or its name, not {shown(key)}"
+        return InvalidKeyError(what, key)
+    names = nearest(key, _BY_NAME)
+    meant = f"; did you mean {' or '.join(names)}?" if names else ""
+    return InvalidKeyError(f"there is no dispatch key {shown(key)}{meant}", key, names)

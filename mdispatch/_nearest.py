@@ -1,4 +1,4 @@
-"""Which names were probably meant: the words behind "did you mean" in every error that has them.
+"""The words of errors about what was given: how it is shown, and which name was probably meant.
 
 Errors are rare and imports are not, so whoever needs this imports it in the branch that is about to
 raise.
@@ -10,7 +10,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["nearest"]
+__all__ = ["nearest", "shown"]
+
+
+def shown(value: object, limit: int = 80) -> str:
+    """What was given, for an error's text: a plain name as it is, anything else as its repr.
+
+    Neither is endless. What has no repr, as an int of too many digits, is told by its type.
+    """
+    plain = isinstance(value, str) and value.isascii() and value.isprintable() and value
+    try:
+        text = str(value) if plain else ascii(value)
+    except Exception:
+        return f"a {type(value).__qualname__}"
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} letters)"
 
 
 def nearest(name: str, candidates: Iterable[str], limit: int = 3) -> tuple[str, ...]:

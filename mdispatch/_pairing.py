@@ -42,7 +42,13 @@ def _builtin_fallbacks() -> dict[DispatchKey, LocalKernel]:
 
     (PyTorch registers the same for BackendSelect, ADInplaceOrView, Autograd and the snapshot at its start.)
     """
-    names = ["BackendSelect", "ADInplaceOrView", "PythonTLSSnapshot", "AutogradOther", "AutogradNestedTensor"]
+    names = [
+        "BackendSelect",
+        "ADInplaceOrView",
+        "PythonTLSSnapshot",
+        "AutogradOther",
+        "AutogradNestedTensor",
+    ]
     keys = [DispatchKey.parse(name) for name in names]
     keys += [key for key in RUNTIME_KEYS if key.functionality is DispatchKey.AutogradFunctionality]
     return {key: LocalKernel(key, fallthrough_kernel, FALLTHROUGH) for key in keys}
@@ -90,12 +96,16 @@ def active(
 
 
 def table_of(
-    there: Iterable[Registration], here: Here, fallbacks_there: Iterable[Registration], fallbacks_here: Here
+    there: Iterable[Registration],
+    here: Here,
+    fallbacks_there: Iterable[Registration],
+    fallbacks_here: Here,
 ) -> DispatchTable:
     """The table of an operator with these facts and callables."""
     return compute_table(
         active((f for f in there if f.kind == facts.IMPL), here),
-        _BUILTIN_FALLBACKS | active((f for f in fallbacks_there if f.kind == facts.FALLBACK), fallbacks_here),
+        _BUILTIN_FALLBACKS
+        | active((f for f in fallbacks_there if f.kind == facts.FALLBACK), fallbacks_here),
     )
 
 
@@ -103,7 +113,7 @@ def missing(name: str, here: Here, table: DispatchTable, raw: int) -> errors.Mis
     """Why a key set leads to no kernel, and which keys would."""
     key = DispatchKeySet.from_raw(raw).highest_priority()
     slot = table.entries[table_index(key)]
-    available = [k.name for k, kernels in here.items() if kernels]
+    available = [k.name for k, kernels in list(here.items()) if kernels]
     listed = ", ".join(available) or "none"
     if isinstance(slot.kernel, AbsentKernel):
         fact = slot.kernel.fact

@@ -24,11 +24,20 @@ def caller() -> FrameType | None:
 
 def place_of(frame: FrameType | None) -> str:
     """``file:line`` of a frame."""
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "(no Python code)"
+    return (
+        _printable(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        if frame is not None
+        else "(no Python code)"
+    )
 
 
 def label_of(kernel: object) -> str:
     """A kernel's name for people: ``module.qualname``."""
     module = getattr(kernel, "__module__", "") or ""
     name = getattr(kernel, "__qualname__", "") or type(kernel).__qualname__
-    return f"{module}.{name}" if module else str(name)
+    return _printable(f"{module}.{name}" if module else str(name))
+
+
+def _printable(text: str) -> str:
+    """Names of files and functions may hold half characters, which no other process could be told."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

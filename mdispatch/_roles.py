@@ -142,7 +142,13 @@ def _verify(
 
 
 def wait_for(
-    registry: RegistryProtocol, kind: int, key: int, name: str, timeout: float | None, where: str, ticket: int = 0
+    registry: RegistryProtocol,
+    kind: int,
+    key: int,
+    name: str,
+    timeout: float | None,
+    where: str,
+    ticket: int = 0,
 ) -> Registration:
     """Waits for a fact and returns it; every other outcome is an exception of its own class."""
     began = monotonic()
@@ -153,7 +159,13 @@ def wait_for(
 
 
 def _never(
-    registry: RegistryProtocol, kind: int, key: int, name: str, at_least: int, where: str, waited: float
+    registry: RegistryProtocol,
+    kind: int,
+    key: int,
+    name: str,
+    at_least: int,
+    where: str,
+    waited: float,
 ) -> errors.NotRegisteredError:
     from ._differences import never_registered  # only who has bad news needs the words for it
 

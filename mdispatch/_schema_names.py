@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .errors import InvalidNameError
+from .errors import InvalidNameError, SchemaSyntaxError
 
-__all__ = ["MAX_NAME", "OperatorName", "Value", "is_identifier"]
+__all__ = ["MAX_NAME", "OperatorName", "Value", "is_identifier", "split_name"]
 
 #: More letters than this no namespace, operator or overload has.
 MAX_NAME = 255
@@ -78,7 +78,7 @@ class OperatorName(Value):
             if part or what == "name":
                 _check_part(what, part)
         if overload == "default" or overload.startswith("__"):
-            raise InvalidNameError(f"{overload!r} cannot be the name of an overload", overload)
+            raise _invalid(overload, "cannot be the name of an overload")
         self.namespace = namespace
         self.name = name
         self.overload = overload
@@ -87,11 +87,11 @@ class OperatorName(Value):
     def parse(cls, text: str) -> OperatorName:
         """The name in a text such as "ns::add.out"; blanks around it do not matter."""
         if not isinstance(text, str):
-            raise InvalidNameError(f"an operator's name is a str, not {text!r}", text)
+            raise _invalid(text, "is no str: it cannot be the name of an operator")
         namespace, colons, rest = text.strip(" \t\r\n").rpartition("::")
         name, dot, overload = rest.partition(".")
         if (colons and not namespace) or (dot and not overload):
-            raise InvalidNameError(f"{text!r} lacks a part of a name", text)
+            raise _invalid(text, "lacks a part of a name")
         return cls(namespace, name, overload)
 
     def within(self, namespace: str | None) -> OperatorName:
@@ -102,10 +102,10 @@ class OperatorName(Value):
         if namespace is None or namespace == self.namespace:
             return self
         if self.namespace:
-            raise InvalidNameError(
-                f"{self} is not in the namespace {namespace!r} of its library: define it in another"
-                " library, or leave the namespace out",
+            raise _invalid(
                 str(self),
+                f"is not in the namespace {namespace!r:.60} of its library: define it in another"
+                " library, or leave the namespace out",
             )
         return OperatorName(namespace, self.name, self.overload)
 
@@ -119,8 +119,27 @@ class OperatorName(Value):
 
 
 def _check_part(what: str, part: str) -> None:
+    if part in _RESERVED:
+        raise _invalid(part, f"is a reserved word: it cannot be a {what}")
     if not is_identifier(part):
-        reason = "is a reserved word" if part in _RESERVED else "is not an identifier"
-        raise InvalidNameError(f"{part[:MAX_NAME]!r} {reason}: it cannot be a {what}", part)
+        raise _invalid(part, f"is not an identifier: it cannot be a {what}")
     if len(part) > MAX_NAME:
-        raise InvalidNameError(f"the {what} {part[:20]}... is longer than {MAX_NAME} letters", part)
+        raise _invalid(part, f"has more than {MAX_NAME} letters: it cannot be a {what}")
+
+
+def _invalid(name: object, fault: str) -> InvalidNameError:
+    from ._nearest import shown
+
+    return InvalidNameError(f"{shown(name)} {fault}", name)
+
+
+def split_name(text: str, namespace: str | None = None) -> str:
+    """The full name of the operator that a schema declares, without parsing the rest of it.
+
+    ``namespace`` is that of the library, as for parse_schema. SchemaSyntaxError for a text without
+    arguments; InvalidNameError if what stands before them is no name, or one of another namespace.
+    """
+    head, parenthesis, _ = text.partition("(")
+    if not parenthesis:
+        raise SchemaSyntaxError("a schema has '(' after the name", text, len(text))
+    return str(OperatorName.parse(head).within(namespace))

@@ -9,19 +9,22 @@ See Note [Precedence] for the rules. They are here twice: ``compute_table`` writ
 the table, lowest rule first; ``DispatchTable.why`` asks for one key, in the order of the rules, and
 says what it finds. The tests compare both for every key.
 
-Note [Precedence] ~~~~~~~~~~~~~~~~~ For a runtime key k the first rule that has a kernel wins; a
-kernel "at" a key is the newest one registered there.
+Note [Precedence]
+~~~~~~~~~~~~~~~~~
+For a runtime key k the first rule that has a kernel wins; a kernel "at" a key is the newest one
+registered there. An alias key "serves" the keys it stands for, and those of rules 2, 3 and 5 also
+Undefined, the key of calls without keys.
 
-1. kernel: one at k itself. 2. default backend kernel: one at
-CompositeExplicitAutogradNonFunctional, if that stands for k or k is Undefined. 3. default backend
-kernel: one at CompositeExplicitAutograd, likewise. 4. nested kernel: one at
-CompositeImplicitAutogradNestedTensor, if that stands for k. 5. math kernel: one at
-CompositeImplicitAutograd, if that stands for k or k is Undefined. Not when k has a backend, that
-   is, when there is a kernel at a key that k, as an autograd key, leads to (CPU for AutogradCPU),
-   or, whatever k is, one at CompositeExplicitAutograd: then the backend's kernel is to be
-   differentiated, not the composite's parts. At AutogradOther, which leads to many backends, it is
-   not known whose kernel would run: ambiguous autogradother.
-6. autograd kernel: one at Autograd, if that stands for k.
+1. kernel: one at k itself.
+2. default backend kernel: one at CompositeExplicitAutogradNonFunctional, if that serves k.
+3. default backend kernel: one at CompositeExplicitAutograd, if that serves k.
+4. nested kernel: one at CompositeImplicitAutogradNestedTensor, if that serves k.
+5. math kernel: one at CompositeImplicitAutograd, if that serves k, unless a backend has a kernel of
+   its own, which is then to be differentiated, and not the parts of the composite one: that is, if
+   there is a kernel at CompositeExplicitAutograd, or at a key that the autograd key k leads to, as
+   AutogradCPU to CPU. AutogradOther leads to many backends, and nobody knows whose kernel would
+   run. There it is an error: ambiguous autogradother.
+6. autograd kernel: one at Autograd, if that serves k.
 7. batched kernel: one at FuncTorchBatchedDecomposition, for FuncTorchBatched.
 8. backend fallback: one of k, for all operators.
 9. missing.
@@ -41,7 +44,12 @@ from ._keys import (
     highest_index,
     table_index,
 )
-from .keys import backend_keys_of_autograd, is_included_in_alias, runtime_keys
+from .keys import (
+    BEHIND_AUTOGRAD,
+    backend_keys_of_autograd,
+    is_included_in_alias,
+    runtime_keys,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,11 +100,7 @@ def _slots(alias: DispatchKey) -> tuple[int, ...]:
 
 _SLOTS = {alias: _slots(alias) for alias, _ in _ALIASES}
 _AUTOGRAD_OTHER = TABLE_INDEX[DispatchKey.AutogradOther]
-_AUTOGRAD_SLOTS = tuple(
-    (index, backend_keys_of_autograd(key).raw)
-    for key, index in TABLE_INDEX.items()
-    if backend_keys_of_autograd(key)
-)
+_BEHIND_AUTOGRAD = tuple((TABLE_INDEX[key], keys.raw) for key, keys in BEHIND_AUTOGRAD.items())
 
 
 class Entry:
@@ -117,13 +121,13 @@ _NOTHING = Entry(None, _MISSING)
 
 
 class DispatchTable:
-    """What runs at each runtime key, and which keys a call passes by. Never changed once computed.
+    """What runs at each runtime key, and which keys a call passes by. Nothing changes a table.
 
     ``entries`` is in table order (``RUNTIME_KEYS``). A fallthrough kernel means "as if this key
     were not in the set": ``mask`` has no bit for the keys of which that is true. Where it is true
     of a functionality for some backends only, as of SparseCPU but not of SparseCUDA, one mask
-    cannot say it, and ``backend_masks`` has one per backend; else it is None. (c10:
-    DispatchKeyExtractor)
+    cannot say it, and ``backend_masks`` has one per backend; else it is None.
+    (c10: DispatchKeyExtractor)
     """
 
     __slots__ = ("_fallbacks", "_kernels", "backend_masks", "entries", "mask")
@@ -145,8 +149,7 @@ class DispatchTable:
         return self.entries[highest_index(raw)]
 
     def why(self, key: DispatchKey) -> tuple[str, ...]:
-        """How the entry of a runtime key came about: each rule that was tried, the last one being
-        the one that won.
+        """How the entry of a runtime key came about: the rules that were tried, up to the winner.
 
         InvalidKeyError for a key without a slot.
         """
@@ -170,32 +173,32 @@ def compute_table(kernels: Kernels, fallbacks: Kernels) -> DispatchTable:
     for key, kernel in fallbacks.items():
         entries[table_index(key)] = Entry(kernel, _FALLBACK)
     for alias, reason in _ALIASES:
-        if alias in kernels:
-            entry = Entry(kernels[alias], reason)
-            kept = _kept_from_composite(kernels, entries) if alias is _IMPLICIT else {}
-            for index in _SLOTS[alias]:
-                entries[index] = entry
-            for index, entry in kept.items():
-                entries[index] = entry
+        if alias not in kernels:
+            continue
+        slots = _SLOTS[alias]
+        if alias is _IMPLICIT:
+            backed = _backed(kernels)
+            if _AUTOGRAD_OTHER in backed:
+                entries[_AUTOGRAD_OTHER] = Entry(None, _AMBIGUOUS)
+            explicit = _EXPLICIT in kernels
+            slots = () if explicit else tuple(slot for slot in slots if slot not in backed)
+        entry = Entry(kernels[alias], reason)
+        for slot in slots:
+            entries[slot] = entry
     for key, kernel in kernels.items():
         if key in TABLE_INDEX:
             entries[TABLE_INDEX[key]] = Entry(kernel, _KERNEL)
     return DispatchTable(tuple(entries), dict(kernels), dict(fallbacks))
 
 
-def _kept_from_composite(kernels: Kernels, entries: list[Entry]) -> dict[int, Entry]:
-    """The slots that rule 5 keeps from CompositeImplicitAutograd's kernel, and what stays there."""
+def _backed(kernels: Kernels) -> set[int]:
+    """The slots of the autograd keys that lead to a kernel of a backend."""
     registered = [key.raw for key in kernels if key.raw]
-    behind = {
-        index
-        for index, backends in _AUTOGRAD_SLOTS
+    return {
+        slot
+        for slot, backends in _BEHIND_AUTOGRAD
         if any(backends & raw == raw for raw in registered)
     }
-    blocked = _SLOTS[_IMPLICIT] if _EXPLICIT in kernels else behind
-    kept = {index: entries[index] for index in blocked}
-    if _AUTOGRAD_OTHER in behind:
-        kept[_AUTOGRAD_OTHER] = Entry(None, _AMBIGUOUS)
-    return kept
 
 
 def _masks(entries: tuple[Entry, ...]) -> tuple[int, tuple[int, ...] | None]:
@@ -225,19 +228,19 @@ def _rules(
 ) -> Iterator[tuple[str, bool, str]]:
     """The rules in their order: the reason, whether this one applies, and the words for that."""
 
-    def alias(alias: DispatchKey, reason: str) -> tuple[str, bool, str]:
-        undefined = key is DispatchKey.Undefined and alias in _SERVES_UNDEFINED
-        if not undefined and not is_included_in_alias(key, alias):
-            return reason, False, f"{alias} does not stand for {key}"
-        return at(alias, reason)
-
     def at(place: DispatchKey, reason: str) -> tuple[str, bool, str]:
         there = place in kernels
         return reason, there, f"{'a' if there else 'no'} kernel at {place}"
 
+    def at_alias(alias: DispatchKey, reason: str) -> tuple[str, bool, str]:
+        undefined = key is DispatchKey.Undefined and alias in _SERVES_UNDEFINED
+        if undefined or is_included_in_alias(key, alias):
+            return at(alias, reason)
+        return reason, False, f"{alias} does not stand for {key}"
+
     yield at(key, _KERNEL)
     for place, reason in reversed(_ALIASES):
-        found = alias(place, reason)
+        found = at_alias(place, reason)
         if place is _IMPLICIT and found[1]:
             backends = [
                 other for other in kernels if other.raw and backend_keys_of_autograd(key).has(other)

@@ -12,7 +12,7 @@ import threading
 
 from ._place import caller, place_of
 from ._roles import DEFAULT_TIMEOUT, wait_for
-from .registry import Registry, default_registry
+from .registry import Registry, given_or_default
 from .waiting import def_of, impl_of
 
 TYPE_CHECKING = False
@@ -29,7 +29,7 @@ async def wait_for_def_async(
     name: str, timeout: float | None = DEFAULT_TIMEOUT, *, registry: Registry | None = None
 ) -> Registration:
     """Awaitable twin of :func:`mdispatch.wait_for_def`: same arguments, result and errors."""
-    return await _in_thread(registry or default_registry(), *def_of(name), timeout, place_of(caller()))
+    return await _in_thread(given_or_default(registry), *def_of(name), timeout, place_of(caller()))
 
 
 async def wait_for_impl_async(
@@ -41,7 +41,7 @@ async def wait_for_impl_async(
 ) -> Registration:
     """Awaitable twin of :func:`mdispatch.wait_for_impl`: same arguments, result and errors."""
     return await _in_thread(
-        registry or default_registry(), *impl_of(name, dispatch_key), timeout, place_of(caller())
+        given_or_default(registry), *impl_of(name, dispatch_key), timeout, place_of(caller())
     )
 
 

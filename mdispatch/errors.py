@@ -50,7 +50,27 @@ __all__ = [
 
 
 class MdispatchError(Exception):
-    """Base of every error that mdispatch raises on purpose."""
+    """Base of every error that mdispatch raises on purpose.
+
+    All of them can be pickled, with their attributes: a worker's errors are raised in another process.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        state = dict(self.__dict__)
+        if isinstance(self, OSError) and self.errno is not None:
+            state["errno"] = self.errno  # OSError keeps it elsewhere
+        return _rebuilt, (type(self), self.args, state)
+
+
+def _rebuilt(
+    cls: type[MdispatchError], args: tuple[object, ...], state: dict[str, object]
+) -> MdispatchError:
+    """An error from its pickle, past the constructors: they differ, and the text is made already."""
+    error = cls.__new__(cls)
+    error.args = args
+    for name, value in state.items():
+        setattr(error, name, value)
+    return error
 
 
 # --- what the caller handed in ------------------------------------------------------------------------------------
@@ -98,9 +118,6 @@ class SchemaSyntaxError(InvalidArgumentError):
         tail = "..." if offset + 30 < len(line) else ""
         caret = " " * (len(lead) + offset - left) + "^"
         super().__init__(f"{reason}\n    {lead}{window}{tail}\n    {caret}")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.reason, self.text, self.position)
 
 
 class ArgumentError(MdispatchError, TypeError):

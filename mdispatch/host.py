@@ -91,7 +91,9 @@ def create_interpreter(*, own_gil: bool = OWN_GIL) -> Interpreter:
     if sys.version_info >= (3, 13):
         import _interpreters
 
-        return _OldInterpreter(_interpreters, _interpreters.create("isolated" if own_gil else "legacy"))
+        return _OldInterpreter(
+            _interpreters, _interpreters.create("isolated" if own_gil else "legacy")
+        )
     import _xxsubinterpreters
 
     return _OldInterpreter(_xxsubinterpreters, _xxsubinterpreters.create(isolated=own_gil))

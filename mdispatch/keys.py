@@ -68,7 +68,7 @@ class DispatchKeySet:
     def from_raw(cls, raw: int) -> DispatchKeySet:
         """The set with these bits. InvalidKeyError when there are others than those of keys."""
         if not 0 <= raw <= FULL:
-            raise InvalidKeyError(f"{raw:#x} has bits that belong to no dispatch key", raw)
+            raise InvalidKeyError("the bits of a set are those of dispatch keys, no others", raw)
         self = object.__new__(cls)
         self._raw = raw
         return self
@@ -173,9 +173,10 @@ _ALIASES = {
     ),
 }
 
+#: The backend keys behind each autograd key.
 # HIP, VE and MTIA are missing on purpose: the original has no entry for them, so that a kernel at
 # MTIA does not keep one at CompositeImplicitAutograd from serving AutogradMTIA.
-_BEHIND_AUTOGRAD = {
+BEHIND_AUTOGRAD = {
     DispatchKey.AutogradOther: _AUTOGRAD_OTHER_BACKENDS,
     DispatchKey.AutogradNestedTensor: _NESTED,
 } | {
@@ -202,8 +203,8 @@ def is_included_in_alias(key: DispatchKey, alias: DispatchKey) -> bool:
     """Whether ``alias`` stands for ``key``. A key that is no alias stands for itself.
 
     Undefined is in none; as ``alias`` it raises InvalidKeyError. An alias key as ``key`` has no
-    bits and so is in all of them, as in the original: ask about runtime keys. (c10:
-    isIncludedInAlias)
+    bits and so is in all of them, as in the original: ask about runtime keys.
+    (c10: isIncludedInAlias)
     """
     if alias is DispatchKey.Undefined:
         raise InvalidKeyError("Undefined stands for no keys", alias)
@@ -217,7 +218,7 @@ def backend_keys_of_autograd(key: DispatchKey) -> DispatchKeySet:
 
     (c10: getBackendKeySetFromAutograd)
     """
-    return _BEHIND_AUTOGRAD.get(key) or DispatchKeySet()
+    return BEHIND_AUTOGRAD.get(key) or DispatchKeySet()
 
 
 def functionality_to_backend_keys(key: DispatchKey) -> tuple[DispatchKey, ...]:
@@ -234,10 +235,11 @@ def device_key(device: str) -> DispatchKey:
     kind, colon, index = device.partition(":")
     key = _DEVICES.get(kind)
     if key is None or (colon and not (index.isascii() and index.isdigit())):
-        from ._nearest import nearest
+        from ._nearest import nearest, shown
 
         raise InvalidKeyError(
-            f"no device {device!r}; there are {', '.join(_DEVICES)}, also with an index: cuda:1",
+            f"no device {shown(device)}; there are {', '.join(_DEVICES)}, and with a number, as"
+            " cuda:1",
             device,
             nearest(kind, _DEVICES),
         )

@@ -10,11 +10,11 @@ from . import _registry as facts
 from . import errors
 from ._kernels import FALLBACK_NAME, FALLTHROUGH, LocalKernel, fallthrough_kernel
 from ._keys import DispatchKey, parse_key, table_index
+from ._nearest import shown
 from ._place import caller, label_of, place_of
 from ._roles import DEFAULT_TIMEOUT, claim
-from .registry import Registry, default_registry
-from ._schema_names import OperatorName
-from .schema import split_name
+from ._schema_names import OperatorName, split_name
+from .registry import Registry, given_or_default
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,24 +58,30 @@ class Library:
         _tag: str = "",
     ) -> None:
         if kind not in KINDS:
-            raise errors.InvalidArgumentError(f"kind={kind!r}: a library is 'DEF', 'FRAGMENT' or 'IMPL'")
+            raise errors.InvalidArgumentError(
+                f"kind={shown(kind)}: a library is 'DEF', 'FRAGMENT' or 'IMPL'"
+            )
         if namespace == WILDCARD:
             if kind != "IMPL":
                 raise errors.InvalidNameError(
                     f"namespace '_' stands for all operators and takes fallbacks only: open it as 'IMPL', not {kind!r}",
                     namespace,
                 )
+        elif not isinstance(namespace, str):
+            raise errors.InvalidNameError(
+                f"a namespace is a str, not {shown(namespace)}", namespace
+            )
         else:
-            OperatorName.parse(f"{namespace}::_")
-        self.key = parse_key(dispatch_key) if dispatch_key else None
+            OperatorName(namespace or " ", "_")
+        self.key = _key_or_none(dispatch_key)
         if self.key is not None and kind != "IMPL":
             raise errors.InvalidArgumentError(
                 f"a {kind} library serves all keys; give dispatch_key to an IMPL library, or to impl()"
             )
         self.namespace = namespace
         self.kind = kind
-        self.registry = registry if registry is not None else default_registry()
-        self.timeout = timeout
+        self.timeout = facts.check_timeout(timeout)
+        self.registry = given_or_default(registry)
         frame = caller()
         self.where = place_of(frame)
         self.closed = False
@@ -108,11 +114,11 @@ class Library:
         self._check_open()
         if self.kind == "IMPL":
             raise errors.InvalidArgumentError(
-                f"an IMPL library defines no operators: define {schema!r} in the DEF or a FRAGMENT library of "
+                f"an IMPL library defines no operators: define {shown(schema)} in the DEF or a FRAGMENT library of "
                 f"{self.namespace!r}"
             )
         if not isinstance(schema, str):
-            raise errors.InvalidArgumentError(f"a schema is a str, not {schema!r}")
+            raise errors.InvalidArgumentError(f"a schema is a str, not {shown(schema)}")
         name = split_name(schema, self.namespace)
 
         def body() -> str:
@@ -179,24 +185,33 @@ class Library:
             return lambda decorated: self.impl(op, decorated, dispatch_key, with_keyset=with_keyset)
         self._check_open()
         if not callable(function):
-            raise errors.InvalidArgumentError(f"a kernel must be callable; {function!r} is not")
+            raise errors.InvalidArgumentError(
+                f"a kernel must be callable; {shown(function)} is not"
+            )
         name = self._qualified(op if isinstance(op, str) else getattr(op, "name", op))
         key = self._key(dispatch_key)
+        if not key.is_alias:
+            table_index(key)  # a kernel without a slot would never run
         kernel = LocalKernel(key, function, self._label(function), with_keyset)
         entry = self.registry.entry(name)
         if self.registry.is_main:
             fact = entry.add(kernel, lambda: self._fact(facts.IMPL, key, name, kernel.label))
-            self._undo.append(lambda: self._strike(fact))
+            # The fact goes first, see _entry.py.
+            self._undo += [lambda: entry.drop(kernel), lambda: self._strike(fact)]
         else:
             at_least = len(entry.kernels.get(key, [])) + 1
             if self._claim(facts.IMPL, key, name, kernel.label, at_least=at_least) is None:
                 return function
             entry.keep(kernel)
-        self._undo.append(lambda: entry.drop(kernel))
+            self._undo.append(lambda: entry.drop(kernel))
         return function
 
     def fallback(
-        self, function: Callable[..., Any], dispatch_key: DispatchKey | str = "", *, with_keyset: bool = False
+        self,
+        function: Callable[..., Any],
+        dispatch_key: DispatchKey | str = "",
+        *,
+        with_keyset: bool = False,
     ) -> None:
         """Registers what runs at a key for every operator that has no kernel there: ``function(op, *args, **kwargs)``.
 
@@ -212,19 +227,30 @@ class Library:
                 f"not in {self.namespace!r}"
             )
         if not callable(function):
-            raise errors.InvalidArgumentError(f"a fallback must be callable; {function!r} is not")
-        if not dispatch_key and self.key is None:
-            raise errors.InvalidKeyError("a fallback needs a dispatch key, here or in its library", dispatch_key)
+            raise errors.InvalidArgumentError(
+                f"a fallback must be callable; {shown(function)} is not"
+            )
+        if _key_or_none(dispatch_key) is None and self.key is None:
+            raise errors.InvalidKeyError(
+                "a fallback needs a dispatch key, here or in its library", dispatch_key
+            )
         key = self._key(dispatch_key)
         table_index(key)
         kernel = LocalKernel(key, function, self._label(function), with_keyset)
-        fact = self._claim(facts.FALLBACK, key, FALLBACK_NAME, kernel.label)
-        if fact is None:
+        if not self.registry.is_main:
+            if self._claim(facts.FALLBACK, key, FALLBACK_NAME, kernel.label) is not None:
+                self.registry.add_fallback(kernel)
+                self._undo.append(lambda: self.registry.drop_fallback(kernel))
             return
-        if self.registry.is_main:
-            kernel.seq = fact.seq
+        # The callable comes first and goes last: no table of another thread may find the fact without it.
         self.registry.add_fallback(kernel)
-        self._undo.append(lambda: self.registry.drop_fallback(kernel))
+        try:
+            fact = self._fact(facts.FALLBACK, key, FALLBACK_NAME, kernel.label)
+        except BaseException:
+            self.registry.drop_fallback(kernel)
+            raise
+        kernel.seq = fact.seq
+        self._undo += [lambda: self.registry.drop_fallback(kernel), lambda: self._strike(fact)]
 
     # --- ending
 
@@ -260,14 +286,19 @@ class Library:
     def _check_open(self) -> None:
         if self.closed:
             raise errors.LibraryClosedError(
-                f"library {self.namespace!r} from {self.where} is closed; open another", self.namespace
+                f"library {self.namespace!r} from {self.where} is closed; open another",
+                self.namespace,
             )
 
     def _qualified(self, name: str) -> str:
         if not isinstance(name, str):
-            raise errors.InvalidNameError(f"an operator is named by a str or an OpOverload, not {name!r}", name)
+            raise errors.InvalidNameError(
+                f"an operator is named by a str or an OpOverload, not {shown(name)}", name
+            )
         if self.namespace == WILDCARD and "::" not in name:
-            raise errors.InvalidNameError(f"name the namespace of {name!r}: library '_' has none of its own", name)
+            raise errors.InvalidNameError(
+                f"name the namespace of {shown(name)}: library '_' has none of its own", name
+            )
         full = str(OperatorName.parse(name if "::" in name else f"{self.namespace}::{name}"))
         if self.namespace not in (WILDCARD, full.partition("::")[0]):
             raise errors.InvalidArgumentError(
@@ -276,9 +307,9 @@ class Library:
         return full
 
     def _key(self, dispatch_key: DispatchKey | str) -> DispatchKey:
-        if not dispatch_key or dispatch_key == "Undefined":
+        key = _key_or_none(dispatch_key)
+        if key is None:
             return self.key or DispatchKey.CompositeImplicitAutograd
-        key = parse_key(dispatch_key)
         if self.key is not None and key is not self.key:
             raise errors.InvalidKeyError(
                 f"this library is for {self.key.name}: open another one for {key.name}", key
@@ -329,7 +360,9 @@ class Library:
     def _strike(self, fact: Registration) -> None:
         self.registry._facts.strike(fact)
 
-    def _twice(self, error: errors.DuplicateRegistrationError, key: int) -> errors.DuplicateRegistrationError:
+    def _twice(
+        self, error: errors.DuplicateRegistrationError, key: int
+    ) -> errors.DuplicateRegistrationError:
         key_text = DispatchKey(key).name
         what = {
             "library": f"namespace {error.name!r} has a DEF library already",
@@ -351,6 +384,13 @@ class Library:
         )
 
 
+def _key_or_none(dispatch_key: DispatchKey | str) -> DispatchKey | None:
+    """None for "" and Undefined, which stand for no key of one's own."""
+    if isinstance(dispatch_key, str) and not dispatch_key:
+        return None
+    return parse_key(dispatch_key) or None
+
+
 def register_op(
     schema: str, dispatch_key: DispatchKey | str = "", *, registry: Registry | None = None
 ) -> Callable[[F], F]:
@@ -363,7 +403,16 @@ def register_op(
     In a worker it verifies, like every registration. Nothing stays registered when either part is refused.
     """
 
+    if not isinstance(schema, str):
+        raise errors.InvalidArgumentError(
+            f"a schema is a str, not {shown(schema)}; register_op takes one first"
+        )
+
     def decorate(function: F) -> F:
+        if not callable(function):  # impl() would take None for a decorator's use
+            raise errors.InvalidArgumentError(
+                f"a kernel must be callable; {shown(function)} is not"
+            )
         name = split_name(schema)
         namespace, colons, _ = name.partition("::")
         if not colons:

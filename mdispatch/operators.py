@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from . import _registry as facts
 from ._call_py import call, redispatch
-from ._nearest import nearest
-from .errors import ArgumentError, OperatorNotFoundError
+from ._nearest import nearest, shown
+from .errors import ArgumentError, OperatorGoneError, OperatorNotFoundError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class OpOverloadPacket:
     def __init__(self, registry: Registry, base: str) -> None:
         self._registry = registry
         self._base = base
+        self._operators: dict[str, OpOverload] = {}
         self.__qualname__ = self.__name__ = base
 
     def overloads(self) -> list[str]:
@@ -68,32 +69,43 @@ class OpOverloadPacket:
         known = self.overloads()
         if overload not in known:
             raise OperatorNotFoundError(
-                f"{self._base} has no overload {overload!r}; it has {', '.join(known) or 'none'}",
+                f"{self._base} has no overload {shown(overload)}; it has {', '.join(known) or 'none'}",
                 f"{self._base}.{overload}",
                 nearest(overload, known),
             )
-        name = self._base if overload == "default" else f"{self._base}.{overload}"
-        operator = OpOverload(self._registry, name)
+        operator = self._operator(overload)
         setattr(self, overload, operator)
+        return operator
+
+    def _operator(self, overload: str) -> OpOverload:
+        """The overload's operator. Not by attribute: one may be called as one of the packet's own attributes."""
+        operator = self._operators.get(overload)
+        if operator is None:
+            name = self._base if overload == "default" else f"{self._base}.{overload}"
+            operator = self._operators.setdefault(overload, OpOverload(self._registry, name))
         return operator
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         known = self.overloads()
         if len(known) == 1:
-            return getattr(self, known[0])(*args, **kwargs)
+            return self._operator(known[0])(*args, **kwargs)
         refusals = []
         for overload in known:
-            operator: OpOverload = getattr(self, overload)
+            operator = self._operator(overload)
             try:
-                operator._entry.binder.bind(args, kwargs)
+                operator._entry.current()[1].binder.bind(args, kwargs)
             except ArgumentError as error:
                 refusals.append(f"{operator.name}: {error}")
                 continue
             return operator(*args, **kwargs)
         if not known:
-            raise OperatorNotFoundError(f"{self._base} is not defined any more", self._base)
+            raise OperatorGoneError(
+                f"operator {self._base} is not defined: its last registration was closed",
+                self._base,
+            )
         raise ArgumentError(
-            f"no overload of {self._base} takes these arguments:\n" + "\n".join(refusals), self._base
+            f"no overload of {self._base} takes these arguments:\n" + "\n".join(refusals),
+            self._base,
         )
 
     def __dir__(self) -> list[str]:
@@ -128,8 +140,8 @@ class Namespace:
             elif known:
                 hint = f"namespace {self._name!r} has {', '.join(known[:8])}{', ...' if len(known) > 8 else ''}"
             else:
-                hint = f"nothing is defined in namespace {self._name!r}: import the module that does"
-            raise OperatorNotFoundError(f"there is no operator {base}; {hint}", base, near)
+                hint = f"nothing is defined in namespace {shown(self._name)}: import the module that does"
+            raise OperatorNotFoundError(f"there is no operator {shown(base)}; {hint}", base, near)
         packet = OpOverloadPacket(self._registry, base)
         setattr(self, name, packet)
         return packet

@@ -10,6 +10,7 @@ from _thread import allocate_lock
 
 from . import _registry as facts
 from ._registry.shared import DEFAULT_CAPACITY, SharedRegistry
+from .errors import InvalidArgumentError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from .library import Library
     from .operators import Ops
 
-__all__ = ["Registry", "default_registry"]
+__all__ = ["Registry", "default_registry", "given_or_default"]
 
 
 class Registry:
@@ -135,7 +136,11 @@ class Registry:
         # Defined by the main interpreter, from a module that was not imported here.
         _, _, there = self._facts.registrations()
         prefix = base + "."
-        names = [f.name for f in there if f.kind == facts.DEF and (f.name == base or f.name.startswith(prefix))]
+        names = [
+            f.name
+            for f in there
+            if f.kind == facts.DEF and (f.name == base or f.name.startswith(prefix))
+        ]
         return [name[len(prefix) :] for name in names]
 
     def add_fallback(self, kernel: LocalKernel) -> None:
@@ -172,4 +177,15 @@ def default_registry() -> Registry:
             if _default is None:
                 _default = Registry(SharedRegistry.default())
             registry = _default
+    return registry
+
+
+def given_or_default(registry: Registry | None) -> Registry:
+    """The registry that a caller handed in, else the default one. InvalidArgumentError for anything else."""
+    if registry is None:
+        return default_registry()
+    if not isinstance(registry, Registry):
+        raise InvalidArgumentError(
+            f"registry= takes an mdispatch.Registry, not a {type(registry).__qualname__}"
+        )
     return registry

@@ -7,9 +7,9 @@ grammar is in _schema_parser.py.
 
 from __future__ import annotations
 
-from ._schema_names import OperatorName
+from ._schema_names import OperatorName, split_name
 from ._schema_types import AliasInfo, Argument, FunctionSchema, Type
-from .errors import InvalidArgumentError, SchemaSyntaxError
+from .errors import InvalidArgumentError
 
 __all__ = [
     "AliasInfo",
@@ -41,18 +41,6 @@ def parse_schema(
     if not isinstance(text, str):
         raise InvalidArgumentError(f"a schema is a str, not {type(text).__name__}")
     return Parser(text, allow_typevars).declaration(namespace)
-
-
-def split_name(text: str, namespace: str | None = None) -> str:
-    """The full name of the operator that a schema declares, without parsing the rest of it.
-
-    ``namespace`` is that of the library, as for parse_schema. SchemaSyntaxError for a text without
-    arguments; InvalidNameError if what stands before them is no name, or one of another namespace.
-    """
-    head, parenthesis, _ = text.partition("(")
-    if not parenthesis:
-        raise SchemaSyntaxError("a schema has '(' after the name", text, len(text))
-    return str(OperatorName.parse(head).within(namespace))
 
 
 def compare(first: FunctionSchema, second: FunctionSchema) -> str | None:

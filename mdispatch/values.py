@@ -15,6 +15,7 @@ from .keys import DispatchKey, DispatchKeySet
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
 __all__ = ["TypeKeys", "is_tensor", "key_set_of", "register_type"]
 
@@ -43,18 +44,20 @@ class TypeKeys:
 
     def register(self, cls: type, raw: int) -> None:
         self._registered[cls] = raw
-        self._found.clear()
+        # A new one, not an empty one: a look-up under way in another thread puts its answer into the old one.
+        self._found = weakref.WeakKeyDictionary()
 
     def raw_of(self, value: object) -> int | None:
         """The bits of the value's key set; None for a value that carries none."""
         cls = type(value)
-        raw = self._found.get(cls)
+        found = self._found
+        raw = found.get(cls)
         if raw is not None:
             return raw
         for base in cls.__mro__:
             raw = self._registered.get(base)
             if raw is not None:
-                self._found[cls] = raw
+                found[cls] = raw
                 return raw
         return _raw_by_protocol(value)
 
@@ -69,7 +72,17 @@ def _raw_by_protocol(value: object) -> int | None:
     device = getattr(value, "__dlpack_device__", None)
     if device is None or isinstance(value, type):
         return None
-    kind = int(device()[0])
+    pair = device()
+    try:
+        kind = pair[0].__index__()
+    except (TypeError, AttributeError, LookupError):
+        from ._nearest import shown
+
+        raise InvalidKeyError(
+            f"{type(value).__qualname__}.__dlpack_device__() returned {shown(pair)}: DLPack wants "
+            f"(device type, device id), two ints",
+            pair,
+        ) from None
     key = _DLPACK.get(kind)
     if key is None:
         raise InvalidKeyError(
@@ -83,16 +96,23 @@ def _raw_by_protocol(value: object) -> int | None:
 def _as_raw(keys: object, value: object) -> int:
     if callable(keys):
         keys = keys()
-    if isinstance(keys, DispatchKeySet):
-        return keys.raw
-    if isinstance(keys, (str, DispatchKey)):
-        return DispatchKeySet(keys).raw
-    if isinstance(keys, (tuple, list, set, frozenset)):
-        return DispatchKeySet(keys).raw
-    raise InvalidKeyError(
-        f"{type(value).__qualname__}.__dispatch_keys__ is {keys!r}: give a key, its name, several of them, "
-        f"or a DispatchKeySet",
-        keys,
+    if isinstance(keys, (str, DispatchKey, DispatchKeySet, tuple, list, set, frozenset)):
+        return _key_set(keys, f"{type(value).__qualname__}.__dispatch_keys__ is").raw
+    raise _no_keys(keys, f"{type(value).__qualname__}.__dispatch_keys__ is")
+
+
+def _key_set(keys: Any, what: str) -> DispatchKeySet:
+    try:
+        return keys if isinstance(keys, DispatchKeySet) else DispatchKeySet(keys)
+    except TypeError:
+        raise _no_keys(keys, what) from None
+
+
+def _no_keys(keys: object, what: str) -> InvalidKeyError:
+    from ._nearest import shown
+
+    return InvalidKeyError(
+        f"{what} {shown(keys)}: give a key, its name, several of them, or a DispatchKeySet", keys
     )
 
 
@@ -102,17 +122,21 @@ _types = TypeKeys()
 raw_of = _types.raw_of
 
 
-def register_type(cls: type, keys: DispatchKey | str | DispatchKeySet | Iterable[DispatchKey | str]) -> None:
+def register_type(
+    cls: type, keys: DispatchKey | str | DispatchKeySet | Iterable[DispatchKey | str]
+) -> None:
     """Makes instances of ``cls`` and of its subclasses dispatch on ``keys``, in this interpreter.
 
     ``keys`` is a key, a key's name, several of them, or a DispatchKeySet. Registered again, the type gets the new
     ones. Raises InvalidKeyError for an unknown key or none, InvalidArgumentError when ``cls`` is no class.
     """
     if not isinstance(cls, type):
-        raise InvalidArgumentError(f"register_type needs a class, not {cls!r}")
-    key_set = keys if isinstance(keys, DispatchKeySet) else DispatchKeySet(keys)
+        raise InvalidArgumentError(f"register_type needs a class, not a {type(cls).__qualname__}")
+    key_set = _key_set(keys, f"the keys of {cls.__qualname__} are")
     if not key_set:
-        raise InvalidKeyError(f"{cls.__qualname__} needs at least one runtime key, not {keys!r}", keys)
+        raise InvalidKeyError(
+            f"{cls.__qualname__} needs at least one runtime key; {key_set!r} has none", keys
+        )
     _types.register(cls, key_set.raw)
 
 

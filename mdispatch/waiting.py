@@ -6,9 +6,9 @@ from . import _registry as facts
 from ._keys import DispatchKey, parse_key
 from ._place import caller, place_of
 from ._roles import DEFAULT_TIMEOUT, wait_for
-from .errors import InvalidNameError
-from .registry import Registry, default_registry
 from ._schema_names import OperatorName
+from .errors import InvalidNameError
+from .registry import Registry, given_or_default
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ def wait_for_def(
     (c10: Dispatcher::waitForDef, which an implementation without definition satisfies too; here it does not)
     """
     kind, key, qualified = def_of(name)
-    return wait_for((registry or default_registry())._facts, kind, key, qualified, timeout, place_of(caller()))
+    return wait_for(
+        given_or_default(registry)._facts, kind, key, qualified, timeout, place_of(caller())
+    )
 
 
 def wait_for_impl(
@@ -64,4 +66,6 @@ def wait_for_impl(
     that ends without it. (c10: Dispatcher::waitForImpl)
     """
     kind, key, qualified = impl_of(name, dispatch_key)
-    return wait_for((registry or default_registry())._facts, kind, key, qualified, timeout, place_of(caller()))
+    return wait_for(
+        given_or_default(registry)._facts, kind, key, qualified, timeout, place_of(caller())
+    )

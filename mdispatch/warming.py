@@ -13,8 +13,9 @@ from time import perf_counter
 from . import _registry as facts
 from . import errors
 from ._differences import missing_in_worker
+from ._nearest import shown
 from ._roles import Audit
-from .registry import Registry, default_registry
+from .registry import Registry, given_or_default
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ def warm_up(
         count = len(result.differences)
         listed = "\n".join(f"{i}. {error}" for i, error in enumerate(result.differences, 1))
         raise errors.WarmUpError(
-            f"{count} difference{'s' * (count > 1)} to the main interpreter:\n{listed}", result.differences
+            f"{count} difference{'s' * (count > 1)} to the main interpreter:\n{listed}",
+            result.differences,
         )
     return result
 
@@ -76,11 +78,20 @@ def examine(
     modules: str | Iterable[str], *, timeout: float | None = 2.0, registry: Registry | None = None
 ) -> WarmUp:
     """As :func:`warm_up`, but returns the differences instead of raising them."""
-    names = [modules] if isinstance(modules, str) else list(modules)
+    try:
+        names = [modules] if isinstance(modules, str) else list(modules)
+    except TypeError:
+        raise errors.InvalidArgumentError(
+            f"modules are named by a str or several, not {shown(modules)}"
+        ) from None
     for name in names:
-        if not isinstance(name, str) or not name:
-            raise errors.InvalidArgumentError(f"modules are named by str, not {name!r}")
-    registry = registry or default_registry()
+        # The other things that import_module does not take, and would not say clearly.
+        if not isinstance(name, str) or not name or name.startswith(".") or not name.isprintable():
+            raise errors.InvalidArgumentError(
+                f"modules are named by absolute names in str, not {shown(name)}"
+            )
+    timeout = facts.check_timeout(timeout)
+    registry = given_or_default(registry)
     before = set(sys.modules)
     began = perf_counter()
     with Audit(timeout) as audit:
@@ -94,7 +105,11 @@ def examine(
         return WarmUp(_count(mine, facts.DEF), _count(mine, facts.IMPL), took, 0.0, ())
     found = [*audit.differences, *_missing_here(there, audit, files)]
     return WarmUp(
-        _count(audit.facts, facts.DEF), _count(audit.facts, facts.IMPL), took, audit.longest_wait, tuple(found)
+        _count(audit.facts, facts.DEF),
+        _count(audit.facts, facts.IMPL),
+        took,
+        audit.longest_wait,
+        tuple(found),
     )
 
 
@@ -125,7 +140,9 @@ def _missing_here(
     told = {(error.kind, error.name, error.key) for error in audit.differences}
     sources = files | {_file_of(f) for f in audit.facts if f.kind == facts.LIBRARY}
     candidates = (
-        f for f in there if f.kind in (facts.DEF, facts.IMPL) and f.seq not in verified and _file_of(f) in sources
+        f
+        for f in there
+        if f.kind in (facts.DEF, facts.IMPL) and f.seq not in verified and _file_of(f) in sources
     )
     errors_found = (missing_in_worker(f) for f in candidates)
     return [e for e in errors_found if (e.kind, e.name, e.key) not in told]

@@ -15,7 +15,9 @@ os.environ.pop(ENVIRONMENT, None)
 
 
 def pytest_report_header() -> str:
-    return f"mdispatch {md.__version__}, binding {_native.which}, interpreter {_native.interpreter_id}"
+    return (
+        f"mdispatch {md.__version__}, binding {_native.which}, interpreter {_native.interpreter_id}"
+    )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

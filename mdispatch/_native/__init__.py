@@ -52,7 +52,9 @@ interpreter_id: int = _ext.interpreter_id()
 def choose(asked: str, interpreter: int, free_threaded: bool, version: tuple[int, int]) -> str:
     """Returns "cffi" or "ext": what serves in such an interpreter when ``asked`` ("", "cffi", "ext") is asked for."""
     if asked not in ("", "cffi", "ext"):
-        raise BindingError(f"MDISPATCH_BINDING={asked!r}: only 'cffi' and 'ext' are bindings. Unset it to have it chosen.")
+        raise BindingError(
+            f"MDISPATCH_BINDING={asked!r}: only 'cffi' and 'ext' are bindings. Unset it to have it chosen."
+        )
     if asked:
         return asked
     if interpreter != 0 or (free_threaded and version < (3, 14)):

@@ -75,13 +75,32 @@ def join(registry: int, interpreter: int) -> tuple[int, int, int]:
 
 
 def register(
-    registry: int, member: int, kind: int, rule: int, key: int, name: bytes, body: bytes, where: bytes
+    registry: int,
+    member: int,
+    kind: int,
+    rule: int,
+    key: int,
+    name: bytes,
+    body: bytes,
+    where: bytes,
 ) -> tuple[int, RecordTuple | None]:
     size = _BUFFER
     while True:
         buffer = ffi.new("char[]", size)
         status = lib.md_register(
-            registry, member, kind, rule, key, name, len(name), body, len(body), where, len(where), buffer, size
+            registry,
+            member,
+            kind,
+            rule,
+            key,
+            name,
+            len(name),
+            body,
+            len(body),
+            where,
+            len(where),
+            buffer,
+            size,
         )
         if status != lib.MD_ENOBUFS:
             break
@@ -102,14 +121,32 @@ def find(registry: int, kind: int, key: int, name: bytes) -> tuple[int, RecordTu
 
 
 def await_fact(
-    registry: int, member: int, kind: int, key: int, at_least: int, name: bytes, deadline_ns: int, ticket: int
+    registry: int,
+    member: int,
+    kind: int,
+    key: int,
+    at_least: int,
+    name: bytes,
+    deadline_ns: int,
+    ticket: int,
 ) -> tuple[int, RecordTuple | None, WaitTuple]:
     size = _BUFFER
     stats = ffi.new("md_wait_stats *")
     while True:
         buffer = ffi.new("char[]", size)
         status = lib.md_await(
-            registry, member, kind, key, at_least, name, len(name), deadline_ns, ticket, buffer, size, stats
+            registry,
+            member,
+            kind,
+            key,
+            at_least,
+            name,
+            len(name),
+            deadline_ns,
+            ticket,
+            buffer,
+            size,
+            stats,
         )
         if status != lib.MD_ENOBUFS:
             break

@@ -6,12 +6,14 @@ hold the shared one against. This file is what both have in common: the values a
 
 from __future__ import annotations
 
+from ..errors import InvalidArgumentError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
 __all__ = ["DEF", "FALLBACK", "IMPL", "KIND_NAMES", "LIBRARY", "NAME", "PYSTUB", "RULES"]
-__all__ += ["MAIN", "WORKER", "Registration", "RegistryProtocol", "Waited"]
+__all__ += ["MAIN", "WORKER", "Registration", "RegistryProtocol", "Waited", "check_timeout"]
 
 # Kinds and rules carry the numbers of the contract (mdispatch.h, md_kind and md_rule); a test compares them.
 LIBRARY, DEF, IMPL, FALLBACK, PYSTUB, NAME = 1, 2, 3, 4, 5, 6
@@ -35,6 +37,25 @@ RULES = {
 }
 
 MAIN, WORKER = 1, 2
+
+
+#: Longer waits than this (about 31 years) are waits without end.
+_LONGEST = 1e9
+
+
+def check_timeout(timeout: float | None) -> float | None:
+    """The timeout, if it is one: seconds, 0 or more, or None to wait without end. Else InvalidArgumentError."""
+    if timeout is None:
+        return None
+    if (
+        isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and timeout >= 0
+    ):  # NaN is not
+        return timeout if timeout <= _LONGEST else None
+    from .._nearest import shown
+
+    raise InvalidArgumentError(
+        f"timeout={shown(timeout)}: give a number of seconds, 0 or more, or None to wait without end"
+    )
 
 
 class Registration:
@@ -86,7 +107,12 @@ class Waited:
     __slots__ = ("seconds", "sleeps", "wakes", "slices", "by_lease")
 
     def __init__(
-        self, seconds: float = 0.0, sleeps: int = 0, wakes: int = 0, slices: int = 0, by_lease: int = 0
+        self,
+        seconds: float = 0.0,
+        sleeps: int = 0,
+        wakes: int = 0,
+        slices: int = 0,
+        by_lease: int = 0,
     ) -> None:
         self.seconds = seconds
         self.sleeps = sleeps
@@ -124,7 +150,13 @@ if TYPE_CHECKING:
             """The newest live fact of exactly this kind, key and name."""
 
         def await_fact(
-            self, kind: int, key: int, name: str, at_least: int, timeout: float | None, ticket: int = 0
+            self,
+            kind: int,
+            key: int,
+            name: str,
+            at_least: int,
+            timeout: float | None,
+            ticket: int = 0,
         ) -> tuple[Registration | None, Waited]:
             """Waits until ``at_least`` such facts are there: the newest, or None after ``timeout`` seconds."""
 

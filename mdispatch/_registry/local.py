@@ -10,7 +10,7 @@ import threading
 import time
 
 from .. import errors
-from . import KIND_NAMES, MAIN, RULES, Registration, Waited
+from . import KIND_NAMES, MAIN, RULES, Registration, Waited, check_timeout
 
 __all__ = ["LocalRegistry"]
 
@@ -26,12 +26,23 @@ class LocalRegistry:
         self._versions: dict[str, int] = {}
         self._nodes: list[str] = []
         self._next_seq = 1
-        self._cancelled: set[int] = set()
+        self._waits: dict[
+            object, int
+        ] = {}  # those under way, with their tickets; a cancelled one is taken out
         self._closed = False
 
     def _check_open(self) -> None:
         if self._closed:
-            raise errors.RegistryClosedError("the local registry is closed; make a new one", self.label)
+            raise errors.RegistryClosedError(
+                "the local registry is closed; make a new one", self.label
+            )
+
+    def _check(self, name: str, body: str = "") -> None:
+        """What no registry takes: the limits of the contract (mdispatch.h, md_limit)."""
+        if not name or len(name.encode("utf-8", "backslashreplace")) > 1023:
+            raise errors.InvalidArgumentError("names have 1 to 1023 bytes")
+        if len(body.encode("utf-8", "backslashreplace")) > 65536:
+            raise errors.InvalidArgumentError("bodies have at most 65536 bytes")
 
     def _matching(self, kind: int, key: int, name: str) -> list[Registration]:
         return [f for f in self._facts if (f.kind, f.key, f.name) == (kind, key, name)]
@@ -43,6 +54,7 @@ class LocalRegistry:
     def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
         with self._changed:
             self._check_open()
+            self._check(name, body)
             if name not in self._versions:
                 self._nodes.append(name)
                 self._versions[name] = 1
@@ -76,34 +88,47 @@ class LocalRegistry:
     def find(self, kind: int, key: int, name: str) -> Registration | None:
         with self._changed:
             self._check_open()
+            self._check(name)
             there = self._matching(kind, key, name)
             return there[-1] if there else None
 
     def await_fact(
         self, kind: int, key: int, name: str, at_least: int, timeout: float | None, ticket: int = 0
     ) -> tuple[Registration | None, Waited]:
+        timeout = check_timeout(timeout)
         end = None if timeout is None else time.monotonic() + timeout
         waited = Waited()
+        wait = object()
         with self._changed:
-            while True:
-                self._check_open()
-                if ticket and ticket in self._cancelled:
-                    raise errors.WaitCancelledError("the wait was cancelled")
-                there = self._matching(kind, key, name)
-                if len(there) >= at_least:
-                    return there[-1], waited
-                left = None if end is None else end - time.monotonic()
-                if left is not None and left <= 0:
-                    return None, waited
-                began = time.monotonic()
-                woken = self._changed.wait(left)
-                waited.seconds += time.monotonic() - began
-                waited.sleeps += 1
-                waited.wakes += woken
+            self._check(name)
+            self._waits[wait] = ticket
+            try:
+                while True:
+                    self._check_open()
+                    if wait not in self._waits:
+                        raise errors.WaitCancelledError(
+                            f"the wait for {KIND_NAMES[kind]} {name!r} was ended"
+                        )
+                    there = self._matching(kind, key, name)
+                    if len(there) >= at_least:
+                        return there[-1], waited
+                    left = None if end is None else end - time.monotonic()
+                    if left is not None and left <= 0:
+                        return None, waited
+                    began = time.monotonic()
+                    woken = self._changed.wait(left)
+                    waited.seconds += time.monotonic() - began
+                    waited.sleeps += 1
+                    waited.wakes += woken
+            finally:
+                self._waits.pop(wait, None)
 
     def cancel(self, ticket: int = 0) -> None:
         with self._changed:
-            self._cancelled.add(ticket)
+            for wait in [
+                wait for wait, known in self._waits.items() if not ticket or known == ticket
+            ]:
+                del self._waits[wait]
             self._changed.notify_all()
 
     def registrations(self, name: str | None = None) -> tuple[int, int, list[Registration]]:
@@ -117,8 +142,11 @@ class LocalRegistry:
             return self._versions[name], node, [f for f in self._facts if f.name == name]
 
     def version(self, node: int) -> int:
-        self._check_open()
-        return self._versions[self._nodes[node - 1]]
+        with self._changed:
+            self._check_open()
+            if not 0 < node <= len(self._nodes):
+                raise errors.InvalidArgumentError(f"there is no node {node}")
+            return self._versions[self._nodes[node - 1]]
 
     def close(self) -> None:
         with self._changed:

@@ -12,7 +12,8 @@ import sys
 
 from .. import errors
 from .._native import _ext, interpreter_id, native
-from . import KIND_NAMES, MAIN, RULES, WORKER, Registration, Waited
+from .._nearest import shown
+from . import KIND_NAMES, MAIN, RULES, WORKER, Registration, Waited, check_timeout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ ENVIRONMENT = "MDISPATCH_REGISTRY"
 
 DEFAULT_CAPACITY = 256 * 1024 * 1024
 _FOREVER = -1
-#: Longer waits than this (about 31 years) are waits without end.
-_LONGEST = 1e9
 
 _CLOSED, _DIED, _TIMED_OUT, _INTERRUPTED, _CANCELLED = -3, -4, -5, -6, -7
 _EXISTS, _NOT_FOUND, _ROLE, _DAMAGED = -8, -9, -10, -21
@@ -34,35 +33,72 @@ _SYSTEM = -1000
 
 _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     -1: (errors.InvalidArgumentError, "the native registry was given an argument it cannot use"),
-    -2: (errors.InvalidNameError, "{0!r} is no registry's name: use 1 to 128 of A-Z a-z 0-9 _ - . (not first)"),
+    -2: (
+        errors.InvalidNameError,
+        "{0!r} is no registry's name: use 1 to 128 of A-Z a-z 0-9 _ - . (not first)",
+    ),
     _CLOSED: (errors.RegistryClosedError, "registry {0} is closed; open or create one again"),
-    _DIED: (errors.MainMemberGoneError, "the main member of registry {0} died: start it again, then its workers"),
-    _EXISTS: (errors.RegistryExistsError, "registry {0!r} exists and is alive: attach to it, or choose another name"),
-    _NOT_FOUND: (errors.RegistryNotFoundError, "there is no registry {0!r}: create it first, or attach with a timeout"),
+    _DIED: (
+        errors.MainMemberGoneError,
+        "the main member of registry {0} died: start it again, then its workers",
+    ),
+    _EXISTS: (
+        errors.RegistryExistsError,
+        "registry {0!r} exists and is alive: attach to it, or choose another name",
+    ),
+    _NOT_FOUND: (
+        errors.RegistryNotFoundError,
+        "there is no registry {0!r}: create it first, or attach with a timeout",
+    ),
+    _ROLE: (
+        errors.RegistryError,
+        "only its main member registers in registry {0}; this interpreter verifies, or the main one has forked",
+    ),
     -11: (
         errors.RegistryFullError,
         "registry {0} is full; nothing was changed. Create it with a larger capacity (bytes)",
     ),
-    -12: (errors.RegistryFullError, "registry {0} has no slot for another process or interpreter; close some"),
+    -12: (
+        errors.RegistryFullError,
+        "registry {0} has no slot for another process or interpreter; close some",
+    ),
     -13: (
         errors.InvalidArgumentError,
         "too long for a registry: names have at most 1023 bytes, schemas 65536, places 1024",
     ),
-    -15: (errors.RegistryFormatError, "what {0} names is not an mdispatch registry; remove the file if it is in the way"),
-    -16: (errors.RegistryFormatError, "registry {0} was made by another version of mdispatch; use one version everywhere"),
+    -15: (
+        errors.RegistryFormatError,
+        "what {0} names is not an mdispatch registry; remove the file if it is in the way",
+    ),
+    -16: (
+        errors.RegistryFormatError,
+        "registry {0} was made by another version of mdispatch; use one version everywhere",
+    ),
     -17: (errors.RegistryFormatError, "registry {0} was made before the last boot; create it anew"),
     -18: (
         errors.RegistryFormatError,
         "registry {0} belongs to another PID namespace (container); processes that share one must share that too",
     ),
-    -19: (errors.RegistryOwnerError, "registry {0} belongs to another user, or others may write to it; it is not used"),
-    -20: (errors.RegistryAccessError, "what bears the name {0!r} is a directory, link or device, not a registry's file"),
-    _DAMAGED: (errors.RegistryDamagedError, "registry {0} is damaged; end its processes and create it anew"),
+    -19: (
+        errors.RegistryOwnerError,
+        "registry {0} belongs to another user, or others may write to it; it is not used",
+    ),
+    -20: (
+        errors.RegistryAccessError,
+        "what bears the name {0!r} is a directory, link or device, not a registry's file",
+    ),
+    _DAMAGED: (
+        errors.RegistryDamagedError,
+        "registry {0} is damaged; end its processes and create it anew",
+    ),
     -22: (
         errors.RegistryError,
         "the lock of registry {0} is held by a process that does not go on (is it stopped?); continue or end that one",
     ),
-    -23: (errors.RegistryFullError, "this process has 64 registries open; close some ({0} was not opened)"),
+    -23: (
+        errors.RegistryFullError,
+        "this process has 64 registries open; close some ({0} was not opened)",
+    ),
 }
 
 
@@ -70,10 +106,12 @@ def error_for(status: int, label: str) -> Exception:
     """The exception that a status means. The one place where codes become classes."""
     if status < _SYSTEM:
         number = _SYSTEM - status
-        error = errors.SystemCallError(f"registry {label}: {os.strerror(number)}", label)
+        error = errors.SystemCallError(f"registry {shown(label)}: {os.strerror(number)}", label)
         error.errno = number
         return error
-    cls, words = _EXCEPTIONS.get(status, (errors.RegistryError, "registry {0}: unknown status " + str(status)))
+    cls, words = _EXCEPTIONS.get(
+        status, (errors.RegistryError, "registry {0}: unknown status " + str(status))
+    )
     message = words.format(label)
     if issubclass(cls, errors.RegistryError):
         return cls(message, label)
@@ -87,27 +125,36 @@ def deadline_after(timeout: float | None) -> int:
 
     Raises InvalidArgumentError for a negative timeout or NaN.
     """
-    if timeout is None:
-        return _FOREVER
-    if not isinstance(timeout, (int, float)) or isinstance(timeout, bool) or timeout != timeout or timeout < 0:
-        raise errors.InvalidArgumentError(
-            f"timeout={timeout!r}: give a number of seconds, 0 or more, or None to wait without end"
-        )
-    return _FOREVER if timeout > _LONGEST else native.now() + int(timeout * 1e9)
+    timeout = check_timeout(timeout)
+    return _FOREVER if timeout is None else native.now() + int(timeout * 1e9)
 
 
 def _registration(record: RecordTuple) -> Registration:
     ref, seq, kind, key, name, body, where, pid, interpreter = record
-    return Registration(ref, seq, kind, key, name.decode(), body.decode(), where.decode(), pid, interpreter)
+    return Registration(
+        ref, seq, kind, key, _text(name), _text(body), _text(where), pid, interpreter
+    )
+
+
+# Texts of the registry are UTF-8. What is not (half a character, where a place was cut off) is shown, not refused: by
+# then the fact is there.
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def _address_bytes(text: str) -> bytes:
     if not isinstance(text, str):
-        raise errors.InvalidNameError(f"a registry's name is a str, not {type(text).__name__}", text)
-    data = text.encode("utf-8", "surrogatepass")
-    if not data or b"\0" in data or len(data) > 180:
+        raise errors.InvalidNameError(
+            f"a registry's name is a str, not {type(text).__name__}", text
+        )
+    # What is not ASCII is no name or address, and would not reach the native registry as it is.
+    if not text or len(text) > 180 or not text.isascii() or "\0" in text:
         raise error_for(-2, text[:60])
-    return data
+    return text.encode()
 
 
 class SharedRegistry:
@@ -128,7 +175,9 @@ class SharedRegistry:
     @classmethod
     def create(cls, name: str | None, capacity: int) -> SharedRegistry:
         if not isinstance(capacity, int) or isinstance(capacity, bool):
-            raise errors.InvalidArgumentError(f"capacity={capacity!r}: give a whole number of bytes")
+            raise errors.InvalidArgumentError(
+                f"capacity={capacity!r}: give a whole number of bytes"
+            )
         text = None if name is None else _address_bytes(name).decode()
         if not 0 < capacity <= 1 << 34:
             status, handle = -1, 0
@@ -160,18 +209,22 @@ class SharedRegistry:
     def default(cls) -> SharedRegistry:
         """The process's default registry: open already, or named by the environment, or new."""
         address = os.environ.get(ENVIRONMENT, "")
-        while True:
-            status, handle = native.open_default(_address_bytes(address) if address else b"")
-            if status != _INTERRUPTED:
-                break
-            _run_signal_handlers()
-        if status:
-            error = error_for(status, address)
-            error.args = (
-                f"{error.args[0]}\n{ENVIRONMENT}={address} in the environment names the registry of a parent process. "
-                f"Unset it to work alone.",
-            )
-            raise error
+        try:
+            data = _address_bytes(address) if address else b""
+            while True:
+                status, handle = native.open_default(data)
+                if status != _INTERRUPTED:
+                    break
+                _run_signal_handlers()
+            if status:
+                raise error_for(status, address)
+        except errors.MdispatchError as error:
+            if address:
+                error.args = (
+                    f"{error.args[0]}\n{ENVIRONMENT}={shown(address)} in the environment names the registry of a parent "
+                    f"process. Unset it to work alone.",
+                )
+            raise
         registry = cls(handle)
         if os.environ.get(ENVIRONMENT) != registry.label:
             os.environ[ENVIRONMENT] = registry.label
@@ -194,9 +247,9 @@ class SharedRegistry:
             kind,
             RULES[kind],
             key,
-            name.encode(),
-            body.encode("utf-8", "surrogatepass"),
-            where.encode("utf-8", "replace")[-1024:],
+            _bytes(name),
+            _bytes(body),
+            _bytes(where)[-1024:],
         )
         if status == 0 and record is not None:
             return _registration(record)
@@ -219,7 +272,7 @@ class SharedRegistry:
         raise self._fail(status)
 
     def find(self, kind: int, key: int, name: str) -> Registration | None:
-        status, record = native.find(self._handle, kind, key, name.encode())
+        status, record = native.find(self._handle, kind, key, _bytes(name))
         if record is not None:
             return _registration(record)
         if status == _NOT_FOUND:
@@ -230,7 +283,7 @@ class SharedRegistry:
         self, kind: int, key: int, name: str, at_least: int, timeout: float | None, ticket: int = 0
     ) -> tuple[Registration | None, Waited]:
         deadline = deadline_after(timeout)
-        encoded = name.encode()
+        encoded = _bytes(name)
         total = [0, 0, 0, 0, 0]
         if not self._shutdown_hooked:
             self._hook_shutdown()
@@ -258,7 +311,9 @@ class SharedRegistry:
         native.cancel(self._handle, self._member, ticket)
 
     def registrations(self, name: str | None = None) -> tuple[int, int, list[Registration]]:
-        status, version, node, records = native.list_facts(self._handle, None if name is None else name.encode())
+        status, version, node, records = native.list_facts(
+            self._handle, None if name is None else _bytes(name)
+        )
         if status:
             raise self._fail(status)
         return version, node, [_registration(r) for r in records]
@@ -311,7 +366,9 @@ class SharedRegistry:
         try:
             threading._register_atexit(self.cancel)
         except RuntimeError as error:
-            raise errors.WaitCancelledError("this interpreter is shutting down: no wait can begin") from error
+            raise errors.WaitCancelledError(
+                "this interpreter is shutting down: no wait can begin"
+            ) from error
 
     def _join_again(self) -> None:
         """In the child of a fork: the parent's membership stays the parent's."""

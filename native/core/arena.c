@@ -37,7 +37,7 @@ int md__alloc(md__reg *reg, uint64_t size, uint32_t *ref) {
         *ref = first;
     } else {
         uint64_t top = md__peek64(&h->arena_top);
-        if (top + whole > h->capacity) return MD_EFULL;
+        if (top + whole > reg->mapped) return MD_EFULL;
         int rc = md__region_grow(reg, top + whole);
         if (rc) return rc;
         struct free_block *b = (struct free_block *)(reg->base + top);
@@ -80,12 +80,33 @@ static bool is_linked(md__reg *reg, struct md__fact *fact) {
     return false;
 }
 
-static bool is_indexed(md__reg *reg, struct md__node *node) {
+/* A node once made is kept: md_list may be looking at it already. */
+static int index_again(md__reg *reg, struct md__node *node) {
     struct md__node *found = NULL;
     char name[MD_MAX_NAME + 1];
-    if (node->name_len > MD_MAX_NAME || sizeof *node + node->name_len > node->block.size) return false;
+    if (node->name_len > MD_MAX_NAME || sizeof *node + node->name_len > node->block.size) return MD_EDAMAGED;
     md__load_words(name, node->name, node->name_len);
-    return md__node_find(reg, name, node->name_len, node->hash, &found) == 0 && found == node;
+    int rc = md__node_find(reg, name, node->name_len, node->hash, &found);
+    if (rc == MD_ENOENT) return md__node_index(reg, node);
+    return rc == 0 && found != node ? MD_EDAMAGED : rc;
+}
+
+/* Raises every version, so that the memory of what the dead one unlinked may be written again: after the last version,
+ * not after its own, since a fact can lie in front of its node. */
+static int raise_all(md__reg *reg) {
+    uint64_t top = md__peek64(&md__header(reg)->arena_top);
+    if (top > reg->mapped) return MD_EDAMAGED;
+    for (uint64_t at = MD__ARENA_AT; at < top;) {
+        struct md__block *block = (struct md__block *)(reg->base + at);
+        uint32_t size_class;
+        if (block->size < 64 || block->size > top - at || md__block_size(block->size, &size_class) != block->size ||
+            size_class >= MD__CLASSES)
+            return MD_EDAMAGED;
+        at += block->size;
+        if (md__peek32(&block->tag) == MD__TAG_NODE) md__raise(&((struct md__node *)block)->version);
+    }
+    md__retire();
+    return 0;
 }
 
 /* After a death: everything that can be computed is computed again, from blocks, chains and the index in force.
@@ -93,12 +114,12 @@ static bool is_indexed(md__reg *reg, struct md__node *node) {
 int md__rebuild(md__reg *reg) {
     struct md__header *h = md__header(reg);
     uint64_t top = md__peek64(&h->arena_top), facts = 0, names = 0, used = 0, last_seq = 0;
+    int rc = raise_all(reg);
+    if (rc) return rc;
     for (uint32_t i = 0; i < MD__CLASSES; i++) h->free_lists[i] = 0;
     for (uint64_t at = MD__ARENA_AT; at < top;) {
         struct md__block *block = (struct md__block *)(reg->base + at);
-        uint32_t size_class, tag = md__peek32(&block->tag);
-        if (block->size < 64 || block->size > top - at || md__block_size(block->size, &size_class) != block->size)
-            return MD_EDAMAGED;
+        uint32_t tag = md__peek32(&block->tag);
         at += block->size;
         bool kept = false;
         if (tag == MD__TAG_FACT) {
@@ -109,12 +130,10 @@ int md__rebuild(md__reg *reg) {
                 if (md__peek64(&fact->seq) > last_seq) last_seq = md__peek64(&fact->seq);
             }
         } else if (tag == MD__TAG_NODE) {
-            struct md__node *node = (struct md__node *)block;
-            kept = is_indexed(reg, node);
-            if (kept) {
-                names++;
-                md__raise(&node->version);
-            }
+            rc = index_again(reg, (struct md__node *)block);
+            if (rc) return rc;
+            kept = true;
+            names++;
         } else if (tag == MD__TAG_INDEX) {
             kept = md__ref(reg, block) == (uint32_t)(md__peek64(&h->index) >> 8);
         }

@@ -160,7 +160,7 @@ int md__check(md__reg *reg, char *buf, size_t cap) {
     const struct md__header *h = md__header(reg);
     if (cap) buf[0] = '\0';
     if (memcmp(h->magic, MD__MAGIC, 8)) say(&r, "the magic is gone\n");
-    if (md__peek64(&h->arena_top) > md__peek64(&h->committed) || md__peek64(&h->committed) > h->capacity)
+    if (md__peek64(&h->arena_top) > md__peek64(&h->committed) || md__peek64(&h->committed) > reg->mapped)
         say(&r, "the arena reaches beyond the memory that backs it\n");
     else
         check_blocks(reg, &r, &t);

@@ -103,6 +103,17 @@ static int reserve(md__reg *reg) {
     return md__index_create(reg, (uint32_t)(word & ((1u << PLACE_BITS) - 1)) + 1);
 }
 
+/* What a dead holder of the lock left to do for a node that it had made: it had made room for it. */
+int md__node_index(md__reg *reg, struct md__node *node) {
+    uint64_t mask, used = 0;
+    struct md__index *index = index_at(reg, md__peek64(&md__header(reg)->index), &mask);
+    if (!index) return MD_EDAMAGED;
+    for (uint64_t i = 0; i <= mask; i++) used += md__peek64(&index->slots[i]) != 0;
+    if (2 * (used + 1) > mask + 1) return MD_EDAMAGED;
+    place(index, mask, node->hash, md__ref(reg, node));
+    return 0;
+}
+
 /* The node of a name, made when the name is new. A node without facts is no trace of anything: waits and look-ups make
  * none, and a registration that is refused later leaves one that says nothing. */
 int md__node_make(md__reg *reg, const char *name, size_t len, uint32_t hash, struct md__node **out) {
@@ -122,7 +133,7 @@ int md__node_make(md__reg *reg, const char *name, size_t len, uint32_t hash, str
     node->name_len = (uint32_t)len;
     node->unused = 0;
     md__store_words(node->name, name, len);
-    md__poke32(&node->block.tag, MD__TAG_NODE);
+    md__publish32(&node->block.tag, MD__TAG_NODE); /* md_list finds it from here on */
     struct md__index *index = index_at(reg, md__peek64(&h->index), &mask);
     place(index, mask, hash, ref);
     md__poke64(&h->names, md__peek64(&h->names) + 1);

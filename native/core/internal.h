@@ -19,7 +19,7 @@ struct md__wait {
 };
 
 typedef struct md__reg {
-    md__u64 refs; /* generation << 32 | openings and calls under way; 0 below: nothing is mapped */
+    md__u64 refs; /* generation << 32 | openings << 16 | calls under way; 0 below: nothing is mapped */
     char *base;
     uint64_t mapped;
     int fd;
@@ -39,11 +39,13 @@ typedef struct md__reg {
 /* process.c: handles */
 int md__enter(md_registry handle, md__reg **out);
 void md__exit(md__reg *reg);
+int md__is_closed(const md__reg *reg); /* while calls are under way: the last opening was given back */
 
 /* region.c */
 int md__region_create(md__reg *reg, const char *name, uint64_t capacity);
 int md__region_attach(md__reg *reg, const char *address, int64_t deadline_ns);
 void md__region_unmap(md__reg *reg);
+int md__region_served(md__reg *reg);
 int md__region_grow(md__reg *reg, uint64_t need_top);
 int md__sys(void);
 
@@ -91,6 +93,7 @@ uint32_t md__hash(const char *name, size_t len);
 int md__index_create(md__reg *reg, uint32_t log2);
 int md__node_find(const md__reg *reg, const char *name, size_t len, uint32_t hash, struct md__node **out);
 int md__node_make(md__reg *reg, const char *name, size_t len, uint32_t hash, struct md__node **out);
+int md__node_index(md__reg *reg, struct md__node *node);
 
 /* eventcount.c */
 uint32_t md__event_prepare(md__u32 *word);
@@ -108,6 +111,7 @@ int md__lease_is_dead(struct md__process *p);
 int md__process_join(md__reg *reg);
 void md__process_leave(md__reg *reg);
 void md__process_forked(md__reg *reg);
+void md__disturb_all(md__reg *reg);
 void md__sweep(md__reg *reg);
 int md__member_check(const md__reg *reg, uint64_t member, struct md__member **out);
 

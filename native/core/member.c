@@ -151,10 +151,36 @@ int md__process_join(md__reg *reg) {
     return 0;
 }
 
+static void free_member(struct md__member *m) {
+    md__poke32(&m->generation, md__peek32(&m->generation) + 1);
+    md__publish32(&m->state, MD__FREE);
+}
+
+static void free_members(md__reg *reg, uint32_t process) {
+    uint32_t top = md__read32(&md__header(reg)->member_top);
+    for (uint32_t i = 0; i < top && i < MD_MAX_MEMBERS; i++) {
+        struct md__member *m = md__member(reg, i);
+        if (md__read32(&m->state) != MD__FREE && md__peek32(&m->process) == process) free_member(m);
+    }
+}
+
+/* The name goes first: as soon as the state says closed, another process may give it to a registry of its own. */
+static void close_registry(md__reg *reg) {
+    struct md__header *h = md__header(reg);
+    if (reg->path[0]) unlink(reg->path);
+    reg->path[0] = '\0';
+    md__publish32(&h->main_state, MD__MAIN_LEFT);
+    md__publish32(&h->state, MD__CLOSED);
+    md__event_ring_all(reg);
+}
+
+/* Takes along the members that did not leave before; nobody registers once the creator is gone. */
 void md__process_leave(md__reg *reg) {
     if (reg->process == MD__NO_SLOT) return;
     struct md__process *p = md__process(reg, reg->process);
     int locked = md__lock(reg) == 0; /* damaged or stuck: leave all the same */
+    if (reg->creator) close_registry(reg);
+    free_members(reg, reg->process);
     drop_lease(reg, p);
     if (reg->process != 0) md__publish32(&p->state, reg->parked ? MD__LEAVING : MD__FREE);
     reg->process = MD__NO_SLOT;
@@ -173,24 +199,16 @@ void md__process_forked(md__reg *reg) {
     pthread_mutex_init(&reg->waits_lock, NULL);
 }
 
-static void free_member(struct md__member *m) {
-    md__poke32(&m->generation, md__peek32(&m->generation) + 1);
-    md__publish32(&m->state, MD__FREE);
-}
-
 /* Frees the slots of processes that ended without saying so. Under the region's mutex. */
 void md__sweep(md__reg *reg) {
     struct md__header *h = md__header(reg);
-    uint32_t processes = md__read32(&h->process_top), members = md__read32(&h->member_top);
+    uint32_t processes = md__read32(&h->process_top);
     for (uint32_t i = 1; i < processes && i < MD_MAX_PROCESSES; i++) {
         struct md__process *p = md__process(reg, i);
         uint32_t state = md__read32(&p->state), word = md__read32(md__lease_word(p));
         if (state == MD__FREE) continue;
         if (!(word & FUTEX_OWNER_DIED) && (word & FUTEX_TID_MASK)) continue;
-        for (uint32_t j = 0; j < members && j < MD_MAX_MEMBERS; j++) {
-            struct md__member *m = md__member(reg, j);
-            if (md__read32(&m->state) != MD__FREE && md__peek32(&m->process) == i) free_member(m);
-        }
+        free_members(reg, i);
         md__publish32(&p->state, MD__FREE);
     }
 }
@@ -241,7 +259,7 @@ int md_join(md_registry handle, int64_t interp, uint64_t *member, uint32_t *role
     return rc;
 }
 
-/* Sends this process's sleepers of one member (0: of all) to look again; those with the ticket (0: any) end. */
+/* Sends this process's sleepers of one member to look again; to cancel ends those with the ticket (0: any). */
 static void disturb(md__reg *reg, uint64_t member, uint64_t ticket, int cancel) {
     pthread_mutex_lock(&reg->waits_lock);
     for (struct md__wait *w = reg->waits; w; w = w->next) {
@@ -249,6 +267,12 @@ static void disturb(md__reg *reg, uint64_t member, uint64_t ticket, int cancel) 
         if (cancel) md__publish32(&w->cancelled, 1);
         md__event_ring(w->event);
     }
+    pthread_mutex_unlock(&reg->waits_lock);
+}
+
+void md__disturb_all(md__reg *reg) {
+    pthread_mutex_lock(&reg->waits_lock);
+    for (struct md__wait *w = reg->waits; w; w = w->next) md__event_ring(w->event);
     pthread_mutex_unlock(&reg->waits_lock);
 }
 
@@ -261,16 +285,8 @@ int md_leave(md_registry handle, uint64_t member) {
     if (rc == 0) {
         rc = md__member_check(reg, member, &m);
         if (rc == 0) {
-            struct md__header *h = md__header(reg);
-            int was_main = md__peek32(&m->role) == MD_MAIN;
-            if (was_main) {
-                md__publish32(&h->main_state, MD__MAIN_LEFT);
-                md__publish32(&h->state, MD__CLOSED);
-                if (reg->path[0]) unlink(reg->path);
-                reg->path[0] = '\0';
-            }
+            if (md__peek32(&m->role) == MD_MAIN) close_registry(reg);
             free_member(m);
-            if (was_main) md__event_ring_all(reg);
         }
         md__unlock(reg);
     }

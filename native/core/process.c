@@ -1,8 +1,9 @@
 /* process.c - which regions this process has open, and the handles by which callers name them.
  *
- * A handle is a place in a table and a generation. A call enters (one count up, refused when the generation is over)
- * and exits (one down); whoever brings the count to 0 gives the region back. So a close never pulls the mapping away
- * from a call under way in another thread, and a stale handle is answered, not followed.
+ * A handle is a place in a table and a generation. Openings and calls under way are counted apart, in one word: a call
+ * enters (refused when the generation is over or the last opening was given back) and exits; whoever brings both counts
+ * to 0 gives the region back. So a close never pulls the mapping away from a call under way in another thread, nor does
+ * a second close, and a stale handle is answered, not followed.
  *
  * The table's lock is held while a region is opened or given back, and across fork(): the child finds it free and
  * forgets what belongs to its parent only.
@@ -16,6 +17,9 @@
 
 enum { HANDLES = 64, SLOT_BITS = 8 };
 
+/* The parts of md__reg.refs below the generation. */
+enum { CALL = 1, OPENING = 1 << 16, COUNT = 0xffff };
+
 static const uint64_t DEFAULT_CAPACITY = 256ull << 20; /* bytes of address space; memory only as it is used */
 static const int64_t PATIENCE_NS = 2000000000;         /* for a default registry that has a name */
 
@@ -25,6 +29,15 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int probed; /* why no region can be opened here; set once */
 
+/* Under the table's lock. The next generation begins. */
+static void give_back(md__reg *reg) {
+    md__process_leave(reg);
+    md__region_unmap(reg);
+    reg->creator = reg->parked = 0;
+    reg->address[0] = reg->path[0] = '\0';
+    md__publish64(&reg->refs, ((md__peek64(&reg->refs) >> 32) + 1) << 32);
+}
+
 static void before_fork(void) {
     pthread_mutex_lock(&lock);
 }
@@ -33,10 +46,14 @@ static void after_fork_parent(void) {
     pthread_mutex_unlock(&lock);
 }
 
+/* The calls under way belong to threads that did not come along. */
 static void after_fork_child(void) {
     for (int i = 0; i < HANDLES; i++) {
-        if (!table[i].base) continue;
-        md__process_forked(&table[i]);
+        md__reg *reg = &table[i];
+        if (!reg->base) continue;
+        md__process_forked(reg);
+        md__poke64(&reg->refs, md__peek64(&reg->refs) & ~(uint64_t)COUNT);
+        if ((uint32_t)md__peek64(&reg->refs) == 0) give_back(reg);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -55,38 +72,44 @@ static md_registry handle_of(const md__reg *reg, uint32_t generation) {
     return (uint64_t)generation << SLOT_BITS | (uint64_t)(reg - table + 1);
 }
 
-int md__enter(md_registry handle, md__reg **out) {
+/* One more CALL or OPENING of a handle that has an opening. */
+static int count_up(md_registry handle, uint64_t one, md__reg **out) {
     uint64_t slot = handle & ((1u << SLOT_BITS) - 1), generation = handle >> SLOT_BITS;
     if (slot == 0 || slot > HANDLES) return MD_ECLOSED;
     md__reg *reg = &table[slot - 1];
     uint64_t refs = md__read64(&reg->refs);
     do {
-        if (refs >> 32 != generation || (uint32_t)refs == 0) return MD_ECLOSED;
-    } while (!md__swap_if64(&reg->refs, &refs, refs + 1));
+        if (refs >> 32 != generation || (uint32_t)refs < OPENING) return MD_ECLOSED;
+        if ((refs / one & COUNT) == COUNT) return MD_EHANDLES;
+    } while (!md__swap_if64(&reg->refs, &refs, refs + one));
     *out = reg;
     return 0;
 }
 
-/* Under the table's lock. The next generation begins. */
-static void give_back(md__reg *reg) {
-    md__process_leave(reg);
-    md__region_unmap(reg);
-    reg->creator = reg->parked = 0;
-    reg->address[0] = reg->path[0] = '\0';
-    md__publish64(&reg->refs, ((md__peek64(&reg->refs) >> 32) + 1) << 32);
+/* One call less; whether it was the last use of all. */
+static bool count_down(md__reg *reg) {
+    uint64_t refs = md__read64(&reg->refs);
+    while (!md__swap_if64(&reg->refs, &refs, refs - CALL)) {
+    }
+    return (uint32_t)refs == CALL;
+}
+
+int md__enter(md_registry handle, md__reg **out) {
+    return count_up(handle, CALL, out);
+}
+
+int md__is_closed(const md__reg *reg) {
+    return (uint32_t)md__read64(&reg->refs) < OPENING;
 }
 
 void md__exit(md__reg *reg) {
-    uint64_t refs = md__read64(&reg->refs);
-    while (!md__swap_if64(&reg->refs, &refs, refs - 1)) {
-    }
-    if ((uint32_t)refs != 1) return;
+    if (!count_down(reg)) return;
     pthread_mutex_lock(&lock);
     give_back(reg);
     pthread_mutex_unlock(&lock);
 }
 
-/* A free place in the table, under its lock. Its generation becomes valid when it gets its first count. */
+/* A free place in the table, under its lock. Its generation becomes valid when it gets its first opening. */
 static md__reg *free_place(void) {
     for (int i = 0; i < HANDLES; i++) {
         if (!table[i].base && (uint32_t)md__peek64(&table[i].refs) == 0) return &table[i];
@@ -94,27 +117,25 @@ static md__reg *free_place(void) {
     return NULL;
 }
 
-static md_registry first_count(md__reg *reg) {
+static md_registry first_opening(md__reg *reg) {
     uint64_t refs = md__peek64(&reg->refs);
-    md__publish64(&reg->refs, refs + 1);
+    md__publish64(&reg->refs, refs + OPENING);
     return handle_of(reg, (uint32_t)(refs >> 32));
 }
 
-/* One more opening of what this process has open under this address already. */
+/* One more opening of what this process has open under this address already. Not of a registry whose main member is
+ * gone: its name may be another's by now. */
 static int open_again(const char *address, md_registry *out) {
     for (int i = 0; i < HANDLES; i++) {
         md__reg *reg, *place = &table[i];
         if (!place->base || strcmp(place->address, address)) continue;
         md_registry handle = handle_of(place, (uint32_t)(md__peek64(&place->refs) >> 32));
         if (md__enter(handle, &reg)) continue;
-        if (md__read32(&md__header(reg)->state) == MD__OPEN) {
-            *out = handle;
-            return 0;
-        }
-        uint64_t refs = md__read64(&place->refs);
-        while (!md__swap_if64(&place->refs, &refs, refs - 1)) {
-        }
-        if ((uint32_t)refs == 1) give_back(place);
+        bool opened = md__region_served(reg) == 0 && count_up(handle, OPENING, &reg) == 0;
+        if (count_down(place)) give_back(place);
+        if (!opened) continue;
+        *out = handle;
+        return 0;
     }
     return MD_ENOENT;
 }
@@ -124,7 +145,7 @@ static int create(const char *name, uint64_t capacity, md_registry *out) {
     if (!reg) return MD_EHANDLES;
     int rc = md__region_create(reg, name, capacity);
     if (rc == 0)
-        *out = first_count(reg);
+        *out = first_opening(reg);
     else if (reg->base)
         give_back(reg);
     return rc;
@@ -150,7 +171,7 @@ static int keep(const md__reg *attached, md_registry *out) {
     reg->mapped = attached->mapped;
     reg->fd = attached->fd;
     memcpy(reg->address, attached->address, sizeof reg->address);
-    *out = first_count(reg);
+    *out = first_opening(reg);
     return 0;
 }
 
@@ -181,16 +202,16 @@ static int is_own_past(const char *address) {
     return sscanf(address, "fd:%ld:", &pid) == 1 && pid == (long)getpid();
 }
 
-/* Under the lock: the default that is open, else the candidate, else a new one. */
-static int settle_default(md_registry candidate, md_registry *out) {
+/* Under the lock: the default that is open, else the candidate, whose opening is used then, else a new one. */
+static int settle_default(md_registry *candidate, md_registry *out) {
     md__reg *reg;
-    if (md__enter(default_handle, &reg) == 0) {
-        *out = default_handle;
-        return 0;
-    }
-    *out = candidate;
-    int rc = candidate ? 0 : create(NULL, DEFAULT_CAPACITY, out);
+    *out = default_handle;
+    int rc = count_up(default_handle, OPENING, &reg);
+    if (rc != MD_ECLOSED) return rc;
+    *out = *candidate;
+    rc = *candidate ? 0 : create(NULL, DEFAULT_CAPACITY, out);
     if (rc == 0) default_handle = *out;
+    *candidate = 0;
     return rc;
 }
 
@@ -200,18 +221,19 @@ int md_open_default(const char *address, md_registry *out) {
     int rc = 0;
     pthread_once(&once, set_up);
     pthread_mutex_lock(&lock);
-    int open = md__enter(default_handle, &reg) == 0;
-    if (open) *out = default_handle;
+    *out = default_handle;
+    rc = count_up(default_handle, OPENING, &reg);
     pthread_mutex_unlock(&lock);
-    if (open) return 0;
+    if (rc != MD_ECLOSED) return rc;
+    rc = 0;
     if (address && *address) {
         rc = md_attach(address, md_now() + PATIENCE_NS, &candidate);
         if (rc && !is_own_past(address)) return rc == MD_ENOENT ? MD_EDIED : rc;
     }
     pthread_mutex_lock(&lock);
-    rc = probed ? probed : settle_default(candidate, out);
+    rc = probed ? probed : settle_default(&candidate, out);
     pthread_mutex_unlock(&lock);
-    if (candidate && *out != candidate) md_close(candidate);
+    if (candidate) md_close(candidate);
     return rc;
 }
 
@@ -220,10 +242,12 @@ int md_close(md_registry handle) {
     int rc = md__enter(handle, &reg);
     if (rc) return rc;
     uint64_t refs = md__read64(&reg->refs);
-    while (!md__swap_if64(&reg->refs, &refs, refs - 1)) {
-    }
+    do {
+        if ((uint32_t)refs < OPENING) rc = MD_ECLOSED;
+    } while (rc == 0 && !md__swap_if64(&reg->refs, &refs, refs - OPENING));
+    if (rc == 0 && md__is_closed(reg)) md__disturb_all(reg);
     md__exit(reg);
-    return 0;
+    return rc;
 }
 
 int md_address(md_registry handle, char *buf, size_t cap) {
@@ -253,7 +277,8 @@ int md_stat(md_registry handle, md_stats *out) {
     out->next_seq = md__peek64(&h->next_seq);
     out->recoveries = md__peek64(&h->recoveries);
     out->main_pid = h->main_pid;
-    out->main_state = md__lease_is_dead(md__process(reg, 0)) ? 3 : md__read32(&h->main_state);
+    out->main_state = md__read32(&h->main_state);
+    if (out->main_state != MD__MAIN_LEFT && md__lease_is_dead(md__process(reg, 0))) out->main_state = 3;
     uint32_t processes = md__read32(&h->process_top), members = md__read32(&h->member_top);
     for (uint32_t i = 0; i < processes && i < MD_MAX_PROCESSES; i++)
         out->processes += md__read32(&md__process(reg, i)->state) != MD__FREE;

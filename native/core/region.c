@@ -34,6 +34,7 @@ static uint32_t stamp(void) {
     uint32_t sizes[] = {sizeof(struct md__header), sizeof(struct md__process), sizeof(struct md__member),
                         sizeof(struct md__node),   sizeof(struct md__fact),    sizeof(pthread_mutex_t),
                         MD_MAX_PROCESSES,          MD_MAX_MEMBERS,             MD__CLASSES,
+                        MD_MAX_NAME,               MD_MAX_BODY,                MD_MAX_WHERE,
                         0x01020304u};
     return md__hash((const char *)sizes, sizeof sizes);
 }
@@ -195,11 +196,12 @@ static int judge(int fd, struct md__header *h) {
     return 0;
 }
 
-/* Whether somebody can still register in it. */
-static int is_served(md__reg *reg) {
+/* Whether somebody can still register in it. A damaged one whose main member died is just dead: it may be replaced. */
+int md__region_served(md__reg *reg) {
     uint32_t state = md__read32(&md__header(reg)->state);
-    if (state != MD__OPEN) return state == MD__CLOSED ? MD_ECLOSED : MD_EDAMAGED;
-    return md__lease_is_dead(md__process(reg, 0)) ? MD_EDIED : 0;
+    if (state == MD__CLOSED) return MD_ECLOSED;
+    if (md__lease_is_dead(md__process(reg, 0))) return MD_EDIED;
+    return state == MD__OPEN ? 0 : MD_EDAMAGED;
 }
 
 /* Maps an open file, or closes it. */
@@ -216,7 +218,7 @@ static int adopt(md__reg *reg, int fd, const char *uuid) {
         close(fd);
         return rc;
     }
-    rc = is_served(reg);
+    rc = md__region_served(reg);
     if (rc) md__region_unmap(reg);
     return rc;
 }
@@ -313,25 +315,30 @@ static int await_change(int watch, int64_t deadline_ns) {
     return read(watch, events, sizeof events) < 0 ? md__sys() : 0;
 }
 
-/* The watch is set before the first look, so a file linked after that look wakes the wait. */
+/* Whether a later file of this name may be what is wanted. */
+static bool is_worth_waiting(int rc) {
+    return rc == MD_ENOENT || rc == MD_EDIED || rc == MD_ECLOSED;
+}
+
+/* A watch on the folder; there are few of them to be had, so only those who must wait take one. */
+static int open_watch(int *watch) {
+    char path[MD_MAX_ADDRESS];
+    file_path(path, sizeof path, ".");
+    *watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    return *watch < 0 || inotify_add_watch(*watch, path, IN_CREATE | IN_MOVED_TO) < 0 ? md__sys() : 0;
+}
+
+/* Once the watch is set there is another look, so a file linked after that look wakes the wait. */
 static int attach_named(md__reg *reg, const char *name, int64_t deadline_ns) {
     int folder, watch = -1, rc;
     if (!is_name(name)) return MD_ENAME;
     rc = open_folder(&folder);
     if (rc) return rc;
-    if (deadline_ns == MD_FOREVER || deadline_ns > md_now()) {
-        char path[MD_MAX_ADDRESS];
-        file_path(path, sizeof path, ".");
-        watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-        if (watch < 0 || inotify_add_watch(watch, path, IN_CREATE | IN_MOVED_TO) < 0) rc = md__sys();
-    }
-    while (rc == 0) {
-        rc = open_named(reg, folder, name);
-        if (rc == 0 || watch < 0) break;
-        if (rc != MD_ENOENT && rc != MD_EDIED && rc != MD_ECLOSED) break;
-        int waited = await_change(watch, deadline_ns);
+    rc = open_named(reg, folder, name);
+    while (is_worth_waiting(rc) && (deadline_ns == MD_FOREVER || deadline_ns > md_now())) {
+        int waited = watch < 0 ? open_watch(&watch) : await_change(watch, deadline_ns);
         if (waited == MD_ETIMEDOUT) break; /* the answer is why it could not be attached, not that time is up */
-        rc = waited;
+        rc = waited ? waited : open_named(reg, folder, name);
     }
     if (watch >= 0) close(watch);
     close(folder);
@@ -348,7 +355,7 @@ static int attach_fd(md__reg *reg, const char *address) {
     snprintf(path, sizeof path, "/proc/%ld", pid);
     if (access(path, F_OK) < 0) return MD_EDIED;
     snprintf(path, sizeof path, "/proc/%ld/fd/%d", pid, number);
-    int fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    int fd = open(path, O_RDWR | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0) return open_status(errno);
     int rc = adopt(reg, fd, uuid);
     if (rc == 0) snprintf(reg->address, sizeof reg->address, "%s", address);

@@ -17,7 +17,7 @@
 
 #include "internal.h"
 
-enum { TRIES = 64, MAX_CHAIN = 1 << 20, AGAIN = 1 };
+enum { TRIES = 64, AGAIN = 1 };
 
 /* What a reader is after. */
 struct query {
@@ -47,8 +47,8 @@ static int pack(const md__reg *reg, const struct md__node *node, struct md__fact
     uint32_t ref = md__ref(reg, f);
     if (!md__at(reg, ref, sizeof *f + body + where)) return AGAIN;
     uint64_t size = packed_size(name + body + where);
-    char *to = out->buf + out->used;
     if (out->used + size <= out->cap) {
+        char *to = out->buf + out->used;
         md_record r = {
             .size = size,
             .seq = md__peek64(&f->seq),
@@ -66,7 +66,7 @@ static int pack(const md__reg *reg, const struct md__node *node, struct md__fact
         md__load_words(to + sizeof r, node->name, name);
         md__load_words(to + sizeof r + name, f->text, body + where);
     } else if (out->used == 0 && out->cap >= sizeof size) {
-        memcpy(to, &size, sizeof size);
+        memcpy(out->buf, &size, sizeof size);
     }
     out->used += size;
     return 0;
@@ -77,6 +77,11 @@ static struct md__fact *fact_at(const md__reg *reg, uint32_t ref) {
     return f && md__peek32(&f->block.tag) == MD__TAG_FACT ? f : NULL;
 }
 
+/* More steps than there can be facts: a reader has walked into reused memory. */
+static uint64_t longest_chain(const md__reg *reg) {
+    return reg->mapped / 64;
+}
+
 static bool matches(const struct md__fact *f, uint32_t kind, int32_t key) {
     return md__peek32(&f->kind) == kind && md__peek32(&f->key) == (uint32_t)key;
 }
@@ -84,11 +89,12 @@ static bool matches(const struct md__fact *f, uint32_t kind, int32_t key) {
 /* One walk along a chain: counts the matches and packs the newest. */
 static int find_once(const md__reg *reg, struct md__node *node, const struct query *q, struct sink *out) {
     uint64_t before = md__read64(&node->version);
-    uint32_t found = 0, steps = 0, ref = md__read32(&node->head);
+    uint64_t left = longest_chain(reg);
+    uint32_t found = 0, ref = md__read32(&node->head);
     out->used = 0;
     while (ref) {
         struct md__fact *f = fact_at(reg, ref);
-        if (!f || ++steps > MAX_CHAIN) return AGAIN;
+        if (!f || !left--) return AGAIN;
         if (matches(f, q->kind, q->key) && found++ == 0 && pack(reg, node, f, out)) return AGAIN;
         if (found >= q->at_least) break;
         ref = md__read32(&f->next);
@@ -137,11 +143,12 @@ int md_find(md_registry handle, uint32_t kind, int32_t key, const char *name, si
 
 static int list_once(const md__reg *reg, struct md__node *node, struct sink *out, uint64_t *version) {
     uint64_t before = md__read64(&node->version);
-    uint32_t steps = 0, ref = md__read32(&node->head);
+    uint64_t left = longest_chain(reg);
+    uint32_t ref = md__read32(&node->head);
     size_t start = out->used;
     while (ref) {
         struct md__fact *f = fact_at(reg, ref);
-        if (!f || ++steps > MAX_CHAIN || pack(reg, node, f, out)) break;
+        if (!f || !left-- || pack(reg, node, f, out)) break;
         ref = md__read32(&f->next);
     }
     if (ref || md__version_after(&node->version) != before) {
@@ -182,12 +189,14 @@ static int list_node(md__reg *reg, struct md__node *node, struct sink *out, uint
         rc = list_once(reg, node, out, version);
         md__unlock(reg);
     }
-    if (rc == 0 && out->used <= out->cap) oldest_first(out->buf + start, out->buf + out->used);
+    if (rc == 0 && out->used > start && out->used <= out->cap)
+        oldest_first(out->buf + start, out->buf + out->used);
     return rc == AGAIN ? MD_EDAMAGED : rc;
 }
 
 static int list_all(md__reg *reg, struct sink *out) {
     uint64_t top = md__read64(&md__header(reg)->arena_top), version;
+    if (top > reg->mapped) return MD_EDAMAGED;
     for (uint64_t at = MD__ARENA_AT; at < top;) {
         struct md__node *node = (struct md__node *)(reg->base + at);
         if (node->block.size < 64 || node->block.size > top - at) return MD_EDAMAGED;
@@ -315,11 +324,12 @@ static int commit(md__reg *reg, const struct md__member *m, const struct query *
     return 0;
 }
 
-/* Takes the lock for a member that may change facts. */
+/* Takes the lock for a member that may change facts. To a child of fork, its parent's main member is nobody. */
 static int lock_as_main(md__reg *reg, uint64_t member, struct md__member **m) {
     int rc = md__lock(reg);
     if (rc) return rc;
     rc = md__member_check(reg, member, m);
+    if (rc == MD_ENOENT) rc = MD_EROLE;
     if (rc == 0 && md__read32(&md__header(reg)->state) == MD__CLOSED) rc = MD_ECLOSED;
     if (rc == 0 && md__peek32(&(*m)->role) != MD_MAIN) rc = MD_EROLE;
     if (rc) md__unlock(reg);
@@ -337,6 +347,7 @@ int md_register(md_registry handle, uint64_t member, uint32_t kind, uint32_t rul
     int rc = make_query(&q, kind, key, 1, name, name_len);
     if (rc) return rc;
     uint32_t base = rule & ~(uint32_t)MD_RAISE_ALL;
+    if ((!body && body_len) || (!where && where_len)) return MD_EINVAL;
     if (kind < MD_LIBRARY || kind > MD_NAME || (base != MD_UNIQUE && base != MD_STACK)) return MD_EINVAL;
     if (body_len > MD_MAX_BODY || where_len > MD_MAX_WHERE) return MD_ETOOLONG;
     rc = md__enter(handle, &reg);
@@ -408,6 +419,7 @@ static int await(md__reg *reg, struct md__wait *wait, const struct query *q, int
         uint32_t lease_seen = md__or32(lease, FUTEX_WAITERS) | FUTEX_WAITERS;
         int rc = md__member_check(reg, wait->member, &m);
         if (rc) return rc;
+        if (md__is_closed(reg)) return MD_ECLOSED;
         if (md__read32(&wait->cancelled)) return MD_ECANCELED;
         uint32_t state = md__read32(&h->state);
         if (state != MD__OPEN) return state == MD__CLOSED ? MD_ECLOSED : MD_EDAMAGED;

@@ -1,0 +1,403 @@
+/* What names promise: one registry bears a name, the dead make room, and whatever lies there is judged first. */
+#include <sys/file.h>
+
+#include "test.h"
+
+enum { SIZE = MD__MIN_CAPACITY };
+
+static char name[64]; /* of this test, in the folder of this user */
+static char folder[64];
+static char path[160];
+
+static void set_names(void) {
+    snprintf(name, sizeof name, "test-%d", (int)getpid());
+    snprintf(folder, sizeof folder, "/dev/shm/mdispatch-%u", (unsigned)geteuid());
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+}
+
+static int attach_now(md_registry *reg) {
+    return md_attach(name, 0, reg);
+}
+
+static void check_status(int should, const char *what) {
+    md_registry reg;
+    int64_t start = md_now();
+    int rc = attach_now(&reg);
+    if (!EQ(rc, should)) fprintf(stderr, "    %s\n", what);
+    CHECK(md_now() - start < 100000000);
+    if (rc == 0) md_close(reg);
+}
+
+TEST(malformed_names_and_addresses_are_refused) {
+    static const char *const bad[] = {"", ".", "..", "../x", "a/b", "/a", ".hidden", "a b", "a\n", "\xc3\xa4", "a:b",
+                                      "shm:", "shm:../x", "shm:a/b", "fd:", "fd:1", "fd:1:2", "fd:1:2:", "fd:1:2:xyz",
+                                      "fd:1:2:0123456789abcdef0123456789abcde",
+                                      "fd:1:2:0123456789abcdef0123456789abcdef0", "fd:a:b:c", "x\\y", "a*"};
+    char long_name[MD_MAX_ADDRESS * 4];
+    md_registry reg;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        if (!EQ(md_attach(bad[i], 0, &reg), MD_ENAME)) fprintf(stderr, "    \"%s\"\n", bad[i]);
+        if (!EQ(md_create(bad[i], SIZE, &reg), MD_ENAME)) fprintf(stderr, "    \"%s\"\n", bad[i]);
+    }
+    memset(long_name, 'x', sizeof long_name);
+    long_name[sizeof long_name - 1] = '\0';
+    EQ(md_attach(long_name, 0, &reg), MD_ENAME);
+    EQ(md_create(long_name, SIZE, &reg), MD_ENAME);
+    long_name[129] = '\0';
+    EQ(md_attach(long_name, 0, &reg), MD_ENAME);
+    EQ(md_create(long_name, SIZE, &reg), MD_ENAME);
+    long_name[128] = '\0';
+    EQ(md_attach(long_name, 0, &reg), MD_ENOENT);
+    struct main_member m = open_main(long_name, SIZE);
+    OK(md_attach(long_name, 0, &reg));
+    EQ(reg, m.reg);
+    OK(md_close(reg));
+    close_main(m);
+    EQ(md_attach(NULL, 0, &reg), MD_EINVAL);
+    EQ(md_attach(name, -2, &reg), MD_EINVAL);
+    EQ(md_attach("fd:999999999:3:0123456789abcdef0123456789abcdef", 0, &reg), MD_EDIED);
+}
+
+/* --- what may lie there ------------------------------------------------------------------------------------------- */
+
+/* The bytes of a true registry whose main member lives: this process. */
+static struct main_member model;
+static char *good;
+static size_t good_size;
+
+static void take_model(void) {
+    struct stat st;
+    md__reg *reg;
+    model = open_main(NULL, SIZE);
+    OK(put(model, MD_STACK, "n", KEY, "b", NULL));
+    OK(md__enter(model.reg, &reg));
+    if (fstat(reg->fd, &st)) abort();
+    good_size = (size_t)st.st_size;
+    good = malloc(good_size);
+    EQ(pread(reg->fd, good, good_size, 0), good_size);
+    md__exit(reg);
+}
+
+static void lay_down(const void *bytes, size_t size) {
+    unlink(path);
+    int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+    EQ(write(fd, bytes, size), size);
+    close(fd);
+}
+
+/* A copy of the model with `size` bytes at `at` replaced. */
+static void lay_down_with(size_t at, const void *bytes, size_t size) {
+    char *copy = malloc(good_size);
+    memcpy(copy, good, good_size);
+    memcpy(copy + at, bytes, size);
+    lay_down(copy, good_size);
+    free(copy);
+}
+
+#define WITH(field, value, status)                                                                     \
+    do {                                                                                               \
+        __typeof__(((struct md__header *)0)->field) v = value;                                         \
+        lay_down_with(offsetof(struct md__header, field), (void *)&v, sizeof v);                       \
+        check_status(status, #field " = " #value);                                                     \
+    } while (0)
+
+TEST(a_hostile_file_is_refused_with_the_reason_and_at_once) {
+    take_model();
+    lay_down(good, good_size);
+    check_status(0, "the model itself");
+    lay_down("", 0);
+    check_status(MD_EFORMAT, "empty");
+    lay_down("hello", 5);
+    check_status(MD_EFORMAT, "short");
+    lay_down(good, 4096);
+    check_status(MD_EFORMAT, "a header and no more");
+    lay_down(good, MD__ARENA_AT);
+    check_status(MD_EDAMAGED, "truncated at the arena");
+    lay_down(good, good_size - 1);
+    check_status(MD_EDAMAGED, "truncated by one byte");
+    char *zeroes = calloc(1, good_size);
+    lay_down(zeroes, good_size);
+    check_status(MD_EFORMAT, "zeroes");
+    free(zeroes);
+    lay_down_with(0, "mdisptcX", 8);
+    check_status(MD_EFORMAT, "magic");
+    WITH(format, MD__FORMAT + 1, MD_EVERSION);
+    WITH(stamp, 0, MD_EVERSION);
+    lay_down_with(offsetof(struct md__header, boot), "0123456789abcdef", 16);
+    check_status(MD_EBOOT, "boot");
+    WITH(pid_space, 1, MD_ENAMESPACE);
+    WITH(capacity, 0, MD_EDAMAGED);
+    WITH(capacity, UINT64_MAX, MD_EDAMAGED);
+    WITH(capacity, MD__MIN_CAPACITY - 1, MD_EDAMAGED);
+    WITH(capacity, MD__MAX_CAPACITY + 1, MD_EDAMAGED);
+    WITH(committed, UINT64_MAX, MD_EDAMAGED);
+    WITH(committed, 0, MD_EDAMAGED);
+    WITH(arena_top, UINT64_MAX, MD_EDAMAGED);
+    WITH(arena_top, 0, MD_EDAMAGED);
+    WITH(state, MD__CLOSED, MD_ECLOSED);
+    WITH(state, MD__DAMAGED, MD_EDAMAGED);
+    WITH(state, 77, MD_EDAMAGED);
+    unlink(path);
+    check_status(MD_ENOENT, "nothing");
+}
+
+TEST(what_is_no_file_of_ours_is_refused) {
+    mkdir(path, 0700);
+    check_status(MD_ENOTFILE, "folder");
+    md_registry reg;
+    EQ(md_create(name, SIZE, &reg), MD_ENOTFILE);
+    rmdir(path);
+    if (mkfifo(path, 0600)) abort();
+    check_status(MD_ENOTFILE, "FIFO");
+    unlink(path);
+    lay_down(good, good_size);
+    char real[200];
+    snprintf(real, sizeof real, "%s.real", path);
+    if (rename(path, real) || symlink(real, path)) abort();
+    check_status(MD_ENOTFILE, "symbolic link");
+    unlink(path);
+    if (symlink("/nowhere", path)) abort();
+    check_status(MD_ENOTFILE, "dangling link");
+    unlink(path);
+    unlink(real);
+    static const mode_t open_modes[] = {0620, 0602, 0666};
+    for (int i = 0; i < 3; i++) {
+        lay_down(good, good_size);
+        chmod(path, open_modes[i]);
+        check_status(MD_EOWNER, "writable by others");
+        EQ(md_create(name, SIZE, &reg), MD_EOWNER);
+    }
+    lay_down(good, good_size);
+    if (chown(path, 12345, (gid_t)-1) == 0)
+        check_status(MD_EOWNER, "another user's");
+    else
+        printf("       (not root: no file of another user)\n");
+    unlink(path);
+}
+
+/* --- the dead make room --------------------------------------------------------------------------------------------- */
+
+static void create_and_stay(void *arg) {
+    open_main(name, SIZE);
+    step_give(*(struct step *)arg);
+    for (;;) pause();
+}
+
+static pid_t foreign_main(void) {
+    struct step ready = step_make();
+    pid_t pid = child(create_and_stay, &ready);
+    CHECK(step_take(ready));
+    step_free(ready);
+    return pid;
+}
+
+TEST(the_name_of_a_dead_main_member_is_given_anew_and_of_a_living_one_not) {
+    md_registry old, new, reg;
+    pid_t pid = foreign_main();
+    OK(attach_now(&old));
+    EQ(md_create(name, SIZE, &reg), MD_EEXIST);
+    kill_now(pid);
+    check_status(MD_EDIED, "dead");
+    pid = foreign_main();
+    OK(attach_now(&new)); /* not the old one, though it is open here under this very address */
+    CHECK(new != old);
+    md_stats s;
+    OK(md_stat(new, &s));
+    EQ(s.main_pid, pid);
+    EQ(s.main_state, 1);
+    kill_now(pid);
+    struct main_member m = open_main(name, SIZE);
+    EQ(md_create(name, SIZE, &reg), MD_EEXIST);
+    OK(md_close(old));
+    OK(md_close(new));
+    close_main(m);
+    check_status(MD_ENOENT, "left");
+    CHECK(access(path, F_OK) < 0);
+    OK(md_create(name, SIZE, &reg)); /* never joined, closed without leaving: the name is free all the same */
+    OK(md_close(reg));
+    check_status(MD_ENOENT, "closed");
+}
+
+struct race {
+    struct step ready, go;
+    md__u32 won, lost, done;
+    int sides;
+};
+
+static void race_to_create(void *arg) {
+    struct race *r = arg;
+    md_registry reg;
+    char c;
+    step_give(r->ready);
+    close(r->go.fd[1]);
+    EQ(read(r->go.fd[0], &c, 1), 0); /* all of them see the end of the pipe at once */
+    int rc = md_create(name, SIZE, &reg);
+    CHECK(rc == 0 || rc == MD_EEXIST);
+    md__add32(rc ? &r->lost : &r->won, 1);
+    while (md__read32(&r->won) + md__read32(&r->lost) < (uint32_t)r->sides) sched_yield();
+}
+
+TEST(of_racing_creators_exactly_one_wins) {
+    enum { SIDES = 6 };
+    for (int round = 0; round < rounds(60); round++) { /* from the second on over the corpse of the last winner */
+        struct race *r = shared(sizeof *r);
+        pid_t pid[SIDES];
+        *r = (struct race){.ready = step_make(), .go = step_make(), .sides = SIDES};
+        for (int i = 0; i < SIDES; i++) pid[i] = child(race_to_create, r);
+        for (int i = 0; i < SIDES; i++) CHECK(step_take(r->ready));
+        close(r->go.fd[1]);
+        for (int i = 0; i < SIDES; i++) EQ(reap(pid[i]), 0);
+        EQ(md__read32(&r->won), 1);
+        EQ(md__read32(&r->lost), SIDES - 1);
+        close(r->go.fd[0]);
+        step_free(r->ready);
+        munmap(r, sizeof *r);
+    }
+    unlink(path);
+}
+
+/* --- waiting for a name --------------------------------------------------------------------------------------------- */
+
+struct patience {
+    int64_t returned;
+    md__u32 tid;
+    int64_t deadline;
+};
+
+static void attach_patiently(void *arg) {
+    struct patience *p = arg;
+    md_registry reg;
+    OK(md_attach(name, p->deadline, &reg));
+    p->returned = md_now();
+    join(reg, 0, MD_WORKER);
+}
+
+static void attach_waits(int over_a_corpse) {
+    struct patience *p = shared(sizeof *p);
+    int times = rounds(20);
+    int64_t *latency = calloc((size_t)times, sizeof *latency);
+    for (int i = 0; i < times; i++) {
+        if (over_a_corpse) kill_now(foreign_main());
+        p->deadline = i % 2 ? MD_FOREVER : md_now() + 30000000000;
+        pid_t pid = child(attach_patiently, p);
+        until_inside(pid, pid, SYS_ppoll, SYS_ppoll);
+        int64_t start = md_now();
+        struct main_member m = open_main(name, SIZE);
+        EQ(reap(pid), 0);
+        latency[i] = p->returned - start;
+        OK(md_leave(m.reg, join(m.reg, 1, MD_WORKER)));
+        close_main(m);
+    }
+    print_latency("creation to return of the attaching process", latency, (size_t)times);
+    free(latency);
+    munmap(p, sizeof *p);
+}
+
+TEST(attaching_waits_for_the_name) {
+    attach_waits(0);
+}
+
+TEST(attaching_waits_for_a_dead_registry_to_be_replaced) {
+    attach_waits(1);
+}
+
+TEST(attaching_gives_up_at_its_deadline_and_says_why) {
+    md_registry reg;
+    int64_t deadline = md_now() + 50000000;
+    EQ(md_attach(name, deadline, &reg), MD_ENOENT);
+    CHECK(md_now() >= deadline);
+    kill_now(foreign_main());
+    deadline = md_now() + 50000000;
+    EQ(md_attach(name, deadline, &reg), MD_EDIED);
+    CHECK(md_now() >= deadline);
+    unlink(path);
+}
+
+static void no_op(int signal) {
+    (void)signal;
+}
+
+static void attach_interrupted(void *arg) {
+    (void)arg;
+    struct sigaction action = {.sa_handler = no_op};
+    md_registry reg;
+    sigaction(SIGUSR1, &action, NULL);
+    EQ(md_attach(name, MD_FOREVER, &reg), MD_EINTR);
+}
+
+TEST(a_signal_interrupts_the_wait_for_a_name) {
+    pid_t pid = child(attach_interrupted, NULL);
+    until_inside(pid, pid, SYS_ppoll, SYS_ppoll);
+    kill(pid, SIGUSR1);
+    EQ(reap(pid), 0);
+}
+
+/* --- all at once ------------------------------------------------------------------------------------------------------ */
+
+/* As long as a creator has its registry open, the name is its registry's: nobody else's leaving takes it away. */
+static void create_and_leave_for_long(void *arg) {
+    struct race *r = arg;
+    while (md__read32(&r->won) < (uint32_t)r->sides && !test_failures) {
+        struct main_member m;
+        md__reg *reg;
+        struct stat mine, there;
+        int rc = md_create(name, SIZE, &m.reg);
+        if (rc == MD_EEXIST) continue;
+        if (!OK(rc)) break;
+        m.member = join(m.reg, 0, MD_MAIN);
+        OK(md__enter(m.reg, &reg));
+        OK(fstat(reg->fd, &mine));
+        md__exit(reg);
+        for (int i = 0; i < 20; i++) {
+            if (!OK(stat(path, &there)) || !EQ(there.st_ino, mine.st_ino)) break;
+        }
+        md__add32(&r->won, 1);
+        close_main(m);
+    }
+}
+
+static void attach_for_long(void *arg) {
+    struct race *r = arg;
+    while (md__read32(&r->won) < (uint32_t)r->sides && !test_failures) {
+        md_registry reg;
+        uint64_t member;
+        uint32_t role;
+        int rc = md_attach(name, md_now() + 100000000, &reg);
+        if (rc == MD_ENOENT || rc == MD_ECLOSED) continue;
+        if (!OK(rc)) break;
+        rc = md_join(reg, 0, &member, &role);
+        CHECK(rc == 0 || rc == MD_ECLOSED);
+        if (rc == 0) check_whole(reg);
+        OK(md_close(reg));
+        md__add32(&r->done, 1);
+    }
+}
+
+TEST(creators_and_attachers_of_one_name_get_along) {
+    struct race *r = shared(sizeof *r);
+    pid_t pid[6];
+    *r = (struct race){.sides = rounds(1500)};
+    for (int i = 0; i < 6; i++) pid[i] = child(i % 2 ? attach_for_long : create_and_leave_for_long, r);
+    for (int i = 0; i < 6; i++) EQ(reap(pid[i]), 0);
+    printf("       %u created, %u attached\n", md__read32(&r->won), md__read32(&r->done));
+    munmap(r, sizeof *r);
+    CHECK(access(path, F_OK) < 0);
+    unlink(path);
+}
+
+int main(void) {
+    set_names();
+    RUN(malformed_names_and_addresses_are_refused);
+    RUN(a_hostile_file_is_refused_with_the_reason_and_at_once);
+    RUN(what_is_no_file_of_ours_is_refused);
+    RUN(the_name_of_a_dead_main_member_is_given_anew_and_of_a_living_one_not);
+    RUN(of_racing_creators_exactly_one_wins);
+    RUN(attaching_waits_for_the_name);
+    RUN(attaching_waits_for_a_dead_registry_to_be_replaced);
+    RUN(attaching_gives_up_at_its_deadline_and_says_why);
+    RUN(a_signal_interrupts_the_wait_for_a_name);
+    RUN(creators_and_attachers_of_one_name_get_along);
+    if (good) close_main(model);
+    free(good);
+    return test_done();
+}

@@ -1,0 +1,286 @@
+/* What the death of a process promises: whoever waits for it is told at once, what it held is free again. */
+#include "test.h"
+
+enum { SIZE = 1 << 20, CROWD = 16 };
+
+/* What a main member in a process of its own shares with its test. */
+struct stage {
+    char address[MD_MAX_ADDRESS];
+    struct step ready, go;
+    md__u32 by_thread;
+    int rc[CROWD];
+    md_wait_stats stats[CROWD];
+    int64_t returned[CROWD];
+};
+
+static struct stage *stage_make(void) {
+    struct stage *s = shared(sizeof *s);
+    s->ready = step_make();
+    s->go = step_make();
+    return s;
+}
+
+static void stage_free(struct stage *s) {
+    step_free(s->ready);
+    step_free(s->go);
+    munmap(s, sizeof *s);
+}
+
+static void *create_and_join(void *arg) {
+    struct stage *s = arg;
+    struct main_member m = open_main(NULL, SIZE);
+    OK(md_address(m.reg, s->address, sizeof s->address));
+    return NULL;
+}
+
+/* The main member: creates, says so, and does nothing more until it is told. */
+static void be_main(void *arg) {
+    struct stage *s = arg;
+    if (md__read32(&s->by_thread)) {
+        pthread_t t; /* which ends at once: the lease must not end with it */
+        pthread_create(&t, NULL, create_and_join, s);
+        pthread_join(t, NULL);
+    } else {
+        create_and_join(s);
+    }
+    step_give(s->ready);
+    step_take(s->go);
+}
+
+struct bystander {
+    struct stage *stage;
+    int place;
+};
+
+static void await_never(void *arg) {
+    struct bystander *b = arg;
+    struct stage *s = b->stage;
+    struct main_member w = attach_worker(s->address);
+    s->rc[b->place] = await_fact(w.reg, w.member, "never", 1, MD_FOREVER, 0, &s->stats[b->place]);
+    s->returned[b->place] = md_now();
+}
+
+static void main_dies_before_a_crowd(int by_thread, int times) {
+    int64_t *latency = calloc((size_t)(times * CROWD), sizeof *latency);
+    int64_t *last = calloc((size_t)times, sizeof *last);
+    for (int round = 0; round < times; round++) {
+        struct stage *s = stage_make();
+        struct bystander b[CROWD];
+        pid_t pid[CROWD];
+        md_registry look;
+        md_stats stats;
+        md__poke32(&s->by_thread, (uint32_t)by_thread);
+        pid_t main_pid = child(be_main, s);
+        CHECK(step_take(s->ready));
+        for (int i = 0; i < CROWD; i++) {
+            b[i] = (struct bystander){s, i};
+            pid[i] = child(await_never, &b[i]);
+        }
+        OK(md_attach(s->address, 0, &look));
+        until_waiting(look, CROWD);
+        for (int i = 0; i < CROWD; i++) until_asleep(pid[i], pid[i]);
+        OK(md_stat(look, &stats));
+        EQ(stats.main_state, 1);
+        int64_t start = md_now();
+        kill(main_pid, SIGKILL);
+        for (int i = 0; i < CROWD; i++) {
+            EQ(reap(pid[i]), 0);
+            EQ(s->rc[i], MD_EDIED);
+            if (has_waitv()) EQ(s->stats[i].by_lease, 1);
+            latency[round * CROWD + i] = s->returned[i] - start;
+            if (s->returned[i] - start > last[round]) last[round] = s->returned[i] - start;
+            CHECK(s->returned[i] - start < 2000000000);
+        }
+        EQ(reap(main_pid), -SIGKILL);
+        OK(md_stat(look, &stats));
+        EQ(stats.main_state, 3);
+        OK(md_close(look));
+        stage_free(s);
+    }
+    print_latency("kill of the main member to return of a waiter", latency, (size_t)(times * CROWD));
+    print_latency("the same, the last of 16", last, (size_t)times);
+    free(latency);
+    free(last);
+}
+
+TEST(all_who_wait_are_told_when_the_main_member_is_killed) {
+    main_dies_before_a_crowd(0, rounds(20));
+}
+
+TEST(a_lease_taken_by_a_thread_lives_and_dies_with_the_process) {
+    main_dies_before_a_crowd(1, rounds(5));
+}
+
+TEST(a_wait_that_begins_after_the_death_ends_at_once_and_facts_can_still_be_read) {
+    struct stage *s = stage_make();
+    md_registry look;
+    md_wait_stats w;
+    pid_t pid = child(be_main, s);
+    CHECK(step_take(s->ready));
+    OK(md_attach(s->address, 0, &look));
+    uint64_t member = join(look, 0, MD_WORKER);
+    kill_now(pid);
+    EQ(await_fact(look, member, "n", 1, MD_FOREVER, 0, &w), MD_EDIED);
+    EQ(w.sleeps, 0);
+    EQ(find(look, "n", KEY, NULL, 0), MD_ENOENT);
+    check_whole(look);
+    md_registry again;
+    EQ(md_attach(s->address, 0, &again), MD_EDIED);
+    OK(md_close(look));
+    stage_free(s);
+}
+
+TEST(waiters_that_are_killed_hinder_nobody) {
+    struct stage *s = stage_make();
+    struct main_member m = open_main(NULL, SIZE);
+    md_stats stats;
+    OK(md_address(m.reg, s->address, sizeof s->address));
+    for (int round = 0; round < rounds(30); round++) {
+        struct bystander b = {s, 0};
+        pid_t pid[6];
+        md_record r;
+        for (int i = 0; i < 6; i++) pid[i] = child(await_never, &b);
+        struct waiter w = {0};
+        until_waiting(m.reg, 6);
+        waiter_start(&w, m.reg, m.member, "never");
+        for (int i = 0; i < 3; i++) kill_now(pid[i]);
+        OK(put(m, MD_STACK, "never", KEY, "b", &r));
+        OK(waiter_end(&w));
+        if (w.stats.slept_ns < 100000000) EQ(w.stats.slices, 0);
+        for (int i = 3; i < 6; i++) EQ(reap(pid[i]), 0);
+        OK(strike_out(m, &r));
+        OK(md_leave(m.reg, join(m.reg, 1, MD_WORKER))); /* sweeps */
+        EQ(waiters(m.reg), 0);
+    }
+    OK(md_stat(m.reg, &stats));
+    EQ(stats.members, 1);
+    EQ(stats.processes, 1);
+    close_main(m);
+    stage_free(s);
+}
+
+static void hold_the_lock(void *arg) {
+    struct stage *s = arg;
+    struct main_member w = attach_worker(s->address);
+    md__reg *reg;
+    OK(md__enter(w.reg, &reg));
+    OK(md__lock(reg));
+    step_give(s->ready);
+    step_take(s->go);
+}
+
+TEST(the_lock_of_a_killed_holder_is_had_at_once_and_readers_never_stop) {
+    struct stage *s = stage_make();
+    struct main_member m = open_main(NULL, SIZE);
+    int times = rounds(20);
+    int64_t *latency = calloc((size_t)times, sizeof *latency);
+    md_stats stats;
+    OK(md_address(m.reg, s->address, sizeof s->address));
+    OK(put(m, MD_STACK, "n", KEY, "b", NULL));
+    for (int i = 0; i < times; i++) {
+        md_record r;
+        pid_t pid = child(hold_the_lock, s);
+        CHECK(step_take(s->ready));
+        OK(find(m.reg, "n", KEY, NULL, 0));
+        OK(md_stat(m.reg, &stats));
+        kill_now(pid);
+        int64_t start = md_now();
+        OK(put(m, MD_STACK, "n", KEY, "b", &r));
+        latency[i] = md_now() - start;
+        OK(strike_out(m, &r));
+        OK(md_stat(m.reg, &stats));
+        EQ(stats.recoveries, i + 1);
+        EQ(stats.members, 1);
+        check_whole(m.reg);
+    }
+    print_latency("registration that finds the lock of a dead holder", latency, (size_t)times);
+    free(latency);
+    close_main(m);
+    stage_free(s);
+}
+
+TEST(a_lock_that_is_held_for_long_is_waited_for_and_then_had) {
+    struct stage *s = stage_make();
+    struct main_member m = open_main(NULL, SIZE);
+    OK(md_address(m.reg, s->address, sizeof s->address));
+    pid_t pid = child(hold_the_lock, s);
+    CHECK(step_take(s->ready));
+    pid_t killer = fork();
+    if (killer == 0) {
+        until_asleep(getppid(), getppid()); /* the parent stands in the lock */
+        kill(pid, SIGKILL);
+        _exit(0);
+    }
+    OK(put(m, MD_STACK, "n", KEY, "b", NULL));
+    EQ(reap(killer), 0);
+    EQ(reap(pid), -SIGKILL);
+    close_main(m);
+    stage_free(s);
+}
+
+static void join_and_stay(void *arg) {
+    struct stage *s = arg;
+    struct main_member w = attach_worker(s->address);
+    join(w.reg, 1, MD_WORKER);
+    step_give(s->ready);
+    step_take(s->go);
+}
+
+TEST(dead_members_are_shown_as_dead_and_their_slots_serve_again) {
+    struct stage *s = stage_make();
+    struct main_member m = open_main(NULL, SIZE);
+    md_member_info info[8];
+    md_stats stats;
+    size_t n;
+    OK(md_address(m.reg, s->address, sizeof s->address));
+    for (int i = 0; i < rounds(50); i++) {
+        pid_t pid = child(join_and_stay, s);
+        CHECK(step_take(s->ready));
+        OK(md_members(m.reg, info, 8, &n));
+        EQ(n, 3);
+        CHECK(info[1].alive && info[2].alive && info[1].pid == (uint32_t)pid && info[1].role == MD_WORKER);
+        kill_now(pid);
+        OK(md_members(m.reg, info, 8, &n));
+        EQ(n, 3);
+        CHECK(!info[1].alive && !info[2].alive && info[0].alive);
+    }
+    OK(md_leave(m.reg, join(m.reg, 1, MD_WORKER)));
+    OK(md_stat(m.reg, &stats));
+    EQ(stats.members, 1);
+    EQ(stats.processes, 1);
+    md__reg *reg;
+    OK(md__enter(m.reg, &reg));
+    EQ(md__read32(&md__header(reg)->process_top), 2);
+    EQ(md__read32(&md__header(reg)->member_top), 3);
+    md__exit(reg);
+    close_main(m);
+    stage_free(s);
+}
+
+TEST(there_is_room_for_all_the_members_and_an_error_for_one_more) {
+    struct main_member m = open_main(NULL, SIZE);
+    static uint64_t member[MD_MAX_MEMBERS];
+    uint32_t role;
+    uint64_t extra;
+    for (int i = 1; i < MD_MAX_MEMBERS; i++) OK(md_join(m.reg, i, &member[i], &role));
+    EQ(md_join(m.reg, 9999, &extra, &role), MD_EMEMBERS);
+    check_whole(m.reg);
+    OK(md_leave(m.reg, member[1000]));
+    OK(md_join(m.reg, 9999, &extra, &role));
+    for (int i = 1; i < MD_MAX_MEMBERS; i++)
+        if (i != 1000) OK(md_leave(m.reg, member[i]));
+    OK(md_leave(m.reg, extra));
+    close_main(m);
+}
+
+int main(void) {
+    RUN(all_who_wait_are_told_when_the_main_member_is_killed);
+    RUN(a_lease_taken_by_a_thread_lives_and_dies_with_the_process);
+    RUN(a_wait_that_begins_after_the_death_ends_at_once_and_facts_can_still_be_read);
+    RUN(waiters_that_are_killed_hinder_nobody);
+    RUN(the_lock_of_a_killed_holder_is_had_at_once_and_readers_never_stop);
+    RUN(a_lock_that_is_held_for_long_is_waited_for_and_then_had);
+    RUN(dead_members_are_shown_as_dead_and_their_slots_serve_again);
+    RUN(there_is_room_for_all_the_members_and_an_error_for_one_more);
+    return test_done();
+}

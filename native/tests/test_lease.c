@@ -1,0 +1,202 @@
+/* What a lease promises: it is its process's, whichever thread joined, and ends with it, also by exec. */
+#include <dirent.h>
+
+#include "test.h"
+
+enum { SIZE = 1 << 20 };
+
+static int threads_of_this_process(void) {
+    DIR *d = opendir("/proc/self/task");
+    int n = 0;
+    for (struct dirent *e; d && (e = readdir(d));) n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+static void *create_here(void *arg) {
+    *(struct main_member *)arg = open_main(NULL, SIZE);
+    return NULL;
+}
+
+static void *close_there(void *arg) {
+    struct main_member *m = arg;
+    OK(md_close(m->reg));
+    return NULL;
+}
+
+static void in_thread(void *(*body)(void *), void *arg) {
+    pthread_t t;
+    pthread_create(&t, NULL, body, arg);
+    pthread_join(t, NULL);
+}
+
+static void *do_nothing(void *arg) {
+    return arg;
+}
+
+/* A joined thread is listed for a moment longer. */
+static void until_threads(int count) {
+    while (threads_of_this_process() != count) sched_yield();
+}
+
+TEST(the_thread_that_holds_a_lease_ends_with_the_last_close) {
+    struct main_member m;
+    in_thread(do_nothing, NULL); /* a sanitizer starts a thread of its own with the first */
+    int before = threads_of_this_process();
+    for (int i = 0; i < rounds(50); i++) {
+        in_thread(create_here, &m);
+        until_threads(before + 1);
+        if (i % 2)
+            close_main(m);
+        else
+            in_thread(close_there, &m);
+        until_threads(before);
+    }
+}
+
+static void be_a_worker(void *arg) {
+    struct main_member *m = arg, mine = *m;
+    mine.member = join(m->reg, 0, MD_WORKER);
+    OK(find(m->reg, "n", KEY, NULL, 0));
+    EQ(put(mine, MD_STACK, "n", KEY, "b", NULL), MD_EROLE);
+    OK(md_leave(m->reg, mine.member));
+    OK(md_close(m->reg));
+}
+
+static void *wait_in_vain(void *arg) {
+    struct main_member *m = arg;
+    md_wait_stats s;
+    EQ(await_fact(m->reg, join(m->reg, 1, MD_WORKER), "never", 1, md_now() + 20000000, 0, &s), MD_ETIMEDOUT);
+    return NULL;
+}
+
+TEST(a_child_can_be_forked_beside_a_lease_thread) {
+    struct main_member m;
+    in_thread(create_here, &m);
+    OK(put(m, MD_STACK, "n", KEY, "b", NULL));
+    for (int i = 0; i < rounds(20); i++) EQ(reap(child(be_a_worker, &m)), 0);
+    in_thread(wait_in_vain, &m); /* the lease is still held */
+    md_stats s;
+    OK(md_stat(m.reg, &s));
+    EQ(s.main_state, 1);
+    close_main(m);
+}
+
+/* A child whose first member joins in a thread that ends. */
+static void join_by_thread(void *arg) {
+    struct main_member *m = arg;
+    in_thread(wait_in_vain, m);
+    md_member_info info[4];
+    size_t n;
+    OK(md_members(m->reg, info, 4, &n));
+    EQ(n, 2);
+    CHECK(info[1].alive && info[1].pid == (uint32_t)getpid());
+}
+
+TEST(a_worker_that_joined_in_a_thread_is_alive_until_its_process_ends) {
+    struct main_member m = open_main(NULL, SIZE);
+    md_member_info info[4];
+    size_t n;
+    EQ(reap(child(join_by_thread, &m)), 0);
+    OK(md_members(m.reg, info, 4, &n));
+    EQ(n, 2);
+    CHECK(!info[1].alive);
+    OK(md_leave(m.reg, join(m.reg, 1, MD_WORKER)));
+    close_main(m);
+}
+
+static void parked_main(void *arg) {
+    struct main_member m = open_main(NULL, SIZE);
+    char address[MD_MAX_ADDRESS] = "";
+    OK(md_address(m.reg, address, sizeof address));
+    in_thread(close_there, &m); /* which cannot let go what the main thread holds */
+    EQ(find(m.reg, "n", KEY, NULL, 0), MD_ECLOSED);
+    md_registry again;
+    CHECK(md_attach(address, 0, &again) < 0);
+    m = open_main(NULL, SIZE);
+    close_main(m);
+    (void)arg;
+}
+
+TEST(closing_in_another_thread_than_the_one_with_the_lease_ends_well) {
+    EQ(reap(child(parked_main, NULL)), 0);
+}
+
+/* --- exec ------------------------------------------------------------------------------------------------------- */
+
+static void exec_self(void *arg) {
+    const char *how = arg;
+    md_registry reg;
+    char address[MD_MAX_ADDRESS];
+    OK(md_open_default(NULL, &reg));
+    join(reg, 0, MD_MAIN);
+    OK(md_address(reg, address, sizeof address));
+    setenv("MD_TEST_ADDRESS", address, 1);
+    execl("/proc/self/exe", "test_lease", how, (char *)NULL);
+    abort();
+}
+
+struct exec_stage {
+    char address[MD_MAX_ADDRESS];
+    struct step ready, go;
+};
+
+static void exec_when_told(void *arg) {
+    struct exec_stage *s = arg;
+    struct main_member m = open_main(NULL, SIZE);
+    OK(md_address(m.reg, s->address, sizeof s->address));
+    step_give(s->ready);
+    step_take(s->go);
+    execl("/proc/self/exe", "test_lease", "linger", (char *)NULL);
+    abort();
+}
+
+TEST(waiters_are_told_when_the_main_process_becomes_another_program) {
+    struct exec_stage *s = shared(sizeof *s);
+    md_registry look;
+    s->ready = step_make();
+    s->go = step_make();
+    pid_t pid = child(exec_when_told, s);
+    CHECK(step_take(s->ready));
+    OK(md_attach(s->address, 0, &look));
+    struct waiter w = {0};
+    waiter_start(&w, look, join(look, 0, MD_WORKER), "n");
+    step_give(s->go);
+    EQ(waiter_end(&w), MD_EDIED);
+    kill_now(pid);
+    OK(md_close(look));
+    step_free(s->ready);
+    step_free(s->go);
+    munmap(s, sizeof *s);
+}
+
+static int after_exec(const char *how) {
+    md_registry reg;
+    while (!strcmp(how, "linger")) pause();
+    const char *address = getenv("MD_TEST_ADDRESS");
+    if (!strcmp(how, "own")) { /* what this process published in its earlier life counts as none */
+        OK(md_open_default(address, &reg));
+        join(reg, 0, MD_MAIN);
+    } else {
+        pid_t pid = fork();
+        if (pid) return reap(pid);
+        EQ(md_open_default(address, &reg), MD_EDIED); /* another's that is gone is an error */
+    }
+    return test_failures != 0;
+}
+
+TEST(a_process_that_execs_starts_anew_and_its_children_learn_that_it_died) {
+    EQ(reap(child(exec_self, "own")), 0);
+    EQ(reap(child(exec_self, "child")), 0);
+}
+
+int main(int argc, char **argv) {
+    if (argc == 2) return after_exec(argv[1]);
+    RUN(the_thread_that_holds_a_lease_ends_with_the_last_close);
+    RUN(a_child_can_be_forked_beside_a_lease_thread);
+    RUN(a_worker_that_joined_in_a_thread_is_alive_until_its_process_ends);
+    RUN(closing_in_another_thread_than_the_one_with_the_lease_ends_well);
+    RUN(waiters_are_told_when_the_main_process_becomes_another_program);
+    RUN(a_process_that_execs_starts_anew_and_its_children_learn_that_it_died);
+    return test_done();
+}

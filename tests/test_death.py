@@ -1,0 +1,141 @@
+"""Processes that are killed: who waits for them hears it, and who is left goes on."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from kinds import INTERPRETERS, run_main
+
+WAITING_WORKER = """
+import mdispatch as md, time
+registry = md.default_registry()
+i_am_here()
+try:
+    md.wait_for_def("never::comes", 60.0)
+except md.errors.MdispatchError as error:
+    report(at=time.monotonic(), error=type(error).__name__, pid=getattr(error, "pid", 0), text=str(error))
+"""
+
+# The main member is a child of the process that watches, and is killed there.
+KILL_MAIN = """
+kind, count, folder, text, how = args
+read, write = os.pipe()
+main_pid = os.fork()
+if main_pid == 0:
+    md.default_registry()
+    workers = start(kind, text, count, Path(folder))
+    until_asleep(workers)
+    os.write(write, b"x")
+    if how == "leave":
+        md.default_registry().close()
+        os._exit(0)
+    signal.pause()
+assert os.read(read, 1) == b"x"
+killed = time.monotonic()
+if how != "leave":
+    os.kill(main_pid, how)
+os.waitpid(main_pid, 0)
+until(lambda: all((Path(folder) / str(i)).exists() for i in range(count)), 30)
+heard = [eval((Path(folder) / str(i)).read_text()) for i in range(count)]
+done(main=main_pid, delays=[h["at"] - killed for h in heard], heard=heard)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["kill", "term"])
+@pytest.mark.parametrize(("kind", "count"), [("subprocess", 1), ("spawn", 4), ("fork", 16)])
+def test_workers_that_wait_hear_of_the_main_members_death(kind, count, how, tmp_path) -> None:
+    got = run_main(KILL_MAIN, kind, count, str(tmp_path), WAITING_WORKER, int(how))
+    assert {h["error"] for h in got["heard"]} == {"MainMemberGoneError"}
+    assert {h["pid"] for h in got["heard"]} == {got["main"]}
+    # The promise is 0.2 s; the lease tells in well under a millisecond. A loaded machine may be slow to run us.
+    assert sorted(got["delays"])[len(got["delays"]) // 2] < 2.0
+    assert all("start it again" in h["text"] for h in got["heard"])
+
+
+def test_workers_that_wait_hear_of_the_main_members_leaving(tmp_path) -> None:
+    got = run_main(KILL_MAIN, "spawn", 2, str(tmp_path), WAITING_WORKER, "leave")
+    assert {h["error"] for h in got["heard"]} == {"RegistryClosedError"}
+
+
+def test_death_is_told_by_the_lease_not_by_the_slice(tmp_path) -> None:
+    got = run_main(
+        """
+        folder, = args
+        read, write = os.pipe()
+        main_pid = os.fork()
+        if main_pid == 0:
+            os.write(write, md.default_registry().address.encode())
+            signal.pause()
+        address = os.read(read, 200).decode()
+        from mdispatch._native import native
+        status, handle = native.attach(address.encode(), -1)
+        assert status == 0
+        status, member, role = native.join(handle, 0)
+        assert (status, role) == (0, 2)
+        pid = os.fork()
+        if pid == 0:
+            until(lambda: native.members(handle)[1][-1][4] == 1)
+            os.kill(main_pid, signal.SIGKILL)
+            os._exit(0)
+        status, _, stats = native.await_fact(handle, member, 2, 0, 1, b"never::comes", native.now() + 30 * 10**9, 0)
+        os.waitpid(pid, 0)
+        done(status=status, by_lease=stats[4], kernel=os.uname().release)
+        """,
+        str(tmp_path),
+    )
+    assert got["status"] == -4
+    major, minor = (int(part) for part in got["kernel"].split(".")[:2])
+    if (major, minor) >= (5, 16):
+        assert got["by_lease"] == 1
+
+
+def test_a_worker_killed_while_it_waits_leaves_the_others_waiting_and_its_slot_free(
+    tmp_path,
+) -> None:
+    got = run_main(
+        """
+        folder, text = args
+        registry = md.default_registry()
+        workers = start("spawn", text, 4, Path(folder))
+        until_asleep(workers)
+        for victim in workers[:2]:
+            os.kill(victim.pid, signal.SIGKILL)
+            victim.join()
+        lib = md.Library("never", "DEF")
+        lib.define("comes(Tensor x) -> Tensor")
+        for survivor in workers[2:]:
+            survivor.join()
+        alive = [m for m in registry._facts.members() if m[3]]
+        more = start("spawn", "import mdispatch as md; md.default_registry(); report(ok=1)", 1, Path(folder) / "b")
+        done(alive=len(alive), check=registry._facts.check(), left=results(more),
+             members=registry._facts.stat()[10])
+        """,
+        _with_folder(tmp_path),
+        WAITING_WORKER,
+    )
+    assert got["alive"] == 1
+    assert got["check"] == ""
+    # The newcomer swept the dead: this interpreter is the only member left (the newcomer has left too).
+    assert got["members"] == 1
+
+
+def _with_folder(tmp_path) -> str:
+    (tmp_path / "b").mkdir()
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("kind", INTERPRETERS)
+def test_an_interpreter_destroyed_under_nobody_leaves_no_member(kind, tmp_path) -> None:
+    got = run_main(
+        """
+        kind, folder = args
+        registry = md.default_registry()
+        workers = start(kind, "import mdispatch as md; md.default_registry(); report(ok=1)", 3, Path(folder))
+        results(workers)
+        done(members=registry._facts.stat()[10], check=registry._facts.check())
+        """,
+        kind,
+        str(tmp_path),
+    )
+    assert (got["members"], got["check"]) == (1, "")
