@@ -77,7 +77,7 @@ async def _in_thread(
     try:
         return await done
     finally:
-        # Cancelled before the thread reached the kernel, the ticket is not known there yet: ask until it has ended.
-        while not done.done() and thread.is_alive():
+        # Cancelled before the thread reached the kernel, the ticket is not known there yet: told until it has ended.
+        while thread.is_alive():
             facts.cancel(ticket)
             thread.join(0.01)

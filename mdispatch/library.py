@@ -199,7 +199,8 @@ class Library:
             # The fact goes first, see _entry.py.
             self._undo += [lambda: entry.drop(kernel), lambda: self._strike(fact)]
         else:
-            at_least = len(entry.kernels.get(key, [])) + 1
+            # Kernels that came with a fork have facts of their own; those are not to be there twice.
+            at_least = sum(not k.seq for k in entry.kernels.get(key, [])) + 1
             if self._claim(facts.IMPL, key, name, kernel.label, at_least=at_least) is None:
                 return function
             entry.keep(kernel)

@@ -1,0 +1,202 @@
+"""Warming up: an initializer for every kind of pool, which tells everything that differs."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from kinds import INTERPRETERS, run_main
+
+import mdispatch as md
+
+MODULE = """
+import mdispatch as md
+md.register_type(bytearray, "CPU")
+lib = md.Library("shop", "DEF")
+lib.define("scale(Tensor x, int factor=2) -> Tensor")
+lib.define("size(Tensor x) -> int")
+lib.define("join(Tensor[] xs) -> Tensor")
+main = md.register_or_verify() == "register"
+
+@lib.impl("scale", dispatch_key="CPU")
+def scale(x, factor=2):
+    return x * factor
+
+lib.impl("size", len, "CPU")
+lib.impl("join", lambda xs: bytearray().join(xs), "CompositeExplicitAutograd")
+"""
+
+DIVERGENT = """
+import mdispatch as md
+main = md.is_main_interpreter()
+lib = md.Library("shop", "DEF")
+lib.define("scale(Tensor x, float factor=2.0) -> Tensor" if main else "scale(Tensor x, int factor=2) -> Tensor")
+lib.define("colour(Tensor x) -> Tensor" if main else "color(Tensor x) -> Tensor")
+lib.define("size(Tensor x) -> int")
+lib.impl("size", len, "CPU" if main else "CUDA")
+if main:
+    lib.define("only_main(Tensor x) -> int")
+else:
+    other = md.Library("elsewhere", "DEF")
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    (tmp_path / "shop_ops.py").write_text(MODULE)
+    (tmp_path / "divergent_ops.py").write_text(DIVERGENT)
+    return tmp_path
+
+
+WORK = """
+def work(n):
+    import mdispatch as md
+    return md.register_or_verify(), md.ops.shop.size(md.ops.shop.scale(bytearray(n)))
+"""
+
+
+@pytest.mark.parametrize("kind", ["threads", "interpreters", "processes", "fork", "forkserver", "spawn"])
+def test_it_is_an_initializer_for_every_pool(kind, shop) -> None:
+    if kind == "interpreters" and sys.version_info < (3, 14):
+        pytest.skip("InterpreterPoolExecutor came with 3.14")
+    (shop / "shop_work.py").write_text(WORK)
+    got = run_main(
+        """
+        import concurrent.futures as futures, multiprocessing
+        kind, folder = args
+        sys.path.insert(0, folder)
+        os.environ["PYTHONPATH"] = folder
+        from shop_work import work
+        start = {"initializer": md.warm_up, "initargs": (["shop_ops"],)}
+        if kind == "interpreters":
+            # Workers of interpreter pools do not inherit changes of sys.path (cpython#126714).
+            start = {"initializer": exec, "initargs": (
+                f"import sys; sys.path.insert(0, {folder!r})\\nimport mdispatch; mdispatch.warm_up('shop_ops')",)}
+        md.warm_up(["shop_ops"])
+        if kind in ("fork", "forkserver", "spawn"):
+            with multiprocessing.get_context(kind).Pool(2, **start) as pool:
+                got = pool.map(work, range(8))
+        else:
+            cls = {"threads": "ThreadPoolExecutor", "interpreters": "InterpreterPoolExecutor",
+                   "processes": "ProcessPoolExecutor"}[kind]
+            if kind == "processes":
+                start["mp_context"] = multiprocessing.get_context("spawn")
+            with getattr(futures, cls)(2, **start) as pool:
+                got = list(pool.map(work, range(8)))
+        done(got=got)
+        """,
+        kind,
+        str(shop),
+    )
+    role = "register" if kind == "threads" else "verify"
+    assert got["got"] == [(role, 2 * n) for n in range(8)]
+
+
+@pytest.mark.parametrize("kind", [*INTERPRETERS, "fork", "spawn"])
+def test_it_tells_everything_that_differs_not_the_first_difference(kind, shop) -> None:
+    got = run_main(
+        """
+        kind, folder = args
+        sys.path.insert(0, folder)
+        if kind == "fork":
+            read, write = os.pipe()
+            text_ready = os.fork()
+        else:
+            text_ready = 1
+        text = '''
+        import mdispatch as md
+        try:
+            md.warm_up(["divergent_ops"], timeout=0.5)
+        except md.errors.WarmUpError as error:
+            report(text=str(error), found=[(type(e).__name__, e.kind, e.name, e.key) for e in error.differences])
+        '''
+        if text_ready == 0:
+            # The child is a worker of a registry that its parent made after the fork.
+            os.environ["MDISPATCH_REGISTRY"] = os.read(read, 300).decode()
+            import kinds
+            kinds.run_source(textwrap.dedent(text), 0, folder, sys.path)
+            os._exit(0)
+        md.warm_up(["divergent_ops"])
+        before = md.default_registry()._facts.registrations()
+        if kind == "fork":
+            os.write(write, md.default_registry().address.encode())
+            os.waitpid(text_ready, 0)
+            result = eval((Path(folder) / "0").read_text())
+        else:
+            result = results(start(kind, textwrap.dedent(text), 1, Path(folder)))[0]
+        done(unchanged=before == md.default_registry()._facts.registrations(), **result)
+        """,
+        kind,
+        str(shop),
+    )
+    assert got["unchanged"]
+    assert sorted(got["found"]) == [
+        ("KeyMismatchError", "impl", "shop::size", "CUDA"),
+        ("MainNeverArrivedError", "library", "elsewhere", ""),
+        ("MissingInWorkerError", "def", "shop::colour", ""),
+        ("MissingInWorkerError", "def", "shop::only_main", ""),
+        ("MissingInWorkerError", "impl", "shop::size", "CPU"),
+        ("NameMismatchError", "def", "shop::color", ""),
+        ("SchemaMismatchError", "def", "shop::scale", ""),
+    ]
+    for words in (
+        "7 differences",
+        "shop::scale(Tensor x, int factor=2) -> Tensor",
+        "shop::scale(Tensor x, float factor=2.) -> Tensor",
+        "nearest names there: shop::colour",
+        "divergent_ops.py:5",
+        "kernels at CPU",
+    ):
+        assert words in got["text"]
+
+
+def test_in_the_main_interpreter_it_counts_what_the_modules_registered(shop) -> None:
+    got = run_main(
+        """
+        sys.path.insert(0, args[0])
+        first = md.warm_up("shop_ops")
+        again = md.warm_up(["shop_ops"])
+        done(counts=[(w.operators, w.kernels, len(w.differences)) for w in (first, again)])
+        """,
+        str(shop),
+    )
+    assert got["counts"] == [(3, 3, 0), (3, 3, 0)]
+
+
+def test_all_waits_together_take_no_longer_than_the_timeout(tmp_path) -> None:
+    lines = [f"lib.define('f{i}(Tensor x) -> int')" for i in range(100)]
+    (tmp_path / "many.py").write_text(
+        "import mdispatch as md\nlib = md.Library('many', 'FRAGMENT')\n"
+        "if not md.is_main_interpreter():\n" + textwrap.indent("\n".join(lines), "    ")
+    )
+    got = run_main(
+        """
+        sys.path.insert(0, args[0])
+        md.warm_up("many")
+        text = '''
+        import mdispatch as md, time
+        began = time.monotonic()
+        try:
+            md.warm_up("many", timeout=0.5)
+        except md.errors.WarmUpError as error:
+            report(count=len(error.differences), took=time.monotonic() - began)
+        '''
+        done(**results(start(INTERPRETERS[-1], text, 1, Path(args[0])))[0])
+        """,
+        str(tmp_path),
+    )
+    assert got["count"] == 100
+    assert got["took"] < 20  # 100 x 0.5 s would be 50
+
+
+@pytest.mark.parametrize("modules", [[""], [1], [None]])
+def test_what_is_no_module_name_is_refused(modules, registry) -> None:
+    with pytest.raises(md.errors.InvalidArgumentError):
+        md.warm_up(modules, registry=registry)
+
+
+def test_what_a_module_raises_passes_through(registry) -> None:
+    with pytest.raises(ModuleNotFoundError):
+        md.warm_up("no_such_module_anywhere", registry=registry)
