@@ -41,6 +41,27 @@ else:
     md.Library("nowhere", "DEF")
 """
 
+SLOW = """
+import threading
+import mdispatch as md
+
+def register():
+    lib = md.Library("slow", "DEF")
+    lib.define("f(Tensor x) -> Tensor")
+    lib.impl("f", lambda x: x, "CPU")
+
+if md.is_main_interpreter():
+    # The main interpreter registers only when a worker waits for it.
+    def when_somebody_waits():
+        members = md.default_registry()._facts.members
+        while not any(member[-1] == b"slow" for member in members()):
+            pass
+        register()
+    threading.Thread(target=when_somebody_waits, daemon=True).start()
+else:
+    register()
+"""
+
 # Does something in workers only, by kind: interpreters have the pid of the main interpreter.
 IN_WORKERS = """
 import os, signal, sys, time
@@ -91,6 +112,7 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("modules")
     (folder / "agreeing.py").write_text(AGREEING)
     (folder / "divergent.py").write_text(DIVERGENT)
+    (folder / "slow.py").write_text(SLOW)
     actions = {
         "killed": "if in_process: print('on the brink', flush=True), os.kill(os.getpid(), 9)",
         "leaves": "if in_process: os._exit(0)",
@@ -157,6 +179,16 @@ def test_json_has_the_documented_keys_and_nothing_beside_it(modules: Path) -> No
         times = ("create", "mdispatch", "import", "longest_wait")
         assert all(worker[f"{name}_seconds"] >= 0 for name in times)
         assert worker["create_seconds"] > 0 < worker["import_seconds"]
+
+
+def test_workers_wait_for_what_the_main_interpreter_registers_later(modules: Path) -> None:
+    arguments = ("slow", "--interpreters", "1", "--processes", "0")
+    status, answer = verify_json(modules, *arguments, "--timeout", "60")
+    (worker,) = answer["workers"]
+    assert status == 0
+    assert answer["main"]["operators"] == 0
+    assert (worker["operators"], worker["kernels"]) == (1, 1)
+    assert worker["longest_wait_seconds"] > 0
 
 
 def test_modules_that_register_nothing_are_said_to(modules: Path) -> None:
