@@ -394,6 +394,26 @@ def _rejoin_all() -> None:
         registry._join_again()
 
 
+def _warn_of_fork() -> None:
+    """CPython cannot fork while a sub-interpreter lives: the child hangs or dies (python/cpython#139759)."""
+    pid = os.getpid()
+    others = {
+        member[0]
+        for registry in _live.values()
+        for member in registry.members()
+        if member[1] == pid and member[0] != interpreter_id
+    }
+    if others:
+        import warnings
+
+        warnings.warn(
+            f"this process forks while its sub-interpreters {sorted(others)} live: CPython ruins the child. "
+            f"Fork first and create interpreters afterwards, or start processes by spawn or subprocess.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
 def _run_signal_handlers() -> None:
     """After an interrupted wait. In a sub-interpreter on the main thread Python would not run them by itself."""
     raised = _ext.run_signal_handlers()
@@ -406,4 +426,4 @@ def _run_signal_handlers() -> None:
 
 
 atexit.register(_leave_all)
-os.register_at_fork(after_in_child=_rejoin_all)
+os.register_at_fork(before=_warn_of_fork, after_in_child=_rejoin_all)
