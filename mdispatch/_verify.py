@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from time import monotonic, monotonic_ns
@@ -103,9 +104,11 @@ class _InProcess:
     def __init__(self, plan: Plan, path: Sequence[str], limit: float) -> None:
         self._report = os.memfd_create("mdispatch-verify")
         self._output = os.memfd_create("mdispatch-verify-output")
-        # Shortly before it is given up, it says where it is.
+        # Shortly before it is given up, it says where it is; later the alarm ends it, for the case
+        # that nobody is left to give it up.
         self._source = (
-            f"import faulthandler; faulthandler.dump_traceback_later({0.9 * limit})\n"
+            f"import faulthandler, _signal; faulthandler.dump_traceback_later({0.9 * limit})\n"
+            f"_signal.alarm({int(2 * limit) + 1})\n"
             + source(path, plan.modules, plan.timeout, self._report)
         )
         self._process: subprocess.Popen[bytes] | None = None
@@ -147,6 +150,8 @@ class _InProcess:
 
     def late(self, limit: float) -> Row:
         self.kill()
+        if read_report(self._report):
+            return self.row(None)  # some thread of a module keeps it from ending; that is no harm
         summary = f"no report within {limit:.3g} s: the process was killed"
         return self.row(Difference("silent", "", summary=summary, text=self._last_lines()))
 
@@ -186,7 +191,7 @@ class Workers:
         self._limit = limit
         self._arrived: SimpleQueue[tuple[int, Row]] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._all_arrived = False
+        self._all_arrived = self._all_closed = False
 
     def rows(self, each: Callable[[], None]) -> list[Row]:
         """Runs them all, calls ``each`` whenever one is done; the rows, interpreters first.
@@ -240,8 +245,11 @@ class Workers:
         closer = threading.Thread(target=self._close_all, daemon=True)
         closer.start()
         closer.join(max(0.0, deadline - monotonic()))
-        return not closer.is_alive()
+        return self._all_closed
 
     def _close_all(self) -> None:
-        for worker in self._crew:
-            worker.close()
+        # An interpreter in which a thread still runs is refused on some versions.
+        with suppress(Exception):
+            for worker in self._crew:
+                worker.close()
+            self._all_closed = True

@@ -238,7 +238,9 @@ class Result:
     def _verdict(self, differences: int) -> Text:
         workers = len(self.rows)
         if self.agree:
-            if not self.main.operators and not self.main.kernels:
+            # More may come after the import, and workers wait for that.
+            registered = self.main.operators or self.main.kernels
+            if not registered and not any(row.operators or row.kernels for row in self.rows):
                 return Text(
                     "Nothing to verify: these modules register no operators.", style="bold yellow"
                 )

@@ -77,7 +77,7 @@ def row_of(
         return Row(kind, pid, interpreter, last, create)
     pid, interpreter, join, figures, told, failure = report
     found = [
-        Difference(CATEGORIES.get(error, "late"), error, text=text, **attributes)  # type: ignore[arg-type]
+        Difference(CATEGORIES.get(error, "failed"), error, text=text, **attributes)  # type: ignore[arg-type]
         for error, text, attributes in told
     ]
     if failure is None:

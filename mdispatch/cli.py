@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-_MOST = 256  # workers of a kind
+_MOST = 128  # workers of a kind: each has files and threads open
 _DAY = 86400.0
 
 app = typer.Typer(
@@ -133,10 +133,7 @@ def verify(
             rows = workers.rows(step)
         result = Result(plan, main, rows)
         with suppress(BrokenPipeError), answer:
-            if as_json:
-                answer.write(result.json() + "\n")
-            else:
-                result.show(Console(file=answer, markup=False, emoji=False, highlight=False))
+            answer.write(result.json() + "\n" if as_json else _shown(result, answer))
         status = 0 if result.agree else 1
         if workers.close():
             raise typer.Exit(status)
@@ -155,6 +152,14 @@ def _standard_output() -> TextIO:
     answer = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors="backslashreplace")
     os.dup2(2, 1)
     return answer
+
+
+def _shown(result: Result, file: TextIO) -> str:
+    """The text for people, as it fits where it goes."""
+    console = Console(file=file, markup=False, emoji=False, highlight=False)
+    with console.capture() as shown:
+        result.show(console)
+    return shown.get()
 
 
 @contextmanager
