@@ -1,8 +1,8 @@
 """The native part of the build; everything else is in pyproject.toml.
 
-libmdispatch is one real shared library with a fixed name, so that cffi's module, the extension and any host program
-share one copy in a process. It lies beside the modules that are linked to it. Whatever does not compile ends the build.
-"""
+libmdispatch is one real shared library with a fixed name, so that cffi's module, the extension and
+any host program share one copy in a process. It lies beside the modules that are linked to it.
+Whatever does not compile ends the build."""
 
 import shutil
 import sysconfig
@@ -14,9 +14,12 @@ from setuptools.command.build_ext import build_ext
 NATIVE = Path("native")
 SONAME = "libmdispatch.so.1"
 # cffi supports free-threading from 3.14 on; there the extension serves alone.
-WITH_CFFI = not (sysconfig.get_config_var("Py_GIL_DISABLED") and sysconfig.get_python_version() == "3.13")
+WITH_CFFI = not (
+    sysconfig.get_config_var("Py_GIL_DISABLED") and sysconfig.get_python_version() == "3.13"
+)
 COMPILE = ["-std=c11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-D_GNU_SOURCE", "-pthread"]
-# -lc is named although it is the default: packaging tools take a library without it for a foreign one.
+# -lc is named although it is the default: packaging tools take a library without it for a foreign
+# one.
 LINK = [f"-Wl,-soname,{SONAME}", "-Wl,--no-undefined", "-Wl,--no-as-needed", "-pthread", "-lc"]
 
 

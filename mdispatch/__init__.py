@@ -1,9 +1,10 @@
-"""An operator registry and dispatcher for Python objects, shared by threads, interpreters and processes.
+"""An operator registry and dispatcher for Python objects, shared by threads, interpreters and
+processes.
 
-The same module is imported everywhere. In the main interpreter its :class:`Library` registers operators and kernels; in
-every other interpreter and process it verifies that the main one has registered the same, and keeps its own kernels.
-``ops.namespace.name(...)`` runs the kernel that the arguments' dispatch keys select.
-"""
+The same module is imported everywhere. In the main interpreter its :class:`Library` registers
+operators and kernels; in every other interpreter and process it verifies that the main one has
+registered the same, and keeps its own kernels. ``ops.namespace.name(...)`` runs the kernel that the
+arguments' dispatch keys select."""
 
 from __future__ import annotations
 
@@ -65,14 +66,15 @@ __version__ = "0.1.0"
 def is_main_interpreter() -> bool:
     """Whether this interpreter is the one that registers in the default registry.
 
-    That is the main interpreter of the process that created the registry; False in its sub-interpreters and in every
-    process that found the registry through the environment. (PyTorch: isMainPyInterpreter)
-    """
+    That is the main interpreter of the process that created the registry; False in its
+    sub-interpreters and in every process that found the registry through the environment. (PyTorch:
+    isMainPyInterpreter)"""
     return default_registry().is_main
 
 
 def register_or_verify() -> str:
-    """``"register"`` where this interpreter's registrations are made, ``"verify"`` where they are compared.
+    """``"register"`` where this interpreter's registrations are made, ``"verify"`` where they are
+    compared.
 
     (c10: _RegisterOrVerify)
     """
@@ -80,7 +82,8 @@ def register_or_verify() -> str:
 
 
 class _DefaultOps:
-    """``mdispatch.ops``: the operators of the default registry, which is made or found at the first look."""
+    """``mdispatch.ops``: the operators of the default registry, which is made or found at the first
+    look."""
 
     def __getattr__(self, name: str) -> Namespace:
         namespace: Namespace = getattr(default_registry().ops, name)
@@ -97,8 +100,8 @@ class _DefaultOps:
 
 ops = _DefaultOps()
 
-# Where the other public names are: loaded when they are first asked for. A fresh interpreter that imports mdispatch
-# pays for what it uses; the modules behind these are most of the package.
+# Where the other public names are: loaded when they are first asked for. A fresh interpreter that
+# imports mdispatch pays for what it uses; the modules behind these are most of the package.
 _HOME = {
     "DEFAULT_TIMEOUT": "_roles",
     "DispatchKey": "keys",

@@ -1,8 +1,10 @@
-"""The hot path, in Python: from arguments to the kernel that runs. What a faster one has to agree with.
+"""The hot path, in Python: from arguments to the kernel that runs. What a faster one has to agree
+with.
 
     table      the operator's, computed anew when its version word has changed
     bind       arguments to the schema, checked and converted
-    key set    the union over the arguments that are tensors by the schema, lists of them included
+    key set    the union over the arguments that are tensors by the schema, lists of them
+               included; then what every thread adds and takes away
     kernel     the table's, at the highest key of the effective set
 
 (c10: Dispatcher::call, DispatchKeyExtractor::getDispatchKeySetBoxed)
@@ -11,6 +13,7 @@
 from __future__ import annotations
 
 from ._kernels import LocalKernel
+from ._keys import BACKEND_BITS, DispatchKey
 from ._pairing import AbsentKernel, missing
 from .errors import ArgumentError
 from .keys import DispatchKeySet
@@ -25,6 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["call", "redispatch"]
 
+# What every thread adds to and takes from the keys of its calls. (c10: default_included_set,
+# default_excluded_set)
+_INCLUDED = DispatchKeySet("BackendSelect", "ADInplaceOrView").raw
+_EXCLUDED = DispatchKeySet(
+    name for name in DispatchKey.__members__ if name.startswith("Autocast")
+).raw
+_KEPT = ~(_EXCLUDED & ~BACKEND_BITS)
+
 
 def call(operator: object, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     table, signature = entry.current()
@@ -34,7 +45,8 @@ def call(operator: object, entry: Entry, args: tuple[Any, ...], kwargs: dict[str
         raw |= _keys_of(positional[position])
     for name in signature.dispatch_keywords:
         raw |= _keys_of(keywords[name])
-    return _run(operator, entry, table, table.effective(raw), positional, keywords)
+    raw = table.effective((raw | _INCLUDED) & _KEPT)
+    return _run(operator, entry, table, raw, positional, keywords)
 
 
 def _keys_of(value: object) -> int:
@@ -56,7 +68,10 @@ def redispatch(
 ) -> Any:
     """Runs the kernel of this key set as it is: no argument is looked at, no key falls through."""
     if not isinstance(key_set, DispatchKeySet):
-        raise ArgumentError(f"redispatch needs a DispatchKeySet first, not {key_set!r}", entry.name)
+        from ._nearest import shown
+
+        what = shown(key_set)
+        raise ArgumentError(f"redispatch needs a DispatchKeySet first, not {what}", entry.name)
     table, signature = entry.current()
     positional, keywords = signature.binder.bind(args, kwargs)
     return _run(operator, entry, table, key_set.raw, positional, keywords)

@@ -1,7 +1,7 @@
 """What to tell a worker whose registrations are not those of the main interpreter.
 
-Slow paths only: each function looks at the registry once more and finds words, the nearest names and the places.
-"""
+Slow paths only: each function looks at the registry once more and finds words, the nearest names
+and the places."""
 
 from __future__ import annotations
 
@@ -128,7 +128,8 @@ def missing_in_worker(fact: Registration) -> errors.MissingInWorkerError:
         else f"{fact.name} has a kernel at {key}"
     )
     return errors.MissingInWorkerError(
-        f"{what} in the main interpreter (pid {fact.pid}), and this interpreter imported the module without it\n"
+        f"{what} in the main interpreter (pid {fact.pid}), and this interpreter imported the "
+        "module without it\n"
         f"  there: {fact.where}    ({fact.body})\n"
         f"Does the module register only in some interpreters? It must do the same in each.",
         kind=facts.KIND_NAMES[fact.kind],

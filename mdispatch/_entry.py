@@ -1,14 +1,14 @@
-"""One operator in one interpreter: the callables that are here, and the table computed from them and the facts.
+"""One operator in one interpreter: the callables that are here, and the table computed from them
+and the facts.
 
-Table and definition are kept until the operator's version word says that they are out of date, and then replaced
-together, as one object, never patched: a call in another thread sees the old ones or the new ones. What a call needs and
-a registration does not (schemas, tables, values) is imported by the first call, so that a worker that only verifies does
-not pay for it.
+Table and definition are kept until the operator's version word says that they are out of date, and
+then replaced together, as one object, never patched: a call in another thread sees the old ones or
+the new ones. What a call needs and a registration does not (schemas, tables, values) is imported by
+the first call, so that a worker that only verifies does not pay for it.
 
-Locking: ``_lock`` is held while callables are added or dropped and while a table is computed; calls take no lock. In the
-main interpreter a fact and its callable are added under one hold of it, and the fact is struck before the callable is
-dropped: no table has the fact without the callable.
-"""
+Locking: ``_lock`` is held while callables are added or dropped and while a table is computed; calls
+take no lock. In the main interpreter a fact and its callable are added under one hold of it, and
+the fact is struck before the callable is dropped: no table has the fact without the callable."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ._kernels import FALLBACK_NAME, LocalKernel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _thread import LockType
     from collections.abc import Callable
 
     from ._bind import Binder
@@ -32,7 +33,8 @@ __all__ = ["Entry", "Signature"]
 
 
 class Signature:
-    """A definition, and what calls need of it. The first call works that out; it never changes afterwards."""
+    """A definition, and what calls need of it. The first call works that out; it never changes
+    afterwards."""
 
     __slots__ = ("_binder", "_schema", "dispatch_keywords", "dispatch_positions", "fact")
 
@@ -87,7 +89,11 @@ class Entry:
     """One operator, by its name with overload: ``ns::name`` or ``ns::name.overload``."""
 
     def __init__(
-        self, registry: RegistryProtocol, name: str, fallbacks: dict[DispatchKey, list[LocalKernel]]
+        self,
+        registry: RegistryProtocol,
+        name: str,
+        fallbacks: dict[DispatchKey, list[LocalKernel]],
+        fallbacks_lock: LockType,
     ) -> None:
         self.name = name
         self.kernels: dict[DispatchKey, list[LocalKernel]] = {}
@@ -95,6 +101,7 @@ class Entry:
         self._signature: Signature | None = None
         self._registry = registry
         self._fallbacks = fallbacks
+        self._fallbacks_lock = fallbacks_lock
         self._lock = allocate_lock()
 
     # --- changing what is here
@@ -122,7 +129,8 @@ class Entry:
             self._state = None
 
     def make_stale(self) -> None:
-        # Under the lock, or a table that is being computed from what was there before would be kept.
+        # Under the lock, or a table that is being computed from what was there before would be
+        # kept.
         with self._lock:
             self._state = None
 
@@ -152,15 +160,17 @@ class Entry:
         from ._pairing import table_of
 
         with self._lock:
-            # The version is read with the facts: a change after this makes the state stale, never wrong for ever.
+            # The version is read with the facts: a change after this makes the state stale, never
+            # wrong for ever.
             version, node, there = self._registry.registrations(self.name)
-            _, _, fallbacks = self._registry.registrations(FALLBACK_NAME)
             definitions = [f for f in there if f.kind == facts.DEF]
             if not definitions:
                 self._signature = None
             elif self._signature is None or self._signature.fact.body != definitions[-1].body:
                 self._signature = Signature(definitions[-1])
-            table = table_of(there, self.kernels, fallbacks, self._fallbacks)
+            with self._fallbacks_lock:
+                _, _, fallbacks = self._registry.registrations(FALLBACK_NAME)
+                table = table_of(there, self.kernels, fallbacks, self._fallbacks)
             state = _State(version, node, table, self._signature)
             if node:
                 self._state = state

@@ -1,4 +1,5 @@
-"""Kernels of this interpreter: callables with the key they were registered at. Light, because every worker needs it."""
+"""Kernels of this interpreter: callables with the key they were registered at. Light, because every
+worker needs it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ __all__ = ["FALLBACK_NAME", "FALLTHROUGH", "LocalKernel", "fallthrough_kernel"]
 
 #: Under this name the fallbacks of all operators are registered; no operator can be called so.
 FALLBACK_NAME = "_"
-#: The label of a kernel that means "as if this key were not there". It says all there is: no callable is needed.
+#: The label of a kernel that means "as if this key were not there". It says all there is: no
+#: callable is needed.
 FALLTHROUGH = "fallthrough"
 
 
@@ -29,7 +31,8 @@ def fallthrough_kernel(*args: object, **kwargs: object) -> None:
 
 
 class LocalKernel:
-    """A callable of this interpreter, registered at one key. ``seq`` is its fact's in the main interpreter, else 0."""
+    """A callable of this interpreter, registered at one key. ``seq`` is its fact's in the main
+    interpreter, else 0."""
 
     __slots__ = ("function", "is_fallthrough", "key", "label", "seq", "with_keyset")
 

@@ -1,8 +1,8 @@
 """From facts and callables to a table: which callable of this interpreter stands for which fact.
 
-The registry knows which kernels exist; this interpreter has callables for some of them. Everything here is a pure
-function of the two, so a table can always be thrown away and computed again. Loaded with the first call of an operator.
-"""
+The registry knows which kernels exist; this interpreter has callables for some of them. Everything
+here is a pure function of the two, so a table can always be thrown away and computed again. Loaded
+with the first call of an operator."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ class AbsentKernel:
 
 
 def _builtin_fallbacks() -> dict[DispatchKey, LocalKernel]:
-    """Keys that values carry, or threads add, without wanting more than the kernel below: they fall through.
+    """Keys that values carry, or threads add, without wanting more than the kernel below: they fall
+    through.
 
-    (PyTorch registers the same for BackendSelect, ADInplaceOrView, Autograd and the snapshot at its start.)
-    """
+    (PyTorch registers the same for BackendSelect, ADInplaceOrView, Autograd and the snapshot at its
+    start.)"""
     names = [
         "BackendSelect",
         "ADInplaceOrView",
@@ -60,10 +61,10 @@ _BUILTIN_FALLBACKS = _builtin_fallbacks()
 def pair(there: list[Registration], here: list[LocalKernel]) -> LocalKernel | AbsentKernel | None:
     """The kernel that is active at one key: the newest fact's callable.
 
-    A callable belongs to the fact it was registered with (main interpreter), else to a fact of its label, else to
-    the first fact that is left: the order of imports is the same everywhere. A pure function of both lists, so nothing
-    has to be kept in step when the main interpreter closes or registers again.
-    """
+    A callable belongs to the fact it was registered with (main interpreter), else to a fact of its
+    label, else to the first fact that is left: the order of imports is the same everywhere. A pure
+    function of both lists, so nothing has to be kept in step when the main interpreter closes or
+    registers again."""
     if not there:
         return None
     left = list(here)
@@ -118,8 +119,10 @@ def missing(name: str, here: Here, table: DispatchTable, raw: int) -> errors.Mis
     if isinstance(slot.kernel, AbsentKernel):
         fact = slot.kernel.fact
         error = errors.LocalKernelMissingError(
-            f"{name} has a kernel at {DispatchKey(fact.key).name} ({fact.body}), but this interpreter has not "
-            f"imported the module that registers it\n  registered at {fact.where} by pid {fact.pid}\n"
+            f"{name} has a kernel at {DispatchKey(fact.key).name} ({fact.body}), but this "
+            "interpreter has not "
+            f"imported the module that registers it\n  registered at {fact.where} by pid "
+            f"{fact.pid}\n"
             f"Import that module here too.",
             name,
             key.name,
@@ -129,18 +132,24 @@ def missing(name: str, here: Here, table: DispatchTable, raw: int) -> errors.Mis
         return error
     if slot.reason == "ambiguous autogradother":
         return errors.AmbiguousKernelError(
-            f"{name} has kernels at CompositeImplicitAutograd and at a backend behind AutogradOther: it is "
-            f"undecided which of them would run\n  kernels at: {listed}\nRegister one at AutogradOther.",
+            f"{name} has kernels at CompositeImplicitAutograd and at a backend behind "
+            "AutogradOther: it is "
+            f"undecided which of them would run\n  kernels at: {listed}\nRegister one at "
+            "AutogradOther.",
             name,
             key.name,
             available,
         )
     if key is DispatchKey.Undefined:
-        what = f"{name} got no argument that carries a dispatch key, and has no kernel that serves without"
+        what = (
+            f"{name} got no argument that carries a dispatch key, and has no kernel that serves "
+            "without"
+        )
     else:
         what = f"{name} has no kernel that serves {key.name}"
     return errors.MissingKernelError(
-        f"{what}\n  kernels at: {listed}\nRegister one at {key.name}, or at an alias key that stands for it "
+        f"{what}\n  kernels at: {listed}\nRegister one at {key.name}, or at an alias key that "
+        "stands for it "
         f"(CompositeExplicitAutograd for every backend).",
         name,
         key.name,

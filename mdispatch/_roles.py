@@ -1,11 +1,12 @@
 """Register or verify: the one module that knows roles.
 
-The main member registers facts; every other member verifies: it waits until the main one has registered the same,
-compares, and only then may keep its callable. (PyTorch: _RegisterOrVerify, Dispatcher::waitForDef, waitForImpl.)
+The main member registers facts; every other member verifies: it waits until the main one has
+registered the same, compares, and only then may keep its callable. (PyTorch: _RegisterOrVerify,
+Dispatcher::waitForDef, waitForImpl.)
 
-A verification that fails raises at once, unless the thread has opened an :class:`Audit`: then the difference is noted
-and the import goes on, so that a warm-up can tell everything that differs and not just the first of it.
-"""
+A verification that fails raises at once, unless the thread has opened an :class:`Audit`: then the
+difference is noted and the import goes on, so that a warm-up can tell everything that differs and
+not just the first of it."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class Audit:
     """
 
     def __init__(self, timeout: float | None) -> None:
-        self.deadline = None if timeout is None else monotonic() + timeout
+        self.began = monotonic()
+        self.deadline = None if timeout is None else self.began + timeout
         self.facts: list[Registration] = []
         self.differences: list[errors.VerificationError] = []
         self.longest_wait = 0.0
@@ -73,7 +75,8 @@ class Audit:
             del _audits[get_ident()]
 
 
-# Open audits by thread: an import runs other people's code, through which nothing of ours can be passed.
+# Open audits by thread: an import runs other people's code, through which nothing of ours can be
+# passed.
 _audits: dict[int, list[Audit]] = {}
 
 
@@ -91,10 +94,9 @@ def claim(
 ) -> Registration | None:
     """Registers the fact, or verifies that the main member has.
 
-    ``body`` may be a function, called only where the text is needed. ``accept`` compares the main member's fact with
-    what is wanted here and returns the difference in words, or None. Returns the fact; None when an open audit has noted
-    that it could not be verified.
-    """
+    ``body`` may be a function, called only where the text is needed. ``accept`` compares the main
+    member's fact with what is wanted here and returns the difference in words, or None. Returns the
+    fact; None when an open audit has noted that it could not be verified."""
     if registry.role == facts.MAIN:
         return registry.register(kind, key, name, body if isinstance(body, str) else body(), where)
     audits = _audits.get(get_ident()) if _audits else None
@@ -129,6 +131,8 @@ def _verify(
         if audit is not None:
             audit.longest_wait = max(audit.longest_wait, waited)
         if fact is None:
+            if audit is not None:
+                waited = monotonic() - audit.began  # the main interpreter had all this time
             raise _never(registry, kind, key, name, at_least, where, waited)
     difference = accept(fact) if accept is not None else None
     if difference is not None:

@@ -1,12 +1,13 @@
 """The waits as coroutines: a task that waits blocks no other task.
 
-Each wait runs in a thread of its own (asyncio's default pool is small, and full of sleepers it would stop everyone
-else). Cancelling the task ends the wait in the kernel at once, by its ticket, and the thread with it.
-"""
+Each wait runs in a thread of its own (asyncio's default pool is small, and full of sleepers it
+would stop everyone else). Cancelling the task ends the wait in the kernel at once, by its ticket,
+and the thread with it."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import threading
 
@@ -67,17 +68,16 @@ async def _in_thread(
             result = wait_for(facts, kind, key, name, timeout, where, ticket)
         except BaseException as raised:  # whatever it is, the task gets it
             error = raised
-        try:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             loop.call_soon_threadsafe(finish, result, error)
-        except RuntimeError:
-            pass  # the loop is closed: nobody is left to be told
 
     thread = threading.Thread(target=wait, name=f"mdispatch wait for {name}")
     thread.start()
     try:
         return await done
     finally:
-        # Cancelled before the thread reached the kernel, the ticket is not known there yet: told until it has ended.
+        # Cancelled before the thread reached the kernel, the ticket is not known there yet: told
+        # until it has ended.
         while thread.is_alive():
             facts.cancel(ticket)
             thread.join(0.01)

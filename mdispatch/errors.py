@@ -1,9 +1,8 @@
 """Every way mdispatch says no, one class per meaning.
 
-A message has up to three parts: what happened, where the things in question were registered, and what to do next.
-The objects a handler needs are attributes, so that nobody has to read the text. This module imports nothing of ours:
-it stands under everything else.
-"""
+A message has up to three parts: what happened, where the things in question were registered, and
+what to do next. The objects a handler needs are attributes, so that nobody has to read the text.
+This module imports nothing of ours: it stands under everything else."""
 
 from __future__ import annotations
 
@@ -52,8 +51,8 @@ __all__ = [
 class MdispatchError(Exception):
     """Base of every error that mdispatch raises on purpose.
 
-    All of them can be pickled, with their attributes: a worker's errors are raised in another process.
-    """
+    All of them can be pickled, with their attributes: a worker's errors are raised in another
+    process."""
 
     def __reduce__(self) -> tuple[object, ...]:
         state = dict(self.__dict__)
@@ -65,15 +64,18 @@ class MdispatchError(Exception):
 def _rebuilt(
     cls: type[MdispatchError], args: tuple[object, ...], state: dict[str, object]
 ) -> MdispatchError:
-    """An error from its pickle, past the constructors: they differ, and the text is made already."""
-    error = cls.__new__(cls)
+    """An error from its pickle, past the constructors: they differ, and the text is made
+    already."""
+    # cls.__new__ would be that of whichever builtin base comes first, and MemoryError's refuses.
+    error = OSError.__new__(cls) if issubclass(cls, OSError) else Exception.__new__(cls)
     error.args = args
     for name, value in state.items():
         setattr(error, name, value)
     return error
 
 
-# --- what the caller handed in ------------------------------------------------------------------------------------
+# --- what the caller handed in
+# ------------------------------------------------------------------------------------
 
 
 class InvalidArgumentError(MdispatchError, ValueError):
@@ -81,7 +83,8 @@ class InvalidArgumentError(MdispatchError, ValueError):
 
 
 class InvalidNameError(InvalidArgumentError):
-    """A name of an operator, namespace, overload or registry is not one. ``name`` is what was given."""
+    """A name of an operator, namespace, overload or registry is not one. ``name`` is what was
+    given."""
 
     def __init__(self, message: str, name: object = None) -> None:
         super().__init__(message)
@@ -89,7 +92,8 @@ class InvalidNameError(InvalidArgumentError):
 
 
 class InvalidKeyError(InvalidArgumentError):
-    """A dispatch key does not exist or cannot stand here. ``key`` is what was given, ``nearest`` what was meant."""
+    """A dispatch key does not exist or cannot stand here. ``key`` is what was given, ``nearest``
+    what was meant."""
 
     def __init__(self, message: str, key: object = None, nearest: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -100,8 +104,8 @@ class InvalidKeyError(InvalidArgumentError):
 class SchemaSyntaxError(InvalidArgumentError):
     """A schema text does not follow the grammar.
 
-    ``text`` is the schema, ``position`` the offset of the offending character in it, ``reason`` one line of words.
-    """
+    ``text`` is the schema, ``position`` the offset of the offending character in it, ``reason`` one
+    line of words."""
 
     def __init__(self, reason: str, text: str, position: int) -> None:
         self.reason = reason
@@ -113,7 +117,7 @@ class SchemaSyntaxError(InvalidArgumentError):
         # A schema can be very long: show a window of it, with the caret under the place.
         offset = position - start
         left = max(0, offset - 70)
-        window = line[left : offset + 30]
+        window = "".join(c if c.isprintable() else "\ufffd" for c in line[left : offset + 30])
         lead = "..." if left else ""
         tail = "..." if offset + 30 < len(line) else ""
         caret = " " * (len(lead) + offset - left) + "^"
@@ -121,7 +125,8 @@ class SchemaSyntaxError(InvalidArgumentError):
 
 
 class ArgumentError(MdispatchError, TypeError):
-    """The arguments of a call do not fit the operator's schema. ``operator`` and ``schema`` say which and how."""
+    """The arguments of a call do not fit the operator's schema. ``operator`` and ``schema`` say
+    which and how."""
 
     def __init__(self, message: str, operator: str = "", schema: object = None) -> None:
         super().__init__(message)
@@ -129,14 +134,15 @@ class ArgumentError(MdispatchError, TypeError):
         self.schema = schema
 
 
-# --- registering --------------------------------------------------------------------------------------------------
+# --- registering
+# --------------------------------------------------------------------------------------------------
 
 
 class DuplicateRegistrationError(MdispatchError):
     """Something that may be registered once is there already.
 
-    ``kind`` and ``name`` (and ``key``) say what, ``first`` and ``second`` are the places of both registrations.
-    """
+    ``kind`` and ``name`` (and ``key``) say what, ``first`` and ``second`` are the places of both
+    registrations."""
 
     def __init__(
         self, message: str, kind: str, name: str, key: str = "", first: str = "", second: str = ""
@@ -157,15 +163,16 @@ class LibraryClosedError(MdispatchError):
         self.namespace = namespace
 
 
-# --- verifying: what a worker hears -------------------------------------------------------------------------------
+# --- verifying: what a worker hears
+# -------------------------------------------------------------------------------
 
 
 class VerificationError(MdispatchError):
     """What this interpreter registers differs from what the main interpreter registered.
 
-    ``kind`` is "library", "def", "impl" or "fallback"; ``name`` the operator or namespace; ``key`` the dispatch key's
-    name or ""; ``here`` and ``there`` the places (``file:line``) in this interpreter and in the main one.
-    """
+    ``kind`` is "library", "def", "impl" or "fallback"; ``name`` the operator or namespace; ``key``
+    the dispatch key's name or ""; ``here`` and ``there`` the places (``file:line``) in this
+    interpreter and in the main one."""
 
     def __init__(
         self,
@@ -200,29 +207,35 @@ class SchemaMismatchError(VerificationError):
 
 
 class NotRegisteredError(VerificationError, TimeoutError):
-    """The main interpreter did not register this within the timeout. ``waited`` is the time in seconds."""
+    """The main interpreter did not register this within the timeout. ``waited`` is the time in
+    seconds."""
 
 
 class MainNeverArrivedError(NotRegisteredError):
-    """The main interpreter registered nothing at all in this namespace: it did not import the module (yet)."""
+    """The main interpreter registered nothing at all in this namespace: it did not import the
+    module (yet)."""
 
 
 class NameMismatchError(NotRegisteredError):
-    """The namespace is there, the name is not: a typo, or another version. ``nearest`` holds the closest names."""
+    """The namespace is there, the name is not: a typo, or another version. ``nearest`` holds the
+    closest names."""
 
 
 class KeyMismatchError(NotRegisteredError):
-    """The operator is there, but has no kernel at exactly this key. ``keys_there`` names those that it has."""
+    """The operator is there, but has no kernel at exactly this key. ``keys_there`` names those that
+    it has."""
 
     keys_there: tuple[str, ...] = ()
 
 
 class MissingInWorkerError(VerificationError):
-    """The main interpreter registered this, and the same module did not register it in this interpreter."""
+    """The main interpreter registered this, and the same module did not register it in this
+    interpreter."""
 
 
 class WarmUpError(VerificationError):
-    """A warm-up found differences. ``differences`` holds all of them, each an exception of its own class."""
+    """A warm-up found differences. ``differences`` holds all of them, each an exception of its own
+    class."""
 
     def __init__(self, message: str, differences: Sequence[BaseException] = ()) -> None:
         super().__init__(message, kind="warm_up")
@@ -233,11 +246,13 @@ class WaitCancelledError(MdispatchError):
     """A wait ended because its interpreter is shutting down, or its task was cancelled."""
 
 
-# --- calling ------------------------------------------------------------------------------------------------------
+# --- calling
+# ------------------------------------------------------------------------------------------------------
 
 
 class OperatorNotFoundError(MdispatchError, AttributeError):
-    """No operator, overload or namespace of this name. ``nearest`` holds the closest names that are there."""
+    """No operator, overload or namespace of this name. ``nearest`` holds the closest names that are
+    there."""
 
     def __init__(self, message: str, operator: str = "", nearest: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -246,7 +261,8 @@ class OperatorNotFoundError(MdispatchError, AttributeError):
 
 
 class OperatorGoneError(MdispatchError, RuntimeError):
-    """An operator object outlived its operator: the last registration was closed. ``operator`` is its name."""
+    """An operator object outlived its operator: the last registration was closed. ``operator`` is
+    its name."""
 
     def __init__(self, message: str, operator: str = "") -> None:
         super().__init__(message)
@@ -254,7 +270,8 @@ class OperatorGoneError(MdispatchError, RuntimeError):
 
 
 class MissingKernelError(MdispatchError, NotImplementedError):
-    """No kernel serves this key set. ``operator``, ``key`` (the highest one) and ``available`` (key names) say more."""
+    """No kernel serves this key set. ``operator``, ``key`` (the highest one) and ``available`` (key
+    names) say more."""
 
     def __init__(
         self, message: str, operator: str = "", key: str = "", available: Sequence[str] = ()
@@ -266,11 +283,13 @@ class MissingKernelError(MdispatchError, NotImplementedError):
 
 
 class AmbiguousKernelError(MissingKernelError):
-    """A composite kernel and a kernel of a backend behind AutogradOther are both there: neither may be chosen."""
+    """A composite kernel and a kernel of a backend behind AutogradOther are both there: neither may
+    be chosen."""
 
 
 class LocalKernelMissingError(MissingKernelError):
-    """The registry has a kernel here, this interpreter has no callable for it: its module was not imported here.
+    """The registry has a kernel here, this interpreter has no callable for it: its module was not
+    imported here.
 
     ``where`` is the place at which the main interpreter registered it.
     """
@@ -278,7 +297,8 @@ class LocalKernelMissingError(MissingKernelError):
     where: str = ""
 
 
-# --- the registry itself ------------------------------------------------------------------------------------------
+# --- the registry itself
+# ------------------------------------------------------------------------------------------
 
 
 class RegistryError(MdispatchError):
@@ -294,7 +314,8 @@ class RegistryClosedError(RegistryError):
 
 
 class MainMemberGoneError(RegistryError):
-    """The main member died or left; nothing will be registered any more. ``pid`` was its process."""
+    """The main member died or left; nothing will be registered any more. ``pid`` was its
+    process."""
 
     pid: int = 0
 
@@ -312,7 +333,8 @@ class RegistryOwnerError(RegistryError, PermissionError):
 
 
 class RegistryAccessError(RegistryError, OSError):
-    """What bears the registry's name is no regular file that can be mapped (a directory, a FIFO, a symbolic link)."""
+    """What bears the registry's name is no regular file that can be mapped (a directory, a FIFO, a
+    symbolic link)."""
 
 
 class RegistryFormatError(RegistryError):
@@ -320,7 +342,8 @@ class RegistryFormatError(RegistryError):
 
 
 class RegistryDamagedError(RegistryError):
-    """The registry's bytes contradict each other. ``report`` lists the broken invariants, one per line."""
+    """The registry's bytes contradict each other. ``report`` lists the broken invariants, one per
+    line."""
 
     report: str = ""
 

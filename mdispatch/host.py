@@ -1,7 +1,7 @@
 """Sub-interpreters, the same on every version of Python that has them.
 
-From 3.14 on users get the standard library's own objects. Before, the API lives in private modules whose names and
-signatures changed with each version; this module is the one place that knows them.
+From 3.14 on users get the standard library's own objects. Before, the API lives in private modules
+whose names and signatures changed with each version; this module is the one place that knows them.
 
     3.11   _xxsubinterpreters, one GIL for all
     3.12   _xxsubinterpreters, own GIL
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class Interpreter(Protocol):
-        """What :func:`create_interpreter` returns: the part of concurrent.interpreters.Interpreter that all have."""
+        """What :func:`create_interpreter` returns: the part of concurrent.interpreters.Interpreter
+        that all have."""
 
         @property
         def id(self) -> int: ...
@@ -35,7 +36,8 @@ OWN_GIL = sys.version_info >= (3, 12)
 
 
 class ExecutionFailedError(errors.MdispatchError):
-    """Code in a sub-interpreter raised an exception. The text is that exception's type and message."""
+    """Code in a sub-interpreter raised an exception. The text is that exception's type and
+    message."""
 
 
 class _OldInterpreter:
@@ -51,7 +53,8 @@ class _OldInterpreter:
         return int(self._identity)
 
     def exec(self, code: str, /) -> None:
-        """Runs source code in the interpreter's ``__main__``, on this thread. Raises ExecutionFailedError."""
+        """Runs source code in the interpreter's ``__main__``, on this thread. Raises
+        ExecutionFailedError."""
         if sys.version_info >= (3, 13):
             failed = self._module.exec(self._identity, code)
             if failed is not None:
@@ -75,9 +78,9 @@ class _OldInterpreter:
 def create_interpreter(*, own_gil: bool = OWN_GIL) -> Interpreter:
     """Creates a sub-interpreter with an ``id``, ``exec(code)`` and ``close()``.
 
-    On 3.14 and later this is ``concurrent.interpreters.Interpreter``. ``own_gil`` false gives one that shares the GIL of
-    the interpreter that creates it (on every version). Raises InvalidArgumentError for an own GIL on 3.11.
-    """
+    On 3.14 and later this is ``concurrent.interpreters.Interpreter``. ``own_gil`` false gives one
+    that shares the GIL of the interpreter that creates it (on every version). Raises
+    InvalidArgumentError for an own GIL on 3.11."""
     if own_gil and not OWN_GIL:
         raise errors.InvalidArgumentError("Python 3.11 has no interpreters with a GIL of their own")
     if sys.version_info >= (3, 14):

@@ -1,8 +1,8 @@
 """Libraries: what a module registers, together, under one namespace, and can close together.
 
-The same module runs everywhere. In the main interpreter its library registers; in every other one it verifies that the
-main interpreter has registered the same, and keeps its own callables (see _roles.py).
-"""
+The same module runs everywhere. In the main interpreter its library registers; in every other one
+it verifies that the main interpreter has registered the same, and keeps its own callables (see
+_roles.py)."""
 
 from __future__ import annotations
 
@@ -36,16 +36,18 @@ WILDCARD = "_"
 class Library:
     """Registers operators and kernels under one namespace.
 
-    ``kind`` is "DEF" (the one library that owns the namespace), "FRAGMENT" (adds definitions and kernels to it) or "IMPL"
-    (adds kernels, or with namespace "_" fallbacks). ``dispatch_key`` is the key of kernels registered without one.
-    ``timeout`` is how many seconds each verification waits for the main interpreter, None for ever.
+    ``kind`` is "DEF" (the one library that owns the namespace), "FRAGMENT" (adds definitions and
+    kernels to it) or "IMPL" (adds kernels, or with namespace "_" fallbacks). ``dispatch_key`` is
+    the key of kernels registered without one. ``timeout`` is how many seconds each verification
+    waits for the main interpreter, None for ever.
 
-    Opened again from the same place (a module imported again, a notebook cell run again), a library replaces the
-    earlier one. A library that nobody holds any more keeps its registrations; ``close`` ends them.
+    Opened again from the same place (a module imported again, a notebook cell run again), a library
+    replaces the earlier one. A library that nobody holds any more keeps its registrations;
+    ``close`` ends them.
 
-    Raises InvalidArgumentError, InvalidNameError, InvalidKeyError; DuplicateRegistrationError when the namespace has a
-    DEF library from another place; in a worker MainNeverArrivedError. (torch.library.Library, c10: registerLibrary)
-    """
+    Raises InvalidArgumentError, InvalidNameError, InvalidKeyError; DuplicateRegistrationError when
+    the namespace has a DEF library from another place; in a worker MainNeverArrivedError.
+    (torch.library.Library, c10: registerLibrary)"""
 
     def __init__(
         self,
@@ -64,7 +66,8 @@ class Library:
         if namespace == WILDCARD:
             if kind != "IMPL":
                 raise errors.InvalidNameError(
-                    f"namespace '_' stands for all operators and takes fallbacks only: open it as 'IMPL', not {kind!r}",
+                    "namespace '_' stands for all operators and takes fallbacks only: open it "
+                    f"as 'IMPL', not {kind!r}",
                     namespace,
                 )
         elif not isinstance(namespace, str):
@@ -76,7 +79,8 @@ class Library:
         self.key = _key_or_none(dispatch_key)
         if self.key is not None and kind != "IMPL":
             raise errors.InvalidArgumentError(
-                f"a {kind} library serves all keys; give dispatch_key to an IMPL library, or to impl()"
+                f"a {kind} library serves all keys; give dispatch_key to an IMPL library, or "
+                "to impl()"
             )
         self.namespace = namespace
         self.kind = kind
@@ -86,8 +90,8 @@ class Library:
         self.where = place_of(frame)
         self.closed = False
         self._undo: list[Callable[[], None]] = []
-        # Only a DEF library, or one opened by a module's own top-level code, is the same one when it is opened again;
-        # a function may open many from one place.
+        # Only a DEF library, or one opened by a module's own top-level code, is the same one when
+        # it is opened again; a function may open many from one place.
         self._identity = (namespace, kind, str(self.key), self.where, _tag)
         if kind == "DEF" or (frame is not None and frame.f_code.co_name == "<module>"):
             earlier = self.registry._libraries.get(self._identity)
@@ -104,17 +108,19 @@ class Library:
     # --- registering
 
     def define(self, schema: str) -> str:
-        """Defines an operator: ``"scale(Tensor x, float factor=2.0) -> Tensor"``. Returns its name with namespace.
+        """Defines an operator: ``"scale(Tensor x, float factor=2.0) -> Tensor"``. Returns its name
+        with namespace.
 
         In a worker, waits until the main interpreter has defined it and compares the schemas.
 
-        Raises SchemaSyntaxError, InvalidNameError, DuplicateRegistrationError, LibraryClosedError, RegistryFullError; in a
-        worker SchemaMismatchError, NameMismatchError, MainNeverArrivedError. (c10: Library::_def, registerDef)
-        """
+        Raises SchemaSyntaxError, InvalidNameError, DuplicateRegistrationError, LibraryClosedError,
+        RegistryFullError; in a worker SchemaMismatchError, NameMismatchError,
+        MainNeverArrivedError. (c10: Library::_def, registerDef)"""
         self._check_open()
         if self.kind == "IMPL":
             raise errors.InvalidArgumentError(
-                f"an IMPL library defines no operators: define {shown(schema)} in the DEF or a FRAGMENT library of "
+                f"an IMPL library defines no operators: define {shown(schema)} in the DEF or a "
+                "FRAGMENT library of "
                 f"{self.namespace!r}"
             )
         if not isinstance(schema, str):
@@ -171,23 +177,24 @@ class Library:
         *,
         with_keyset: bool = False,
     ) -> Any:
-        """Registers a kernel for an operator, at ``dispatch_key``, else the library's key, else as a catch-all.
+        """Registers a kernel for an operator, at ``dispatch_key``, else the library's key, else as
+        a catch-all.
 
-        ``op`` is a name ("scale", "scale.out", "ns::scale") or an operator. Without ``function`` it is a decorator. The
-        kernel gets every argument of the schema, defaults included, keyword-only ones by keyword; with ``with_keyset``
-        the DispatchKeySet comes first. The newest kernel of a key is in effect; the earlier one returns when it goes.
-        Returns the function.
+        ``op`` is a name ("scale", "scale.out", "ns::scale") or an operator. Without ``function`` it
+        is a decorator. The kernel gets every argument of the schema, defaults included,
+        keyword-only ones by keyword; with ``with_keyset`` the DispatchKeySet comes first. The
+        newest kernel of a key is in effect; the earlier one returns when it goes. Returns the
+        function.
 
-        Raises InvalidArgumentError (not callable, another namespace), InvalidKeyError, LibraryClosedError,
-        RegistryFullError; in a worker KeyMismatchError, NameMismatchError, MainNeverArrivedError. (c10: Library::_impl)
-        """
+        Raises InvalidArgumentError (not callable, another namespace), InvalidKeyError,
+        LibraryClosedError, RegistryFullError; in a worker KeyMismatchError, NameMismatchError,
+        MainNeverArrivedError. (c10: Library::_impl)"""
         if function is None:
-            return lambda decorated: self.impl(op, decorated, dispatch_key, with_keyset=with_keyset)
-        self._check_open()
-        if not callable(function):
-            raise errors.InvalidArgumentError(
-                f"a kernel must be callable; {shown(function)} is not"
+            return lambda decorated: self.impl(
+                op, _callable(decorated), dispatch_key, with_keyset=with_keyset
             )
+        self._check_open()
+        _callable(function)
         name = self._qualified(op if isinstance(op, str) else getattr(op, "name", op))
         key = self._key(dispatch_key)
         if not key.is_alias:
@@ -199,7 +206,8 @@ class Library:
             # The fact goes first, see _entry.py.
             self._undo += [lambda: entry.drop(kernel), lambda: self._strike(fact)]
         else:
-            # Kernels that came with a fork have facts of their own; those are not to be there twice.
+            # Kernels that came with a fork have facts of their own; those are not to be there
+            # twice.
             at_least = sum(not k.seq for k in entry.kernels.get(key, [])) + 1
             if self._claim(facts.IMPL, key, name, kernel.label, at_least=at_least) is None:
                 return function
@@ -214,23 +222,23 @@ class Library:
         *,
         with_keyset: bool = False,
     ) -> None:
-        """Registers what runs at a key for every operator that has no kernel there: ``function(op, *args, **kwargs)``.
+        """Registers what runs at a key for every operator that has no kernel there: ``function(op,
+        *args, **kwargs)``.
 
-        Only in an IMPL library of namespace "_". :func:`fallthrough_kernel` makes calls pass the key by.
+        Only in an IMPL library of namespace "_". :func:`fallthrough_kernel` makes calls pass the
+        key by.
 
-        Raises InvalidArgumentError, InvalidKeyError (an alias key), DuplicateRegistrationError, LibraryClosedError; in a
-        worker NotRegisteredError. (c10: Library::_fallback, registerFallback)
-        """
+        Raises InvalidArgumentError, InvalidKeyError (an alias key), DuplicateRegistrationError,
+        LibraryClosedError; in a worker NotRegisteredError. (c10: Library::_fallback,
+        registerFallback)"""
         self._check_open()
         if self.namespace != WILDCARD:
             raise errors.InvalidArgumentError(
-                f"a fallback serves the operators of all namespaces: register it with Library('_', 'IMPL'), "
+                "a fallback serves the operators of all namespaces: register it with "
+                "Library('_', 'IMPL'), "
                 f"not in {self.namespace!r}"
             )
-        if not callable(function):
-            raise errors.InvalidArgumentError(
-                f"a fallback must be callable; {shown(function)} is not"
-            )
+        _callable(function)
         if _key_or_none(dispatch_key) is None and self.key is None:
             raise errors.InvalidKeyError(
                 "a fallback needs a dispatch key, here or in its library", dispatch_key
@@ -243,7 +251,8 @@ class Library:
                 self.registry.add_fallback(kernel)
                 self._undo.append(lambda: self.registry.drop_fallback(kernel))
             return
-        # The callable comes first and goes last: no table of another thread may find the fact without it.
+        # The callable comes first and goes last: no table of another thread may find the fact
+        # without it.
         self.registry.add_fallback(kernel)
         try:
             fact = self._fact(facts.FALLBACK, key, FALLBACK_NAME, kernel.label)
@@ -274,7 +283,8 @@ class Library:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """A block that raises leaves nothing registered; a block that ends well keeps everything."""
+        """A block that raises leaves nothing registered; a block that ends well keeps
+        everything."""
         if exc_type is not None:
             self.close()
 
@@ -303,7 +313,8 @@ class Library:
         full = str(OperatorName.parse(name if "::" in name else f"{self.namespace}::{name}"))
         if self.namespace not in (WILDCARD, full.partition("::")[0]):
             raise errors.InvalidArgumentError(
-                f"{full} is not in namespace {self.namespace!r}: register it in a library of its own namespace"
+                f"{full} is not in namespace {self.namespace!r}: register it in a library of "
+                "its own namespace"
             )
         return full
 
@@ -385,6 +396,12 @@ class Library:
         )
 
 
+def _callable(function: Any) -> Any:
+    if not callable(function):
+        raise errors.InvalidArgumentError(f"a kernel must be callable; {shown(function)} is not")
+    return function
+
+
 def _key_or_none(dispatch_key: DispatchKey | str) -> DispatchKey | None:
     """None for "" and Undefined, which stand for no key of one's own."""
     if isinstance(dispatch_key, str) and not dispatch_key:
@@ -400,20 +417,18 @@ def register_op(
         @mdispatch.register_op("shop::scale(Tensor x, float factor=2.0) -> Tensor", "CPU")
         def scale(x, factor=2.0): ...
 
-    ``schema`` carries the namespace. Without ``dispatch_key`` the kernel serves every key (CompositeImplicitAutograd).
-    In a worker it verifies, like every registration. Nothing stays registered when either part is refused.
-    """
+    ``schema`` carries the namespace. Without ``dispatch_key`` the kernel serves every key
+    (CompositeImplicitAutograd). In a worker it verifies, like every registration. Nothing stays
+    registered when either part is refused."""
 
     if not isinstance(schema, str):
         raise errors.InvalidArgumentError(
             f"a schema is a str, not {shown(schema)}; register_op takes one first"
         )
+    _key_or_none(dispatch_key)
 
     def decorate(function: F) -> F:
-        if not callable(function):  # impl() would take None for a decorator's use
-            raise errors.InvalidArgumentError(
-                f"a kernel must be callable; {shown(function)} is not"
-            )
+        _callable(function)  # impl() would take None for its use as a decorator
         name = split_name(schema)
         namespace, colons, _ = name.partition("::")
         if not colons:

@@ -1,7 +1,8 @@
-"""Operators by attribute: ``ops.namespace.name`` is a packet of overloads, ``ops.namespace.name.overload`` one of them.
+"""Operators by attribute: ``ops.namespace.name`` is a packet of overloads,
+``ops.namespace.name.overload`` one of them.
 
-What was looked up once is a plain attribute afterwards. An operator that was closed since says so when it is called.
-"""
+What was looked up once is a plain attribute afterwards. An operator that was closed since says so
+when it is called."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ __all__ = ["Namespace", "OpOverload", "OpOverloadPacket", "Ops"]
 
 
 class OpOverload:
-    """One operator with one schema. Calling it runs the kernel that its arguments' dispatch keys select."""
+    """One operator with one schema. Calling it runs the kernel that its arguments' dispatch keys
+    select."""
 
     def __init__(self, registry: Registry, name: str) -> None:
         self._entry: Entry = registry.entry(name)
@@ -43,7 +45,8 @@ class OpOverload:
         return call(self, self._entry, args, kwargs)
 
     def redispatch(self, key_set: DispatchKeySet, /, *args: Any, **kwargs: Any) -> Any:
-        """Runs the kernel of ``key_set`` as it is, whatever keys the arguments carry. (c10: redispatch)"""
+        """Runs the kernel of ``key_set`` as it is, whatever keys the arguments carry. (c10:
+        redispatch)"""
         return redispatch(self, self._entry, key_set, args, kwargs)
 
     def __repr__(self) -> str:
@@ -51,7 +54,8 @@ class OpOverload:
 
 
 class OpOverloadPacket:
-    """All overloads of one name. Called, it runs the first one, in the order of definition, whose schema fits."""
+    """All overloads of one name. Called, it runs the first one, in the order of definition, whose
+    schema fits."""
 
     def __init__(self, registry: Registry, base: str) -> None:
         self._registry = registry
@@ -60,7 +64,8 @@ class OpOverloadPacket:
         self.__qualname__ = self.__name__ = base
 
     def overloads(self) -> list[str]:
-        """The overloads' names in the order of definition; ``default`` is the one without a name."""
+        """The overloads' names in the order of definition; ``default`` is the one without a
+        name."""
         return [name or "default" for name in self._registry.overloads(self._base)]
 
     def __getattr__(self, overload: str) -> OpOverload:
@@ -69,7 +74,8 @@ class OpOverloadPacket:
         known = self.overloads()
         if overload not in known:
             raise OperatorNotFoundError(
-                f"{self._base} has no overload {shown(overload)}; it has {', '.join(known) or 'none'}",
+                f"{self._base} has no overload {shown(overload)}; it has "
+                f"{', '.join(known) or 'none'}",
                 f"{self._base}.{overload}",
                 nearest(overload, known),
             )
@@ -78,7 +84,8 @@ class OpOverloadPacket:
         return operator
 
     def _operator(self, overload: str) -> OpOverload:
-        """The overload's operator. Not by attribute: one may be called as one of the packet's own attributes."""
+        """The overload's operator. Not by attribute: one may be called as one of the packet's own
+        attributes."""
         operator = self._operators.get(overload)
         if operator is None:
             name = self._base if overload == "default" else f"{self._base}.{overload}"
@@ -138,9 +145,15 @@ class Namespace:
             if near:
                 hint = f"did you mean {', '.join(near)}?"
             elif known:
-                hint = f"namespace {self._name!r} has {', '.join(known[:8])}{', ...' if len(known) > 8 else ''}"
+                hint = (
+                    f"namespace {self._name!r} has "
+                    f"{', '.join(known[:8])}{', ...' if len(known) > 8 else ''}"
+                )
             else:
-                hint = f"nothing is defined in namespace {shown(self._name)}: import the module that does"
+                hint = (
+                    f"nothing is defined in namespace {shown(self._name)}: import the module that "
+                    "does"
+                )
             raise OperatorNotFoundError(f"there is no operator {shown(base)}; {hint}", base, near)
         packet = OpOverloadPacket(self._registry, base)
         setattr(self, name, packet)

@@ -1,8 +1,8 @@
 """A registry as its users hold it: the shared facts, and what this interpreter keeps beside them.
 
-There is one default registry, made or found when it is first needed: the process that has none creates it and publishes
-its address in the environment, where child processes find it; the process's sub-interpreters find it without.
-"""
+There is one default registry, made or found when it is first needed: the process that has none
+creates it and publishes its address in the environment, where child processes find it; the
+process's sub-interpreters find it without."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ __all__ = ["Registry", "default_registry", "given_or_default"]
 
 
 class Registry:
-    """A registry that interpreters and processes share. Make one with :meth:`create`, find one with :meth:`attach`.
+    """A registry that interpreters and processes share. Make one with :meth:`create`, find one with
+    :meth:`attach`.
 
-    The default registry (:func:`default_registry`) needs neither. A registry is closed explicitly (``close``, ``with``)
-    or at the interpreter's end; when the main interpreter closes it, it is closed for everyone.
-    """
+    The default registry (:func:`default_registry`) needs neither. A registry is closed explicitly
+    (``close``, ``with``) or at the interpreter's end; when the main interpreter closes it, it is
+    closed for everyone."""
 
     def __init__(self, registry: RegistryProtocol) -> None:
         self._facts = registry
@@ -40,28 +41,33 @@ class Registry:
         self._overloads: dict[str, list[str]] = {}
         self._libraries: dict[tuple[str, ...], Library] = {}
         self._lock = allocate_lock()
+        # Held while a table is computed: a fallback's fact is struck before its callable is dropped, and a table that
+        # saw the fact must still find the callable. Taken after an entry's own lock.
+        self._fallbacks_lock = allocate_lock()
         self._ops: Ops | None = None
 
     @classmethod
     def create(cls, name: str | None = None, *, capacity: int = DEFAULT_CAPACITY) -> Registry:
-        """Creates a registry; this process's main interpreter registers in it, everybody else verifies.
+        """Creates a registry; this process's main interpreter registers in it, everybody else
+        verifies.
 
-        With a ``name`` (1 to 128 of ``A-Z a-z 0-9 _ - .``) other processes of this user can attach to it; without one it
-        is known to this process, and by its :attr:`address`. ``capacity`` is its largest size in bytes; memory
-        is used only as it fills. The name of a registry whose main process has died is taken over.
+        With a ``name`` (1 to 128 of ``A-Z a-z 0-9 _ - .``) other processes of this user can attach
+        to it; without one it is known to this process, and by its :attr:`address`. ``capacity`` is
+        its largest size in bytes; memory is used only as it fills. The name of a registry whose
+        main process has died is taken over.
 
-        Raises InvalidNameError, InvalidArgumentError (capacity), RegistryExistsError, RegistryOwnerError,
-        RegistryFullError (64 registries open), SystemCallError.
-        """
+        Raises InvalidNameError, InvalidArgumentError (capacity), RegistryExistsError,
+        RegistryOwnerError, RegistryFullError (64 registries open), SystemCallError."""
         return cls(SharedRegistry.create(name, capacity))
 
     @classmethod
     def attach(cls, name: str, *, timeout: float | None = 2.0) -> Registry:
-        """Attaches to the registry of this name or address, waiting up to ``timeout`` seconds for it to appear.
+        """Attaches to the registry of this name or address, waiting up to ``timeout`` seconds for
+        it to appear.
 
-        Raises RegistryNotFoundError, MainMemberGoneError, RegistryClosedError, RegistryFormatError, RegistryOwnerError,
-        RegistryAccessError, RegistryDamagedError, InvalidNameError, InvalidArgumentError (timeout), SystemCallError.
-        """
+        Raises RegistryNotFoundError, MainMemberGoneError, RegistryClosedError, RegistryFormatError,
+        RegistryOwnerError, RegistryAccessError, RegistryDamagedError, InvalidNameError,
+        InvalidArgumentError (timeout), SystemCallError."""
         return cls(SharedRegistry.attach(name, timeout))
 
     @property
@@ -84,7 +90,8 @@ class Registry:
         return self._ops
 
     def close(self) -> None:
-        """Leaves the registry; whatever waits in this interpreter raises RegistryClosedError. Idempotent."""
+        """Leaves the registry; whatever waits in this interpreter raises RegistryClosedError.
+        Idempotent."""
         self._facts.close()
 
     def __enter__(self) -> Registry:
@@ -112,11 +119,14 @@ class Registry:
             with self._lock:
                 entry = self._entries.get(name)
                 if entry is None:
-                    entry = self._entries[name] = Entry(self._facts, name, self._fallbacks)
+                    entry = self._entries[name] = Entry(
+                        self._facts, name, self._fallbacks, self._fallbacks_lock
+                    )
         return entry
 
     def note_overload(self, base: str, overload: str) -> None:
-        """Remembers in which order this interpreter defined (or verified) the overloads of a name."""
+        """Remembers in which order this interpreter defined (or verified) the overloads of a
+        name."""
         with self._lock:
             known = self._overloads.setdefault(base, [])
             if overload not in known:
@@ -129,7 +139,8 @@ class Registry:
                 known.remove(overload)
 
     def overloads(self, base: str) -> list[str]:
-        """The overloads of ``ns::name`` that are defined here, in order; "" is the one without a name."""
+        """The overloads of ``ns::name`` that are defined here, in order; "" is the one without a
+        name."""
         known = self._overloads.get(base)
         if known:
             return list(known)
@@ -144,12 +155,12 @@ class Registry:
         return [name[len(prefix) :] for name in names]
 
     def add_fallback(self, kernel: LocalKernel) -> None:
-        with self._lock:
+        with self._fallbacks_lock:
             self._fallbacks.setdefault(kernel.key, []).append(kernel)
         self._make_all_stale()
 
     def drop_fallback(self, kernel: LocalKernel) -> None:
-        with self._lock:
+        with self._fallbacks_lock:
             here = self._fallbacks.get(kernel.key, [])
             if kernel in here:
                 here.remove(kernel)
@@ -167,9 +178,8 @@ _default: Registry | None = None
 def default_registry() -> Registry:
     """The default registry of this interpreter, made or found at the first call.
 
-    Raises MainMemberGoneError when the environment names the registry of a parent that is gone, and what
-    :meth:`Registry.create` and :meth:`Registry.attach` raise.
-    """
+    Raises MainMemberGoneError when the environment names the registry of a parent that is gone, and
+    what :meth:`Registry.create` and :meth:`Registry.attach` raise."""
     global _default
     registry = _default
     if registry is None:
@@ -181,7 +191,8 @@ def default_registry() -> Registry:
 
 
 def given_or_default(registry: Registry | None) -> Registry:
-    """The registry that a caller handed in, else the default one. InvalidArgumentError for anything else."""
+    """The registry that a caller handed in, else the default one. InvalidArgumentError for anything
+    else."""
     if registry is None:
         return default_registry()
     if not isinstance(registry, Registry):

@@ -1,8 +1,9 @@
-"""Which dispatch keys an object carries: by its type's registration, by attribute, by DLPack, by PyTorch.
+"""Which dispatch keys an object carries: by its type's registration, by attribute, by DLPack, by
+PyTorch.
 
-Types are local objects, so what is registered here holds for this interpreter; a module that registers its types does so
-in every interpreter that imports it. Nothing is imported to find out what an object is.
-"""
+Types are local objects, so what is registered here holds for this interpreter; a module that
+registers its types does so in every interpreter that imports it. Nothing is imported to find out
+what an object is."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TypeKeys", "is_tensor", "key_set_of", "register_type"]
 
-# DLPack's device types (dlpack.h, DLDeviceType) and the key of the backend whose kernels can work there.
+# DLPack's device types (dlpack.h, DLDeviceType) and the key of the backend whose kernels can work
+# there.
 _DLPACK = {
     1: DispatchKey.CPU,
     2: DispatchKey.CUDA,
@@ -36,7 +38,8 @@ _DLPACK = {
 
 
 class TypeKeys:
-    """The key sets of registered types. Look-ups follow the method resolution order; the nearest registration wins."""
+    """The key sets of registered types. Look-ups follow the method resolution order; the nearest
+    registration wins."""
 
     def __init__(self) -> None:
         self._registered: weakref.WeakKeyDictionary[type, int] = weakref.WeakKeyDictionary()
@@ -44,7 +47,8 @@ class TypeKeys:
 
     def register(self, cls: type, raw: int) -> None:
         self._registered[cls] = raw
-        # A new one, not an empty one: a look-up under way in another thread puts its answer into the old one.
+        # A new one, not an empty one: a look-up under way in another thread puts its answer into
+        # the old one.
         self._found = weakref.WeakKeyDictionary()
 
     def raw_of(self, value: object) -> int | None:
@@ -86,7 +90,8 @@ def _raw_by_protocol(value: object) -> int | None:
     key = _DLPACK.get(kind)
     if key is None:
         raise InvalidKeyError(
-            f"a {type(value).__qualname__} is on DLPack device type {kind}, for which there is no dispatch key; "
+            f"a {type(value).__qualname__} is on DLPack device type {kind}, for which there is "
+            "no dispatch key; "
             f"register its type with mdispatch.register_type",
             kind,
         )
@@ -127,9 +132,9 @@ def register_type(
 ) -> None:
     """Makes instances of ``cls`` and of its subclasses dispatch on ``keys``, in this interpreter.
 
-    ``keys`` is a key, a key's name, several of them, or a DispatchKeySet. Registered again, the type gets the new
-    ones. Raises InvalidKeyError for an unknown key or none, InvalidArgumentError when ``cls`` is no class.
-    """
+    ``keys`` is a key, a key's name, several of them, or a DispatchKeySet. Registered again, the
+    type gets the new ones. Raises InvalidKeyError for an unknown key or none, InvalidArgumentError
+    when ``cls`` is no class."""
     if not isinstance(cls, type):
         raise InvalidArgumentError(f"register_type needs a class, not a {type(cls).__qualname__}")
     key_set = _key_set(keys, f"the keys of {cls.__qualname__} are")
@@ -141,7 +146,8 @@ def register_type(
 
 
 def key_set_of(value: object) -> DispatchKeySet:
-    """The key set a value carries; the empty set when it carries none and so is no Tensor of any schema."""
+    """The key set a value carries; the empty set when it carries none and so is no Tensor of any
+    schema."""
     return DispatchKeySet.from_raw(_types.raw_of(value) or 0)
 
 

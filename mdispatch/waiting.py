@@ -37,15 +37,16 @@ def impl_of(name: str, dispatch_key: DispatchKey | str) -> tuple[int, int, str]:
 def wait_for_def(
     name: str, timeout: float | None = DEFAULT_TIMEOUT, *, registry: Registry | None = None
 ) -> Registration:
-    """Waits until the main interpreter has defined the operator; returns the registration, its schema in ``body``.
+    """Waits until the main interpreter has defined the operator; returns the registration, its
+    schema in ``body``.
 
-    ``name`` is ``ns::name`` or ``ns::name.overload``; ``timeout`` is in seconds, None waits without end. The GIL is
-    released meanwhile, and signal handlers run.
+    ``name`` is ``ns::name`` or ``ns::name.overload``; ``timeout`` is in seconds, None waits without
+    end. The GIL is released meanwhile, and signal handlers run.
 
-    Raises NameMismatchError or MainNeverArrivedError when the time is up, MainMemberGoneError within moments of the main
-    process's death, RegistryClosedError, WaitCancelledError, InvalidNameError, InvalidArgumentError (timeout).
-    (c10: Dispatcher::waitForDef, which an implementation without definition satisfies too; here it does not)
-    """
+    Raises NameMismatchError or MainNeverArrivedError when the time is up, MainMemberGoneError
+    within moments of the main process's death, RegistryClosedError, WaitCancelledError,
+    InvalidNameError, InvalidArgumentError (timeout). (c10: Dispatcher::waitForDef, which an
+    implementation without definition satisfies too; here it does not)"""
     kind, key, qualified = def_of(name)
     return wait_for(
         given_or_default(registry)._facts, kind, key, qualified, timeout, place_of(caller())
@@ -59,12 +60,12 @@ def wait_for_impl(
     *,
     registry: Registry | None = None,
 ) -> Registration:
-    """Waits until the main interpreter has registered a kernel for the operator at exactly this key.
+    """Waits until the main interpreter has registered a kernel for the operator at exactly this
+    key.
 
-    A kernel at an alias key that stands for this one does not count. Raises KeyMismatchError when the operator has
-    kernels, but none there, else as :func:`wait_for_def`, and InvalidKeyError. Nothing is left behind by a wait
-    that ends without it. (c10: Dispatcher::waitForImpl)
-    """
+    A kernel at an alias key that stands for this one does not count. Raises KeyMismatchError when
+    the operator has kernels, but none there, else as :func:`wait_for_def`, and InvalidKeyError.
+    Nothing is left behind by a wait that ends without it. (c10: Dispatcher::waitForImpl)"""
     kind, key, qualified = impl_of(name, dispatch_key)
     return wait_for(
         given_or_default(registry)._facts, kind, key, qualified, timeout, place_of(caller())

@@ -1,8 +1,7 @@
 """Warming up: import the operator modules, verify them, and tell everything that differs.
 
-The same call is an initializer for thread pools, interpreter pools, process pools and bare interpreters. In the main
-interpreter it just imports: there is nothing to verify.
-"""
+The same call is an initializer for thread pools, interpreter pools, process pools and bare
+interpreters. In the main interpreter it just imports: there is nothing to verify."""
 
 from __future__ import annotations
 
@@ -27,8 +26,9 @@ __all__ = ["WarmUp", "warm_up"]
 
 
 class WarmUp:
-    """What a warm-up did: ``operators`` and ``kernels`` verified (registered, in the main interpreter), the seconds that
-    the ``import_seconds`` took and the ``longest_wait`` among them, and the ``differences`` found."""
+    """What a warm-up did: ``operators`` and ``kernels`` verified (registered, in the main
+    interpreter), the seconds that the ``import_seconds`` took and the ``longest_wait`` among them,
+    and the ``differences`` found."""
 
     __slots__ = ("operators", "kernels", "import_seconds", "longest_wait", "differences")
 
@@ -48,7 +48,8 @@ class WarmUp:
 
     def __repr__(self) -> str:
         return (
-            f"WarmUp(operators={self.operators}, kernels={self.kernels}, import_seconds={self.import_seconds:.6f}, "
+            f"WarmUp(operators={self.operators}, kernels={self.kernels}, "
+            f"import_seconds={self.import_seconds:.6f}, "
             f"longest_wait={self.longest_wait:.6f}, differences={len(self.differences)})"
         )
 
@@ -56,13 +57,14 @@ class WarmUp:
 def warm_up(
     modules: str | Iterable[str], *, timeout: float | None = 2.0, registry: Registry | None = None
 ) -> WarmUp:
-    """Imports ``modules`` (a name or several) and verifies what they register against the main interpreter.
+    """Imports ``modules`` (a name or several) and verifies what they register against the main
+    interpreter.
 
-    All waits together take at most ``timeout`` seconds. Fits as ``initializer=mdispatch.warm_up, initargs=([...],)``.
+    All waits together take at most ``timeout`` seconds. Fits as ``initializer=mdispatch.warm_up,
+    initargs=([...],)``.
 
-    Raises WarmUpError with every difference found, each an exception of its own class; what the modules themselves
-    raise passes through (ImportError and others).
-    """
+    Raises WarmUpError with every difference found, each an exception of its own class; what the
+    modules themselves raise passes through (ImportError and others)."""
     result = examine(modules, timeout=timeout, registry=registry)
     if result.differences:
         count = len(result.differences)
@@ -95,8 +97,13 @@ def examine(
     before = set(sys.modules)
     began = perf_counter()
     with Audit(timeout) as audit:
-        for name in names:
-            importlib.import_module(name)
+        try:
+            for name in names:
+                importlib.import_module(name)
+        except BaseException as error:
+            for difference in audit.differences:
+                error.add_note(f"before that, while warming up: {difference}")
+            raise
     took = perf_counter() - began
     files = _files_of([*names, *(name for name in sys.modules if name not in before)])
     _, _, there = registry._facts.registrations()
@@ -129,11 +136,12 @@ def _files_of(modules: list[str]) -> set[str]:
 def _missing_here(
     there: list[Registration], audit: Audit, files: set[str]
 ) -> list[errors.VerificationError]:
-    """What the main interpreter registered from the modules that were imported here, and this one did not.
+    """What the main interpreter registered from the modules that were imported here, and this one
+    did not.
 
-    A registration comes from such a module when its file is one of theirs, or the one from which the main interpreter
-    opened a library that was verified here (the same module may lie elsewhere in another process).
-    """
+    A registration comes from such a module when its file is one of theirs, or the one from which
+    the main interpreter opened a library that was verified here (the same module may lie elsewhere
+    in another process)."""
     if not audit.facts and not audit.differences:
         return []  # all of it was imported, and verified, before
     verified = {f.seq for f in audit.facts}

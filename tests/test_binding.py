@@ -1,4 +1,5 @@
-"""Which binding serves where: decided by the interpreter, and by MDISPATCH_BINDING where both can load."""
+"""Which binding serves where: decided by the interpreter, and by MDISPATCH_BINDING where both can
+load."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ def test_workers_that_wait_hear_of_the_main_members_death(kind, count, how, tmp_
     got = run_main(KILL_MAIN, kind, count, str(tmp_path), WAITING_WORKER, int(how))
     assert {h["error"] for h in got["heard"]} == {"MainMemberGoneError"}
     assert {h["pid"] for h in got["heard"]} == {got["main"]}
-    # The promise is 0.2 s; the lease tells in well under a millisecond. A loaded machine may be slow to run us.
+    # The promise is 0.2 s; the lease tells in well under a millisecond. A loaded machine may be
+    # slow to run us.
     assert sorted(got["delays"])[len(got["delays"]) // 2] < 2.0
     assert all("start it again" in h["text"] for h in got["heard"])
 
@@ -116,7 +117,8 @@ def test_a_worker_killed_while_it_waits_leaves_the_others_waiting_and_its_slot_f
     )
     assert got["alive"] == 1
     assert got["check"] == ""
-    # The newcomer swept the dead: this interpreter is the only member left (the newcomer has left too).
+    # The newcomer swept the dead: this interpreter is the only member left (the newcomer has left
+    # too).
     assert got["members"] == 1
 
 

@@ -1,4 +1,5 @@
-"""The worker comes first and waits, the main interpreter registers later, and the worker returns because it was woken."""
+"""The worker comes first and waits, the main interpreter registers later, and the worker returns
+because it was woken."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def test_waiting_workers_are_woken_by_the_registration(kind: str, count: int, tm
     assert len(got["results"]) == count
     for result in got["results"]:
         assert (result["body"], result["pid"]) == ("late::op(Tensor x) -> Tensor", got["pid"])
-        # Not by looking again and again: it slept, and something rang. (A slice may have passed before that.)
+        # Not by looking again and again: it slept, and something rang. (A slice may have passed
+        # before that.)
         assert result["wakes"] >= 1
         assert result["sleeps"] == result["wakes"] + result["slices"]
     assert got["check"] == ""

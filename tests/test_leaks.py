@@ -1,4 +1,5 @@
-"""Interpreters come and go; what they leave behind is what CPython itself leaves behind, and nothing of ours."""
+"""Interpreters come and go; what they leave behind is what CPython itself leaves behind, and
+nothing of ours."""
 
 from __future__ import annotations
 
@@ -55,8 +56,9 @@ lib.impl("size", len, "CPU")
 """
 
 
-# CPython 3.12 and 3.13 lose, with each own-GIL interpreter, part of whatever it imported; in shared-GIL ones a little.
-# There the same cycle without mdispatch is one that imports about as much of the standard library.
+# CPython 3.12 and 3.13 lose, with each own-GIL interpreter, part of whatever it imported; in
+# shared-GIL ones a little. There the same cycle without mdispatch is one that imports about as much
+# of the standard library.
 LEAKY_PYTHON = (3, 12) <= sys.version_info < (3, 14)
 AS_MUCH = "import json, weakref, textwrap, string, heapq, bisect, argparse, dataclasses, shlex, types"
 

@@ -163,7 +163,12 @@ def test_any_callable_is_a_kernel(lib, f):
         def __call__(self, x):
             return "object"
 
-    for kernel, expected in ((Callable(), "object"), (type, Array), (id, None), ("{}".format, None)):
+    for kernel, expected in (
+        (Callable(), "object"),
+        (type, Array),
+        (id, None),
+        ("{}".format, None),
+    ):
         lib.impl("f", kernel, "CPU")
         value = Array()
         assert f(value) == (expected or kernel(value))
@@ -234,7 +239,9 @@ def test_a_closed_library_refuses_everything_and_says_where_it_was(registry, lib
         lambda: lib.impl("f")(says(1)),
         lambda: wild.fallback(says(1), "CPU"),
     ):
-        with pytest.raises(errors.LibraryClosedError, match=r"test_library\.py:\d+ is closed") as caught:
+        with pytest.raises(
+            errors.LibraryClosedError, match=r"test_library\.py:\d+ is closed"
+        ) as caught:
             call()
         assert caught.value.namespace in ("s", "_")
     assert there(registry) == []
@@ -493,7 +500,11 @@ def test_a_wildcard_library_takes_kernels_of_any_namespace(registry, f, wild):
 
 def refusals():
     """Name, library, call and class of each refusal that is not about duplicates."""
-    argument, name, key = errors.InvalidArgumentError, errors.InvalidNameError, errors.InvalidKeyError
+    argument, name, key = (
+        errors.InvalidArgumentError,
+        errors.InvalidNameError,
+        errors.InvalidKeyError,
+    )
     syntax = errors.SchemaSyntaxError
     open_ = md.Library
     kernel = says(1)
@@ -510,7 +521,10 @@ def refusals():
         "namespace with a blank": (lambda r, _: open_(" t", "DEF", registry=r), name),
         "namespace with a line end": (lambda r, _: open_("t\n", "FRAGMENT", registry=r), name),
         "no namespace": (lambda r, _: open_("", "FRAGMENT", registry=r), name),
-        "define in IMPL": (lambda r, _: open_("s", "IMPL", registry=r).define("g() -> ()"), argument),
+        "define in IMPL": (
+            lambda r, _: open_("s", "IMPL", registry=r).define("g() -> ()"),
+            argument,
+        ),
         "define of another namespace": (lambda r, lib: lib.define("t::g() -> ()"), name),
         "define without a name": (lambda r, lib: lib.define("() -> ()"), name),
         "define without returns": (lambda r, lib: lib.define("g(Tensor x)"), syntax),
@@ -547,7 +561,10 @@ def refusals():
             lambda r, _: open_("_", "IMPL", registry=r).fallback(kernel, "Dense"),
             key,
         ),
-        "register_op without namespace": (lambda r, _: md.register_op("g() -> ()", registry=r)(kernel), name),
+        "register_op without namespace": (
+            lambda r, _: md.register_op("g() -> ()", registry=r)(kernel),
+            name,
+        ),
         "register_op with a bad key": (
             lambda r, _: md.register_op("t::g() -> ()", "GPU", registry=r)(kernel),
             key,
@@ -557,7 +574,10 @@ def refusals():
             argument,
         ),
         "register_op of a function": (lambda r, _: md.register_op(kernel), argument),
-        "register_op of a bad schema": (lambda r, _: md.register_op("t::g(", registry=r)(kernel), syntax),
+        "register_op of a bad schema": (
+            lambda r, _: md.register_op("t::g(", registry=r)(kernel),
+            syntax,
+        ),
     }
 
 
@@ -669,9 +689,16 @@ def test_a_worker_that_differs_hears_how_and_keeps_nothing(registry, lib, f, wor
         (
             lambda: mine.define("f(Tensor x, int y) -> str"),
             errors.SchemaMismatchError,
-            {"schema_here": "s::f(Tensor x, int y) -> str", "schema_there": "s::f(Tensor x) -> str"},
+            {
+                "schema_here": "s::f(Tensor x, int y) -> str",
+                "schema_there": "s::f(Tensor x) -> str",
+            },
         ),
-        (lambda: mine.define("ff(Tensor x) -> str"), errors.NameMismatchError, {"nearest": ("s::f",)}),
+        (
+            lambda: mine.define("ff(Tensor x) -> str"),
+            errors.NameMismatchError,
+            {"nearest": ("s::f",)},
+        ),
         (
             lambda: mine.impl("f", says(1), "CUDA"),
             errors.KeyMismatchError,
@@ -704,7 +731,9 @@ def test_a_kernel_the_main_interpreter_registered_once_is_verified_once(registry
     assert worker.ops.s.f(Array()) == "first"
 
 
-def test_closing_a_workers_library_leaves_the_facts_to_the_main_interpreter(registry, lib, f, worker):
+def test_closing_a_workers_library_leaves_the_facts_to_the_main_interpreter(
+    registry, lib, f, worker
+):
     lib.impl("f", says("main"), "CPU")
     before = everything(registry)
     mine = md.Library("s", "FRAGMENT", registry=worker)

@@ -129,7 +129,8 @@ def test_a_name_is_any_text_of_1_to_1023_bytes(facts, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "body"), [("", ""), ("n" * 1024, ""), ("ü" * 512, ""), ("n", "x" * 65537), ("n", "ü" * 32769)]
+    ("name", "body"),
+    [("", ""), ("n" * 1024, ""), ("ü" * 512, ""), ("n", "x" * 65537), ("n", "ü" * 32769)],
 )
 def test_what_is_too_long_or_empty_is_refused_and_changes_nothing(facts, name, body):
     put(facts)
@@ -258,7 +259,10 @@ def test_a_name_nobody_registered_has_no_facts_no_version_and_no_node(facts):
 
 
 def test_all_facts_are_listed_with_those_of_a_name_oldest_first(facts):
-    made = [put(facts, name=name, body=str(i)) for i, name in enumerate(["s::f", "s::g", "s::f", "s::g"])]
+    made = [
+        put(facts, name=name, body=str(i))
+        for i, name in enumerate(["s::f", "s::g", "s::f", "s::g"])
+    ]
     version, node, listed = facts.registrations()
     assert (version, node) == (0, 0)
     assert sorted(listed, key=lambda fact: fact.seq) == made
@@ -338,7 +342,9 @@ def test_a_wait_for_what_never_comes_ends_with_none(facts):
         assert (waited.sleeps > 0) == (timeout > 0)
 
 
-@pytest.mark.parametrize("timeout", [None, 60, 1e300, math.inf, 10**400])
+@pytest.mark.parametrize(
+    "timeout", [None, 60, 1e300, math.inf, 10**400], ids=lambda timeout: f"{timeout!r:.5}"
+)
 def test_a_wait_ends_when_the_fact_is_registered(facts, timeout):
     with waiting(facts, lambda: facts.await_fact(IMPL, 49, "s::f", 1, timeout)) as outcomes:
         put(facts, name="s::other")
@@ -368,7 +374,9 @@ def test_a_fact_that_was_struck_does_not_count(facts):
 
 
 def test_a_cancel_ends_the_waits_with_its_ticket_and_no_other(facts):
-    calls = [lambda t=ticket: facts.await_fact(IMPL, 49, "s::f", 1, 60, t) for ticket in (7, 8, 7, 0)]
+    calls = [
+        lambda t=ticket: facts.await_fact(IMPL, 49, "s::f", 1, 60, t) for ticket in (7, 8, 7, 0)
+    ]
     with waiting(facts, *calls) as outcomes:
         facts.cancel(7)
         while outcomes[0] is None or outcomes[2] is None:
@@ -408,7 +416,9 @@ def test_closing_ends_the_waits(facts):
     assert [type(outcome) for outcome in outcomes] == [errors.RegistryClosedError] * 2
 
 
-@pytest.mark.parametrize("timeout", [-1, -0.001, math.nan, -math.inf, True, "1", b"1", [], 1j], ids=repr)
+@pytest.mark.parametrize(
+    "timeout", [-1, -0.001, math.nan, -math.inf, True, "1", b"1", [], 1j], ids=repr
+)
 def test_what_is_no_timeout_is_refused_even_when_nothing_is_to_be_waited_for(facts, timeout):
     put(facts)
     with pytest.raises(errors.InvalidArgumentError, match="timeout="):
@@ -529,7 +539,9 @@ class Twin:
         what = self.random.random()
         if what < 0.5:
             body = "b" * self.random.choice((0, 1, 30, 2000))
-            pair = self.same(lambda f: f.register(kind, key, name, body, f"{name}:{key}"), self.plain)
+            pair = self.same(
+                lambda f: f.register(kind, key, name, body, f"{name}:{key}"), self.plain
+            )
             if pair[0] is not None:
                 self.made.append(pair)
         elif what < 0.85 and self.made:
@@ -549,7 +561,9 @@ class Twin:
             self.same(lambda f: f.version(0))
 
     def compare(self):
-        assert [self.changed(0, name) for name in self.NAMES] == [self.changed(1, name) for name in self.NAMES]
+        assert [self.changed(0, name) for name in self.NAMES] == [
+            self.changed(1, name) for name in self.NAMES
+        ]
         for name in self.NAMES:
             self.same(lambda f, n=name: [self.plain(fact) for fact in f.registrations(n)[2]])
         self.same(lambda f: sorted(self.plain(fact) for fact in f.registrations()[2]))

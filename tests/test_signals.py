@@ -57,7 +57,8 @@ done(raised=raised, told=os.read(read, 100).decode(), took=took, seen=seen)
 
 @pytest.mark.parametrize("where", ["main", *INTERPRETERS])
 def test_ctrl_c_interrupts_a_wait_of_the_main_thread_wherever_it_is(where) -> None:
-    # Up to 3.12, exec() of source that ends by KeyboardInterrupt makes the process end by SIGINT later, handled or not.
+    # Up to 3.12, exec() of source that ends by KeyboardInterrupt makes the process end by SIGINT
+    # later, handled or not.
     got = run_main(INTERRUPTED, where, check=False)
     assert got["told"] == "interrupted"
     assert "KeyboardInterrupt" in got["raised"]

@@ -200,3 +200,27 @@ def test_what_is_no_module_name_is_refused(modules, registry) -> None:
 def test_what_a_module_raises_passes_through(registry) -> None:
     with pytest.raises(ModuleNotFoundError):
         md.warm_up("no_such_module_anywhere", registry=registry)
+
+
+def test_differences_found_before_a_module_raised_are_told_with_its_error(tmp_path) -> None:
+    (tmp_path / "raises.py").write_text(
+        "import mdispatch as md\nlib = md.Library('raises', 'FRAGMENT')\n"
+        "if not md.is_main_interpreter():\n    lib.define('f() -> ()')\n    1 / 0\n"
+    )
+    got = run_main(
+        """
+        sys.path.insert(0, args[0])
+        md.warm_up("raises")
+        text = '''
+        import mdispatch as md
+        try:
+            md.warm_up("raises", timeout=0.1)
+        except ZeroDivisionError as error:
+            report(notes=error.__notes__)
+        '''
+        done(**results(start(INTERPRETERS[-1], text, 1, Path(args[0])))[0])
+        """,
+        str(tmp_path),
+    )
+    assert len(got["notes"]) == 1
+    assert "did not define raises::f within 0.1" in got["notes"][0]

@@ -1,9 +1,9 @@
 """Which binding serves in this interpreter, and the names that every binding has.
 
-Both bind the same libmdispatch. The main interpreter of a process uses cffi; in sub-interpreters cffi is refused or,
-worse, depends on who imported it first, so there the extension serves. That is decided by the interpreter, not by
-trying. ``MDISPATCH_BINDING=ext|cffi`` forces one where both can load; cffi has no support for free-threaded 3.13, so
-that build falls to the extension everywhere.
+Both bind the same libmdispatch. The main interpreter of a process uses cffi; in sub-interpreters
+cffi is refused or, worse, depends on who imported it first, so there the extension serves. That is
+decided by the interpreter, not by trying. ``MDISPATCH_BINDING=ext|cffi`` forces one where both can
+load; cffi has no support for free-threaded 3.13, so that build falls to the extension everywhere.
 """
 
 from __future__ import annotations
@@ -50,10 +50,12 @@ interpreter_id: int = _ext.interpreter_id()
 
 
 def choose(asked: str, interpreter: int, free_threaded: bool, version: tuple[int, int]) -> str:
-    """Returns "cffi" or "ext": what serves in such an interpreter when ``asked`` ("", "cffi", "ext") is asked for."""
+    """Returns "cffi" or "ext": what serves in such an interpreter when ``asked`` ("", "cffi",
+    "ext") is asked for."""
     if asked not in ("", "cffi", "ext"):
         raise BindingError(
-            f"MDISPATCH_BINDING={asked!r}: only 'cffi' and 'ext' are bindings. Unset it to have it chosen."
+            f"MDISPATCH_BINDING={asked!r}: only 'cffi' and 'ext' are bindings. Unset it to "
+            "have it chosen."
         )
     if asked:
         return asked
@@ -85,6 +87,7 @@ else:
 abi: int = native.abi()
 if abi != ABI:
     raise BindingError(
-        f"libmdispatch in this process has ABI {abi}, this package needs {ABI}: another mdispatch was loaded first.\n"
+        f"libmdispatch in this process has ABI {abi}, this package needs {ABI}: another "
+        "mdispatch was loaded first.\n"
         "Use one installation of mdispatch per process."
     )

@@ -1,4 +1,5 @@
-"""The contract over cffi: plain values in and out, the same names and results as the extension's. No logic."""
+"""The contract over cffi: plain values in and out, the same names and results as the extension's.
+No logic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What both bindings promise, for the type checker. Imported for types only; see mdispatch.h for the meaning."""
+"""What both bindings promise, for the type checker. Imported for types only; see mdispatch.h for
+the meaning."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ RecordTuple: TypeAlias = tuple[int, int, int, int, bytes, bytes, bytes, int, int
 WaitTuple: TypeAlias = tuple[int, int, int, int, int]
 #: interpreter, pid, role, alive, waiters, waiting_ns, wait_kind, wait_key, wait_name
 MemberTuple: TypeAlias = tuple[int, int, int, int, int, int, int, int, bytes]
-#: capacity, committed, used, facts, names, next_seq, recoveries, main_pid, main_state, processes, members
+#: capacity, committed, used, facts, names, next_seq, recoveries, main_pid, main_state, processes,
+#: members
 StatTuple: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int]
 
 

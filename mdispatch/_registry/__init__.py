@@ -1,8 +1,8 @@
 """The registry of facts, as Python sees it: one protocol, two implementations.
 
-``shared`` is the real one, over the native contract. ``local`` is plain Python for one interpreter: the oracle that tests
-hold the shared one against. This file is what both have in common: the values and the policy.
-"""
+``shared`` is the real one, over the native contract. ``local`` is plain Python for one interpreter:
+the oracle that tests hold the shared one against. This file is what both have in common: the values
+and the policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["DEF", "FALLBACK", "IMPL", "KIND_NAMES", "LIBRARY", "NAME", "PYSTUB", "RULES"]
 __all__ += ["MAIN", "WORKER", "Registration", "RegistryProtocol", "Waited", "check_timeout"]
 
-# Kinds and rules carry the numbers of the contract (mdispatch.h, md_kind and md_rule); a test compares them.
+# Kinds and rules carry the numbers of the contract (mdispatch.h, md_kind and md_rule); a test
+# compares them.
 LIBRARY, DEF, IMPL, FALLBACK, PYSTUB, NAME = 1, 2, 3, 4, 5, 6
 KIND_NAMES = {
     LIBRARY: "library",
@@ -26,7 +27,8 @@ KIND_NAMES = {
     NAME: "name",
 }
 _UNIQUE, _STACK, _RAISE_ALL = 1, 2, 16
-#: The policy: what a second registration of the same kind, name and key means. The core knows only the rules.
+#: The policy: what a second registration of the same kind, name and key means. The core knows only
+#: the rules.
 RULES = {
     LIBRARY: _UNIQUE,
     DEF: _UNIQUE,
@@ -44,7 +46,8 @@ _LONGEST = 1e9
 
 
 def check_timeout(timeout: float | None) -> float | None:
-    """The timeout, if it is one: seconds, 0 or more, or None to wait without end. Else InvalidArgumentError."""
+    """The timeout, if it is one: seconds, 0 or more, or None to wait without end. Else
+    InvalidArgumentError."""
     if timeout is None:
         return None
     if (
@@ -54,12 +57,14 @@ def check_timeout(timeout: float | None) -> float | None:
     from .._nearest import shown
 
     raise InvalidArgumentError(
-        f"timeout={shown(timeout)}: give a number of seconds, 0 or more, or None to wait without end"
+        f"timeout={shown(timeout)}: give a number of seconds, 0 or more, or None to wait "
+        "without end"
     )
 
 
 class Registration:
-    """One fact: who registered what, from where. A value; it does not know whether it was struck out since."""
+    """One fact: who registered what, from where. A value; it does not know whether it was struck
+    out since."""
 
     __slots__ = ("ref", "seq", "kind", "key", "name", "body", "where", "pid", "interpreter")
 
@@ -130,7 +135,8 @@ class Waited:
 if TYPE_CHECKING:
 
     class RegistryProtocol(Protocol):
-        """What everything above the registry relies on. Errors are those of :mod:`mdispatch.errors`."""
+        """What everything above the registry relies on. Errors are those of
+        :mod:`mdispatch.errors`."""
 
         @property
         def role(self) -> int:
@@ -141,7 +147,8 @@ if TYPE_CHECKING:
             """The registry's name or address, for messages."""
 
         def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
-            """Adds a fact. Raises DuplicateRegistrationError, RegistryFullError, RegistryClosedError."""
+            """Adds a fact. Raises DuplicateRegistrationError, RegistryFullError,
+            RegistryClosedError."""
 
         def strike(self, registration: Registration) -> bool:
             """Strikes a fact out; False when it is gone, or not this member's to strike."""
@@ -158,13 +165,15 @@ if TYPE_CHECKING:
             timeout: float | None,
             ticket: int = 0,
         ) -> tuple[Registration | None, Waited]:
-            """Waits until ``at_least`` such facts are there: the newest, or None after ``timeout`` seconds."""
+            """Waits until ``at_least`` such facts are there: the newest, or None after ``timeout``
+            seconds."""
 
         def cancel(self, ticket: int = 0) -> None:
             """Ends the waits of this interpreter that carry the ticket, or all of them."""
 
         def registrations(self, name: str | None = None) -> tuple[int, int, list[Registration]]:
-            """(version, node, live facts oldest first) of one name, or of all names (version and node 0)."""
+            """(version, node, live facts oldest first) of one name, or of all names (version and
+            node 0)."""
 
         def version(self, node: int) -> int:
             """The version word of a name's node."""

@@ -1,7 +1,8 @@
-"""The registry in plain Python, for one interpreter: the oracle that tests hold the shared one against.
+"""The registry in plain Python, for one interpreter: the oracle that tests hold the shared one
+against.
 
-Locking: ``_changed`` is a condition over everything below it; waiters look at the facts again after each change.
-"""
+Locking: ``_changed`` is a condition over everything below it; waiters look at the facts again after
+each change."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The shared registry over the native contract: status codes become exceptions, interrupted waits go on.
+"""The shared registry over the native contract: status codes become exceptions, interrupted waits
+go on.
 
-One object per interpreter and opening. It is this interpreter's membership: ``close`` ends it, a fork gives the child
-one of its own, and at the interpreter's end it leaves by itself, so that no waiter of it is ever left asleep.
-"""
+One object per interpreter and opening. It is this interpreter's membership: ``close`` ends it, a
+fork gives the child one of its own, and at the interpreter's end it leaves by itself, so that no
+waiter of it is ever left asleep."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     ),
     _ROLE: (
         errors.RegistryError,
-        "only its main member registers in registry {0}; this interpreter verifies, or the main one has forked",
+        f"only its main member registers in registry {0}; this interpreter verifies, or the "
+        "main one has forked",
     ),
     -11: (
         errors.RegistryFullError,
@@ -77,7 +79,8 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     -17: (errors.RegistryFormatError, "registry {0} was made before the last boot; create it anew"),
     -18: (
         errors.RegistryFormatError,
-        "registry {0} belongs to another PID namespace (container); processes that share one must share that too",
+        f"registry {0} belongs to another PID namespace (container); processes that share one "
+        "must share that too",
     ),
     -19: (
         errors.RegistryOwnerError,
@@ -93,7 +96,8 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     ),
     -22: (
         errors.RegistryError,
-        "the lock of registry {0} is held by a process that does not go on (is it stopped?); continue or end that one",
+        f"the lock of registry {0} is held by a process that does not go on (is it stopped?); "
+        "continue or end that one",
     ),
     -23: (
         errors.RegistryFullError,
@@ -121,7 +125,8 @@ def error_for(status: int, label: str) -> Exception:
 
 
 def deadline_after(timeout: float | None) -> int:
-    """The absolute deadline, in ns, of a wait of ``timeout`` seconds from now; None waits without end.
+    """The absolute deadline, in ns, of a wait of ``timeout`` seconds from now; None waits without
+    end.
 
     Raises InvalidArgumentError for a negative timeout or NaN.
     """
@@ -136,8 +141,8 @@ def _registration(record: RecordTuple) -> Registration:
     )
 
 
-# Texts of the registry are UTF-8. What is not (half a character, where a place was cut off) is shown, not refused: by
-# then the fact is there.
+# Texts of the registry are UTF-8. What is not (half a character, where a place was cut off) is
+# shown, not refused: by then the fact is there.
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
@@ -158,7 +163,8 @@ def _address_bytes(text: str) -> bytes:
 
 
 class SharedRegistry:
-    """This interpreter's membership in a shared registry. Made by :meth:`create`, :meth:`attach`, :meth:`default`."""
+    """This interpreter's membership in a shared registry. Made by :meth:`create`, :meth:`attach`,
+    :meth:`default`."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -176,7 +182,7 @@ class SharedRegistry:
     def create(cls, name: str | None, capacity: int) -> SharedRegistry:
         if not isinstance(capacity, int) or isinstance(capacity, bool):
             raise errors.InvalidArgumentError(
-                f"capacity={capacity!r}: give a whole number of bytes"
+                f"capacity={shown(capacity)}: give a whole number of bytes"
             )
         text = None if name is None else _address_bytes(name).decode()
         if not 0 < capacity <= 1 << 34:
@@ -185,7 +191,7 @@ class SharedRegistry:
             status, handle = native.create(text, capacity)
         if status == -1:
             raise errors.InvalidArgumentError(
-                f"capacity={capacity}: a registry has 458 KiB (466944 bytes) to 16 GiB; "
+                f"capacity={shown(capacity)}: a registry has 458 KiB (466944 bytes) to 16 GiB; "
                 f"the default is {DEFAULT_CAPACITY} and costs memory only as it is used"
             )
         if status:
@@ -221,7 +227,8 @@ class SharedRegistry:
         except errors.MdispatchError as error:
             if address:
                 error.args = (
-                    f"{error.args[0]}\n{ENVIRONMENT}={shown(address)} in the environment names the registry of a parent "
+                    f"{error.args[0]}\n{ENVIRONMENT}={shown(address)} in the environment names "
+                    "the registry of a parent "
                     f"process. Unset it to work alone.",
                 )
             raise
@@ -303,7 +310,8 @@ class SharedRegistry:
             return None, waited
         if status == _CANCELLED:
             raise errors.WaitCancelledError(
-                f"the wait for {KIND_NAMES[kind]} {name!r} was ended: its task was cancelled or its interpreter shuts down"
+                f"the wait for {KIND_NAMES[kind]} {name!r} was ended: its task was cancelled "
+                "or its interpreter shuts down"
             )
         raise self._fail(status)
 
@@ -356,9 +364,9 @@ class SharedRegistry:
     def _hook_shutdown(self) -> None:
         """Has waits in threads ended before the interpreter joins those threads.
 
-        ``atexit`` runs after that join and would come too late. There are such threads only when ``threading`` is loaded,
-        and it alone offers a hook that runs before (private, but the one that concurrent.futures uses).
-        """
+        ``atexit`` runs after that join and would come too late. There are such threads only when
+        ``threading`` is loaded, and it alone offers a hook that runs before (private, but the one
+        that concurrent.futures uses)."""
         threading = sys.modules.get("threading")
         if threading is None:
             return
@@ -380,7 +388,8 @@ class SharedRegistry:
             self.role = WORKER  # the registry is closed or full: every call will say so
 
 
-# The memberships of this interpreter: for its end and for forks, which nobody announces to the objects themselves.
+# The memberships of this interpreter: for its end and for forks, which nobody announces to the
+# objects themselves.
 _live: dict[int, SharedRegistry] = {}
 
 
@@ -395,7 +404,8 @@ def _rejoin_all() -> None:
 
 
 def _warn_of_fork() -> None:
-    """CPython cannot fork while a sub-interpreter lives: the child hangs or dies (python/cpython#139759)."""
+    """CPython cannot fork while a sub-interpreter lives: the child hangs or dies
+    (python/cpython#139759)."""
     pid = os.getpid()
     others = {
         member[0]
@@ -407,15 +417,18 @@ def _warn_of_fork() -> None:
         import warnings
 
         warnings.warn(
-            f"this process forks while its sub-interpreters {sorted(others)} live: CPython ruins the child. "
-            f"Fork first and create interpreters afterwards, or start processes by spawn or subprocess.",
+            f"this process forks while its sub-interpreters {sorted(others)} live: CPython "
+            "ruins the child. "
+            "Fork first and create interpreters afterwards, or start processes by spawn or "
+            "subprocess.",
             RuntimeWarning,
             stacklevel=3,
         )
 
 
 def _run_signal_handlers() -> None:
-    """After an interrupted wait. In a sub-interpreter on the main thread Python would not run them by itself."""
+    """After an interrupted wait. In a sub-interpreter on the main thread Python would not run them
+    by itself."""
     raised = _ext.run_signal_handlers()
     if raised is None:
         return

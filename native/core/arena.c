@@ -70,11 +70,12 @@ static bool is_linked(md__reg *reg, struct md__fact *fact) {
     struct md__node *node = md__at(reg, md__peek32(&fact->node), sizeof *node);
     if (!node || md__peek32(&node->block.tag) != MD__TAG_NODE) return false;
     uint32_t wanted = md__ref(reg, fact);
-    uint64_t left = md__header(reg)->capacity / 64;
-    for (uint32_t ref = md__peek32(&node->head); ref && left; left--) {
+    uint64_t seq = UINT64_MAX;
+    for (uint32_t ref = md__peek32(&node->head); ref;) {
         if (ref == wanted) return true;
         struct md__fact *f = md__at(reg, ref, sizeof *f);
-        if (!f) return false;
+        if (!f || md__peek64(&f->seq) >= seq || md__peek64(&f->seq) <= md__peek64(&fact->seq)) return false;
+        seq = md__peek64(&f->seq); /* from newer to older, as all chains run */
         ref = md__peek32(&f->next);
     }
     return false;

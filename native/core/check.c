@@ -29,18 +29,18 @@ struct totals {
     uint64_t facts, names, used, free_blocks, last_seq;
 };
 
-static void check_fact(md__reg *reg, struct report *r, uint32_t ref, const struct md__fact *f, const struct md__node *node,
-                       uint64_t newer_seq) {
+static void check_fact(md__reg *reg, struct report *r, uint32_t ref, const struct md__fact *f,
+                       const struct md__node *node) {
     unsigned long long seq = md__peek64(&f->seq);
     if (md__peek32(&f->node) != md__ref(reg, node)) say(r, "fact %u names another node than the one it hangs on\n", ref);
-    if (seq >= newer_seq) say(r, "fact %u (seq %llu) is not older than the one before it\n", ref, seq);
     if (seq >= md__peek64(&md__header(reg)->next_seq)) say(r, "fact %u has a seq that was not given out yet\n", ref);
     if (sizeof *f + md__peek32(&f->body_len) + md__peek32(&f->where_len) > f->block.size)
         say(r, "fact %u is longer than its block\n", ref);
     if (!(md__peek32(&f->rule) & MD_UNIQUE)) return;
     for (uint32_t other = md__peek32(&f->next); other;) {
         const struct md__fact *o = md__at(reg, other, sizeof *o);
-        if (!o) return;
+        if (!o || md__peek64(&o->seq) >= seq) return;
+        seq = md__peek64(&o->seq);
         if (md__peek32(&o->kind) == md__peek32(&f->kind) && md__peek32(&o->key) == md__peek32(&f->key))
             say(r, "facts %u and %u are both live under a rule that allows one\n", ref, other);
         other = md__peek32(&o->next);
@@ -48,14 +48,18 @@ static void check_fact(md__reg *reg, struct report *r, uint32_t ref, const struc
 }
 
 static void check_chain(md__reg *reg, struct report *r, const struct md__node *node, struct totals *t) {
-    uint64_t newer = UINT64_MAX, left = md__header(reg)->capacity / 64;
-    for (uint32_t ref = md__peek32(&node->head); ref; left--) {
+    uint64_t newer = UINT64_MAX;
+    for (uint32_t ref = md__peek32(&node->head); ref;) {
         const struct md__fact *f = md__at(reg, ref, sizeof *f);
-        if (!f || md__peek32(&f->block.tag) != MD__TAG_FACT || !left) {
+        if (!f || md__peek32(&f->block.tag) != MD__TAG_FACT) {
             say(r, "node %u: its chain leads to %u, which is no fact\n", md__ref(reg, node), ref);
             return;
         }
-        check_fact(reg, r, ref, f, node, newer);
+        if (md__peek64(&f->seq) >= newer) {
+            say(r, "fact %u is not older than the one before it\n", ref);
+            return;
+        }
+        check_fact(reg, r, ref, f, node);
         newer = md__peek64(&f->seq);
         if (newer > t->last_seq) t->last_seq = newer;
         t->facts++;

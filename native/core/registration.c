@@ -7,8 +7,8 @@
  * that follows). A reader takes the version, walks, copies, and takes the version again (md__version_after: ordered
  * after all that it read). If it read a single byte that was written into reused memory, it also sees the raise, and
  * starts over. What it may have read meanwhile is arbitrary: so every ref is checked against the arena, every length
- * against the block, and every walk is bounded. Such a reader can be outrun for ever by writers of the same name;
- * after some tries it takes the lock.
+ * against its limit, and a walk goes on from newer to older only. Such a reader can be outrun for ever by writers of
+ * the same name; after some tries it takes the lock.
  *
  * Killed writers: before the publishing store nothing was changed, after it everything was, and what is missing then
  * (the raise, the free list, the ring) is done by the next holder of the lock (mutex.c, recover).
@@ -72,14 +72,22 @@ static int pack(const md__reg *reg, const struct md__node *node, struct md__fact
     return 0;
 }
 
+/* Whether a walk over the arena can go on by the size it found. */
+static bool is_step(uint32_t size, uint64_t left) {
+    return size >= 64 && size % 16 == 0 && size <= left;
+}
+
 static struct md__fact *fact_at(const md__reg *reg, uint32_t ref) {
     struct md__fact *f = md__at(reg, ref, sizeof *f);
     return f && md__peek32(&f->block.tag) == MD__TAG_FACT ? f : NULL;
 }
 
-/* More steps than there can be facts: a reader has walked into reused memory. */
-static uint64_t longest_chain(const md__reg *reg) {
-    return reg->mapped / 64;
+/* The same, if it is older than the one before it, as all in a chain are: so no walk goes round in circles. */
+static struct md__fact *older_at(const md__reg *reg, uint32_t ref, uint64_t *seq) {
+    struct md__fact *f = fact_at(reg, ref);
+    if (!f || md__peek64(&f->seq) >= *seq) return NULL;
+    *seq = md__peek64(&f->seq);
+    return f;
 }
 
 static bool matches(const struct md__fact *f, uint32_t kind, int32_t key) {
@@ -89,12 +97,12 @@ static bool matches(const struct md__fact *f, uint32_t kind, int32_t key) {
 /* One walk along a chain: counts the matches and packs the newest. */
 static int find_once(const md__reg *reg, struct md__node *node, const struct query *q, struct sink *out) {
     uint64_t before = md__read64(&node->version);
-    uint64_t left = longest_chain(reg);
+    uint64_t seq = UINT64_MAX;
     uint32_t found = 0, ref = md__read32(&node->head);
     out->used = 0;
     while (ref) {
-        struct md__fact *f = fact_at(reg, ref);
-        if (!f || !left--) return AGAIN;
+        struct md__fact *f = older_at(reg, ref, &seq);
+        if (!f) return AGAIN;
         if (matches(f, q->kind, q->key) && found++ == 0 && pack(reg, node, f, out)) return AGAIN;
         if (found >= q->at_least) break;
         ref = md__read32(&f->next);
@@ -143,12 +151,12 @@ int md_find(md_registry handle, uint32_t kind, int32_t key, const char *name, si
 
 static int list_once(const md__reg *reg, struct md__node *node, struct sink *out, uint64_t *version) {
     uint64_t before = md__read64(&node->version);
-    uint64_t left = longest_chain(reg);
+    uint64_t seq = UINT64_MAX;
     uint32_t ref = md__read32(&node->head);
     size_t start = out->used;
     while (ref) {
-        struct md__fact *f = fact_at(reg, ref);
-        if (!f || !left-- || pack(reg, node, f, out)) break;
+        struct md__fact *f = older_at(reg, ref, &seq);
+        if (!f || pack(reg, node, f, out)) break;
         ref = md__read32(&f->next);
     }
     if (ref || md__version_after(&node->version) != before) {
@@ -199,7 +207,7 @@ static int list_all(md__reg *reg, struct sink *out) {
     if (top > reg->mapped) return MD_EDAMAGED;
     for (uint64_t at = MD__ARENA_AT; at < top;) {
         struct md__node *node = (struct md__node *)(reg->base + at);
-        if (node->block.size < 64 || node->block.size > top - at) return MD_EDAMAGED;
+        if (!is_step(node->block.size, top - at)) return MD_EDAMAGED;
         at += node->block.size;
         if (md__read32(&node->block.tag) != MD__TAG_NODE) continue;
         int rc = list_node(reg, node, out, &version);
@@ -254,14 +262,16 @@ static void raise_versions(md__reg *reg, struct md__node *node, uint32_t rule) {
     uint64_t top = md__peek64(&md__header(reg)->arena_top);
     for (uint64_t at = MD__ARENA_AT; at < top;) {
         struct md__node *other = (struct md__node *)(reg->base + at);
+        if (!is_step(other->block.size, top - at)) return;
         if (md__peek32(&other->block.tag) == MD__TAG_NODE && other != node) md__raise(&other->version);
         at += other->block.size;
     }
 }
 
 static struct md__fact *live_twin(md__reg *reg, struct md__node *node, uint32_t kind, int32_t key) {
+    uint64_t seq = UINT64_MAX;
     for (uint32_t ref = md__peek32(&node->head); ref;) {
-        struct md__fact *f = fact_at(reg, ref);
+        struct md__fact *f = older_at(reg, ref, &seq);
         if (!f || matches(f, kind, key)) return f;
         ref = md__peek32(&f->next);
     }
@@ -368,8 +378,9 @@ static int strike(md__reg *reg, uint64_t ref, uint64_t seq) {
     struct md__node *node = md__at(reg, md__peek32(&f->node), sizeof *node);
     if (!node || md__peek32(&node->block.tag) != MD__TAG_NODE) return MD_ENOENT;
     md__u32 *link = &node->head;
+    uint64_t last = UINT64_MAX;
     while (md__peek32(link) != (uint32_t)ref) {
-        struct md__fact *newer = fact_at(reg, md__peek32(link));
+        struct md__fact *newer = older_at(reg, md__peek32(link), &last);
         if (!newer) return MD_ENOENT;
         link = &newer->next;
     }

@@ -57,7 +57,7 @@ const char *__tsan_default_options(void) {
     return "die_after_fork=0:halt_on_error=1:report_destroy_locked=0"; /* the last for forget_parents_lock */
 }
 
-/* ThreadSanitizer does not know this way to lock, and would take every mutex of ours for an unlocked one: it is told. */
+/* ThreadSanitizer does not know this way to lock, and would take each mutex of ours for an unlocked one. */
 void __tsan_mutex_pre_lock(void *m, unsigned flags);
 void __tsan_mutex_post_lock(void *m, unsigned flags, int recursion);
 int pthread_mutex_clocklock(pthread_mutex_t *m, clockid_t clock, const struct timespec *until) {
@@ -120,7 +120,7 @@ static inline int rounds(int usual) {
     return more && atoi(more) > 0 ? usual * atoi(more) : usual;
 }
 
-/* --- children ---------------------------------------------------------------------------------------------------- */
+/* --- children ----------------------------------------------------------------------------------------------------- */
 
 /* Runs `body` in a child that dies with its parent; its exit code says whether all its checks held. */
 static inline pid_t child(void (*body)(void *), void *arg) {
@@ -180,7 +180,7 @@ static inline void step_free(struct step s) {
     close(s.fd[1]);
 }
 
-/* --- waiters ----------------------------------------------------------------------------------------------------- */
+/* --- waiters ------------------------------------------------------------------------------------------------------ */
 
 static inline uint32_t waiters(md_registry reg) {
     static md_member_info infos[MD_MAX_MEMBERS];
@@ -229,7 +229,7 @@ static inline void print_latency(const char *what, int64_t *ns, size_t n) {
            (double)ns[n * 99 / 100] / 1e3, (double)ns[n - 1] / 1e3, n);
 }
 
-/* --- the usual calls in short -------------------------------------------------------------------------------------- */
+/* --- the usual calls in short ------------------------------------------------------------------------------------- */
 
 enum { KEY = 7, BUF = 8192 };
 

@@ -175,7 +175,7 @@ TEST(what_is_no_file_of_ours_is_refused) {
     unlink(path);
 }
 
-/* --- the dead make room --------------------------------------------------------------------------------------------- */
+/* --- the dead make room ------------------------------------------------------------------------------------------- */
 
 static void create_and_stay(void *arg) {
     open_main(name, SIZE);
@@ -256,7 +256,7 @@ TEST(of_racing_creators_exactly_one_wins) {
     unlink(path);
 }
 
-/* --- waiting for a name --------------------------------------------------------------------------------------------- */
+/* --- waiting for a name ------------------------------------------------------------------------------------------- */
 
 struct patience {
     int64_t returned;
@@ -332,7 +332,7 @@ TEST(a_signal_interrupts_the_wait_for_a_name) {
     EQ(reap(pid), 0);
 }
 
-/* --- all at once ------------------------------------------------------------------------------------------------------ */
+/* --- all at once -------------------------------------------------------------------------------------------------- */
 
 /* As long as a creator has its registry open, the name is its registry's: nobody else's leaving takes it away. */
 static void create_and_leave_for_long(void *arg) {

@@ -122,7 +122,7 @@ TEST(closing_in_another_thread_than_the_one_with_the_lease_ends_well) {
     EQ(reap(child(parked_main, NULL)), 0);
 }
 
-/* --- exec ------------------------------------------------------------------------------------------------------- */
+/* --- exec --------------------------------------------------------------------------------------------------------- */
 
 static void exec_self(void *arg) {
     const char *how = arg;

@@ -2,7 +2,8 @@
  * moment. Few names and many lengths, so that blocks are struck and used again under the readers' eyes. */
 #include "test.h"
 
-enum { SIZE = MD__MIN_CAPACITY + (1 << 20), NAMES = 3, DEEP = 6, MOST = DEEP + 2 /* a killed writer leaves some */, READERS = 3 };
+enum { SIZE = MD__MIN_CAPACITY + (1 << 20), NAMES = 3, DEEP = 6, READERS = 3 };
+enum { MOST = DEEP + 2 }; /* a killed writer leaves some */
 
 static const char *const names[NAMES] = {"ns::a", "ns::bb", "ns::with_a_longer_name"};
 
@@ -104,7 +105,8 @@ static void read_for_long(struct play *p, md_registry reg) {
     for (int n = 0; n < NAMES; n++) { /* until each name was there once: from then on it always is */
         size_t size = 0;
         uint64_t version, node;
-        while (size == 0 && md_now() < p->end) md_list(reg, names[n], strlen(names[n]), NULL, 0, &size, &version, &node);
+        while (size == 0 && md_now() < p->end)
+            md_list(reg, names[n], strlen(names[n]), NULL, 0, &size, &version, &node);
     }
     for (uint32_t i = 0; md_now() < p->end && !test_failures; i++) {
         int n = (int)(i % NAMES);

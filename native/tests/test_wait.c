@@ -70,6 +70,7 @@ TEST(each_of_many_waits_for_its_own_name_only) {
 TEST(at_least_counts_what_lives) {
     struct main_member m = open_main(NULL, SIZE);
     struct waiter w = {.at_least = 3};
+    md_wait_stats s;
     md_record r;
     waiter_start(&w, m.reg, m.member, "n");
     OK(put(m, MD_STACK, "n", KEY, "1", &r));
@@ -77,7 +78,7 @@ TEST(at_least_counts_what_lives) {
     OK(strike_out(m, &r));
     OK(put(m, MD_STACK, "n", KEY, "3", NULL));
     EQ(waiters(m.reg), 1);
-    EQ(await_fact(m.reg, m.member, "n", 3, 0, 0, &w.stats), MD_ETIMEDOUT);
+    EQ(await_fact(m.reg, m.member, "n", 3, 0, 0, &s), MD_ETIMEDOUT);
     OK(put(m, MD_STACK, "n", KEY, "4", NULL));
     OK(waiter_end(&w));
     close_main(m);

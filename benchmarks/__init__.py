@@ -1,0 +1,1 @@
+"""What mdispatch costs, as ratios: ``python -m benchmarks`` runs every job, see run.py."""
