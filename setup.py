@@ -2,7 +2,8 @@
 
 libmdispatch is one real shared library with a fixed name, so that cffi's module, the extension and
 any host program share one copy in a process. It lies beside the modules that are linked to it.
-Whatever does not compile ends the build."""
+Whatever does not compile ends the build.
+"""
 
 import shutil
 import sysconfig

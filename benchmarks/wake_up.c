@@ -1,15 +1,15 @@
-/* wake_up.c - how long from telling to the waiter's return, from one process to another: a bare futex against a
- * fact in a registry.
+/* wake_up.c - how long from telling to the waiter's return, from one process to another: a bare
+ * futex against a fact in a registry.
  *
  *     wake_up BLOCKS PINGS CPU CPU
  *
- * prints one line per block: the median ns of the futex's pings, and of the registry's. The parent runs on the
- * first processor and the child on the second; -1 leaves one to the scheduler. Where it wakes the child, beside
- * the parent or on the other processor, matters more than what is measured (3 us or 10 here), and it tends to do
- * so in turns: hence the processors are chosen, and a coin decides which way a ping goes.
+ * prints one line per block: the median ns of the futex's pings, and of the registry's. The parent
+ * runs on the first processor and the child on the second; -1 leaves one to the scheduler. Where it
+ * wakes the child, beside the parent or on the other processor, matters more than what is measured
+ * (3 us or 20 here): hence the processors are chosen, and a coin decides which way a ping goes.
  *
- * Before each ping the child says that it is about to sleep, and the parent gives it PAUSE_NS to do so. What is
- * measured begins before the parent's call and ends after the child's.
+ * Before each ping the child says that it is about to sleep, and the parent gives it PAUSE_NS to do
+ * so. What is measured begins before the parent's call and ends after the child's.
  */
 #include <linux/futex.h>
 #include <sched.h>
@@ -71,7 +71,8 @@ static void say(_Atomic uint32_t *counter, uint32_t value) {
 
 static void until(_Atomic uint32_t *counter, uint32_t value) {
     uint32_t seen;
-    while ((seen = atomic_load(counter)) < value) syscall(SYS_futex, counter, FUTEX_WAIT, seen, NULL, NULL, 0);
+    while ((seen = atomic_load(counter)) < value)
+        syscall(SYS_futex, counter, FUTEX_WAIT, seen, NULL, NULL, 0);
 }
 
 static void pause_ns(long ns) {
@@ -93,7 +94,8 @@ static void child(struct shared *s, uint32_t pings) {
         int len = name_of(name, sizeof name, ping);
         say(&s->ready, ping + 1);
         if (toss(&coin) == REGISTRY)
-            must(md_await(reg, member, MD_DEF, 0, 1, name, (size_t)len, MD_FOREVER, 0, buf, sizeof buf, &stats),
+            must(md_await(reg, member, MD_DEF, 0, 1, name, (size_t)len, MD_FOREVER, 0, buf,
+                          sizeof buf, &stats),
                  "md_await");
         else
             until(&s->word, seen + 1);
@@ -118,7 +120,8 @@ int main(int argc, char **argv) {
     if (argc != 5) return 2;
     uint32_t blocks = (uint32_t)atoi(argv[1]), pings = (uint32_t)atoi(argv[2]), ping = 0, coin = 1;
     int64_t *took[WAYS] = {calloc(pings, sizeof(int64_t)), calloc(pings, sizeof(int64_t))};
-    struct shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct shared *s =
+        mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     md_registry reg;
     uint64_t member;
     uint32_t role;
@@ -145,8 +148,8 @@ int main(int argc, char **argv) {
             pause_ns(PAUSE_NS);
             int64_t began = md_now();
             if (way == REGISTRY) {
-                must(md_register(reg, member, MD_DEF, MD_UNIQUE, 0, name, (size_t)len, "bench", 5, "here", 4, buf,
-                                 sizeof buf),
+                must(md_register(reg, member, MD_DEF, MD_UNIQUE, 0, name, (size_t)len, "bench", 5,
+                                 "here", 4, buf, sizeof buf),
                      "md_register");
             } else {
                 say(&s->word, atomic_load(&s->word) + 1);

@@ -4,7 +4,8 @@ processes.
 The same module is imported everywhere. In the main interpreter its :class:`Library` registers
 operators and kernels; in every other interpreter and process it verifies that the main one has
 registered the same, and keeps its own kernels. ``ops.namespace.name(...)`` runs the kernel that the
-arguments' dispatch keys select."""
+arguments' dispatch keys select.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def is_main_interpreter() -> bool:
 
     That is the main interpreter of the process that created the registry; False in its
     sub-interpreters and in every process that found the registry through the environment. (PyTorch:
-    isMainPyInterpreter)"""
+    isMainPyInterpreter)
+    """
     return default_registry().is_main
 
 
@@ -83,7 +85,8 @@ def register_or_verify() -> str:
 
 class _DefaultOps:
     """``mdispatch.ops``: the operators of the default registry, which is made or found at the first
-    look."""
+    look.
+    """
 
     def __getattr__(self, name: str) -> Namespace:
         namespace: Namespace = getattr(default_registry().ops, name)

@@ -1,7 +1,8 @@
 """What to tell a worker whose registrations are not those of the main interpreter.
 
 Slow paths only: each function looks at the registry once more and finds words, the nearest names
-and the places."""
+and the places.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ the first call, so that a worker that only verifies does not pay for it.
 
 Locking: ``_lock`` is held while callables are added or dropped and while a table is computed; calls
 take no lock. In the main interpreter a fact and its callable are added under one hold of it, and
-the fact is struck before the callable is dropped: no table has the fact without the callable."""
+the fact is struck before the callable is dropped: no table has the fact without the callable.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ __all__ = ["Entry", "Signature"]
 
 class Signature:
     """A definition, and what calls need of it. The first call works that out; it never changes
-    afterwards."""
+    afterwards.
+    """
 
     __slots__ = ("_binder", "_schema", "dispatch_keywords", "dispatch_positions", "fact")
 

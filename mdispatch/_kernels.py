@@ -1,5 +1,6 @@
 """Kernels of this interpreter: callables with the key they were registered at. Light, because every
-worker needs it."""
+worker needs it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def fallthrough_kernel(*args: object, **kwargs: object) -> None:
 
 class LocalKernel:
     """A callable of this interpreter, registered at one key. ``seq`` is its fact's in the main
-    interpreter, else 0."""
+    interpreter, else 0.
+    """
 
     __slots__ = ("function", "is_fallthrough", "key", "label", "seq", "with_keyset")
 

@@ -2,7 +2,8 @@
 
 The registry knows which kernels exist; this interpreter has callables for some of them. Everything
 here is a pure function of the two, so a table can always be thrown away and computed again. Loaded
-with the first call of an operator."""
+with the first call of an operator.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def _builtin_fallbacks() -> dict[DispatchKey, LocalKernel]:
     through.
 
     (PyTorch registers the same for BackendSelect, ADInplaceOrView, Autograd and the snapshot at its
-    start.)"""
+    start.)
+    """
     names = [
         "BackendSelect",
         "ADInplaceOrView",
@@ -64,7 +66,8 @@ def pair(there: list[Registration], here: list[LocalKernel]) -> LocalKernel | Ab
     A callable belongs to the fact it was registered with (main interpreter), else to a fact of its
     label, else to the first fact that is left: the order of imports is the same everywhere. A pure
     function of both lists, so nothing has to be kept in step when the main interpreter closes or
-    registers again."""
+    registers again.
+    """
     if not there:
         return None
     left = list(here)
@@ -103,11 +106,9 @@ def table_of(
     fallbacks_here: Here,
 ) -> DispatchTable:
     """The table of an operator with these facts and callables."""
-    return compute_table(
-        active((f for f in there if f.kind == facts.IMPL), here),
-        _BUILTIN_FALLBACKS
-        | active((f for f in fallbacks_there if f.kind == facts.FALLBACK), fallbacks_here),
-    )
+    kernels = active((f for f in there if f.kind == facts.IMPL), here)
+    fallbacks = active((f for f in fallbacks_there if f.kind == facts.FALLBACK), fallbacks_here)
+    return compute_table(kernels, {**_BUILTIN_FALLBACKS, **fallbacks})
 
 
 def missing(name: str, here: Here, table: DispatchTable, raw: int) -> errors.MissingKernelError:

@@ -40,5 +40,6 @@ def label_of(kernel: object) -> str:
 
 def _printable(text: str) -> str:
     """Names of files and functions may hold half characters, which no other process could be
-    told."""
+    told.
+    """
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

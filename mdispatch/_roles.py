@@ -6,7 +6,8 @@ Dispatcher::waitForDef, waitForImpl.)
 
 A verification that fails raises at once, unless the thread has opened an :class:`Audit`: then the
 difference is noted and the import goes on, so that a warm-up can tell everything that differs and
-not just the first of it."""
+not just the first of it.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +97,8 @@ def claim(
 
     ``body`` may be a function, called only where the text is needed. ``accept`` compares the main
     member's fact with what is wanted here and returns the difference in words, or None. Returns the
-    fact; None when an open audit has noted that it could not be verified."""
+    fact; None when an open audit has noted that it could not be verified.
+    """
     if registry.role == facts.MAIN:
         return registry.register(kind, key, name, body if isinstance(body, str) else body(), where)
     audits = _audits.get(get_ident()) if _audits else None

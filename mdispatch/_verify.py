@@ -44,7 +44,8 @@ class Plan:
 
     def limit(self, import_seconds: float) -> float:
         """Seconds after which a worker that has not reported is given up, where the main
-        interpreter took ``import_seconds`` for the same modules and all workers share its cores."""
+        interpreter took ``import_seconds`` for the same modules and all workers share its cores.
+        """
         workers = self.interpreters + self.processes
         return self.timeout + _GRACE + workers * (_SHARE + import_seconds)
 

@@ -2,7 +2,8 @@
 
 Each wait runs in a thread of its own (asyncio's default pool is small, and full of sleepers it
 would stop everyone else). Cancelling the task ends the wait in the kernel at once, by its ticket,
-and the thread with it."""
+and the thread with it.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 A message has up to three parts: what happened, where the things in question were registered, and
 what to do next. The objects a handler needs are attributes, so that nobody has to read the text.
-This module imports nothing of ours: it stands under everything else."""
+This module imports nothing of ours: it stands under everything else.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ class MdispatchError(Exception):
     """Base of every error that mdispatch raises on purpose.
 
     All of them can be pickled, with their attributes: a worker's errors are raised in another
-    process."""
+    process.
+    """
 
     def __reduce__(self) -> tuple[object, ...]:
         state = dict(self.__dict__)
@@ -65,7 +67,8 @@ def _rebuilt(
     cls: type[MdispatchError], args: tuple[object, ...], state: dict[str, object]
 ) -> MdispatchError:
     """An error from its pickle, past the constructors: they differ, and the text is made
-    already."""
+    already.
+    """
     # cls.__new__ would be that of whichever builtin base comes first, and MemoryError's refuses.
     error = OSError.__new__(cls) if issubclass(cls, OSError) else Exception.__new__(cls)
     error.args = args
@@ -74,8 +77,7 @@ def _rebuilt(
     return error
 
 
-# --- what the caller handed in
-# ------------------------------------------------------------------------------------
+# --- what the caller handed in --------------------------------------------------------------------
 
 
 class InvalidArgumentError(MdispatchError, ValueError):
@@ -84,7 +86,8 @@ class InvalidArgumentError(MdispatchError, ValueError):
 
 class InvalidNameError(InvalidArgumentError):
     """A name of an operator, namespace, overload or registry is not one. ``name`` is what was
-    given."""
+    given.
+    """
 
     def __init__(self, message: str, name: object = None) -> None:
         super().__init__(message)
@@ -93,7 +96,8 @@ class InvalidNameError(InvalidArgumentError):
 
 class InvalidKeyError(InvalidArgumentError):
     """A dispatch key does not exist or cannot stand here. ``key`` is what was given, ``nearest``
-    what was meant."""
+    what was meant.
+    """
 
     def __init__(self, message: str, key: object = None, nearest: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -105,7 +109,8 @@ class SchemaSyntaxError(InvalidArgumentError):
     """A schema text does not follow the grammar.
 
     ``text`` is the schema, ``position`` the offset of the offending character in it, ``reason`` one
-    line of words."""
+    line of words.
+    """
 
     def __init__(self, reason: str, text: str, position: int) -> None:
         self.reason = reason
@@ -126,7 +131,8 @@ class SchemaSyntaxError(InvalidArgumentError):
 
 class ArgumentError(MdispatchError, TypeError):
     """The arguments of a call do not fit the operator's schema. ``operator`` and ``schema`` say
-    which and how."""
+    which and how.
+    """
 
     def __init__(self, message: str, operator: str = "", schema: object = None) -> None:
         super().__init__(message)
@@ -134,15 +140,15 @@ class ArgumentError(MdispatchError, TypeError):
         self.schema = schema
 
 
-# --- registering
-# --------------------------------------------------------------------------------------------------
+# --- registering ----------------------------------------------------------------------------------
 
 
 class DuplicateRegistrationError(MdispatchError):
     """Something that may be registered once is there already.
 
     ``kind`` and ``name`` (and ``key``) say what, ``first`` and ``second`` are the places of both
-    registrations."""
+    registrations.
+    """
 
     def __init__(
         self, message: str, kind: str, name: str, key: str = "", first: str = "", second: str = ""
@@ -163,8 +169,7 @@ class LibraryClosedError(MdispatchError):
         self.namespace = namespace
 
 
-# --- verifying: what a worker hears
-# -------------------------------------------------------------------------------
+# --- verifying: what a worker hears ---------------------------------------------------------------
 
 
 class VerificationError(MdispatchError):
@@ -172,7 +177,8 @@ class VerificationError(MdispatchError):
 
     ``kind`` is "library", "def", "impl" or "fallback"; ``name`` the operator or namespace; ``key``
     the dispatch key's name or ""; ``here`` and ``there`` the places (``file:line``) in this
-    interpreter and in the main one."""
+    interpreter and in the main one.
+    """
 
     def __init__(
         self,
@@ -208,34 +214,40 @@ class SchemaMismatchError(VerificationError):
 
 class NotRegisteredError(VerificationError, TimeoutError):
     """The main interpreter did not register this within the timeout. ``waited`` is the time in
-    seconds."""
+    seconds.
+    """
 
 
 class MainNeverArrivedError(NotRegisteredError):
     """The main interpreter registered nothing at all in this namespace: it did not import the
-    module (yet)."""
+    module (yet).
+    """
 
 
 class NameMismatchError(NotRegisteredError):
     """The namespace is there, the name is not: a typo, or another version. ``nearest`` holds the
-    closest names."""
+    closest names.
+    """
 
 
 class KeyMismatchError(NotRegisteredError):
     """The operator is there, but has no kernel at exactly this key. ``keys_there`` names those that
-    it has."""
+    it has.
+    """
 
     keys_there: tuple[str, ...] = ()
 
 
 class MissingInWorkerError(VerificationError):
     """The main interpreter registered this, and the same module did not register it in this
-    interpreter."""
+    interpreter.
+    """
 
 
 class WarmUpError(VerificationError):
     """A warm-up found differences. ``differences`` holds all of them, each an exception of its own
-    class."""
+    class.
+    """
 
     def __init__(self, message: str, differences: Sequence[BaseException] = ()) -> None:
         super().__init__(message, kind="warm_up")
@@ -246,13 +258,13 @@ class WaitCancelledError(MdispatchError):
     """A wait ended because its interpreter is shutting down, or its task was cancelled."""
 
 
-# --- calling
-# ------------------------------------------------------------------------------------------------------
+# --- calling --------------------------------------------------------------------------------------
 
 
 class OperatorNotFoundError(MdispatchError, AttributeError):
     """No operator, overload or namespace of this name. ``nearest`` holds the closest names that are
-    there."""
+    there.
+    """
 
     def __init__(self, message: str, operator: str = "", nearest: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -262,7 +274,8 @@ class OperatorNotFoundError(MdispatchError, AttributeError):
 
 class OperatorGoneError(MdispatchError, RuntimeError):
     """An operator object outlived its operator: the last registration was closed. ``operator`` is
-    its name."""
+    its name.
+    """
 
     def __init__(self, message: str, operator: str = "") -> None:
         super().__init__(message)
@@ -271,7 +284,8 @@ class OperatorGoneError(MdispatchError, RuntimeError):
 
 class MissingKernelError(MdispatchError, NotImplementedError):
     """No kernel serves this key set. ``operator``, ``key`` (the highest one) and ``available`` (key
-    names) say more."""
+    names) say more.
+    """
 
     def __init__(
         self, message: str, operator: str = "", key: str = "", available: Sequence[str] = ()
@@ -284,7 +298,8 @@ class MissingKernelError(MdispatchError, NotImplementedError):
 
 class AmbiguousKernelError(MissingKernelError):
     """A composite kernel and a kernel of a backend behind AutogradOther are both there: neither may
-    be chosen."""
+    be chosen.
+    """
 
 
 class LocalKernelMissingError(MissingKernelError):
@@ -297,8 +312,7 @@ class LocalKernelMissingError(MissingKernelError):
     where: str = ""
 
 
-# --- the registry itself
-# ------------------------------------------------------------------------------------------
+# --- the registry itself --------------------------------------------------------------------------
 
 
 class RegistryError(MdispatchError):
@@ -315,7 +329,8 @@ class RegistryClosedError(RegistryError):
 
 class MainMemberGoneError(RegistryError):
     """The main member died or left; nothing will be registered any more. ``pid`` was its
-    process."""
+    process.
+    """
 
     pid: int = 0
 
@@ -334,7 +349,8 @@ class RegistryOwnerError(RegistryError, PermissionError):
 
 class RegistryAccessError(RegistryError, OSError):
     """What bears the registry's name is no regular file that can be mapped (a directory, a FIFO, a
-    symbolic link)."""
+    symbolic link).
+    """
 
 
 class RegistryFormatError(RegistryError):
@@ -343,7 +359,8 @@ class RegistryFormatError(RegistryError):
 
 class RegistryDamagedError(RegistryError):
     """The registry's bytes contradict each other. ``report`` lists the broken invariants, one per
-    line."""
+    line.
+    """
 
     report: str = ""
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     class Interpreter(Protocol):
         """What :func:`create_interpreter` returns: the part of concurrent.interpreters.Interpreter
-        that all have."""
+        that all have.
+        """
 
         @property
         def id(self) -> int: ...
@@ -37,7 +38,8 @@ OWN_GIL = sys.version_info >= (3, 12)
 
 class ExecutionFailedError(errors.MdispatchError):
     """Code in a sub-interpreter raised an exception. The text is that exception's type and
-    message."""
+    message.
+    """
 
 
 class _OldInterpreter:
@@ -54,7 +56,8 @@ class _OldInterpreter:
 
     def exec(self, code: str, /) -> None:
         """Runs source code in the interpreter's ``__main__``, on this thread. Raises
-        ExecutionFailedError."""
+        ExecutionFailedError.
+        """
         if sys.version_info >= (3, 13):
             failed = self._module.exec(self._identity, code)
             if failed is not None:
@@ -80,7 +83,8 @@ def create_interpreter(*, own_gil: bool = OWN_GIL) -> Interpreter:
 
     On 3.14 and later this is ``concurrent.interpreters.Interpreter``. ``own_gil`` false gives one
     that shares the GIL of the interpreter that creates it (on every version). Raises
-    InvalidArgumentError for an own GIL on 3.11."""
+    InvalidArgumentError for an own GIL on 3.11.
+    """
     if own_gil and not OWN_GIL:
         raise errors.InvalidArgumentError("Python 3.11 has no interpreters with a GIL of their own")
     if sys.version_info >= (3, 14):

@@ -2,7 +2,8 @@
 
 The same module runs everywhere. In the main interpreter its library registers; in every other one
 it verifies that the main interpreter has registered the same, and keeps its own callables (see
-_roles.py)."""
+_roles.py).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class Library:
 
     Raises InvalidArgumentError, InvalidNameError, InvalidKeyError; DuplicateRegistrationError when
     the namespace has a DEF library from another place; in a worker MainNeverArrivedError.
-    (torch.library.Library, c10: registerLibrary)"""
+    (torch.library.Library, c10: registerLibrary)
+    """
 
     def __init__(
         self,
@@ -115,7 +117,8 @@ class Library:
 
         Raises SchemaSyntaxError, InvalidNameError, DuplicateRegistrationError, LibraryClosedError,
         RegistryFullError; in a worker SchemaMismatchError, NameMismatchError,
-        MainNeverArrivedError. (c10: Library::_def, registerDef)"""
+        MainNeverArrivedError. (c10: Library::_def, registerDef)
+        """
         self._check_open()
         if self.kind == "IMPL":
             raise errors.InvalidArgumentError(
@@ -188,14 +191,16 @@ class Library:
 
         Raises InvalidArgumentError (not callable, another namespace), InvalidKeyError,
         LibraryClosedError, RegistryFullError; in a worker KeyMismatchError, NameMismatchError,
-        MainNeverArrivedError. (c10: Library::_impl)"""
+        MainNeverArrivedError. (c10: Library::_impl)
+        """
         if function is None:
             return lambda decorated: self.impl(
                 op, _callable(decorated), dispatch_key, with_keyset=with_keyset
             )
         self._check_open()
         _callable(function)
-        name = self._qualified(op if isinstance(op, str) else getattr(op, "name", op))
+        given: Any = op if isinstance(op, str) else getattr(op, "name", op)
+        name = self._qualified(given)
         key = self._key(dispatch_key)
         if not key.is_alias:
             table_index(key)  # a kernel without a slot would never run
@@ -230,7 +235,8 @@ class Library:
 
         Raises InvalidArgumentError, InvalidKeyError (an alias key), DuplicateRegistrationError,
         LibraryClosedError; in a worker NotRegisteredError. (c10: Library::_fallback,
-        registerFallback)"""
+        registerFallback)
+        """
         self._check_open()
         if self.namespace != WILDCARD:
             raise errors.InvalidArgumentError(
@@ -284,7 +290,8 @@ class Library:
         traceback: TracebackType | None,
     ) -> None:
         """A block that raises leaves nothing registered; a block that ends well keeps
-        everything."""
+        everything.
+        """
         if exc_type is not None:
             self.close()
 
@@ -419,7 +426,8 @@ def register_op(
 
     ``schema`` carries the namespace. Without ``dispatch_key`` the kernel serves every key
     (CompositeImplicitAutograd). In a worker it verifies, like every registration. Nothing stays
-    registered when either part is refused."""
+    registered when either part is refused.
+    """
 
     if not isinstance(schema, str):
         raise errors.InvalidArgumentError(

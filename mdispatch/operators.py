@@ -2,7 +2,8 @@
 ``ops.namespace.name.overload`` one of them.
 
 What was looked up once is a plain attribute afterwards. An operator that was closed since says so
-when it is called."""
+when it is called.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ __all__ = ["Namespace", "OpOverload", "OpOverloadPacket", "Ops"]
 
 class OpOverload:
     """One operator with one schema. Calling it runs the kernel that its arguments' dispatch keys
-    select."""
+    select.
+    """
 
     def __init__(self, registry: Registry, name: str) -> None:
         self._entry: Entry = registry.entry(name)
@@ -46,7 +48,8 @@ class OpOverload:
 
     def redispatch(self, key_set: DispatchKeySet, /, *args: Any, **kwargs: Any) -> Any:
         """Runs the kernel of ``key_set`` as it is, whatever keys the arguments carry. (c10:
-        redispatch)"""
+        redispatch)
+        """
         return redispatch(self, self._entry, key_set, args, kwargs)
 
     def __repr__(self) -> str:
@@ -55,7 +58,8 @@ class OpOverload:
 
 class OpOverloadPacket:
     """All overloads of one name. Called, it runs the first one, in the order of definition, whose
-    schema fits."""
+    schema fits.
+    """
 
     def __init__(self, registry: Registry, base: str) -> None:
         self._registry = registry
@@ -65,7 +69,8 @@ class OpOverloadPacket:
 
     def overloads(self) -> list[str]:
         """The overloads' names in the order of definition; ``default`` is the one without a
-        name."""
+        name.
+        """
         return [name or "default" for name in self._registry.overloads(self._base)]
 
     def __getattr__(self, overload: str) -> OpOverload:
@@ -85,7 +90,8 @@ class OpOverloadPacket:
 
     def _operator(self, overload: str) -> OpOverload:
         """The overload's operator. Not by attribute: one may be called as one of the packet's own
-        attributes."""
+        attributes.
+        """
         operator = self._operators.get(overload)
         if operator is None:
             name = self._base if overload == "default" else f"{self._base}.{overload}"

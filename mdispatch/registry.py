@@ -2,7 +2,8 @@
 
 There is one default registry, made or found when it is first needed: the process that has none
 creates it and publishes its address in the environment, where child processes find it; the
-process's sub-interpreters find it without."""
+process's sub-interpreters find it without.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ class Registry:
 
     The default registry (:func:`default_registry`) needs neither. A registry is closed explicitly
     (``close``, ``with``) or at the interpreter's end; when the main interpreter closes it, it is
-    closed for everyone."""
+    closed for everyone.
+    """
 
     def __init__(self, registry: RegistryProtocol) -> None:
         self._facts = registry
@@ -41,8 +43,9 @@ class Registry:
         self._overloads: dict[str, list[str]] = {}
         self._libraries: dict[tuple[str, ...], Library] = {}
         self._lock = allocate_lock()
-        # Held while a table is computed: a fallback's fact is struck before its callable is dropped, and a table that
-        # saw the fact must still find the callable. Taken after an entry's own lock.
+        # Held while a table is computed: a fallback's fact is struck before its callable is
+        # dropped, and a table that saw the fact must still find the callable. Taken after an
+        # entry's own lock.
         self._fallbacks_lock = allocate_lock()
         self._ops: Ops | None = None
 
@@ -57,7 +60,8 @@ class Registry:
         main process has died is taken over.
 
         Raises InvalidNameError, InvalidArgumentError (capacity), RegistryExistsError,
-        RegistryOwnerError, RegistryFullError (64 registries open), SystemCallError."""
+        RegistryOwnerError, RegistryFullError (64 registries open), SystemCallError.
+        """
         return cls(SharedRegistry.create(name, capacity))
 
     @classmethod
@@ -67,7 +71,8 @@ class Registry:
 
         Raises RegistryNotFoundError, MainMemberGoneError, RegistryClosedError, RegistryFormatError,
         RegistryOwnerError, RegistryAccessError, RegistryDamagedError, InvalidNameError,
-        InvalidArgumentError (timeout), SystemCallError."""
+        InvalidArgumentError (timeout), SystemCallError.
+        """
         return cls(SharedRegistry.attach(name, timeout))
 
     @property
@@ -91,7 +96,8 @@ class Registry:
 
     def close(self) -> None:
         """Leaves the registry; whatever waits in this interpreter raises RegistryClosedError.
-        Idempotent."""
+        Idempotent.
+        """
         self._facts.close()
 
     def __enter__(self) -> Registry:
@@ -126,7 +132,8 @@ class Registry:
 
     def note_overload(self, base: str, overload: str) -> None:
         """Remembers in which order this interpreter defined (or verified) the overloads of a
-        name."""
+        name.
+        """
         with self._lock:
             known = self._overloads.setdefault(base, [])
             if overload not in known:
@@ -140,7 +147,8 @@ class Registry:
 
     def overloads(self, base: str) -> list[str]:
         """The overloads of ``ns::name`` that are defined here, in order; "" is the one without a
-        name."""
+        name.
+        """
         known = self._overloads.get(base)
         if known:
             return list(known)
@@ -179,7 +187,8 @@ def default_registry() -> Registry:
     """The default registry of this interpreter, made or found at the first call.
 
     Raises MainMemberGoneError when the environment names the registry of a parent that is gone, and
-    what :meth:`Registry.create` and :meth:`Registry.attach` raise."""
+    what :meth:`Registry.create` and :meth:`Registry.attach` raise.
+    """
     global _default
     registry = _default
     if registry is None:
@@ -192,7 +201,8 @@ def default_registry() -> Registry:
 
 def given_or_default(registry: Registry | None) -> Registry:
     """The registry that a caller handed in, else the default one. InvalidArgumentError for anything
-    else."""
+    else.
+    """
     if registry is None:
         return default_registry()
     if not isinstance(registry, Registry):

@@ -3,7 +3,8 @@ PyTorch.
 
 Types are local objects, so what is registered here holds for this interpreter; a module that
 registers its types does so in every interpreter that imports it. Nothing is imported to find out
-what an object is."""
+what an object is.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ _DLPACK = {
 
 class TypeKeys:
     """The key sets of registered types. Look-ups follow the method resolution order; the nearest
-    registration wins."""
+    registration wins.
+    """
 
     def __init__(self) -> None:
         self._registered: weakref.WeakKeyDictionary[type, int] = weakref.WeakKeyDictionary()
@@ -134,7 +136,8 @@ def register_type(
 
     ``keys`` is a key, a key's name, several of them, or a DispatchKeySet. Registered again, the
     type gets the new ones. Raises InvalidKeyError for an unknown key or none, InvalidArgumentError
-    when ``cls`` is no class."""
+    when ``cls`` is no class.
+    """
     if not isinstance(cls, type):
         raise InvalidArgumentError(f"register_type needs a class, not a {type(cls).__qualname__}")
     key_set = _key_set(keys, f"the keys of {cls.__qualname__} are")
@@ -147,7 +150,8 @@ def register_type(
 
 def key_set_of(value: object) -> DispatchKeySet:
     """The key set a value carries; the empty set when it carries none and so is no Tensor of any
-    schema."""
+    schema.
+    """
     return DispatchKeySet.from_raw(_types.raw_of(value) or 0)
 
 

@@ -46,7 +46,8 @@ def wait_for_def(
     Raises NameMismatchError or MainNeverArrivedError when the time is up, MainMemberGoneError
     within moments of the main process's death, RegistryClosedError, WaitCancelledError,
     InvalidNameError, InvalidArgumentError (timeout). (c10: Dispatcher::waitForDef, which an
-    implementation without definition satisfies too; here it does not)"""
+    implementation without definition satisfies too; here it does not)
+    """
     kind, key, qualified = def_of(name)
     return wait_for(
         given_or_default(registry)._facts, kind, key, qualified, timeout, place_of(caller())
@@ -65,7 +66,8 @@ def wait_for_impl(
 
     A kernel at an alias key that stands for this one does not count. Raises KeyMismatchError when
     the operator has kernels, but none there, else as :func:`wait_for_def`, and InvalidKeyError.
-    Nothing is left behind by a wait that ends without it. (c10: Dispatcher::waitForImpl)"""
+    Nothing is left behind by a wait that ends without it. (c10: Dispatcher::waitForImpl)
+    """
     kind, key, qualified = impl_of(name, dispatch_key)
     return wait_for(
         given_or_default(registry)._facts, kind, key, qualified, timeout, place_of(caller())

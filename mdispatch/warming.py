@@ -1,7 +1,8 @@
 """Warming up: import the operator modules, verify them, and tell everything that differs.
 
 The same call is an initializer for thread pools, interpreter pools, process pools and bare
-interpreters. In the main interpreter it just imports: there is nothing to verify."""
+interpreters. In the main interpreter it just imports: there is nothing to verify.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ __all__ = ["WarmUp", "warm_up"]
 class WarmUp:
     """What a warm-up did: ``operators`` and ``kernels`` verified (registered, in the main
     interpreter), the seconds that the ``import_seconds`` took and the ``longest_wait`` among them,
-    and the ``differences`` found."""
+    and the ``differences`` found.
+    """
 
     __slots__ = ("operators", "kernels", "import_seconds", "longest_wait", "differences")
 
@@ -64,7 +66,8 @@ def warm_up(
     initargs=([...],)``.
 
     Raises WarmUpError with every difference found, each an exception of its own class; what the
-    modules themselves raise passes through (ImportError and others)."""
+    modules themselves raise passes through (ImportError and others).
+    """
     result = examine(modules, timeout=timeout, registry=registry)
     if result.differences:
         count = len(result.differences)
@@ -141,7 +144,8 @@ def _missing_here(
 
     A registration comes from such a module when its file is one of theirs, or the one from which
     the main interpreter opened a library that was verified here (the same module may lie elsewhere
-    in another process)."""
+    in another process).
+    """
     if not audit.facts and not audit.differences:
         return []  # all of it was imported, and verified, before
     verified = {f.seq for f in audit.facts}

@@ -3,7 +3,8 @@ what came out.
 
 A test's main part runs in a process of its own (``run_main``), as the script of a user would: the
 process that runs pytest is nobody's main interpreter, and forks of it would be forks of a process
-with threads. """
+with threads.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def run_source(text: str, index: int, folder: str, path: list[str]) -> None:
 
 class Worker:
     """One started worker: ``join`` it, then read its ``result``. ``pid`` where it is a process of
-    its own."""
+    its own.
+    """
 
     def __init__(self, kind: str, text: str, index: int, folder: Path) -> None:
         self.index = index
@@ -158,7 +160,8 @@ def until_asleep(workers: list[Worker]) -> None:
 
 def run_main(text: str, *args: object, timeout: float = 90.0, check: bool = True) -> dict:
     """Runs a main part in a process of its own: the body of a function whose ``args`` are at hand.
-    Returns what it passes to ``done(...)``, or {} when it did not come to that."""
+    Returns what it passes to ``done(...)``, or {} when it did not come to that.
+    """
     script = (
         f"import sys; sys.path.insert(0, {HERE!r})\n"
         "from kinds import *\nfrom pathlib import Path\nimport mdispatch as md\nimport os, signal, textwrap, time\n"

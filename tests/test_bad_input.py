@@ -306,7 +306,7 @@ def test_a_schema_with_a_letter_anywhere_that_does_not_belong_there_never_does_h
             assert_clear(error)
             assert everything(registry) == before
         else:
-            # A letter in the str default, or a line end between tokens: another spelling, and a schema.
+            # A letter in the str default, a line end between tokens: another spelling of a schema.
             assert letter in 'é\n$()"' or at == len(SCHEMA)
             fact = registry._facts.find(2, 0, name)
             assert str(md.parse_schema(fact.body)) == fact.body
@@ -659,10 +659,14 @@ def test_a_capacity_out_of_bounds_is_refused_with_the_bounds(capacity):
 
 def test_more_registries_than_a_process_can_open_are_refused_and_closing_one_helps():
     opened = []
+
+    def open_all():
+        for _ in range(65):
+            opened.append(md.Registry.create(capacity=1 << 20))
+
     try:
         with pytest.raises(errors.RegistryFullError, match="64 registries") as caught:
-            for _ in range(65):
-                opened.append(md.Registry.create(capacity=1 << 20))
+            open_all()
         assert_clear(caught.value)
         opened.pop().close()
         opened.append(md.Registry.create(capacity=1 << 20))

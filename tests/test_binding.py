@@ -1,5 +1,6 @@
 """Which binding serves where: decided by the interpreter, and by MDISPATCH_BINDING where both can
-load."""
+load.
+"""
 
 from __future__ import annotations
 

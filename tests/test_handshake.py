@@ -1,5 +1,6 @@
 """The worker comes first and waits, the main interpreter registers later, and the worker returns
-because it was woken."""
+because it was woken.
+"""
 
 from __future__ import annotations
 

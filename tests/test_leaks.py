@@ -1,5 +1,6 @@
 """Interpreters come and go; what they leave behind is what CPython itself leaves behind, and
-nothing of ours."""
+nothing of ours.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pair() and active(): which callable of this interpreter stands for which fact. Pure functions, tried on everything small."""
+"""pair() and active(): which callable of this interpreter stands for which fact. Pure functions."""
 
 from __future__ import annotations
 

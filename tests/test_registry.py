@@ -1,4 +1,7 @@
-"""The protocol of registries of facts: every promise once, for each implementation, and both against each other."""
+"""The protocol of registries of facts: every promise once, for each implementation.
+
+At the end both are held against each other, on random operations.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def put(facts, kind=IMPL, key=49, name="s::f", body="kernel", where="a.py:1"):
 
 @contextmanager
 def waiting(facts, *calls):
-    """Threads that each make one of the calls; inside the block all of them wait. Gives their outcomes."""
+    """Threads that each make one of the calls. Inside the block all wait; gives their outcomes."""
     outcomes = [None] * len(calls)
 
     def run(i, call):
@@ -476,9 +479,13 @@ def test_a_second_membership_of_the_main_interpreter_verifies_only():
 
 def test_a_full_registry_refuses_and_keeps_what_it_has():
     facts = SharedRegistry.create(None, 466944)
-    with pytest.raises(errors.RegistryFullError):
+
+    def fill():
         for i in range(10_000):
             put(facts, name=f"s::f{i}", body="x" * 1000)
+
+    with pytest.raises(errors.RegistryFullError):
+        fill()
     before = everything(facts)
     assert len(before[0]) > 10
     with pytest.raises(errors.RegistryFullError):

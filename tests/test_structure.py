@@ -1,4 +1,4 @@
-"""What holds the house together: the direction of imports, one contract, one list of public names, one set of errors."""
+"""What holds the house together: imports that point down, one contract, one set of names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 import mdispatch as md
 from mdispatch import _native, _registry, _schema_scanner, errors
 from mdispatch._native import _contract, _ext
-from mdispatch._registry import shared
+from mdispatch._registry import status
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "mdispatch"
@@ -25,7 +25,7 @@ NATIVE = ROOT / "native"
 
 # --- imports point downwards ----------------------------------------------------------------------
 
-#: Bottom up. A module imports from rows above its own in this table, never from its own row or below. "" is the package.
+#: Bottom up: a module imports only from rows that stand before its own. "" is the package.
 LAYERS = (
     "errors",
     "_nearest _place",
@@ -40,7 +40,8 @@ LAYERS = (
     "_native._cffi_binding",
     "_native",
     "_registry",
-    "_registry.local _registry.shared",
+    "_registry.local _registry.status",
+    "_registry.shared",
     "_kernels _differences values",
     "_pairing _roles",
     "_call_py _entry",
@@ -185,24 +186,24 @@ def test_constants_in_python_are_those_of_the_header():
     }
     for name in ("LIBRARY", "DEF", "IMPL", "FALLBACK", "PYSTUB", "NAME", "MAIN", "WORKER"):
         assert getattr(_registry, name) == HEADER[f"MD_{name}"]
-    assert (_registry._UNIQUE, _registry._STACK) == (HEADER["MD_UNIQUE"], HEADER["MD_STACK"])
+    assert (HEADER["MD_UNIQUE"], HEADER["MD_STACK"]) == (_registry._UNIQUE, _registry._STACK)
     assert HEADER["MD_RAISE_ALL"] == _registry._RAISE_ALL
     assert set(_registry.RULES) == set(_registry.KIND_NAMES)
     assert _native.ABI == _native.abi == HEADER["MD_ABI"]
-    assert HEADER["MD_FOREVER"] == shared._FOREVER
+    assert HEADER["MD_FOREVER"] == status.FOREVER
     assert HEADER["MD_MAX_BODY"] == _schema_scanner.MAX_TEXT
 
 
 def test_statuses_in_python_are_those_of_the_header():
-    assert (shared._CLOSED, shared._DIED, shared._TIMED_OUT) == (
+    assert (
         HEADER["MD_ECLOSED"],
         HEADER["MD_EDIED"],
         HEADER["MD_ETIMEDOUT"],
-    )
-    assert (shared._INTERRUPTED, shared._CANCELLED) == (HEADER["MD_EINTR"], HEADER["MD_ECANCELED"])
-    assert (shared._EXISTS, shared._NOT_FOUND) == (HEADER["MD_EEXIST"], HEADER["MD_ENOENT"])
-    assert (shared._ROLE, shared._DAMAGED) == (HEADER["MD_EROLE"], HEADER["MD_EDAMAGED"])
-    assert HEADER["MD_ESYS"] == shared._SYSTEM
+    ) == (status.CLOSED, status.DIED, status.TIMED_OUT)
+    assert (HEADER["MD_EINTR"], HEADER["MD_ECANCELED"]) == (status.INTERRUPTED, status.CANCELLED)
+    assert (HEADER["MD_EEXIST"], HEADER["MD_ENOENT"]) == (status.EXISTS, status.NOT_FOUND)
+    assert (HEADER["MD_EROLE"], HEADER["MD_EDAMAGED"]) == (status.ROLE, status.DAMAGED)
+    assert HEADER["MD_ESYS"] == status.SYSTEM
 
 
 def test_the_library_that_is_loaded_has_the_constants_of_the_header():
@@ -216,15 +217,15 @@ def test_the_library_that_is_loaded_has_the_constants_of_the_header():
 def test_every_status_that_can_come_out_has_a_class_and_words(name):
     handled = {"MD_OK", "MD_EINTR", "MD_ETIMEDOUT", "MD_ECANCELED", "MD_ENOBUFS", "MD_ESYS"}
     if name not in handled:
-        assert STATUSES[name] in shared._EXCEPTIONS
-        error = shared.error_for(STATUSES[name], "the-registry")
+        assert STATUSES[name] in status._EXCEPTIONS
+        error = status.error_for(STATUSES[name], "the-registry")
         assert isinstance(error, errors.MdispatchError)
         assert "unknown status" not in str(error)
     assert _native.native.status_text(STATUSES[name]) not in ("", "unknown status")
 
 
 def test_a_status_that_is_a_system_call_keeps_its_errno():
-    error = shared.error_for(HEADER["MD_ESYS"] - 13, "the-registry")
+    error = status.error_for(HEADER["MD_ESYS"] - 13, "the-registry")
     assert isinstance(error, errors.SystemCallError)
     assert error.errno == 13
     assert "the-registry" in str(error)
@@ -254,7 +255,7 @@ def test_every_binding_has_exactly_the_names_of_the_contract(cffi_binding):
     assert sorted(_native.BINDING_NAMES) == list(_native.BINDING_NAMES)
     assert public(_contract.Binding) == set(_native.BINDING_NAMES)
     assert public(cffi_binding) == set(_native.BINDING_NAMES)
-    # Two that only the extension needs: by the first it is decided who binds, the other is the extension's own matter.
+    # By the first it is decided who binds; the other is needed where only the extension serves.
     assert public(_ext) == {*_native.BINDING_NAMES, "interpreter_id", "run_signal_handlers"}
 
 

@@ -6,7 +6,6 @@ import enum
 import gc
 import subprocess
 import sys
-import threading
 import weakref
 
 import pytest
@@ -175,33 +174,22 @@ def test_registered_types_are_counted_out_when_they_die():
     assert len(values._types._registered) == before
 
 
-def test_a_reregistration_is_seen_by_look_ups_of_other_threads_in_the_end():
-    """A look-up that is under way must not keep its old answer for ever."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    stale = []
-    try:
-        for _ in range(150):
-            cls = type("Leaf", (plain(),), {})
-            base, value = cls.__mro__[1], cls()
-            md.register_type(base, "CPU")
-            start = threading.Barrier(3)
+def test_a_look_up_during_a_reregistration_does_not_keep_the_old_keys():
+    """Another thread registers the type anew between the look-up's finding and its noting."""
+    cls = plain()
+    types = values.TypeKeys()
+    types.register(cls, keys("CPU").raw)
 
-            def look(start=start, value=value):
-                start.wait()
-                md.key_set_of(value)
+    class Interrupted(weakref.WeakKeyDictionary):
+        def get(self, key, default=None):
+            raw = super().get(key, default)
+            if raw == keys("CPU").raw:
+                types.register(cls, keys("CUDA").raw)
+            return raw
 
-            threads = [threading.Thread(target=look) for _ in range(2)]
-            for thread in threads:
-                thread.start()
-            start.wait()
-            md.register_type(base, "CUDA")
-            for thread in threads:
-                thread.join()
-            stale.append(md.key_set_of(value) != keys("CUDA"))
-    finally:
-        sys.setswitchinterval(interval)
-    assert not any(stale)
+    types._registered = Interrupted(types._registered)
+    assert types.raw_of(cls()) == keys("CPU").raw
+    assert types.raw_of(cls()) == keys("CUDA").raw
 
 
 # --- by attribute ---------------------------------------------------------------------------------
@@ -413,7 +401,7 @@ for value in (Device(), Keys(), bytearray(), 1, None, [], object()):
 for value in (Device(), Keys(), bytearray()):
     registry.ops.s.f(value)
 registry.close()
-print(sorted(set(sys.modules) - before), sorted({"torch", "numpy", "cupy", "jax"} & set(sys.modules)))
+print(sorted(set(sys.modules) - before), {"torch", "numpy", "cupy", "jax"} & set(sys.modules))
 """
 
 
@@ -425,4 +413,4 @@ def test_nothing_is_imported_to_find_out_what_an_object_is():
         check=False,
         timeout=100,
     )
-    assert (done.stdout, done.stderr) == ("[] []\n", "")
+    assert (done.stdout, done.stderr) == ("[] set()\n", "")

@@ -12,13 +12,19 @@ import os
 import sys
 
 from ..errors import BindingError
-from . import _ext
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._contract import Binding
 
-__all__ = ["BINDING_NAMES", "Binding", "abi", "choose", "interpreter_id", "native", "which"]
+    _ext: Any
+else:
+    from . import _ext
+
+__all__ = ["BINDING_NAMES", "Binding", "abi", "choose", "interpreter_id", "native"]
+__all__ += ["run_signal_handlers", "which"]
 
 BINDING_NAMES = (
     "abi",
@@ -48,10 +54,14 @@ ABI = 1
 
 interpreter_id: int = _ext.interpreter_id()
 
+#: Runs due signal handlers, in sub-interpreters too. Whatever binds the rest, this is the extension's.
+run_signal_handlers = _ext.run_signal_handlers
+
 
 def choose(asked: str, interpreter: int, free_threaded: bool, version: tuple[int, int]) -> str:
     """Returns "cffi" or "ext": what serves in such an interpreter when ``asked`` ("", "cffi",
-    "ext") is asked for."""
+    "ext") is asked for.
+    """
     if asked not in ("", "cffi", "ext"):
         raise BindingError(
             f"MDISPATCH_BINDING={asked!r}: only 'cffi' and 'ext' are bindings. Unset it to "

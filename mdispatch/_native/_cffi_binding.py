@@ -1,5 +1,6 @@
 """The contract over cffi: plain values in and out, the same names and results as the extension's.
-No logic."""
+No logic.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ cancel = lib.md_cancel
 
 
 def status_text(status: int) -> str:
-    return ffi.string(lib.md_status_text(status)).decode()
+    text: bytes = ffi.string(lib.md_status_text(status))
+    return text.decode()
 
 
 def _record(buffer: Any, at: int) -> tuple[RecordTuple, int]:
@@ -181,7 +183,7 @@ def list_facts(registry: int, name: bytes | None) -> tuple[int, int, int, list[R
 def version(registry: int, node: int) -> int:
     out = ffi.new("uint64_t *")
     status = lib.md_version(registry, node, out)
-    return status if status < 0 else out[0]
+    return int(status if status < 0 else out[0])
 
 
 def members(registry: int) -> tuple[int, list[MemberTuple]]:

@@ -1,5 +1,6 @@
 """What both bindings promise, for the type checker. Imported for types only; see mdispatch.h for
-the meaning."""
+the meaning.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 ``shared`` is the real one, over the native contract. ``local`` is plain Python for one interpreter:
 the oracle that tests hold the shared one against. This file is what both have in common: the values
-and the policy."""
+and the policy.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ _LONGEST = 1e9
 
 def check_timeout(timeout: float | None) -> float | None:
     """The timeout, if it is one: seconds, 0 or more, or None to wait without end. Else
-    InvalidArgumentError."""
+    InvalidArgumentError.
+    """
     if timeout is None:
         return None
     if (
@@ -64,7 +66,8 @@ def check_timeout(timeout: float | None) -> float | None:
 
 class Registration:
     """One fact: who registered what, from where. A value; it does not know whether it was struck
-    out since."""
+    out since.
+    """
 
     __slots__ = ("ref", "seq", "kind", "key", "name", "body", "where", "pid", "interpreter")
 
@@ -136,7 +139,8 @@ if TYPE_CHECKING:
 
     class RegistryProtocol(Protocol):
         """What everything above the registry relies on. Errors are those of
-        :mod:`mdispatch.errors`."""
+        :mod:`mdispatch.errors`.
+        """
 
         @property
         def role(self) -> int:
@@ -148,7 +152,8 @@ if TYPE_CHECKING:
 
         def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
             """Adds a fact. Raises DuplicateRegistrationError, RegistryFullError,
-            RegistryClosedError."""
+            RegistryClosedError.
+            """
 
         def strike(self, registration: Registration) -> bool:
             """Strikes a fact out; False when it is gone, or not this member's to strike."""
@@ -166,14 +171,16 @@ if TYPE_CHECKING:
             ticket: int = 0,
         ) -> tuple[Registration | None, Waited]:
             """Waits until ``at_least`` such facts are there: the newest, or None after ``timeout``
-            seconds."""
+            seconds.
+            """
 
         def cancel(self, ticket: int = 0) -> None:
             """Ends the waits of this interpreter that carry the ticket, or all of them."""
 
         def registrations(self, name: str | None = None) -> tuple[int, int, list[Registration]]:
             """(version, node, live facts oldest first) of one name, or of all names (version and
-            node 0)."""
+            node 0).
+            """
 
         def version(self, node: int) -> int:
             """The version word of a name's node."""

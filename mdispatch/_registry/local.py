@@ -2,7 +2,8 @@
 against.
 
 Locking: ``_changed`` is a condition over everything below it; waiters look at the facts again after
-each change."""
+each change.
+"""
 
 from __future__ import annotations
 

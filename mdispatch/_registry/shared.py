@@ -3,7 +3,8 @@ go on.
 
 One object per interpreter and opening. It is this interpreter's membership: ``close`` ends it, a
 fork gives the child one of its own, and at the interpreter's end it leaves by itself, so that no
-waiter of it is ever left asleep."""
+waiter of it is ever left asleep.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +13,21 @@ import os
 import sys
 
 from .. import errors
-from .._native import _ext, interpreter_id, native
+from .._native import interpreter_id, native, run_signal_handlers
 from .._nearest import shown
-from . import KIND_NAMES, MAIN, RULES, WORKER, Registration, Waited, check_timeout
+from . import KIND_NAMES, MAIN, RULES, WORKER, Registration, Waited
+from .status import (
+    CANCELLED,
+    CLOSED,
+    DAMAGED,
+    EXISTS,
+    INTERRUPTED,
+    NOT_FOUND,
+    ROLE,
+    TIMED_OUT,
+    deadline_after,
+    error_for,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,112 +39,6 @@ __all__ = ["ENVIRONMENT", "SharedRegistry"]
 ENVIRONMENT = "MDISPATCH_REGISTRY"
 
 DEFAULT_CAPACITY = 256 * 1024 * 1024
-_FOREVER = -1
-
-_CLOSED, _DIED, _TIMED_OUT, _INTERRUPTED, _CANCELLED = -3, -4, -5, -6, -7
-_EXISTS, _NOT_FOUND, _ROLE, _DAMAGED = -8, -9, -10, -21
-_SYSTEM = -1000
-
-_EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
-    -1: (errors.InvalidArgumentError, "the native registry was given an argument it cannot use"),
-    -2: (
-        errors.InvalidNameError,
-        "{0!r} is no registry's name: use 1 to 128 of A-Z a-z 0-9 _ - . (not first)",
-    ),
-    _CLOSED: (errors.RegistryClosedError, "registry {0} is closed; open or create one again"),
-    _DIED: (
-        errors.MainMemberGoneError,
-        "the main member of registry {0} died: start it again, then its workers",
-    ),
-    _EXISTS: (
-        errors.RegistryExistsError,
-        "registry {0!r} exists and is alive: attach to it, or choose another name",
-    ),
-    _NOT_FOUND: (
-        errors.RegistryNotFoundError,
-        "there is no registry {0!r}: create it first, or attach with a timeout",
-    ),
-    _ROLE: (
-        errors.RegistryError,
-        f"only its main member registers in registry {0}; this interpreter verifies, or the "
-        "main one has forked",
-    ),
-    -11: (
-        errors.RegistryFullError,
-        "registry {0} is full; nothing was changed. Create it with a larger capacity (bytes)",
-    ),
-    -12: (
-        errors.RegistryFullError,
-        "registry {0} has no slot for another process or interpreter; close some",
-    ),
-    -13: (
-        errors.InvalidArgumentError,
-        "too long for a registry: names have at most 1023 bytes, schemas 65536, places 1024",
-    ),
-    -15: (
-        errors.RegistryFormatError,
-        "what {0} names is not an mdispatch registry; remove the file if it is in the way",
-    ),
-    -16: (
-        errors.RegistryFormatError,
-        "registry {0} was made by another version of mdispatch; use one version everywhere",
-    ),
-    -17: (errors.RegistryFormatError, "registry {0} was made before the last boot; create it anew"),
-    -18: (
-        errors.RegistryFormatError,
-        f"registry {0} belongs to another PID namespace (container); processes that share one "
-        "must share that too",
-    ),
-    -19: (
-        errors.RegistryOwnerError,
-        "registry {0} belongs to another user, or others may write to it; it is not used",
-    ),
-    -20: (
-        errors.RegistryAccessError,
-        "what bears the name {0!r} is a directory, link or device, not a registry's file",
-    ),
-    _DAMAGED: (
-        errors.RegistryDamagedError,
-        "registry {0} is damaged; end its processes and create it anew",
-    ),
-    -22: (
-        errors.RegistryError,
-        f"the lock of registry {0} is held by a process that does not go on (is it stopped?); "
-        "continue or end that one",
-    ),
-    -23: (
-        errors.RegistryFullError,
-        "this process has 64 registries open; close some ({0} was not opened)",
-    ),
-}
-
-
-def error_for(status: int, label: str) -> Exception:
-    """The exception that a status means. The one place where codes become classes."""
-    if status < _SYSTEM:
-        number = _SYSTEM - status
-        error = errors.SystemCallError(f"registry {shown(label)}: {os.strerror(number)}", label)
-        error.errno = number
-        return error
-    cls, words = _EXCEPTIONS.get(
-        status, (errors.RegistryError, "registry {0}: unknown status " + str(status))
-    )
-    message = words.format(label)
-    if issubclass(cls, errors.RegistryError):
-        return cls(message, label)
-    if issubclass(cls, errors.InvalidNameError):
-        return cls(message, label)
-    return cls(message)
-
-
-def deadline_after(timeout: float | None) -> int:
-    """The absolute deadline, in ns, of a wait of ``timeout`` seconds from now; None waits without
-    end.
-
-    Raises InvalidArgumentError for a negative timeout or NaN.
-    """
-    timeout = check_timeout(timeout)
-    return _FOREVER if timeout is None else native.now() + int(timeout * 1e9)
 
 
 def _registration(record: RecordTuple) -> Registration:
@@ -164,7 +71,8 @@ def _address_bytes(text: str) -> bytes:
 
 class SharedRegistry:
     """This interpreter's membership in a shared registry. Made by :meth:`create`, :meth:`attach`,
-    :meth:`default`."""
+    :meth:`default`.
+    """
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -204,7 +112,7 @@ class SharedRegistry:
         data = _address_bytes(address)
         while True:
             status, handle = native.attach(data, deadline)
-            if status != _INTERRUPTED:
+            if status != INTERRUPTED:
                 break
             _run_signal_handlers()
         if status:
@@ -219,7 +127,7 @@ class SharedRegistry:
             data = _address_bytes(address) if address else b""
             while True:
                 status, handle = native.open_default(data)
-                if status != _INTERRUPTED:
+                if status != INTERRUPTED:
                     break
                 _run_signal_handlers()
             if status:
@@ -260,7 +168,7 @@ class SharedRegistry:
         )
         if status == 0 and record is not None:
             return _registration(record)
-        if status == _EXISTS and record is not None:
+        if status == EXISTS and record is not None:
             first = _registration(record)
             raise errors.DuplicateRegistrationError(
                 f"{KIND_NAMES[kind]} {name!r} is registered already",
@@ -274,7 +182,7 @@ class SharedRegistry:
 
     def strike(self, registration: Registration) -> bool:
         status = native.strike(self._handle, self._member, registration.ref, registration.seq)
-        if status in (0, _NOT_FOUND, _ROLE, _CLOSED):
+        if status in (0, NOT_FOUND, ROLE, CLOSED):
             return status == 0
         raise self._fail(status)
 
@@ -282,7 +190,7 @@ class SharedRegistry:
         status, record = native.find(self._handle, kind, key, _bytes(name))
         if record is not None:
             return _registration(record)
-        if status == _NOT_FOUND:
+        if status == NOT_FOUND:
             return None
         raise self._fail(status)
 
@@ -300,15 +208,15 @@ class SharedRegistry:
             )
             for i, figure in enumerate(stats):
                 total[i] += figure
-            if status != _INTERRUPTED:
+            if status != INTERRUPTED:
                 break
             _run_signal_handlers()
         waited = Waited(total[0] / 1e9, *total[1:])
         if record is not None:
             return _registration(record), waited
-        if status == _TIMED_OUT:
+        if status == TIMED_OUT:
             return None, waited
-        if status == _CANCELLED:
+        if status == CANCELLED:
             raise errors.WaitCancelledError(
                 f"the wait for {KIND_NAMES[kind]} {name!r} was ended: its task was cancelled "
                 "or its interpreter shuts down"
@@ -347,7 +255,7 @@ class SharedRegistry:
     def check(self) -> str:
         """The broken invariants, one per line; "" when none is."""
         status, report = native.check(self._handle)
-        if status not in (0, _DAMAGED):
+        if status not in (0, DAMAGED):
             raise self._fail(status)
         return report.decode()
 
@@ -366,7 +274,8 @@ class SharedRegistry:
 
         ``atexit`` runs after that join and would come too late. There are such threads only when
         ``threading`` is loaded, and it alone offers a hook that runs before (private, but the one
-        that concurrent.futures uses)."""
+        that concurrent.futures uses).
+        """
         threading = sys.modules.get("threading")
         if threading is None:
             return
@@ -405,7 +314,8 @@ def _rejoin_all() -> None:
 
 def _warn_of_fork() -> None:
     """CPython cannot fork while a sub-interpreter lives: the child hangs or dies
-    (python/cpython#139759)."""
+    (python/cpython#139759).
+    """
     pid = os.getpid()
     others = {
         member[0]
@@ -428,8 +338,9 @@ def _warn_of_fork() -> None:
 
 def _run_signal_handlers() -> None:
     """After an interrupted wait. In a sub-interpreter on the main thread Python would not run them
-    by itself."""
-    raised = _ext.run_signal_handlers()
+    by itself.
+    """
+    raised = run_signal_handlers()
     if raised is None:
         return
     name, text = raised

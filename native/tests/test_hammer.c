@@ -161,7 +161,55 @@ TEST(a_crowd_is_woken_each_time) {
     close_main(c.m);
 }
 
+/* One side falls asleep while the other registers, at all distances of the two that matter. */
+struct meeting {
+    struct main_member m;
+    md__u32 round;    /* raised by the registering side when both may start */
+    md__u32 returned; /* raised by the waiting side */
+    md__u64 rung;
+    int rounds, lost;
+};
+
+static void *fall_asleep(void *arg) {
+    struct meeting *g = arg;
+    for (int i = 1; i <= g->rounds && !test_failures; i++) {
+        md_wait_stats s;
+        while (md__read32(&g->round) != (uint32_t)i) {
+        }
+        if (!OK(await_fact(g->m.reg, g->m.member, "meet", 1, md_now() + 30000000000, 0, &s))) break;
+        int64_t now = md_now(), rung;
+        while ((rung = (int64_t)md__read64(&g->rung)) == 0) {
+        }
+        g->lost += s.slices && !s.wakes && now - rung > LATE_NS;
+        md__publish32(&g->returned, (uint32_t)i);
+    }
+    return NULL;
+}
+
+TEST(no_wake_is_lost_on_one_who_is_just_falling_asleep) {
+    struct meeting g = {.rounds = rounds(60000)};
+    pthread_t t;
+    g.m = open_main(NULL, SIZE);
+    pthread_create(&t, NULL, fall_asleep, &g);
+    for (int i = 1; i <= g.rounds && !test_failures; i++) {
+        md_record r;
+        md__publish64(&g.rung, 0);
+        md__publish32(&g.round, (uint32_t)i);
+        for (volatile int pause = i % 700; pause > 0; pause--) {
+        }
+        OK(put(g.m, MD_STACK, "meet", KEY, "b", &r));
+        md__publish64(&g.rung, (uint64_t)md_now());
+        while (md__read32(&g.returned) != (uint32_t)i && !test_failures) {
+        }
+        OK(strike_out(g.m, &r));
+    }
+    pthread_join(t, NULL);
+    EQ(g.lost, 0);
+    close_main(g.m);
+}
+
 int main(void) {
+    RUN(no_wake_is_lost_on_one_who_is_just_falling_asleep);
     RUN(two_threads_lose_no_wake);
     RUN(four_threads_lose_no_wake);
     RUN(two_processes_lose_no_wake);

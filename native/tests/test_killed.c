@@ -3,9 +3,7 @@
  * The writer is a child that is made to write as the main member does, so that the main member, here the parent, lives
  * on and looks. It is stepped to an instruction by ptrace, or killed after a random time in the middle of its work.
  */
-#include <sys/ptrace.h>
-
-#include "test.h"
+#include "trace.h"
 
 enum { SIZE = MD__MIN_CAPACITY + (1 << 18), POINTS = 24 };
 
@@ -105,35 +103,13 @@ static const struct deed DEEDS[] = {
     {"leave", three_facts, leave, nothing_to_see, 1},
 };
 
-/* Stepping is several times faster when tracer and traced share a processor. */
-static cpu_set_t share_one_processor(void) {
-    cpu_set_t all, one;
-    sched_getaffinity(0, sizeof all, &all);
-    CPU_ZERO(&one);
-    CPU_SET(sched_getcpu(), &one);
-    sched_setaffinity(0, sizeof one, &one);
-    return all;
-}
-
 static void do_traced(void *arg) {
     const struct deed *d = arg;
     struct main_member w = attach_worker(address);
     if (!d->as_worker) promote(w.reg, w.member);
-    ptrace(PTRACE_TRACEME, 0, NULL, NULL);
-    raise(SIGSTOP);
+    be_traced();
     d->act(w);
     _exit(0);
-}
-
-/* Steps the child over so many instructions. How many it took, when it ended before. */
-static long step(pid_t pid, long count) {
-    int status;
-    waitpid(pid, &status, 0);
-    for (long i = 0; i < count; i++) {
-        if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0) return -1;
-        if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status)) return i;
-    }
-    return count;
 }
 
 static void check_goes_on(struct main_member m) {

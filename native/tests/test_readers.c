@@ -1,6 +1,6 @@
 /* What readers promise beside a writer that never rests: every record was written whole, and every list was true at one
  * moment. Few names and many lengths, so that blocks are struck and used again under the readers' eyes. */
-#include "test.h"
+#include "trace.h"
 
 enum { SIZE = MD__MIN_CAPACITY + (1 << 20), NAMES = 3, DEEP = 6, READERS = 3 };
 enum { MOST = DEEP + 2 }; /* a killed writer leaves some */
@@ -206,7 +206,89 @@ TEST(readers_see_only_what_was_written_whole_while_writers_are_killed) {
     play_end(p);
 }
 
+/* --- a reader that stands still in the middle of its reading ---------------------------------------------------- */
+
+enum { FIND, LIST, LIST_ALL };
+
+struct slow_reader {
+    md_registry reg;
+    int how;
+};
+
+/* The bodies of name "n" are A, B, C; B may go meanwhile, but A and C are seen, and nobody else's. */
+static void read_slowly(void *arg) {
+    struct slow_reader *s = arg;
+    char buf[4096];
+    size_t size = 0;
+    uint64_t version, node;
+    md_record r;
+    be_traced();
+    if (s->how == FIND) {
+        OK(md_find(s->reg, MD_IMPL, KEY, "n", 1, buf, sizeof buf));
+        be_traced_no_more();
+        memcpy(&r, buf, sizeof r);
+        CHECK(buf[sizeof r] == 'n' && r.name_len == 1 && r.body_len == 100);
+        CHECK(buf[sizeof r + 1] == 'A' || buf[sizeof r + 1] == 'B');
+        for (int i = 0; i < 100; i++) EQ(buf[sizeof r + 1 + (size_t)i], buf[sizeof r + 1]);
+        return;
+    }
+    OK(md_list(s->reg, s->how == LIST ? "n" : NULL, 1, buf, sizeof buf, &size, &version, &node));
+    be_traced_no_more();
+    char seen[16] = "";
+    for (size_t at = 0; at < size; at += r.size) {
+        memcpy(&r, buf + at, sizeof r);
+        const char *fact_name = buf + at + sizeof r, *body = fact_name + r.name_len;
+        CHECK(r.body_len == 100);
+        for (int i = 0; i < 100; i++) EQ(body[i], body[0]);
+        if (fact_name[0] == 'n') strncat(seen, body, 1);
+        if (fact_name[0] == 'n') CHECK(body[0] != 'X');
+        if (fact_name[0] == 'o') CHECK(body[0] == 'X');
+    }
+    CHECK(strcmp(seen, "ABC") == 0 || strcmp(seen, "AC") == 0);
+}
+
+static int put_100(struct main_member m, const char *fact_name, int key, char letter, md_record *r) {
+    char body[101];
+    memset(body, letter, 100);
+    body[100] = '\0';
+    return put(m, MD_STACK, fact_name, key, body, r);
+}
+
+/* Stops the reader after `at` instructions, reuses what it may be reading for another name, and lets it go on. */
+static long disturb_reader(int how, long at) {
+    struct slow_reader s = {.how = how};
+    struct main_member m = open_main(NULL, MD__MIN_CAPACITY);
+    md_record a, b, c;
+    OK(put_100(m, "o", 0, 'X', &a)); /* the other name is there before */
+    OK(put_100(m, "n", KEY, 'A', &a));
+    OK(put_100(m, "n", KEY, 'B', &b));
+    OK(put_100(m, "n", KEY + 1, 'C', &c));
+    s.reg = m.reg;
+    pid_t pid = child(read_slowly, &s);
+    long took = step(pid, at);
+    if (took == at) { /* else it was through */
+        OK(strike_out(m, &b));
+        OK(put_100(m, "o", 1, 'X', &c)); /* in B's block, since it is of its size */
+        EQ(c.ref, b.ref);
+    }
+    EQ(let_run(pid), 0);
+    close_main(m);
+    return took;
+}
+
+TEST(a_reader_that_stood_still_at_any_instruction_does_not_take_anothers_fact_for_its_own) {
+    cpu_set_t before = share_one_processor();
+    for (int how = FIND; how <= LIST_ALL; how++) {
+        long total = disturb_reader(how, 1L << 30), stride = total / rounds(40);
+        if (stride < 1) stride = 1;
+        for (long at = 1 + (long)(md_now() % stride); at < total && !test_failures; at += stride)
+            disturb_reader(how, at);
+    }
+    sched_setaffinity(0, sizeof before, &before);
+}
+
 int main(void) {
+    RUN(a_reader_that_stood_still_at_any_instruction_does_not_take_anothers_fact_for_its_own);
     RUN(readers_in_other_processes_see_only_what_was_written_whole);
     RUN(readers_in_other_threads_see_only_what_was_written_whole);
     RUN(readers_see_only_what_was_written_whole_while_writers_are_killed);
