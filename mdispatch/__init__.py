@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from ._roles import DEFAULT_TIMEOUT
     from ._schema_names import OperatorName
     from .aio import wait_for_def_async, wait_for_impl_async
+    from .decorator import register_op
     from .host import create_interpreter
     from .keys import DispatchKey, DispatchKeySet
-    from .library import Library, register_op
+    from .library import Library
     from .operators import Namespace, OpOverload, OpOverloadPacket
     from .schema import FunctionSchema, parse_schema
     from .values import key_set_of, register_type
@@ -120,7 +121,7 @@ _HOME = {
     "fallthrough_kernel": "_kernels",
     "key_set_of": "values",
     "parse_schema": "schema",
-    "register_op": "library",
+    "register_op": "decorator",
     "register_type": "values",
     "wait_for_def": "waiting",
     "wait_for_def_async": "aio",

@@ -15,7 +15,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._registry import Registration, RegistryProtocol
 
-__all__ = ["key_name", "missing_in_worker", "never_registered", "schema_differs"]
+__all__ = [
+    "key_name",
+    "missing_in_worker",
+    "never_registered",
+    "registered_twice",
+    "schema_differs",
+]
 
 
 def key_name(kind: int, key: int) -> str:
@@ -137,4 +143,33 @@ def missing_in_worker(fact: Registration) -> errors.MissingInWorkerError:
         name=fact.name,
         key=key,
         there=fact.where,
+    )
+
+
+def registered_twice(
+    error: errors.DuplicateRegistrationError, key: int
+) -> errors.DuplicateRegistrationError:
+    """The registry's refusal, with what is there, both places and the remedy."""
+    key_text = key_name(facts.FALLBACK, key)
+    what, remedy = {
+        "library": (
+            f"namespace {error.name!r} has a DEF library already",
+            "Put all definitions in one library, or open the others as 'FRAGMENT'.",
+        ),
+        "def": (
+            f"{error.name} is defined already",
+            "Give this one an overload name (name.overload), or close the first library.",
+        ),
+        "fallback": (
+            f"{key_text} has a fallback already",
+            "Close the first library, or combine the two in one function.",
+        ),
+    }[error.kind]
+    return errors.DuplicateRegistrationError(
+        f"{what}\n  first:  {error.first}\n  second: {error.second}\n{remedy}",
+        error.kind,
+        error.name,
+        key_text if error.kind == "fallback" else "",
+        error.first,
+        error.second,
     )

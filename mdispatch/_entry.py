@@ -106,6 +106,11 @@ class Entry:
         self._fallbacks_lock = fallbacks_lock
         self._lock = allocate_lock()
 
+    def renew_locks(self, fallbacks_lock: LockType) -> None:
+        """In the child of a fork; there is one thread then."""
+        self._lock = allocate_lock()
+        self._fallbacks_lock = fallbacks_lock
+
     # --- changing what is here
 
     def add(self, kernel: LocalKernel, claim: Callable[[], Registration]) -> Registration:

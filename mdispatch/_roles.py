@@ -30,9 +30,12 @@ __all__ = [
     "VERIFY",
     "Audit",
     "claim",
+    "known",
     "register_or_verify",
     "wait_for",
 ]
+
+_LONGEST_NAME = 3 * 255 + 3  # namespace, name and overload
 
 REGISTER, VERIFY = "register", "verify"
 
@@ -87,7 +90,7 @@ def claim(
     key: int,
     name: str,
     body: str | Callable[[], str],
-    where: str,
+    where: Callable[[], str],
     *,
     at_least: int = 1,
     timeout: float | None = DEFAULT_TIMEOUT,
@@ -95,14 +98,14 @@ def claim(
 ) -> Registration | None:
     """Registers the fact, or verifies that the main member has.
 
-    ``body`` may be a function, called only where the text is needed. ``accept`` compares the main
-    member's fact with what is wanted here and returns the difference in words, or None. Returns the
-    fact; None when an open audit has noted that it could not be verified.
+    ``where`` is called where the place is needed, and so may ``body`` be. ``accept`` compares the
+    main member's fact with what is wanted here and returns the difference in words, or None.
+    Returns the fact; None when an open audit has noted that it could not be verified.
     """
     if registry.role == facts.MAIN:
-        return registry.register(kind, key, name, body if isinstance(body, str) else body(), where)
-    audits = _audits.get(get_ident()) if _audits else None
-    audit = audits[-1] if audits else None
+        text = body if isinstance(body, str) else body()
+        return registry.register(kind, key, name, text, where())
+    audit = _open_audit()
     try:
         return _verify(registry, kind, key, name, body, where, at_least, timeout, accept, audit)
     except errors.VerificationError as error:
@@ -112,13 +115,35 @@ def claim(
         return None
 
 
+def known(
+    registry: RegistryProtocol, kind: int, key: int, name: str, schema: str | None = None
+) -> Registration | None:
+    """The short way to verify: the fact, when it is there already and, with ``schema``, was made
+    with just this text. None says nothing; :func:`claim` has to find out.
+    """
+    if len(name) > _LONGEST_NAME or not name.isascii():
+        return None
+    fact = registry.find(kind, key, name)
+    if fact is None or (schema is not None and not fact.is_written(schema)):
+        return None
+    audit = _open_audit()
+    if audit is not None:
+        audit.facts.append(fact)
+    return fact
+
+
+def _open_audit() -> Audit | None:
+    audits = _audits.get(get_ident()) if _audits else None
+    return audits[-1] if audits else None
+
+
 def _verify(
     registry: RegistryProtocol,
     kind: int,
     key: int,
     name: str,
     body: str | Callable[[], str],
-    where: str,
+    where: Callable[[], str],
     at_least: int,
     timeout: float | None,
     accept: Callable[[Registration], str | None] | None,
@@ -135,13 +160,13 @@ def _verify(
         if fact is None:
             if audit is not None:
                 waited = monotonic() - audit.began  # the main interpreter had all this time
-            raise _never(registry, kind, key, name, at_least, where, waited)
+            raise _never(registry, kind, key, name, at_least, where(), waited)
     difference = accept(fact) if accept is not None else None
     if difference is not None:
         text = body if isinstance(body, str) else body()
         from ._differences import schema_differs
 
-        raise schema_differs(fact, text, where, difference)
+        raise schema_differs(fact, text.partition("\n")[0], where(), difference)
     if audit is not None:
         audit.facts.append(fact)
     return fact

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from . import _registry as facts
 from . import errors
-from ._kernels import FALLBACK_NAME, FALLTHROUGH, LocalKernel, fallthrough_kernel
-from ._keys import DispatchKey, parse_key, table_index
+from ._arguments import WILDCARD, checked_callable, kernel_label, key_or_none, operator_name
+from ._kernels import FALLBACK_NAME, LocalKernel
+from ._keys import DispatchKey, table_index
 from ._nearest import shown
-from ._place import caller, label_of, place_of
-from ._roles import DEFAULT_TIMEOUT, claim
+from ._place import caller, place_of
+from ._roles import DEFAULT_TIMEOUT, claim, known
 from ._schema_names import OperatorName, split_name
 from .registry import Registry, given_or_default
 
@@ -28,10 +29,9 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["Library", "register_op"]
+__all__ = ["Library"]
 
 KINDS = ("DEF", "FRAGMENT", "IMPL")
-WILDCARD = "_"
 
 
 class Library:
@@ -78,7 +78,7 @@ class Library:
             )
         else:
             OperatorName(namespace or " ", "_")
-        self.key = _key_or_none(dispatch_key)
+        self.key = key_or_none(dispatch_key)
         if self.key is not None and kind != "IMPL":
             raise errors.InvalidArgumentError(
                 f"a {kind} library serves all keys; give dispatch_key to an IMPL library, or "
@@ -128,25 +128,31 @@ class Library:
             )
         if not isinstance(schema, str):
             raise errors.InvalidArgumentError(f"a schema is a str, not {shown(schema)}")
-        name = split_name(schema, self.namespace)
+        prefix = self.namespace + "::"
+        written = schema if schema.startswith(prefix) else prefix + schema
 
         def body() -> str:
             from .schema import parse_schema
 
-            return str(parse_schema(schema, self.namespace))
+            # As written, too: where the same text comes again, nothing has to be parsed.
+            canonical = str(parse_schema(schema, self.namespace))
+            if written == canonical or len(written) > 1024:
+                return canonical
+            return f"{canonical}\n{written}"
 
         def difference(fact: Registration) -> str | None:
-            # Mostly the text is the canonical one already, and nothing has to be parsed to see it.
-            if fact.body == schema or fact.body == f"{self.namespace}::{schema}":
-                return None
             from .schema import compare, parse_schema
 
-            mine, theirs = parse_schema(schema, self.namespace), parse_schema(fact.body)
-            return compare(mine, theirs)
+            return compare(parse_schema(schema, self.namespace), parse_schema(fact.body))
 
+        registry = self.registry
+        name = written.partition("(")[0]
+        verified = None if registry.is_main else known(registry._facts, facts.DEF, 0, name, written)
+        if verified is None:
+            name = split_name(schema, self.namespace)
+            verified = self._claim(facts.DEF, 0, name, body, accept=difference)
         base, _, overload = name.partition(".")
-        if self._claim(facts.DEF, 0, name, body, accept=difference) is not None:
-            registry = self.registry
+        if verified is not None:
             registry.note_overload(base, overload)
             self._undo.append(lambda: registry.forget_overload(base, overload))
         return name
@@ -195,16 +201,18 @@ class Library:
         """
         if function is None:
             return lambda decorated: self.impl(
-                op, _callable(decorated), dispatch_key, with_keyset=with_keyset
+                op, checked_callable(decorated), dispatch_key, with_keyset=with_keyset
             )
         self._check_open()
-        _callable(function)
+        checked_callable(function)
         given: Any = op if isinstance(op, str) else getattr(op, "name", op)
-        name = self._qualified(given)
         key = self._key(dispatch_key)
+        if not self.registry.is_main and self._keep_known(given, key, function, with_keyset):
+            return function
+        name = operator_name(self.namespace, given)
         if not key.is_alias:
             table_index(key)  # a kernel without a slot would never run
-        kernel = LocalKernel(key, function, self._label(function), with_keyset)
+        kernel = LocalKernel(key, function, kernel_label(function), with_keyset)
         entry = self.registry.entry(name)
         if self.registry.is_main:
             fact = entry.add(kernel, lambda: self._fact(facts.IMPL, key, name, kernel.label))
@@ -219,6 +227,25 @@ class Library:
             entry.keep(kernel)
             self._undo.append(lambda: entry.drop(kernel))
         return function
+
+    def _keep_known(
+        self, op: object, key: DispatchKey, function: Callable[..., Any], with_keyset: bool
+    ) -> bool:
+        """The short way of a worker: the first kernel at a key where the main one has one."""
+        if not isinstance(op, str):
+            return False
+        prefix = self.namespace + "::"
+        name = op if op.startswith(prefix) else prefix + op
+        there = self.registry._entries.get(name)
+        if there is not None and there.kernels.get(key):
+            return False
+        if known(self.registry._facts, facts.IMPL, key, name) is None:
+            return False
+        entry = self.registry.entry(name)
+        kernel = LocalKernel(key, function, kernel_label(function), with_keyset)
+        entry.keep(kernel)
+        self._undo.append(lambda: entry.drop(kernel))
+        return True
 
     def fallback(
         self,
@@ -244,14 +271,14 @@ class Library:
                 "Library('_', 'IMPL'), "
                 f"not in {self.namespace!r}"
             )
-        _callable(function)
-        if _key_or_none(dispatch_key) is None and self.key is None:
+        checked_callable(function)
+        if key_or_none(dispatch_key) is None and self.key is None:
             raise errors.InvalidKeyError(
                 "a fallback needs a dispatch key, here or in its library", dispatch_key
             )
         key = self._key(dispatch_key)
         table_index(key)
-        kernel = LocalKernel(key, function, self._label(function), with_keyset)
+        kernel = LocalKernel(key, function, kernel_label(function), with_keyset)
         if not self.registry.is_main:
             if self._claim(facts.FALLBACK, key, FALLBACK_NAME, kernel.label) is not None:
                 self.registry.add_fallback(kernel)
@@ -308,25 +335,8 @@ class Library:
                 self.namespace,
             )
 
-    def _qualified(self, name: str) -> str:
-        if not isinstance(name, str):
-            raise errors.InvalidNameError(
-                f"an operator is named by a str or an OpOverload, not {shown(name)}", name
-            )
-        if self.namespace == WILDCARD and "::" not in name:
-            raise errors.InvalidNameError(
-                f"name the namespace of {shown(name)}: library '_' has none of its own", name
-            )
-        full = str(OperatorName.parse(name if "::" in name else f"{self.namespace}::{name}"))
-        if self.namespace not in (WILDCARD, full.partition("::")[0]):
-            raise errors.InvalidArgumentError(
-                f"{full} is not in namespace {self.namespace!r}: register it in a library of "
-                "its own namespace"
-            )
-        return full
-
     def _key(self, dispatch_key: DispatchKey | str) -> DispatchKey:
-        key = _key_or_none(dispatch_key)
+        key = key_or_none(dispatch_key)
         if key is None:
             return self.key or DispatchKey.CompositeImplicitAutograd
         if self.key is not None and key is not self.key:
@@ -335,15 +345,14 @@ class Library:
             )
         return key
 
-    def _label(self, function: object) -> str:
-        return FALLTHROUGH if function is fallthrough_kernel else label_of(function)
-
     def _fact(self, kind: int, key: int, name: str, body: str | Callable[[], str]) -> Registration:
         """Registers in the main interpreter; a refusal is told with both places."""
         try:
-            fact = claim(self.registry._facts, kind, key, name, body, self._here())
+            fact = claim(self.registry._facts, kind, key, name, body, self._here)
         except errors.DuplicateRegistrationError as error:
-            raise self._twice(error, key) from None
+            from ._differences import registered_twice
+
+            raise registered_twice(error, key) from None
         assert fact is not None
         return fact
 
@@ -367,7 +376,7 @@ class Library:
             key,
             name,
             body,
-            self._here(),
+            self._here,
             at_least=at_least,
             timeout=self.timeout,
             accept=accept,
@@ -378,71 +387,3 @@ class Library:
 
     def _strike(self, fact: Registration) -> None:
         self.registry._facts.strike(fact)
-
-    def _twice(
-        self, error: errors.DuplicateRegistrationError, key: int
-    ) -> errors.DuplicateRegistrationError:
-        key_text = DispatchKey(key).name
-        what = {
-            "library": f"namespace {error.name!r} has a DEF library already",
-            "def": f"{error.name} is defined already",
-            "fallback": f"{key_text} has a fallback already",
-        }[error.kind]
-        remedy = {
-            "library": "Put all definitions in one library, or open the others as 'FRAGMENT'.",
-            "def": "Give this one an overload name (name.overload), or close the first library.",
-            "fallback": "Close the first library, or combine the two in one function.",
-        }[error.kind]
-        return errors.DuplicateRegistrationError(
-            f"{what}\n  first:  {error.first}\n  second: {error.second}\n{remedy}",
-            error.kind,
-            error.name,
-            key_text if error.kind == "fallback" else "",
-            error.first,
-            error.second,
-        )
-
-
-def _callable(function: Any) -> Any:
-    if not callable(function):
-        raise errors.InvalidArgumentError(f"a kernel must be callable; {shown(function)} is not")
-    return function
-
-
-def _key_or_none(dispatch_key: DispatchKey | str) -> DispatchKey | None:
-    """None for "" and Undefined, which stand for no key of one's own."""
-    if isinstance(dispatch_key, str) and not dispatch_key:
-        return None
-    return parse_key(dispatch_key) or None
-
-
-def register_op(
-    schema: str, dispatch_key: DispatchKey | str = "", *, registry: Registry | None = None
-) -> Callable[[F], F]:
-    """A decorator that defines an operator and registers the function as its kernel, in one line::
-
-        @mdispatch.register_op("shop::scale(Tensor x, float factor=2.0) -> Tensor", "CPU")
-        def scale(x, factor=2.0): ...
-
-    ``schema`` carries the namespace. Without ``dispatch_key`` the kernel serves every key
-    (CompositeImplicitAutograd). In a worker it verifies, like every registration. Nothing stays
-    registered when either part is refused.
-    """
-
-    if not isinstance(schema, str):
-        raise errors.InvalidArgumentError(
-            f"a schema is a str, not {shown(schema)}; register_op takes one first"
-        )
-    _key_or_none(dispatch_key)
-
-    def decorate(function: F) -> F:
-        _callable(function)  # impl() would take None for its use as a decorator
-        name = split_name(schema)
-        namespace, colons, _ = name.partition("::")
-        if not colons:
-            raise errors.InvalidNameError(f"name the namespace too: 'namespace::{name}(...)'", name)
-        with Library(namespace, "FRAGMENT", registry=registry, _tag=name) as library:
-            library.impl(library.define(schema), function, dispatch_key)
-        return function
-
-    return decorate

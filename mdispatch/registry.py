@@ -48,6 +48,8 @@ class Registry:
         # entry's own lock.
         self._fallbacks_lock = allocate_lock()
         self._ops: Ops | None = None
+        if isinstance(registry, SharedRegistry):
+            registry.after_fork = self._renew_locks
 
     @classmethod
     def create(cls, name: str | None = None, *, capacity: int = DEFAULT_CAPACITY) -> Registry:
@@ -173,6 +175,12 @@ class Registry:
             if kernel in here:
                 here.remove(kernel)
         self._make_all_stale()
+
+    def _renew_locks(self) -> None:
+        self._lock = allocate_lock()
+        self._fallbacks_lock = allocate_lock()
+        for entry in self._entries.values():
+            entry.renew_locks(self._fallbacks_lock)
 
     def _make_all_stale(self) -> None:
         for entry in list(self._entries.values()):

@@ -20,7 +20,7 @@ from mdispatch._native import _contract, _ext
 from mdispatch._registry import status
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = ROOT / "mdispatch"
+PACKAGE = Path(md.__file__).resolve().parent
 NATIVE = ROOT / "native"
 
 # --- imports point downwards ----------------------------------------------------------------------
@@ -43,12 +43,12 @@ LAYERS = (
     "_registry.local _registry.status",
     "_registry.shared",
     "_kernels _differences values",
-    "_pairing _roles",
+    "_pairing _roles _arguments",
     "_call_py _entry",
     "operators",
     "registry",
     "library waiting warming host",
-    "aio",
+    "aio decorator",
     "",
     "_verify_values _verify_show _verify_worker",
     "_verify",

@@ -54,7 +54,7 @@ ABI = 1
 
 interpreter_id: int = _ext.interpreter_id()
 
-#: Runs due signal handlers, in sub-interpreters too. Whatever binds the rest, this is the extension's.
+#: Runs due signal handlers, in sub-interpreters too: the extension's, whatever binds the rest.
 run_signal_handlers = _ext.run_signal_handlers
 
 

@@ -69,7 +69,7 @@ class Registration:
     out since.
     """
 
-    __slots__ = ("ref", "seq", "kind", "key", "name", "body", "where", "pid", "interpreter")
+    __slots__ = ("ref", "seq", "kind", "key", "name", "text", "where", "pid", "interpreter")
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Registration:
         kind: int,
         key: int,
         name: str,
-        body: str,
+        text: str,
         where: str,
         pid: int,
         interpreter: int,
@@ -88,10 +88,20 @@ class Registration:
         self.kind = kind
         self.key = key
         self.name = name
-        self.body = body
+        self.text = text
         self.where = where
         self.pid = pid
         self.interpreter = interpreter
+
+    @property
+    def body(self) -> str:
+        """The canonical schema of a definition, the label of a kernel."""
+        return self.text.partition("\n")[0] if self.kind == DEF else self.text
+
+    def is_written(self, schema: str) -> bool:
+        """Whether a definition was made with just this text, so that no parsing is needed."""
+        canonical, _, written = self.text.partition("\n")
+        return schema in (canonical, written)
 
     def _astuple(self) -> tuple[object, ...]:
         return tuple(getattr(self, slot) for slot in self.__slots__)

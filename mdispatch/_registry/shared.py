@@ -31,6 +31,8 @@ from .status import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .._native._contract import MemberTuple, RecordTuple, StatTuple
 
 __all__ = ["ENVIRONMENT", "SharedRegistry"]
@@ -84,6 +86,8 @@ class SharedRegistry:
         if status:
             native.close(handle)
             raise error_for(status, self.label)
+        #: Called in the child of a fork, where other threads may have held locks that nobody frees.
+        self.after_fork: Callable[[], None] | None = None
         _live[id(self)] = self
 
     @classmethod
@@ -295,6 +299,8 @@ class SharedRegistry:
             self._member, self.role = member, role
         else:
             self.role = WORKER  # the registry is closed or full: every call will say so
+        if self.after_fork is not None:
+            self.after_fork()
 
 
 # The memberships of this interpreter: for its end and for forks, which nobody announces to the

@@ -1,0 +1,56 @@
+"""What people hand to a library, checked before anything is done with it."""
+
+from __future__ import annotations
+
+from . import errors
+from ._kernels import FALLTHROUGH, fallthrough_kernel
+from ._keys import DispatchKey, parse_key
+from ._nearest import shown
+from ._place import label_of
+from ._schema_names import OperatorName
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["WILDCARD", "checked_callable", "kernel_label", "key_or_none", "operator_name"]
+
+#: The namespace that stands for all.
+WILDCARD = "_"
+
+
+def operator_name(namespace: str, name: str) -> str:
+    """The full name of what a library of ``namespace`` calls ``name``."""
+    if not isinstance(name, str):
+        raise errors.InvalidNameError(
+            f"an operator is named by a str or an OpOverload, not {shown(name)}", name
+        )
+    if namespace == WILDCARD and "::" not in name:
+        raise errors.InvalidNameError(
+            f"name the namespace of {shown(name)}: library '_' has none of its own", name
+        )
+    full = str(OperatorName.parse(name if "::" in name else f"{namespace}::{name}"))
+    if namespace not in (WILDCARD, full.partition("::")[0]):
+        raise errors.InvalidArgumentError(
+            f"{full} is not in namespace {namespace!r}: register it in a library of "
+            "its own namespace"
+        )
+    return full
+
+
+def checked_callable(function: Any) -> Any:
+    if not callable(function):
+        raise errors.InvalidArgumentError(f"a kernel must be callable; {shown(function)} is not")
+    return function
+
+
+def key_or_none(dispatch_key: DispatchKey | str) -> DispatchKey | None:
+    """None for "" and Undefined, which stand for no key of one's own."""
+    if isinstance(dispatch_key, str) and not dispatch_key:
+        return None
+    return parse_key(dispatch_key) or None
+
+
+def kernel_label(function: object) -> str:
+    """What the registry notes of a kernel."""
+    return FALLTHROUGH if function is fallthrough_kernel else label_of(function)
