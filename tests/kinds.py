@@ -77,7 +77,8 @@ class Worker:
             self._run = threading.Thread(target=self._interpret, args=(kind == "own-gil", args))
             self._run.start()
         elif kind == "subprocess":
-            code = f"import sys; sys.path.insert(0, {HERE!r}); import kinds; kinds.run_source(*{args!r})"
+            find = f"import sys; sys.path.insert(0, {HERE!r})"
+            code = f"{find}; import kinds; kinds.run_source(*{args!r})"
             self._run = subprocess.Popen([sys.executable, "-c", code])
             self.pid = self._run.pid
         else:
@@ -164,7 +165,8 @@ def run_main(text: str, *args: object, timeout: float = 90.0, check: bool = True
     """
     script = (
         f"import sys; sys.path.insert(0, {HERE!r})\n"
-        "from kinds import *\nfrom pathlib import Path\nimport mdispatch as md\nimport os, signal, textwrap, time\n"
+        "from kinds import *\nfrom pathlib import Path\nimport mdispatch as md\nimport os, "
+        "signal, textwrap, time\n"
         "def done(**values):\n    print('DONE', repr(values), flush=True)\n"
         "def main(args):\n" + textwrap.indent(textwrap.dedent(text), "    ") + "\n"
         f"if __name__ == '__main__':\n    main({args!r})\n"

@@ -32,7 +32,9 @@ def test_a_task_that_waits_blocks_no_other_task(registry) -> None:
 def test_many_tasks_wait_at_once_for_definitions_and_kernels(registry) -> None:
     async def main() -> list[str]:
         waits = [md.wait_for_def_async(f"a::f{i}", 30.0, registry=registry) for i in range(20)]
-        waits += [md.wait_for_impl_async(f"a::f{i}", "CPU", 30.0, registry=registry) for i in range(20)]
+        waits += [
+            md.wait_for_impl_async(f"a::f{i}", "CPU", 30.0, registry=registry) for i in range(20)
+        ]
         tasks = [asyncio.create_task(w) for w in waits]
         while registry._facts.members()[0][4] < 40:
             await asyncio.sleep(0.001)
@@ -75,7 +77,10 @@ def test_a_task_cancelled_at_once_leaves_no_thread_behind(registry) -> None:
 
 def test_the_errors_are_those_of_the_blocking_waits(registry) -> None:
     md.Library("a", "DEF", registry=registry).define("first() -> ()")
-    for name, error in (("a::frist", md.errors.NameMismatchError), ("b::f", md.errors.MainNeverArrivedError)):
+    for name, error in (
+        ("a::frist", md.errors.NameMismatchError),
+        ("b::f", md.errors.MainNeverArrivedError),
+    ):
         with pytest.raises(error):
             asyncio.run(md.wait_for_def_async(name, 0.01, registry=registry))
     with pytest.raises(md.errors.KeyMismatchError):

@@ -43,7 +43,9 @@ else:
         ("cffi", 1, False, (3, 12), "cffi"),
     ],
 )
-def test_the_interpreter_decides_unless_one_is_asked_for(asked, interpreter, free_threaded, version, expected) -> None:
+def test_the_interpreter_decides_unless_one_is_asked_for(
+    asked, interpreter, free_threaded, version, expected
+) -> None:
     assert _native.choose(asked, interpreter, free_threaded, version) == expected
 
 
@@ -54,7 +56,9 @@ def test_an_unknown_binding_is_refused() -> None:
 
 @pytest.mark.parametrize("forced", ["", "cffi", "ext"])
 @pytest.mark.parametrize("kind", INTERPRETERS)
-def test_sub_interpreters_are_served_by_the_extension_or_told_why_not(kind, forced, tmp_path) -> None:
+def test_sub_interpreters_are_served_by_the_extension_or_told_why_not(
+    kind, forced, tmp_path
+) -> None:
     got = run_main(
         """
         kind, text, folder = args
@@ -81,7 +85,9 @@ def test_the_main_interpreter_takes_the_one_it_is_told(forced) -> None:
         pytest.skip("cffi does not support free-threaded 3.13")
     environment = {**os.environ, "MDISPATCH_BINDING": forced}
     code = "import mdispatch._native as n; print(n.which, n.native.__name__)"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
     assert ran.stdout.split()[0] == forced
 
 

@@ -14,7 +14,8 @@ i_am_here()
 try:
     md.wait_for_def("never::comes", 60.0)
 except md.errors.MdispatchError as error:
-    report(at=time.monotonic(), error=type(error).__name__, pid=getattr(error, "pid", 0), text=str(error))
+    at, pid = time.monotonic(), getattr(error, "pid", 0)
+    report(at=at, error=type(error).__name__, pid=pid, text=str(error))
 """
 
 # The main member is a child of the process that watches, and is killed there.
@@ -79,7 +80,9 @@ def test_death_is_told_by_the_lease_not_by_the_slice(tmp_path) -> None:
             until(lambda: native.members(handle)[1][-1][4] == 1)
             os.kill(main_pid, signal.SIGKILL)
             os._exit(0)
-        status, _, stats = native.await_fact(handle, member, 2, 0, 1, b"never::comes", native.now() + 30 * 10**9, 0)
+        until_then = native.now() + 30 * 10**9
+        status, _, stats = native.await_fact(
+            handle, member, 2, 0, 1, b"never::comes", until_then, 0)
         os.waitpid(pid, 0)
         done(status=status, by_lease=stats[4], kernel=os.uname().release)
         """,
@@ -108,7 +111,8 @@ def test_a_worker_killed_while_it_waits_leaves_the_others_waiting_and_its_slot_f
         for survivor in workers[2:]:
             survivor.join()
         alive = [m for m in registry._facts.members() if m[3]]
-        more = start("spawn", "import mdispatch as md; md.default_registry(); report(ok=1)", 1, Path(folder) / "b")
+        joins = "import mdispatch as md; md.default_registry(); report(ok=1)"
+        more = start("spawn", joins, 1, Path(folder) / "b")
         done(alive=len(alive), check=registry._facts.check(), left=results(more),
              members=registry._facts.stat()[10])
         """,
@@ -133,7 +137,8 @@ def test_an_interpreter_destroyed_under_nobody_leaves_no_member(kind, tmp_path) 
         """
         kind, folder = args
         registry = md.default_registry()
-        workers = start(kind, "import mdispatch as md; md.default_registry(); report(ok=1)", 3, Path(folder))
+        joins = "import mdispatch as md; md.default_registry(); report(ok=1)"
+        workers = start(kind, joins, 3, Path(folder))
         results(workers)
         done(members=registry._facts.stat()[10], check=registry._facts.check())
         """,

@@ -52,7 +52,8 @@ with md.Library("late", "DEF", timeout=30.0) as lib:
     @lib.impl("twice", dispatch_key="CPU")
     def twice(x, n=2):
         return x * n
-report(role=md.register_or_verify(), main=md.is_main_interpreter(), out=bytes(md.ops.late.twice(bytearray(b"ab"))))
+out = bytes(md.ops.late.twice(bytearray(b"ab")))
+report(role=md.register_or_verify(), main=md.is_main_interpreter(), out=out)
 """
 
 

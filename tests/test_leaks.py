@@ -61,19 +61,26 @@ lib.impl("size", len, "CPU")
 # shared-GIL ones a little. There the same cycle without mdispatch is one that imports about as much
 # of the standard library.
 LEAKY_PYTHON = (3, 12) <= sys.version_info < (3, 14)
-AS_MUCH = "import json, weakref, textwrap, string, heapq, bisect, argparse, dataclasses, shlex, types"
+AS_MUCH = (
+    "import json, weakref, textwrap, string, heapq, bisect, argparse, dataclasses, shlex, types"
+)
 
 
 @pytest.mark.parametrize("kind", INTERPRETERS)
 def test_interpreters_that_used_a_registry_leave_nothing_of_ours(kind, tmp_path, long_form) -> None:
     (tmp_path / "leaky.py").write_text(MODULE)
     rounds = 500 if long_form else 25
-    got = run_main(CYCLES, kind, rounds, str(tmp_path), AS_MUCH if LEAKY_PYTHON else "", timeout=110)
+    got = run_main(
+        CYCLES, kind, rounds, str(tmp_path), AS_MUCH if LEAKY_PYTHON else "", timeout=110
+    )
     used, without = got["used"], got["without"]
     assert (used["members"], used["fds"], used["maps"]) == (0, 0, 0)
     assert got["check"] == ""
     more = (used["memory"] - without["memory"]) / rounds / 1024
-    print(f"\n{kind}: {more:.1f} KiB a cycle more than without mdispatch ({without['memory'] / rounds / 1024:.1f})")
+    print(
+        f"\n{kind}: {more:.1f} KiB a cycle more than without mdispatch "
+        f"({without['memory'] / rounds / 1024:.1f})"
+    )
     if LEAKY_PYTHON:
         assert used["memory"] < 2 * without["memory"]
     else:
@@ -85,7 +92,8 @@ def test_registries_opened_and_closed_give_everything_back() -> None:
         """
         def now():
             maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
-            return len(os.listdir("/proc/self/fd")), sum(len(m) > 5 and "memfd:mdispatch" in m[5] for m in maps)
+            ours = sum(len(m) > 5 and "memfd:mdispatch" in m[5] for m in maps)
+            return len(os.listdir("/proc/self/fd")), ours
         before = now()
         for _ in range(300):
             with md.Registry.create() as registry:

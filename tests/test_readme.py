@@ -36,7 +36,9 @@ def test_each_snippet_runs(index: int, tmp_path) -> None:
     (tmp_path / "shop.py").write_text(SNIPPETS[0])
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     # As a reader would: after the module of the first snippet.
-    code = SNIPPETS[index].replace("import mdispatch as md\n", "import mdispatch as md\nimport shop\n", 1)
+    code = SNIPPETS[index].replace(
+        "import mdispatch as md\n", "import mdispatch as md\nimport shop\n", 1
+    )
     if "shop::total" in code:
         code += "import array\nassert md.ops.shop.total(array.array('d', [1, 2])) == 3.0\n"
     code = code.replace('"jobs"', f'"jobs-{tmp_path.parent.name}-{index}"')

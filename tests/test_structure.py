@@ -277,8 +277,8 @@ def run_contract(native):
 
     call("abi")
     deadline = call("now")
-    for status in (*STATUSES.values(), -1013, 1, -999):
-        call("status_text", status)
+    for code in (*STATUSES.values(), -1013, 1, -999):
+        call("status_text", code)
     call("create", None, 5)
     call("create", "not a name", 1 << 20)
     _, reg = call("create", None, 1 << 20)

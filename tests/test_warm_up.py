@@ -32,7 +32,8 @@ DIVERGENT = """
 import mdispatch as md
 main = md.is_main_interpreter()
 lib = md.Library("shop", "DEF")
-lib.define("scale(Tensor x, float factor=2.0) -> Tensor" if main else "scale(Tensor x, int factor=2) -> Tensor")
+factor = "float factor=2.0" if main else "int factor=2"
+lib.define(f"scale(Tensor x, {factor}) -> Tensor")
 lib.define("colour(Tensor x) -> Tensor" if main else "color(Tensor x) -> Tensor")
 lib.define("size(Tensor x) -> int")
 lib.impl("size", len, "CPU" if main else "CUDA")
@@ -57,7 +58,9 @@ def work(n):
 """
 
 
-@pytest.mark.parametrize("kind", ["threads", "interpreters", "processes", "fork", "forkserver", "spawn"])
+@pytest.mark.parametrize(
+    "kind", ["threads", "interpreters", "processes", "fork", "forkserver", "spawn"]
+)
 def test_it_is_an_initializer_for_every_pool(kind, shop) -> None:
     if kind == "interpreters" and sys.version_info < (3, 14):
         pytest.skip("InterpreterPoolExecutor came with 3.14")
@@ -73,7 +76,8 @@ def test_it_is_an_initializer_for_every_pool(kind, shop) -> None:
         if kind == "interpreters":
             # Workers of interpreter pools do not inherit changes of sys.path (cpython#126714).
             start = {"initializer": exec, "initargs": (
-                f"import sys; sys.path.insert(0, {folder!r})\\nimport mdispatch; mdispatch.warm_up('shop_ops')",)}
+                f"import sys; sys.path.insert(0, {folder!r})\\n"
+                "import mdispatch; mdispatch.warm_up('shop_ops')",)}
         md.warm_up(["shop_ops"])
         if kind in ("fork", "forkserver", "spawn"):
             with multiprocessing.get_context(kind).Pool(2, **start) as pool:
@@ -110,7 +114,8 @@ def test_it_tells_everything_that_differs_not_the_first_difference(kind, shop) -
         try:
             md.warm_up(["divergent_ops"], timeout=0.5)
         except md.errors.WarmUpError as error:
-            report(text=str(error), found=[(type(e).__name__, e.kind, e.name, e.key) for e in error.differences])
+            found = [(type(e).__name__, e.kind, e.name, e.key) for e in error.differences]
+            report(text=str(error), found=found)
         '''
         if text_ready == 0:
             # The child is a worker of a registry that its parent made after the fork.
@@ -146,7 +151,7 @@ def test_it_tells_everything_that_differs_not_the_first_difference(kind, shop) -
         "shop::scale(Tensor x, int factor=2) -> Tensor",
         "shop::scale(Tensor x, float factor=2.) -> Tensor",
         "nearest names there: shop::colour",
-        "divergent_ops.py:5",
+        "divergent_ops.py:6",
         "kernels at CPU",
     ):
         assert words in got["text"]

@@ -1,4 +1,5 @@
-"""Builds the cffi binding (API mode) from the contract itself: the marked block of mdispatch.h is what cffi parses."""
+"""Builds the cffi binding (API mode) from the contract itself: the marked block of mdispatch.h is
+what cffi parses."""
 
 from pathlib import Path
 
