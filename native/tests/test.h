@@ -44,6 +44,7 @@ static int test_failures, test_passed, test_failed;
 #if defined(__SANITIZE_THREAD__)
 #include <dlfcn.h>
 enum { LEASES_PER_THREAD = 60 }; /* it follows no more locks than that */
+enum { FORKS_BESIDE_BUSY_THREADS = 0 }; /* locks of its own stay locked in the child for ever */
 void __tsan_mutex_create(void *m, unsigned flags);
 void __tsan_mutex_destroy(void *m, unsigned flags);
 /* In a child it goes on believing that the lock is held by the parent's thread that held it at the fork. */
@@ -71,6 +72,7 @@ int pthread_mutex_clocklock(pthread_mutex_t *m, clockid_t clock, const struct ti
 }
 #else
 enum { LEASES_PER_THREAD = 64 };
+enum { FORKS_BESIDE_BUSY_THREADS = 1 };
 static inline void forget_parents_lock(pthread_mutex_t *m) {
     (void)m;
 }
