@@ -1,17 +1,25 @@
-/* mdispatch.h - the contract of libmdispatch: a registry of facts shared by interpreters and processes.
+/* mdispatch.h - the contract of libmdispatch: a registry of facts shared by interpreters and
+ * processes.
  *
  * CAVEATS
  *
- * - Nothing here knows Python. A fact is plain bytes; what runs (a callable) stays with whoever made it.
- * - A handle (md_registry) is a number with a generation in it. A handle that was closed is answered with MD_ECLOSED
- *   for ever; it never reaches another registry. All calls are safe from any thread.
- * - After fork() the child may use the handles it inherited, but it is no member: md_join() again before md_await().
- *   It never owns what its parent registered.
- * - The thread that joins first in a process carries the process's lease when it is the process's main thread: that
- *   thread must not leave by pthread_exit() while the process goes on. In every other thread a small thread of the
- *   library's own carries it.
- * - Registering is the right of one member, the main one: interpreter 0 of the process that created the registry.
- *   All others are answered MD_EROLE.
+ * - Nothing here knows Python. A fact is plain bytes; what runs (a callable) stays with whoever
+ *   made it.
+ * - A handle (md_registry) is a number with a generation in it. A handle that was closed is
+ *   answered with MD_ECLOSED for ever; it never reaches another registry. All calls are safe from
+ *   any thread.
+ * - After fork() the child may use the handles it inherited, but it is no member: md_join() again
+ *   before md_await(). It never owns what its parent registered.
+ * - The thread that joins first in a process carries the process's lease when it is the process's
+ *   main thread: that thread must not leave by pthread_exit() while the process goes on. When
+ *   another thread joins first, a small thread of the library's own carries it.
+ * - Registering is the right of one member, the main one: interpreter 0 of the process that created
+ *   the registry. All others are answered MD_EROLE.
+ * - A wait returns MD_EINTR for a signal whose handler was installed without SA_RESTART. A signal
+ *   can arrive in the moment before the sleep: so on the process's main thread, which is to run the
+ *   handlers, a wait also returns MD_EINTR every 0.1 s. Look for signals, call again.
+ * - A process that is stopped while it holds the registry's lock makes the others' calls return
+ *   MD_ELOCK after 10 s.
  * - A full disk, a full registry and a refused fact leave everything as it was.
  *
  * USAGE
@@ -20,23 +28,26 @@
  *     md_open_default(getenv("MDISPATCH_REGISTRY"), &reg);
  *     md_join(reg, 0, &member, &role);
  *     if (role == MD_MAIN)
- *         md_register(reg, member, MD_DEF, MD_UNIQUE, 0, "shop::scale", 11, schema, schema_len, where, where_len,
- *                     buf, sizeof buf);
+ *         md_register(reg, member, MD_DEF, MD_UNIQUE, 0, "shop::scale", 11, schema, schema_len,
+ *                     where, where_len, buf, sizeof buf);
  *     else
- *         md_await(reg, member, MD_DEF, 0, 1, "shop::scale", 11, deadline, 0, buf, sizeof buf, &stats);
+ *         md_await(reg, member, MD_DEF, 0, 1, "shop::scale", 11, deadline, 0, buf, sizeof buf,
+ *                  &stats);
  *     ...
  *     md_leave(reg, member); md_close(reg);
  *
  * RESULTS
  *
- * Every function returns 0 or a negative md_status; MD_ESYS - errno stands for a system call that failed (see
- * md_status_errno). A function that hands out a record writes it packed into the caller's buffer: an md_record, then
- * name, body and where without terminators, then zeroes up to the next multiple of 8. A buffer that is too small is
- * MD_ENOBUFS, and the record's size stands in its first 8 bytes where there is room for them.
+ * Every function returns 0 or a negative md_status; MD_ESYS - errno stands for a system call that
+ * failed (see md_status_errno). A function that hands out a record writes it packed into the
+ * caller's buffer: an md_record, then name, body and where without terminators, then zeroes up to
+ * the next multiple of 8. A buffer that is too small is MD_ENOBUFS, and the record's size stands in
+ * its first 8 bytes where there is room for them.
  *
  * Times are absolute, in nanoseconds of CLOCK_MONOTONIC; MD_FOREVER waits without end.
  *
- * The block between the two marker lines is plain C that cffi's parser reads as it stands: no macros, no includes.
+ * The block between the two marker lines is plain C that cffi's parser reads as it stands: no
+ * macros, no includes.
  */
 #ifndef MDISPATCH_H
 #define MDISPATCH_H
@@ -59,17 +70,17 @@ enum { MD_FOREVER = -1 };
 
 typedef enum md_status {
     MD_OK = 0,
-    MD_EINVAL = -1,      /* an argument that no call could use */
-    MD_ENAME = -2,       /* a registry's name or address is malformed */
-    MD_ECLOSED = -3,     /* the handle, the membership or the registry is closed */
-    MD_EDIED = -4,       /* the main member's process is dead */
-    MD_ETIMEDOUT = -5,   /* the deadline passed */
-    MD_EINTR = -6,       /* a signal arrived: run its handlers, call again with the same deadline */
-    MD_ECANCELED = -7,   /* md_cancel() ended the wait */
-    MD_EEXIST = -8,      /* a registry of this name, or a live fact under MD_UNIQUE, is there already */
-    MD_ENOENT = -9,      /* no such fact, registry or member */
-    MD_EROLE = -10,      /* only the main member registers and strikes */
-    MD_EFULL = -11,      /* the registry's capacity is used up */
+    MD_EINVAL = -1,    /* an argument that no call could use */
+    MD_ENAME = -2,     /* a registry's name or address is malformed */
+    MD_ECLOSED = -3,   /* the handle, the membership or the registry is closed */
+    MD_EDIED = -4,     /* the main member's process is dead */
+    MD_ETIMEDOUT = -5, /* the deadline passed */
+    MD_EINTR = -6,     /* a signal arrived, or may have: look, call again with the same deadline */
+    MD_ECANCELED = -7, /* md_cancel() ended the wait */
+    MD_EEXIST = -8, /* a registry of this name, or a live fact under MD_UNIQUE, is there already */
+    MD_ENOENT = -9, /* no such fact, registry or member */
+    MD_EROLE = -10, /* only the main member registers and strikes */
+    MD_EFULL = -11, /* the registry's capacity is used up */
     MD_EMEMBERS = -12,   /* no free slot for another process or member */
     MD_ETOOLONG = -13,   /* a name, body or place is longer than the format allows */
     MD_ENOBUFS = -14,    /* the caller's buffer is too small */
@@ -137,7 +148,7 @@ typedef struct md_wait_stats {
 
 typedef struct md_member_info {
     int64_t interp;
-    uint64_t waiting_ns; /* since when its newest waiter waits (CLOCK_MONOTONIC); 0 when none does */
+    uint64_t waiting_ns; /* since when its newest waiter waits (CLOCK_MONOTONIC), 0: none does */
     uint32_t pid;
     uint32_t role;
     uint32_t alive;
@@ -148,16 +159,16 @@ typedef struct md_member_info {
 } md_member_info;
 
 typedef struct md_stats {
-    uint64_t capacity;      /* bytes */
-    uint64_t committed;     /* bytes backed by memory */
-    uint64_t used;          /* bytes in use by names, facts and the index, free blocks not counted */
-    uint64_t facts;         /* live */
-    uint64_t names;         /* ever seen */
-    uint64_t next_seq;      /* */
-    uint64_t recoveries;    /* times a dead holder of the lock was cleaned up after */
+    uint64_t capacity;   /* bytes */
+    uint64_t committed;  /* bytes backed by memory */
+    uint64_t used;       /* bytes in use by names, facts and the index, free blocks not counted */
+    uint64_t facts;      /* live */
+    uint64_t names;      /* ever seen */
+    uint64_t next_seq;   /* of the next registration */
+    uint64_t recoveries; /* times a dead holder of the lock was cleaned up after */
     uint32_t main_pid;
-    uint32_t main_state;    /* 0 not joined yet, 1 there, 2 left, 3 died */
-    uint32_t processes;     /* slots in use */
+    uint32_t main_state; /* 0 not joined yet, 1 there, 2 left, 3 died */
+    uint32_t processes;  /* slots in use */
     uint32_t members;
 } md_stats;
 
@@ -173,64 +184,71 @@ int md_abi(void);
 /* The clock of all deadlines, in nanoseconds. */
 int64_t md_now(void);
 
-/* Creates a registry of at most `capacity` bytes: without a name in anonymous memory, with one as a file that other
- * processes can find. The file of a main member that died is replaced. MD_EINVAL (capacity), MD_ENAME, MD_EEXIST,
- * MD_EHANDLES, MD_EOWNER (folder), MD_ESYS. */
+/* Creates a registry of at most `capacity` bytes: without a name in anonymous memory, with one as a
+ * file that other processes can find. The file of a main member that died is replaced. MD_EINVAL
+ * (capacity), MD_ENAME, MD_EEXIST, MD_EHANDLES, MD_EOWNER (folder), MD_ESYS; and where a file of
+ * that name is no dead registry: MD_EFORMAT, MD_EVERSION, MD_ENOTFILE, MD_ENAMESPACE. */
 int md_create(const char *name, uint64_t capacity, md_registry *out);
 
-/* Opens the registry of a name or of an address (md_address), waiting for a name to appear until the deadline.
- * MD_ENAME, MD_ENOENT, MD_EINTR, MD_EDIED, MD_ECLOSED, MD_EFORMAT, MD_EVERSION, MD_EBOOT, MD_ENAMESPACE, MD_EOWNER,
- * MD_ENOTFILE, MD_EHANDLES, MD_ESYS. */
+/* Opens the registry of a name or of an address (md_address), waiting for a name to appear until
+ * the deadline. MD_ENAME, MD_ENOENT, MD_EINTR, MD_EDIED, MD_ECLOSED, MD_EFORMAT, MD_EVERSION,
+ * MD_EBOOT, MD_ENAMESPACE, MD_EOWNER, MD_ENOTFILE, MD_EHANDLES, MD_ESYS. */
 int md_attach(const char *address, int64_t deadline_ns, md_registry *out);
 
-/* The process's default registry: the one that is open, else the one at `address` (NULL or "" for none; one that this
- * very process published before an exec() counts as none), else a new anonymous one. As md_create, md_attach. */
+/* The process's default registry: the one that is open, else the one at `address` (NULL or "" for
+ * none; one that this very process published before an exec() counts as none), else a new anonymous
+ * one. As md_create, md_attach. */
 int md_open_default(const char *address, md_registry *out);
 
-/* Gives back one opening; the last one of the process unmaps. Calls under way in other threads end first.
- * MD_ECLOSED. */
+/* Gives back one opening; the last one of the process unmaps. Calls under way in other threads end
+ * first. MD_ECLOSED. */
 int md_close(md_registry reg);
 
 /* Where other processes of this machine find the registry, terminated. MD_ECLOSED, MD_ENOBUFS. */
 int md_address(md_registry reg, char *buf, size_t cap);
 
-/* One interpreter of this process becomes a member, and learns its role: MD_MAIN for the first membership of interpreter 0
- * in the process that created the registry, else MD_WORKER. MD_ECLOSED, MD_EMEMBERS, MD_EDAMAGED, MD_ELOCK, MD_ESYS. */
+/* One interpreter of this process becomes a member, and learns its role: MD_MAIN for the first
+ * membership of interpreter 0 in the process that created the registry, else MD_WORKER. MD_ECLOSED,
+ * MD_EMEMBERS, MD_EDAMAGED, MD_ELOCK, MD_ESYS. */
 int md_join(md_registry reg, int64_t interp, uint64_t *member, uint32_t *role);
 
-/* A member leaves: its waiters return MD_ECLOSED. When the main one leaves, the registry is closed for all.
- * MD_ECLOSED, MD_ENOENT, MD_EDAMAGED, MD_ELOCK. */
+/* A member leaves: its waiters return MD_ECLOSED. When the main one leaves, the registry is closed
+ * for all. MD_ECLOSED, MD_ENOENT, MD_EDAMAGED, MD_ELOCK. */
 int md_leave(md_registry reg, uint64_t member);
 
-/* Registers a fact and wakes those who wait for it. `buf` receives its record; on MD_EEXIST the record of the fact that
- * is in the way. MD_ECLOSED, MD_EROLE, MD_EEXIST, MD_EINVAL, MD_ETOOLONG, MD_EFULL, MD_ENOBUFS, MD_EDAMAGED, MD_ELOCK,
- * MD_ESYS (no memory for growth). */
-int md_register(md_registry reg, uint64_t member, uint32_t kind, uint32_t rule, int32_t key, const char *name,
-                size_t name_len, const char *body, size_t body_len, const char *where, size_t where_len, void *buf,
-                size_t cap);
+/* Registers a fact and wakes those who wait for it. `buf` receives its record; on MD_EEXIST the
+ * record of the fact that is in the way. MD_ECLOSED, MD_EROLE, MD_EEXIST, MD_EINVAL, MD_ETOOLONG,
+ * MD_EFULL, MD_ENOBUFS, MD_EDAMAGED, MD_ELOCK, MD_ESYS (no memory for growth). */
+int md_register(md_registry reg, uint64_t member, uint32_t kind, uint32_t rule, int32_t key,
+                const char *name, size_t name_len, const char *body, size_t body_len,
+                const char *where, size_t where_len, void *buf, size_t cap);
 
-/* Strikes a fact out. MD_ENOENT when it is gone already. MD_ECLOSED, MD_EROLE, MD_EDAMAGED, MD_ELOCK. */
+/* Strikes a fact out. MD_ENOENT when it is gone already. MD_ECLOSED, MD_EROLE, MD_EDAMAGED,
+ * MD_ELOCK. */
 int md_strike(md_registry reg, uint64_t member, uint64_t ref, uint64_t seq);
 
-/* The newest live fact of exactly this kind, name and key. Takes no lock. MD_ENOENT, MD_ECLOSED, MD_ENOBUFS,
- * MD_EDAMAGED. */
-int md_find(md_registry reg, uint32_t kind, int32_t key, const char *name, size_t name_len, void *buf, size_t cap);
+/* The newest live fact of exactly this kind, name and key. Takes no lock. MD_ENOENT, MD_ECLOSED,
+ * MD_ENOBUFS, MD_EDAMAGED. */
+int md_find(md_registry reg, uint32_t kind, int32_t key, const char *name, size_t name_len,
+            void *buf, size_t cap);
 
-/* Waits until at least `at_least` live facts of exactly this kind, name and key are there, and hands out the newest.
- * `ticket` names this wait for md_cancel (0: only a cancel of all ends it). The statistics are added to.
- * MD_ETIMEDOUT, MD_EINTR, MD_EDIED, MD_ECLOSED, MD_ECANCELED, MD_ENOENT (no member of this process), MD_EINVAL,
- * MD_ETOOLONG, MD_ENOBUFS, MD_EDAMAGED, MD_ESYS. */
-int md_await(md_registry reg, uint64_t member, uint32_t kind, int32_t key, uint32_t at_least, const char *name,
-             size_t name_len, int64_t deadline_ns, uint64_t ticket, void *buf, size_t cap, md_wait_stats *stats);
+/* Waits until at least `at_least` live facts of exactly this kind, name and key are there, and
+ * hands out the newest. `ticket` names this wait for md_cancel (0: only a cancel of all ends it).
+ * The statistics are added to. MD_ETIMEDOUT, MD_EINTR, MD_EDIED, MD_ECLOSED, MD_ECANCELED,
+ * MD_ENOENT (no member of this process), MD_EINVAL, MD_ETOOLONG, MD_ENOBUFS, MD_EDAMAGED, MD_ESYS.
+ */
+int md_await(md_registry reg, uint64_t member, uint32_t kind, int32_t key, uint32_t at_least,
+             const char *name, size_t name_len, int64_t deadline_ns, uint64_t ticket, void *buf,
+             size_t cap, md_wait_stats *stats);
 
 /* Ends this member's waits with this ticket, or all of them with ticket 0. MD_ECLOSED. */
 int md_cancel(md_registry reg, uint64_t member, uint64_t ticket);
 
-/* All live facts of one name, oldest first, or with name NULL of all names. `size` receives the bytes written (or needed,
- * with MD_ENOBUFS), `version` and `node` the name's version and place for md_version (0 while the name is unknown).
- * Takes no lock. MD_ECLOSED, MD_ENOBUFS, MD_EDAMAGED. */
-int md_list(md_registry reg, const char *name, size_t name_len, void *buf, size_t cap, size_t *size, uint64_t *version,
-            uint64_t *node);
+/* All live facts of one name, oldest first, or with name NULL of all names. `size` receives the
+ * bytes written (or needed, with MD_ENOBUFS), `version` and `node` the name's version and place for
+ * md_version (0 while the name is unknown). Takes no lock. MD_ECLOSED, MD_ENOBUFS, MD_EDAMAGED. */
+int md_list(md_registry reg, const char *name, size_t name_len, void *buf, size_t cap, size_t *size,
+            uint64_t *version, uint64_t *node);
 
 /* The version word of a name: raised after every change that concerns it. MD_ECLOSED, MD_EINVAL. */
 int md_version(md_registry reg, uint64_t node, uint64_t *version);
@@ -241,8 +259,8 @@ int md_members(md_registry reg, md_member_info *infos, size_t cap, size_t *count
 /* MD_ECLOSED. */
 int md_stat(md_registry reg, md_stats *out);
 
-/* Recomputes what can be derived and compares, holding the lock. One line of words per broken invariant, terminated;
- * MD_OK when none is. MD_EDAMAGED, MD_ECLOSED, MD_ELOCK. */
+/* Recomputes what can be derived and compares, holding the lock. One line of words per broken
+ * invariant, terminated; MD_OK when none is. MD_EDAMAGED, MD_ECLOSED, MD_ELOCK. */
 int md_check(md_registry reg, char *buf, size_t cap);
 
 /* contract ends */

@@ -1,10 +1,12 @@
-/* ext.c - the contract for interpreters in which cffi cannot be relied on: sub-interpreters of every kind.
+/* ext.c - the contract for interpreters in which cffi cannot be relied on: sub-interpreters of
+ * every kind.
  *
- * Multi-phase init, no state, no classes, no logic: ints, bytes and tuples, the same names and results as
- * mdispatch/_native/_cffi_binding.py gives over cffi. The GIL (or the thread state) is released around every call that
- * can take the lock or sleep.
+ * Multi-phase init, no state, no classes, no logic: ints, bytes and tuples, the same names and
+ * results as mdispatch/_native/_cffi_binding.py gives over cffi. The GIL (or the thread state) is
+ * released around every call that can take the lock or sleep.
  *
- * Two functions have no twin: interpreter_id(), by which it is decided who binds how, and run_signal_handlers().
+ * Two functions have no twin: interpreter_id(), by which it is decided who binds how, and
+ * run_signal_handlers().
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -44,9 +46,10 @@ static PyObject *record_tuple(const char *p) {
     md_record r;
     memcpy(&r, p, sizeof r);
     const char *name = p + sizeof r, *body = name + r.name_len, *where = body + r.body_len;
-    return Py_BuildValue("(KKIiy#y#y#IL)", (unsigned long long)r.ref, (unsigned long long)r.seq, r.kind, (int)r.key,
-                         name, (Py_ssize_t)r.name_len, body, (Py_ssize_t)r.body_len, where, (Py_ssize_t)r.where_len,
-                         r.pid, (long long)r.interp);
+    return Py_BuildValue("(KKIiy#y#y#IL)", (unsigned long long)r.ref, (unsigned long long)r.seq,
+                         r.kind, (int)r.key, name, (Py_ssize_t)r.name_len, body,
+                         (Py_ssize_t)r.body_len, where, (Py_ssize_t)r.where_len, r.pid,
+                         (long long)r.interp);
 }
 
 /* (status, record or None) */
@@ -75,10 +78,8 @@ static PyObject *ext_create(PyObject *self, PyObject *args) {
     md_registry reg = 0;
     int status;
     if (!PyArg_ParseTuple(args, "zK", &name, &capacity)) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = md_create(name, capacity, &reg);
-    Py_END_ALLOW_THREADS
-    return Py_BuildValue("(iK)", status, (unsigned long long)reg);
+    Py_BEGIN_ALLOW_THREADS status = md_create(name, capacity, &reg);
+    Py_END_ALLOW_THREADS return Py_BuildValue("(iK)", status, (unsigned long long)reg);
 }
 
 static PyObject *ext_attach(PyObject *self, PyObject *args) {
@@ -87,10 +88,8 @@ static PyObject *ext_attach(PyObject *self, PyObject *args) {
     md_registry reg = 0;
     int status;
     if (!PyArg_ParseTuple(args, "yL", &address, &deadline)) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = md_attach(address, deadline, &reg);
-    Py_END_ALLOW_THREADS
-    return Py_BuildValue("(iK)", status, (unsigned long long)reg);
+    Py_BEGIN_ALLOW_THREADS status = md_attach(address, deadline, &reg);
+    Py_END_ALLOW_THREADS return Py_BuildValue("(iK)", status, (unsigned long long)reg);
 }
 
 static PyObject *ext_open_default(PyObject *self, PyObject *args) {
@@ -98,20 +97,16 @@ static PyObject *ext_open_default(PyObject *self, PyObject *args) {
     md_registry reg = 0;
     int status;
     if (!PyArg_ParseTuple(args, "y", &address)) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = md_open_default(address, &reg);
-    Py_END_ALLOW_THREADS
-    return Py_BuildValue("(iK)", status, (unsigned long long)reg);
+    Py_BEGIN_ALLOW_THREADS status = md_open_default(address, &reg);
+    Py_END_ALLOW_THREADS return Py_BuildValue("(iK)", status, (unsigned long long)reg);
 }
 
 static PyObject *ext_close(PyObject *self, PyObject *args) {
     unsigned long long reg;
     int status;
     if (!PyArg_ParseTuple(args, "K", &reg)) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = md_close(reg);
-    Py_END_ALLOW_THREADS
-    return PyLong_FromLong(status);
+    Py_BEGIN_ALLOW_THREADS status = md_close(reg);
+    Py_END_ALLOW_THREADS return PyLong_FromLong(status);
 }
 
 static PyObject *ext_address(PyObject *self, PyObject *args) {
@@ -129,20 +124,16 @@ static PyObject *ext_join(PyObject *self, PyObject *args) {
     uint32_t role = 0;
     int status;
     if (!PyArg_ParseTuple(args, "KL", &reg, &interp)) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = md_join(reg, interp, &member, &role);
-    Py_END_ALLOW_THREADS
-    return Py_BuildValue("(iKI)", status, (unsigned long long)member, role);
+    Py_BEGIN_ALLOW_THREADS status = md_join(reg, interp, &member, &role);
+    Py_END_ALLOW_THREADS return Py_BuildValue("(iKI)", status, (unsigned long long)member, role);
 }
 
 static PyObject *ext_leave(PyObject *self, PyObject *args) {
     unsigned long long reg, member;
     int status;
     if (!PyArg_ParseTuple(args, "KK", &reg, &member)) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = md_leave(reg, member);
-    Py_END_ALLOW_THREADS
-    return PyLong_FromLong(status);
+    Py_BEGIN_ALLOW_THREADS status = md_leave(reg, member);
+    Py_END_ALLOW_THREADS return PyLong_FromLong(status);
 }
 
 static PyObject *ext_register(PyObject *self, PyObject *args) {
@@ -152,17 +143,16 @@ static PyObject *ext_register(PyObject *self, PyObject *args) {
     const char *name, *body, *where;
     Py_ssize_t name_len, body_len, where_len;
     struct buffer b;
-    if (!PyArg_ParseTuple(args, "KKIIiy#y#y#", &reg, &member, &kind, &rule, &key, &name, &name_len, &body, &body_len,
-                          &where, &where_len))
+    if (!PyArg_ParseTuple(args, "KKIIiy#y#y#", &reg, &member, &kind, &rule, &key, &name, &name_len,
+                          &body, &body_len, &where, &where_len))
         return NULL;
     buffer_init(&b);
     for (;;) {
         uint64_t need = 0;
-        Py_BEGIN_ALLOW_THREADS
-        status = md_register(reg, member, kind, rule, key, name, (size_t)name_len, body, (size_t)body_len, where,
-                             (size_t)where_len, b.data, b.cap);
-        Py_END_ALLOW_THREADS
-        if (status != MD_ENOBUFS) break;
+        Py_BEGIN_ALLOW_THREADS status =
+            md_register(reg, member, kind, rule, key, name, (size_t)name_len, body,
+                        (size_t)body_len, where, (size_t)where_len, b.data, b.cap);
+        Py_END_ALLOW_THREADS if (status != MD_ENOBUFS) break;
         memcpy(&need, b.data, sizeof need);
         if (buffer_grow(&b, need)) return NULL;
     }
@@ -175,10 +165,8 @@ static PyObject *ext_strike(PyObject *self, PyObject *args) {
     unsigned long long reg, member, ref, seq;
     int status;
     if (!PyArg_ParseTuple(args, "KKKK", &reg, &member, &ref, &seq)) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = md_strike(reg, member, ref, seq);
-    Py_END_ALLOW_THREADS
-    return PyLong_FromLong(status);
+    Py_BEGIN_ALLOW_THREADS status = md_strike(reg, member, ref, seq);
+    Py_END_ALLOW_THREADS return PyLong_FromLong(status);
 }
 
 static PyObject *ext_find(PyObject *self, PyObject *args) {
@@ -190,7 +178,8 @@ static PyObject *ext_find(PyObject *self, PyObject *args) {
     struct buffer b;
     if (!PyArg_ParseTuple(args, "KIiy#", &reg, &kind, &key, &name, &name_len)) return NULL;
     buffer_init(&b);
-    while ((status = md_find(reg, kind, key, name, (size_t)name_len, b.data, b.cap)) == MD_ENOBUFS) {
+    while ((status = md_find(reg, kind, key, name, (size_t)name_len, b.data, b.cap)) ==
+           MD_ENOBUFS) {
         uint64_t need;
         memcpy(&need, b.data, sizeof need);
         if (buffer_grow(&b, need)) return NULL;
@@ -209,35 +198,32 @@ static PyObject *ext_await_fact(PyObject *self, PyObject *args) {
     Py_ssize_t name_len;
     struct buffer b;
     md_wait_stats stats = {0, 0, 0, 0, 0};
-    if (!PyArg_ParseTuple(args, "KKIiIy#LK", &reg, &member, &kind, &key, &at_least, &name, &name_len, &deadline,
-                          &ticket))
+    if (!PyArg_ParseTuple(args, "KKIiIy#LK", &reg, &member, &kind, &key, &at_least, &name,
+                          &name_len, &deadline, &ticket))
         return NULL;
     buffer_init(&b);
     for (;;) {
         uint64_t need = 0;
-        Py_BEGIN_ALLOW_THREADS
-        status = md_await(reg, member, kind, key, at_least, name, (size_t)name_len, deadline, ticket, b.data, b.cap,
-                          &stats);
-        Py_END_ALLOW_THREADS
-        if (status != MD_ENOBUFS) break;
+        Py_BEGIN_ALLOW_THREADS status =
+            md_await(reg, member, kind, key, at_least, name, (size_t)name_len, deadline, ticket,
+                     b.data, b.cap, &stats);
+        Py_END_ALLOW_THREADS if (status != MD_ENOBUFS) break;
         memcpy(&need, b.data, sizeof need);
         if (buffer_grow(&b, need)) return NULL;
     }
     PyObject *record = status == MD_OK ? record_tuple(b.data) : Py_NewRef(Py_None);
     buffer_free(&b);
     if (!record) return NULL;
-    return Py_BuildValue("(iN(KIIII))", status, record, (unsigned long long)stats.slept_ns, stats.sleeps, stats.wakes,
-                         stats.slices, stats.by_lease);
+    return Py_BuildValue("(iN(KIIII))", status, record, (unsigned long long)stats.slept_ns,
+                         stats.sleeps, stats.wakes, stats.slices, stats.by_lease);
 }
 
 static PyObject *ext_cancel(PyObject *self, PyObject *args) {
     unsigned long long reg, member, ticket;
     int status;
     if (!PyArg_ParseTuple(args, "KKK", &reg, &member, &ticket)) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = md_cancel(reg, member, ticket);
-    Py_END_ALLOW_THREADS
-    return PyLong_FromLong(status);
+    Py_BEGIN_ALLOW_THREADS status = md_cancel(reg, member, ticket);
+    Py_END_ALLOW_THREADS return PyLong_FromLong(status);
 }
 
 static PyObject *records_list(const char *p, size_t size) {
@@ -264,16 +250,16 @@ static PyObject *ext_list_facts(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "Kz#", &reg, &name, &name_len)) return NULL;
     buffer_init(&b);
     for (;;) {
-        Py_BEGIN_ALLOW_THREADS
-        status = md_list(reg, name, (size_t)name_len, b.data, b.cap, &size, &version, &node);
-        Py_END_ALLOW_THREADS
-        if (status != MD_ENOBUFS) break;
+        Py_BEGIN_ALLOW_THREADS status =
+            md_list(reg, name, (size_t)name_len, b.data, b.cap, &size, &version, &node);
+        Py_END_ALLOW_THREADS if (status != MD_ENOBUFS) break;
         if (buffer_grow(&b, size + size / 8)) return NULL;
     }
     PyObject *list = status == MD_OK ? records_list(b.data, size) : PyList_New(0);
     buffer_free(&b);
     if (!list) return NULL;
-    return Py_BuildValue("(iKKN)", status, (unsigned long long)version, (unsigned long long)node, list);
+    return Py_BuildValue("(iKKN)", status, (unsigned long long)version, (unsigned long long)node,
+                         list);
 }
 
 static PyObject *ext_version(PyObject *self, PyObject *args) {
@@ -304,8 +290,9 @@ static PyObject *ext_members(PyObject *self, PyObject *args) {
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list && i < count; i++) {
         md_member_info *m = &infos[i];
-        PyObject *t = Py_BuildValue("(LIIIIKIiy)", (long long)m->interp, m->pid, m->role, m->alive, m->waiters,
-                                    (unsigned long long)m->waiting_ns, m->wait_kind, (int)m->wait_key, m->wait_name);
+        PyObject *t = Py_BuildValue("(LIIIIKIiy)", (long long)m->interp, m->pid, m->role, m->alive,
+                                    m->waiters, (unsigned long long)m->waiting_ns, m->wait_kind,
+                                    (int)m->wait_key, m->wait_name);
         if (!t || PyList_Append(list, t) < 0) Py_CLEAR(list);
         Py_XDECREF(t);
     }
@@ -319,10 +306,11 @@ static PyObject *ext_stat(PyObject *self, PyObject *args) {
     memset(&s, 0, sizeof s);
     if (!PyArg_ParseTuple(args, "K", &reg)) return NULL;
     int status = md_stat(reg, &s);
-    return Py_BuildValue("(i(KKKKKKKIIII))", status, (unsigned long long)s.capacity, (unsigned long long)s.committed,
-                         (unsigned long long)s.used, (unsigned long long)s.facts, (unsigned long long)s.names,
-                         (unsigned long long)s.next_seq, (unsigned long long)s.recoveries, s.main_pid, s.main_state,
-                         s.processes, s.members);
+    return Py_BuildValue("(i(KKKKKKKIIII))", status, (unsigned long long)s.capacity,
+                         (unsigned long long)s.committed, (unsigned long long)s.used,
+                         (unsigned long long)s.facts, (unsigned long long)s.names,
+                         (unsigned long long)s.next_seq, (unsigned long long)s.recoveries,
+                         s.main_pid, s.main_state, s.processes, s.members);
 }
 
 static PyObject *ext_check(PyObject *self, PyObject *args) {
@@ -330,10 +318,8 @@ static PyObject *ext_check(PyObject *self, PyObject *args) {
     char report[4096] = "";
     int status;
     if (!PyArg_ParseTuple(args, "K", &reg)) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = md_check(reg, report, sizeof report);
-    Py_END_ALLOW_THREADS
-    return Py_BuildValue("(iy)", status, report);
+    Py_BEGIN_ALLOW_THREADS status = md_check(reg, report, sizeof report);
+    Py_END_ALLOW_THREADS return Py_BuildValue("(iy)", status, report);
 }
 
 static PyObject *ext_interpreter_id(PyObject *self, PyObject *args) {
@@ -342,9 +328,10 @@ static PyObject *ext_interpreter_id(PyObject *self, PyObject *args) {
 
 /* Runs the Python signal handlers that are due, wherever it is called.
  *
- * They belong to the main interpreter; while the main thread works inside another one, PyErr_CheckSignals() does nothing
- * there. So this thread visits the main interpreter with a thread state made for the purpose, lets it run its
- * handlers, and comes back. Returns None, or the name and the text of the exception that a handler raised. */
+ * They belong to the main interpreter; while the main thread works inside another one,
+ * PyErr_CheckSignals() does nothing there. So this thread visits the main interpreter with a thread
+ * state made for the purpose, lets it run its handlers, and comes back. Returns None, or the name
+ * and the text of the exception that a handler raised. */
 static PyObject *ext_run_signal_handlers(PyObject *self, PyObject *args) {
     PyObject *type = NULL, *value = NULL, *traceback = NULL;
     char name[64] = "", text[256] = "";
@@ -372,7 +359,8 @@ static PyObject *ext_run_signal_handlers(PyObject *self, PyObject *args) {
     PyThreadState_Swap(home);
     PyThreadState_Delete(visitor);
     if (!raised) Py_RETURN_NONE;
-    return Py_BuildValue("(sN)", name, PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"));
+    return Py_BuildValue("(sN)", name,
+                         PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"));
 }
 
 static PyMethodDef methods[] = {

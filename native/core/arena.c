@@ -1,8 +1,10 @@
-/* arena.c - blocks of the region: given out, taken back, and found again after a death. Under the lock throughout.
+/* arena.c - blocks of the region: given out, taken back, and found again after a death. Under the
+ * lock throughout.
  *
- * Sizes come in classes, four to each power of two, and a block keeps its size for ever: what is freed serves the
- * next fact of its class, so a bounded set of facts needs bounded memory, and the arena can always be walked.
- * The free lists and the counts are derived: md__rebuild makes them anew from the blocks and the chains.
+ * Sizes come in classes, four to each power of two, and a block keeps its size for ever: what is
+ * freed serves the next fact of its class, so a bounded set of facts needs bounded memory, and the
+ * arena can always be walked. The free lists and the counts are derived: md__rebuild makes them
+ * anew from the blocks and the chains.
  */
 #include "internal.h"
 
@@ -22,8 +24,8 @@ uint64_t md__block_size(uint64_t size, uint32_t *size_class) {
     return (1ull << log2) + steps * step;
 }
 
-/* A block of at least `size` bytes, tagged free, in no list and unknown to anybody. A death before it is published
- * leaks nothing: md__rebuild finds it. */
+/* A block of at least `size` bytes, tagged free, in no list and unknown to anybody. A death before
+ * it is published leaks nothing: md__rebuild finds it. */
 int md__alloc(md__reg *reg, uint64_t size, uint32_t *ref) {
     struct md__header *h = md__header(reg);
     uint32_t size_class;
@@ -32,7 +34,8 @@ int md__alloc(md__reg *reg, uint64_t size, uint32_t *ref) {
     uint32_t first = h->free_lists[size_class];
     if (first) {
         struct free_block *b = md__at(reg, first, whole);
-        if (!b || b->block.size != whole || md__peek32(&b->block.tag) != MD__TAG_FREE) return MD_EDAMAGED;
+        if (!b || b->block.size != whole || md__peek32(&b->block.tag) != MD__TAG_FREE)
+            return MD_EDAMAGED;
         h->free_lists[size_class] = md__peek32(&b->next);
         *ref = first;
     } else {
@@ -74,7 +77,8 @@ static bool is_linked(md__reg *reg, struct md__fact *fact) {
     for (uint32_t ref = md__peek32(&node->head); ref;) {
         if (ref == wanted) return true;
         struct md__fact *f = md__at(reg, ref, sizeof *f);
-        if (!f || md__peek64(&f->seq) >= seq || md__peek64(&f->seq) <= md__peek64(&fact->seq)) return false;
+        if (!f || md__peek64(&f->seq) >= seq || md__peek64(&f->seq) <= md__peek64(&fact->seq))
+            return false;
         seq = md__peek64(&f->seq); /* from newer to older, as all chains run */
         ref = md__peek32(&f->next);
     }
@@ -85,33 +89,35 @@ static bool is_linked(md__reg *reg, struct md__fact *fact) {
 static int index_again(md__reg *reg, struct md__node *node) {
     struct md__node *found = NULL;
     char name[MD_MAX_NAME + 1];
-    if (node->name_len > MD_MAX_NAME || sizeof *node + node->name_len > node->block.size) return MD_EDAMAGED;
+    if (node->name_len > MD_MAX_NAME || sizeof *node + node->name_len > node->block.size)
+        return MD_EDAMAGED;
     md__load_words(name, node->name, node->name_len);
     int rc = md__node_find(reg, name, node->name_len, node->hash, &found);
     if (rc == MD_ENOENT) return md__node_index(reg, node);
     return rc == 0 && found != node ? MD_EDAMAGED : rc;
 }
 
-/* Raises every version, so that the memory of what the dead one unlinked may be written again: after the last version,
- * not after its own, since a fact can lie in front of its node. */
+/* Raises every version, so that the memory of what the dead one unlinked may be written again:
+ * after the last version, not after its own, since a fact can lie in front of its node. */
 static int raise_all(md__reg *reg) {
     uint64_t top = md__peek64(&md__header(reg)->arena_top);
     if (top > reg->mapped) return MD_EDAMAGED;
     for (uint64_t at = MD__ARENA_AT; at < top;) {
         struct md__block *block = (struct md__block *)(reg->base + at);
         uint32_t size_class;
-        if (block->size < 64 || block->size > top - at || md__block_size(block->size, &size_class) != block->size ||
-            size_class >= MD__CLASSES)
+        if (block->size < 64 || block->size > top - at ||
+            md__block_size(block->size, &size_class) != block->size || size_class >= MD__CLASSES)
             return MD_EDAMAGED;
         at += block->size;
-        if (md__peek32(&block->tag) == MD__TAG_NODE) md__raise(&((struct md__node *)block)->version);
+        if (md__peek32(&block->tag) == MD__TAG_NODE)
+            md__raise(&((struct md__node *)block)->version);
     }
     md__retire();
     return 0;
 }
 
-/* After a death: everything that can be computed is computed again, from blocks, chains and the index in force.
- * Killed itself at any instruction, it can simply be run again. */
+/* After a death: everything that can be computed is computed again, from blocks, chains and the
+ * index in force. Killed itself at any instruction, it can simply be run again. */
 int md__rebuild(md__reg *reg) {
     struct md__header *h = md__header(reg);
     uint64_t top = md__peek64(&h->arena_top), facts = 0, names = 0, used = 0, last_seq = 0;

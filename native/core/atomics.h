@@ -1,7 +1,8 @@
 /* atomics.h - the one place where memory order is spelled.
  *
- * The mapped region is read by processes that take no lock, so every word of it that can change after it was published
- * goes through these. Names say what the order is for, not which constant of C11 it is.
+ * The mapped region is read by processes that take no lock, so every word of it that can change
+ * after it was published goes through these. Names say what the order is for, not which constant of
+ * C11 it is.
  */
 #ifndef MD_CORE_ATOMICS_H
 #define MD_CORE_ATOMICS_H
@@ -45,10 +46,12 @@ static inline uint64_t md__read64(const md__u64 *p) {
 
 /* Changes of one word by several at once; both directions ordered. */
 static inline bool md__swap_if32(md__u32 *p, uint32_t *expected, uint32_t v) {
-    return atomic_compare_exchange_strong_explicit(p, expected, v, memory_order_acq_rel, memory_order_acquire);
+    return atomic_compare_exchange_strong_explicit(p, expected, v, memory_order_acq_rel,
+                                                   memory_order_acquire);
 }
 static inline bool md__swap_if64(md__u64 *p, uint64_t *expected, uint64_t v) {
-    return atomic_compare_exchange_strong_explicit(p, expected, v, memory_order_acq_rel, memory_order_acquire);
+    return atomic_compare_exchange_strong_explicit(p, expected, v, memory_order_acq_rel,
+                                                   memory_order_acquire);
 }
 static inline uint32_t md__or32(md__u32 *p, uint32_t bits) {
     return atomic_fetch_or_explicit(p, bits, memory_order_acq_rel);
@@ -62,10 +65,12 @@ static inline void md__retire(void) {
     atomic_thread_fence(memory_order_release);
 }
 
-/* A version word: raised by the holder of the lock after a change was published, and before the memory that the change
- * unlinked is written again. See Note [Readers take no lock] in registration.c for the pairing. */
+/* A version word: raised by the holder of the lock after a change was published, and before the
+ * memory that the change unlinked is written again. See Note [Readers take no lock] in
+ * registration.c for the pairing. */
 static inline void md__raise(md__u64 *version) {
-    atomic_store_explicit(version, atomic_load_explicit(version, memory_order_relaxed) + 1, memory_order_release);
+    atomic_store_explicit(version, atomic_load_explicit(version, memory_order_relaxed) + 1,
+                          memory_order_release);
     atomic_thread_fence(memory_order_release);
 }
 static inline uint64_t md__version_after(const md__u64 *version) {
@@ -73,8 +78,8 @@ static inline uint64_t md__version_after(const md__u64 *version) {
     return atomic_load_explicit((md__u64 *)version, memory_order_relaxed);
 }
 
-/* Bytes of a record that may be rewritten while they are read: copied word by word, judged afterwards by the version.
- * Both places are multiples of 8, and there is room for whole words. */
+/* Bytes of a record that may be rewritten while they are read: copied word by word, judged
+ * afterwards by the version. Both places are multiples of 8, and there is room for whole words. */
 static inline void md__store_words(md__u64 *to, const void *from, size_t bytes) {
     const char *src = from;
     for (; bytes >= 8; bytes -= 8, src += 8, to++) {

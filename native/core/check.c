@@ -1,7 +1,7 @@
 /* check.c - every invariant of a region, in words. Under the lock; changes nothing.
  *
- * Canonical: the chains of live facts under their nodes, and the arena's block sizes. Derived, and therefore recomputed
- * and compared here: the index, the free lists, the three counts.
+ * Canonical: the chains of live facts under their nodes, and the arena's block sizes. Derived, and
+ * therefore recomputed and compared here: the index, the free lists, the three counts.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -32,8 +32,10 @@ struct totals {
 static void check_fact(md__reg *reg, struct report *r, uint32_t ref, const struct md__fact *f,
                        const struct md__node *node) {
     unsigned long long seq = md__peek64(&f->seq);
-    if (md__peek32(&f->node) != md__ref(reg, node)) say(r, "fact %u names another node than the one it hangs on\n", ref);
-    if (seq >= md__peek64(&md__header(reg)->next_seq)) say(r, "fact %u has a seq that was not given out yet\n", ref);
+    if (md__peek32(&f->node) != md__ref(reg, node))
+        say(r, "fact %u names another node than the one it hangs on\n", ref);
+    if (seq >= md__peek64(&md__header(reg)->next_seq))
+        say(r, "fact %u has a seq that was not given out yet\n", ref);
     if (sizeof *f + md__peek32(&f->body_len) + md__peek32(&f->where_len) > f->block.size)
         say(r, "fact %u is longer than its block\n", ref);
     if (!(md__peek32(&f->rule) & MD_UNIQUE)) return;
@@ -41,13 +43,15 @@ static void check_fact(md__reg *reg, struct report *r, uint32_t ref, const struc
         const struct md__fact *o = md__at(reg, other, sizeof *o);
         if (!o || md__peek64(&o->seq) >= seq) return;
         seq = md__peek64(&o->seq);
-        if (md__peek32(&o->kind) == md__peek32(&f->kind) && md__peek32(&o->key) == md__peek32(&f->key))
+        if (md__peek32(&o->kind) == md__peek32(&f->kind) &&
+            md__peek32(&o->key) == md__peek32(&f->key))
             say(r, "facts %u and %u are both live under a rule that allows one\n", ref, other);
         other = md__peek32(&o->next);
     }
 }
 
-static void check_chain(md__reg *reg, struct report *r, const struct md__node *node, struct totals *t) {
+static void check_chain(md__reg *reg, struct report *r, const struct md__node *node,
+                        struct totals *t) {
     uint64_t newer = UINT64_MAX;
     for (uint32_t ref = md__peek32(&node->head); ref;) {
         const struct md__fact *f = md__at(reg, ref, sizeof *f);
@@ -76,7 +80,8 @@ static void check_node(md__reg *reg, struct report *r, struct md__node *node, st
         return;
     }
     md__load_words(name, node->name, node->name_len);
-    if (node->hash != md__hash(name, node->name_len)) say(r, "node %u has a wrong hash\n", md__ref(reg, node));
+    if (node->hash != md__hash(name, node->name_len))
+        say(r, "node %u has a wrong hash\n", md__ref(reg, node));
     if (md__node_find(reg, name, node->name_len, node->hash, &found) || found != node)
         say(r, "node %u is not found by its name\n", md__ref(reg, node));
     t->names++;
@@ -103,7 +108,8 @@ static void check_blocks(md__reg *reg, struct report *r, struct totals *t) {
             facts++;
             break;
         case MD__TAG_INDEX:
-            if (md__ref(reg, b) != index) say(r, "block %u is an index that is not in force\n", md__ref(reg, b));
+            if (md__ref(reg, b) != index)
+                say(r, "block %u is an index that is not in force\n", md__ref(reg, b));
             t->used += b->size;
             break;
         case MD__TAG_FREE:
@@ -114,7 +120,8 @@ static void check_blocks(md__reg *reg, struct report *r, struct totals *t) {
         }
     }
     if (facts != t->facts)
-        say(r, "%u blocks are facts, %llu facts hang on nodes\n", facts, (unsigned long long)t->facts);
+        say(r, "%u blocks are facts, %llu facts hang on nodes\n", facts,
+            (unsigned long long)t->facts);
 }
 
 static void check_free_lists(md__reg *reg, struct report *r, uint64_t free_blocks) {
@@ -122,7 +129,8 @@ static void check_free_lists(md__reg *reg, struct report *r, uint64_t free_block
     uint64_t listed = 0;
     for (uint32_t i = 0; i < MD__CLASSES; i++) {
         for (uint32_t ref = h->free_lists[i]; ref && listed <= free_blocks; listed++) {
-            const struct md__fact *b = md__at(reg, ref, 16); /* its link lies where a fact has its own */
+            const struct md__fact *b =
+                md__at(reg, ref, 16); /* its link lies where a fact has its own */
             uint32_t size_class = 0;
             if (b) md__block_size(b->block.size, &size_class);
             if (!b || md__peek32(&b->block.tag) != MD__TAG_FREE || size_class != i) {
@@ -133,13 +141,14 @@ static void check_free_lists(md__reg *reg, struct report *r, uint64_t free_block
         }
     }
     if (listed != free_blocks)
-        say(r, "%llu blocks are free, %llu are in the free lists\n", (unsigned long long)free_blocks,
-            (unsigned long long)listed);
+        say(r, "%llu blocks are free, %llu are in the free lists\n",
+            (unsigned long long)free_blocks, (unsigned long long)listed);
 }
 
 static void compare(struct report *r, const char *what, uint64_t counted, uint64_t noted) {
     if (counted != noted)
-        say(r, "%s: %llu by count, %llu in the header\n", what, (unsigned long long)counted, (unsigned long long)noted);
+        say(r, "%s: %llu by count, %llu in the header\n", what, (unsigned long long)counted,
+            (unsigned long long)noted);
 }
 
 static void check_slots(md__reg *reg, struct report *r) {
@@ -164,7 +173,8 @@ int md__check(md__reg *reg, char *buf, size_t cap) {
     const struct md__header *h = md__header(reg);
     if (cap) buf[0] = '\0';
     if (memcmp(h->magic, MD__MAGIC, 8)) say(&r, "the magic is gone\n");
-    if (md__peek64(&h->arena_top) > md__peek64(&h->committed) || md__peek64(&h->committed) > reg->mapped)
+    if (md__peek64(&h->arena_top) > md__peek64(&h->committed) ||
+        md__peek64(&h->committed) > reg->mapped)
         say(&r, "the arena reaches beyond the memory that backs it\n");
     else
         check_blocks(reg, &r, &t);

@@ -1,23 +1,25 @@
 /* eventcount.c - the words that every commit raises and every wait watches.
  *
  * Note [Event words]
- * A waiter    1. prepares: reads the word and makes sure that its bit 0 is set (one CAS), giving `seen`
+ * A waiter    1. prepares: reads the word and makes sure, by one CAS, that its bit 0 is set; `seen`
  *             2. looks at the facts
  *             3. sleeps while the word equals `seen`; then starts again
  * A committer 1. publishes its fact
- *             2. rings: raises the count and clears bit 0 in one CAS; had bit 0 been set, wakes all sleepers
+ *             2. rings: raises the count and clears bit 0 in one CAS; if bit 0 was set, wakes all
  *
- * No wake is lost. Prepare and ring are read-modify-writes of one word, so one of them comes first in its order.
- * Ring first: prepare reads what ring wrote, thus (acquire after release) sees the fact in its step 2. Prepare first:
- * ring finds bit 0 set and wakes; and since it changed the word, a waiter that has not reached the kernel yet is sent
- * back by the kernel's own compare. Skipping the wake when bit 0 is clear is safe by the same argument: whoever
- * prepares later sees the fact. The bit is never left set for nothing longer than one ring, so waiters that were
- * killed cost one needless system call, once.
+ * No wake is lost. Prepare and ring are read-modify-writes of one word, so one of them comes first
+ * in its order. Ring first: prepare reads what ring wrote, thus (acquire after release) sees the
+ * fact in its step 2. Prepare first: ring finds bit 0 set and wakes; and since it changed the word,
+ * a waiter that has not reached the kernel yet is sent back by the kernel's own compare. Skipping
+ * the wake when bit 0 is clear is safe by the same argument: whoever prepares later sees the fact.
+ * The bit is never left set for nothing longer than one ring, so waiters that were killed cost one
+ * needless system call, once.
  *
- * A committer killed between its two steps, or between its CAS and its wake, has told nobody: hence every sleep
- * ends after a slice at the latest, and a recovery of the lock rings all words.
+ * A committer killed between its two steps, or between its CAS and its wake, has told nobody: hence
+ * every sleep ends after a slice at the latest, and a recovery of the lock rings all words.
  *
- * The count wraps after 2^31 rings; a waiter would have to miss exactly that many between its steps 1 and 3.
+ * The count wraps after 2^31 rings; a waiter would have to miss exactly that many between its steps
+ * 1 and 3.
  */
 #include <errno.h>
 #include <limits.h>
@@ -58,15 +60,13 @@ uint32_t md__event_prepare(md__u32 *word) {
         if (md__swap_if32(word, &seen, seen | 1)) return seen | 1;
     }
     /* Bit 0 is set already; a no-op CAS still gives this waiter a place in the word's order. */
-    while (!md__swap_if32(word, &seen, seen | 1)) {
-    }
+    while (!md__swap_if32(word, &seen, seen | 1)) {}
     return seen | 1;
 }
 
 void md__event_ring(md__u32 *word) {
     uint32_t seen = md__peek32(word);
-    while (!md__swap_if32(word, &seen, (seen + 2) & ~1u)) {
-    }
+    while (!md__swap_if32(word, &seen, (seen + 2) & ~1u)) {}
     if (seen & 1) md__futex_wake(word, INT_MAX);
 }
 
@@ -82,7 +82,8 @@ void md__futex_wait(md__u32 *word, uint32_t seen) {
     syscall(SYS_futex, word, FUTEX_WAIT, seen, NULL, NULL, 0);
 }
 
-static int sleep_on_two(md__u32 *event, uint32_t seen, md__u32 *lease, uint32_t lease_seen, struct timespec *until) {
+static int sleep_on_two(md__u32 *event, uint32_t seen, md__u32 *lease, uint32_t lease_seen,
+                        struct timespec *until) {
     struct md__waitv w[2] = {
         {.val = seen, .uaddr = (uintptr_t)event, .flags = MD__WAITV_U32},
         {.val = lease_seen, .uaddr = (uintptr_t)lease, .flags = MD__WAITV_U32},
@@ -91,12 +92,14 @@ static int sleep_on_two(md__u32 *event, uint32_t seen, md__u32 *lease, uint32_t 
 }
 
 static int sleep_on_one(md__u32 *event, uint32_t seen, struct timespec *until) {
-    return (int)syscall(SYS_futex, event, FUTEX_WAIT_BITSET, seen, until, NULL, FUTEX_BITSET_MATCH_ANY);
+    return (int)syscall(SYS_futex, event, FUTEX_WAIT_BITSET, seen, until, NULL,
+                        FUTEX_BITSET_MATCH_ANY);
 }
 
-/* Sleeps until the event word or the lease word is rung or has changed, a slice has passed, `until_ns` is there, or a
- * signal arrived. With `lease` NULL only the event word is watched. */
-int md__sleep(md__u32 *event, uint32_t seen, md__u32 *lease, uint32_t lease_seen, int64_t until_ns) {
+/* Sleeps until the event word or the lease word is rung or has changed, a slice has passed,
+ * `until_ns` is there, or a signal arrived. With `lease` NULL only the event word is watched. */
+int md__sleep(md__u32 *event, uint32_t seen, md__u32 *lease, uint32_t lease_seen,
+              int64_t until_ns) {
     int64_t slice = md_now() + SLICE_NS;
     if (until_ns == MD_FOREVER || slice < until_ns) until_ns = slice;
     struct timespec until = as_timespec(until_ns);

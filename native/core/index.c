@@ -1,9 +1,10 @@
-/* index.c - names to nodes: one array of words, linear probing, half full at most, nothing ever taken out.
+/* index.c - names to nodes: one array of words, linear probing, half full at most, nothing ever
+ * taken out.
  *
- * A reader loads the index word, probes, and when it found nothing loads the word again: if a larger array has been
- * published meanwhile it starts over (the old array's memory may serve something else by then; whatever the reader
- * took from it is compared with the node's own name before it is believed). A larger array is filled completely
- * before it is published by one store.
+ * A reader loads the index word, probes, and when it found nothing loads the word again: if a
+ * larger array has been published meanwhile it starts over (the old array's memory may serve
+ * something else by then; whatever the reader took from it is compared with the node's own name
+ * before it is believed). A larger array is filled completely before it is published by one store.
  */
 #include "internal.h"
 
@@ -26,10 +27,12 @@ static struct md__index *index_at(const md__reg *reg, uint64_t word, uint64_t *m
     uint32_t log2 = word & ((1u << PLACE_BITS) - 1);
     if (log2 > 28) return NULL;
     *mask = (1ull << log2) - 1;
-    return md__at(reg, (uint32_t)(word >> PLACE_BITS), sizeof(struct md__index) + ((*mask + 1) << 3));
+    return md__at(reg, (uint32_t)(word >> PLACE_BITS),
+                  sizeof(struct md__index) + ((*mask + 1) << 3));
 }
 
-static bool has_name(const md__reg *reg, const struct md__node *node, const char *name, size_t len) {
+static bool has_name(const md__reg *reg, const struct md__node *node, const char *name,
+                     size_t len) {
     if (node->name_len != len || !md__at(reg, md__ref(reg, node), sizeof *node + len)) return false;
     const md__u64 *words = node->name;
     for (size_t done = 0; done < len; done += 8, words++) {
@@ -42,7 +45,8 @@ static bool has_name(const md__reg *reg, const struct md__node *node, const char
 }
 
 /* Without the lock. 0 and the node, or MD_ENOENT. */
-int md__node_find(const md__reg *reg, const char *name, size_t len, uint32_t hash, struct md__node **out) {
+int md__node_find(const md__reg *reg, const char *name, size_t len, uint32_t hash,
+                  struct md__node **out) {
     const struct md__header *h = md__header(reg);
     for (;;) {
         uint64_t word = md__read64(&h->index), mask;
@@ -53,7 +57,8 @@ int md__node_find(const md__reg *reg, const char *name, size_t len, uint32_t has
             if (!slot) break;
             if (slot >> 32 != hash) continue;
             struct md__node *node = md__at(reg, (uint32_t)slot, sizeof *node);
-            if (node && md__peek32(&node->block.tag) == MD__TAG_NODE && has_name(reg, node, name, len)) {
+            if (node && md__peek32(&node->block.tag) == MD__TAG_NODE &&
+                has_name(reg, node, name, len)) {
                 *out = node;
                 return 0;
             }
@@ -103,7 +108,8 @@ static int reserve(md__reg *reg) {
     return md__index_create(reg, (uint32_t)(word & ((1u << PLACE_BITS) - 1)) + 1);
 }
 
-/* What a dead holder of the lock left to do for a node that it had made: it had made room for it. */
+/* What a dead holder of the lock left to do for a node that it had made: it had made room for it.
+ */
 int md__node_index(md__reg *reg, struct md__node *node) {
     uint64_t mask, used = 0;
     struct md__index *index = index_at(reg, md__peek64(&md__header(reg)->index), &mask);
@@ -114,9 +120,11 @@ int md__node_index(md__reg *reg, struct md__node *node) {
     return 0;
 }
 
-/* The node of a name, made when the name is new. A node without facts is no trace of anything: waits and look-ups make
- * none, and a registration that is refused later leaves one that says nothing. */
-int md__node_make(md__reg *reg, const char *name, size_t len, uint32_t hash, struct md__node **out) {
+/* The node of a name, made when the name is new. A node without facts is no trace of anything:
+ * waits and look-ups make none, and a registration that is refused later leaves one that says
+ * nothing. */
+int md__node_make(md__reg *reg, const char *name, size_t len, uint32_t hash,
+                  struct md__node **out) {
     struct md__header *h = md__header(reg);
     uint64_t mask;
     uint32_t ref;

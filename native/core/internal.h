@@ -1,8 +1,9 @@
 /* internal.h - what the files of core/ know of each other. Nothing outside includes it.
  *
- * A `md__reg` is this process's side of one open region. Locking: `md__process_lock` guards the table of open regions
- * and is held for the time of an open or a close, never while waiting; `waits_lock` guards the list of this process's
- * sleepers. The region's own mutex is taken after either of them, never before.
+ * A `md__reg` is this process's side of one open region. Locking: `md__process_lock` guards the
+ * table of open regions and is held for the time of an open or a close, never while waiting;
+ * `waits_lock` guards the list of this process's sleepers. The region's own mutex is taken after
+ * either of them, never before.
  */
 #ifndef MD_CORE_INTERNAL_H
 #define MD_CORE_INTERNAL_H
@@ -19,14 +20,15 @@ struct md__wait {
 };
 
 typedef struct md__reg {
-    md__u64 refs; /* generation << 32 | openings << 16 | calls under way; 0 below: nothing is mapped */
+    md__u64
+        refs; /* generation << 32 | openings << 16 | calls under way; 0 below: nothing is mapped */
     char *base;
     uint64_t mapped;
     int fd;
     uint32_t process; /* our process slot, MD__NO_SLOT when we are none (yet) */
     uint32_t process_generation;
-    int creator;      /* this process made the region */
-    int parked;       /* the lease could not be released: the mapping stays for the life of the process */
+    int creator; /* this process made the region */
+    int parked; /* the lease could not be released: the mapping stays for the life of the process */
     struct md__lease_thread *lease_thread;
     char address[MD_MAX_ADDRESS];
     char path[MD_MAX_ADDRESS]; /* file to unlink when the creator closes, or "" */
@@ -39,7 +41,8 @@ typedef struct md__reg {
 /* process.c: handles */
 int md__enter(md_registry handle, md__reg **out);
 void md__exit(md__reg *reg);
-int md__is_closed(const md__reg *reg); /* while calls are under way: the last opening was given back */
+int md__is_closed(
+    const md__reg *reg); /* while calls are under way: the last opening was given back */
 
 /* region.c */
 int md__region_create(md__reg *reg, const char *name, uint64_t capacity);
@@ -62,7 +65,8 @@ static inline struct md__member *md__member(const md__reg *reg, uint32_t i) {
     return (struct md__member *)(reg->base + MD__MEMBERS_AT) + i;
 }
 
-/* The block at a ref, when that can be one of at least `size` bytes: nothing read from a region is trusted. */
+/* The block at a ref, when that can be one of at least `size` bytes: nothing read from a region is
+ * trusted. */
 static inline void *md__at(const md__reg *reg, uint32_t ref, uint64_t size) {
     uint64_t at = (uint64_t)ref * 8;
     uint64_t top = md__read64(&md__header(reg)->arena_top);
@@ -91,7 +95,8 @@ int md__rebuild(md__reg *reg);
 /* index.c */
 uint32_t md__hash(const char *name, size_t len);
 int md__index_create(md__reg *reg, uint32_t log2);
-int md__node_find(const md__reg *reg, const char *name, size_t len, uint32_t hash, struct md__node **out);
+int md__node_find(const md__reg *reg, const char *name, size_t len, uint32_t hash,
+                  struct md__node **out);
 int md__node_make(md__reg *reg, const char *name, size_t len, uint32_t hash, struct md__node **out);
 int md__node_index(md__reg *reg, struct md__node *node);
 
@@ -105,6 +110,7 @@ void md__futex_wake(md__u32 *word, int count);
 void md__futex_wait(md__u32 *word, uint32_t seen);
 
 /* member.c */
+int md__on_main_thread(void);
 int md__lease_probe(void);
 md__u32 *md__lease_word(struct md__process *p);
 int md__lease_is_dead(struct md__process *p);
@@ -114,6 +120,28 @@ void md__process_forked(md__reg *reg);
 void md__disturb_all(md__reg *reg);
 void md__sweep(md__reg *reg);
 int md__member_check(const md__reg *reg, uint64_t member, struct md__member **out);
+
+/* What a reader is after. */
+struct md__query {
+    const char *name;
+    size_t name_len;
+    uint32_t hash;
+    uint32_t kind;
+    int32_t key;
+    uint32_t at_least;
+};
+
+/* Where packed records go. `used` goes on counting when nothing fits any more. */
+struct md__sink {
+    char *buf;
+    size_t cap;
+    size_t used;
+};
+
+/* registration.c */
+int md__query_make(struct md__query *q, uint32_t kind, int32_t key, uint32_t at_least,
+                   const char *name, size_t len);
+int md__look(md__reg *reg, const struct md__query *q, struct md__sink *out);
 
 /* check.c: under the lock; appends lines, returns how many invariants are broken */
 int md__check(md__reg *reg, char *buf, size_t cap);

@@ -7,12 +7,14 @@
  *     139264        2048 x 128    member slots: one per interpreter of a process
  *     401408        ...           arena: blocks, one behind the other, up to header.arena_top
  *
- * A block is { u32 size, u32 tag, ... }, its size a multiple of 16 that never changes once arena_top has passed it: the
- * arena can be walked at any time. Places inside the region are "refs": offsets divided by 8, 0 for none. Processes
- * map the region at different addresses, so no pointer of ours is ever stored in it.
+ * A block is { u32 size, u32 tag, ... }, its size a multiple of 16 that never changes once
+ * arena_top has passed it: the arena can be walked at any time. Places inside the region are
+ * "refs": offsets divided by 8, 0 for none. Processes map the region at different addresses, so no
+ * pointer of ours is ever stored in it.
  *
- * Rules of the fields: [once] set before anybody else can see it, then constant; [lock] read and written under the
- * mutex; [atomic] written under the mutex, read by anybody through atomics.h; [any] written by anybody.
+ * Rules of the fields: [once] set before anybody else can see it, then constant; [lock] read and
+ * written under the mutex; [atomic] written under the mutex, read by anybody through atomics.h;
+ * [any] written by anybody.
  */
 #ifndef MD_CORE_LAYOUT_H
 #define MD_CORE_LAYOUT_H
@@ -39,11 +41,16 @@ enum {
 };
 #define MD__MAX_CAPACITY (1ull << 34)
 
-enum { MD__OPEN = 0, MD__CLOSED = 1, MD__DAMAGED = 2 };         /* header.state */
+enum { MD__OPEN = 0, MD__CLOSED = 1, MD__DAMAGED = 2 };              /* header.state */
 enum { MD__MAIN_NOT_YET = 0, MD__MAIN_HERE = 1, MD__MAIN_LEFT = 2 }; /* header.main_state */
-enum { MD__FREE = 0, MD__LIVE = 1, MD__LEAVING = 2 };           /* slots' state */
+enum { MD__FREE = 0, MD__LIVE = 1, MD__LEAVING = 2 };                /* slots' state */
 
-enum { MD__TAG_FREE = 0x46524545, MD__TAG_NODE = 0x4e4f4445, MD__TAG_FACT = 0x46414354, MD__TAG_INDEX = 0x494e4458 };
+enum {
+    MD__TAG_FREE = 0x46524545,
+    MD__TAG_NODE = 0x4e4f4445,
+    MD__TAG_FACT = 0x46414354,
+    MD__TAG_INDEX = 0x494e4458
+};
 
 struct md__header {
     char magic[8];      /* [once] */
@@ -52,7 +59,8 @@ struct md__header {
     uint64_t capacity;  /* [once] bytes */
     uint8_t boot[16];   /* [once] boot id of the kernel */
     uint8_t uuid[16];   /* [once] this region and no other */
-    uint64_t pid_space; /* [once] inode of the PID namespace: thread ids mean something only inside one */
+    uint64_t pid_space; /* [once] inode of the PID namespace: thread ids mean something only inside
+                           one */
     uint32_t uid;       /* [once] owner */
     uint32_t main_pid;  /* [once] creator */
 
@@ -66,38 +74,42 @@ struct md__header {
 
     _Alignas(64) pthread_mutex_t mutex; /* robust, shared; taken through mutex.c only */
 
-    _Alignas(64) md__u64 next_seq; /* [lock] */
-    md__u64 names;                 /* [lock] derived: nodes in the index */
-    md__u64 facts;                 /* [lock] derived: live facts */
-    md__u64 used;                  /* [lock] derived: bytes in blocks that are not free */
-    md__u64 recoveries;            /* [lock] */
-    uint32_t free_lists[MD__CLASSES]; /* [lock] derived: refs of the first free block of each size class */
+    _Alignas(64) md__u64 next_seq;    /* [lock] */
+    md__u64 names;                    /* [lock] derived: nodes in the index */
+    md__u64 facts;                    /* [lock] derived: live facts */
+    md__u64 used;                     /* [lock] derived: bytes in blocks that are not free */
+    md__u64 recoveries;               /* [lock] */
+    uint32_t free_lists[MD__CLASSES]; /* [lock] derived: refs of the first free block of each size
+                                         class */
 };
 
-/* One event word: bit 0 says that somebody may sleep on it, the rest counts. See Note [Event words] in eventcount.c. */
+/* One event word: bit 0 says that somebody may sleep on it, the rest counts. See Note [Event words]
+ * in eventcount.c. */
 struct md__event {
     _Alignas(64) md__u32 word; /* [any] */
 };
 
 /* A process that has the region open. See Note [Leases] in member.c. */
 struct md__process {
-    _Alignas(64) pthread_mutex_t lease; /* robust, shared: held as long as the process lives, only ever tried */
-    _Alignas(64) md__u32 state;         /* [atomic] MD__FREE, MD__LIVE */
-    md__u32 generation;                 /* [atomic] raised when the slot is given out again */
-    md__u32 pid;                        /* [atomic] */
+    _Alignas(64) pthread_mutex_t
+        lease; /* robust, shared: held as long as the process lives, only ever tried */
+    _Alignas(64) md__u32 state; /* [atomic] MD__FREE, MD__LIVE */
+    md__u32 generation;         /* [atomic] raised when the slot is given out again */
+    md__u32 pid;                /* [atomic] */
 };
 
 /* An interpreter of such a process. */
 struct md__member {
-    _Alignas(64) md__u32 state; /* [atomic] MD__FREE, MD__LIVE; set to MD__LEAVING to send its waiters home */
-    md__u32 generation;         /* [atomic] raised when the slot is given out again */
-    md__u32 process;            /* [atomic] index of its process slot */
-    md__u32 role;               /* [atomic] md_role */
-    md__u64 interp;             /* [atomic] */
-    md__u32 waiters;            /* [any] threads that wait; advice for people */
-    md__u32 wait_kind;          /* [any] the newest waiter's; advice for people */
-    md__u64 waiting_ns;         /* [any] */
-    md__u32 wait_key;           /* [any] */
+    _Alignas(64) md__u32
+        state; /* [atomic] MD__FREE, MD__LIVE; set to MD__LEAVING to send its waiters home */
+    md__u32 generation; /* [atomic] raised when the slot is given out again */
+    md__u32 process;    /* [atomic] index of its process slot */
+    md__u32 role;       /* [atomic] md_role */
+    md__u64 interp;     /* [atomic] */
+    md__u32 waiters;    /* [any] threads that wait; advice for people */
+    md__u32 wait_kind;  /* [any] the newest waiter's; advice for people */
+    md__u64 waiting_ns; /* [any] */
+    md__u32 wait_key;   /* [any] */
     uint32_t unused;
     _Alignas(8) md__u64 wait_name[8]; /* [any] */
 };
@@ -136,11 +148,13 @@ struct md__fact {
 
 struct md__index {
     struct md__block block;
-    md__u64 slots[]; /* [atomic] hash << 32 | ref of a node, 0 for empty; filled by linear probing, never emptied */
+    md__u64 slots[]; /* [atomic] hash << 32 | ref of a node, 0 for empty; filled by linear probing,
+                        never emptied */
 };
 
 static_assert(sizeof(md__u32) == 4 && sizeof(md__u64) == 8, "atomics are plain words");
-static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_LLONG_LOCK_FREE == 2, "atomics work across processes");
+static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_LLONG_LOCK_FREE == 2,
+              "atomics work across processes");
 static_assert(sizeof(struct md__header) <= MD__HEADER_SIZE, "header fits its page");
 static_assert(sizeof(struct md__event) == 64, "event words do not share cache lines");
 static_assert(sizeof(struct md__process) == 128, "process slot");

@@ -1,19 +1,22 @@
 /* member.c - who is there: processes with their leases, interpreters with their slots.
  *
  * Note [Leases]
- * A process's lease is a robust mutex in its slot that it holds for as long as it has the region open. Nobody ever
- * waits for it with a lock call: others only look at its word. When the process ends, however it ends, the kernel
- * marks the word FUTEX_OWNER_DIED and, if FUTEX_WAITERS is set in it, wakes one sleeper; that one wakes the rest.
+ * A process's lease is a robust mutex in its slot that it holds for as long as it has the region
+ * open. Nobody ever waits for it with a lock call: others only look at its word. When the process
+ * ends, however it ends, the kernel marks the word FUTEX_OWNER_DIED and, if FUTEX_WAITERS is set in
+ * it, wakes one sleeper; that one wakes the rest.
  *
- * The owner of a robust mutex is a thread. The process's main thread lives as long as the process does, so it takes
- * the lease itself when it is the one that joins. When another thread joins (the process has threads then anyway),
- * a thread of our own takes it and does nothing else. (Such a thread in every process would make every fork() of it
- * a fork of a multi-threaded process, about which CPython 3.12+ rightly warns.)
+ * The owner of a robust mutex is a thread. The process's main thread lives as long as the process
+ * does, so it takes the lease itself when it is the one that joins. When another thread joins (the
+ * process has threads then anyway), a thread of our own takes it and does nothing else. (Such a
+ * thread in every process would make every fork() of it a fork of a multi-threaded process, about
+ * which CPython 3.12+ rightly warns.)
  *
  * Slot 0 belongs to the creator, whose lease waiters watch. It is never given to anyone else.
  *
- * Slots are taken and given back under the region's mutex. A slot counts from the moment its state says so, which is
- * after its lease is held; a death in between leaves a free slot, whose mutex is made anew when it is taken.
+ * Slots are taken and given back under the region's mutex. A slot counts from the moment its state
+ * says so, which is after its lease is held; a death in between leaves a free slot, whose mutex is
+ * made anew when it is taken.
  */
 #include <errno.h>
 #include <limits.h>
@@ -35,7 +38,8 @@ struct md__lease_thread {
 static md__u32 lease_word_at;
 static md__u32 lease_word_known;
 
-/* 0 when a lease's word can be watched. Called before the first region is opened, under the process lock. */
+/* 0 when a lease's word can be watched. Called before the first region is opened, under the process
+ * lock. */
 int md__lease_probe(void) {
     if (md__peek32(&lease_word_known)) return 0;
     pthread_mutex_t m;
@@ -102,20 +106,21 @@ static int start_lease_thread(md__reg *reg, pthread_mutex_t *lease) {
     return 0;
 }
 
-static int on_main_thread(void) {
+int md__on_main_thread(void) {
     return syscall(SYS_gettid) == getpid();
 }
 
 static int take_lease(md__reg *reg, struct md__process *p) {
     int rc = md__mutex_init(&p->lease);
     if (rc) return rc;
-    if (!on_main_thread()) return start_lease_thread(reg, &p->lease);
+    if (!md__on_main_thread()) return start_lease_thread(reg, &p->lease);
     rc = pthread_mutex_trylock(&p->lease);
     return rc ? MD_ESYS - rc : 0;
 }
 
-/* Lets the lease go, if this thread can. A mutex must be released by the thread that has it: when that is the main
- * thread and we are not, the lease, and with it the mapping it lies in, stays until the process ends. */
+/* Lets the lease go, if this thread can. A mutex must be released by the thread that has it: when
+ * that is the main thread and we are not, the lease, and with it the mapping it lies in, stays
+ * until the process ends. */
 static void drop_lease(md__reg *reg, struct md__process *p) {
     struct md__lease_thread *t = reg->lease_thread;
     if (t) {
@@ -124,7 +129,7 @@ static void drop_lease(md__reg *reg, struct md__process *p) {
         pthread_join(t->thread, NULL);
         free(t);
         reg->lease_thread = NULL;
-    } else if (on_main_thread()) {
+    } else if (md__on_main_thread()) {
         pthread_mutex_unlock(&p->lease);
     } else {
         reg->parked = 1;
@@ -164,7 +169,8 @@ static void free_members(md__reg *reg, uint32_t process) {
     }
 }
 
-/* The name goes first: as soon as the state says closed, another process may give it to a registry of its own. */
+/* The name goes first: as soon as the state says closed, another process may give it to a registry
+ * of its own. */
 static void close_registry(md__reg *reg) {
     struct md__header *h = md__header(reg);
     if (reg->path[0]) unlink(reg->path);
@@ -218,7 +224,8 @@ int md__member_check(const md__reg *reg, uint64_t member, struct md__member **ou
     uint32_t i = (uint32_t)member;
     if (i >= MD_MAX_MEMBERS) return MD_ENOENT;
     struct md__member *m = md__member(reg, i);
-    if (md__read32(&m->state) != MD__LIVE || md__peek32(&m->generation) != member >> 32) return MD_ECLOSED;
+    if (md__read32(&m->state) != MD__LIVE || md__peek32(&m->generation) != member >> 32)
+        return MD_ECLOSED;
     if (md__peek32(&m->process) != reg->process) return MD_ENOENT;
     *out = m;
     return 0;
@@ -234,7 +241,9 @@ static int join(md__reg *reg, int64_t interp, uint64_t *member, uint32_t *role) 
     while (i < MD_MAX_MEMBERS && i < top && md__read32(&md__member(reg, i)->state) != MD__FREE) i++;
     if (i >= MD_MAX_MEMBERS) return MD_EMEMBERS;
     struct md__member *m = md__member(reg, i);
-    *role = reg->creator && interp == 0 && md__peek32(&h->main_state) == MD__MAIN_NOT_YET ? MD_MAIN : MD_WORKER;
+    *role = reg->creator && interp == 0 && md__peek32(&h->main_state) == MD__MAIN_NOT_YET
+                ? MD_MAIN
+                : MD_WORKER;
     md__poke32(&m->process, reg->process);
     md__poke32(&m->role, *role);
     md__poke64(&m->interp, (uint64_t)interp);
@@ -259,7 +268,8 @@ int md_join(md_registry handle, int64_t interp, uint64_t *member, uint32_t *role
     return rc;
 }
 
-/* Sends this process's sleepers of one member to look again; to cancel ends those with the ticket (0: any). */
+/* Sends this process's sleepers of one member to look again; to cancel ends those with the ticket
+ * (0: any). */
 static void disturb(md__reg *reg, uint64_t member, uint64_t ticket, int cancel) {
     pthread_mutex_lock(&reg->waits_lock);
     for (struct md__wait *w = reg->waits; w; w = w->next) {

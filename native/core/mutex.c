@@ -1,11 +1,12 @@
 /* mutex.c - the region's mutex: robust, shared, taken in slices, cleaned up after.
  *
- * It is held for microseconds, never across a call out of core/, never while asleep. A waiter can be stranded by
- * glibc's robust mutexes when the unlocker is killed between clearing the word and its wake; so nobody waits for longer
- * than a slice before trying anew.
+ * It is held for microseconds, never across a call out of core/, never while asleep. A waiter can
+ * be stranded by glibc's robust mutexes when the unlocker is killed between clearing the word and
+ * its wake; so nobody waits for longer than a slice before trying anew.
  *
- * Whoever finds that the last holder died repairs what is derived before anyone else gets in (md__rebuild), raises
- * every version and rings every word: the dead one may have published a fact and told nobody.
+ * Whoever finds that the last holder died repairs what is derived before anyone else gets in
+ * (md__rebuild), raises every version and rings every word: the dead one may have published a fact
+ * and told nobody.
  */
 #include <errno.h>
 #include <time.h>

@@ -1,12 +1,13 @@
 /* process.c - which regions this process has open, and the handles by which callers name them.
  *
- * A handle is a place in a table and a generation. Openings and calls under way are counted apart, in one word: a call
- * enters (refused when the generation is over or the last opening was given back) and exits; whoever brings both counts
- * to 0 gives the region back. So a close never pulls the mapping away from a call under way in another thread, nor does
- * a second close, and a stale handle is answered, not followed.
+ * A handle is a place in a table and a generation. Openings and calls under way are counted apart,
+ * in one word: a call enters (refused when the generation is over or the last opening was given
+ * back) and exits; whoever brings both counts to 0 gives the region back. So a close never pulls
+ * the mapping away from a call under way in another thread, nor does a second close, and a stale
+ * handle is answered, not followed.
  *
- * The table's lock is held while a region is opened or given back, and across fork(): the child finds it free and
- * forgets what belongs to its parent only.
+ * The table's lock is held while a region is opened or given back, and across fork(): the child
+ * finds it free and forgets what belongs to its parent only.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -20,8 +21,9 @@ enum { HANDLES = 64, SLOT_BITS = 8 };
 /* The parts of md__reg.refs below the generation. */
 enum { CALL = 1, OPENING = 1 << 16, COUNT = 0xffff };
 
-static const uint64_t DEFAULT_CAPACITY = 256ull << 20; /* bytes of address space; memory only as it is used */
-static const int64_t PATIENCE_NS = 2000000000;         /* for a default registry that has a name */
+static const uint64_t DEFAULT_CAPACITY =
+    256ull << 20; /* bytes of address space; memory only as it is used */
+static const int64_t PATIENCE_NS = 2000000000; /* for a default registry that has a name */
 
 static md__reg table[HANDLES];
 static md_registry default_handle; /* under lock */
@@ -89,8 +91,7 @@ static int count_up(md_registry handle, uint64_t one, md__reg **out) {
 /* One call less; whether it was the last use of all. */
 static bool count_down(md__reg *reg) {
     uint64_t refs = md__read64(&reg->refs);
-    while (!md__swap_if64(&reg->refs, &refs, refs - CALL)) {
-    }
+    while (!md__swap_if64(&reg->refs, &refs, refs - CALL)) {}
     return (uint32_t)refs == CALL;
 }
 
@@ -109,7 +110,8 @@ void md__exit(md__reg *reg) {
     pthread_mutex_unlock(&lock);
 }
 
-/* A free place in the table, under its lock. Its generation becomes valid when it gets its first opening. */
+/* A free place in the table, under its lock. Its generation becomes valid when it gets its first
+ * opening. */
 static md__reg *free_place(void) {
     for (int i = 0; i < HANDLES; i++) {
         if (!table[i].base && (uint32_t)md__peek64(&table[i].refs) == 0) return &table[i];
@@ -123,8 +125,8 @@ static md_registry first_opening(md__reg *reg) {
     return handle_of(reg, (uint32_t)(refs >> 32));
 }
 
-/* One more opening of what this process has open under this address already. Not of a registry whose main member is
- * gone: its name may be another's by now. */
+/* One more opening of what this process has open under this address already. Not of a registry
+ * whose main member is gone: its name may be another's by now. */
 static int open_again(const char *address, md_registry *out) {
     for (int i = 0; i < HANDLES; i++) {
         md__reg *reg, *place = &table[i];
@@ -159,7 +161,8 @@ int md_create(const char *name, uint64_t capacity, md_registry *out) {
     return rc;
 }
 
-/* Puts a region that was attached outside the lock into the table, unless another thread did the same meanwhile. */
+/* Puts a region that was attached outside the lock into the table, unless another thread did the
+ * same meanwhile. */
 static int keep(const md__reg *attached, md_registry *out) {
     md__reg *reg = open_again(attached->address, out) == 0 ? NULL : free_place();
     if (!reg) {
@@ -202,7 +205,8 @@ static int is_own_past(const char *address) {
     return sscanf(address, "fd:%ld:", &pid) == 1 && pid == (long)getpid();
 }
 
-/* Under the lock: the default that is open, else the candidate, whose opening is used then, else a new one. */
+/* Under the lock: the default that is open, else the candidate, whose opening is used then, else a
+ * new one. */
 static int settle_default(md_registry *candidate, md_registry *out) {
     md__reg *reg;
     *out = default_handle;
@@ -278,7 +282,8 @@ int md_stat(md_registry handle, md_stats *out) {
     out->recoveries = md__peek64(&h->recoveries);
     out->main_pid = h->main_pid;
     out->main_state = md__read32(&h->main_state);
-    if (out->main_state != MD__MAIN_LEFT && md__lease_is_dead(md__process(reg, 0))) out->main_state = 3;
+    if (out->main_state != MD__MAIN_LEFT && md__lease_is_dead(md__process(reg, 0)))
+        out->main_state = 3;
     uint32_t processes = md__read32(&h->process_top), members = md__read32(&h->member_top);
     for (uint32_t i = 0; i < processes && i < MD_MAX_PROCESSES; i++)
         out->processes += md__read32(&md__process(reg, i)->state) != MD__FREE;

@@ -1,12 +1,13 @@
 /* region.c - the memory itself: made, found, judged, grown, let go.
  *
- * A region is mapped at its full capacity at once and backed by memory (fallocate) as far as `committed` says; only
- * what is backed is touched, so a full file system is an error and never a SIGBUS. An anonymous region is a memfd
- * sealed against shrinking, which other processes open through /proc/PID/fd; it is gone with its last user. A named one
- * is a file in a folder of this user's own, filled under no name and then linked to its name: nobody sees half of it.
+ * A region is mapped at its full capacity at once and backed by memory (fallocate) as far as
+ * `committed` says; only what is backed is touched, so a full file system is an error and never a
+ * SIGBUS. An anonymous region is a memfd sealed against shrinking, which other processes open
+ * through /proc/PID/fd; it is gone with its last user. A named one is a file in a folder of this
+ * user's own, filled under no name and then linked to its name: nobody sees half of it.
  *
- * What is attached is judged before it is mapped: type, owner, magic, format, stamp, boot, PID namespace (thread ids in
- * robust mutexes mean something only inside one), bounds.
+ * What is attached is judged before it is mapped: type, owner, magic, format, stamp, boot, PID
+ * namespace (thread ids in robust mutexes mean something only inside one), bounds.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,10 +32,18 @@ int md__sys(void) {
 }
 
 static uint32_t stamp(void) {
-    uint32_t sizes[] = {sizeof(struct md__header), sizeof(struct md__process), sizeof(struct md__member),
-                        sizeof(struct md__node),   sizeof(struct md__fact),    sizeof(pthread_mutex_t),
-                        MD_MAX_PROCESSES,          MD_MAX_MEMBERS,             MD__CLASSES,
-                        MD_MAX_NAME,               MD_MAX_BODY,                MD_MAX_WHERE,
+    uint32_t sizes[] = {sizeof(struct md__header),
+                        sizeof(struct md__process),
+                        sizeof(struct md__member),
+                        sizeof(struct md__node),
+                        sizeof(struct md__fact),
+                        sizeof(pthread_mutex_t),
+                        MD_MAX_PROCESSES,
+                        MD_MAX_MEMBERS,
+                        MD__CLASSES,
+                        MD_MAX_NAME,
+                        MD_MAX_BODY,
+                        MD_MAX_WHERE,
                         0x01020304u};
     return md__hash((const char *)sizes, sizeof sizes);
 }
@@ -62,14 +71,14 @@ static uint64_t pid_space(void) {
     return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
-/* --- names and addresses ---------------------------------------------------------------------------------------- */
+/* --- names and addresses ---------------------------------------------------------------------- */
 
 static bool is_name(const char *name) {
     size_t n = 0;
     for (; name[n]; n++) {
         char c = name[n];
-        bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
-                  (c == '.' && n);
+        bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '_' || c == '-' || (c == '.' && n);
         if (!ok || n >= MD_MAX_REGISTRY_NAME) return false;
     }
     return n > 0;
@@ -82,7 +91,8 @@ static int open_folder(int *fd) {
     snprintf(path, sizeof path, "%s/mdispatch-%u", FOLDER, (unsigned)geteuid());
     if (mkdir(path, 0700) < 0 && errno != EEXIST) return md__sys();
     *fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (*fd < 0) return errno == ENOTDIR || errno == ELOOP || errno == EACCES ? MD_EOWNER : md__sys();
+    if (*fd < 0)
+        return errno == ENOTDIR || errno == ELOOP || errno == EACCES ? MD_EOWNER : md__sys();
     if (fstat(*fd, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 077)) {
         close(*fd);
         return MD_EOWNER;
@@ -98,7 +108,7 @@ static void print_uuid(char out[33], const uint8_t uuid[16]) {
     for (int i = 0; i < 16; i++) snprintf(out + 2 * i, 3, "%02x", uuid[i]);
 }
 
-/* --- mapping ---------------------------------------------------------------------------------------------------- */
+/* --- mapping ---------------------------------------------------------------------------------- */
 
 static int reserve(int fd, uint64_t from, uint64_t to) {
     while (fallocate(fd, 0, (off_t)from, (off_t)(to - from)) < 0) {
@@ -171,7 +181,7 @@ static int make(md__reg *reg, int fd, uint64_t capacity) {
     return format(reg, capacity, committed);
 }
 
-/* --- judging what is there -------------------------------------------------------------------------------------- */
+/* --- judging what is there -------------------------------------------------------------------- */
 
 /* Reads the header of an open file and says what is wrong with it. */
 static int judge(int fd, struct md__header *h) {
@@ -189,14 +199,15 @@ static int judge(int fd, struct md__header *h) {
     if (memcmp(boot, h->boot, 16)) return MD_EBOOT;
     if (h->pid_space != pid_space()) return MD_ENAMESPACE;
     uint64_t committed = md__peek64(&h->committed);
-    if (h->capacity < MD__MIN_CAPACITY || h->capacity > MD__MAX_CAPACITY || committed > h->capacity ||
-        committed > (uint64_t)st.st_size || md__peek64(&h->arena_top) > committed ||
-        md__peek64(&h->arena_top) < MD__ARENA_AT)
+    if (h->capacity < MD__MIN_CAPACITY || h->capacity > MD__MAX_CAPACITY ||
+        committed > h->capacity || committed > (uint64_t)st.st_size ||
+        md__peek64(&h->arena_top) > committed || md__peek64(&h->arena_top) < MD__ARENA_AT)
         return MD_EDAMAGED;
     return 0;
 }
 
-/* Whether somebody can still register in it. A damaged one whose main member died is just dead: it may be replaced. */
+/* Whether somebody can still register in it. A damaged one whose main member died is just dead: it
+ * may be replaced. */
 int md__region_served(md__reg *reg) {
     uint32_t state = md__read32(&md__header(reg)->state);
     if (state == MD__CLOSED) return MD_ECLOSED;
@@ -244,7 +255,7 @@ static int open_named(md__reg *reg, int folder, const char *name) {
     return fd < 0 ? open_status(errno) : adopt(reg, fd, NULL);
 }
 
-/* --- creating and attaching -------------------------------------------------------------------------------------- */
+/* --- creating and attaching ------------------------------------------------------------------- */
 
 static int create_anonymous(md__reg *reg, uint64_t capacity) {
     char uuid[33];
@@ -258,8 +269,8 @@ static int create_anonymous(md__reg *reg, uint64_t capacity) {
     return 0;
 }
 
-/* Links the filled file to its name, once whatever dead registry has it is out of the way. The folder is locked, so
- * that of several creators one decides at a time. */
+/* Links the filled file to its name, once whatever dead registry has it is out of the way. The
+ * folder is locked, so that of several creators one decides at a time. */
 static int publish_name(md__reg *reg, int folder, const char *name) {
     char self[64];
     md__reg old = {.fd = -1};
@@ -277,7 +288,8 @@ static int publish_name(md__reg *reg, int folder, const char *name) {
         return rc;
     }
     snprintf(self, sizeof self, "/proc/self/fd/%d", reg->fd);
-    if (linkat(AT_FDCWD, self, folder, name, AT_SYMLINK_FOLLOW) < 0) return errno == EEXIST ? MD_EEXIST : md__sys();
+    if (linkat(AT_FDCWD, self, folder, name, AT_SYMLINK_FOLLOW) < 0)
+        return errno == EEXIST ? MD_EEXIST : md__sys();
     return 0;
 }
 
@@ -325,7 +337,8 @@ static int open_watch(int *watch) {
     char path[MD_MAX_ADDRESS];
     file_path(path, sizeof path, ".");
     *watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    return *watch < 0 || inotify_add_watch(*watch, path, IN_CREATE | IN_MOVED_TO) < 0 ? md__sys() : 0;
+    return *watch < 0 || inotify_add_watch(*watch, path, IN_CREATE | IN_MOVED_TO) < 0 ? md__sys()
+                                                                                      : 0;
 }
 
 /* Once the watch is set there is another look, so a file linked after that look wakes the wait. */
@@ -337,7 +350,8 @@ static int attach_named(md__reg *reg, const char *name, int64_t deadline_ns) {
     rc = open_named(reg, folder, name);
     while (is_worth_waiting(rc) && (deadline_ns == MD_FOREVER || deadline_ns > md_now())) {
         int waited = watch < 0 ? open_watch(&watch) : await_change(watch, deadline_ns);
-        if (waited == MD_ETIMEDOUT) break; /* the answer is why it could not be attached, not that time is up */
+        if (waited == MD_ETIMEDOUT)
+            break; /* the answer is why it could not be attached, not that time is up */
         rc = waited ? waited : open_named(reg, folder, name);
     }
     if (watch >= 0) close(watch);
@@ -350,7 +364,8 @@ static int attach_fd(md__reg *reg, const char *address) {
     char path[64], uuid[33] = "";
     long pid;
     int number, end = 0;
-    if (sscanf(address, "fd:%ld:%d:%32[0-9a-f]%n", &pid, &number, uuid, &end) != 3 || address[end] || strlen(uuid) != 32)
+    if (sscanf(address, "fd:%ld:%d:%32[0-9a-f]%n", &pid, &number, uuid, &end) != 3 ||
+        address[end] || strlen(uuid) != 32)
         return MD_ENAME;
     snprintf(path, sizeof path, "/proc/%ld", pid);
     if (access(path, F_OK) < 0) return MD_EDIED;

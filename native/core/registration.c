@@ -1,48 +1,33 @@
-/* registration.c - facts: claimed, struck, found, listed, awaited.
+/* registration.c - facts: claimed, struck, found, listed. await.c waits for them.
  *
  * Note [Readers take no lock]
- * The facts of a name form a chain, newest first, that hangs on the name's node. Two stores change it: a new head
- * (register), a link past a fact (strike); each publishes a state that is complete. After it, and before the memory of
- * a struck fact may be written again, the writer raises the node's version (md__raise: the raise is ordered before all
- * that follows). A reader takes the version, walks, copies, and takes the version again (md__version_after: ordered
- * after all that it read). If it read a single byte that was written into reused memory, it also sees the raise, and
- * starts over. What it may have read meanwhile is arbitrary: so every ref is checked against the arena, every length
- * against its limit, and a walk goes on from newer to older only. Such a reader can be outrun for ever by writers of
- * the same name; after some tries it takes the lock.
+ * The facts of a name form a chain, newest first, that hangs on the name's node. Two stores change
+ * it: a new head (register), a link past a fact (strike); each publishes a state that is complete.
+ * After it, and before the memory of a struck fact may be written again, the writer raises the
+ * node's version (md__raise: the raise is ordered before all that follows). A reader takes the
+ * version, walks, copies, and takes the version again (md__version_after: ordered after all that it
+ * read). If it read a single byte that was written into reused memory, it also sees the raise, and
+ * starts over. What it may have read meanwhile is arbitrary: so every ref is checked against the
+ * arena, every length against its limit, and a walk goes on from newer to older only. Such a reader
+ * can be outrun for ever by writers of the same name; after some tries it takes the lock.
  *
- * Killed writers: before the publishing store nothing was changed, after it everything was, and what is missing then
- * (the raise, the free list, the ring) is done by the next holder of the lock (mutex.c, recover).
+ * Killed writers: before the publishing store nothing was changed, after it everything was, and
+ * what is missing then (the raise, the free list, the ring) is done by the next holder of the lock
+ * (mutex.c, recover).
  */
-#include <linux/futex.h>
-
 #include "internal.h"
 
 enum { TRIES = 64, AGAIN = 1 };
-
-/* What a reader is after. */
-struct query {
-    const char *name;
-    size_t name_len;
-    uint32_t hash;
-    uint32_t kind;
-    int32_t key;
-    uint32_t at_least;
-};
-
-/* Where packed records go. `used` goes on counting when nothing fits any more. */
-struct sink {
-    char *buf;
-    size_t cap;
-    size_t used;
-};
 
 static uint64_t packed_size(uint64_t text) {
     return (sizeof(md_record) + text + 7) & ~7ull;
 }
 
 /* Packs one fact. AGAIN when it cannot be true: a reader has walked into reused memory. */
-static int pack(const md__reg *reg, const struct md__node *node, struct md__fact *f, struct sink *out) {
-    uint64_t body = md__peek32(&f->body_len), where = md__peek32(&f->where_len), name = node->name_len;
+static int pack(const md__reg *reg, const struct md__node *node, struct md__fact *f,
+                struct md__sink *out) {
+    uint64_t body = md__peek32(&f->body_len), where = md__peek32(&f->where_len),
+             name = node->name_len;
     if (body > MD_MAX_BODY || where > MD_MAX_WHERE || name > MD_MAX_NAME) return AGAIN;
     uint32_t ref = md__ref(reg, f);
     if (!md__at(reg, ref, sizeof *f + body + where)) return AGAIN;
@@ -82,7 +67,8 @@ static struct md__fact *fact_at(const md__reg *reg, uint32_t ref) {
     return f && md__peek32(&f->block.tag) == MD__TAG_FACT ? f : NULL;
 }
 
-/* The same, if it is older than the one before it, as all in a chain are: so no walk goes round in circles. */
+/* The same, if it is older than the one before it, as all in a chain are: so no walk goes round in
+ * circles. */
 static struct md__fact *older_at(const md__reg *reg, uint32_t ref, uint64_t *seq) {
     struct md__fact *f = fact_at(reg, ref);
     if (!f || md__peek64(&f->seq) >= *seq) return NULL;
@@ -95,7 +81,8 @@ static bool matches(const struct md__fact *f, uint32_t kind, int32_t key) {
 }
 
 /* One walk along a chain: counts the matches and packs the newest. */
-static int find_once(const md__reg *reg, struct md__node *node, const struct query *q, struct sink *out) {
+static int find_once(const md__reg *reg, struct md__node *node, const struct md__query *q,
+                     struct md__sink *out) {
     uint64_t before = md__read64(&node->version);
     uint64_t seq = UINT64_MAX;
     uint32_t found = 0, ref = md__read32(&node->head);
@@ -112,7 +99,7 @@ static int find_once(const md__reg *reg, struct md__node *node, const struct que
     return out->used > out->cap ? MD_ENOBUFS : 0;
 }
 
-static int look(md__reg *reg, const struct query *q, struct sink *out) {
+int md__look(md__reg *reg, const struct md__query *q, struct md__sink *out) {
     struct md__node *node;
     int rc = md__node_find(reg, q->name, q->name_len, q->hash, &node);
     if (rc) return rc;
@@ -127,29 +114,32 @@ static int look(md__reg *reg, const struct query *q, struct sink *out) {
     return rc == AGAIN ? MD_EDAMAGED : rc;
 }
 
-static int make_query(struct query *q, uint32_t kind, int32_t key, uint32_t at_least, const char *name, size_t len) {
+int md__query_make(struct md__query *q, uint32_t kind, int32_t key, uint32_t at_least,
+                   const char *name, size_t len) {
     if (!name || len == 0 || at_least == 0) return MD_EINVAL;
     if (len > MD_MAX_NAME) return MD_ETOOLONG;
-    *q = (struct query){name, len, md__hash(name, len), kind, key, at_least};
+    *q = (struct md__query){name, len, md__hash(name, len), kind, key, at_least};
     return 0;
 }
 
-int md_find(md_registry handle, uint32_t kind, int32_t key, const char *name, size_t name_len, void *buf, size_t cap) {
-    struct query q;
-    struct sink out = {buf, cap, 0};
+int md_find(md_registry handle, uint32_t kind, int32_t key, const char *name, size_t name_len,
+            void *buf, size_t cap) {
+    struct md__query q;
+    struct md__sink out = {buf, cap, 0};
     md__reg *reg;
-    int rc = make_query(&q, kind, key, 1, name, name_len);
+    int rc = md__query_make(&q, kind, key, 1, name, name_len);
     if (rc) return rc;
     rc = md__enter(handle, &reg);
     if (rc) return rc;
-    rc = look(reg, &q, &out);
+    rc = md__look(reg, &q, &out);
     md__exit(reg);
     return rc;
 }
 
-/* --- listing --------------------------------------------------------------------------------------------------- */
+/* --- listing ---------------------------------------------------------------------------------- */
 
-static int list_once(const md__reg *reg, struct md__node *node, struct sink *out, uint64_t *version) {
+static int list_once(const md__reg *reg, struct md__node *node, struct md__sink *out,
+                     uint64_t *version) {
     uint64_t before = md__read64(&node->version);
     uint64_t seq = UINT64_MAX;
     uint32_t ref = md__read32(&node->head);
@@ -175,7 +165,8 @@ static void reverse_bytes(char *from, char *to) {
     }
 }
 
-/* Chains run from new to old, lists from old to new: all bytes are turned round, then each record's own. */
+/* Chains run from new to old, lists from old to new: all bytes are turned round, then each record's
+ * own. */
 static void oldest_first(char *from, char *to) {
     char *p = from;
     while (p < to) {
@@ -187,7 +178,7 @@ static void oldest_first(char *from, char *to) {
     reverse_bytes(from, to);
 }
 
-static int list_node(md__reg *reg, struct md__node *node, struct sink *out, uint64_t *version) {
+static int list_node(md__reg *reg, struct md__node *node, struct md__sink *out, uint64_t *version) {
     size_t start = out->used;
     int rc = AGAIN;
     for (int i = 0; i < TRIES && rc == AGAIN; i++) rc = list_once(reg, node, out, version);
@@ -202,7 +193,7 @@ static int list_node(md__reg *reg, struct md__node *node, struct sink *out, uint
     return rc == AGAIN ? MD_EDAMAGED : rc;
 }
 
-static int list_all(md__reg *reg, struct sink *out) {
+static int list_all(md__reg *reg, struct md__sink *out) {
     uint64_t top = md__read64(&md__header(reg)->arena_top), version;
     if (top > reg->mapped) return MD_EDAMAGED;
     for (uint64_t at = MD__ARENA_AT; at < top;) {
@@ -216,10 +207,10 @@ static int list_all(md__reg *reg, struct sink *out) {
     return 0;
 }
 
-int md_list(md_registry handle, const char *name, size_t name_len, void *buf, size_t cap, size_t *size, uint64_t *version,
-            uint64_t *node_out) {
+int md_list(md_registry handle, const char *name, size_t name_len, void *buf, size_t cap,
+            size_t *size, uint64_t *version, uint64_t *node_out) {
     md__reg *reg;
-    struct sink out = {buf, cap, 0};
+    struct md__sink out = {buf, cap, 0};
     *size = 0;
     *version = *node_out = 0;
     int rc = md__enter(handle, &reg);
@@ -245,7 +236,8 @@ int md_version(md_registry handle, uint64_t node_ref, uint64_t *version) {
     md__reg *reg;
     int rc = md__enter(handle, &reg);
     if (rc) return rc;
-    struct md__node *node = node_ref > UINT32_MAX ? NULL : md__at(reg, (uint32_t)node_ref, sizeof *node);
+    struct md__node *node =
+        node_ref > UINT32_MAX ? NULL : md__at(reg, (uint32_t)node_ref, sizeof *node);
     if (node && md__peek32(&node->block.tag) == MD__TAG_NODE)
         *version = md__read64(&node->version);
     else
@@ -254,7 +246,7 @@ int md_version(md_registry handle, uint64_t node_ref, uint64_t *version) {
     return rc;
 }
 
-/* --- registering, under the lock -------------------------------------------------------------------------------- */
+/* --- registering, under the lock -------------------------------------------------------------- */
 
 static void raise_versions(md__reg *reg, struct md__node *node, uint32_t rule) {
     md__raise(&node->version);
@@ -263,7 +255,8 @@ static void raise_versions(md__reg *reg, struct md__node *node, uint32_t rule) {
     for (uint64_t at = MD__ARENA_AT; at < top;) {
         struct md__node *other = (struct md__node *)(reg->base + at);
         if (!is_step(other->block.size, top - at)) return;
-        if (md__peek32(&other->block.tag) == MD__TAG_NODE && other != node) md__raise(&other->version);
+        if (md__peek32(&other->block.tag) == MD__TAG_NODE && other != node)
+            md__raise(&other->version);
         at += other->block.size;
     }
 }
@@ -285,8 +278,8 @@ struct text {
     size_t where_len;
 };
 
-static int commit(md__reg *reg, const struct md__member *m, const struct query *q, uint32_t rule, const struct text *t,
-                  struct sink *out) {
+static int commit(md__reg *reg, const struct md__member *m, const struct md__query *q,
+                  uint32_t rule, const struct text *t, struct md__sink *out) {
     struct md__header *h = md__header(reg);
     struct md__node *node;
     uint32_t ref;
@@ -310,7 +303,8 @@ static int commit(md__reg *reg, const struct md__member *m, const struct query *
     md__poke32(&f->rule, rule);
     md__poke32(&f->body_len, (uint32_t)t->body_len);
     md__poke32(&f->where_len, (uint32_t)t->where_len);
-    char *joined = (char *)f->text; /* nobody else reads this block yet, or its reader will start over */
+    char *joined =
+        (char *)f->text; /* nobody else reads this block yet, or its reader will start over */
     size_t whole = t->body_len & ~(size_t)7, rest = t->body_len - whole;
     md__store_words(f->text, t->body, whole);
     char seam[8] = {0};
@@ -334,7 +328,8 @@ static int commit(md__reg *reg, const struct md__member *m, const struct query *
     return 0;
 }
 
-/* Takes the lock for a member that may change facts. To a child of fork, its parent's main member is nobody. */
+/* Takes the lock for a member that may change facts. To a child of fork, its parent's main member
+ * is nobody. */
 static int lock_as_main(md__reg *reg, uint64_t member, struct md__member **m) {
     int rc = md__lock(reg);
     if (rc) return rc;
@@ -346,19 +341,20 @@ static int lock_as_main(md__reg *reg, uint64_t member, struct md__member **m) {
     return rc;
 }
 
-int md_register(md_registry handle, uint64_t member, uint32_t kind, uint32_t rule, int32_t key, const char *name,
-                size_t name_len, const char *body, size_t body_len, const char *where, size_t where_len, void *buf,
-                size_t cap) {
-    struct query q;
+int md_register(md_registry handle, uint64_t member, uint32_t kind, uint32_t rule, int32_t key,
+                const char *name, size_t name_len, const char *body, size_t body_len,
+                const char *where, size_t where_len, void *buf, size_t cap) {
+    struct md__query q;
     struct text t = {body ? body : "", body_len, where ? where : "", where_len};
-    struct sink out = {buf, cap, 0};
+    struct md__sink out = {buf, cap, 0};
     struct md__member *m;
     md__reg *reg;
-    int rc = make_query(&q, kind, key, 1, name, name_len);
+    int rc = md__query_make(&q, kind, key, 1, name, name_len);
     if (rc) return rc;
     uint32_t base = rule & ~(uint32_t)MD_RAISE_ALL;
     if ((!body && body_len) || (!where && where_len)) return MD_EINVAL;
-    if (kind < MD_LIBRARY || kind > MD_NAME || (base != MD_UNIQUE && base != MD_STACK)) return MD_EINVAL;
+    if (kind < MD_LIBRARY || kind > MD_NAME || (base != MD_UNIQUE && base != MD_STACK))
+        return MD_EINVAL;
     if (body_len > MD_MAX_BODY || where_len > MD_MAX_WHERE) return MD_ETOOLONG;
     rc = md__enter(handle, &reg);
     if (rc) return rc;
@@ -402,86 +398,6 @@ int md_strike(md_registry handle, uint64_t member, uint64_t ref, uint64_t seq) {
     if (rc == 0) {
         rc = strike(reg, ref, seq);
         md__unlock(reg);
-    }
-    md__exit(reg);
-    return rc;
-}
-
-/* --- waiting ----------------------------------------------------------------------------------------------------- */
-
-static void note_wait(struct md__member *m, const struct query *q) {
-    char name[64] = {0};
-    memcpy(name, q->name, q->name_len < 63 ? q->name_len : 63);
-    md__store_words(m->wait_name, name, sizeof name);
-    md__poke32(&m->wait_kind, q->kind);
-    md__poke32(&m->wait_key, (uint32_t)q->key);
-    md__poke64(&m->waiting_ns, (uint64_t)md_now());
-    md__add32(&m->waiters, 1);
-}
-
-/* The one loop of all waits. The order inside matters, see Note [Event words]: arm both words, then look. */
-static int await(md__reg *reg, struct md__wait *wait, const struct query *q, int64_t deadline_ns, struct sink *out,
-                 md_wait_stats *stats) {
-    struct md__header *h = md__header(reg);
-    md__u32 *lease = md__lease_word(md__process(reg, 0));
-    struct md__member *m;
-    for (;;) {
-        uint32_t seen = md__event_prepare(wait->event);
-        uint32_t lease_seen = md__or32(lease, FUTEX_WAITERS) | FUTEX_WAITERS;
-        int rc = md__member_check(reg, wait->member, &m);
-        if (rc) return rc;
-        if (md__is_closed(reg)) return MD_ECLOSED;
-        if (md__read32(&wait->cancelled)) return MD_ECANCELED;
-        uint32_t state = md__read32(&h->state);
-        if (state != MD__OPEN) return state == MD__CLOSED ? MD_ECLOSED : MD_EDAMAGED;
-        rc = look(reg, q, out);
-        if (rc != MD_ENOENT) return rc;
-        if (lease_seen & FUTEX_OWNER_DIED) {
-            md__futex_wake(lease, INT32_MAX); /* the kernel woke one of us: that one wakes the rest */
-            stats->by_lease = 1;
-            return MD_EDIED;
-        }
-        int64_t now = md_now();
-        if (deadline_ns != MD_FOREVER && now >= deadline_ns) return MD_ETIMEDOUT;
-        rc = md__sleep(wait->event, seen, lease, lease_seen, deadline_ns);
-        stats->slept_ns += (uint64_t)(md_now() - now);
-        stats->sleeps++;
-        stats->wakes += rc == MD__SLEPT_RUNG;
-        stats->slices += rc == MD__SLEPT_SLICE;
-        if (rc == MD__SLEPT_SIGNAL) return MD_EINTR;
-        if (rc < 0) return rc;
-    }
-}
-
-int md_await(md_registry handle, uint64_t member, uint32_t kind, int32_t key, uint32_t at_least, const char *name,
-             size_t name_len, int64_t deadline_ns, uint64_t ticket, void *buf, size_t cap, md_wait_stats *stats) {
-    struct query q;
-    struct sink out = {buf, cap, 0};
-    struct md__member *m;
-    md__reg *reg;
-    if (deadline_ns < MD_FOREVER) return MD_EINVAL;
-    int rc = make_query(&q, kind, key, at_least, name, name_len);
-    if (rc) return rc;
-    rc = md__enter(handle, &reg);
-    if (rc) return rc;
-    rc = md__member_check(reg, member, &m);
-    if (rc == 0) {
-        struct md__wait wait = {
-            .member = member, .ticket = ticket, .event = &md__event(reg, q.hash)->word, .cancelled = 0};
-        pthread_mutex_lock(&reg->waits_lock);
-        wait.next = reg->waits;
-        reg->waits = &wait;
-        note_wait(m, &q);
-        pthread_mutex_unlock(&reg->waits_lock);
-
-        rc = await(reg, &wait, &q, deadline_ns, &out, stats);
-
-        pthread_mutex_lock(&reg->waits_lock);
-        struct md__wait **link = &reg->waits;
-        while (*link != &wait) link = &(*link)->next;
-        *link = wait.next;
-        if (md__member_check(reg, member, &m) == 0) md__add32(&m->waiters, (uint32_t)-1);
-        pthread_mutex_unlock(&reg->waits_lock);
     }
     md__exit(reg);
     return rc;

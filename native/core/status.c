@@ -1,4 +1,5 @@
-/* status.c - the words for each status. Errors in Python are built from the code, not from these. */
+/* status.c - the words for each status. Errors in Python are built from the code, not from these.
+ */
 #include "internal.h"
 
 static const char *const WORDS[] = {
@@ -30,7 +31,8 @@ static const char *const WORDS[] = {
 
 const char *md_status_text(int status) {
     if (status <= MD_ESYS) return "a system call failed";
-    if (status > 0 || -status >= (int)(sizeof WORDS / sizeof *WORDS) || !WORDS[-status]) return "unknown status";
+    if (status > 0 || -status >= (int)(sizeof WORDS / sizeof *WORDS) || !WORDS[-status])
+        return "unknown status";
     return WORDS[-status];
 }
 

@@ -1,4 +1,5 @@
-/* hold NAME: attaches to a registry by name or address, takes its lock, says "held" and waits to be killed. */
+/* hold NAME: attaches to a registry by name or address, takes its lock, says "held" and waits to be
+ * killed. */
 #include <stdio.h>
 #include <unistd.h>
 

@@ -1,8 +1,9 @@
-/* test.h - what the C tests share: checks, children, steps, waiters that are known to sleep, the usual calls in short.
+/* test.h - what the C tests share: checks, children, steps, waiters that are known to sleep, the
+ * usual calls in short.
  *
- * No sleeps: steps go through pipes, a waiter is known to be asleep when md_members counts it and the kernel says that
- * its thread stands in a futex call, and the end of a process is waited for. Children never return from what they
- * run, so that a test runs once.
+ * No sleeps: steps go through pipes, a waiter is known to be asleep when md_members counts it and
+ * the kernel says that its thread stands in a futex call, and the end of a process is waited for.
+ * Children never return from what they run, so that a test runs once.
  */
 #ifndef MD_TESTS_TEST_H
 #define MD_TESTS_TEST_H
@@ -43,11 +44,12 @@ static int test_failures, test_passed, test_failed;
 
 #if defined(__SANITIZE_THREAD__)
 #include <dlfcn.h>
-enum { LEASES_PER_THREAD = 60 }; /* it follows no more locks than that */
+enum { LEASES_PER_THREAD = 60 };        /* it follows no more locks than that */
 enum { FORKS_BESIDE_BUSY_THREADS = 0 }; /* locks of its own stay locked in the child for ever */
 void __tsan_mutex_create(void *m, unsigned flags);
 void __tsan_mutex_destroy(void *m, unsigned flags);
-/* In a child it goes on believing that the lock is held by the parent's thread that held it at the fork. */
+/* In a child it goes on believing that the lock is held by the parent's thread that held it at the
+ * fork. */
 static inline void forget_parents_lock(pthread_mutex_t *m) {
     __tsan_mutex_destroy(m, 0);
     __tsan_mutex_create(m, 0);
@@ -55,10 +57,12 @@ static inline void forget_parents_lock(pthread_mutex_t *m) {
 /* A wish for programs that fork with threads; nothing is suppressed. */
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) {
-    return "die_after_fork=0:halt_on_error=1:report_destroy_locked=0"; /* the last for forget_parents_lock */
+    return "die_after_fork=0:halt_on_error=1:report_destroy_locked=0"; /* the last for
+                                                                          forget_parents_lock */
 }
 
-/* ThreadSanitizer does not know this way to lock, and would take each mutex of ours for an unlocked one. */
+/* ThreadSanitizer does not know this way to lock, and would take each mutex of ours for an unlocked
+ * one. */
 void __tsan_mutex_pre_lock(void *m, unsigned flags);
 void __tsan_mutex_post_lock(void *m, unsigned flags, int recursion);
 int pthread_mutex_clocklock(pthread_mutex_t *m, clockid_t clock, const struct timespec *until) {
@@ -85,7 +89,8 @@ static inline int test_check(int truth, const char *words, const char *file, int
     return 0;
 }
 
-static inline int test_equal(long long is, long long should, const char *words, const char *file, int line) {
+static inline int test_equal(long long is, long long should, const char *words, const char *file,
+                             int line) {
     if (is == should) return 1;
     __atomic_add_fetch(&test_failures, 1, __ATOMIC_RELAXED);
     fprintf(stderr, "%s:%d: %s is %lld (%s), not %lld\n", file, line, words, is,
@@ -102,7 +107,8 @@ static inline void test_run(void (*test)(void), const char *name) {
     fflush(stdout);
     test();
     int failed = test_failures != before;
-    printf("%s %s (%.0f ms)\n", failed ? "FAILED" : "ok    ", name, (double)(md_now() - start) / 1e6);
+    printf("%s %s (%.0f ms)\n", failed ? "FAILED" : "ok    ", name,
+           (double)(md_now() - start) / 1e6);
     fflush(stdout);
     test_failed += failed;
     test_passed += !failed;
@@ -113,7 +119,8 @@ static inline int test_done(void) {
     return test_failed ? 1 : 0;
 }
 
-/* How often: `usual` times, or as many times that as MD_ROUNDS says; a sanitizer's run is shortened. */
+/* How often: `usual` times, or as many times that as MD_ROUNDS says; a sanitizer's run is
+ * shortened. */
 static inline int rounds(int usual) {
     const char *more = getenv("MD_ROUNDS");
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -122,9 +129,10 @@ static inline int rounds(int usual) {
     return more && atoi(more) > 0 ? usual * atoi(more) : usual;
 }
 
-/* --- children ----------------------------------------------------------------------------------------------------- */
+/* --- children --------------------------------------------------------------------------------- */
 
-/* Runs `body` in a child that dies with its parent; its exit code says whether all its checks held. */
+/* Runs `body` in a child that dies with its parent; its exit code says whether all its checks held.
+ */
 static inline pid_t child(void (*body)(void *), void *arg) {
     fflush(NULL);
     pid_t pid = fork();
@@ -167,14 +175,12 @@ static inline struct step step_make(void) {
     return s;
 }
 static inline void step_give(struct step s) {
-    while (write(s.fd[1], "x", 1) < 0 && errno == EINTR) {
-    }
+    while (write(s.fd[1], "x", 1) < 0 && errno == EINTR) {}
 }
 static inline int step_take(struct step s) {
     char c;
     ssize_t n;
-    while ((n = read(s.fd[0], &c, 1)) < 0 && errno == EINTR) {
-    }
+    while ((n = read(s.fd[0], &c, 1)) < 0 && errno == EINTR) {}
     return n == 1;
 }
 static inline void step_free(struct step s) {
@@ -182,7 +188,7 @@ static inline void step_free(struct step s) {
     close(s.fd[1]);
 }
 
-/* --- waiters ------------------------------------------------------------------------------------------------------ */
+/* --- waiters ---------------------------------------------------------------------------------- */
 
 static inline uint32_t waiters(md_registry reg) {
     static md_member_info infos[MD_MAX_MEMBERS];
@@ -227,11 +233,11 @@ static inline int compare_ns(const void *a, const void *b) {
 }
 static inline void print_latency(const char *what, int64_t *ns, size_t n) {
     qsort(ns, n, sizeof *ns, compare_ns);
-    printf("       %s: median %.1f us, p99 %.1f us, worst %.1f us (%zu)\n", what, (double)ns[n / 2] / 1e3,
-           (double)ns[n * 99 / 100] / 1e3, (double)ns[n - 1] / 1e3, n);
+    printf("       %s: median %.1f us, p99 %.1f us, worst %.1f us (%zu)\n", what,
+           (double)ns[n / 2] / 1e3, (double)ns[n * 99 / 100] / 1e3, (double)ns[n - 1] / 1e3, n);
 }
 
-/* --- the usual calls in short ------------------------------------------------------------------------------------- */
+/* --- the usual calls in short ----------------------------------------------------------------- */
 
 enum { KEY = 7, BUF = 8192 };
 
@@ -266,11 +272,11 @@ static inline void close_main(struct main_member m) {
     OK(md_close(m.reg));
 }
 
-static inline int put(struct main_member m, uint32_t rule, const char *name, int32_t key, const char *body,
-                      md_record *out) {
+static inline int put(struct main_member m, uint32_t rule, const char *name, int32_t key,
+                      const char *body, md_record *out) {
     char buf[BUF];
-    int rc = md_register(m.reg, m.member, MD_IMPL, rule, key, name, strlen(name), body, strlen(body), "t.c:1", 5, buf,
-                         sizeof buf);
+    int rc = md_register(m.reg, m.member, MD_IMPL, rule, key, name, strlen(name), body,
+                         strlen(body), "t.c:1", 5, buf, sizeof buf);
     if (rc == 0 && out) memcpy(out, buf, sizeof *out);
     return rc;
 }
@@ -289,11 +295,12 @@ static inline int find(md_registry reg, const char *name, int32_t key, char *bod
     return 0;
 }
 
-static inline int await_fact(md_registry reg, uint64_t member, const char *name, uint32_t at_least, int64_t deadline,
-                             uint64_t ticket, md_wait_stats *stats) {
+static inline int await_fact(md_registry reg, uint64_t member, const char *name, uint32_t at_least,
+                             int64_t deadline, uint64_t ticket, md_wait_stats *stats) {
     char buf[BUF];
     memset(stats, 0, sizeof *stats);
-    return md_await(reg, member, MD_IMPL, KEY, at_least, name, strlen(name), deadline, ticket, buf, sizeof buf, stats);
+    return md_await(reg, member, MD_IMPL, KEY, at_least, name, strlen(name), deadline, ticket, buf,
+                    sizeof buf, stats);
 }
 
 /* A child of fork, or a stranger: opens the registry by its address and joins. */
@@ -328,7 +335,8 @@ static inline void *waiter_run(void *arg) {
 }
 
 /* Returns when the thread is asleep in its wait. */
-static inline void waiter_start(struct waiter *w, md_registry reg, uint64_t member, const char *name) {
+static inline void waiter_start(struct waiter *w, md_registry reg, uint64_t member,
+                                const char *name) {
     uint32_t before = waiters(reg);
     w->reg = reg;
     w->member = member;
@@ -345,7 +353,8 @@ static inline int waiter_end(struct waiter *w) {
     return w->rc;
 }
 
-/* Makes a worker write as the main member does: so a writer can be killed while the main member lives on. */
+/* Makes a worker write as the main member does: so a writer can be killed while the main member
+ * lives on. */
 static inline void promote(md_registry reg, uint64_t member) {
     md__reg *r;
     OK(md__enter(reg, &r));

@@ -1,4 +1,5 @@
-/* What names promise: one registry bears a name, the dead make room, and whatever lies there is judged first. */
+/* What names promise: one registry bears a name, the dead make room, and whatever lies there is
+ * judged first. */
 #include <sys/file.h>
 
 #include "test.h"
@@ -29,10 +30,30 @@ static void check_status(int should, const char *what) {
 }
 
 TEST(malformed_names_and_addresses_are_refused) {
-    static const char *const bad[] = {"", ".", "..", "../x", "a/b", "/a", ".hidden", "a b", "a\n", "\xc3\xa4", "a:b",
-                                      "shm:", "shm:../x", "shm:a/b", "fd:", "fd:1", "fd:1:2", "fd:1:2:", "fd:1:2:xyz",
+    static const char *const bad[] = {"",
+                                      ".",
+                                      "..",
+                                      "../x",
+                                      "a/b",
+                                      "/a",
+                                      ".hidden",
+                                      "a b",
+                                      "a\n",
+                                      "\xc3\xa4",
+                                      "a:b",
+                                      "shm:",
+                                      "shm:../x",
+                                      "shm:a/b",
+                                      "fd:",
+                                      "fd:1",
+                                      "fd:1:2",
+                                      "fd:1:2:",
+                                      "fd:1:2:xyz",
                                       "fd:1:2:0123456789abcdef0123456789abcde",
-                                      "fd:1:2:0123456789abcdef0123456789abcdef0", "fd:a:b:c", "x\\y", "a*"};
+                                      "fd:1:2:0123456789abcdef0123456789abcdef0",
+                                      "fd:a:b:c",
+                                      "x\\y",
+                                      "a*"};
     char long_name[MD_MAX_ADDRESS * 4];
     md_registry reg;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -58,7 +79,7 @@ TEST(malformed_names_and_addresses_are_refused) {
     EQ(md_attach("fd:999999999:3:0123456789abcdef0123456789abcdef", 0, &reg), MD_EDIED);
 }
 
-/* --- what may lie there ------------------------------------------------------------------------------------------- */
+/* --- what may lie there ----------------------------------------------------------------------- */
 
 /* The bytes of a true registry whose main member lives: this process. */
 static struct main_member model;
@@ -94,11 +115,11 @@ static void lay_down_with(size_t at, const void *bytes, size_t size) {
     free(copy);
 }
 
-#define WITH(field, value, status)                                                                     \
-    do {                                                                                               \
-        __typeof__(((struct md__header *)0)->field) v = value;                                         \
-        lay_down_with(offsetof(struct md__header, field), (void *)&v, sizeof v);                       \
-        check_status(status, #field " = " #value);                                                     \
+#define WITH(field, value, status)                                                                 \
+    do {                                                                                           \
+        __typeof__(((struct md__header *)0)->field) v = value;                                     \
+        lay_down_with(offsetof(struct md__header, field), (void *)&v, sizeof v);                   \
+        check_status(status, #field " = " #value);                                                 \
     } while (0)
 
 TEST(a_hostile_file_is_refused_with_the_reason_and_at_once) {
@@ -175,7 +196,7 @@ TEST(what_is_no_file_of_ours_is_refused) {
     unlink(path);
 }
 
-/* --- the dead make room ------------------------------------------------------------------------------------------- */
+/* --- the dead make room ----------------------------------------------------------------------- */
 
 static void create_and_stay(void *arg) {
     open_main(name, SIZE);
@@ -213,7 +234,8 @@ TEST(the_name_of_a_dead_main_member_is_given_anew_and_of_a_living_one_not) {
     close_main(m);
     check_status(MD_ENOENT, "left");
     CHECK(access(path, F_OK) < 0);
-    OK(md_create(name, SIZE, &reg)); /* never joined, closed without leaving: the name is free all the same */
+    OK(md_create(name, SIZE,
+                 &reg)); /* never joined, closed without leaving: the name is free all the same */
     OK(md_close(reg));
     check_status(MD_ENOENT, "closed");
 }
@@ -239,7 +261,8 @@ static void race_to_create(void *arg) {
 
 TEST(of_racing_creators_exactly_one_wins) {
     enum { SIDES = 6 };
-    for (int round = 0; round < rounds(60); round++) { /* from the second on over the corpse of the last winner */
+    for (int round = 0; round < rounds(60);
+         round++) { /* from the second on over the corpse of the last winner */
         struct race *r = shared(sizeof *r);
         pid_t pid[SIDES];
         *r = (struct race){.ready = step_make(), .go = step_make(), .sides = SIDES};
@@ -256,7 +279,7 @@ TEST(of_racing_creators_exactly_one_wins) {
     unlink(path);
 }
 
-/* --- waiting for a name ------------------------------------------------------------------------------------------- */
+/* --- waiting for a name ----------------------------------------------------------------------- */
 
 struct patience {
     int64_t returned;
@@ -332,9 +355,10 @@ TEST(a_signal_interrupts_the_wait_for_a_name) {
     EQ(reap(pid), 0);
 }
 
-/* --- all at once -------------------------------------------------------------------------------------------------- */
+/* --- all at once ------------------------------------------------------------------------------ */
 
-/* As long as a creator has its registry open, the name is its registry's: nobody else's leaving takes it away. */
+/* As long as a creator has its registry open, the name is its registry's: nobody else's leaving
+ * takes it away. */
 static void create_and_leave_for_long(void *arg) {
     struct race *r = arg;
     while (md__read32(&r->won) < (uint32_t)r->sides && !test_failures) {
@@ -377,7 +401,8 @@ TEST(creators_and_attachers_of_one_name_get_along) {
     struct race *r = shared(sizeof *r);
     pid_t pid[6];
     *r = (struct race){.sides = rounds(1500)};
-    for (int i = 0; i < 6; i++) pid[i] = child(i % 2 ? attach_for_long : create_and_leave_for_long, r);
+    for (int i = 0; i < 6; i++)
+        pid[i] = child(i % 2 ? attach_for_long : create_and_leave_for_long, r);
     for (int i = 0; i < 6; i++) EQ(reap(pid[i]), 0);
     printf("       %u created, %u attached\n", md__read32(&r->won), md__read32(&r->done));
     munmap(r, sizeof *r);

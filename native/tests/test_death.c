@@ -1,4 +1,5 @@
-/* What the death of a process promises: whoever waits for it is told at once, what it held is free again. */
+/* What the death of a process promises: whoever waits for it is told at once, what it held is free
+ * again. */
 #include "test.h"
 
 enum { SIZE = 1 << 20, CROWD = 16 };
@@ -99,7 +100,8 @@ static void main_dies_before_a_crowd(int by_thread, int times) {
         OK(md_close(look));
         stage_free(s);
     }
-    print_latency("kill of the main member to return of a waiter", latency, (size_t)(times * CROWD));
+    print_latency("kill of the main member to return of a waiter", latency,
+                  (size_t)(times * CROWD));
     print_latency("the same, the last of 16", last, (size_t)times);
     free(latency);
     free(last);
@@ -263,7 +265,8 @@ TEST(dead_members_are_shown_as_dead_and_their_slots_serve_again) {
         CHECK(step_take(s->ready));
         OK(md_members(m.reg, info, 8, &n));
         EQ(n, 3);
-        CHECK(info[1].alive && info[2].alive && info[1].pid == (uint32_t)pid && info[1].role == MD_WORKER);
+        CHECK(info[1].alive && info[2].alive && info[1].pid == (uint32_t)pid &&
+              info[1].role == MD_WORKER);
         kill_now(pid);
         OK(md_members(m.reg, info, 8, &n));
         EQ(n, 3);

@@ -1,4 +1,5 @@
-/* What fork promises: a child is a stranger who knows the handle, whatever its parent's threads were doing. */
+/* What fork promises: a child is a stranger who knows the handle, whatever its parent's threads
+ * were doing. */
 #include "test.h"
 
 enum { SIZE = 1 << 20 };
@@ -123,7 +124,7 @@ TEST(a_grandchild_is_a_member_too) {
     family_free(&f);
 }
 
-/* --- fork beside threads ------------------------------------------------------------------------------------------ */
+/* --- fork beside threads ---------------------------------------------------------------------- */
 
 struct busy {
     struct family *f;
@@ -135,7 +136,8 @@ static void *register_for_ever(void *arg) {
     struct busy *b = arg;
     while (!md__read32(&b->done)) {
         md_record r;
-        if (!OK(put(b->f->m, MD_STACK, "n", KEY, "busy", &r)) || !OK(strike_out(b->f->m, &r))) break;
+        if (!OK(put(b->f->m, MD_STACK, "n", KEY, "busy", &r)) || !OK(strike_out(b->f->m, &r)))
+            break;
         md__add32(&b->turns, 1);
     }
     return NULL;
@@ -200,7 +202,8 @@ static void close_in_child(void *arg) {
     EQ(md_cancel(f->m.reg, f->m.member, 0), 0); /* the parent's waiters are no business of ours */
     OK(md_close(f->m.reg));
     EQ(md_close(f->m.reg), MD_ECLOSED);
-    md_registry reg[64]; /* the place is free again although a thread of the parent was inside a call */
+    md_registry
+        reg[64]; /* the place is free again although a thread of the parent was inside a call */
     for (int i = 0; i < LEASES_PER_THREAD; i++) OK(md_create(NULL, MD__MIN_CAPACITY, &reg[i]));
     _exit(test_failures != 0);
 }

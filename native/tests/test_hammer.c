@@ -1,13 +1,16 @@
-/* No wake is lost: many rounds in which one side sleeps for what the other is just about to register.
+/* No wake is lost: many rounds in which one side sleeps for what the other is just about to
+ * register.
  *
- * A wake is lost when a waiter came back because its slice was over, while the registration it waited for had returned
- * long before. Each side notes when its registration returned, so that the other can tell.
+ * A wake is lost when a waiter came back because its slice was over, while the registration it
+ * waited for had returned long before. Each side notes when its registration returned, so that the
+ * other can tell.
  */
 #include "test.h"
 
 enum { SIZE = 4 << 20, LATE_NS = 20000000, SIDES = 4 };
 
-/* Shared by the sides of one game. A side waits for its own name and then registers the next one's. */
+/* Shared by the sides of one game. A side waits for its own name and then registers the next one's.
+ */
 struct game {
     char address[MD_MAX_ADDRESS];
     int sides, rounds;
@@ -40,7 +43,8 @@ static void play(struct game *g, struct main_member m, int side) {
         char buf[BUF];
         md_record mine;
         md_wait_stats s = {0};
-        if (!OK(md_await(m.reg, m.member, MD_IMPL, KEY, 1, NAMES[side], 4, md_now() + 30000000000, 0, buf, BUF, &s)))
+        if (!OK(md_await(m.reg, m.member, MD_IMPL, KEY, 1, NAMES[side], 4, md_now() + 30000000000,
+                         0, buf, BUF, &s)))
             break;
         judge_wait(g, side, &s);
         memcpy(&mine, buf, sizeof mine);
@@ -71,8 +75,9 @@ static void play_in_process(void *arg) {
 }
 
 static void tell(const struct game *g, int64_t ns) {
-    printf("       %d sides, %d rounds, %.1f us per pass, %llu sleeps, %llu wakes, %llu slices\n", g->sides, g->rounds,
-           (double)ns / 1e3 / g->rounds / g->sides, (unsigned long long)g->sleeps, (unsigned long long)g->wakes,
+    printf("       %d sides, %d rounds, %.1f us per pass, %llu sleeps, %llu wakes, %llu slices\n",
+           g->sides, g->rounds, (double)ns / 1e3 / g->rounds / g->sides,
+           (unsigned long long)g->sleeps, (unsigned long long)g->wakes,
            (unsigned long long)g->slices);
     EQ(g->lost, 0);
 }
@@ -123,7 +128,8 @@ TEST(four_processes_lose_no_wake) {
     hammer(4, 1);
 }
 
-/* Sleepers come and go on one event word while it is rung: those who must not wake stay, those who must do. */
+/* Sleepers come and go on one event word while it is rung: those who must not wake stay, those who
+ * must do. */
 struct crowd {
     struct main_member m;
     md__u32 round;
@@ -136,7 +142,9 @@ static void *stand_in_crowd(void *arg) {
     struct crowd *c = arg;
     for (int i = 1; i <= c->rounds && !test_failures; i++) {
         md_wait_stats s;
-        if (!OK(await_fact(c->m.reg, c->m.member, "crowd", (uint32_t)i, md_now() + 30000000000, 0, &s))) break;
+        if (!OK(await_fact(c->m.reg, c->m.member, "crowd", (uint32_t)i, md_now() + 30000000000, 0,
+                           &s)))
+            break;
         int64_t now = md_now(), rung = (int64_t)md__read64(&c->rung);
         if (s.slices && !s.wakes && rung && now - rung > LATE_NS) atomic_fetch_add(&c->lost, 1);
         md__add32(&c->round, 1);
@@ -174,12 +182,10 @@ static void *fall_asleep(void *arg) {
     struct meeting *g = arg;
     for (int i = 1; i <= g->rounds && !test_failures; i++) {
         md_wait_stats s;
-        while (md__read32(&g->round) != (uint32_t)i) {
-        }
+        while (md__read32(&g->round) != (uint32_t)i) {}
         if (!OK(await_fact(g->m.reg, g->m.member, "meet", 1, md_now() + 30000000000, 0, &s))) break;
         int64_t now = md_now(), rung;
-        while ((rung = (int64_t)md__read64(&g->rung)) == 0) {
-        }
+        while ((rung = (int64_t)md__read64(&g->rung)) == 0) {}
         g->lost += s.slices && !s.wakes && now - rung > LATE_NS;
         md__publish32(&g->returned, (uint32_t)i);
     }
@@ -195,12 +201,10 @@ TEST(no_wake_is_lost_on_one_who_is_just_falling_asleep) {
         md_record r;
         md__publish64(&g.rung, 0);
         md__publish32(&g.round, (uint32_t)i);
-        for (volatile int pause = i % 700; pause > 0; pause--) {
-        }
+        for (volatile int pause = i % 700; pause > 0; pause--) {}
         OK(put(g.m, MD_STACK, "meet", KEY, "b", &r));
         md__publish64(&g.rung, (uint64_t)md_now());
-        while (md__read32(&g.returned) != (uint32_t)i && !test_failures) {
-        }
+        while (md__read32(&g.returned) != (uint32_t)i && !test_failures) {}
         OK(strike_out(g.m, &r));
     }
     pthread_join(t, NULL);

@@ -1,5 +1,6 @@
-/* Nothing in a region is trusted as an index or an offset: with any words of it overwritten, every call returns, with a
- * status or with what looked right, and none crashes, hangs or reaches outside. Seeded: MD_SEED replays a run. */
+/* Nothing in a region is trusted as an index or an offset: with any words of it overwritten, every
+ * call returns, with a status or with what looked right, and none crashes, hangs or reaches
+ * outside. Seeded: MD_SEED replays a run. */
 #include "test.h"
 
 enum { SIZE = MD__MIN_CAPACITY + (1 << 18), FACTS = 60 };
@@ -38,7 +39,8 @@ static struct main_member take_model(void) {
     return m;
 }
 
-/* A place whose content is worth doubting. Not the lock's and the lease's: what those say is the kernel's business. */
+/* A place whose content is worth doubting. Not the lock's and the lease's: what those say is the
+ * kernel's business. */
 static size_t draw_place(void) {
     size_t lock = offsetof(struct md__header, mutex), slot = MD__PROCESSES_AT, at;
     do {
@@ -131,7 +133,8 @@ static void use_all(void *arg) {
     for (int i = 0; i < 8; i++) {
         char fact_name[4] = {'n', (char)('0' + i)};
         memset(&r[i], 0, sizeof r[i]);
-        check_answer(put(w, i % 2 ? MD_UNIQUE : MD_STACK | MD_RAISE_ALL, fact_name, 1000 + i, "new", &r[i]));
+        check_answer(
+            put(w, i % 2 ? MD_UNIQUE : MD_STACK | MD_RAISE_ALL, fact_name, 1000 + i, "new", &r[i]));
         check_answer(md_strike(reg, w.member, draw() % 65536, draw() % 100));
     }
     for (int i = 0; i < 8; i++) check_answer(strike_out(w, &r[i]));
@@ -160,7 +163,8 @@ TEST(with_any_words_overwritten_every_call_returns) {
     for (int i = 0; i < times; i++) {
         seed = start + (uint64_t)i;
         lay_down_spoiled();
-        if (!EQ(reap(child(use_all, NULL)), 0)) fprintf(stderr, "    MD_SEED=%llu\n", (unsigned long long)start + i);
+        if (!EQ(reap(child(use_all, NULL)), 0))
+            fprintf(stderr, "    MD_SEED=%llu\n", (unsigned long long)start + i);
     }
     unlink(path);
     close_main(model);

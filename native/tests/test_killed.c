@@ -1,7 +1,9 @@
-/* A writer killed at any instruction leaves the old state or the new one, and the next holder of the lock goes on.
+/* A writer killed at any instruction leaves the old state or the new one, and the next holder of
+ * the lock goes on.
  *
- * The writer is a child that is made to write as the main member does, so that the main member, here the parent, lives
- * on and looks. It is stepped to an instruction by ptrace, or killed after a random time in the middle of its work.
+ * The writer is a child that is made to write as the main member does, so that the main member,
+ * here the parent, lives on and looks. It is stepped to an instruction by ptrace, or killed after a
+ * random time in the middle of its work.
  */
 #include "trace.h"
 
@@ -126,7 +128,8 @@ static void check_goes_on(struct main_member m) {
     OK(md_leave(m.reg, member));
 }
 
-/* Kills after `count` instructions. Whether the deed was done by then; `count` becomes the steps taken. */
+/* Kills after `count` instructions. Whether the deed was done by then; `count` becomes the steps
+ * taken. */
 static int kill_at(const struct deed *d, long *count) {
     struct main_member m = open_main(NULL, SIZE);
     OK(md_address(m.reg, address, sizeof address));
@@ -156,14 +159,15 @@ static void kill_everywhere(const struct deed *d) {
     EQ(kill_at(d, &total) >> 1, 0);
     long stride = total / rounds(POINTS), recoveries = 0, points = 0;
     if (stride < 1) stride = 1;
-    for (long at = 1 + (long)(md_now() % stride); at < total && !test_failures; at += stride, points++) {
+    for (long at = 1 + (long)(md_now() % stride); at < total && !test_failures;
+         at += stride, points++) {
         long steps = at;
         int done = kill_at(d, &steps);
         recoveries += done >> 1;
     }
     CHECK(recoveries > 0 || points < 20);
-    printf("       %s: killed at %ld of %ld instructions, holding the lock at %ld\n", d->name, points, total,
-           recoveries);
+    printf("       %s: killed at %ld of %ld instructions, holding the lock at %ld\n", d->name,
+           points, total, recoveries);
 }
 
 TEST(a_writer_killed_at_any_instruction_leaves_the_old_state_or_the_new_one) {
@@ -172,7 +176,8 @@ TEST(a_writer_killed_at_any_instruction_leaves_the_old_state_or_the_new_one) {
     sched_setaffinity(0, sizeof before, &before);
 }
 
-/* What the killed one had committed is noticed by a sleeper although nobody rang: its slice brings it back. */
+/* What the killed one had committed is noticed by a sleeper although nobody rang: its slice brings
+ * it back. */
 TEST(a_fact_that_was_committed_but_not_rung_is_found_within_a_slice) {
     long total = 1L << 30;
     int found = 0;
@@ -203,7 +208,7 @@ TEST(a_fact_that_was_committed_but_not_rung_is_found_within_a_slice) {
     CHECK(found > 0);
 }
 
-/* --- killed after a random time ----------------------------------------------------------------------------------- */
+/* --- killed after a random time --------------------------------------------------------------- */
 
 enum { SLOTS = 24, NAMES = 3 };
 
@@ -236,7 +241,8 @@ static void work_for_ever(void *arg) {
             md__publish32(&diary->live[slot], 0);
         } else {
             snprintf(body, sizeof body, "%*d", 1 + (int)(random >> 8) % 150, slot);
-            OK(put(w, slot % 5 ? MD_STACK : MD_STACK | MD_RAISE_ALL, name_of(slot), slot, body, &diary->record[slot]));
+            OK(put(w, slot % 5 ? MD_STACK : MD_STACK | MD_RAISE_ALL, name_of(slot), slot, body,
+                   &diary->record[slot]));
             md__publish32(&diary->live[slot], 1);
         }
         md__publish32(&diary->pending, SLOTS);
@@ -244,7 +250,8 @@ static void work_for_ever(void *arg) {
     }
 }
 
-/* Compares the registry with the diary, and brings the diary up to date where the writer was interrupted. */
+/* Compares the registry with the diary, and brings the diary up to date where the writer was
+ * interrupted. */
 static void read_diary(struct main_member m) {
     uint32_t pending = md__read32(&diary->pending);
     for (int slot = 0; slot < SLOTS; slot++) {
@@ -274,8 +281,7 @@ TEST(writers_killed_at_random_moments_spoil_nothing) {
         pid_t pid = child(work_for_ever, &ready);
         if (!CHECK(step_take(ready))) break;
         random = random * 1103515245 + 12345;
-        for (int64_t end = md_now() + (random >> 8) % 1000000; md_now() < end;) {
-        }
+        for (int64_t end = md_now() + (random >> 8) % 1000000; md_now() < end;) {}
         kill_now(pid);
         read_diary(m);
         check_whole(m.reg);

@@ -1,4 +1,5 @@
-/* What a lease promises: it is its process's, whichever thread joined, and ends with it, also by exec. */
+/* What a lease promises: it is its process's, whichever thread joined, and ends with it, also by
+ * exec. */
 #include <dirent.h>
 
 #include "test.h"
@@ -66,7 +67,8 @@ static void be_a_worker(void *arg) {
 static void *wait_in_vain(void *arg) {
     struct main_member *m = arg;
     md_wait_stats s;
-    EQ(await_fact(m->reg, join(m->reg, 1, MD_WORKER), "never", 1, md_now() + 20000000, 0, &s), MD_ETIMEDOUT);
+    EQ(await_fact(m->reg, join(m->reg, 1, MD_WORKER), "never", 1, md_now() + 20000000, 0, &s),
+       MD_ETIMEDOUT);
     return NULL;
 }
 
@@ -122,7 +124,7 @@ TEST(closing_in_another_thread_than_the_one_with_the_lease_ends_well) {
     EQ(reap(child(parked_main, NULL)), 0);
 }
 
-/* --- exec --------------------------------------------------------------------------------------------------------- */
+/* --- exec ------------------------------------------------------------------------------------- */
 
 static void exec_self(void *arg) {
     const char *how = arg;

@@ -1,5 +1,6 @@
-/* What readers promise beside a writer that never rests: every record was written whole, and every list was true at one
- * moment. Few names and many lengths, so that blocks are struck and used again under the readers' eyes. */
+/* What readers promise beside a writer that never rests: every record was written whole, and every
+ * list was true at one moment. Few names and many lengths, so that blocks are struck and used again
+ * under the readers' eyes. */
 #include "trace.h"
 
 enum { SIZE = MD__MIN_CAPACITY + (1 << 20), NAMES = 3, DEEP = 6, READERS = 3 };
@@ -28,7 +29,8 @@ static int is_whole(const char *packed, const md_record *r, int name) {
     char body[512];
     uint32_t number;
     const char *there = packed + sizeof *r + r->name_len;
-    if (r->name_len != strlen(names[name]) || memcmp(packed + sizeof *r, names[name], r->name_len)) return 0;
+    if (r->name_len != strlen(names[name]) || memcmp(packed + sizeof *r, names[name], r->name_len))
+        return 0;
     if (r->kind != MD_IMPL || r->body_len < 8 || r->body_len > 308 || r->where_len != 3) return 0;
     memcpy(&number, there, 4);
     size_t len = write_body(body, name, number);
@@ -36,7 +38,8 @@ static int is_whole(const char *packed, const md_record *r, int name) {
            !memcmp(there + len, "w:1", 3);
 }
 
-/* Facts come and go at both ends and in the middle, never fewer than one per name under key 0 or 1. */
+/* Facts come and go at both ends and in the middle, never fewer than one per name under key 0 or 1.
+ */
 static void write_for_long(struct play *p, struct main_member m) {
     md_record live[NAMES][DEEP];
     int depth[NAMES] = {0};
@@ -52,8 +55,8 @@ static void write_for_long(struct play *p, struct main_member m) {
         } else {
             number++;
             size_t len = write_body(body, n, number);
-            OK(md_register(m.reg, m.member, MD_IMPL, MD_STACK, (int32_t)(number % 2), names[n], strlen(names[n]), body,
-                           len, "w:1", 3, buf, sizeof buf));
+            OK(md_register(m.reg, m.member, MD_IMPL, MD_STACK, (int32_t)(number % 2), names[n],
+                           strlen(names[n]), body, len, "w:1", 3, buf, sizeof buf));
             memcpy(&live[n][depth[n]++], buf, sizeof(md_record));
         }
         atomic_fetch_add(&p->writes, 1);
@@ -78,7 +81,8 @@ static void read_list(md_registry reg, int n, int must_have_some) {
     size_t size, count = 0;
     uint64_t version, node, seq = 0;
     md_record r;
-    if (!OK(md_list(reg, names[n], strlen(names[n]), buf, sizeof buf, &size, &version, &node))) return;
+    if (!OK(md_list(reg, names[n], strlen(names[n]), buf, sizeof buf, &size, &version, &node)))
+        return;
     for (size_t at = 0; at < size; at += r.size, count++) {
         memcpy(&r, buf + at, sizeof r);
         if (!CHECK(r.seq > seq && is_whole(buf + at, &r, n))) return;
@@ -102,7 +106,8 @@ static void read_all(md_registry reg) {
 }
 
 static void read_for_long(struct play *p, md_registry reg) {
-    for (int n = 0; n < NAMES; n++) { /* until each name was there once: from then on it always is */
+    for (int n = 0; n < NAMES;
+         n++) { /* until each name was there once: from then on it always is */
         size_t size = 0;
         uint64_t version, node;
         while (size == 0 && md_now() < p->end)
@@ -146,7 +151,8 @@ static struct play *play_make(void) {
 
 static void play_end(struct play *p) {
     md_stats s;
-    printf("       %llu writes, %llu rounds of reading\n", (unsigned long long)p->writes, (unsigned long long)p->reads);
+    printf("       %llu writes, %llu rounds of reading\n", (unsigned long long)p->writes,
+           (unsigned long long)p->reads);
     CHECK(p->writes > 100 && p->reads > 10);
     OK(md_stat(p->m.reg, &s));
     EQ(s.names, NAMES);
@@ -194,8 +200,10 @@ TEST(readers_see_only_what_was_written_whole_while_writers_are_killed) {
         for (int n = 0; n < NAMES; n++) {
             size_t size, count = 0;
             uint64_t version, node;
-            OK(md_list(p->m.reg, names[n], strlen(names[n]), all, sizeof all, &size, &version, &node));
-            for (size_t at = 0; at < size; at += r[count++].size) memcpy(&r[count], all + at, sizeof *r);
+            OK(md_list(p->m.reg, names[n], strlen(names[n]), all, sizeof all, &size, &version,
+                       &node));
+            for (size_t at = 0; at < size; at += r[count++].size)
+                memcpy(&r[count], all + at, sizeof *r);
             for (size_t i = 0; i + 1 < count; i++) OK(strike_out(p->m, &r[i]));
         }
         check_whole(p->m.reg);
@@ -206,7 +214,7 @@ TEST(readers_see_only_what_was_written_whole_while_writers_are_killed) {
     play_end(p);
 }
 
-/* --- a reader that stands still in the middle of its reading ---------------------------------------------------- */
+/* --- a reader that stands still in the middle of its reading ---------------------------------- */
 
 enum { FIND, LIST, LIST_ALL };
 
@@ -215,7 +223,8 @@ struct slow_reader {
     int how;
 };
 
-/* The bodies of name "n" are A, B, C; B may go meanwhile, but A and C are seen, and nobody else's. */
+/* The bodies of name "n" are A, B, C; B may go meanwhile, but A and C are seen, and nobody else's.
+ */
 static void read_slowly(void *arg) {
     struct slow_reader *s = arg;
     char buf[4096];
@@ -247,14 +256,16 @@ static void read_slowly(void *arg) {
     CHECK(strcmp(seen, "ABC") == 0 || strcmp(seen, "AC") == 0);
 }
 
-static int put_100(struct main_member m, const char *fact_name, int key, char letter, md_record *r) {
+static int put_100(struct main_member m, const char *fact_name, int key, char letter,
+                   md_record *r) {
     char body[101];
     memset(body, letter, 100);
     body[100] = '\0';
     return put(m, MD_STACK, fact_name, key, body, r);
 }
 
-/* Stops the reader after `at` instructions, reuses what it may be reading for another name, and lets it go on. */
+/* Stops the reader after `at` instructions, reuses what it may be reading for another name, and
+ * lets it go on. */
 static long disturb_reader(int how, long at) {
     struct slow_reader s = {.how = how};
     struct main_member m = open_main(NULL, MD__MIN_CAPACITY);

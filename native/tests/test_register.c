@@ -1,4 +1,5 @@
-/* What registering and striking promise: the two rules, the records, the limits, the order, the versions. */
+/* What registering and striking promise: the two rules, the records, the limits, the order, the
+ * versions. */
 #include "test.h"
 
 enum { SMALL = 1 << 20 };
@@ -25,7 +26,8 @@ static void listed(md_registry reg, const char *name, char *text, size_t cap) {
 static void check_list(md_registry reg, const char *name, const char *should) {
     char text[4096];
     listed(reg, name, text, sizeof text);
-    if (!CHECK(strcmp(text, should) == 0)) fprintf(stderr, "    \"%s\", not \"%s\"\n", text, should);
+    if (!CHECK(strcmp(text, should) == 0))
+        fprintf(stderr, "    \"%s\", not \"%s\"\n", text, should);
 }
 
 TEST(the_first_of_a_unique_kind_is_kept_and_shown_to_the_second) {
@@ -33,7 +35,8 @@ TEST(the_first_of_a_unique_kind_is_kept_and_shown_to_the_second) {
     char buf[BUF];
     md_record first, r;
     OK(put(m, MD_UNIQUE, "shop::scale", KEY, "first", &first));
-    EQ(md_register(m.reg, m.member, MD_IMPL, MD_UNIQUE, KEY, "shop::scale", 11, "second", 6, "b.py:2", 6, buf, BUF),
+    EQ(md_register(m.reg, m.member, MD_IMPL, MD_UNIQUE, KEY, "shop::scale", 11, "second", 6,
+                   "b.py:2", 6, buf, BUF),
        MD_EEXIST);
     memcpy(&r, buf, sizeof r);
     EQ(memcmp(&r, &first, sizeof r), 0);
@@ -42,7 +45,9 @@ TEST(the_first_of_a_unique_kind_is_kept_and_shown_to_the_second) {
     check_list(m.reg, "shop::scale", "first,");
     OK(put(m, MD_UNIQUE, "shop::scale", KEY + 1, "other key", NULL));
     OK(put(m, MD_UNIQUE, "shop::scale2", KEY, "other name", NULL));
-    EQ(md_register(m.reg, m.member, MD_DEF, MD_UNIQUE, KEY, "shop::scale", 11, "d", 1, "", 0, buf, BUF), 0);
+    EQ(md_register(m.reg, m.member, MD_DEF, MD_UNIQUE, KEY, "shop::scale", 11, "d", 1, "", 0, buf,
+                   BUF),
+       0);
     OK(strike_out(m, &first));
     OK(put(m, MD_UNIQUE, "shop::scale", KEY, "after", NULL));
     close_main(m);
@@ -122,24 +127,27 @@ TEST(five_facts_can_be_struck_in_every_order) {
 static void check_exact(struct main_member m, size_t name_len, size_t body_len, size_t where_len) {
     static char text[MD_MAX_BODY + MD_MAX_NAME + MD_MAX_WHERE];
     static char buf[3][sizeof text + 128];
-    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)(i * 31 + name_len + 3 * body_len + 5 * where_len + 1);
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (char)(i * 31 + name_len + 3 * body_len + 5 * where_len + 1);
     const char *name = text, *body = text + name_len, *where = body + body_len;
     size_t whole = (sizeof(md_record) + name_len + body_len + where_len + 7) & ~(size_t)7, size;
     uint64_t version, node;
     md_record r;
     memset(buf, 0xee, sizeof buf);
-    EQ(md_register(m.reg, m.member, MD_DEF, MD_STACK, -3, name, name_len, body, body_len, where, where_len, buf[0],
-                   whole - 1), MD_ENOBUFS);
+    EQ(md_register(m.reg, m.member, MD_DEF, MD_STACK, -3, name, name_len, body, body_len, where,
+                   where_len, buf[0], whole - 1),
+       MD_ENOBUFS);
     memcpy(&size, buf[0], 8);
     EQ(size, whole);
-    OK(md_register(m.reg, m.member, MD_DEF, MD_STACK, -3, name, name_len, body, body_len, where, where_len, buf[0],
-                   whole));
+    OK(md_register(m.reg, m.member, MD_DEF, MD_STACK, -3, name, name_len, body, body_len, where,
+                   where_len, buf[0], whole));
     OK(md_find(m.reg, MD_DEF, -3, name, name_len, buf[1], whole));
     OK(md_list(m.reg, name, name_len, buf[2], whole, &size, &version, &node));
     EQ(size, whole);
     memcpy(&r, buf[0], sizeof r);
     EQ(r.size, whole);
-    CHECK(r.name_len == name_len && r.body_len == body_len && r.where_len == where_len && r.key == -3);
+    CHECK(r.name_len == name_len && r.body_len == body_len && r.where_len == where_len &&
+          r.key == -3);
     for (int i = 0; i < 3; i++) {
         static const char zeroes[8];
         size_t text_len = name_len + body_len + where_len;
@@ -174,7 +182,7 @@ TEST(what_no_call_could_use_is_refused_and_changes_nothing) {
     OK(put(m, MD_STACK, "n", KEY, "b", NULL));
     OK(md_stat(m.reg, &before));
     memset(big, 'x', sizeof big);
-#define REG(kind, rule, name, nlen, body, blen, where, wlen) \
+#define REG(kind, rule, name, nlen, body, blen, where, wlen)                                       \
     md_register(m.reg, m.member, kind, rule, KEY, name, nlen, body, blen, where, wlen, buf, BUF)
     EQ(REG(0, MD_STACK, "n", 1, "", 0, "", 0), MD_EINVAL);
     EQ(REG(7, MD_STACK, "n", 1, "", 0, "", 0), MD_EINVAL);
@@ -207,10 +215,13 @@ TEST(a_buffer_too_small_learns_the_size_and_nothing_is_registered) {
     char buf[BUF];
     uint64_t size = 0, version, node;
     size_t listed_size;
-    EQ(md_register(m.reg, m.member, MD_IMPL, MD_STACK, KEY, "n", 1, "body", 4, "w", 1, NULL, 0), MD_ENOBUFS);
-    EQ(md_register(m.reg, m.member, MD_IMPL, MD_STACK, KEY, "n", 1, "body", 4, "w", 1, &size, 7), MD_ENOBUFS);
+    EQ(md_register(m.reg, m.member, MD_IMPL, MD_STACK, KEY, "n", 1, "body", 4, "w", 1, NULL, 0),
+       MD_ENOBUFS);
+    EQ(md_register(m.reg, m.member, MD_IMPL, MD_STACK, KEY, "n", 1, "body", 4, "w", 1, &size, 7),
+       MD_ENOBUFS);
     EQ(size, 0);
-    EQ(md_register(m.reg, m.member, MD_IMPL, MD_STACK, KEY, "n", 1, "body", 4, "w", 1, &size, 8), MD_ENOBUFS);
+    EQ(md_register(m.reg, m.member, MD_IMPL, MD_STACK, KEY, "n", 1, "body", 4, "w", 1, &size, 8),
+       MD_ENOBUFS);
     EQ(size, 64);
     EQ(find(m.reg, "n", KEY, NULL, 0), MD_ENOENT);
     for (int i = 0; i < 10; i++) OK(put(m, MD_STACK, i % 2 ? "n" : "nn", KEY, "body", NULL));
@@ -221,7 +232,8 @@ TEST(a_buffer_too_small_learns_the_size_and_nothing_is_registered) {
     OK(md_list(m.reg, NULL, 0, buf, 720, &listed_size, &version, &node));
     OK(md_list(m.reg, "unknown", 7, NULL, 0, &listed_size, &version, &node));
     CHECK(listed_size == 0 && version == 0 && node == 0);
-    EQ(md_register(m.reg, m.member, MD_IMPL, MD_UNIQUE, KEY, "n", 1, "body", 4, "w", 1, buf, 8), MD_ENOBUFS);
+    EQ(md_register(m.reg, m.member, MD_IMPL, MD_UNIQUE, KEY, "n", 1, "body", 4, "w", 1, buf, 8),
+       MD_ENOBUFS);
     close_main(m);
 }
 

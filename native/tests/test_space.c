@@ -1,5 +1,5 @@
-/* What memory and handles promise: a full registry stays as it was, what is struck serves again, the index grows under
- * its readers, and a handle that was closed is answered. */
+/* What memory and handles promise: a full registry stays as it was, what is struck serves again,
+ * the index grows under its readers, and a handle that was closed is answered. */
 #include "test.h"
 
 enum { LEAST = MD__MIN_CAPACITY };
@@ -92,8 +92,8 @@ TEST(registering_and_striking_for_ever_needs_bounded_memory) {
         k = (int)(random >> 16) % 64;
         snprintf(name, sizeof name, "op%d", k % 16);
         if (live[k].seq) OK(strike_out(m, &live[k]));
-        OK(md_register(m.reg, m.member, MD_IMPL, MD_STACK, KEY, name, strlen(name), body, (random >> 8) % 200, "w", 1,
-                       buf, sizeof buf));
+        OK(md_register(m.reg, m.member, MD_IMPL, MD_STACK, KEY, name, strlen(name), body,
+                       (random >> 8) % 200, "w", 1, buf, sizeof buf));
         memcpy(&live[k], buf, sizeof live[k]);
         if (i == times / 10) OK(md_stat(m.reg, &early));
     }
@@ -157,11 +157,13 @@ TEST(a_small_disk_is_an_error_and_no_crash) {
     md_stats before, after;
     OK(md__enter(m.reg, &reg));
     int fd = reg->fd;
-    reg->fd = open("/dev/full", O_RDWR | O_CLOEXEC); /* stands for a file system that has nothing left to give */
+    reg->fd = open("/dev/full",
+                   O_RDWR | O_CLOEXEC); /* stands for a file system that has nothing left to give */
     OK(md_stat(m.reg, &before));
     int rc = 0, n = 0;
     for (; n < 100 && !rc; n++)
-        rc = md_register(m.reg, m.member, MD_DEF, MD_STACK, 0, "n", 1, body, sizeof body, "", 0, buf, sizeof buf);
+        rc = md_register(m.reg, m.member, MD_DEF, MD_STACK, 0, "n", 1, body, sizeof body, "", 0,
+                         buf, sizeof buf);
     CHECK(rc <= MD_ESYS && n < 4);
     EQ(md_stat(m.reg, &after), 0);
     EQ(after.committed, before.committed);
@@ -170,7 +172,8 @@ TEST(a_small_disk_is_an_error_and_no_crash) {
     close(reg->fd);
     reg->fd = fd;
     for (int i = 0; i < 100; i++)
-        OK(md_register(m.reg, m.member, MD_DEF, MD_STACK, 0, "n", 1, body, sizeof body, "", 0, buf, sizeof buf));
+        OK(md_register(m.reg, m.member, MD_DEF, MD_STACK, 0, "n", 1, body, sizeof body, "", 0, buf,
+                       sizeof buf));
     md__exit(reg);
     close_main(m);
 }

@@ -43,7 +43,8 @@ static inline long step(pid_t pid, long count) {
     waitpid(pid, &status, 0);
     for (long i = 0; i < count; i++) {
         if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0) return -1;
-        if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status) || WSTOPSIG(status) != SIGTRAP) return i;
+        if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status) || WSTOPSIG(status) != SIGTRAP)
+            return i;
     }
     return count;
 }
