@@ -43,6 +43,10 @@ def report(**values):
         file.write(repr(values))
     os.rename(name + ".part", name)
 
+def arrived(turn):
+    # A mark that the main part waits for.
+    open(f"{{FOLDER}}/{{INDEX}}.arrived{{turn}}", "w").close()
+
 def i_am_here():
     # Who to look at to see that this worker sleeps.
     import os, _thread
@@ -149,6 +153,10 @@ def until(condition, seconds: float = 60.0) -> None:
         select.select([], [], [], 0.001)
 
 
+def until_arrived(workers: list[Worker], turn: int) -> None:
+    until(lambda: all((w.folder / f"{w.index}.arrived{turn}").exists() for w in workers))
+
+
 def until_asleep(workers: list[Worker]) -> None:
     def asleep() -> bool:
         for worker in workers:
@@ -201,4 +209,4 @@ def run_main(text: str, *args: object, timeout: float = 90.0, check: bool = True
 
 
 __all__ = ["HERE", "INTERPRETERS", "KINDS", "PROCESSES", "THREAD", "Worker", "md"]
-__all__ += ["results", "run_main", "start", "until", "until_asleep"]
+__all__ += ["results", "run_main", "start", "until", "until_arrived", "until_asleep"]
