@@ -55,7 +55,8 @@ if md.is_main_interpreter():
     # The main interpreter registers only when a worker waits for it.
     def when_somebody_waits():
         members = md.default_registry()._facts.members
-        # Letting go of the GIL: 3.11 asks only threads of the asker's own interpreter to drop it.
+        # Letting go of the GIL: up to 3.12, a thread that wants it asks only threads of its own
+        # interpreter to drop it.
         while not any(member[-1] == b"slow" for member in members()):
             select.select([], [], [], 0.001)
         register()
