@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from . import errors
-from ._kernels import FALLTHROUGH, fallthrough_kernel
 from ._keys import DispatchKey, parse_key
 from ._nearest import shown
-from ._place import label_of
 from ._schema_names import OperatorName
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["WILDCARD", "checked_callable", "kernel_label", "key_or_none", "operator_name"]
+__all__ = ["WILDCARD", "checked_callable", "key_or_none", "operator_name"]
 
 #: The namespace that stands for all.
 WILDCARD = "_"
@@ -49,8 +47,3 @@ def key_or_none(dispatch_key: DispatchKey | str) -> DispatchKey | None:
     if isinstance(dispatch_key, str) and not dispatch_key:
         return None
     return parse_key(dispatch_key) or None
-
-
-def kernel_label(function: object) -> str:
-    """What the registry notes of a kernel."""
-    return FALLTHROUGH if function is fallthrough_kernel else label_of(function)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from . import errors
 from ._keys import DispatchKey
+from ._place import label_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,17 +37,21 @@ class LocalKernel:
     interpreter, else 0.
     """
 
-    __slots__ = ("function", "is_fallthrough", "key", "label", "seq", "with_keyset")
+    __slots__ = ("function", "is_fallthrough", "key", "seq", "with_keyset")
 
     def __init__(
-        self, key: DispatchKey, function: Callable[..., Any], label: str, with_keyset: bool = False
+        self, key: DispatchKey, function: Callable[..., Any], with_keyset: bool = False
     ) -> None:
         self.key = key
         self.function = function
-        self.label = label
         self.with_keyset = with_keyset
         self.is_fallthrough = function is fallthrough_kernel
         self.seq = 0
+
+    @property
+    def label(self) -> str:
+        """What the registry notes of it."""
+        return FALLTHROUGH if self.is_fallthrough else label_of(self.function)
 
     def __repr__(self) -> str:
         return f"<kernel {self.label} at {self.key.name}>"

@@ -54,7 +54,7 @@ def _builtin_fallbacks() -> dict[DispatchKey, LocalKernel]:
     ]
     keys = [DispatchKey.parse(name) for name in names]
     keys += [key for key in RUNTIME_KEYS if key.functionality is DispatchKey.AutogradFunctionality]
-    return {key: LocalKernel(key, fallthrough_kernel, FALLTHROUGH) for key in keys}
+    return {key: LocalKernel(key, fallthrough_kernel) for key in keys}
 
 
 _BUILTIN_FALLBACKS = _builtin_fallbacks()

@@ -117,19 +117,21 @@ def claim(
 
 def known(
     registry: RegistryProtocol, kind: int, key: int, name: str, schema: str | None = None
-) -> Registration | None:
-    """The short way to verify: the fact, when it is there already and, with ``schema``, was made
-    with just this text. None says nothing; :func:`claim` has to find out.
+) -> bool:
+    """The short way to verify: whether the fact is there already and, with ``schema``, was made
+    with just this text. False says nothing; :func:`claim` has to find out.
     """
     if len(name) > _LONGEST_NAME or not name.isascii():
-        return None
+        return False
+    audit = _open_audit()
+    if audit is None and schema is None:
+        return registry.has(kind, key, name)
     fact = registry.find(kind, key, name)
     if fact is None or (schema is not None and not fact.is_written(schema)):
-        return None
-    audit = _open_audit()
+        return False
     if audit is not None:
         audit.facts.append(fact)
-    return fact
+    return True
 
 
 def _open_audit() -> Audit | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from . import _registry as facts
 from . import errors
-from ._arguments import WILDCARD, checked_callable, kernel_label, key_or_none, operator_name
+from ._arguments import WILDCARD, checked_callable, key_or_none, operator_name
 from ._kernels import FALLBACK_NAME, LocalKernel
 from ._keys import DispatchKey, table_index
 from ._nearest import shown
@@ -147,12 +147,12 @@ class Library:
 
         registry = self.registry
         name = written.partition("(")[0]
-        verified = None if registry.is_main else known(registry._facts, facts.DEF, 0, name, written)
-        if verified is None:
+        verified = not registry.is_main and known(registry._facts, facts.DEF, 0, name, written)
+        if not verified:
             name = split_name(schema, self.namespace)
-            verified = self._claim(facts.DEF, 0, name, body, accept=difference)
+            verified = self._claim(facts.DEF, 0, name, body, accept=difference) is not None
         base, _, overload = name.partition(".")
-        if verified is not None:
+        if verified:
             registry.note_overload(base, overload)
             self._undo.append(lambda: registry.forget_overload(base, overload))
         return name
@@ -212,7 +212,7 @@ class Library:
         name = operator_name(self.namespace, given)
         if not key.is_alias:
             table_index(key)  # a kernel without a slot would never run
-        kernel = LocalKernel(key, function, kernel_label(function), with_keyset)
+        kernel = LocalKernel(key, function, with_keyset)
         entry = self.registry.entry(name)
         if self.registry.is_main:
             fact = entry.add(kernel, lambda: self._fact(facts.IMPL, key, name, kernel.label))
@@ -239,10 +239,10 @@ class Library:
         there = self.registry._entries.get(name)
         if there is not None and there.kernels.get(key):
             return False
-        if known(self.registry._facts, facts.IMPL, key, name) is None:
+        if not known(self.registry._facts, facts.IMPL, key, name):
             return False
         entry = self.registry.entry(name)
-        kernel = LocalKernel(key, function, kernel_label(function), with_keyset)
+        kernel = LocalKernel(key, function, with_keyset)
         entry.keep(kernel)
         self._undo.append(lambda: entry.drop(kernel))
         return True
@@ -278,7 +278,7 @@ class Library:
             )
         key = self._key(dispatch_key)
         table_index(key)
-        kernel = LocalKernel(key, function, kernel_label(function), with_keyset)
+        kernel = LocalKernel(key, function, with_keyset)
         if not self.registry.is_main:
             if self._claim(facts.FALLBACK, key, FALLBACK_NAME, kernel.label) is not None:
                 self.registry.add_fallback(kernel)

@@ -620,3 +620,16 @@ def test_threads_that_register_and_strike_do_not_disturb_each_other(facts):
     assert problems == []
     there = facts.registrations("s::f")[2]
     assert len(there) == len({fact.seq for fact in there}) == 4 * 40
+
+
+def test_has_tells_whether_such_a_fact_is_there(facts):
+    assert not facts.has(IMPL, 49, "s::f")
+    fact = put(facts, IMPL, 49, "s::f")
+    assert facts.has(IMPL, 49, "s::f")
+    assert not facts.has(IMPL, 50, "s::f")
+    assert not facts.has(DEF, 49, "s::f")
+    facts.strike(fact)
+    assert not facts.has(IMPL, 49, "s::f")
+    facts.close()
+    with pytest.raises(errors.RegistryClosedError):
+        facts.has(IMPL, 49, "s::f")

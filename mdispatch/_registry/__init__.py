@@ -171,6 +171,9 @@ if TYPE_CHECKING:
         def find(self, kind: int, key: int, name: str) -> Registration | None:
             """The newest live fact of exactly this kind, key and name."""
 
+        def has(self, kind: int, key: int, name: str) -> bool:
+            """Whether there is such a fact."""
+
         def await_fact(
             self,
             kind: int,

@@ -94,6 +94,9 @@ class LocalRegistry:
             there = self._matching(kind, key, name)
             return there[-1] if there else None
 
+    def has(self, kind: int, key: int, name: str) -> bool:
+        return self.find(kind, key, name) is not None
+
     def await_fact(
         self, kind: int, key: int, name: str, at_least: int, timeout: float | None, ticket: int = 0
     ) -> tuple[Registration | None, Waited]:

@@ -198,6 +198,12 @@ class SharedRegistry:
             return None
         raise self._fail(status)
 
+    def has(self, kind: int, key: int, name: str) -> bool:
+        status, _ = native.find(self._handle, kind, key, _bytes(name))
+        if status in (0, NOT_FOUND):
+            return status == 0
+        raise self._fail(status)
+
     def await_fact(
         self, kind: int, key: int, name: str, at_least: int, timeout: float | None, ticket: int = 0
     ) -> tuple[Registration | None, Waited]:
