@@ -48,6 +48,7 @@ class Registry:
         # entry's own lock.
         self._fallbacks_lock = allocate_lock()
         self._ops: Ops | None = None
+        self._entry_type: type[Entry] | None = None  # once it is loaded
         if isinstance(registry, SharedRegistry):
             registry.after_fork = self._renew_locks
 
@@ -122,12 +123,14 @@ class Registry:
         """The entry of an operator in this interpreter, made when it is asked for first."""
         entry = self._entries.get(name)
         if entry is None:
-            from ._entry import Entry
+            if self._entry_type is None:
+                from ._entry import Entry
 
+                self._entry_type = Entry
             with self._lock:
                 entry = self._entries.get(name)
                 if entry is None:
-                    entry = self._entries[name] = Entry(
+                    entry = self._entries[name] = self._entry_type(
                         self._facts, name, self._fallbacks, self._fallbacks_lock
                     )
         return entry
