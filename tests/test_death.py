@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import threading
+from pathlib import Path
 
 import pytest
-from kinds import INTERPRETERS, run_main
+from kinds import INTERPRETERS, run_main, until
+
+import mdispatch as md
+
+NATIVE = Path(__file__).parent.parent / "native"
 
 WAITING_WORKER = """
 import mdispatch as md, time
@@ -146,3 +154,35 @@ def test_an_interpreter_destroyed_under_nobody_leaves_no_member(kind, tmp_path) 
         str(tmp_path),
     )
     assert (got["members"], got["check"]) == (1, "")
+
+
+@pytest.fixture(scope="session")
+def hold(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A program that attaches to a registry, takes its lock, says so and waits to be killed."""
+    program = str(tmp_path_factory.mktemp("hold") / "hold")
+    sources = [NATIVE / "tests" / "hold.c", *sorted((NATIVE / "core").glob("*.c"))]
+    flags = ["-std=c11", "-D_GNU_SOURCE", "-pthread"]
+    subprocess.run([os.environ.get("CC", "cc"), *flags, "-o", program, *sources], check=True)
+    return program
+
+
+def test_a_worker_killed_while_it_holds_the_lock_stops_nobody(hold: str) -> None:
+    name = f"held-{os.getpid()}"
+    with md.Registry.create(name) as registry:
+        lib = md.Library("held", "DEF", registry=registry)
+        with subprocess.Popen([hold, name], stdout=subprocess.PIPE) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"held\n"
+            writer = threading.Thread(target=lib.define, args=("f() -> ()",))
+            writer.start()
+            tid = writer.native_id
+            call = Path(f"/proc/self/task/{tid}/syscall")
+            # In the kernel, in a futex: that of the lock.
+            until(lambda: call.read_text().split()[0] == "202")
+            assert writer.is_alive()
+            holder.kill()
+        writer.join(30)
+        assert not writer.is_alive()
+        assert registry.ops.held.f.overloads() == ["default"]
+        assert registry._facts.stat()[6] == 1  # recoveries
+        assert registry._facts.check() == ""
