@@ -91,25 +91,23 @@ struct md__event {
 
 /* A process that has the region open. See Note [Leases] in member.c. */
 struct md__process {
-    _Alignas(64) pthread_mutex_t
-        lease; /* robust, shared: held as long as the process lives, only ever tried */
-    _Alignas(64) md__u32 state; /* [atomic] MD__FREE, MD__LIVE */
-    md__u32 generation;         /* [atomic] raised when the slot is given out again */
-    md__u32 pid;                /* [atomic] */
+    _Alignas(64) pthread_mutex_t lease; /* robust, shared: held while the process lives */
+    _Alignas(64) md__u32 state;         /* [atomic] MD__LEAVING: left, but its lease could not be */
+    md__u32 generation;                 /* [atomic] raised when the slot is given out again */
+    md__u32 pid;                        /* [atomic] */
 };
 
 /* An interpreter of such a process. */
 struct md__member {
-    _Alignas(64) md__u32
-        state; /* [atomic] MD__FREE, MD__LIVE; set to MD__LEAVING to send its waiters home */
-    md__u32 generation; /* [atomic] raised when the slot is given out again */
-    md__u32 process;    /* [atomic] index of its process slot */
-    md__u32 role;       /* [atomic] md_role */
-    md__u64 interp;     /* [atomic] */
-    md__u32 waiters;    /* [any] threads that wait; advice for people */
-    md__u32 wait_kind;  /* [any] the newest waiter's; advice for people */
-    md__u64 waiting_ns; /* [any] */
-    md__u32 wait_key;   /* [any] */
+    _Alignas(64) md__u32 state; /* [atomic] MD__FREE, MD__LIVE */
+    md__u32 generation;         /* [atomic] raised when the slot is given out again */
+    md__u32 process;            /* [atomic] index of its process slot */
+    md__u32 role;               /* [atomic] md_role */
+    md__u64 interp;             /* [atomic] */
+    md__u32 waiters;            /* [any] threads that wait; advice for people */
+    md__u32 wait_kind;          /* [any] the newest waiter's; advice for people */
+    md__u64 waiting_ns;         /* [any] */
+    md__u32 wait_key;           /* [any] */
     uint32_t unused;
     _Alignas(8) md__u64 wait_name[8]; /* [any] */
 };
