@@ -43,7 +43,8 @@ class Library:
     waits for the main interpreter, None for ever.
 
     Opened again from the same place (a module imported again, a notebook cell run again), a library
-    replaces the earlier one. A library that nobody holds any more keeps its registrations;
+    replaces the earlier one; so a loop of a module's own top-level code should open its library
+    once, before it begins. A library that nobody holds any more keeps its registrations;
     ``close`` ends them.
 
     Raises InvalidArgumentError, InvalidNameError, InvalidKeyError; DuplicateRegistrationError when

@@ -148,3 +148,48 @@ def test_no_wait_begins_after_the_shutdown_began() -> None:
     )
     assert got["end"] == "reached"
     assert "REFUSED WaitCancelledError" in got["stdout"]
+
+
+def test_a_thread_that_waits_again_and_again_does_not_outlast_the_end() -> None:
+    got = run_main(
+        """
+        import threading
+        registry = md.default_registry()
+        def wait():
+            for turn in range(3):
+                try:
+                    registry._facts.await_fact(2, 0, "never::comes", 1, None)
+                except md.errors.WaitCancelledError:
+                    print("ENDED", turn, flush=True)
+        threading.Thread(target=wait).start()
+        until(lambda: registry._facts.members()[0][4])
+        done(end="reached")
+        """,
+        timeout=30,
+    )
+    assert [line for line in got["stdout"].splitlines() if line.startswith("ENDED")] == [
+        "ENDED 0",
+        "ENDED 1",
+        "ENDED 2",
+    ]
+
+
+def test_waits_that_begin_while_the_end_begins_end_too() -> None:
+    got = run_main(
+        """
+        import threading
+        registry = md.default_registry()
+        def wait():
+            while True:
+                try:
+                    registry._facts.await_fact(2, 0, "never::comes", 1, 0.0)
+                    registry._facts.await_fact(2, 0, "never::comes", 1, None)
+                except md.errors.WaitCancelledError:
+                    return
+        for _ in range(20):
+            threading.Thread(target=wait).start()
+        done(end="reached")
+        """,
+        timeout=30,
+    )
+    assert got["end"] == "reached"

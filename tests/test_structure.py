@@ -40,7 +40,7 @@ LAYERS = (
     "_native._cffi_binding",
     "_native",
     "_registry",
-    "_registry.local _registry.status",
+    "_registry.local _registry.status _registry.waits",
     "_registry.shared",
     "_kernels _differences values",
     "_pairing _roles _arguments",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 
 from .. import errors
 from .._native import interpreter_id, native, run_signal_handlers
@@ -28,6 +27,7 @@ from .status import (
     deadline_after,
     error_for,
 )
+from .waits import Waits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ class SharedRegistry:
         self.label = native.address(handle)[1].decode()
         self.pid = os.getpid()
         self._closed = False
-        self._shutdown_hooked = False
         status, self._member, self.role = native.join(handle, interpreter_id)
         if status:
             native.close(handle)
@@ -210,17 +209,19 @@ class SharedRegistry:
         deadline = deadline_after(timeout)
         encoded = _bytes(name)
         total = [0, 0, 0, 0, 0]
-        if not self._shutdown_hooked:
-            self._hook_shutdown()
-        while True:
-            status, record, stats = native.await_fact(
-                self._handle, self._member, kind, key, at_least, encoded, deadline, ticket
-            )
-            for i, figure in enumerate(stats):
-                total[i] += figure
-            if status != INTERRUPTED:
-                break
-            _run_signal_handlers()
+        _waits.begin()
+        try:
+            while True:
+                status, record, stats = native.await_fact(
+                    self._handle, self._member, kind, key, at_least, encoded, deadline, ticket
+                )
+                for i, figure in enumerate(stats):
+                    total[i] += figure
+                if status != INTERRUPTED:
+                    break
+                _run_signal_handlers()
+        finally:
+            _waits.end()
         waited = Waited(total[0] / 1e9, *total[1:])
         if record is not None:
             return _registration(record), waited
@@ -279,24 +280,6 @@ class SharedRegistry:
         native.leave(self._handle, self._member)
         native.close(self._handle)
 
-    def _hook_shutdown(self) -> None:
-        """Has waits in threads ended before the interpreter joins those threads.
-
-        ``atexit`` runs after that join and would come too late. There are such threads only when
-        ``threading`` is loaded, and it alone offers a hook that runs before (private, but the one
-        that concurrent.futures uses).
-        """
-        threading = sys.modules.get("threading")
-        if threading is None:
-            return
-        self._shutdown_hooked = True
-        try:
-            threading._register_atexit(self.cancel)
-        except RuntimeError as error:
-            raise errors.WaitCancelledError(
-                "this interpreter is shutting down: no wait can begin"
-            ) from error
-
     def _join_again(self) -> None:
         """In the child of a fork: the parent's membership stays the parent's."""
         self.pid = os.getpid()
@@ -314,12 +297,21 @@ class SharedRegistry:
 _live: dict[int, SharedRegistry] = {}
 
 
+def _cancel_all() -> None:
+    for registry in list(_live.values()):
+        registry.cancel()
+
+
+_waits = Waits(_cancel_all)
+
+
 def _leave_all() -> None:
     for registry in list(_live.values()):
         registry.close()
 
 
 def _rejoin_all() -> None:
+    _waits.forked()
     for registry in list(_live.values()):
         registry._join_again()
 

@@ -42,8 +42,8 @@ static int await(md__reg *reg, struct md__wait *wait, const struct md__query *q,
         rc = md__look(reg, q, out);
         if (rc != MD_ENOENT) return rc;
         if (lease_seen & FUTEX_OWNER_DIED) {
-            md__futex_wake(lease,
-                           INT32_MAX); /* the kernel woke one of us: that one wakes the rest */
+            /* The kernel woke one of us: that one wakes the rest. */
+            md__futex_wake(lease, INT32_MAX);
             stats->by_lease = 1;
             return MD_EDIED;
         }
