@@ -19,6 +19,7 @@ __all__ = [
     "InvalidArgumentError",
     "InvalidKeyError",
     "InvalidNameError",
+    "InvariantError",
     "KeyMismatchError",
     "LibraryClosedError",
     "LocalKernelMissingError",
@@ -40,8 +41,10 @@ __all__ = [
     "RegistryFullError",
     "RegistryNotFoundError",
     "RegistryOwnerError",
+    "ReturnValueError",
     "SchemaMismatchError",
     "SchemaSyntaxError",
+    "SignatureMismatchError",
     "SystemCallError",
     "VerificationError",
     "WaitCancelledError",
@@ -159,6 +162,21 @@ class DuplicateRegistrationError(MdispatchError):
         self.key = key
         self.first = first
         self.second = second
+
+
+class SignatureMismatchError(MdispatchError):
+    """A kernel's own signature does not fit the operator's schema. Nothing was changed.
+
+    ``operator`` is the name, ``schema`` and ``signature`` are the two texts.
+    """
+
+    def __init__(
+        self, message: str, operator: str = "", schema: str = "", signature: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.schema = schema
+        self.signature = signature
 
 
 class LibraryClosedError(MdispatchError):
@@ -282,6 +300,17 @@ class OperatorGoneError(MdispatchError, RuntimeError):
         self.operator = operator
 
 
+class ReturnValueError(MdispatchError, TypeError):
+    """A kernel returned something else than the schema says. ``operator`` and ``schema`` say what
+    it is to return.
+    """
+
+    def __init__(self, message: str, operator: str = "", schema: object = None) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.schema = schema
+
+
 class MissingKernelError(MdispatchError, NotImplementedError):
     """No kernel serves this key set. ``operator``, ``key`` (the highest one) and ``available`` (key
     names) say more.
@@ -371,6 +400,16 @@ class RegistryFullError(RegistryError, MemoryError):
 
 class SystemCallError(RegistryError, OSError):
     """The operating system refused something the registry needs. ``errno`` is its code."""
+
+
+class InvariantError(MdispatchError):
+    """What is derived (a dispatch table, a mask) is not what its registrations give: a fault of
+    mdispatch. ``report`` lists the broken invariants, one per line.
+    """
+
+    def __init__(self, message: str, report: str = "") -> None:
+        super().__init__(message)
+        self.report = report
 
 
 class BindingError(MdispatchError, ImportError):
