@@ -16,11 +16,18 @@ from .registry import Registry, default_registry
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._kernels import fallthrough_kernel
+    from ._observers import ObservedCall, observe_calls
     from ._registry import Registration
     from ._roles import DEFAULT_TIMEOUT
     from ._schema_names import OperatorName
     from .aio import wait_for_def_async, wait_for_impl_async
     from .decorator import register_op
+    from .guards import (
+        AutoDispatchBelowAutograd,
+        ExcludeDispatchKeyGuard,
+        ForceDispatchKeyGuard,
+        IncludeDispatchKeyGuard,
+    )
     from .host import create_interpreter
     from .keys import DispatchKey, DispatchKeySet
     from .library import Library
@@ -31,12 +38,17 @@ if TYPE_CHECKING:
     from .warming import WarmUp, warm_up
 
 __all__ = [
+    "AutoDispatchBelowAutograd",
     "DEFAULT_TIMEOUT",
     "DispatchKey",
     "DispatchKeySet",
+    "ExcludeDispatchKeyGuard",
+    "ForceDispatchKeyGuard",
     "FunctionSchema",
+    "IncludeDispatchKeyGuard",
     "Library",
     "MdispatchError",
+    "ObservedCall",
     "OpOverload",
     "OpOverloadPacket",
     "OperatorName",
@@ -50,6 +62,7 @@ __all__ = [
     "fallthrough_kernel",
     "is_main_interpreter",
     "key_set_of",
+    "observe_calls",
     "ops",
     "parse_schema",
     "register_op",
@@ -107,11 +120,16 @@ ops = _DefaultOps()
 # Where the other public names are: loaded when they are first asked for. A fresh interpreter that
 # imports mdispatch pays for what it uses; the modules behind these are most of the package.
 _HOME = {
+    "AutoDispatchBelowAutograd": "guards",
     "DEFAULT_TIMEOUT": "_roles",
     "DispatchKey": "keys",
     "DispatchKeySet": "keys",
+    "ExcludeDispatchKeyGuard": "guards",
+    "ForceDispatchKeyGuard": "guards",
     "FunctionSchema": "schema",
+    "IncludeDispatchKeyGuard": "guards",
     "Library": "library",
+    "ObservedCall": "_observers",
     "OpOverload": "operators",
     "OpOverloadPacket": "operators",
     "OperatorName": "_schema_names",
@@ -120,6 +138,7 @@ _HOME = {
     "create_interpreter": "host",
     "fallthrough_kernel": "_kernels",
     "key_set_of": "values",
+    "observe_calls": "_observers",
     "parse_schema": "schema",
     "register_op": "decorator",
     "register_type": "values",

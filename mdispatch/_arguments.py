@@ -9,9 +9,10 @@ from ._schema_names import OperatorName
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
-__all__ = ["WILDCARD", "checked_callable", "key_or_none", "operator_name"]
+__all__ = ["WILDCARD", "attributes_of", "checked_callable", "key_or_none", "operator_name"]
 
 #: The namespace that stands for all.
 WILDCARD = "_"
@@ -34,6 +35,28 @@ def operator_name(namespace: str, name: str) -> str:
             "its own namespace"
         )
     return full
+
+
+_ALIAS_ANALYSES = ("FROM_SCHEMA", "CONSERVATIVE", "PURE_FUNCTION")
+
+
+def attributes_of(alias_analysis: str, tags: str | Iterable[str]) -> str:
+    """The attributes of a definition as the registry keeps them, see ``def_text``."""
+    if not alias_analysis and not tags:
+        return ""
+    if alias_analysis and alias_analysis not in _ALIAS_ANALYSES:
+        raise errors.InvalidArgumentError(
+            f"alias_analysis={shown(alias_analysis)}: it is {', '.join(_ALIAS_ANALYSES)} or ''"
+        )
+    try:
+        names = sorted({tags} if isinstance(tags, str) else set(tags))
+    except TypeError:
+        names = [tags]  # type: ignore[list-item]  # refused below, with what it is
+    for name in names:
+        if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
+            raise errors.InvalidArgumentError(f"a tag is an identifier, not {shown(name)}")
+    kind = "" if alias_analysis == "FROM_SCHEMA" else alias_analysis
+    return kind + "".join(f" {name}" for name in names)
 
 
 def checked_callable(function: Any) -> Any:

@@ -4,49 +4,61 @@ with.
     table      the operator's, computed anew when its version word has changed
     bind       arguments to the schema, checked and converted
     key set    the union over the arguments that are tensors by the schema, lists of them
-               included; then what every thread adds and takes away
+               included; then what this thread adds and takes away (see guards.py)
     kernel     the table's, at the highest key of the effective set
 
-(c10: Dispatcher::call, DispatchKeyExtractor::getDispatchKeySetBoxed)
+A redispatch takes its key set as it is: no argument is looked at, no thread's sets, no fallthrough.
+
+(c10: Dispatcher::call, redispatch, callBoxed, redispatchBoxed, callBoxedForDispatchKey,
+DispatchKeyExtractor::getDispatchKeySetBoxed)
 """
 
 from __future__ import annotations
 
 from ._kernels import LocalKernel
-from ._keys import BACKEND_BITS, DispatchKey
-from ._pairing import AbsentKernel, missing
-from .errors import ArgumentError
-from .keys import DispatchKeySet
+from ._keys import parse_key, table_index
+from ._observers import observe, observing
+from ._pairing import AbsentKernel, missing, missing_at
+from ._table import Entry as Slot
+from .errors import ArgumentError, ReturnValueError
+from .guards import local
+from .keys import DispatchKey, DispatchKeySet
 from .values import raw_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
 
-    from ._entry import Entry
+    from ._entry import Entry, Signature
     from ._table import DispatchTable
 
-__all__ = ["call", "redispatch"]
+    class Operator(Protocol):
+        """What these functions need of an OpOverload."""
 
-# What every thread adds to and takes from the keys of its calls. (c10: default_included_set,
-# default_excluded_set)
-_INCLUDED = DispatchKeySet("BackendSelect", "ADInplaceOrView").raw
-_EXCLUDED = DispatchKeySet(
-    name for name in DispatchKey.__members__ if name.startswith("Autocast")
-).raw
-_KEPT = ~(_EXCLUDED & ~BACKEND_BITS)
+        _entry: Entry
+        _generation: int
 
 
-def call(operator: object, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    table, signature = entry.current()
+__all__ = ["call", "call_boxed", "call_for_dispatch_key", "call_with_keyset"]
+__all__ += ["redispatch", "redispatch_boxed"]
+
+
+def call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    table, signature = operator._entry.current(operator._generation)
     positional, keywords = signature.binder.bind(args, kwargs)
+    raw = _keys_of_arguments(signature, positional, keywords)
+    return _run(operator, "call", table, _effective(table, raw), positional, keywords)
+
+
+def _keys_of_arguments(
+    signature: Signature, positional: tuple[Any, ...], keywords: dict[str, Any]
+) -> int:
     raw = 0
     for position in signature.dispatch_positions:
         raw |= _keys_of(positional[position])
     for name in signature.dispatch_keywords:
         raw |= _keys_of(keywords[name])
-    raw = table.effective((raw | _INCLUDED) & _KEPT)
-    return _run(operator, entry, table, raw, positional, keywords)
+    return raw
 
 
 def _keys_of(value: object) -> int:
@@ -59,36 +71,161 @@ def _keys_of(value: object) -> int:
     return raw_of(value) or 0
 
 
-def redispatch(
-    operator: object,
-    entry: Entry,
-    key_set: DispatchKeySet,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+def _effective(table: DispatchTable, raw: int) -> int:
+    included, kept = local.sets.now
+    return table.effective((raw | included) & kept)
+
+
+def call_with_keyset(
+    operator: Operator, key_set: DispatchKeySet, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Runs the kernel of this key set as it is: no argument is looked at, no key falls through."""
+    raw = _raw(operator, "call_with_keyset", key_set)
+    table, signature = operator._entry.current(operator._generation)
+    positional, keywords = signature.binder.bind(args, kwargs)
+    return _run(operator, "call", table, _effective(table, raw), positional, keywords)
+
+
+def redispatch(
+    operator: Operator, key_set: DispatchKeySet, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    raw = _raw(operator, "redispatch", key_set)
+    table, signature = operator._entry.current(operator._generation)
+    positional, keywords = signature.binder.bind(args, kwargs)
+    return _run(operator, "redispatch", table, raw, positional, keywords)
+
+
+def call_for_dispatch_key(
+    operator: Operator, key: DispatchKey | str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    key = parse_key(key)
+    table_index(key)
+    table, signature = operator._entry.current(operator._generation)
+    positional, keywords = signature.binder.bind(args, kwargs)
+    kernel = table.at(key)
+    if not isinstance(kernel, LocalKernel) or kernel.is_fallthrough:
+        raise missing_at(operator._entry.name, table, key)
+    slot = Slot(kernel, "kernel" if key in table.kernels else "backend fallback")
+    how = "call_for_dispatch_key"
+    return _run_slot(operator, how, table, slot, key.raw, positional, keywords)
+
+
+def _raw(operator: Operator, what: str, key_set: object) -> int:
     if not isinstance(key_set, DispatchKeySet):
         from ._nearest import shown
 
-        what = shown(key_set)
-        raise ArgumentError(f"redispatch needs a DispatchKeySet first, not {what}", entry.name)
-    table, signature = entry.current()
-    positional, keywords = signature.binder.bind(args, kwargs)
-    return _run(operator, entry, table, key_set.raw, positional, keywords)
+        name = operator._entry.name
+        raise ArgumentError(f"{what} needs a DispatchKeySet first, not {shown(key_set)}", name)
+    return key_set.raw
+
+
+# --- stacks of arguments --------------------------------------------------------------------------
+
+
+def call_boxed(operator: Operator, stack: list[Any]) -> None:
+    _run_boxed(operator, "call_boxed", None, stack)
+
+
+def redispatch_boxed(operator: Operator, key_set: DispatchKeySet, stack: list[Any]) -> None:
+    _run_boxed(operator, "redispatch_boxed", _raw(operator, "redispatch_boxed", key_set), stack)
+
+
+def _run_boxed(operator: Operator, how: str, raw: int | None, stack: list[Any]) -> None:
+    """The arguments are the last elements of the stack; the returns take their place. What raises
+    leaves the stack as it was.
+    """
+    table, signature = operator._entry.current(operator._generation)
+    schema = signature.schema
+    name = operator._entry.name
+    count = len(schema.arguments)
+    if not isinstance(stack, list) or schema.is_vararg or len(stack) < count:
+        if schema.is_vararg:
+            what = "takes any number of arguments ('...'), so a stack cannot tell which are its own"
+        elif isinstance(stack, list):
+            what = f"takes {count} arguments from a stack that has {len(stack)}"
+        else:
+            what = f"takes its arguments from a list, not from a {type(stack).__qualname__}"
+        raise ArgumentError(f"{name}() {what}\n  declared as {schema}", name, schema)
+    given = stack[len(stack) - count :]
+    by_position = [v for v, a in zip(given, schema.arguments, strict=True) if not a.kwarg_only]
+    by_keyword = {a.name: v for v, a in zip(given, schema.arguments, strict=True) if a.kwarg_only}
+    positional, keywords = signature.binder.bind(by_position, by_keyword)
+    if raw is None:
+        raw = _effective(table, _keys_of_arguments(signature, positional, keywords))
+    result = _run(operator, how, table, raw, positional, keywords)
+    returned = _returns(signature, result)
+    stack[len(stack) - count :] = returned
+
+
+def _returns(signature: Signature, result: Any) -> list[Any]:
+    """What a kernel returned, as a list of the length that the schema says."""
+    schema = signature.schema
+    count = len(schema.returns)
+    if count == 1 and not schema.is_varret:
+        return [result]
+    if count == 0 and not schema.is_varret:
+        if result is None:
+            return []
+        wanted = "None"
+    elif isinstance(result, (list, tuple)) and (len(result) == count or schema.is_varret):
+        return list(result)
+    else:
+        wanted = f"a tuple of {count}"
+    found = f"{len(result)} values" if isinstance(result, (list, tuple)) else f"{type(result)}"
+    name = str(schema.name)
+    raise ReturnValueError(
+        f"a kernel of {name} returned {found}, not {wanted}\n  declared as {schema}", name, schema
+    )
+
+
+# --- running --------------------------------------------------------------------------------------
 
 
 def _run(
-    operator: object,
-    entry: Entry,
+    operator: Operator,
+    how: str,
     table: DispatchTable,
     raw: int,
     positional: tuple[Any, ...],
     keywords: dict[str, Any],
 ) -> Any:
-    slot = table.lookup(raw)
+    return _run_slot(operator, how, table, table.lookup(raw), raw, positional, keywords)
+
+
+def _run_slot(
+    operator: Operator,
+    how: str,
+    table: DispatchTable,
+    slot: Slot,
+    raw: int,
+    positional: tuple[Any, ...],
+    keywords: dict[str, Any],
+) -> Any:
+    observers = observing.now
+    if observers:
+        return observe(
+            observers,
+            operator._entry.name,
+            how,
+            raw,
+            slot,
+            positional,
+            keywords,
+            lambda: _invoke(operator, table, slot, raw, positional, keywords),
+        )
+    return _invoke(operator, table, slot, raw, positional, keywords)
+
+
+def _invoke(
+    operator: Operator,
+    table: DispatchTable,
+    slot: Slot,
+    raw: int,
+    positional: tuple[Any, ...],
+    keywords: dict[str, Any],
+) -> Any:
     kernel = slot.kernel
     if kernel is None or isinstance(kernel, AbsentKernel) or kernel.is_fallthrough:
-        raise missing(entry.name, entry.kernels, table, raw)
+        raise missing(operator._entry.name, table, raw)
     assert isinstance(kernel, LocalKernel)
     if slot.reason == "backend fallback":
         positional = (operator, *positional)

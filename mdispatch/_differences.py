@@ -14,8 +14,10 @@ from ._nearest import nearest
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._registry import Registration, RegistryProtocol
+    from .schema import FunctionSchema
 
 __all__ = [
+    "check_signature",
     "key_name",
     "missing_in_worker",
     "never_registered",
@@ -173,3 +175,24 @@ def registered_twice(
         error.first,
         error.second,
     )
+
+
+def check_signature(
+    schema: FunctionSchema, signature: str, key: str, label: str, first: str, second: str
+) -> None:
+    """Refuses a kernel and a schema that do not fit, naming both places: ``first`` is the
+    kernel's.
+    """
+    from .schema import compare_signature, parse_schema
+
+    difference = compare_signature(schema, parse_schema(f"{schema.name}{signature}"))
+    if difference is not None:
+        raise errors.SignatureMismatchError(
+            f"the kernel {label} at {key} does not fit {schema.name}: {difference}\n"
+            f"  schema: {schema}    ({second})\n"
+            f"  kernel: {signature}    ({first})\n"
+            "Change one of them.",
+            str(schema.name),
+            str(schema),
+            signature,
+        )

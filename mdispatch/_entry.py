@@ -7,8 +7,8 @@ the new ones. What a call needs and a registration does not (schemas, tables, va
 the first call, so that a worker that only verifies does not pay for it.
 
 Locking: ``_lock`` is held while callables are added or dropped and while a table is computed; calls
-take no lock. In the main interpreter a fact and its callable are added under one hold of it, and
-the fact is struck before the callable is dropped: no table has the fact without the callable.
+take no lock. In the main interpreter a fact and its callable come and go under one hold of it: no
+table has the fact without the callable.
 """
 
 from __future__ import annotations
@@ -36,12 +36,23 @@ __all__ = ["Entry", "Signature"]
 class Signature:
     """A definition, and what calls need of it. The first call works that out; it never changes
     afterwards.
+
+    ``generation`` is what handles compare: an operator that was closed and defined again is another
+    one.
     """
 
-    __slots__ = ("_binder", "_schema", "dispatch_keywords", "dispatch_positions", "fact")
+    __slots__ = (
+        "_binder",
+        "_schema",
+        "dispatch_keywords",
+        "dispatch_positions",
+        "fact",
+        "generation",
+    )
 
     def __init__(self, fact: Registration) -> None:
         self.fact = fact
+        self.generation = fact.generation
         self._schema: FunctionSchema | None = None
         self._binder: Binder | None = None
         self.dispatch_positions: tuple[int, ...] = ()
@@ -122,6 +133,12 @@ class Entry:
             self._state = None
         return fact
 
+    def remove(self, kernel: LocalKernel, strike: Callable[[], bool]) -> None:
+        """Main interpreter: the fact, then the callable, under one hold of the lock."""
+        with self._lock:
+            strike()
+            self._remove(kernel)
+
     def keep(self, kernel: LocalKernel) -> None:
         """Worker: the callable, its fact having been verified."""
         with self._lock:
@@ -129,11 +146,17 @@ class Entry:
             self._state = None
 
     def drop(self, kernel: LocalKernel) -> None:
+        """Worker: the callable."""
         with self._lock:
-            here = self.kernels.get(kernel.key, [])
-            if kernel in here:
-                here.remove(kernel)
-            self._state = None
+            self._remove(kernel)
+
+    def _remove(self, kernel: LocalKernel) -> None:
+        here = self.kernels.get(kernel.key, [])
+        if kernel in here:
+            here.remove(kernel)
+            if not here:
+                del self.kernels[kernel.key]
+        self._state = None
 
     def make_stale(self) -> None:
         # Under the lock, or a table that is being computed from what was there before would be
@@ -149,15 +172,20 @@ class Entry:
             state = self._refresh()
         return state
 
-    def current(self) -> tuple[DispatchTable, Signature]:
+    def current(self, generation: int) -> tuple[DispatchTable, Signature]:
         """The table and the definition of the facts as they are now.
 
-        Raises OperatorGoneError when the operator is not defined (any more).
+        Raises OperatorGoneError when the definition of this generation has ended.
         """
         state = self._current()
-        if state.signature is None:
-            raise self._gone()
-        return state.table, state.signature
+        signature = state.signature
+        if signature is None or signature.generation != generation:
+            raise self._gone(signature)
+        return state.table, signature
+
+    def signature(self) -> Signature | None:
+        """The definition as it is now; None without one."""
+        return self._current().signature
 
     def current_table(self) -> DispatchTable:
         """The table of the facts as they are now."""
@@ -173,7 +201,7 @@ class Entry:
             definitions = [f for f in there if f.kind == facts.DEF]
             if not definitions:
                 self._signature = None
-            elif self._signature is None or self._signature.fact.body != definitions[-1].body:
+            elif self._signature is None or self._signature.fact != definitions[-1]:
                 self._signature = Signature(definitions[-1])
             with self._fallbacks_lock:
                 _, _, fallbacks = self._registry.registrations(FALLBACK_NAME)
@@ -183,16 +211,41 @@ class Entry:
                 self._state = state
             return state
 
-    @property
-    def schema(self) -> FunctionSchema:
-        """Raises OperatorGoneError when the operator is not defined (any more)."""
-        return self.current()[1].schema
-
-    def _gone(self) -> errors.OperatorGoneError:
+    def _gone(self, signature: Signature | None) -> errors.OperatorGoneError:
+        if signature is not None:
+            return errors.OperatorGoneError(
+                f"this operator {self.name} was closed; another one of its name was defined since\n"
+                f"  defined at {signature.fact.where}: {signature.fact.body}\n"
+                "Look it up again to use that one.",
+                self.name,
+            )
         _, _, there = self._registry.registrations(self.name)
         hint = (
             "it has kernels, but nobody defined its schema"
             if any(f.kind == facts.IMPL for f in there)
             else "its last registration was closed"
         )
-        return errors.OperatorGoneError(f"operator {self.name} is not defined: {hint}", self.name)
+        return errors.OperatorGoneError(
+            f"operator {self.name} is not defined: {hint}\nOpen its library again and look the "
+            "operator up again.",
+            self.name,
+        )
+
+    # --- checking
+
+    def broken_invariants(self) -> list[str]:
+        """Where the facts, the callables and the table in use contradict each other, in words."""
+        from ._invariants import faults_of_facts, faults_of_table
+
+        with self._lock:
+            version, node, there = self._registry.registrations(self.name)
+            state = self._state
+            current = state is not None and (state.version, state.node) == (version, node)
+            kept = state.table if state is not None and current else None
+            with self._fallbacks_lock:
+                _, _, fallbacks = self._registry.registrations(FALLBACK_NAME)
+                found = [
+                    *faults_of_facts(self.name, there, self.kernels, self._registry.role),
+                    *faults_of_table(kept, there, self.kernels, fallbacks, self._fallbacks),
+                ]
+        return [f"{self.name}: {each}" for each in found]

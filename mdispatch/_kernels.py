@@ -33,25 +33,35 @@ def fallthrough_kernel(*args: object, **kwargs: object) -> None:
 
 
 class LocalKernel:
-    """A callable of this interpreter, registered at one key. ``seq`` is its fact's in the main
-    interpreter, else 0.
+    """A callable of this interpreter, registered at one key.
+
+    ``label`` is what the registry notes of it, ``signature`` its own schema without a name, or "".
+    ``seq`` is its fact's in the main interpreter, else 0.
     """
 
-    __slots__ = ("function", "is_fallthrough", "key", "seq", "with_keyset")
+    __slots__ = ("_label", "function", "is_fallthrough", "key", "seq", "signature", "with_keyset")
 
     def __init__(
-        self, key: DispatchKey, function: Callable[..., Any], with_keyset: bool = False
+        self,
+        key: DispatchKey,
+        function: Callable[..., Any],
+        with_keyset: bool = False,
+        signature: str = "",
+        label: str = "",
     ) -> None:
         self.key = key
         self.function = function
         self.with_keyset = with_keyset
+        self.signature = signature
         self.is_fallthrough = function is fallthrough_kernel
+        self._label = label
         self.seq = 0
 
     @property
     def label(self) -> str:
-        """What the registry notes of it."""
-        return FALLTHROUGH if self.is_fallthrough else label_of(self.function)
+        if self.is_fallthrough:
+            return FALLTHROUGH
+        return self._label or label_of(self.function)
 
     def __repr__(self) -> str:
         return f"<kernel {self.label} at {self.key.name}>"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from . import _registry as facts
 from . import errors
 from ._kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
-from ._keys import RUNTIME_KEYS, DispatchKey, table_index
+from ._keys import DispatchKey, table_index
 from ._table import DispatchTable, compute_table
 from .keys import DispatchKeySet
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     Here = dict[DispatchKey, list[LocalKernel]]
 
-__all__ = ["AbsentKernel", "missing", "table_of"]
+__all__ = ["BUILTIN_FALLBACKS", "AbsentKernel", "active", "missing", "missing_at"]
+__all__ += ["pair", "table_of"]
 
 
 class AbsentKernel:
@@ -40,24 +41,22 @@ class AbsentKernel:
 
 def _builtin_fallbacks() -> dict[DispatchKey, LocalKernel]:
     """Keys that values carry, or threads add, without wanting more than the kernel below: they fall
-    through.
+    through until somebody registers a fallback there.
 
-    (PyTorch registers the same for BackendSelect, ADInplaceOrView, Autograd and the snapshot at its
-    start.)
+    These are the keys of which PyTorch registers the same, or a fallback that does nothing to what
+    needs no gradient, at its start. AutogradHIP, AutogradIPU, AutogradVE, AutogradPrivateUse2 and
+    3, and AutogradNestedTensor are not among them there, so not here either.
     """
-    names = [
-        "BackendSelect",
-        "ADInplaceOrView",
-        "PythonTLSSnapshot",
-        "AutogradOther",
-        "AutogradNestedTensor",
+    names = ["BackendSelect", "ADInplaceOrView", "PythonTLSSnapshot", "AutogradOther"]
+    names += [
+        f"Autograd{backend}"
+        for backend in ("CPU", "CUDA", "XLA", "MPS", "XPU", "HPU", "Lazy", "MTIA", "MAIA")
     ]
-    keys = [DispatchKey.parse(name) for name in names]
-    keys += [key for key in RUNTIME_KEYS if key.functionality is DispatchKey.AutogradFunctionality]
-    return {key: LocalKernel(key, fallthrough_kernel) for key in keys}
+    names += ["AutogradPrivateUse1", "AutogradMeta"]
+    return {key: LocalKernel(key, fallthrough_kernel) for key in map(DispatchKey.parse, names)}
 
 
-_BUILTIN_FALLBACKS = _builtin_fallbacks()
+BUILTIN_FALLBACKS = _builtin_fallbacks()
 
 
 def pair(there: list[Registration], here: list[LocalKernel]) -> LocalKernel | AbsentKernel | None:
@@ -108,29 +107,25 @@ def table_of(
     """The table of an operator with these facts and callables."""
     kernels = active((f for f in there if f.kind == facts.IMPL), here)
     fallbacks = active((f for f in fallbacks_there if f.kind == facts.FALLBACK), fallbacks_here)
-    return compute_table(kernels, {**_BUILTIN_FALLBACKS, **fallbacks})
+    return compute_table(kernels, {**BUILTIN_FALLBACKS, **fallbacks})
 
 
-def missing(name: str, here: Here, table: DispatchTable, raw: int) -> errors.MissingKernelError:
+def missing(name: str, table: DispatchTable, raw: int) -> errors.MissingKernelError:
     """Why a key set leads to no kernel, and which keys would."""
     key = DispatchKeySet.from_raw(raw).highest_priority()
     slot = table.entries[table_index(key)]
-    available = [k.name for k, kernels in list(here.items()) if kernels]
-    listed = ", ".join(available) or "none"
-    if isinstance(slot.kernel, AbsentKernel):
-        fact = slot.kernel.fact
-        error = errors.LocalKernelMissingError(
-            f"{name} has a kernel at {DispatchKey(fact.key).name} ({fact.body}), but this "
-            "interpreter has not "
-            f"imported the module that registers it\n  registered at {fact.where} by pid "
-            f"{fact.pid}\n"
-            f"Import that module here too.",
+    available, listed = _kernels(table)
+    if slot.is_fallthrough:
+        return errors.MissingKernelError(
+            f"{name} falls through at {key.name} ({slot.reason}): calls pass by such a key, but a "
+            f"redispatch takes its key set as it is\nTake the key out of the set: "
+            f"key_set.remove({key.name!r}).",
             name,
             key.name,
             available,
         )
-        error.where = fact.where
-        return error
+    if isinstance(slot.kernel, AbsentKernel):
+        return _not_here(name, slot.kernel.fact, key, available)
     if slot.reason == "ambiguous autogradother":
         return errors.AmbiguousKernelError(
             f"{name} has kernels at CompositeImplicitAutograd and at a backend behind "
@@ -152,6 +147,48 @@ def missing(name: str, here: Here, table: DispatchTable, raw: int) -> errors.Mis
         f"{what}\n  kernels at: {listed}\nRegister one at {key.name}, or at an alias key that "
         "stands for it "
         f"(CompositeExplicitAutograd for every backend).",
+        name,
+        key.name,
+        available,
+    )
+
+
+def _kernels(table: DispatchTable) -> tuple[list[str], str]:
+    """The keys of the kernels that could run here, and all keys in words."""
+    here = [key.name for key, kernel in table.kernels.items() if isinstance(kernel, LocalKernel)]
+    listed = (
+        key.name if key.name in here else f"{key.name} (not loaded here)" for key in table.kernels
+    )
+    return here, ", ".join(listed) or "none"
+
+
+def _not_here(
+    name: str, fact: Registration, key: DispatchKey, available: list[str]
+) -> errors.LocalKernelMissingError:
+    error = errors.LocalKernelMissingError(
+        f"{name} has a kernel at {DispatchKey(fact.key).name} ({fact.body}), but this "
+        "interpreter has not "
+        f"imported the module that registers it\n  registered at {fact.where} by pid "
+        f"{fact.pid}\n"
+        f"Import that module here too.",
+        name,
+        key.name,
+        available,
+    )
+    error.where = fact.where
+    return error
+
+
+def missing_at(name: str, table: DispatchTable, key: DispatchKey) -> errors.MissingKernelError:
+    """Why nothing can be called for just this key."""
+    available, listed = _kernels(table)
+    kernel = table.at(key)
+    if isinstance(kernel, AbsentKernel):
+        return _not_here(name, kernel.fact, key, available)
+    what = "falls through" if kernel is not None else "has neither a kernel nor a fallback"
+    return errors.MissingKernelError(
+        f"{name} {what} at exactly {key.name}\n  kernels at: {listed}\n"
+        "Redispatch with a key set to reach the kernels of alias keys.",
         name,
         key.name,
         available,

@@ -40,6 +40,7 @@ def label_of(kernel: object) -> str:
 
 def _printable(text: str) -> str:
     """Names of files and functions may hold half characters, which no other process could be
-    told.
+    told, and ends of lines, which part the texts of the registry.
     """
+    text = text.replace("\n", " ")
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""Register or verify: the one module that knows roles.
+"""What workers do in place of registering. Which of the two it is, is decided in _registering.py.
 
 The main member registers facts; every other member verifies: it waits until the main one has
 registered the same, compares, and only then may keep its callable. (PyTorch: _RegisterOrVerify,
@@ -26,25 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_TIMEOUT",
-    "REGISTER",
-    "VERIFY",
     "Audit",
-    "claim",
     "known",
-    "register_or_verify",
+    "known_definition",
+    "verify",
     "wait_for",
 ]
 
 _LONGEST_NAME = 3 * 255 + 3  # namespace, name and overload
 
-REGISTER, VERIFY = "register", "verify"
-
 #: Seconds that a verification waits for the main interpreter unless told otherwise. (PyTorch: 2 s)
 DEFAULT_TIMEOUT = 2.0
-
-
-def register_or_verify(registry: RegistryProtocol) -> str:
-    return REGISTER if registry.role == facts.MAIN else VERIFY
 
 
 class Audit:
@@ -84,7 +76,7 @@ class Audit:
 _audits: dict[int, list[Audit]] = {}
 
 
-def claim(
+def verify(
     registry: RegistryProtocol,
     kind: int,
     key: int,
@@ -96,15 +88,12 @@ def claim(
     timeout: float | None = DEFAULT_TIMEOUT,
     accept: Callable[[Registration], str | None] | None = None,
 ) -> Registration | None:
-    """Registers the fact, or verifies that the main member has.
+    """Waits until the main member has registered the fact, compares, and returns it; None when an
+    open audit has noted that it could not be verified.
 
     ``where`` is called where the place is needed, and so may ``body`` be. ``accept`` compares the
     main member's fact with what is wanted here and returns the difference in words, or None.
-    Returns the fact; None when an open audit has noted that it could not be verified.
     """
-    if registry.role == facts.MAIN:
-        text = body if isinstance(body, str) else body()
-        return registry.register(kind, key, name, text, where())
     audit = _open_audit()
     try:
         return _verify(registry, kind, key, name, body, where, at_least, timeout, accept, audit)
@@ -115,23 +104,37 @@ def claim(
         return None
 
 
-def known(
-    registry: RegistryProtocol, kind: int, key: int, name: str, schema: str | None = None
-) -> bool:
-    """The short way to verify: whether the fact is there already and, with ``schema``, was made
-    with just this text. False says nothing; :func:`claim` has to find out.
+def known(registry: RegistryProtocol, kind: int, key: int, name: str) -> bool:
+    """The short way to verify: whether the fact is there already. False says nothing;
+    :func:`verify` has to find out.
     """
-    if len(name) > _LONGEST_NAME or not name.isascii():
-        return False
     audit = _open_audit()
-    if audit is None and schema is None:
-        return registry.has(kind, key, name)
-    fact = registry.find(kind, key, name)
-    if fact is None or (schema is not None and not fact.is_written(schema)):
-        return False
+    if audit is None:
+        return _is_short(name) and registry.has(kind, key, name)
+    fact = registry.find(kind, key, name) if _is_short(name) else None
+    if fact is not None:
+        audit.facts.append(fact)
+    return fact is not None
+
+
+def known_definition(
+    registry: RegistryProtocol, name: str, written: str, attributes: str
+) -> Registration | None:
+    """The short way to verify a definition: the fact, if it is there and was made with just this
+    text. None says nothing; :func:`verify` has to find out.
+    """
+    fact = registry.find(facts.DEF, 0, name) if _is_short(name) else None
+    if fact is None or not fact.is_written(written, attributes):
+        return None
+    audit = _open_audit()
     if audit is not None:
         audit.facts.append(fact)
-    return True
+    return fact
+
+
+def _is_short(name: str) -> bool:
+    """Whether a name that nobody has parsed yet can be looked up at all."""
+    return len(name) <= _LONGEST_NAME and name.isascii()
 
 
 def _open_audit() -> Audit | None:

@@ -38,6 +38,7 @@ from ._keys import (
     BACKEND_BITS,
     FULL,
     RUNTIME_BITS,
+    RUNTIME_KEYS,
     TABLE_INDEX,
     DispatchKey,
     backend_index,
@@ -148,6 +149,18 @@ class DispatchTable:
         """What runs for this key set. A call takes its ``effective`` one, a redispatch any."""
         return self.entries[highest_index(raw)]
 
+    @property
+    def kernels(self) -> Kernels:
+        """The operator's own kernels by key, alias keys too. Not to be changed."""
+        return self._kernels
+
+    def at(self, key: DispatchKey) -> Kernel | None:
+        """The kernel registered at exactly this key, else the backend fallback of the key.
+
+        No alias key is asked. (c10: Dispatcher::callBoxedForDispatchKey)
+        """
+        return self._kernels.get(key) or self._fallbacks.get(key)
+
     def why(self, key: DispatchKey) -> tuple[str, ...]:
         """How the entry of a runtime key came about: the rules that were tried, up to the winner.
 
@@ -155,11 +168,27 @@ class DispatchTable:
         """
         table_index(key)
         steps = []
-        for reason, won, found in _rules(key, self._kernels, self._fallbacks):
+        for reason, _, won, found in _rules(key, self._kernels, self._fallbacks):
             steps.append(f"{reason}: {found}")
             if won:
                 break
         return tuple(steps)
+
+    def faults(self) -> Iterator[str]:
+        """Where the entries are not what the rules give, asked key by key, or the masks not what
+        the entries give, in words.
+        """
+        for key, bits, entry in zip(RUNTIME_KEYS, RUNTIME_BITS, self.entries, strict=True):
+            rules = _rules(key, self._kernels, self._fallbacks)
+            reason, kernel = next((reason, kernel) for reason, kernel, won, _ in rules if won)
+            if (entry.reason, entry.kernel) != (reason, kernel):
+                yield (
+                    f"at {key} the table has {entry.kernel!r} ({entry.reason}), the rules give "
+                    f"{kernel!r} ({reason})"
+                )
+            passed = bool(bits) and not self.effective(bits) & ~BACKEND_BITS
+            if passed != entry.is_fallthrough:
+                yield f"{key} {'is passed by' if passed else 'stays'}, which its kernel is not for"
 
 
 def compute_table(kernels: Kernels, fallbacks: Kernels) -> DispatchTable:
@@ -225,35 +254,39 @@ def _masks(entries: tuple[Entry, ...]) -> tuple[int, tuple[int, ...] | None]:
 
 def _rules(
     key: DispatchKey, kernels: Kernels, fallbacks: Kernels
-) -> Iterator[tuple[str, bool, str]]:
-    """The rules in their order: the reason, whether this one applies, and the words for that."""
+) -> Iterator[tuple[str, Kernel | None, bool, str]]:
+    """The rules in their order: the reason, the kernel, whether this one applies, and the words for
+    that.
+    """
 
-    def at(place: DispatchKey, reason: str) -> tuple[str, bool, str]:
-        there = place in kernels
-        return reason, there, f"{'a' if there else 'no'} kernel at {place}"
+    def at(place: DispatchKey, reason: str) -> tuple[str, Kernel | None, bool, str]:
+        kernel = kernels.get(place)
+        there = kernel is not None
+        return reason, kernel, there, f"{'a' if there else 'no'} kernel at {place}"
 
-    def at_alias(alias: DispatchKey, reason: str) -> tuple[str, bool, str]:
+    def at_alias(alias: DispatchKey, reason: str) -> tuple[str, Kernel | None, bool, str]:
         undefined = key is DispatchKey.Undefined and alias in _SERVES_UNDEFINED
         if undefined or is_included_in_alias(key, alias):
             return at(alias, reason)
-        return reason, False, f"{alias} does not stand for {key}"
+        return reason, None, False, f"{alias} does not stand for {key}"
 
     yield at(key, _KERNEL)
     for place, reason in reversed(_ALIASES):
         found = at_alias(place, reason)
-        if place is _IMPLICIT and found[1]:
+        if place is _IMPLICIT and found[2]:
             backends = [
                 other for other in kernels if other.raw and backend_keys_of_autograd(key).has(other)
             ]
             names = ", ".join(backend.name for backend in backends)
             if backends and key is DispatchKey.AutogradOther:
-                yield _AMBIGUOUS, True, f"kernels at {place} and at {names}"
+                yield _AMBIGUOUS, None, True, f"kernels at {place} and at {names}"
             elif backends or _EXPLICIT in kernels:
-                yield reason, False, f"a kernel at {place}, but also one at {names or _EXPLICIT}"
+                also = f"a kernel at {place}, but also one at {names or _EXPLICIT}"
+                yield reason, None, False, also
             else:
                 yield found
         else:
             yield found
     there = key in fallbacks
-    yield _FALLBACK, there, f"{'one' if there else 'none'} for {key}"
-    yield _MISSING, True, f"nothing serves {key}"
+    yield _FALLBACK, fallbacks.get(key), there, f"{'one' if there else 'none'} for {key}"
+    yield _MISSING, None, True, f"nothing serves {key}"

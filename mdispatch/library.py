@@ -2,25 +2,34 @@
 
 The same module runs everywhere. In the main interpreter its library registers; in every other one
 it verifies that the main interpreter has registered the same, and keeps its own callables (see
-_roles.py).
+_registering.py).
 """
 
 from __future__ import annotations
 
 from . import _registry as facts
 from . import errors
-from ._arguments import WILDCARD, checked_callable, key_or_none, operator_name
-from ._kernels import FALLBACK_NAME, LocalKernel
-from ._keys import DispatchKey, table_index
+from ._arguments import WILDCARD, attributes_of, checked_callable, key_or_none, operator_name
+from ._kernels import LocalKernel
+from ._keys import DispatchKey
 from ._nearest import shown
 from ._place import caller, place_of
-from ._roles import DEFAULT_TIMEOUT, claim, known
-from ._schema_names import OperatorName, split_name
+from ._registering import (
+    RegistrationHandle,
+    define,
+    fall_back,
+    hold_name,
+    implement,
+    implement_known,
+    open_namespace,
+)
+from ._roles import DEFAULT_TIMEOUT
+from ._schema_names import OperatorName
 from .registry import Registry, given_or_default
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
     from typing import Any, TypeVar, overload
 
@@ -92,33 +101,43 @@ class Library:
         frame = caller()
         self.where = place_of(frame)
         self.closed = False
-        self._undo: list[Callable[[], None]] = []
+        self._handles: list[RegistrationHandle] = []
+        self._replaced: dict[str, Registration] = {}
         # Only a DEF library, or one opened by a module's own top-level code, is the same one when
         # it is opened again; a function may open many from one place.
         self._identity = (namespace, kind, str(self.key), self.where, _tag)
         if kind == "DEF" or (frame is not None and frame.f_code.co_name == "<module>"):
             earlier = self.registry._libraries.get(self._identity)
             if earlier is not None:
+                self._replaced = earlier._definitions()
                 earlier.close()
             self.registry._libraries[self._identity] = self
         if kind == "DEF":
             try:
-                self._claim(facts.LIBRARY, 0, namespace, "")
+                self._hold(open_namespace(self.registry, namespace, self._here, self.timeout))
             except BaseException:
                 self.registry._libraries.pop(self._identity, None)
                 raise
 
     # --- registering
 
-    def define(self, schema: str) -> str:
+    def define(
+        self, schema: str, *, alias_analysis: str = "", tags: str | Iterable[str] = ()
+    ) -> str:
         """Defines an operator: ``"scale(Tensor x, float factor=2.0) -> Tensor"``. Returns its name
         with namespace.
 
-        In a worker, waits until the main interpreter has defined it and compares the schemas.
+        ``alias_analysis`` says what optimizers may assume: FROM_SCHEMA (also ""), that only the
+        marked arguments are written to or returned; CONSERVATIVE, that anything may be;
+        PURE_FUNCTION, that nothing is. ``tags`` are identifiers of the user's own. Both are kept
+        with the schema and compared like it.
 
-        Raises SchemaSyntaxError, InvalidNameError, DuplicateRegistrationError, LibraryClosedError,
-        RegistryFullError; in a worker SchemaMismatchError, NameMismatchError,
-        MainNeverArrivedError. (c10: Library::_def, registerDef)
+        In a worker, waits until the main interpreter has defined the operator and compares.
+
+        Raises SchemaSyntaxError, InvalidNameError, InvalidArgumentError,
+        DuplicateRegistrationError, SignatureMismatchError, LibraryClosedError, RegistryFullError;
+        in a worker SchemaMismatchError, NameMismatchError, MainNeverArrivedError. (c10:
+        Library::_def, registerDef)
         """
         self._check_open()
         if self.kind == "IMPL":
@@ -129,33 +148,16 @@ class Library:
             )
         if not isinstance(schema, str):
             raise errors.InvalidArgumentError(f"a schema is a str, not {shown(schema)}")
-        prefix = self.namespace + "::"
-        written = schema if schema.startswith(prefix) else prefix + schema
-
-        def body() -> str:
-            from .schema import parse_schema
-
-            # As written, too: where the same text comes again, nothing has to be parsed.
-            canonical = str(parse_schema(schema, self.namespace))
-            if written == canonical or len(written) > 1024:
-                return canonical
-            return f"{canonical}\n{written}"
-
-        def difference(fact: Registration) -> str | None:
-            from .schema import compare, parse_schema
-
-            return compare(parse_schema(schema, self.namespace), parse_schema(fact.body))
-
-        registry = self.registry
-        name = written.partition("(")[0]
-        verified = not registry.is_main and known(registry._facts, facts.DEF, 0, name, written)
-        if not verified:
-            name = split_name(schema, self.namespace)
-            verified = self._claim(facts.DEF, 0, name, body, accept=difference) is not None
-        base, _, overload = name.partition(".")
-        if verified:
-            registry.note_overload(base, overload)
-            self._undo.append(lambda: registry.forget_overload(base, overload))
+        name, handle = define(
+            self.registry,
+            schema,
+            self.namespace,
+            self._here,
+            self.timeout,
+            attributes=attributes_of(alias_analysis, tags),
+            replaced=self._replaced,
+        )
+        self._hold(handle)
         return name
 
     if TYPE_CHECKING:
@@ -168,6 +170,7 @@ class Library:
             dispatch_key: DispatchKey | str = "",
             *,
             with_keyset: bool = False,
+            signature: str = "",
         ) -> Callable[[F], F]: ...
         @overload
         def impl(
@@ -177,6 +180,7 @@ class Library:
             dispatch_key: DispatchKey | str = "",
             *,
             with_keyset: bool = False,
+            signature: str = "",
         ) -> F: ...
 
     def impl(
@@ -186,6 +190,7 @@ class Library:
         dispatch_key: DispatchKey | str = "",
         *,
         with_keyset: bool = False,
+        signature: str = "",
     ) -> Any:
         """Registers a kernel for an operator, at ``dispatch_key``, else the library's key, else as
         a catch-all.
@@ -196,57 +201,36 @@ class Library:
         newest kernel of a key is in effect; the earlier one returns when it goes. Returns the
         function.
 
+        ``signature`` is the kernel's own schema without a name, ``"(Tensor x) -> Tensor"``: where
+        it does not fit the operator's (number and types of arguments and returns), the kernel or
+        the definition that comes second is refused.
+
         Raises InvalidArgumentError (not callable, another namespace), InvalidKeyError,
-        LibraryClosedError, RegistryFullError; in a worker KeyMismatchError, NameMismatchError,
-        MainNeverArrivedError. (c10: Library::_impl)
+        SignatureMismatchError, LibraryClosedError, RegistryFullError; in a worker KeyMismatchError,
+        NameMismatchError, MainNeverArrivedError. (c10: Library::_impl, registerImpl)
         """
         if function is None:
             return lambda decorated: self.impl(
-                op, checked_callable(decorated), dispatch_key, with_keyset=with_keyset
+                op,
+                checked_callable(decorated),
+                dispatch_key,
+                with_keyset=with_keyset,
+                signature=signature,
             )
         self._check_open()
         checked_callable(function)
         given: Any = op if isinstance(op, str) else getattr(op, "name", op)
-        key = self._key(dispatch_key)
-        if not self.registry.is_main and self._keep_known(given, key, function, with_keyset):
-            return function
-        name = operator_name(self.namespace, given)
-        if not key.is_alias:
-            table_index(key)  # a kernel without a slot would never run
-        kernel = LocalKernel(key, function, with_keyset)
-        entry = self.registry.entry(name)
-        if self.registry.is_main:
-            fact = entry.add(kernel, lambda: self._fact(facts.IMPL, key, name, kernel.label))
-            # The fact goes first, see _entry.py.
-            self._undo += [lambda: entry.drop(kernel), lambda: self._strike(fact)]
-        else:
-            # Kernels that came with a fork have facts of their own; those are not to be there
-            # twice.
-            at_least = sum(not k.seq for k in entry.kernels.get(key, [])) + 1
-            if self._claim(facts.IMPL, key, name, kernel.label, at_least=at_least) is None:
-                return function
-            entry.keep(kernel)
-            self._undo.append(lambda: entry.drop(kernel))
+        kernel = LocalKernel(self._key(dispatch_key), function, with_keyset, signature)
+        handle = None
+        if isinstance(op, str) and not signature and not self.registry.is_main:
+            prefix = self.namespace + "::"
+            full = op if op.startswith(prefix) else prefix + op
+            handle = implement_known(self.registry, full, kernel)
+        if handle is None:
+            name = operator_name(self.namespace, given)
+            handle = implement(self.registry, name, kernel, self._here, self.timeout)
+        self._hold(handle)
         return function
-
-    def _keep_known(
-        self, op: object, key: DispatchKey, function: Callable[..., Any], with_keyset: bool
-    ) -> bool:
-        """The short way of a worker: the first kernel at a key where the main one has one."""
-        if not isinstance(op, str):
-            return False
-        prefix = self.namespace + "::"
-        name = op if op.startswith(prefix) else prefix + op
-        there = self.registry._entries.get(name)
-        if there is not None and there.kernels.get(key):
-            return False
-        if not known(self.registry._facts, facts.IMPL, key, name):
-            return False
-        entry = self.registry.entry(name)
-        kernel = LocalKernel(key, function, with_keyset)
-        entry.keep(kernel)
-        self._undo.append(lambda: entry.drop(kernel))
-        return True
 
     def fallback(
         self,
@@ -277,24 +261,22 @@ class Library:
             raise errors.InvalidKeyError(
                 "a fallback needs a dispatch key, here or in its library", dispatch_key
             )
-        key = self._key(dispatch_key)
-        table_index(key)
-        kernel = LocalKernel(key, function, with_keyset)
-        if not self.registry.is_main:
-            if self._claim(facts.FALLBACK, key, FALLBACK_NAME, kernel.label) is not None:
-                self.registry.add_fallback(kernel)
-                self._undo.append(lambda: self.registry.drop_fallback(kernel))
-            return
-        # The callable comes first and goes last: no table of another thread may find the fact
-        # without it.
-        self.registry.add_fallback(kernel)
-        try:
-            fact = self._fact(facts.FALLBACK, key, FALLBACK_NAME, kernel.label)
-        except BaseException:
-            self.registry.drop_fallback(kernel)
-            raise
-        kernel.seq = fact.seq
-        self._undo += [lambda: self.registry.drop_fallback(kernel), lambda: self._strike(fact)]
+        kernel = LocalKernel(self._key(dispatch_key), function, with_keyset)
+        self._hold(fall_back(self.registry, kernel, self._here, self.timeout))
+
+    def register_name(self, op: str) -> str:
+        """Keeps a name in the registry, with neither a schema nor a kernel: for those who look it
+        up before either is there. Returns it with its namespace. Any number of times.
+
+        In a worker, waits until the main interpreter has done the same.
+
+        Raises InvalidNameError, InvalidArgumentError (another namespace), LibraryClosedError,
+        RegistryFullError; in a worker NameMismatchError, MainNeverArrivedError. (c10: registerName)
+        """
+        self._check_open()
+        name = operator_name(self.namespace, op)
+        self._hold(hold_name(self.registry, name, self._here, self.timeout))
+        return name
 
     # --- ending
 
@@ -305,8 +287,8 @@ class Library:
         self.closed = True
         if self.registry._libraries.get(self._identity) is self:
             del self.registry._libraries[self._identity]
-        while self._undo:
-            self._undo.pop()()
+        while self._handles:
+            self._handles.pop().close()
 
     def __enter__(self) -> Library:
         return self
@@ -346,45 +328,14 @@ class Library:
             )
         return key
 
-    def _fact(self, kind: int, key: int, name: str, body: str | Callable[[], str]) -> Registration:
-        """Registers in the main interpreter; a refusal is told with both places."""
-        try:
-            fact = claim(self.registry._facts, kind, key, name, body, self._here)
-        except errors.DuplicateRegistrationError as error:
-            from ._differences import registered_twice
+    def _hold(self, handle: RegistrationHandle | None) -> None:
+        if handle is not None:
+            self._handles.append(handle)
 
-            raise registered_twice(error, key) from None
-        assert fact is not None
-        return fact
-
-    def _claim(
-        self,
-        kind: int,
-        key: int,
-        name: str,
-        body: str | Callable[[], str],
-        *,
-        at_least: int = 1,
-        accept: Callable[[Registration], str | None] | None = None,
-    ) -> Registration | None:
-        if self.registry.is_main:
-            fact = self._fact(kind, key, name, body)
-            self._undo.append(lambda: self._strike(fact))
-            return fact
-        return claim(
-            self.registry._facts,
-            kind,
-            key,
-            name,
-            body,
-            self._here,
-            at_least=at_least,
-            timeout=self.timeout,
-            accept=accept,
-        )
+    def _definitions(self) -> dict[str, Registration]:
+        """What this library has defined, by name."""
+        found = (handle.registration for handle in self._handles)
+        return {fact.name: fact for fact in found if fact is not None and fact.kind == facts.DEF}
 
     def _here(self) -> str:
         return place_of(caller())
-
-    def _strike(self, fact: Registration) -> None:
-        self.registry._facts.strike(fact)

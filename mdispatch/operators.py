@@ -1,14 +1,21 @@
 """Operators by attribute: ``ops.namespace.name`` is a packet of overloads,
 ``ops.namespace.name.overload`` one of them.
 
-What was looked up once is a plain attribute afterwards. An operator that was closed since says so
-when it is called.
+Namespaces and packets are names: they stay, and find what is defined now. An overload is one
+definition.
 """
 
 from __future__ import annotations
 
 from . import _registry as facts
-from ._call_py import call, redispatch
+from ._call_py import (
+    call,
+    call_boxed,
+    call_for_dispatch_key,
+    call_with_keyset,
+    redispatch,
+    redispatch_boxed,
+)
 from ._nearest import nearest, shown
 from .errors import ArgumentError, OperatorGoneError, OperatorNotFoundError
 
@@ -17,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ._entry import Entry
-    from .keys import DispatchKeySet
+    from .keys import DispatchKey, DispatchKeySet
     from .registry import Registry
     from .schema import FunctionSchema
 
@@ -27,10 +34,18 @@ __all__ = ["Namespace", "OpOverload", "OpOverloadPacket", "Ops"]
 class OpOverload:
     """One operator with one schema. Calling it runs the kernel that its arguments' dispatch keys
     select.
+
+    It stands for one definition: when that is closed, every use raises OperatorGoneError, for ever,
+    also when the name is defined again. Only a library that is opened again from the same place (a
+    module imported again) and defines the same goes on with the same operators. (c10:
+    OperatorHandle, which reads freed memory then)
     """
 
     def __init__(self, registry: Registry, name: str) -> None:
         self._entry: Entry = registry.entry(name)
+        signature = self._entry.signature()
+        # Generations count from 1: what is not defined never will be.
+        self._generation = signature.generation if signature is not None else 0
         self.__qualname__ = self.__name__ = name
 
     @property
@@ -40,17 +55,58 @@ class OpOverload:
 
     @property
     def schema(self) -> FunctionSchema:
-        """Raises OperatorGoneError when the operator is not defined any more."""
-        return self._entry.schema
+        """Raises OperatorGoneError when the operator was closed."""
+        return self._entry.current(self._generation)[1].schema
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """What it was tagged with, sorted. Raises OperatorGoneError."""
+        return self._entry.current(self._generation)[1].fact.tags
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the operator was closed, so that every use raises OperatorGoneError."""
+        signature = self._entry.signature()
+        return signature is None or signature.generation != self._generation
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return call(self, self._entry, args, kwargs)
+        return call(self, args, kwargs)
 
     def redispatch(self, key_set: DispatchKeySet, /, *args: Any, **kwargs: Any) -> Any:
-        """Runs the kernel of ``key_set`` as it is, whatever keys the arguments carry. (c10:
+        """Runs the kernel of ``key_set`` as it is, whatever keys the arguments carry: this thread's
+        included and excluded keys do not count, and nothing falls through.
+
+        From inside a kernel that was registered with its key set, ``op.redispatch(key_set &
+        DispatchKeySet.full_after("AutogradCPU"), ...)`` goes on below AutogradCPU. (c10:
         redispatch)
         """
-        return redispatch(self, self._entry, key_set, args, kwargs)
+        return redispatch(self, key_set, args, kwargs)
+
+    def call_with_keyset(self, key_set: DispatchKeySet, /, *args: Any, **kwargs: Any) -> Any:
+        """A call with ``key_set`` in place of the keys that the arguments carry: for operators
+        without tensor arguments, say. This thread's sets and fallthrough count as in every call.
+        """
+        return call_with_keyset(self, key_set, args, kwargs)
+
+    def call_for_dispatch_key(self, key: DispatchKey | str, /, *args: Any, **kwargs: Any) -> Any:
+        """Runs the kernel registered at exactly ``key``, else the backend fallback of that key.
+
+        Kernels of alias keys are not asked. Raises MissingKernelError, InvalidKeyError. (c10:
+        callBoxedForDispatchKey)
+        """
+        return call_for_dispatch_key(self, key, args, kwargs)
+
+    def call_boxed(self, stack: list[Any]) -> None:
+        """A call with the last elements of ``stack``, one per argument of the schema: they are
+        taken off and the returns put on. What raises leaves the stack as it was.
+
+        Raises ArgumentError, ReturnValueError. (c10: callBoxed)
+        """
+        call_boxed(self, stack)
+
+    def redispatch_boxed(self, key_set: DispatchKeySet, stack: list[Any]) -> None:
+        """:meth:`redispatch` with a stack, as in :meth:`call_boxed`. (c10: redispatchBoxed)"""
+        redispatch_boxed(self, key_set, stack)
 
     def __repr__(self) -> str:
         return f"<mdispatch operator {self.name}>"
@@ -84,18 +140,16 @@ class OpOverloadPacket:
                 f"{self._base}.{overload}",
                 nearest(overload, known),
             )
-        operator = self._operator(overload)
-        setattr(self, overload, operator)
-        return operator
+        return self._operator(overload)
 
     def _operator(self, overload: str) -> OpOverload:
         """The overload's operator. Not by attribute: one may be called as one of the packet's own
         attributes.
         """
         operator = self._operators.get(overload)
-        if operator is None:
+        if operator is None or operator.is_gone:
             name = self._base if overload == "default" else f"{self._base}.{overload}"
-            operator = self._operators.setdefault(overload, OpOverload(self._registry, name))
+            operator = self._operators[overload] = OpOverload(self._registry, name)
         return operator
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -106,7 +160,7 @@ class OpOverloadPacket:
         for overload in known:
             operator = self._operator(overload)
             try:
-                operator._entry.current()[1].binder.bind(args, kwargs)
+                operator._entry.current(operator._generation)[1].binder.bind(args, kwargs)
             except ArgumentError as error:
                 refusals.append(f"{operator.name}: {error}")
                 continue

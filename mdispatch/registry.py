@@ -11,16 +11,19 @@ from _thread import allocate_lock
 
 from . import _registry as facts
 from ._registry.shared import DEFAULT_CAPACITY, SharedRegistry
-from .errors import InvalidArgumentError
+from .errors import InvalidArgumentError, InvariantError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from ._entry import Entry
+    from ._explain import Explanation, TableRow
     from ._kernels import LocalKernel
     from ._keys import DispatchKey
-    from ._registry import RegistryProtocol
+    from ._registry import Registration, RegistryProtocol
+    from .guards import Keys
     from .library import Library
     from .operators import Ops
 
@@ -47,6 +50,9 @@ class Registry:
         # dropped, and a table that saw the fact must still find the callable. Taken after an
         # entry's own lock.
         self._fallbacks_lock = allocate_lock()
+        # See _registering.py.
+        self.definitions_lock = allocate_lock()
+        self.names_with_signatures: set[str] = set()
         self._ops: Ops | None = None
         self._entry_type: type[Entry] | None = None  # once it is loaded
         if isinstance(registry, SharedRegistry):
@@ -97,6 +103,85 @@ class Registry:
             self._ops = Ops(self)
         return self._ops
 
+    # --- looking
+
+    def operators(self) -> list[str]:
+        """The names of all operators that are defined, ``ns::name`` or ``ns::name.overload``, in
+        the order of their definitions, wherever these were made. (c10: getAllOpNames)
+        """
+        from . import _explain
+
+        return _explain.operators(self)
+
+    def dangling_implementations(self) -> list[str]:
+        """The names that have kernels and no definition, sorted. (c10: findDanglingImpls)"""
+        from . import _explain
+
+        return _explain.dangling(self)
+
+    def registrations(self, name: str) -> list[Registration]:
+        """What is registered for an operator: definition, kernels and held names, oldest first. []
+        when there is nothing. InvalidNameError.
+        """
+        from . import _explain
+
+        return _explain.found(self, name)
+
+    def dump(self, name: str) -> str:
+        """The registrations of an operator as text, with their places. OperatorNotFoundError, with
+        the nearest names, when there are none. (c10: dumpState)
+        """
+        from . import _explain
+
+        return _explain.dump(self, name)
+
+    def table(self, name: str) -> list[TableRow]:
+        """The computed dispatch table of an operator: one row per runtime key, with the kernel, the
+        rule that put it there and its place. OperatorNotFoundError.
+        """
+        from . import _explain
+
+        return _explain.table_rows(self, name)
+
+    def dump_table(self, name: str) -> str:
+        """The computed table as text, one line per key that has a kernel. OperatorNotFoundError.
+        (c10: dumpComputedTable)
+        """
+        from . import _explain
+
+        return _explain.dump_table(self, name)
+
+    def why(self, name: str, keys: Keys = ()) -> Explanation:
+        """How a call whose arguments carry ``keys`` comes to its kernel: what this thread adds and
+        excludes, what falls through, and the rules. OperatorNotFoundError, InvalidKeyError.
+        """
+        from . import _explain
+        from .keys import DispatchKeySet
+
+        key_set = keys if isinstance(keys, DispatchKeySet) else DispatchKeySet(keys)
+        return _explain.why(self, name, key_set)
+
+    def check_invariants(self, name: str | None = None) -> None:
+        """Recomputes what is derived (tables, masks, indexes) for one operator or, without a name,
+        for the whole registry, and compares.
+
+        Raises InvariantError, with every broken invariant in ``report``. (c10:
+        OperatorEntry::checkInvariants, Dispatcher::checkInvariants)
+        """
+        if name is None:
+            _, _, there = self._facts.registrations()
+            names = [fact.name for fact in there if "::" in fact.name]
+            found = [line for line in self._facts.check().split("\n") if line]
+        else:
+            names, found = [fact.name for fact in self.registrations(name)], []
+        for each in dict.fromkeys([*names, *(self._entries if name is None else ())]):
+            found += self.entry(each).broken_invariants()
+        if found:
+            report = "\n".join(found)
+            raise InvariantError(f"{len(found)} invariant(s) are broken:\n{report}", report)
+
+    # --- ending
+
     def close(self) -> None:
         """Leaves the registry; whatever waits in this interpreter raises RegistryClosedError.
         Idempotent.
@@ -134,6 +219,18 @@ class Registry:
                         self._facts, name, self._fallbacks, self._fallbacks_lock
                     )
         return entry
+
+    def registered(self, commit: Callable[[], Registration]) -> Registration:
+        """Commits a definition."""
+        return commit()
+
+    def struck(self, fact: Registration, strike: Callable[[], bool]) -> None:
+        """Ends a definition."""
+        strike()
+
+    def strike(self, fact: Registration) -> bool:
+        """Ends any other registration."""
+        return self._facts.strike(fact)
 
     def note_overload(self, base: str, overload: str) -> None:
         """Remembers in which order this interpreter defined (or verified) the overloads of a
@@ -182,6 +279,7 @@ class Registry:
     def _renew_locks(self) -> None:
         self._lock = allocate_lock()
         self._fallbacks_lock = allocate_lock()
+        self.definitions_lock = allocate_lock()
         for entry in self._entries.values():
             entry.renew_locks(self._fallbacks_lock)
 

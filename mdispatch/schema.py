@@ -18,6 +18,7 @@ __all__ = [
     "OperatorName",
     "Type",
     "compare",
+    "compare_signature",
     "parse_schema",
     "split_name",
 ]
@@ -56,6 +57,24 @@ def compare(first: FunctionSchema, second: FunctionSchema) -> str | None:
         return "only one takes more arguments ('...')"
     returns = _compare_lists("return", first.returns, second.returns)
     return returns or "only one has more returns ('...')"
+
+
+def compare_signature(schema: FunctionSchema, signature: FunctionSchema) -> str | None:
+    """Why a kernel with this signature cannot serve the schema, in words; None when it can.
+
+    Counts and types are compared; names, defaults and alias annotations are not. (c10:
+    findSchemaDifferences)
+    """
+    for what, ours, theirs in (
+        ("argument", schema.arguments, signature.arguments),
+        ("return", schema.returns, signature.returns),
+    ):
+        if len(ours) != len(theirs):
+            return f"the schema has {len(ours)} {what}(s), the kernel {len(theirs)}"
+        for position, (one, other) in enumerate(zip(ours, theirs, strict=True), 1):
+            if one.type != other.type:
+                return f"{what} {position} is {one.type} in the schema, {other.type} in the kernel"
+    return None
 
 
 def _compare_lists(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEF", "FALLBACK", "IMPL", "KIND_NAMES", "LIBRARY", "NAME", "PYSTUB", "RULES"]
 __all__ += ["MAIN", "WORKER", "Registration", "RegistryProtocol", "Waited", "check_timeout"]
+__all__ += ["def_text", "impl_text"]
 
 # Kinds and rules carry the numbers of the contract (mdispatch.h, md_kind and md_rule); a test
 # compares them.
@@ -42,6 +43,9 @@ RULES = {
 MAIN, WORKER = 1, 2
 
 
+# As written, too: where the same text comes again, nothing has to be parsed.
+_LONGEST_WRITTEN = 1024
+
 #: Longer waits than this (about 31 years) are waits without end.
 _LONGEST = 1e9
 
@@ -62,6 +66,25 @@ def check_timeout(timeout: float | None) -> float | None:
         f"timeout={shown(timeout)}: give a number of seconds, 0 or more, or None to wait "
         "without end"
     )
+
+
+def def_text(canonical: str, written: str, attributes: str = "", generation: int = 0) -> str:
+    """The text of a DEF fact: the canonical schema, then, in lines of their own and only if one of
+    them says something, the attributes, the generation and the schema as it was written.
+
+    ``attributes`` is the kind of alias analysis ("" for that of the schema) and the tags, with a
+    space before each. ``generation`` is that of the definition that this one takes the place of.
+    """
+    if written == canonical or len(written) > _LONGEST_WRITTEN:
+        written = ""
+    if not (written or attributes or generation):
+        return canonical
+    return f"{canonical}\n{attributes}\n{generation or ''}\n{written}"
+
+
+def impl_text(label: str, signature: str = "") -> str:
+    """The text of an IMPL fact: the kernel's label and, if it has one, its signature."""
+    return f"{label}\n{signature}" if signature else label
 
 
 class Registration:
@@ -96,12 +119,45 @@ class Registration:
     @property
     def body(self) -> str:
         """The canonical schema of a definition, the label of a kernel."""
-        return self.text.partition("\n")[0] if self.kind == DEF else self.text
+        return self.text.partition("\n")[0] if self.kind in (DEF, IMPL) else self.text
 
-    def is_written(self, schema: str) -> bool:
+    @property
+    def attributes(self) -> str:
+        """What a definition says beside its schema: see :func:`def_text`."""
+        return self._line(1)
+
+    @property
+    def alias_analysis(self) -> str:
+        """What a definition says of aliasing: FROM_SCHEMA, CONSERVATIVE or PURE_FUNCTION."""
+        return self.attributes.partition(" ")[0] or "FROM_SCHEMA"
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """A definition's tags, sorted."""
+        return tuple(self.attributes.split(" ")[1:])
+
+    @property
+    def generation(self) -> int:
+        """What handles of an operator hold on to: the number of its definition, or of the one
+        that it took the place of (a module imported again).
+        """
+        return int(self._line(2) or self.seq)
+
+    @property
+    def signature(self) -> str:
+        """The kernel's own schema, where it was registered with one, else ""."""
+        return self._line(1)
+
+    def _line(self, number: int) -> str:
+        lines = self.text.split("\n", number + 1)
+        return lines[number] if len(lines) > number else ""
+
+    def is_written(self, schema: str, attributes: str = "") -> bool:
         """Whether a definition was made with just this text, so that no parsing is needed."""
-        canonical, _, written = self.text.partition("\n")
-        return schema in (canonical, written)
+        canonical, *rest = self.text.split("\n", 3)
+        if not rest:
+            return schema == canonical and not attributes
+        return schema in (canonical, rest[-1]) and attributes == rest[0]
 
     def _astuple(self) -> tuple[object, ...]:
         return tuple(getattr(self, slot) for slot in self.__slots__)
@@ -197,6 +253,9 @@ if TYPE_CHECKING:
 
         def version(self, node: int) -> int:
             """The version word of a name's node."""
+
+        def check(self) -> str:
+            """The broken invariants of the registry itself, one per line; "" when none is."""
 
         def close(self) -> None:
             """Leaves the registry. Idempotent."""

@@ -153,6 +153,16 @@ class LocalRegistry:
                 raise errors.InvalidArgumentError(f"there is no node {node}")
             return self._versions[self._nodes[node - 1]]
 
+    def check(self) -> str:
+        """Nothing here is derived but the versions."""
+        with self._changed:
+            self._check_open()
+            return "".join(
+                f"{fact.name} has no version\n"
+                for fact in self._facts
+                if fact.name not in self._versions
+            )
+
     def close(self) -> None:
         with self._changed:
             self._closed = True
