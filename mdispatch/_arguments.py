@@ -24,12 +24,14 @@ def operator_name(namespace: str, name: str) -> str:
         raise errors.InvalidNameError(
             f"an operator is named by a str or an OpOverload, not {shown(name)}", name
         )
-    if namespace == WILDCARD and "::" not in name:
+    if namespace == WILDCARD:
         raise errors.InvalidNameError(
-            f"name the namespace of {shown(name)}: library '_' has none of its own", name
+            f"library '_' takes fallbacks only: register {shown(name)} in a library of its own "
+            "namespace",
+            name,
         )
     full = str(OperatorName.parse(name if "::" in name else f"{namespace}::{name}"))
-    if namespace not in (WILDCARD, full.partition("::")[0]):
+    if namespace != full.partition("::")[0]:
         raise errors.InvalidArgumentError(
             f"{full} is not in namespace {namespace!r}: register it in a library of "
             "its own namespace"

@@ -70,6 +70,7 @@ class Library:
         registry: Registry | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
         _tag: str = "",
+        _place: str = "",
     ) -> None:
         if kind not in KINDS:
             raise errors.InvalidArgumentError(
@@ -98,15 +99,18 @@ class Library:
         self.kind = kind
         self.timeout = facts.check_timeout(timeout)
         self.registry = given_or_default(registry)
-        frame = caller()
-        self.where = place_of(frame)
+        frame = None if _place else caller()
+        self._place = _place
+        self.where = _place or place_of(frame)
         self.closed = False
         self._handles: list[RegistrationHandle] = []
         self._replaced: dict[str, Registration] = {}
         # Only a DEF library, or one opened by a module's own top-level code, is the same one when
-        # it is opened again; a function may open many from one place.
+        # it is opened again; a function may open many from one place. Never one whose place was
+        # made up.
         self._identity = (namespace, kind, str(self.key), self.where, _tag)
-        if kind == "DEF" or (frame is not None and frame.f_code.co_name == "<module>"):
+        is_module = frame is not None and frame.f_code.co_name == "<module>"
+        if is_module or (kind == "DEF" and not _place):
             earlier = self.registry._libraries.get(self._identity)
             if earlier is not None:
                 self._replaced = earlier._definitions()
@@ -139,6 +143,9 @@ class Library:
         in a worker SchemaMismatchError, NameMismatchError, MainNeverArrivedError. (c10:
         Library::_def, registerDef)
         """
+        return self._define(schema, attributes_of(alias_analysis, tags))
+
+    def _define(self, schema: str, attributes: str) -> str:
         self._check_open()
         if self.kind == "IMPL":
             raise errors.InvalidArgumentError(
@@ -154,7 +161,7 @@ class Library:
             self.namespace,
             self._here,
             self.timeout,
-            attributes=attributes_of(alias_analysis, tags),
+            attributes=attributes,
             replaced=self._replaced,
         )
         self._hold(handle)
@@ -219,10 +226,13 @@ class Library:
             )
         self._check_open()
         checked_callable(function)
+        self._impl(op, LocalKernel(self._key(dispatch_key), function, with_keyset, signature))
+        return function
+
+    def _impl(self, op: str | OpOverload, kernel: LocalKernel) -> None:
         given: Any = op if isinstance(op, str) else getattr(op, "name", op)
-        kernel = LocalKernel(self._key(dispatch_key), function, with_keyset, signature)
         handle = None
-        if isinstance(op, str) and not signature and not self.registry.is_main:
+        if isinstance(op, str) and not kernel.signature and not self.registry.is_main:
             prefix = self.namespace + "::"
             full = op if op.startswith(prefix) else prefix + op
             handle = implement_known(self.registry, full, kernel)
@@ -230,7 +240,6 @@ class Library:
             name = operator_name(self.namespace, given)
             handle = implement(self.registry, name, kernel, self._here, self.timeout)
         self._hold(handle)
-        return function
 
     def fallback(
         self,
@@ -338,4 +347,4 @@ class Library:
         return {fact.name: fact for fact in found if fact is not None and fact.kind == facts.DEF}
 
     def _here(self) -> str:
-        return place_of(caller())
+        return self._place or place_of(caller())

@@ -490,9 +490,12 @@ def test_a_second_fallback_is_refused_with_both_places_and_the_first_goes_on(reg
     assert f(Array()) == "third"
 
 
-def test_a_wildcard_library_takes_kernels_of_any_namespace(registry, f, wild):
-    wild.impl("s::f", says("from outside"), "CPU")
-    assert f(Array()) == "from outside"
+@pytest.mark.parametrize("name", ["s::f", "f"])
+def test_a_wildcard_library_takes_fallbacks_and_no_kernels(registry, f, wild, name):
+    """In PyTorch a bare name there reads what is not there, and at times crashes."""
+    with pytest.raises(errors.InvalidNameError, match="takes fallbacks only"):
+        wild.impl(name, says("from outside"), "CPU")
+    assert registry.registrations("s::f")[1:] == []
 
 
 # --- what is refused ------------------------------------------------------------------------------
