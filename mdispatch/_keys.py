@@ -28,7 +28,10 @@ __all__ = [
     "DispatchKey",
     "backend_index",
     "highest_index",
+    "key_names",
+    "names_of_backend",
     "parse_key",
+    "publish_names",
     "table_index",
 ]
 
@@ -111,6 +114,11 @@ class DispatchKey(int, metaclass=_KeyType):
         return _NAME[self]
 
     @property
+    def value(self) -> int:
+        """PyTorch's number of the key as a plain int, as enums have it."""
+        return int(self)
+
+    @property
     def raw(self) -> int:
         """The key's bits in a DispatchKeySet; 0 for Undefined and for alias keys."""
         return _RAW[self]
@@ -179,8 +187,12 @@ def _make_keys() -> dict[str, DispatchKey]:
 # Indexed by the key's value.
 _NAME = [""] * 156
 _RAW = [0] * 156
-_BY_NAME = DispatchKey.__members__ = _make_keys()
-_BY_VALUE: dict[int, DispatchKey] = {key: key for key in _BY_NAME.values()}
+DispatchKey.__members__ = _make_keys()
+_BY_VALUE: dict[int, DispatchKey] = {key: key for key in DispatchKey}
+
+# What parse_key understands: the keys' own names, and those that publish_names added in this
+# interpreter. Never changed, only replaced, because errors iterate over it without a lock.
+_by_name: Mapping[str, DispatchKey] = DispatchKey.__members__
 
 #: The names of the backends, lowest priority first: the position is the bit.
 BACKENDS = tuple(_NAME[_FIRST_PER_BACKEND : _FIRST_PER_BACKEND + 16])
@@ -235,12 +247,13 @@ def backend_index(raw: int) -> int:
 def parse_key(key: str | DispatchKey) -> DispatchKey:
     """The key of this name; a key is returned as it is.
 
-    InvalidKeyError, with the nearest names, for anything else. A number is not taken for a key:
-    ``DispatchKey(49)`` does that.
+    Its own name, or one that it has from rename_privateuse_backend. InvalidKeyError, with the
+    nearest names, for anything else. A number is not taken for a key: ``DispatchKey(49)`` does
+    that.
     """
     if isinstance(key, DispatchKey):
         return key
-    found = _BY_NAME.get(key) if isinstance(key, str) else None
+    found = _by_name.get(key) if isinstance(key, str) else None
     if found is None:
         raise _no_key(key)
     return found
@@ -252,6 +265,32 @@ def _no_key(key: object) -> InvalidKeyError:
     if not isinstance(key, str):
         what = f"a dispatch key is a DispatchKey or its name, not {shown(key)}"
         return InvalidKeyError(what, key)
-    names = nearest(key, _BY_NAME)
+    names = nearest(key, _by_name)
     meant = f"; did you mean {' or '.join(names)}?" if names else ""
     return InvalidKeyError(f"there is no dispatch key {shown(key)}{meant}", key, names)
+
+
+# --- names of one's own ---------------------------------------------------------------------------
+
+
+def key_names() -> Mapping[str, DispatchKey]:
+    """All names that parse_key understands, as they are now; the mapping never changes."""
+    return _by_name
+
+
+def names_of_backend(backend: str, word: str) -> dict[str, DispatchKey]:
+    """The keys whose names end with the backend's, by these names with ``word`` instead."""
+    return {
+        name.removesuffix(backend) + word: key
+        for name, key in DispatchKey.__members__.items()
+        if name.endswith(backend)
+    }
+
+
+def publish_names(names: Mapping[str, DispatchKey]) -> None:
+    """Makes parse_key understand these names too, in this interpreter.
+
+    The caller keeps others from doing the same meanwhile, and has made sure that none is taken.
+    """
+    global _by_name
+    _by_name = {**_by_name, **names}

@@ -14,7 +14,7 @@ from __future__ import annotations
 from ._schema_scanner import Scanner
 from ._schema_types import Type
 from .errors import InvalidKeyError
-from .keys import device_key
+from .keys import canonical_device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class DefaultParser(Scanner):
             self.fail(f"this is no value of type {type}", start)
         if type.name == "Device":
             try:
-                device_key(str(value))
+                return canonical_device(str(value))
             except InvalidKeyError as error:
                 self.fail(str(error), start)
         if type.name == "float" and isinstance(value, int):

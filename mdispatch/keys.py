@@ -1,11 +1,12 @@
 """Sets of dispatch keys, and what the keys stand for: alias keys, autograd keys, devices.
 
-The keys and their numbers are in _keys.py. A set is a cross product of its backends and its
-functionalities: AutogradCPU with SparseCUDA is also SparseCPU and AutogradCUDA.
+The keys and their numbers are in _keys.py, devices in _devices.py. A set is a cross product of its
+backends and its functionalities: AutogradCPU with SparseCUDA is also SparseCPU and AutogradCUDA.
 """
 
 from __future__ import annotations
 
+from ._devices import canonical_device, device_key, rename_privateuse_backend
 from ._keys import (
     BACKEND_BITS,
     BACKENDS,
@@ -32,11 +33,13 @@ __all__ = [
     "DispatchKeySet",
     "backend_index",
     "backend_keys_of_autograd",
+    "canonical_device",
     "device_key",
     "functionality_to_backend_keys",
     "highest_index",
     "is_included_in_alias",
     "parse_key",
+    "rename_privateuse_backend",
     "runtime_keys",
     "table_index",
 ]
@@ -185,11 +188,6 @@ BEHIND_AUTOGRAD = {
     if name not in ("HIP", "VE", "MTIA")
 }
 
-# The names of torch.device. PrivateUse2, PrivateUse3 and Metal have none.
-_DEVICES = {
-    name.lower(): parse_key(name) for name in (*BACKENDS[:12], "Meta", "Vulkan", "FPGA")
-} | {"privateuseone": DispatchKey.PrivateUse1}
-
 
 def runtime_keys(key: DispatchKey) -> DispatchKeySet:
     """What a registration at ``key`` serves: an alias key's set, any other key alone.
@@ -225,22 +223,3 @@ def functionality_to_backend_keys(key: DispatchKey) -> tuple[DispatchKey, ...]:
     """SparseCPU to SparseMeta for Sparse; any other key alone."""
     keys = tuple(runtime for runtime in RUNTIME_KEYS if runtime.functionality is key)
     return keys or (key,)
-
-
-def device_key(device: str) -> DispatchKey:
-    """The key of a device by its name, with or without an index: CUDA for "cuda:1".
-
-    InvalidKeyError, with the nearest names, when there is no such device.
-    """
-    kind, colon, index = device.partition(":")
-    key = _DEVICES.get(kind)
-    if key is None or (colon and not (index.isascii() and index.isdigit())):
-        from ._nearest import nearest, shown
-
-        raise InvalidKeyError(
-            f"no device {shown(device)}; there are {', '.join(_DEVICES)}, and with a number, as"
-            " cuda:1",
-            device,
-            nearest(kind, _DEVICES),
-        )
-    return key
