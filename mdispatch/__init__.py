@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from ._observers import ObservedCall, observe_calls
     from ._registry import Registration
     from ._roles import DEFAULT_TIMEOUT
+    from ._schema_infer import infer_schema
     from ._schema_names import OperatorName
+    from ._tensor import Tensor
     from .aio import wait_for_def_async, wait_for_impl_async
     from .decorator import register_op
     from .guards import (
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
         IncludeDispatchKeyGuard,
     )
     from .host import create_interpreter
-    from .keys import DispatchKey, DispatchKeySet
+    from .keys import DispatchKey, DispatchKeySet, rename_privateuse_backend
     from .library import Library
     from .operators import Namespace, OpOverload, OpOverloadPacket
     from .schema import FunctionSchema, parse_schema
@@ -54,12 +56,14 @@ __all__ = [
     "OperatorName",
     "Registration",
     "Registry",
+    "Tensor",
     "WarmUp",
     "__version__",
     "create_interpreter",
     "default_registry",
     "errors",
     "fallthrough_kernel",
+    "infer_schema",
     "is_main_interpreter",
     "key_set_of",
     "observe_calls",
@@ -68,6 +72,7 @@ __all__ = [
     "register_op",
     "register_or_verify",
     "register_type",
+    "rename_privateuse_backend",
     "wait_for_def",
     "wait_for_def_async",
     "wait_for_impl",
@@ -134,14 +139,17 @@ _HOME = {
     "OpOverloadPacket": "operators",
     "OperatorName": "_schema_names",
     "Registration": "_registry",
+    "Tensor": "_tensor",
     "WarmUp": "warming",
     "create_interpreter": "host",
     "fallthrough_kernel": "_kernels",
+    "infer_schema": "_schema_infer",
     "key_set_of": "values",
     "observe_calls": "_observers",
     "parse_schema": "schema",
     "register_op": "decorator",
     "register_type": "values",
+    "rename_privateuse_backend": "keys",
     "wait_for_def": "waiting",
     "wait_for_def_async": "aio",
     "wait_for_impl": "waiting",

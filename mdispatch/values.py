@@ -53,6 +53,10 @@ class TypeKeys:
         # the old one.
         self._found = weakref.WeakKeyDictionary()
 
+    def knows(self, cls: type) -> bool:
+        """Whether the class, or a base of it, is registered."""
+        return any(base in self._registered for base in cls.__mro__)
+
     def raw_of(self, value: object) -> int | None:
         """The bits of the value's key set; None for a value that carries none."""
         cls = type(value)
@@ -127,6 +131,7 @@ def _no_keys(keys: object, what: str) -> InvalidKeyError:
 _types = TypeKeys()
 
 raw_of = _types.raw_of
+knows_type = _types.knows
 
 
 def register_type(
