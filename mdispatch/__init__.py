@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .keys import DispatchKey, DispatchKeySet, rename_privateuse_backend
     from .library import Library
     from .operators import Namespace, OpOverload, OpOverloadPacket
+    from .python_dispatcher import PythonDispatcher
     from .schema import FunctionSchema, parse_schema
     from .values import key_set_of, register_type
     from .waiting import wait_for_def, wait_for_impl
@@ -54,6 +55,7 @@ __all__ = [
     "OpOverload",
     "OpOverloadPacket",
     "OperatorName",
+    "PythonDispatcher",
     "Registration",
     "Registry",
     "Tensor",
@@ -138,6 +140,7 @@ _HOME = {
     "OpOverload": "operators",
     "OpOverloadPacket": "operators",
     "OperatorName": "_schema_names",
+    "PythonDispatcher": "python_dispatcher",
     "Registration": "_registry",
     "Tensor": "_tensor",
     "WarmUp": "warming",

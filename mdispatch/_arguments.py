@@ -30,6 +30,7 @@ def operator_name(namespace: str, name: str) -> str:
             "namespace",
             name,
         )
+    name = name.strip(" \t\n")
     full = str(OperatorName.parse(name if "::" in name else f"{namespace}::{name}"))
     if namespace != full.partition("::")[0]:
         raise errors.InvalidArgumentError(

@@ -11,7 +11,7 @@ from . import _registry as facts
 from . import errors
 from ._arguments import WILDCARD, attributes_of, checked_callable, key_or_none, operator_name
 from ._kernels import LocalKernel
-from ._keys import DispatchKey
+from ._keys import DispatchKey, table_index
 from ._nearest import shown
 from ._place import caller, place_of
 from ._registering import (
@@ -226,7 +226,10 @@ class Library:
             )
         self._check_open()
         checked_callable(function)
-        self._impl(op, LocalKernel(self._key(dispatch_key), function, with_keyset, signature))
+        key = self._key(dispatch_key)
+        if not key.is_alias:
+            table_index(key)  # a kernel without a slot would never run
+        self._impl(op, LocalKernel(key, function, with_keyset, signature))
         return function
 
     def _impl(self, op: str | OpOverload, kernel: LocalKernel) -> None:
