@@ -1,120 +1,32 @@
-"""What is registered and what follows from it, for people: dumps, tables and the way of a key set to
-its kernel.
+"""What is registered and what follows from it, for people: dumps, tables, and the way of a key set
+to its kernel.
 
 All of it is computed from the facts of the registry, so every member of it sees the same, whatever
-modules it has imported.
+modules it has imported. A kernel stands for those of all interpreters that have it.
 """
 
 from __future__ import annotations
 
 from . import _registry as facts
+from ._explanation import Explanation, RegisteredKernel, TableRow
 from ._kernels import FALLBACK_NAME
-from ._keys import RUNTIME_KEYS, DispatchKey, highest_index
+from ._keys import RUNTIME_KEYS, DispatchKey
 from ._nearest import nearest, shown
-from ._pairing import AbsentKernel, table_of
+from ._pairing import table_of
 from ._schema_names import OperatorName
 from .errors import OperatorNotFoundError
 from .guards import excluded_keys, included_keys
-from .keys import DispatchKeySet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from ._kernels import LocalKernel
     from ._registry import Registration
     from ._table import DispatchTable
+    from .keys import DispatchKeySet
     from .registry import Registry
 
-__all__ = ["Explanation", "TableRow", "dangling", "dump", "dump_table", "found", "operators"]
-__all__ += ["table", "table_rows", "why"]
-
-BUILT_IN = "built in"
-
-
-class TableRow:
-    """One slot of a computed table: what runs at ``key``, by which rule (``reason``), and the place
-    at which it was registered. ``kernel`` is its label, "" where there is none.
-    """
-
-    __slots__ = ("is_fallthrough", "kernel", "key", "reason", "registration", "where")
-
-    def __init__(self, key: DispatchKey, reason: str, kernel: object, is_fallthrough: bool) -> None:
-        fact = kernel.fact if isinstance(kernel, AbsentKernel) else None
-        self.key = key
-        self.reason = reason
-        self.registration = fact
-        self.kernel = fact.body if fact is not None else "" if kernel is None else "fallthrough"
-        self.where = fact.where if fact is not None else "" if kernel is None else BUILT_IN
-        self.is_fallthrough = is_fallthrough
-
-    def __repr__(self) -> str:
-        return f"<{self.key.name}: {self.kernel or 'nothing'} ({self.reason})>"
-
-
-class Explanation:
-    """How a key set leads to its kernel. ``str`` of it is the text for people.
-
-    ``given`` is the key set asked about, ``included`` and ``excluded`` are this thread's sets,
-    ``passed_by`` the keys that fall through, ``key_set`` what is left, ``key`` its highest key,
-    ``rules`` the rules tried there, and ``row`` what runs.
-    """
-
-    __slots__ = (
-        "excluded",
-        "given",
-        "included",
-        "key",
-        "key_set",
-        "operator",
-        "passed_by",
-        "row",
-        "rules",
-    )
-
-    def __init__(
-        self,
-        operator: str,
-        given: DispatchKeySet,
-        included: DispatchKeySet,
-        excluded: DispatchKeySet,
-        table: DispatchTable,
-    ) -> None:
-        self.operator = operator
-        self.given = given
-        self.included = included
-        self.excluded = excluded
-        before = (given | included) - excluded
-        self.key_set = DispatchKeySet.from_raw(table.effective(before.raw))
-        self.passed_by = tuple(key for key in before if not self.key_set.has(key))
-        self.key = RUNTIME_KEYS[highest_index(self.key_set.raw)]
-        self.rules = table.why(self.key)
-        slot = table.lookup(self.key_set.raw)
-        self.row = TableRow(self.key, slot.reason, slot.kernel, slot.is_fallthrough)
-
-    def __str__(self) -> str:
-        taken = [key for key in self.given | self.included if self.excluded.has(key)]
-        lines = [
-            f"{self.operator} with {_listed(self.given)}",
-            f"  this thread adds      {_listed(self.included)}",
-            f"  this thread excludes  {_listed(taken)}",
-            f"  falls through         {_listed(self.passed_by)}",
-            f"  left                  {_listed(self.key_set)}",
-            f"  highest               {self.key}",
-            f"  rules at {self.key}, up to the one that decides:",
-            *(f"    {rule}" for rule in self.rules),
-        ]
-        if self.row.kernel:
-            lines.append(f"  runs {self.row.kernel}    ({self.row.where})")
-        else:
-            lines.append(f"  runs nothing: {self.row.reason}")
-        return "\n".join(lines)
-
-    def __repr__(self) -> str:
-        return f"<{self.operator} with {_listed(self.given)} leads to {self.row!r}>"
-
-
-def _listed(keys: Iterable[DispatchKey]) -> str:
-    return ", ".join(key.name for key in keys) or "no key"
+__all__ = ["Explanation", "TableRow", "dangling", "dump", "dump_table", "existing", "found"]
+__all__ += ["kernels_by_key", "operators", "table_rows", "why"]
 
 
 # --- which operators there are --------------------------------------------------------------------
@@ -122,11 +34,11 @@ def _listed(keys: Iterable[DispatchKey]) -> str:
 
 def _by_name(registry: Registry) -> dict[str, list[Registration]]:
     _, _, there = registry._facts.registrations()
-    found: dict[str, list[Registration]] = {}
+    by_name: dict[str, list[Registration]] = {}
     for fact in there:
         if fact.kind in (facts.DEF, facts.IMPL, facts.NAME):
-            found.setdefault(fact.name, []).append(fact)
-    return found
+            by_name.setdefault(fact.name, []).append(fact)
+    return by_name
 
 
 def operators(registry: Registry) -> list[str]:
@@ -147,19 +59,46 @@ def dangling(registry: Registry) -> list[str]:
 
 def found(registry: Registry, name: str) -> list[Registration]:
     """All facts of one operator, oldest first; [] when there are none."""
-    full = str(OperatorName.parse(name))
-    _, _, there = registry._facts.registrations(full)
+    _, _, there = registry._facts.registrations(str(OperatorName.parse(name)))
     return [f for f in there if f.kind in (facts.DEF, facts.IMPL, facts.NAME)]
 
 
-def _existing(registry: Registry, name: str) -> list[Registration]:
+def existing(registry: Registry, name: str) -> list[Registration]:
     there = found(registry, name)
     if not there:
-        names = sorted(_by_name(registry))
-        near = nearest(name, names)
-        hint = f"did you mean {', '.join(near)}?" if near else f"{len(names)} others are there"
-        raise OperatorNotFoundError(f"there is no operator {shown(name)}; {hint}", name, near)
+        raise _not_found(OperatorName.parse(name), sorted(_by_name(registry)))
     return there
+
+
+def _not_found(wanted: OperatorName, names: list[str]) -> OperatorNotFoundError:
+    """With the nearest names: other overloads, then the same name elsewhere, then what is spelled
+    nearly so.
+    """
+    parsed = [OperatorName.parse(name) for name in names]
+    near = [str(other) for other in parsed if other.qualified == wanted.qualified]
+    near += [str(other) for other in parsed if other.name == wanted.name]
+    if wanted.namespace:
+        near += nearest(str(wanted), names)
+    else:
+        spelled = nearest(wanted.name, {other.name for other in parsed})
+        near += [str(other) for word in spelled for other in parsed if other.name == word]
+    near = list(dict.fromkeys(near))[:5]
+    namespaces = sorted({other.namespace for other in parsed})
+    if near:
+        hint = f"did you mean {', '.join(near)}?"
+    elif wanted.namespace in namespaces:
+        its = [str(other) for other in parsed if other.namespace == wanted.namespace]
+        hint = f"namespace {wanted.namespace} has {_some(its)}"
+    elif namespaces:
+        hint = f"there are operators in {_some(namespaces)}"
+    else:
+        hint = "nothing is registered here: import the modules that do"
+    text = f"there is no operator {shown(str(wanted))}; {hint}"
+    return OperatorNotFoundError(text, str(wanted), near)
+
+
+def _some(names: list[str], limit: int = 8) -> str:
+    return ", ".join(names[:limit]) + ", ..." * (len(names) > limit)
 
 
 # --- the canonical state --------------------------------------------------------------------------
@@ -169,7 +108,7 @@ def dump(registry: Registry, name: str) -> str:
     """What is registered for an operator: its definition, then its kernels by key, in the order of
     the table and alias keys last, of each key the newest first. (c10: dumpState)
     """
-    there = _existing(registry, name)
+    there = existing(registry, name)
     lines = []
     for fact in there:
         if fact.kind == facts.DEF:
@@ -181,8 +120,7 @@ def dump(registry: Registry, name: str) -> str:
                 lines.append(f"  tags {', '.join(fact.tags)}")
     if not lines:
         lines.append(f"{there[0].name}, which is not defined")
-    names = [f for f in there if f.kind == facts.NAME]
-    lines += [f"  name held at {_origin(fact)}" for fact in names]
+    lines += [f"  name held at {_origin(fact)}" for fact in there if fact.kind == facts.NAME]
     for key, kernels in kernels_by_key(there):
         for position, fact in enumerate(kernels):
             alias = " (alias)" if key.is_alias else ""
@@ -194,7 +132,7 @@ def dump(registry: Registry, name: str) -> str:
 
 def kernels_by_key(there: list[Registration]) -> list[tuple[DispatchKey, list[Registration]]]:
     """The kernels among these facts by key, runtime keys in table order before alias keys, the
-    newest of a key first.
+    newest of a key, which is the active one, first.
     """
     by_key: dict[DispatchKey, list[Registration]] = {}
     for fact in there:
@@ -211,18 +149,24 @@ def _origin(fact: Registration) -> str:
 # --- the table ------------------------------------------------------------------------------------
 
 
-def table(registry: Registry, name: str) -> DispatchTable:
-    """The computed table of an operator, from facts alone: its kernels stand for those of every
-    interpreter.
-    """
-    there = _existing(registry, name)
+def _table(registry: Registry, there: list[Registration]) -> DispatchTable:
     _, _, fallbacks = registry._facts.registrations(FALLBACK_NAME)
-    return table_of(there, {}, fallbacks, {})
+    return table_of(
+        there, _kernels(there, facts.IMPL), fallbacks, _kernels(fallbacks, facts.FALLBACK)
+    )
+
+
+def _kernels(there: list[Registration], kind: int) -> dict[DispatchKey, list[LocalKernel]]:
+    kernels: dict[DispatchKey, list[LocalKernel]] = {}
+    for fact in there:
+        if fact.kind == kind:
+            kernels.setdefault(DispatchKey(fact.key), []).append(RegisteredKernel(fact))
+    return kernels
 
 
 def table_rows(registry: Registry, name: str) -> list[TableRow]:
     """One row per runtime key, in table order, those without a kernel too."""
-    entries = table(registry, name).entries
+    entries = _table(registry, existing(registry, name)).entries
     return [
         TableRow(key, entry.reason, entry.kernel, entry.is_fallthrough)
         for key, entry in zip(RUNTIME_KEYS, entries, strict=True)
@@ -230,12 +174,10 @@ def table_rows(registry: Registry, name: str) -> list[TableRow]:
 
 
 def dump_table(registry: Registry, name: str) -> str:
-    """The computed table as text, one line per runtime key that has a kernel. (c10:
+    """The computed table as text, one line per runtime key that has something. (c10:
     dumpComputedTable)
     """
     rows = [row for row in table_rows(registry, name) if row.reason != "missing"]
-    if not rows:
-        return "(no kernel at any key)"
     widths = [max(len(text) for text in texts) for texts in zip(*map(_cells, rows), strict=True)]
     return "\n".join(
         "  ".join(
@@ -249,8 +191,37 @@ def _cells(row: TableRow) -> tuple[str, str, str, str]:
     return row.key.name, row.kernel or "-", row.reason, row.where
 
 
-def why(registry: Registry, name: str, key_set: DispatchKeySet) -> Explanation:
-    """How a call with these keys, in this thread, comes to its kernel."""
-    computed = table(registry, name)
-    full = str(OperatorName.parse(name))
-    return Explanation(full, key_set, included_keys(), excluded_keys(), computed)
+def why(
+    registry: Registry,
+    name: str,
+    key_set: DispatchKeySet,
+    *,
+    included: DispatchKeySet | None = None,
+    excluded: DispatchKeySet | None = None,
+) -> Explanation:
+    """How a call with these keys comes to its kernel, with this thread's sets unless others are
+    given.
+    """
+    there = existing(registry, name)
+    return Explanation(
+        there[0].name,
+        key_set,
+        included_keys() if included is None else included,
+        excluded_keys() if excluded is None else excluded,
+        _table(registry, there),
+        _undefined(there),
+    )
+
+
+def _undefined(there: list[Registration]) -> OperatorNotFoundError | None:
+    """What a call of an operator that nobody has defined comes to: it cannot be looked up."""
+    if any(fact.kind == facts.DEF for fact in there):
+        return None
+    name = there[0].name
+    kernels = [f"{DispatchKey(f.key)} ({f.where})" for f in there if f.kind == facts.IMPL]
+    return OperatorNotFoundError(
+        f"{name} is not defined: there is no schema to call it by\n"
+        f"  kernels at: {', '.join(kernels) or 'none'}\n"
+        "Define it in the DEF or a FRAGMENT library of its namespace.",
+        name,
+    )

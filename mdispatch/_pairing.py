@@ -12,7 +12,7 @@ from . import errors
 from ._kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
 from ._keys import DispatchKey, table_index
 from ._table import DispatchTable, compute_table
-from .keys import DispatchKeySet
+from .keys import DispatchKeySet, is_included_in_alias
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def missing(name: str, table: DispatchTable, raw: int) -> errors.MissingKernelEr
     key = DispatchKeySet.from_raw(raw).highest_priority()
     slot = table.entries[table_index(key)]
     available, listed = _kernels(table)
-    if slot.is_fallthrough:
+    if slot.is_fallthrough and key is not DispatchKey.Undefined:
         return errors.MissingKernelError(
             f"{name} falls through at {key.name} ({slot.reason}): calls pass by such a key, but a "
             f"redispatch takes its key set as it is\nTake the key out of the set: "
@@ -124,7 +124,7 @@ def missing(name: str, table: DispatchTable, raw: int) -> errors.MissingKernelEr
             key.name,
             available,
         )
-    if isinstance(slot.kernel, AbsentKernel):
+    if isinstance(slot.kernel, AbsentKernel) and not slot.is_fallthrough:
         return _not_here(name, slot.kernel.fact, key, available)
     if slot.reason == "ambiguous autogradother":
         return errors.AmbiguousKernelError(
@@ -137,19 +137,15 @@ def missing(name: str, table: DispatchTable, raw: int) -> errors.MissingKernelEr
             available,
         )
     if key is DispatchKey.Undefined:
-        what = (
-            f"{name} got no argument that carries a dispatch key, and has no kernel that serves "
-            "without"
-        )
+        what = f"{name} has no kernel for a call whose arguments leave no dispatch key"
+        where = "CompositeExplicitAutograd or CompositeImplicitAutograd, which serve such calls too"
     else:
         what = f"{name} has no kernel that serves {key.name}"
+        where = f"{key.name}, or at an alias key that stands for it"
+        if is_included_in_alias(key, DispatchKey.CompositeExplicitAutograd):
+            where += " (CompositeExplicitAutograd for every backend)"
     return errors.MissingKernelError(
-        f"{what}\n  kernels at: {listed}\nRegister one at {key.name}, or at an alias key that "
-        "stands for it "
-        f"(CompositeExplicitAutograd for every backend).",
-        name,
-        key.name,
-        available,
+        f"{what}\n  kernels at: {listed}\nRegister one at {where}.", name, key.name, available
     )
 
 
@@ -183,7 +179,7 @@ def missing_at(name: str, table: DispatchTable, key: DispatchKey) -> errors.Miss
     """Why nothing can be called for just this key."""
     available, listed = _kernels(table)
     kernel = table.at(key)
-    if isinstance(kernel, AbsentKernel):
+    if isinstance(kernel, AbsentKernel) and not kernel.is_fallthrough:
         return _not_here(name, kernel.fact, key, available)
     what = "falls through" if kernel is not None else "has neither a kernel nor a fallback"
     return errors.MissingKernelError(

@@ -186,8 +186,8 @@ class DispatchTable:
                     f"at {key} the table has {entry.kernel!r} ({entry.reason}), the rules give "
                     f"{kernel!r} ({reason})"
                 )
-            passed = bool(bits) and not self.effective(bits) & ~BACKEND_BITS
-            if passed != entry.is_fallthrough:
+            passed = not self.effective(bits) & ~BACKEND_BITS
+            if bits and passed != entry.is_fallthrough:  # nothing passes by Undefined
                 yield f"{key} {'is passed by' if passed else 'stays'}, which its kernel is not for"
 
 

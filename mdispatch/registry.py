@@ -44,6 +44,7 @@ class Registry:
         self._entries: dict[str, Entry] = {}
         self._fallbacks: dict[DispatchKey, list[LocalKernel]] = {}
         self._overloads: dict[str, list[str]] = {}
+        self._listed: tuple[int, int, dict[str, list[str]]] = (0, 0, {})
         self._libraries: dict[tuple[str, ...], Library] = {}
         self._lock = allocate_lock()
         # Held while a table is computed: a fallback's fact is struck before its callable is
@@ -175,7 +176,7 @@ class Registry:
         else:
             names, found = [fact.name for fact in self.registrations(name)], []
         for each in dict.fromkeys([*names, *(self._entries if name is None else ())]):
-            found += self.entry(each).broken_invariants()
+            found += (self._entries.get(each) or self._new_entry(each)).broken_invariants()
         if found:
             report = "\n".join(found)
             raise InvariantError(f"{len(found)} invariant(s) are broken:\n{report}", report)
@@ -208,17 +209,17 @@ class Registry:
         """The entry of an operator in this interpreter, made when it is asked for first."""
         entry = self._entries.get(name)
         if entry is None:
-            if self._entry_type is None:
-                from ._entry import Entry
-
-                self._entry_type = Entry
+            made = self._new_entry(name)
             with self._lock:
-                entry = self._entries.get(name)
-                if entry is None:
-                    entry = self._entries[name] = self._entry_type(
-                        self._facts, name, self._fallbacks, self._fallbacks_lock
-                    )
+                entry = self._entries.setdefault(name, made)
         return entry
+
+    def _new_entry(self, name: str) -> Entry:
+        if self._entry_type is None:
+            from ._entry import Entry
+
+            self._entry_type = Entry
+        return self._entry_type(self._facts, name, self._fallbacks, self._fallbacks_lock)
 
     def registered(self, commit: Callable[[], Registration]) -> Registration:
         """Commits a definition."""
@@ -233,9 +234,7 @@ class Registry:
         return self._facts.strike(fact)
 
     def note_overload(self, base: str, overload: str) -> None:
-        """Remembers in which order this interpreter defined (or verified) the overloads of a
-        name.
-        """
+        """Main interpreter: remembers in which order it defined the overloads of a name."""
         with self._lock:
             known = self._overloads.setdefault(base, [])
             if overload not in known:
@@ -248,21 +247,31 @@ class Registry:
                 known.remove(overload)
 
     def overloads(self, base: str) -> list[str]:
-        """The overloads of ``ns::name`` that are defined here, in order; "" is the one without a
-        name.
+        """The overloads of ``ns::name`` in the order of their definitions, whichever of them were
+        imported here; "" is the one without a name.
         """
         known = self._overloads.get(base)
-        if known:
+        if known and self.is_main:
             return list(known)
-        # Defined by the main interpreter, from a module that was not imported here.
-        _, _, there = self._facts.registrations()
-        prefix = base + "."
-        names = [
-            f.name
-            for f in there
-            if f.kind == facts.DEF and (f.name == base or f.name.startswith(prefix))
-        ]
-        return [name[len(prefix) :] for name in names]
+        return list(self._overloads_there().get(base, ()))
+
+    def _overloads_there(self) -> dict[str, list[str]]:
+        """The overloads of every name by the facts, listed anew when these have changed."""
+        count = following = 0
+        if isinstance(self._facts, SharedRegistry):
+            # Every change raises ``following``. One that had done so before it was read here, and
+            # was published after the facts were listed, is told by ``count``: not that of the list.
+            _, _, _, count, _, following, *_ = self._facts.stat()
+        listed = self._listed
+        if not following or listed[:2] != (following, count):
+            _, _, there = self._facts.registrations()
+            found: dict[str, list[str]] = {}
+            for fact in sorted(there, key=lambda fact: fact.seq):
+                if fact.kind == facts.DEF:
+                    base, _, overload = fact.name.partition(".")
+                    found.setdefault(base, []).append(overload)
+            self._listed = listed = (following, len(there), found)
+        return listed[2]
 
     def add_fallback(self, kernel: LocalKernel) -> None:
         with self._fallbacks_lock:

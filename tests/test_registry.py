@@ -121,7 +121,7 @@ def test_any_32_bit_key_is_a_key(facts, key):
 def test_texts_come_back_as_they_were_given(facts, body, where):
     put(facts, body=body, where=where)
     found = facts.find(IMPL, 49, "s::f")
-    assert (found.body, found.where) == (body, where)
+    assert (found.text, found.where) == (body, where)
 
 
 @pytest.mark.parametrize("name", ["n", "n" * 1023, "ü" * 511, "a\0b", "a b\n"])

@@ -47,7 +47,8 @@ LAYERS = (
     "_tensor",
     "_schema_infer",
     "_pairing _roles _arguments _observers",
-    "_call_py _explain _invariants",
+    "_call_py _explanation _invariants",
+    "_explain",
     "_entry",
     "operators",
     "registry",
@@ -56,15 +57,23 @@ LAYERS = (
     "aio decorator torch_compat",
     "python_dispatcher",
     "",
-    "_verify_values _verify_show _verify_worker",
-    "_verify",
+    "_verify_values _verify_show _verify_worker _columns _command",
+    "_verify _explain_subject",
+    "_explain_show _verify_command",
+    "_explain_command",
     "cli",
     "__main__",
 )
 ROW = {name: row for row, names in enumerate(LAYERS) for name in names.split() or [""]}
 
 #: What is not in the standard library, and who may import it.
-FOREIGN = {"typer": {"cli", "_verify_show"}, "rich": {"cli", "_verify_show"}}
+FOREIGN = {
+    "typer": {"cli", "_command", "_explain_command", "_verify_command"},
+    "rich": {
+        *("_columns", "_command", "_explain_show", "_explain_subject"),
+        *("_verify_command", "_verify_show"),
+    },
+}
 
 
 def module_name(path):
