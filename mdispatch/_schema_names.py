@@ -6,6 +6,7 @@ from .errors import InvalidNameError, SchemaSyntaxError
 
 __all__ = ["MAX_NAME", "OperatorName", "Value", "is_identifier", "split_name"]
 
+_BLANKS = " \t\r\n"
 #: More letters than this no namespace, operator or overload has.
 MAX_NAME = 255
 
@@ -77,18 +78,21 @@ class OperatorName(Value):
         for what, part in (("namespace", namespace), ("name", name), ("overload", overload)):
             if part or what == "name":
                 _check_part(what, part)
-        if overload == "default" or overload.startswith("__"):
-            raise _invalid(overload, "cannot be the name of an overload")
+        if overload == "default":
+            raise _invalid(overload, "is what the overload without a name is called")
+        if overload.startswith("__"):
+            raise _invalid(overload, "starts as Python's own attributes: it cannot be an overload")
         self.namespace = namespace
         self.name = name
         self.overload = overload
 
     @classmethod
     def parse(cls, text: str) -> OperatorName:
-        """The name in a text such as "ns::add.out"; blanks around it do not matter."""
+        """The name in a text such as "ns::add.out". Blanks around it and its colons are nothing."""
         if not isinstance(text, str):
             raise _invalid(text, "is no str: it cannot be the name of an operator")
-        namespace, colons, rest = text.strip(" \t\r\n").rpartition("::")
+        namespace, colons, rest = text.strip(_BLANKS).rpartition("::")
+        namespace, rest = namespace.rstrip(_BLANKS), rest.lstrip(_BLANKS)
         name, dot, overload = rest.partition(".")
         if (colons and not namespace) or (dot and not overload):
             raise _invalid(text, "lacks a part of a name")
@@ -118,13 +122,16 @@ class OperatorName(Value):
         return f"{self.qualified}.{self.overload}" if self.overload else self.qualified
 
 
+_A = {"namespace": "a namespace", "name": "a name", "overload": "an overload"}
+
+
 def _check_part(what: str, part: str) -> None:
     if part in _RESERVED:
-        raise _invalid(part, f"is a reserved word: it cannot be a {what}")
+        raise _invalid(part, f"is a reserved word: it cannot be {_A[what]}")
     if not is_identifier(part):
-        raise _invalid(part, f"is not an identifier: it cannot be a {what}")
+        raise _invalid(part, f"is not an identifier: it cannot be {_A[what]}")
     if len(part) > MAX_NAME:
-        raise _invalid(part, f"has more than {MAX_NAME} letters: it cannot be a {what}")
+        raise _invalid(part, f"has more than {MAX_NAME} letters: it cannot be {_A[what]}")
 
 
 def _invalid(name: object, fault: str) -> InvalidNameError:

@@ -152,6 +152,10 @@ class DispatchKeySet:
         return DispatchKeySet.from_raw, (self._raw,)
 
 
+_PER_BACKEND: dict[DispatchKey, tuple[DispatchKey, ...]] = {}
+for _key in RUNTIME_KEYS:
+    if _key.backend:
+        _PER_BACKEND[_key.functionality] = (*_PER_BACKEND.get(_key.functionality, ()), _key)
 _EVERY_BACKEND = DispatchKeySet.from_raw(BACKEND_BITS)
 _AUTOGRAD = _EVERY_BACKEND | DispatchKeySet(
     "AutogradOther", "AutogradFunctionality", "AutogradNestedTensor"
@@ -221,5 +225,4 @@ def backend_keys_of_autograd(key: DispatchKey) -> DispatchKeySet:
 
 def functionality_to_backend_keys(key: DispatchKey) -> tuple[DispatchKey, ...]:
     """SparseCPU to SparseMeta for Sparse; any other key alone."""
-    keys = tuple(runtime for runtime in RUNTIME_KEYS if runtime.functionality is key)
-    return keys or (key,)
+    return _PER_BACKEND.get(key, (key,))

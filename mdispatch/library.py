@@ -226,7 +226,7 @@ class Library:
             )
         self._check_open()
         checked_callable(function)
-        key = self._key(dispatch_key)
+        key = self._key(dispatch_key, op)
         if not key.is_alias:
             table_index(key)  # a kernel without a slot would never run
         self._impl(op, LocalKernel(key, function, with_keyset, signature))
@@ -273,7 +273,7 @@ class Library:
             raise errors.InvalidKeyError(
                 "a fallback needs a dispatch key, here or in its library", dispatch_key
             )
-        kernel = LocalKernel(self._key(dispatch_key), function, with_keyset)
+        kernel = LocalKernel(self._key(dispatch_key, "the fallback"), function, with_keyset)
         self._hold(fall_back(self.registry, kernel, self._here, self.timeout))
 
     def register_name(self, op: str) -> str:
@@ -330,13 +330,15 @@ class Library:
                 self.namespace,
             )
 
-    def _key(self, dispatch_key: DispatchKey | str) -> DispatchKey:
+    def _key(self, dispatch_key: DispatchKey | str, what: object) -> DispatchKey:
         key = key_or_none(dispatch_key)
         if key is None:
             return self.key or DispatchKey.CompositeImplicitAutograd
         if self.key is not None and key is not self.key:
             raise errors.InvalidKeyError(
-                f"this library is for {self.key.name}: open another one for {key.name}", key
+                f"this library is for {self.key.name}: register {shown(what)} at {key.name} in "
+                "another one",
+                key,
             )
         return key
 

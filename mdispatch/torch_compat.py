@@ -30,20 +30,14 @@ from functools import wraps
 from . import _registry as facts
 from . import guards, values
 from . import keys as _keys
-from ._arguments import attributes_of, operator_name
-from ._explain import dangling, existing, found, operators, table_rows
+from ._arguments import attributes_of, checked_callable, operator_name
+from ._explain import dangling, existing, found, table_rows
 from ._kernels import FALLBACK_NAME, FALLTHROUGH, LocalKernel, fallthrough_kernel
 from ._nearest import shown
 from ._pairing import BUILTIN_FALLBACKS
 from ._registering import fall_back
 from ._schema_names import OperatorName
 from .errors import InvalidArgumentError, MdispatchError
-from .guards import AutoDispatchBelowAutograd as _AutoDispatchBelowAutograd
-from .guards import ExcludeDispatchKeyGuard as _ExcludeDispatchKeyGuard
-from .guards import ForceDispatchKeyGuard as _ForceDispatchKeyGuard
-from .guards import IncludeDispatchKeyGuard as _IncludeDispatchKeyGuard
-from .guards import PreserveDispatchKeyGuard as _PreserveDispatchKeyGuard
-from .guards import SetExcludeDispatchKeyGuard as _SetExcludeDispatchKeyGuard
 from .keys import DispatchKey
 from .library import Library
 from .operators import OpOverload
@@ -65,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DispatchKey",
     "DispatchKeySet",
+    "_AutoDispatchBelowADInplaceOrView",
     "_AutoDispatchBelowAutograd",
     "_DispatchModule",
     "_DispatchOperatorHandle",
@@ -74,6 +69,7 @@ __all__ = [
     "_PreserveDispatchKeyGuard",
     "_SetExcludeDispatchKeyGuard",
     "_additional_keys_to_prop_for_wrapper_tensors",
+    "_are_functorch_transforms_active",
     "_after_ADInplaceOrView_keyset",
     "_after_autograd_keyset",
     "_dispatch_autogradother_backends",
@@ -123,8 +119,11 @@ __all__ = [
 
 
 def _theirs(function: Callable[P, R]) -> Callable[P, R]:
-    """Where ours raises one of its own errors, theirs raises RuntimeError. A NotImplementedError is
-    one, and stays what it is.
+    """Where ours raises one of its own errors, theirs raises RuntimeError. One that is a
+    NotImplementedError or RuntimeError already stays what it is.
+
+    What a module object registered ends with it, so no error may keep one alive: the error that
+    becomes another's cause gives up its frames.
     """
 
     @wraps(function)
@@ -134,9 +133,26 @@ def _theirs(function: Callable[P, R]) -> Callable[P, R]:
         except MdispatchError as error:
             if isinstance(error, RuntimeError):
                 raise
-            raise RuntimeError(str(error)) from error
+            _forget_frames(error)
+            module = args[0] if args else None
+            place = getattr(module, "_place", "")
+            where = f"\n  in the library from {place}" if place and place not in str(error) else ""
+            raise RuntimeError(f"{error}{where}") from error
 
     return wrapped
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    while error is not None:
+        error.__traceback__ = None
+        _forget_frames(error.__context__ if error.__context__ is not error.__cause__ else None)
+        error = error.__cause__
+
+
+def _text(value: str) -> str:
+    if not isinstance(value, str) or isinstance(value, DispatchKey):
+        raise TypeError(f"this takes a str, not {shown(value)}")
+    return value
 
 
 # --- which registry -------------------------------------------------------------------------------
@@ -183,28 +199,41 @@ def _key(key: DispatchKey | str) -> DispatchKey:
 
 
 class DispatchKeySet(_keys.DispatchKeySet):
-    """A key set with PyTorch's names for what it can do."""
+    """A key set with PyTorch's names for what it can do. It can also do all that ours can."""
 
     __slots__ = ()
 
+    @_theirs
     def __init__(self, key: DispatchKey | str) -> None:
         super().__init__(_key(key))
 
-    @classmethod
-    def from_raw_repr(cls, raw: int) -> DispatchKeySet:
-        return _compat(_keys.DispatchKeySet.from_raw(raw))
+    @staticmethod
+    @_theirs
+    def from_raw_repr(raw: int, /) -> DispatchKeySet:
+        if isinstance(raw, float) or not hasattr(raw, "__index__"):
+            raise TypeError(f"the bits of a key set are an int, not {shown(raw)}")
+        return _compat(_keys.DispatchKeySet.from_raw(int(raw)))
 
     def raw_repr(self) -> int:
         return self.raw
 
-    def highestPriorityTypeId(self) -> DispatchKey:  # their name
+    def highestPriorityTypeId(self) -> DispatchKey:
         return self.highest_priority()
 
+    @_theirs
+    def has(self, key: DispatchKey | str) -> bool:
+        return super().has(_key(key))
+
+    @_theirs
     def add(self, key: DispatchKey | str) -> DispatchKeySet:
         return _compat(self | _keys.DispatchKeySet(_key(key)))
 
+    @_theirs
     def remove(self, key: DispatchKey | str) -> DispatchKeySet:
         return _compat(self - _keys.DispatchKeySet(_key(key)))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return DispatchKeySet.from_raw_repr, (self.raw,)
 
 
 def _compat(key_set: _keys.DispatchKeySet) -> DispatchKeySet:
@@ -212,6 +241,12 @@ def _compat(key_set: _keys.DispatchKeySet) -> DispatchKeySet:
     made = object.__new__(DispatchKeySet)
     made._raw = key_set.raw
     return made
+
+
+def _key_set(value: _keys.DispatchKeySet) -> _keys.DispatchKeySet:
+    if not isinstance(value, _keys.DispatchKeySet):
+        raise TypeError(f"this takes a DispatchKeySet, not {shown(value)}")
+    return value
 
 
 _after_autograd_keyset = _compat(_keys.DispatchKeySet.full_after("AutogradOther"))
@@ -238,11 +273,13 @@ _SUBCLASS_LIKE = _keys.DispatchKeySet(
 
 @_theirs
 def _dispatch_key_name(key: DispatchKey | str) -> str:
+    """The name of a key."""
     return _key(key).name
 
 
 @_theirs
 def _dispatch_key_parse(key: DispatchKey | str) -> DispatchKey:
+    """The key of a name."""
     return _key(key)
 
 
@@ -266,104 +303,217 @@ def _parse_dispatch_key(name: str) -> DispatchKey | None:
     here reads all names: there, such keys cannot be registered to at all.
     """
     try:
-        return None if name in _UNREAD_NAMES else _key(name)
+        return None if _text(name) in _UNREAD_NAMES else _key(name)
     except MdispatchError:
         return None
 
 
 @_theirs
 def _dispatch_key_for_device(device_type: str) -> str:
+    """The name of the key of a type of device: CUDA for "cuda". An index is refused."""
     if ":" in device_type:
         raise InvalidArgumentError(f"a type of device has no index: {shown(device_type)}")
     return _keys.device_key(device_type).name
 
 
 def _dispatch_keyset_full() -> DispatchKeySet:
+    """Every runtime key."""
     return _compat(_keys.DispatchKeySet.full())
 
 
 @_theirs
 def _dispatch_keyset_full_after(key: DispatchKey | str) -> DispatchKeySet:
+    """What is left for a kernel at this key. Keys without a place in the order are refused."""
     return _compat(_keys.DispatchKeySet.full_after(_key(key)))
 
 
 def _dispatch_keyset_to_string(key_set: DispatchKeySet) -> str:
-    return repr(key_set)
+    """The set as it prints."""
+    return repr(_key_set(key_set))
 
 
 @_theirs
 def _dispatch_is_alias_key(key: DispatchKey | str) -> bool:
+    """Whether the key stands for others."""
     return _key(key).is_alias
 
 
 @_theirs
 def _dispatch_is_included_in_alias(key: DispatchKey | str, alias: DispatchKey | str) -> bool:
-    return _keys.is_included_in_alias(_key(key), _key(alias))
+    """Whether an alias key stands for a key."""
+    runtime = _key(key)
+    return runtime is not DispatchKey.Undefined and _keys.is_included_in_alias(runtime, _key(alias))
 
 
 @_theirs
 def _dispatch_get_backend_keyset_from_autograd(key: DispatchKey | str) -> DispatchKeySet:
+    """The keys whose kernels an autograd key leads to."""
     return _compat(_keys.backend_keys_of_autograd(_key(key)))
 
 
 @_theirs
 def _functionality_to_backend_keys(key: DispatchKey | str) -> list[DispatchKey]:
+    """SparseCPU to SparseMeta for Sparse; any other key alone."""
     return list(_keys.functionality_to_backend_keys(_key(key)))
 
 
 @_theirs
 def _to_functionality_key(key: DispatchKey | str) -> DispatchKey:
+    """Sparse for SparseCPU."""
     return _key(key).functionality
 
 
 def _dispatch_num_backends() -> int:
+    """How many backends there are."""
     return len(_keys.BACKENDS)
 
 
+def _keys_of(tensor: object) -> _keys.DispatchKeySet:
+    if not values.is_tensor(tensor):
+        raise TypeError(f"{shown(tensor)} carries no dispatch keys")
+    return values.key_set_of(tensor)
+
+
+def _are_functorch_transforms_active() -> bool:
+    """There are none."""
+    return False
+
+
 def _dispatch_keys(tensor: object) -> DispatchKeySet:
-    return _compat(values.key_set_of(tensor))
+    """The keys that an object carries. TypeError when it carries none."""
+    return _compat(_keys_of(tensor))
 
 
 def _dispatch_key_set(tensor: object) -> str:
-    return repr(values.key_set_of(tensor))
+    """The keys that an object carries, as they print."""
+    return repr(_keys_of(tensor))
 
 
-def _dispatch_isTensorSubclassLike(tensor: object) -> bool:  # their name
+def _dispatch_isTensorSubclassLike(tensor: object) -> bool:
     """Whether a value wraps or describes another, by the keys that it carries."""
-    return bool(values.key_set_of(tensor).raw & _SUBCLASS_LIKE.raw)
+    return bool(_keys_of(tensor).raw & _SUBCLASS_LIKE.raw)
 
 
 # --- this thread's sets ---------------------------------------------------------------------------
 
 
+def _bool(desired: bool) -> bool:
+    if isinstance(desired, str):
+        raise TypeError(f"this takes True or False, not {shown(desired)}")
+    return bool(desired)
+
+
 @_theirs
 def _dispatch_tls_set_dispatch_key_excluded(key: DispatchKey | str, desired: bool) -> None:
+    """Puts a key into this thread's excluded set, or takes it out."""
     if _key(key).raw:  # a key without bits changes nothing
-        guards.set_excluded(_key(key), desired)
+        guards.set_excluded(_key(key), _bool(desired))
 
 
 @_theirs
 def _dispatch_tls_set_dispatch_key_included(key: DispatchKey | str, desired: bool) -> None:
+    """Puts a key into this thread's included set, or takes it out."""
     if _key(key).raw:
-        guards.set_included(_key(key), desired)
+        guards.set_included(_key(key), _bool(desired))
 
 
 @_theirs
 def _dispatch_tls_is_dispatch_key_excluded(key: DispatchKey | str) -> bool:
+    """Whether this thread excludes a key."""
     return guards.excluded_keys().has(_key(key))
 
 
 @_theirs
 def _dispatch_tls_is_dispatch_key_included(key: DispatchKey | str) -> bool:
+    """Whether this thread includes a key."""
     return guards.included_keys().has(_key(key))
 
 
 def _dispatch_tls_local_exclude_set() -> DispatchKeySet:
+    """What this thread excludes."""
     return _compat(guards.excluded_keys())
 
 
 def _dispatch_tls_local_include_set() -> DispatchKeySet:
+    """What this thread includes."""
     return _compat(guards.included_keys())
+
+
+# Their guards begin again when they are entered again, may be left without having been entered, and
+# are worth nothing in ``with ... as``.
+
+
+class _Theirs(guards._Guard):
+    __slots__ = ()
+
+    def __enter__(self) -> None:  # type: ignore[override]  # as there
+        while self.is_open:
+            super().__exit__()
+        super().__enter__()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        if self.is_open:
+            super().__exit__()
+
+
+class _ExcludeDispatchKeyGuard(_Theirs, guards.ExcludeDispatchKeyGuard):
+    """See mdispatch.ExcludeDispatchKeyGuard."""
+
+    __slots__ = ()
+
+
+class _IncludeDispatchKeyGuard(_Theirs, guards.IncludeDispatchKeyGuard):
+    """See mdispatch.IncludeDispatchKeyGuard."""
+
+    __slots__ = ()
+
+
+class _ForceDispatchKeyGuard(_Theirs, guards.ForceDispatchKeyGuard):
+    """See mdispatch.ForceDispatchKeyGuard."""
+
+    __slots__ = ()
+
+
+class _PreserveDispatchKeyGuard(_Theirs, guards.PreserveDispatchKeyGuard):
+    """See mdispatch.guards.PreserveDispatchKeyGuard."""
+
+    __slots__ = ()
+
+
+class _SetExcludeDispatchKeyGuard(_Theirs, guards.SetExcludeDispatchKeyGuard):
+    """See mdispatch.guards.SetExcludeDispatchKeyGuard."""
+
+    __slots__ = ()
+
+
+class _AtOnce(_Theirs):
+    """In effect from its construction to its death, or the end of a ``with`` block."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        super().__enter__()
+
+    def __enter__(self) -> None:  # type: ignore[override]
+        pass
+
+
+class _AutoDispatchBelowAutograd(_AtOnce, guards.AutoDispatchBelowAutograd):
+    """See mdispatch.AutoDispatchBelowAutograd."""
+
+    __slots__ = ()
+
+
+class _AutoDispatchBelowADInplaceOrView(_Theirs, guards.AutoDispatchBelowADInplaceOrView):
+    """See mdispatch.guards.AutoDispatchBelowADInplaceOrView."""
+
+    __slots__ = ()
 
 
 # --- registering ----------------------------------------------------------------------------------
@@ -380,9 +530,10 @@ def _same(x: object) -> object:
 class _DispatchModule:
     """What registers, under one namespace. Its registrations end with it, or at ``reset()``."""
 
+    @_theirs
     def __init__(self, kind: str, namespace: str, dispatch: str, place: str) -> None:
-        self._registry = _registry()
         self._place = place
+        self._registry = _registry()
         self._open = (namespace, kind, _key(dispatch) if dispatch else "")
         self._library: Library | None = None
         self._opened()
@@ -424,8 +575,12 @@ class _DispatchModule:
         self, name: str, dispatch: str = "", debug: str = "default_def_name_t_t"
     ) -> _DispatchModule:
         """Defines by the kernel's signature, and registers the kernel."""
-        self._define(f"{name}{_T_T}", "CONSERVATIVE")
-        self._impl(name, self._typed(dispatch, debug))
+        if "(" in name:
+            return self.def_schema_t_t(name, dispatch, debug=debug)
+        if _text(dispatch):
+            _key(dispatch)  # what is no key is refused before anything is defined
+        self._define(f"{name.strip()}{_T_T}", "CONSERVATIVE")
+        self._impl(name, self._typed(name, dispatch, debug))
         return self
 
     @_theirs
@@ -437,8 +592,10 @@ class _DispatchModule:
         debug: str = "default_def_schema_t_t",
     ) -> _DispatchModule:
         """Defines by the schema that is called ``name`` here, and registers the kernel."""
+        if _text(dispatch):
+            _key(dispatch)
         defined = self._define(name, alias)
-        self._impl(defined, self._typed(dispatch, debug))
+        self._impl(defined, self._typed(name, dispatch, debug))
         return self
 
     @_theirs
@@ -454,7 +611,7 @@ class _DispatchModule:
 
     @_theirs
     def impl_t_t(self, name: str, dispatch: str = "", debug: str = "impl_t_t") -> _DispatchModule:
-        self._impl(name, self._typed(dispatch, debug))
+        self._impl(name, self._typed(name, dispatch, debug))
         return self
 
     @_theirs
@@ -465,24 +622,17 @@ class _DispatchModule:
         func: Callable[..., Any],
         with_keyset: bool = False,
     ) -> None:
-        self._impl(name, self._kernel(dispatch, func, with_keyset))
+        self._impl(name, self._kernel(name, dispatch, func, with_keyset))
 
-    def _typed(self, dispatch: str, debug: str) -> LocalKernel:
-        key = self._opened()._key(_key(dispatch) if dispatch else "")
+    def _typed(self, name: str, dispatch: str, debug: str) -> LocalKernel:
+        key = self._opened()._key(_key(dispatch) if _text(dispatch) else "", name)
         return LocalKernel(key, _same, signature=_T_T, label=debug or self._debug())
 
     def _kernel(
-        self, dispatch: DispatchKey | str, func: Callable[..., Any], with_keyset: bool
+        self, name: str, dispatch: DispatchKey | str, func: Callable[..., Any], with_keyset: bool
     ) -> LocalKernel:
-        key = self._opened()._key(_key(dispatch))
-        if not with_keyset:
-            return LocalKernel(key, func)
-
-        @wraps(func)
-        def with_theirs(key_set: _keys.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
-            return func(_compat(key_set), *args, **kwargs)
-
-        return LocalKernel(key, with_theirs, True)
+        key = self._opened()._key(_key(dispatch), name)
+        return LocalKernel(key, _with_theirs(func, with_keyset), with_keyset)
 
     def _debug(self) -> str:
         return f"registered at {self._place}"
@@ -515,7 +665,7 @@ class _DispatchModule:
 
     @_theirs
     def fallback_fallthrough(self, dispatch: str = "") -> _DispatchModule:
-        self._fallback(dispatch, fallthrough_kernel, False)
+        self._fallback(_text(dispatch), fallthrough_kernel, False)
         return self
 
     @_theirs
@@ -528,19 +678,33 @@ class _DispatchModule:
         self, dispatch: DispatchKey | str, func: Callable[..., Any], with_keyset: bool
     ) -> None:
         library = self._opened()
+        function = _with_theirs(func, with_keyset)
         if library.kind != "IMPL" or library.namespace != "_":
             # Raises, saying where fallbacks go.
-            library.fallback(func, dispatch, with_keyset=with_keyset)
+            library.fallback(function, dispatch, with_keyset=with_keyset)
         key = _key(dispatch) if dispatch else library.key
         if not key:
             raise InvalidArgumentError("a fallback needs a dispatch key, here or in its library")
         # One by one, as there: those before one that is taken stay.
         for runtime in _keys.runtime_keys(key) if key.is_alias or key.raw else ():
             if key.is_alias or runtime is key:
-                kernel = LocalKernel(runtime, func, with_keyset)
+                kernel = LocalKernel(runtime, function, with_keyset)
                 library._hold(
                     fall_back(self._registry, kernel, lambda: self._place, library.timeout)
                 )
+
+
+def _with_theirs(func: Callable[..., Any], with_keyset: bool) -> Callable[..., Any]:
+    """The function, given their kind of key set if it is given any."""
+    checked_callable(func)
+    if not with_keyset or func is fallthrough_kernel:
+        return func
+
+    @wraps(func)
+    def with_theirs(key_set: _keys.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
+        return func(_compat(key_set), *args, **kwargs)
+
+    return with_theirs
 
 
 #: Alias analysis as ``def_legacy`` leaves it: not said, which means conservative.
@@ -552,14 +716,20 @@ _warned: weakref.WeakSet[Registry] = weakref.WeakSet()
 def _dispatch_library(
     kind: str, name: str, dispatch: str, file: str = "/dev/null", linenum: int = 0
 ) -> _DispatchModule:
-    return _DispatchModule(kind, name, dispatch, f"{file}:{linenum}")
+    """Opens a library: ``kind`` is DEF, FRAGMENT or IMPL, ``name`` the namespace."""
+    place = f"{_text(file)}:{linenum.__index__()}"
+    return _DispatchModule(_text(kind), _text(name), _text(dispatch), place)
 
 
 # --- looking --------------------------------------------------------------------------------------
 
 
 def _found(name: str) -> list[Registration]:
-    return found(_registry(), name)
+    return found(_registry(), _text(name))
+
+
+def _named(name: str, overload: str) -> OperatorName:
+    return OperatorName.parse(f"{_text(name)}.{overload}" if _text(overload) else _text(name))
 
 
 def _debug_of(fact: Registration) -> str:
@@ -624,11 +794,13 @@ def _table_line(row: TableRow) -> str:
 
 @_theirs
 def _dispatch_check_invariants(name: str) -> None:
-    _registry().check_invariants(name)
+    """Raises when what is derived for an operator is not what its registrations give."""
+    _registry().check_invariants(_text(name))
 
 
 @_theirs
 def _dispatch_check_all_invariants() -> None:
+    """The same for everything in the registry."""
     _registry().check_invariants()
 
 
@@ -640,18 +812,20 @@ def _dispatch_has_kernel(name: str) -> bool:
 
 def _registered(name: str) -> dict[DispatchKey, Registration]:
     """The kernels in effect by key. Raises for an operator that is not there."""
-    there = existing(_registry(), name)
+    there = existing(_registry(), _text(name))
     return {DispatchKey(fact.key): fact for fact in there if fact.kind == facts.IMPL}
 
 
 @_theirs
 def _dispatch_has_kernel_for_dispatch_key(name: str, dispatch: DispatchKey | str) -> bool:
+    """Whether there is a kernel at exactly this key."""
     return _key(dispatch) in _registered(name)
 
 
 @_theirs
 def _dispatch_has_kernel_for_any_dispatch_key(name: str, key_set: _keys.DispatchKeySet) -> bool:
     """Kernels of alias keys do not count."""
+    _key_set(key_set)
     return any(key.raw and key_set.has(key) for key in _registered(name))
 
 
@@ -663,8 +837,9 @@ def _runtime(key: DispatchKey) -> DispatchKey:
 
 
 @_theirs
-def _dispatch_has_computed_kernel_for_dispatch_key(name: str, dispatch: DispatchKey | str) -> bool:
-    key = _runtime(_key(dispatch))
+def _dispatch_has_computed_kernel_for_dispatch_key(name: str, dispatch: str) -> bool:
+    """Whether the computed table has a kernel in the slot of this key."""
+    key = _runtime(_key(_text(dispatch)))
     full = existing(_registry(), name)[0].name
     table = _registry().entry(full).current_table()
     return table.entries[_keys.table_index(key)].reason != "missing"
@@ -674,6 +849,7 @@ def _dispatch_has_computed_kernel_for_dispatch_key(name: str, dispatch: Dispatch
 def _dispatch_kernel_for_dispatch_key_is_fallthrough(
     name: str, dispatch: DispatchKey | str
 ) -> bool:
+    """Whether the kernel at exactly this key falls through. Raises when there is none."""
     fact = _registered(name).get(_key(dispatch))
     if fact is None:
         raise InvalidArgumentError(f"{name} has no kernel at {dispatch}")
@@ -681,17 +857,19 @@ def _dispatch_kernel_for_dispatch_key_is_fallthrough(
 
 
 def _dispatch_find_dangling_impls() -> list[str]:
-    return dangling(_registry())
+    """The dumps of the operators that have kernels and no definition."""
+    return [_dispatch_dump(name) for name in dangling(_registry())]
 
 
 def _dispatch_get_all_op_names() -> list[str]:
-    return operators(_registry())
+    """The names of all operators that are there, also of those that are not defined."""
+    return _dispatch_get_registrations_for_dispatch_key()
 
 
 @_theirs
 def _dispatch_get_registrations_for_dispatch_key(dispatch_key: str = "") -> list[str]:
     """The operators with a kernel at exactly this key; without one all that are there."""
-    key = _key(dispatch_key) if dispatch_key else None
+    key = _key(dispatch_key) if _text(dispatch_key) else None
     _, _, there = _registry()._facts.registrations()
     kinds = (facts.DEF, facts.IMPL, facts.NAME) if key is None else (facts.IMPL,)
     return list(
@@ -702,12 +880,14 @@ def _dispatch_get_registrations_for_dispatch_key(dispatch_key: str = "") -> list
 
 
 def _dispatch_print_registrations_for_dispatch_key(dispatch_key: str = "") -> None:
+    """Prints what the function above returns, one per line."""
     for name in _dispatch_get_registrations_for_dispatch_key(dispatch_key):
         print(name)
 
 
 @_theirs
 def _dispatch_has_backend_fallback(key: DispatchKey | str) -> bool:
+    """Whether a backend fallback serves this key."""
     runtime = _key(key)
     if runtime.is_alias:
         return False
@@ -719,7 +899,7 @@ def _dispatch_has_backend_fallback(key: DispatchKey | str) -> bool:
 @_theirs
 def _dispatch_pystub(name: str, overload: str) -> tuple[str, str] | None:
     """The Python module that an operator names for its fake kernel, and the context."""
-    full = str(OperatorName.parse(f"{name}.{overload}" if overload else name))
+    full = str(_named(name, overload))
     fact = _registry()._facts.find(facts.PYSTUB, 0, full)
     if fact is None:
         return None
@@ -742,6 +922,7 @@ class _DispatchOperatorHandle:
 
     @_theirs
     def debug(self) -> str:
+        self._operator.schema  # noqa: B018  # raises when it is gone
         with using(self._registry):
             fact = next(fact for fact in _found(self._name) if fact.kind == facts.DEF)
         return _debug_of(fact)
@@ -753,7 +934,8 @@ class _DispatchOperatorHandle:
 
 @_theirs
 def _dispatch_find_schema_or_throw(name: str, overload_name: str) -> _DispatchOperatorHandle:
-    full = OperatorName.parse(f"{name}.{overload_name}" if overload_name else name)
+    """The handle of an operator that is defined."""
+    full = _named(name, overload_name)
     there = _found(str(full))
     if not any(fact.kind == facts.DEF for fact in there):
         hint = "; it has kernels, but nobody defined it" if there else ""
@@ -763,4 +945,7 @@ def _dispatch_find_schema_or_throw(name: str, overload_name: str) -> _DispatchOp
 
 @_theirs
 def _dispatch_call_boxed(handle: _DispatchOperatorHandle, *args: Any, **kwargs: Any) -> Any:
+    """Calls an operator by its handle."""
+    if not isinstance(handle, _DispatchOperatorHandle):
+        raise TypeError(f"this takes the handle of an operator, not {shown(handle)}")
     return handle._operator(*args, **kwargs)
