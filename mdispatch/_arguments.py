@@ -57,7 +57,9 @@ def attributes_of(alias_analysis: str, tags: str | Iterable[str]) -> str:
         names = [tags]  # type: ignore[list-item]  # refused below, with what it is
     for name in names:
         if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
-            raise errors.InvalidArgumentError(f"a tag is an identifier, not {shown(name)}")
+            raise errors.InvalidArgumentError(
+                f"{shown(name)} is not an identifier: it cannot be a tag"
+            )
     kind = "" if alias_analysis == "FROM_SCHEMA" else alias_analysis
     return kind + "".join(f" {name}" for name in names)
 

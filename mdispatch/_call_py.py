@@ -19,6 +19,7 @@ from ._kernels import LocalKernel
 from ._keys import parse_key, table_index
 from ._observers import observe, observing
 from ._pairing import AbsentKernel, missing, missing_at
+from ._schema_types import Type
 from ._table import Entry as Slot
 from .errors import ArgumentError, ReturnValueError
 from .guards import local
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from ._entry import Entry, Signature
+    from ._schema_types import Argument
     from ._table import DispatchTable
 
     class Operator(Protocol):
@@ -55,20 +57,33 @@ def _keys_of_arguments(
 ) -> int:
     raw = 0
     for position in signature.dispatch_positions:
-        raw |= _keys_of(positional[position])
+        value = positional[position]
+        if type(value) is list:
+            raw |= _keys_of_list(value, signature.schema.arguments[position])
+        else:
+            raw |= raw_of(value) or 0
     for name in signature.dispatch_keywords:
-        raw |= _keys_of(keywords[name])
+        value = keywords[name]
+        if type(value) is list:
+            argument = next(each for each in signature.schema.arguments if each.name == name)
+            raw |= _keys_of_list(value, argument)
+        else:
+            raw |= raw_of(value) or 0
     return raw
 
 
-def _keys_of(value: object) -> int:
-    """The keys of one dispatch argument: a tensor's, those of a list's tensors, none of None."""
-    if isinstance(value, (list, tuple)):
-        raw = 0
-        for item in value:
-            raw |= raw_of(item) or 0
-        return raw
-    return raw_of(value) or 0
+def _keys_of_list(value: list[Any], argument: Argument) -> int:
+    """Those of its tensors; its own where a Tensor is wanted, as which lists may be registered.
+
+    Lists of tensors come from the binder as plain lists. A tensor may be of a class that is derived
+    from list or tuple.
+    """
+    if argument.type.name != Type.LIST:
+        return raw_of(value) or 0
+    raw = 0
+    for item in value:
+        raw |= raw_of(item) or 0
+    return raw
 
 
 def _effective(table: DispatchTable, raw: int) -> int:
@@ -145,15 +160,16 @@ def _run_boxed(operator: Operator, how: str, raw: int | None, stack: list[Any]) 
         else:
             what = f"takes its arguments from a list, not from a {type(stack).__qualname__}"
         raise ArgumentError(f"{name}() {what}\n  declared as {schema}", name, schema)
-    given = stack[len(stack) - count :]
+    first = len(stack) - count
+    given = stack[first:]
     by_position = [v for v, a in zip(given, schema.arguments, strict=True) if not a.kwarg_only]
     by_keyword = {a.name: v for v, a in zip(given, schema.arguments, strict=True) if a.kwarg_only}
     positional, keywords = signature.binder.bind(by_position, by_keyword)
     if raw is None:
         raw = _effective(table, _keys_of_arguments(signature, positional, keywords))
     result = _run(operator, how, table, raw, positional, keywords)
-    returned = _returns(signature, result)
-    stack[len(stack) - count :] = returned
+    # Those places, and no others: the kernel may have pushed something onto the same stack.
+    stack[first : first + count] = _returns(signature, result)
 
 
 def _returns(signature: Signature, result: Any) -> list[Any]:
@@ -166,11 +182,17 @@ def _returns(signature: Signature, result: Any) -> list[Any]:
         if result is None:
             return []
         wanted = "None"
-    elif isinstance(result, (list, tuple)) and (len(result) == count or schema.is_varret):
+    elif isinstance(result, (list, tuple)) and (
+        len(result) == count or (schema.is_varret and len(result) > count)
+    ):
         return list(result)
     else:
-        wanted = f"a tuple of {count}"
-    found = f"{len(result)} values" if isinstance(result, (list, tuple)) else f"{type(result)}"
+        wanted = f"a tuple of {'at least ' if schema.is_varret else ''}{count}"
+    found = (
+        f"{len(result)} values"
+        if isinstance(result, (list, tuple))
+        else f"a {type(result).__qualname__}"
+    )
     name = str(schema.name)
     raise ReturnValueError(
         f"a kernel of {name} returned {found}, not {wanted}\n  declared as {schema}", name, schema

@@ -118,7 +118,7 @@ def rename_privateuse_backend(backend: DispatchKey | str, name: str) -> None:
             raise DuplicateRegistrationError(
                 f"{key} has a name in this interpreter, {shown(there)}, and cannot be called"
                 f" {shown(name)}\n  first:  {first}\n  second: {where}\n"
-                f"a backend is named once: use {shown(there)}, or take another PrivateUse backend",
+                f"A backend is named once: use {shown(there)}, or take another PrivateUse backend.",
                 "backend name",
                 name,
                 key.name,

@@ -43,14 +43,24 @@ def _main(registry: RegistryProtocol, known: list[Registration]) -> str:
     return f"the main interpreter of registry {registry.label}"
 
 
-def _what(kind: int, name: str, key: str) -> str:
+def _what(kind: int, name: str, key: str, at_least: int) -> str:
     if kind == facts.LIBRARY:
         return f"open library {name!r}"
     if kind == facts.DEF:
         return f"define {name}"
-    if kind == facts.IMPL:
-        return f"register a kernel for {name} at {key}"
-    return f"register the fallback at {key}"
+    if kind == facts.NAME:
+        return f"register the name {name}"
+    if kind == facts.FALLBACK:
+        return f"register a fallback at {key}"
+    if at_least > 1:
+        return f"register {at_least} kernels for {name} at {key}, as this interpreter does,"
+    return f"register a kernel for {name} at {key}"
+
+
+def _kernels(there: list[Registration], what: str) -> str:
+    """The keys of kernels or fallbacks with their places."""
+    shown = [f"{key_name(f.kind, f.key)} ({f.where})" for f in there[:8]]
+    return f"{what} at {', '.join(shown)}{', ...' * (len(there) > 8)}"
 
 
 def never_registered(
@@ -66,19 +76,27 @@ def never_registered(
     namespace = name.partition("::")[0]
     known = _namespace_facts(registry, namespace)
     key_text = key_name(kind, key)
-    head = f"{_main(registry, known)} did not {_what(kind, name, key_text)} within {waited:.3g} s"
-    if at_least > 1:
-        head += f" {at_least} times, as this interpreter does"
+    what = _what(kind, name, key_text, at_least)
+    head = f"{_main(registry, known)} did not {what} within {round(waited, 3):g} s"
     same = [f for f in known if f.name == name]
-    keys_there = tuple(key_name(f.kind, f.key) for f in same if f.kind == facts.IMPL)
+    kernels = [f for f in same if f.kind == facts.IMPL]
+    keys_there = tuple(key_name(f.kind, f.key) for f in kernels)
     place = (same or known)[0].where if known else ""
     lines = [head, f"  here:  {here}"]
     cls: type[errors.NotRegisteredError]
     near: tuple[str, ...] = ()
     if kind == facts.IMPL and same:
         cls = errors.KeyMismatchError
-        lines.append(f"  there: {place}, with kernels at {', '.join(keys_there) or 'no key'}")
+        nothing = f"no kernels; the operator comes from {place}"
+        lines.append(f"  there: {_kernels(kernels, 'kernels') if kernels else nothing}")
         lines.append("Register the kernel at the same key in both, or in both of them not at all.")
+    elif known and kind == facts.FALLBACK:
+        cls = errors.KeyMismatchError
+        keys_there = tuple(key_name(f.kind, f.key) for f in known)
+        lines.append(f"  there: {_kernels(known, 'fallbacks')}")
+        lines.append(
+            "Register the fallback at the same key in both, or in both of them not at all."
+        )
     elif known and kind != facts.LIBRARY:
         cls = errors.NameMismatchError
         near = tuple(nearest(name, sorted({f.name for f in known if "::" in f.name})))
@@ -90,7 +108,10 @@ def never_registered(
         )
     else:
         cls = errors.MainNeverArrivedError
-        lines.append(f"  there: nothing in namespace {namespace!r}")
+        nothing = (
+            "no fallbacks" if kind == facts.FALLBACK else f"nothing in namespace {namespace!r}"
+        )
+        lines.append(f"  there: {nothing}")
         lines.append(
             "Import the same module in the main interpreter, or give it more time (timeout=)."
         )
@@ -113,11 +134,12 @@ def schema_differs(
     fact: Registration, body: str, here: str, difference: str
 ) -> errors.SchemaMismatchError:
     """Both define the operator, with different schemas."""
+    how = "has another schema" if body != fact.body else "is defined otherwise"
     error = errors.SchemaMismatchError(
-        f"{fact.name} has another schema in the main interpreter (pid {fact.pid}): {difference}\n"
+        f"{fact.name} {how} in the main interpreter (pid {fact.pid}): {difference}\n"
         f"  here:  {body}    ({here})\n"
         f"  there: {fact.body}    ({fact.where})\n"
-        f"Make both import the same version of the module.",
+        "Make both import the same version of the module.",
         kind="def",
         name=fact.name,
         here=here,
@@ -139,8 +161,8 @@ def missing_in_worker(fact: Registration) -> errors.MissingInWorkerError:
     return errors.MissingInWorkerError(
         f"{what} in the main interpreter (pid {fact.pid}), and this interpreter imported the "
         "module without it\n"
-        f"  there: {fact.where}    ({fact.body})\n"
-        f"Does the module register only in some interpreters? It must do the same in each.",
+        f"  there: {fact.body}    ({fact.where})\n"
+        "Does the module register only in some interpreters? It must do the same in each.",
         kind=facts.KIND_NAMES[fact.kind],
         name=fact.name,
         key=key,

@@ -8,7 +8,7 @@ Dispatcher::checkInvariants)
 from __future__ import annotations
 
 from . import _registry as facts
-from ._keys import RUNTIME_KEYS
+from ._keys import RUNTIME_KEYS, DispatchKey
 from ._pairing import AbsentKernel, table_of
 
 TYPE_CHECKING = False
@@ -66,6 +66,10 @@ def faults_of_table(
                 f"at {key} calls use {one.kernel!r} ({one.reason}), the registrations give "
                 f"{other.kernel!r} ({other.reason})"
             )
+    for key in DispatchKey:
+        exact, given = kept.at(key), table.at(key)
+        if _shown(exact) != _shown(given):
+            yield f"at exactly {key} calls find {exact!r}, the registrations give {given!r}"
 
 
 def _shown(kernel: object) -> object:

@@ -223,7 +223,10 @@ def table_index(key: DispatchKey) -> int:
     """
     index = TABLE_INDEX.get(key)
     if index is None:
-        raise InvalidKeyError(f"{key} stands for other keys and has no slot in a table", key)
+        raise InvalidKeyError(
+            f"{key} stands for other keys and has no slot in a table: name one that it stands for",
+            key,
+        )
     return index
 
 

@@ -6,8 +6,9 @@ observers that are not there.
 An observer's own calls of operators are not observed. One that raises harms nobody: what it raised
 goes to ``sys.unraisablehook``, and the call goes on.
 
-Locking: ``_lock`` is held while observers come and go, and while a number is drawn. A call takes
-the observers that are there when it begins, and tells all of these of its end.
+Locking: ``_lock`` is held while observers come and go, and while a number is drawn; a signal
+handler may do the same in between. A call takes the observers that are there when it begins, and
+tells all that heard of its beginning of its end.
 
 (PyTorch: RecordFunction, Dispatcher::runRecordFunction; TORCH_SHOW_DISPATCH_TRACE)
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import os
 import sys
-from _thread import _local, allocate_lock
+from _thread import RLock, _local
 from time import perf_counter_ns
 
 from ._keys import RUNTIME_KEYS, DispatchKey, highest_index
@@ -47,7 +48,7 @@ class ObservedCall:
     runs inside of, in this thread. ``arguments`` and ``keywords`` are what the kernel gets, for
     observers that asked for them, else None.
 
-    Afterwards: ``duration_ns``, and ``error``, the exception that the kernel raised, or None.
+    Afterwards: ``duration_ns``, and ``error``, the exception that ended it, or None.
     """
 
     __slots__ = (
@@ -132,9 +133,18 @@ class _Thread(_local):
     is_observer = False
 
 
-_lock = allocate_lock()
+_lock = RLock()
 _thread = _Thread()
 observing = _Observing()
+
+
+def _after_fork() -> None:
+    """Another thread, which the child does not have, may have held the lock."""
+    global _lock
+    _lock = RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def observe_calls(
@@ -187,20 +197,35 @@ def observe(
     call.depth = thread.depth
     if any(observer.with_arguments for observer in observers):
         call.arguments, call.keywords = positional, keywords
-    for observer in observers:
-        _tell(observer.before, call)
-    thread.depth += 1
-    began = perf_counter_ns()
+    told: list[ObserverHandle] = []
     try:
-        return run()
+        for observer in observers:
+            told.append(observer)
+            _tell(observer.before, call)
+        thread.depth += 1
+        began = perf_counter_ns()
+        try:
+            return run()
+        finally:
+            call.duration_ns = perf_counter_ns() - began
+            thread.depth -= 1
     except BaseException as error:
         call.error = error
         raise
     finally:
-        call.duration_ns = perf_counter_ns() - began
-        thread.depth -= 1
-        for observer in reversed(observers):
-            _tell(observer.after, call)
+        _tell_end(told, call)
+        # The error's traceback has this frame: no cycle, or arguments would live on until it is
+        # found.
+        del call
+
+
+def _tell_end(told: list[ObserverHandle], call: ObservedCall) -> None:
+    """The last one first; what is no Exception goes on when all have heard."""
+    if told:
+        try:
+            _tell(told.pop().after, call)
+        finally:
+            _tell_end(told, call)
 
 
 def _tell(function: Callable[[ObservedCall], object] | None, call: ObservedCall) -> None:
@@ -210,24 +235,39 @@ def _tell(function: Callable[[ObservedCall], object] | None, call: ObservedCall)
     try:
         function(call)
     except Exception as error:
-        report(error, f"Exception ignored in {function!r}, which observes operators", function)
+        report(error, "Exception ignored in what observes operators", function)
     finally:
         _thread.is_observer = False
 
 
 def report(error: BaseException, message: str, culprit: object) -> None:
-    """Tells of an error that nobody is there to catch."""
+    """Tells of an error that nobody is there to catch. Raises no Exception."""
     from types import SimpleNamespace
 
-    sys.unraisablehook(
-        SimpleNamespace(
-            exc_type=type(error),
-            exc_value=error,
-            exc_traceback=error.__traceback__,
-            err_msg=message,
-            object=culprit,
-        )
+    unraisable = SimpleNamespace(
+        exc_type=type(error),
+        exc_value=error,
+        exc_traceback=error.__traceback__,
+        err_msg=message,
+        object=culprit,
     )
+    try:
+        sys.unraisablehook(unraisable)
+    except Exception:
+        # Python's own hook takes only what Python itself makes, so this says what it would.
+        _print(error, message, culprit)
+
+
+def _print(error: BaseException, message: str, culprit: object) -> None:
+    from traceback import format_exception
+
+    from ._nearest import shown
+
+    try:
+        text = "".join(format_exception(error))
+        sys.stderr.write(f"{message}: {shown(culprit, 200)}\n{text}")
+    except Exception:
+        return  # nobody there to be told
 
 
 def print_trace(call: ObservedCall) -> None:

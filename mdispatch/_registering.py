@@ -124,18 +124,12 @@ def define(
             return _claim(registry, facts.DEF, 0, name, text, where)
 
     fact = registry.registered(commit)
-    return name, _definition(registry, name, fact, lambda: registry.strike(fact))
-
-
-def _definition(
-    registry: Registry, name: str, fact: Registration, strike: Callable[[], bool]
-) -> RegistrationHandle:
     base, _, overload = name.partition(".")
     registry.note_overload(base, overload)
-    return RegistrationHandle(
+    return name, RegistrationHandle(
         fact,
         lambda: registry.forget_overload(base, overload),
-        lambda: registry.struck(fact, strike),
+        lambda: registry.struck(fact, lambda: registry.strike(fact)),
     )
 
 
@@ -151,26 +145,23 @@ def _verify_definition(
     name = written.partition("(")[0]
     fact = known_definition(registry._facts, name, written, attributes)
     if fact is None:
-
-        def difference(fact: Registration) -> str | None:
-            from .schema import compare, parse_schema
-
-            if fact.attributes != attributes:
-                return f"its attributes are {attributes!r} here and {fact.attributes!r} there"
-            return compare(parse_schema(schema, namespace), parse_schema(fact.body))
-
-        def canonical() -> str:
-            from .schema import parse_schema
-
-            return str(parse_schema(schema, namespace))
+        from .schema import compare, parse_schema
 
         name = split_name(schema, namespace)
+        parsed = parse_schema(schema, namespace)  # what is no schema needs no wait
+
+        def difference(fact: Registration) -> str | None:
+            if fact.attributes != attributes:
+                here, there = (each.strip() or "none" for each in (attributes, fact.attributes))
+                return f"its attributes are {here} here, {there} there"
+            return compare(parsed, parse_schema(fact.body))
+
         fact = verify(
             registry._facts,
             facts.DEF,
             0,
             name,
-            canonical,
+            lambda: str(parsed),
             where,
             timeout=timeout,
             accept=difference,
@@ -179,7 +170,7 @@ def _verify_definition(
             return name, None
     verified = fact
     registry.registered(lambda: verified)
-    return name, _definition(registry, name, verified, lambda: True)
+    return name, RegistrationHandle(verified, lambda: registry.struck(verified, lambda: True))
 
 
 # --- kernels --------------------------------------------------------------------------------------
@@ -188,29 +179,25 @@ def _verify_definition(
 def implement(
     registry: Registry, name: str, kernel: LocalKernel, where: Place, timeout: float | None
 ) -> RegistrationHandle | None:
-    """A kernel of an operator. (c10: registerImpl)
-
-    InvalidKeyError for a key without a slot: such a kernel would never run.
-    """
+    """A kernel of an operator. (c10: registerImpl)"""
     key = kernel.key
-    if not key.is_alias:
-        table_index(key)
     text = facts.impl_text(kernel.label, kernel.signature)
     if registry.is_main:
-        # Only now: a refused registration leaves no entry.
-        entry = registry.entry(name)
 
-        def commit() -> Registration:
-            return entry.add(kernel, lambda: _claim(registry, facts.IMPL, key, name, text, where))
+        def commit() -> RegistrationHandle:
+            entry = registry.entry(name)  # only now: a kernel that does not fit leaves none
+            fact = entry.add(kernel, lambda: _claim(registry, facts.IMPL, key, name, text, where))
+            return RegistrationHandle(
+                fact, lambda: entry.remove(kernel, lambda: registry.strike(fact))
+            )
 
-        if kernel.signature:
-            with registry.definitions_lock:
-                _check_signature(registry, name, kernel, where)
-                fact = commit()
-                registry.names_with_signatures.add(name)
-        else:
-            fact = commit()
-        return RegistrationHandle(fact, lambda: entry.remove(kernel, lambda: registry.strike(fact)))
+        if not kernel.signature:
+            return commit()
+        with registry.definitions_lock:
+            _check_signature(registry, name, kernel, where)
+            handle = commit()
+            registry.names_with_signatures.add(name)
+        return handle
     if kernel.signature:
         _check_signature(registry, name, kernel, where)
     # Kernels that came with a fork have facts of their own; those are not to be there twice.
@@ -292,10 +279,17 @@ def _claim(
 
 
 def _check_kernels(registry: Registry, name: str, schema: FunctionSchema, where: Place) -> None:
-    """Before a definition: it has to fit the signatures of the kernels that are there."""
-    from ._differences import check_signature
+    """Before a definition: it has to fit the signatures of the kernels that are there. A second
+    one is refused as such, whether or not it fits.
+    """
+    from ._differences import check_signature, registered_twice
 
     _, _, there = registry._facts.registrations(name)
+    for fact in there:
+        if fact.kind == facts.DEF:
+            kind = facts.KIND_NAMES[facts.DEF]
+            twice = errors.DuplicateRegistrationError("", kind, name, "", fact.where, where())
+            raise registered_twice(twice, 0)
     for fact in there:
         if fact.kind == facts.IMPL and fact.signature:
             key = DispatchKey(fact.key).name

@@ -8,24 +8,28 @@ thread starts from the defaults and inherits nothing. Guards change the sets whi
 
 A guard undoes what it did and no more, in whatever order guards end: the sets are not saved and
 written back, but computed from the guards that are open. What the setters (:func:`set_included`,
-:func:`set_excluded`) change while a guard of the same set is open ends with that guard.
+:func:`set_excluded`) change while a guard of the same set is open ends with that guard. A guard
+that nobody holds any more has ended.
 
 To exclude a key that exists per backend excludes its functionality for all backends: a key set
 loses functionalities, never backends (see DispatchKeySet).
 
-Locking: a thread's sets are read and written by that thread, without a lock; a guard that ends in
-another thread than it began in writes too, hence ``_lock`` around every change. Readers see the old
-pair or the new one.
+Locking: a thread's sets are changed under their ``lock``, because a guard may end in another
+thread than it began in. A finalizer or a signal handler may end or begin guards in the middle of a
+change, so the lock can be taken again, and whoever computes ``now`` looks afterwards whether it is
+still right. Calls take no lock; they see the old pair or the new one.
 
 (c10: LocalDispatchKeySet.h. In PyTorch 2.13 guards save and restore whole sets, so that two that
-end out of order leave a key switched on for good.)
+end out of order leave a key switched on for good; and a backend's key that was included and taken
+out again leaves its backend behind, to which then all calls go.)
 """
 
 from __future__ import annotations
 
-from _thread import _local, allocate_lock
+import os
+from _thread import RLock, _local
 
-from ._keys import BACKEND_BITS, FULL, DispatchKey, parse_key
+from ._keys import BACKEND_BITS, FULL, RUNTIME_KEYS, DispatchKey, parse_key
 from .errors import InvalidArgumentError, InvalidKeyError
 from .keys import DispatchKeySet
 
@@ -64,19 +68,23 @@ DEFAULT_EXCLUDED = DispatchKeySet(
 AUTOGRAD = DispatchKeySet("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor")
 
 
+#: A backend in a set is part of one of these, or of no key: then it must not draw calls to itself.
+_PER_BACKEND = sum({key.raw & ~BACKEND_BITS for key in RUNTIME_KEYS if key.backend})
+
+
 class _Step:
     """What one open guard does to one of the sets: keep some bits of it, then add some.
 
-    ``alone`` says that the guard cares for its own bits only: what setters change while it is open
-    is not its to undo.
+    ``own`` is the key of a guard that cares for just this one: what setters do to other keys while
+    it is open is not its to undo.
     """
 
-    __slots__ = ("add", "alone", "keep")
+    __slots__ = ("add", "keep", "own")
 
-    def __init__(self, keep: int, add: int, alone: bool = False) -> None:
+    def __init__(self, keep: int, add: int, own: DispatchKey | None = None) -> None:
         self.keep = keep
         self.add = add
-        self.alone = alone
+        self.own = own
 
     def then(self, keep: int, add: int) -> None:
         self.keep &= keep
@@ -94,17 +102,27 @@ class _Set:
 
     def value(self) -> int:
         raw = self.base
-        for step in self.steps:
+        for step in tuple(self.steps):
             raw = raw & step.keep | step.add
-        return raw
+        return raw if raw & _PER_BACKEND else raw & ~BACKEND_BITS
 
-    def change(self, keep: int, add: int) -> None:
-        """A setter's: lasts as long as the innermost guard of this set, else for good."""
-        for step in reversed(self.steps):
+    def spares(self, key: DispatchKey) -> bool:
+        """Whether to take the key out would only take keys of other backends, and so takes nothing:
+        to lack AutogradHIP is no reason to lose AutogradCPU.
+        """
+        return key.backend is not None and self.value() & key.raw != key.raw
+
+    def change(self, key: DispatchKey, keep: int, add: int) -> None:
+        """A setter's: lasts as long as the innermost guard that undoes it, else for good."""
+        if not add and self.spares(key):
+            return
+        for step in self.steps[::-1]:
             step.then(keep, add)
-            if not step.alone:
+            if step.own is None or step.own is key:
                 return
         self.base = self.base & keep | add
+        if not self.base & _PER_BACKEND:
+            self.base &= ~BACKEND_BITS
 
 
 def _kept(excluded: int) -> int:
@@ -115,16 +133,54 @@ def _kept(excluded: int) -> int:
 class ThreadSets:
     """The sets of one thread. ``now`` is what its calls read: the bits to add, the bits to keep."""
 
-    __slots__ = ("excluded", "included", "lock", "now")
+    __slots__ = ("changes", "excluded", "included", "lock", "now")
 
     def __init__(self) -> None:
         self.included = _Set(DEFAULT_INCLUDED)
         self.excluded = _Set(DEFAULT_EXCLUDED)
-        self.lock = allocate_lock()
+        self.lock = RLock()
+        self.changes = 0
         self.now = (DEFAULT_INCLUDED.raw, _kept(DEFAULT_EXCLUDED.raw))
 
-    def renew(self) -> None:
-        self.now = (self.included.value(), _kept(self.excluded.value()))
+    def begin(self, opened: _Opened) -> None:
+        with self.lock:
+            for each, step in opened.steps:
+                each.steps.append(step)
+            self._renew()
+
+    def end(self, opened: _Opened) -> None:
+        """Idempotent."""
+        with self.lock:
+            for each, step in opened.steps:
+                if step in each.steps:
+                    each.steps.remove(step)
+            self._renew()
+
+    def change(self, which: _Set, key: DispatchKey, on: bool) -> None:
+        with self.lock:
+            try:
+                which.change(key, *_switch(key, on))
+                self._renew()
+            except BaseException:  # of a signal handler, perhaps between these two
+                self._renew()
+                raise
+
+    def _renew(self) -> None:
+        self.changes += 1
+        seen = 0
+        while seen != self.changes:
+            seen = self.changes
+            self.now = (self.included.value(), _kept(self.excluded.value()))
+
+
+class _Opened:
+    """One ``__enter__`` of a guard: the steps that it takes, and in which thread's sets."""
+
+    __slots__ = ("sets", "steps")
+
+    def __init__(self, sets: ThreadSets, steps: tuple[tuple[_Set, _Step], ...]) -> None:
+        self.sets = sets
+        self.steps = steps
 
 
 class _Local(_local):
@@ -145,37 +201,62 @@ def _own() -> ThreadSets:
     return sets
 
 
+def _after_fork() -> None:
+    """Another thread, which the child does not have, may have held the lock."""
+    sets = local.__dict__.get("sets")
+    if sets is not None:
+        sets.lock = RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def _key_set(keys: Keys) -> DispatchKeySet:
-    return keys if isinstance(keys, DispatchKeySet) else DispatchKeySet(keys)
+    try:
+        return keys if isinstance(keys, DispatchKeySet) else DispatchKeySet(keys)
+    except TypeError:
+        from ._nearest import shown
+
+        what = "a guard takes a key, a key's name, several of them, or a DispatchKeySet"
+        raise InvalidKeyError(f"{what}, not {shown(keys)}", keys) from None
 
 
 class _Guard:
-    """A context manager, which can be used again, and inside itself."""
+    """A context manager, which can be used again, inside itself, and by several threads."""
 
-    __slots__ = ("_open", "_steps")
+    __slots__ = ("_opened", "_steps")
 
     def __init__(
         self,
         included: tuple[int, int] | None = None,
         excluded: tuple[int, int] | None = None,
-        alone: bool = False,
+        own: DispatchKey | None = None,
     ) -> None:
-        self._steps = (included, excluded, alone)
-        self._open: list[tuple[ThreadSets, _Step | None, _Step | None]] = []
+        self._steps = (included, excluded, own)
+        self._opened: list[_Opened] = []
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._opened)
 
     def __enter__(self: Guard) -> Guard:
-        included, excluded, alone = self._steps
+        included, excluded, own = self._steps
         sets = _own()
-        one = _Step(*included, alone) if included else None
-        other = _Step(*excluded, alone) if excluded else None
-        with sets.lock:
-            if one is not None:
-                sets.included.steps.append(one)
-            if other is not None:
-                sets.excluded.steps.append(other)
-            sets.renew()
-        self._open.append((sets, one, other))
-        return self
+        steps: tuple[tuple[_Set, _Step], ...] = ()
+        if included is not None:
+            steps = ((sets.included, _Step(*included, own)),)
+        if excluded is not None:
+            if own is not None and not excluded[1] and sets.excluded.spares(own):
+                excluded = (FULL, 0)
+            steps = (*steps, (sets.excluded, _Step(*excluded, own)))
+        opened = _Opened(sets, steps)
+        try:
+            self._opened.append(opened)
+            sets.begin(opened)
+            return self
+        except BaseException:  # of a signal handler: then the block is not entered, nor left
+            self._end(opened)
+            raise
 
     def __exit__(
         self,
@@ -183,23 +264,37 @@ class _Guard:
         exc: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
-        """Undoes what the newest ``__enter__`` did, wherever that was."""
-        if not self._open:
-            raise InvalidArgumentError(f"a {type(self).__name__} ends that was not begun")
-        sets, one, other = self._open.pop()
-        with sets.lock:
-            if one is not None:
-                sets.included.steps.remove(one)
-            if other is not None:
-                sets.excluded.steps.remove(other)
-            sets.renew()
+        """Undoes what the newest ``__enter__`` in this thread did; without one, what the newest in
+        any thread did.
+        """
+        if not self._opened:
+            raise InvalidArgumentError(
+                f"this {type(self).__name__} has not begun: use it in a with block"
+            )
+        here = local.sets
+        for opened in self._opened[::-1]:
+            if opened.sets is here:
+                break
+        else:
+            opened = self._opened[-1]
+        self._end(opened)
+
+    def _end(self, opened: _Opened) -> None:
+        # In this order: what a signal handler interrupts is done when the guard goes.
+        opened.sets.end(opened)
+        if opened in self._opened:
+            self._opened.remove(opened)
+
+    def __del__(self) -> None:
+        for opened in getattr(self, "_opened", ()):  # none when its keys were refused
+            opened.sets.end(opened)
 
 
 class IncludeDispatchKeyGuard(_Guard):
     """While open, this thread's calls dispatch as if an argument carried ``keys`` too.
 
-    ``keys`` is a key, a key's name, several of them, or a DispatchKeySet. InvalidKeyError for an
-    unknown one. (c10: IncludeDispatchKeyGuard)
+    ``keys`` is a key, a key's name, several of them, or a DispatchKeySet. InvalidKeyError for
+    anything else. (c10: IncludeDispatchKeyGuard)
     """
 
     __slots__ = ()
@@ -245,13 +340,15 @@ class PreserveDispatchKeyGuard(_Guard):
 class SetExcludeDispatchKeyGuard(_Guard):
     """While open, ``key`` is excluded, or is not, whatever it was before.
 
-    (PyTorch: SetExcludeDispatchKeyGuard)
+    What setters do to other keys meanwhile outlasts it. InvalidKeyError for an unknown key, an
+    alias key and Undefined. (PyTorch: SetExcludeDispatchKeyGuard)
     """
 
     __slots__ = ()
 
     def __init__(self, key: DispatchKey | str, excluded: bool) -> None:
-        super().__init__(excluded=_switch(key, excluded), alone=True)
+        key = parse_key(key)
+        super().__init__(excluded=_switch(key, excluded), own=key)
 
 
 class AutoDispatchBelowAutograd(_Guard):
@@ -278,9 +375,8 @@ class AutoDispatchBelowADInplaceOrView(_Guard):
         super().__init__(excluded=(FULL, AUTOGRAD.add("ADInplaceOrView").raw))
 
 
-def _switch(key: DispatchKey | str, on: bool) -> tuple[int, int]:
+def _switch(key: DispatchKey, on: bool) -> tuple[int, int]:
     """What switches one key on or off in a set."""
-    key = parse_key(key)
     if not key.raw:
         raise InvalidKeyError(f"{key} has no bits: no set has it or lacks it", key)
     return (FULL, key.raw) if on else (FULL & ~(key.raw & ~BACKEND_BITS), 0)
@@ -293,20 +389,14 @@ def set_included(key: DispatchKey | str, included: bool) -> None:
     InvalidKeyError for an unknown key, an alias key and Undefined. (c10:
     tls_set_dispatch_key_included)
     """
-    change = _switch(key, included)
     sets = _own()
-    with sets.lock:
-        sets.included.change(*change)
-        sets.renew()
+    sets.change(sets.included, parse_key(key), included)
 
 
 def set_excluded(key: DispatchKey | str, excluded: bool) -> None:
     """As :func:`set_included`, with the excluded set. (c10: tls_set_dispatch_key_excluded)"""
-    change = _switch(key, excluded)
     sets = _own()
-    with sets.lock:
-        sets.excluded.change(*change)
-        sets.renew()
+    sets.change(sets.excluded, parse_key(key), excluded)
 
 
 def included_keys() -> DispatchKeySet:

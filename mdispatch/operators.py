@@ -162,7 +162,7 @@ class OpOverloadPacket:
             try:
                 operator._entry.current(operator._generation)[1].binder.bind(args, kwargs)
             except ArgumentError as error:
-                refusals.append(f"{operator.name}: {error}")
+                refusals.append("  " + str(error).replace("\n", "\n  "))
                 continue
             return operator(*args, **kwargs)
         if not known:
@@ -210,10 +210,10 @@ class Namespace:
                     f"{', '.join(known[:8])}{', ...' if len(known) > 8 else ''}"
                 )
             else:
-                hint = (
-                    f"nothing is defined in namespace {shown(self._name)}: import the module that "
-                    "does"
-                )
+                hint = f"nothing is defined in namespace {shown(self._name)}"
+                others = nearest(self._name, self._registry.namespaces())
+                meant = f"; did you mean {', '.join(others)}?"
+                hint += meant if others else ": import the module that does"
             raise OperatorNotFoundError(f"there is no operator {shown(base)}; {hint}", base, near)
         packet = OpOverloadPacket(self._registry, base)
         setattr(self, name, packet)

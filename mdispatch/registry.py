@@ -114,6 +114,10 @@ class Registry:
 
         return _explain.operators(self)
 
+    def namespaces(self) -> list[str]:
+        """The namespaces in which operators are defined, sorted."""
+        return sorted({name.partition("::")[0] for name in self.operators()})
+
     def dangling_implementations(self) -> list[str]:
         """The names that have kernels and no definition, sorted. (c10: findDanglingImpls)"""
         from . import _explain
@@ -179,7 +183,13 @@ class Registry:
             found += (self._entries.get(each) or self._new_entry(each)).broken_invariants()
         if found:
             report = "\n".join(found)
-            raise InvariantError(f"{len(found)} invariant(s) are broken:\n{report}", report)
+            raise InvariantError(
+                "what is derived from the registrations is not what they give\n  "
+                + report.replace("\n", "\n  ")
+                + "\nThis is a fault of mdispatch, or somebody wrote into its memory: please "
+                "report it with this text.",
+                report,
+            )
 
     # --- ending
 

@@ -144,7 +144,9 @@ def register_type(
     when ``cls`` is no class.
     """
     if not isinstance(cls, type):
-        raise InvalidArgumentError(f"register_type needs a class, not a {type(cls).__qualname__}")
+        raise InvalidArgumentError(
+            f"register_type needs a class, not an object of {type(cls).__qualname__}"
+        )
     key_set = _key_set(keys, f"the keys of {cls.__qualname__} are")
     if not key_set:
         raise InvalidKeyError(

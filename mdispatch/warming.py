@@ -71,12 +71,18 @@ def warm_up(
     result = examine(modules, timeout=timeout, registry=registry)
     if result.differences:
         count = len(result.differences)
-        listed = "\n".join(f"{i}. {error}" for i, error in enumerate(result.differences, 1))
+        listed = "\n".join(
+            f"{i}. {_indented(error)}" for i, error in enumerate(result.differences, 1)
+        )
         raise errors.WarmUpError(
             f"{count} difference{'s' * (count > 1)} to the main interpreter:\n{listed}",
             result.differences,
         )
     return result
+
+
+def _indented(error: BaseException) -> str:
+    return str(error).replace("\n", "\n   ")
 
 
 def examine(

@@ -49,3 +49,23 @@ def test_each_snippet_runs(index: int, tmp_path) -> None:
 def test_the_two_commands_are_marked_for_ci() -> None:
     for mark in ("setup", "test"):
         assert re.search(rf"^<!-- ci: {mark} -->\n```sh\n", README, re.MULTILINE)
+
+
+COMMANDS = re.findall(r"^mdispatch (.*?)(?:  +#.*)?$", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if "--import" in c])
+def test_each_command_of_the_readme_runs(command: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "mdispatch", *command.split()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "audio::gain" in ran.stdout
+
+
+def test_there_are_commands_in_the_readme() -> None:
+    assert len(COMMANDS) >= 3

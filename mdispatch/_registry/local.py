@@ -112,7 +112,7 @@ class LocalRegistry:
                     self._check_open()
                     if wait not in self._waits:
                         raise errors.WaitCancelledError(
-                            f"the wait for {KIND_NAMES[kind]} {name!r} was ended"
+                            f"the wait for {name} ({KIND_NAMES[kind]}) was ended"
                         )
                     there = self._matching(kind, key, name)
                     if len(there) >= at_least:

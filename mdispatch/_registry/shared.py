@@ -229,7 +229,7 @@ class SharedRegistry:
             return None, waited
         if status == CANCELLED:
             raise errors.WaitCancelledError(
-                f"the wait for {KIND_NAMES[kind]} {name!r} was ended: its task was cancelled "
+                f"the wait for {name} ({KIND_NAMES[kind]}) was ended: its task was cancelled "
                 "or its interpreter shuts down"
             )
         raise self._fail(status)

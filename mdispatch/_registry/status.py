@@ -26,7 +26,7 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     CLOSED: (errors.RegistryClosedError, "registry {0} is closed; open or create one again"),
     DIED: (
         errors.MainMemberGoneError,
-        "the main member of registry {0} died: start it again, then its workers",
+        "the main process of registry {0} died: start it again, then its workers",
     ),
     EXISTS: (
         errors.RegistryExistsError,
@@ -86,7 +86,7 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     ),
     -23: (
         errors.RegistryFullError,
-        "this process has 64 registries open; close some ({0} was not opened)",
+        "registry {0} was not opened: this process has 64 registries open; close some",
     ),
 }
 
@@ -95,7 +95,10 @@ def error_for(status: int, label: str) -> Exception:
     """The exception that a status means. The one place where codes become classes."""
     if status < SYSTEM:
         number = SYSTEM - status
-        error = errors.SystemCallError(f"registry {shown(label)}: {os.strerror(number)}", label)
+        error = errors.SystemCallError(
+            f"registry {shown(label)} cannot be used: {os.strerror(number)}",
+            label,
+        )
         error.errno = number
         return error
     cls, words = _EXCEPTIONS.get(
