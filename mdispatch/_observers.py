@@ -21,6 +21,7 @@ from _thread import RLock, _local
 from time import perf_counter_ns
 
 from ._keys import RUNTIME_KEYS, DispatchKey, highest_index
+from ._unraisable import report
 from .errors import InvalidArgumentError
 from .keys import DispatchKeySet
 
@@ -238,36 +239,6 @@ def _tell(function: Callable[[ObservedCall], object] | None, call: ObservedCall)
         report(error, "Exception ignored in what observes operators", function)
     finally:
         _thread.is_observer = False
-
-
-def report(error: BaseException, message: str, culprit: object) -> None:
-    """Tells of an error that nobody is there to catch. Raises no Exception."""
-    from types import SimpleNamespace
-
-    unraisable = SimpleNamespace(
-        exc_type=type(error),
-        exc_value=error,
-        exc_traceback=error.__traceback__,
-        err_msg=message,
-        object=culprit,
-    )
-    try:
-        sys.unraisablehook(unraisable)
-    except Exception:
-        # Python's own hook takes only what Python itself makes, so this says what it would.
-        _print(error, message, culprit)
-
-
-def _print(error: BaseException, message: str, culprit: object) -> None:
-    from traceback import format_exception
-
-    from ._nearest import shown
-
-    try:
-        text = "".join(format_exception(error))
-        sys.stderr.write(f"{message}: {shown(culprit, 200)}\n{text}")
-    except Exception:
-        return  # nobody there to be told
 
 
 def print_trace(call: ObservedCall) -> None:

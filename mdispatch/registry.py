@@ -10,6 +10,7 @@ from __future__ import annotations
 from _thread import allocate_lock
 
 from . import _registry as facts
+from ._listeners import Listeners
 from ._registry.shared import DEFAULT_CAPACITY, SharedRegistry
 from .errors import InvalidArgumentError, InvariantError
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ._explain import Explanation, TableRow
     from ._kernels import LocalKernel
     from ._keys import DispatchKey
+    from ._listeners import ListenerHandle
     from ._registry import Registration, RegistryProtocol
     from .guards import Keys
     from .library import Library
@@ -54,6 +56,7 @@ class Registry:
         # See _registering.py.
         self.definitions_lock = allocate_lock()
         self.names_with_signatures: set[str] = set()
+        self._listeners = Listeners(registry)
         self._ops: Ops | None = None
         self._entry_type: type[Entry] | None = None  # once it is loaded
         if isinstance(registry, SharedRegistry):
@@ -166,6 +169,27 @@ class Registry:
         key_set = keys if isinstance(keys, DispatchKeySet) else DispatchKeySet(keys)
         return _explain.why(self, name, key_set)
 
+    def add_listener(self, listener: object, *, everywhere: bool = False) -> ListenerHandle:
+        """Tells ``listener`` of every operator that is defined, now and from now on, and of every
+        end of one, until the handle is closed.
+
+        A listener has ``on_operator_registered(registration)``,
+        ``on_operator_deregistered(registration)``, or both. It is told of the definitions of this
+        interpreter (in a worker, those it has verified), in the order in which they were made,
+        outside every lock: it may use the registry, also define, close and add listeners. What it
+        raises goes to ``sys.unraisablehook`` and harms nobody.
+
+        With ``everywhere`` it is told of the definitions of all interpreters and processes, by a
+        thread of its own; of what came and went between two looks of that thread it may not hear.
+        When the main interpreter closes the registry or dies, ``on_registry_gone(error)`` is
+        called, if there is one.
+
+        Raises InvalidArgumentError, RegistryClosedError; with ``everywhere`` also
+        WaitCancelledError (this interpreter shuts down) and RuntimeError (no thread can be had).
+        (c10: addRegistrationListener)
+        """
+        return self._listeners.add(listener, everywhere)
+
     def check_invariants(self, name: str | None = None) -> None:
         """Recomputes what is derived (tables, masks, indexes) for one operator or, without a name,
         for the whole registry, and compares.
@@ -197,6 +221,7 @@ class Registry:
         """Leaves the registry; whatever waits in this interpreter raises RegistryClosedError.
         Idempotent.
         """
+        self._listeners.close()
         self._facts.close()
 
     def __enter__(self) -> Registry:
@@ -232,12 +257,12 @@ class Registry:
         return self._entry_type(self._facts, name, self._fallbacks, self._fallbacks_lock)
 
     def registered(self, commit: Callable[[], Registration]) -> Registration:
-        """Commits a definition."""
-        return commit()
+        """Commits a definition, and tells the listeners."""
+        return self._listeners.registered(commit)
 
     def struck(self, fact: Registration, strike: Callable[[], bool]) -> None:
-        """Ends a definition."""
-        strike()
+        """Ends a definition, and tells the listeners."""
+        self._listeners.struck(fact, strike)
 
     def strike(self, fact: Registration) -> bool:
         """Ends any other registration."""
@@ -299,6 +324,7 @@ class Registry:
         self._lock = allocate_lock()
         self._fallbacks_lock = allocate_lock()
         self.definitions_lock = allocate_lock()
+        self._listeners.forked()
         for entry in self._entries.values():
             entry.renew_locks(self._fallbacks_lock)
 

@@ -65,7 +65,7 @@ extern "C" {
 
 /* contract begins */
 
-enum { MD_ABI = 1 };
+enum { MD_ABI = 2 };
 enum { MD_FOREVER = -1 };
 
 typedef enum md_status {
@@ -153,7 +153,7 @@ typedef struct md_member_info {
     uint32_t role;
     uint32_t alive;
     uint32_t waiters;   /* threads of this member that wait now */
-    uint32_t wait_kind; /* the newest waiter's */
+    uint32_t wait_kind; /* the newest waiter's; 0: it waits for any change */
     int32_t wait_key;
     char wait_name[64]; /* cut off, always terminated */
 } md_member_info;
@@ -164,7 +164,7 @@ typedef struct md_stats {
     uint64_t used;       /* bytes in use by names, facts and the index, free blocks not counted */
     uint64_t facts;      /* live */
     uint64_t names;      /* ever seen */
-    uint64_t next_seq;   /* of the next registration */
+    uint64_t next_seq;   /* the registry's sequence: of the next registration */
     uint64_t recoveries; /* times a dead holder of the lock was cleaned up after */
     uint32_t main_pid;
     uint32_t main_state; /* 0 not joined yet, 1 there, 2 left, 3 died */
@@ -241,6 +241,17 @@ int md_await(md_registry reg, uint64_t member, uint32_t kind, int32_t key, uint3
              const char *name, size_t name_len, int64_t deadline_ns, uint64_t ticket, void *buf,
              size_t cap, md_wait_stats *stats);
 
+/* Waits until the registry's sequence differs from `seq`, and hands out the present one. Every
+ * registration and every strike raises it; it is never 0, so with `seq` 0 it is just told. Facts
+ * with a smaller seq are all there to be seen: whoever takes the sequence first, then lists the
+ * facts, and then waits for another sequence misses no change. Changes come together, so a fact
+ * that lived for a moment may go unseen, and after a writer's death the sequence may differ although
+ * no fact does. `ticket` and `stats` as for md_await; `now_seq` is written in any case, with `seq`
+ * itself where there is no other. MD_ETIMEDOUT, MD_EINTR, MD_EDIED, MD_ECLOSED, MD_ECANCELED,
+ * MD_ENOENT (no member of this process), MD_EINVAL, MD_EDAMAGED, MD_ESYS. */
+int md_await_change(md_registry reg, uint64_t member, uint64_t seq, int64_t deadline_ns,
+                    uint64_t ticket, uint64_t *now_seq, md_wait_stats *stats);
+
 /* Ends this member's waits with this ticket, or all of them with ticket 0. MD_ECLOSED. */
 int md_cancel(md_registry reg, uint64_t member, uint64_t ticket);
 
@@ -249,6 +260,13 @@ int md_cancel(md_registry reg, uint64_t member, uint64_t ticket);
  * md_version (0 while the name is unknown). Takes no lock. MD_ECLOSED, MD_ENOBUFS, MD_EDAMAGED. */
 int md_list(md_registry reg, const char *name, size_t name_len, void *buf, size_t cap, size_t *size,
             uint64_t *version, uint64_t *node);
+
+/* The live facts of a kind (0: of any) with seq `since` or a greater one, those of a name oldest
+ * first. `live` receives how many of the kind there are in all: whoever knows the others can tell
+ * by it whether one of them has gone. `size` as for md_list. Takes no lock. MD_ECLOSED, MD_ENOBUFS,
+ * MD_EDAMAGED. */
+int md_list_since(md_registry reg, uint32_t kind, uint64_t since, void *buf, size_t cap,
+                  size_t *size, uint64_t *live);
 
 /* The version word of a name: raised after every change that concerns it. MD_ECLOSED, MD_EINVAL. */
 int md_version(md_registry reg, uint64_t node, uint64_t *version);

@@ -428,6 +428,118 @@ def test_what_is_no_timeout_is_refused_even_when_nothing_is_to_be_waited_for(fac
         facts.await_fact(IMPL, 49, "s::f", 1, timeout)
 
 
+# --- await any change -----------------------------------------------------------------------------
+
+
+def sequence(facts):
+    return facts.await_change(0, 0)[0]
+
+
+def test_whoever_has_another_sequence_is_told_the_present_one_without_sleeping(facts):
+    first = sequence(facts)
+    assert first > 0
+    made = put(facts)
+    assert made.seq == first
+    for seq in (0, first, first + 9, 2**64 - 1):
+        now, waited = facts.await_change(seq, None)
+        assert now == first + 1
+        assert (waited.sleeps, waited.seconds) == (0, 0.0)
+
+
+def test_every_change_raises_the_sequence_and_what_changes_nothing_does_not(facts):
+    seen = [sequence(facts)]
+    made = put(facts, DEF)
+    seen.append(sequence(facts))
+    with pytest.raises(errors.DuplicateRegistrationError):
+        put(facts, DEF)
+    with pytest.raises(errors.InvalidArgumentError):
+        put(facts, name="")
+    facts.find(DEF, 49, "s::f")
+    facts.registrations()
+    assert sequence(facts) == seen[-1]
+    facts.strike(made)
+    seen.append(sequence(facts))
+    facts.strike(made)
+    assert sequence(facts) == seen[-1]
+    put(facts, FALLBACK, name="_")
+    seen.append(sequence(facts))
+    assert seen == sorted(set(seen))
+
+
+def test_a_wait_for_a_change_that_never_comes_ends_with_the_same_sequence(facts):
+    seq = sequence(facts)
+    for timeout in (0, 0.0, 0.01):
+        now, waited = facts.await_change(seq, timeout)
+        assert now == seq
+        assert (waited.sleeps > 0) == (timeout > 0)
+
+
+@pytest.mark.parametrize("timeout", [None, 60])
+def test_a_wait_for_a_change_ends_with_a_registration_and_with_a_strike(facts, timeout):
+    made = None
+    for _ in range(2):
+        seq = sequence(facts)
+        with waiting(facts, *[lambda s=seq: facts.await_change(s, timeout)] * 3) as outcomes:
+            if made is None:
+                made = put(facts)
+            else:
+                assert facts.strike(made)
+            while None in outcomes:
+                os.sched_yield()
+        assert [now for now, _ in outcomes] == [seq + 1] * 3
+
+
+def test_a_cancel_ends_the_waits_for_changes_with_its_ticket_and_no_other(facts):
+    seq = sequence(facts)
+    calls = [lambda t=ticket: facts.await_change(seq, 60, t) for ticket in (7, 2**62, 7, 0)]
+    with waiting(facts, *calls) as outcomes:
+        facts.cancel(7)
+        while outcomes[0] is None or outcomes[2] is None:
+            os.sched_yield()
+        assert outcomes[1] is outcomes[3] is None
+        facts.cancel(2**62)
+        while outcomes[1] is None:
+            os.sched_yield()
+        assert outcomes[3] is None
+        facts.cancel()
+        while outcomes[3] is None:
+            os.sched_yield()
+    assert [type(outcome) for outcome in outcomes] == [errors.WaitCancelledError] * 4
+
+
+def test_closing_ends_the_waits_for_changes_and_none_begins_afterwards(facts):
+    seq = sequence(facts)
+    with waiting(facts, lambda: facts.await_change(seq, 60)) as outcomes:
+        facts.close()
+        while None in outcomes:
+            os.sched_yield()
+    assert isinstance(outcomes[0], errors.RegistryClosedError)
+    for call in (
+        lambda: facts.await_change(0, 0),
+        lambda: facts.registrations_since(DEF, 0),
+    ):
+        with pytest.raises(errors.RegistryClosedError):
+            call()
+
+
+def test_what_is_no_timeout_is_refused_by_waits_for_changes_too(facts):
+    with pytest.raises(errors.InvalidArgumentError, match="timeout="):
+        facts.await_change(0, -1)
+
+
+def test_facts_since_a_number_are_listed_and_all_of_their_kind_are_counted(facts):
+    made = [put(facts, DEF if i % 2 else IMPL, i, f"s::f{i}") for i in range(6)]
+    for i, fact in enumerate(made):
+        for kind in (DEF, IMPL):
+            later = [f for f in made[i:] if f.kind == kind]
+            live, there = facts.registrations_since(kind, fact.seq)
+            assert (live, sorted(there, key=lambda f: f.seq)) == (3, later)
+    facts.strike(made[1])
+    assert facts.registrations_since(DEF, made[4].seq) == (2, [made[5]])
+    assert facts.registrations_since(LIBRARY, 0) == (0, [])
+    assert facts.registrations_since(DEF, 2**64 - 1) == (2, [])
+
+
 # --- the end --------------------------------------------------------------------------------------
 
 
@@ -574,6 +686,12 @@ class Twin:
         for name in self.NAMES:
             self.same(lambda f, n=name: [self.plain(fact) for fact in f.registrations(n)[2]])
         self.same(lambda f: sorted(self.plain(fact) for fact in f.registrations()[2]))
+        self.same(lambda f: f.await_change(0, 0)[0])
+        since, kind = self.random.randint(0, 200), self.random.choice(list(KIND_NAMES))
+        self.same(
+            lambda f: f.registrations_since(kind, since),
+            lambda found: (found[0], sorted(self.plain(fact) for fact in found[1])),
+        )
 
 
 @pytest.mark.parametrize("seed", range(12))

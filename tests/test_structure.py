@@ -28,7 +28,7 @@ NATIVE = ROOT / "native"
 #: Bottom up: a module imports only from rows that stand before its own. "" is the package.
 LAYERS = (
     "errors",
-    "_nearest _place",
+    "_nearest _place _unraisable",
     "_keys _schema_names",
     "_devices",
     "keys _schema_types",
@@ -43,10 +43,10 @@ LAYERS = (
     "_registry",
     "_registry.local _registry.status _registry.waits",
     "_registry.shared",
-    "_kernels _differences values guards",
+    "_kernels _differences values guards _everywhere",
     "_tensor",
     "_schema_infer",
-    "_pairing _roles _arguments _observers",
+    "_pairing _roles _arguments _observers _listeners",
     "_call_py _explanation _invariants",
     "_explain",
     "_entry",
@@ -319,10 +319,15 @@ def run_contract(native):
     call("await_fact", reg, member, 3, -5, 1, "ü".encode(), -1, 0)
     call("await_fact", reg, member, 2, 0, 2, b"s::f", deadline, 9)
     call("await_fact", reg, member, 2, 0, 0, b"s::f", deadline, 9)
+    _, seq, _ = call("await_change", reg, member, 0, -1, 0)
+    call("await_change", reg, member, seq, deadline, 9)
+    call("await_change", reg, member, seq, -2, 9)
     call("cancel", reg, member, 9)
     _, _, node, _ = call("list_facts", reg, b"s::f")
     call("list_facts", reg, b"s::g")
     call("list_facts", reg, None)
+    call("list_since", reg, 3, 0)
+    call("list_since", reg, 2, seq)
     call("version", reg, node)
     call("version", reg, 1)
     call("members", reg)
@@ -343,8 +348,10 @@ def run_contract(native):
         ("strike", member, 1, 1),
         ("find", 2, 0, b"s::f"),
         ("await_fact", member, 2, 0, 1, b"s::f", -1, 0),
+        ("await_change", member, 0, -1, 0),
         ("cancel", member, 0),
         ("list_facts", None),
+        ("list_since", 2, 0),
         ("version", 1),
         ("members",),
         ("stat",),
@@ -364,7 +371,7 @@ def test_both_bindings_give_the_same_statuses_and_types_for_everything(cffi_bind
             assert one[0] == other[0], name
         elif name not in ("now", "version"):
             assert one == other, name
-    for name in ("find", "register", "list_facts"):
+    for name in ("find", "register", "list_facts", "list_since"):
         one, other = (
             [texts(result) for n, result in results if n == name] for results in (ours, theirs)
         )

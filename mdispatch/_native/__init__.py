@@ -30,6 +30,7 @@ BINDING_NAMES = (
     "abi",
     "address",
     "attach",
+    "await_change",
     "await_fact",
     "cancel",
     "check",
@@ -39,6 +40,7 @@ BINDING_NAMES = (
     "join",
     "leave",
     "list_facts",
+    "list_since",
     "members",
     "now",
     "open_default",
@@ -50,7 +52,7 @@ BINDING_NAMES = (
 )
 
 #: The number of this package's contract; a library of another number is refused.
-ABI = 1
+ABI = 2
 
 interpreter_id: int = _ext.interpreter_id()
 

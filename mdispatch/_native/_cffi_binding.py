@@ -47,8 +47,22 @@ def _record(buffer: Any, at: int) -> tuple[RecordTuple, int]:
     return record, r.size
 
 
+def _records(buffer: Any, size: int) -> list[RecordTuple]:
+    records: list[RecordTuple] = []
+    at = 0
+    while at < size:
+        record, step = _record(buffer, at)
+        records.append(record)
+        at += step
+    return records
+
+
 def _needed(buffer: Any) -> int:
     return int(ffi.cast("uint64_t *", buffer)[0])
+
+
+def _waited(stats: Any) -> WaitTuple:
+    return stats.slept_ns, stats.sleeps, stats.wakes, stats.slices, stats.by_lease
 
 
 def create(name: str | None, capacity: int) -> tuple[int, int]:
@@ -154,8 +168,16 @@ def await_fact(
         if status != lib.MD_ENOBUFS:
             break
         size = _needed(buffer)
-    wait = (stats.slept_ns, stats.sleeps, stats.wakes, stats.slices, stats.by_lease)
-    return status, _record(buffer, 0)[0] if status == lib.MD_OK else None, wait
+    return status, _record(buffer, 0)[0] if status == lib.MD_OK else None, _waited(stats)
+
+
+def await_change(
+    registry: int, member: int, seq: int, deadline_ns: int, ticket: int
+) -> tuple[int, int, WaitTuple]:
+    stats = ffi.new("md_wait_stats *")
+    now_seq = ffi.new("uint64_t *")
+    status = lib.md_await_change(registry, member, seq, deadline_ns, ticket, now_seq, stats)
+    return status, now_seq[0], _waited(stats)
 
 
 def list_facts(registry: int, name: bytes | None) -> tuple[int, int, int, list[RecordTuple]]:
@@ -171,13 +193,21 @@ def list_facts(registry: int, name: bytes | None) -> tuple[int, int, int, list[R
         if status != lib.MD_ENOBUFS:
             break
         size = used[0] + used[0] // 8
-    records: list[RecordTuple] = []
-    at = 0
-    while status == lib.MD_OK and at < used[0]:
-        record, step = _record(buffer, at)
-        records.append(record)
-        at += step
+    records = _records(buffer, used[0]) if status == lib.MD_OK else []
     return status, version[0], node[0], records
+
+
+def list_since(registry: int, kind: int, since: int) -> tuple[int, int, list[RecordTuple]]:
+    size = _BUFFER
+    used = ffi.new("size_t *")
+    live = ffi.new("uint64_t *")
+    while True:
+        buffer = ffi.new("char[]", size)
+        status = lib.md_list_since(registry, kind, since, buffer, size, used, live)
+        if status != lib.MD_ENOBUFS:
+            break
+        size = used[0] + used[0] // 8
+    return status, live[0], _records(buffer, used[0]) if status == lib.MD_OK else []
 
 
 def version(registry: int, node: int) -> int:

@@ -243,12 +243,26 @@ if TYPE_CHECKING:
             seconds.
             """
 
+        def await_change(
+            self, seq: int, timeout: float | None, ticket: int = 0
+        ) -> tuple[int, Waited]:
+            """Waits until the registry's sequence differs from ``seq``: the present one, which is
+            ``seq`` itself after ``timeout`` seconds. It is never 0. Every registration and every
+            strike raises it; the facts with a smaller number are all there to be listed, so
+            whoever takes the sequence before the facts misses no change.
+            """
+
         def cancel(self, ticket: int = 0) -> None:
             """Ends the waits of this interpreter that carry the ticket, or all of them."""
 
         def registrations(self, name: str | None = None) -> tuple[int, int, list[Registration]]:
             """(version, node, live facts oldest first) of one name, or of all names (version and
             node 0).
+            """
+
+        def registrations_since(self, kind: int, seq: int) -> tuple[int, list[Registration]]:
+            """How many facts of a kind are live, and those of them with this number or a greater
+            one: who knows the others can tell whether one of them has gone.
             """
 
         def version(self, node: int) -> int:

@@ -14,6 +14,10 @@ import time
 from .. import errors
 from . import KIND_NAMES, MAIN, RULES, Registration, Waited, check_timeout
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["LocalRegistry"]
 
 
@@ -101,32 +105,46 @@ class LocalRegistry:
         self, kind: int, key: int, name: str, at_least: int, timeout: float | None, ticket: int = 0
     ) -> tuple[Registration | None, Waited]:
         timeout = check_timeout(timeout)
+        with self._changed:
+            self._check(name)
+            enough, waited = self._await(
+                lambda: len(self._matching(kind, key, name)) >= at_least,
+                f"{name} ({KIND_NAMES[kind]})",
+                timeout,
+                ticket,
+            )
+            return self._matching(kind, key, name)[-1] if enough else None, waited
+
+    def await_change(self, seq: int, timeout: float | None, ticket: int = 0) -> tuple[int, Waited]:
+        timeout = check_timeout(timeout)
+        with self._changed:
+            _, waited = self._await(lambda: self._next_seq != seq, "any change", timeout, ticket)
+            return self._next_seq, waited
+
+    def _await(
+        self, reached: Callable[[], bool], what: str, timeout: float | None, ticket: int
+    ) -> tuple[bool, Waited]:
         end = None if timeout is None else time.monotonic() + timeout
         waited = Waited()
         wait = object()
-        with self._changed:
-            self._check(name)
-            self._waits[wait] = ticket
-            try:
-                while True:
-                    self._check_open()
-                    if wait not in self._waits:
-                        raise errors.WaitCancelledError(
-                            f"the wait for {name} ({KIND_NAMES[kind]}) was ended"
-                        )
-                    there = self._matching(kind, key, name)
-                    if len(there) >= at_least:
-                        return there[-1], waited
-                    left = None if end is None else end - time.monotonic()
-                    if left is not None and left <= 0:
-                        return None, waited
-                    began = time.monotonic()
-                    woken = self._changed.wait(left)
-                    waited.seconds += time.monotonic() - began
-                    waited.sleeps += 1
-                    waited.wakes += woken
-            finally:
-                self._waits.pop(wait, None)
+        self._waits[wait] = ticket
+        try:
+            while True:
+                self._check_open()
+                if wait not in self._waits:
+                    raise errors.WaitCancelledError(f"the wait for {what} was ended")
+                if reached():
+                    return True, waited
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    return False, waited
+                began = time.monotonic()
+                woken = self._changed.wait(left)
+                waited.seconds += time.monotonic() - began
+                waited.sleeps += 1
+                waited.wakes += woken
+        finally:
+            self._waits.pop(wait, None)
 
     def cancel(self, ticket: int = 0) -> None:
         with self._changed:
@@ -145,6 +163,12 @@ class LocalRegistry:
                 return 0, 0, []
             node = self._nodes.index(name) + 1
             return self._versions[name], node, [f for f in self._facts if f.name == name]
+
+    def registrations_since(self, kind: int, seq: int) -> tuple[int, list[Registration]]:
+        with self._changed:
+            self._check_open()
+            live = [f for f in self._facts if f.kind == kind]
+            return len(live), [f for f in live if f.seq >= seq]
 
     def version(self, node: int) -> int:
         with self._changed:

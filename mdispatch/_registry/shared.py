@@ -32,8 +32,11 @@ from .waits import Waits
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVar
 
-    from .._native._contract import MemberTuple, RecordTuple, StatTuple
+    from .._native._contract import MemberTuple, RecordTuple, StatTuple, WaitTuple
+
+    T = TypeVar("T")
 
 __all__ = ["ENVIRONMENT", "SharedRegistry"]
 
@@ -208,21 +211,11 @@ class SharedRegistry:
     ) -> tuple[Registration | None, Waited]:
         deadline = deadline_after(timeout)
         encoded = _bytes(name)
-        total = [0, 0, 0, 0, 0]
-        _waits.begin()
-        try:
-            while True:
-                status, record, stats = native.await_fact(
-                    self._handle, self._member, kind, key, at_least, encoded, deadline, ticket
-                )
-                for i, figure in enumerate(stats):
-                    total[i] += figure
-                if status != INTERRUPTED:
-                    break
-                _run_signal_handlers()
-        finally:
-            _waits.end()
-        waited = Waited(total[0] / 1e9, *total[1:])
+        status, record, waited = _until_it_ends(
+            lambda: native.await_fact(
+                self._handle, self._member, kind, key, at_least, encoded, deadline, ticket
+            )
+        )
         if record is not None:
             return _registration(record), waited
         if status == TIMED_OUT:
@@ -231,6 +224,19 @@ class SharedRegistry:
             raise errors.WaitCancelledError(
                 f"the wait for {name} ({KIND_NAMES[kind]}) was ended: its task was cancelled "
                 "or its interpreter shuts down"
+            )
+        raise self._fail(status)
+
+    def await_change(self, seq: int, timeout: float | None, ticket: int = 0) -> tuple[int, Waited]:
+        deadline = deadline_after(timeout)
+        status, now, waited = _until_it_ends(
+            lambda: native.await_change(self._handle, self._member, seq, deadline, ticket)
+        )
+        if status in (0, TIMED_OUT):
+            return now, waited
+        if status == CANCELLED:
+            raise errors.WaitCancelledError(
+                "the wait for any change was ended: it was cancelled or its interpreter shuts down"
             )
         raise self._fail(status)
 
@@ -244,6 +250,12 @@ class SharedRegistry:
         if status:
             raise self._fail(status)
         return version, node, [_registration(r) for r in records]
+
+    def registrations_since(self, kind: int, seq: int) -> tuple[int, list[Registration]]:
+        status, live, records = native.list_since(self._handle, kind, seq)
+        if status:
+            raise self._fail(status)
+        return live, [_registration(r) for r in records]
 
     def version(self, node: int) -> int:
         version = native.version(self._handle, node)
@@ -338,6 +350,22 @@ def _warn_of_fork() -> None:
             RuntimeWarning,
             stacklevel=3,
         )
+
+
+def _until_it_ends(wait: Callable[[], tuple[int, T, WaitTuple]]) -> tuple[int, T, Waited]:
+    """A wait that goes on after signals: status, result, and how it went in all."""
+    total = [0, 0, 0, 0, 0]
+    _waits.begin()
+    try:
+        while True:
+            status, result, stats = wait()
+            for i, figure in enumerate(stats):
+                total[i] += figure
+            if status != INTERRUPTED:
+                return status, result, Waited(total[0] / 1e9, *total[1:])
+            _run_signal_handlers()
+    finally:
+        _waits.end()
 
 
 def _run_signal_handlers() -> None:

@@ -218,6 +218,20 @@ static PyObject *ext_await_fact(PyObject *self, PyObject *args) {
                          stats.sleeps, stats.wakes, stats.slices, stats.by_lease);
 }
 
+static PyObject *ext_await_change(PyObject *self, PyObject *args) {
+    unsigned long long reg, member, seq, ticket;
+    long long deadline;
+    uint64_t now_seq = 0;
+    md_wait_stats stats = {0, 0, 0, 0, 0};
+    int status;
+    if (!PyArg_ParseTuple(args, "KKKLK", &reg, &member, &seq, &deadline, &ticket)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status =
+        md_await_change(reg, member, seq, deadline, ticket, &now_seq, &stats);
+    Py_END_ALLOW_THREADS return Py_BuildValue("(iK(KIIII))", status, (unsigned long long)now_seq,
+                                              (unsigned long long)stats.slept_ns, stats.sleeps,
+                                              stats.wakes, stats.slices, stats.by_lease);
+}
+
 static PyObject *ext_cancel(PyObject *self, PyObject *args) {
     unsigned long long reg, member, ticket;
     int status;
@@ -260,6 +274,26 @@ static PyObject *ext_list_facts(PyObject *self, PyObject *args) {
     if (!list) return NULL;
     return Py_BuildValue("(iKKN)", status, (unsigned long long)version, (unsigned long long)node,
                          list);
+}
+
+static PyObject *ext_list_since(PyObject *self, PyObject *args) {
+    unsigned long long reg, since;
+    unsigned int kind;
+    int status;
+    size_t size = 0;
+    uint64_t live = 0;
+    struct buffer b;
+    if (!PyArg_ParseTuple(args, "KIK", &reg, &kind, &since)) return NULL;
+    buffer_init(&b);
+    for (;;) {
+        Py_BEGIN_ALLOW_THREADS status =
+            md_list_since(reg, kind, since, b.data, b.cap, &size, &live);
+        Py_END_ALLOW_THREADS if (status != MD_ENOBUFS) break;
+        if (buffer_grow(&b, size + size / 8)) return NULL;
+    }
+    PyObject *list = status == MD_OK ? records_list(b.data, size) : PyList_New(0);
+    buffer_free(&b);
+    return list ? Py_BuildValue("(iKN)", status, (unsigned long long)live, list) : NULL;
 }
 
 static PyObject *ext_version(PyObject *self, PyObject *args) {
@@ -378,8 +412,10 @@ static PyMethodDef methods[] = {
     {"strike", ext_strike, METH_VARARGS, NULL},
     {"find", ext_find, METH_VARARGS, NULL},
     {"await_fact", ext_await_fact, METH_VARARGS, NULL},
+    {"await_change", ext_await_change, METH_VARARGS, NULL},
     {"cancel", ext_cancel, METH_VARARGS, NULL},
     {"list_facts", ext_list_facts, METH_VARARGS, NULL},
+    {"list_since", ext_list_since, METH_VARARGS, NULL},
     {"version", ext_version, METH_VARARGS, NULL},
     {"members", ext_members, METH_VARARGS, NULL},
     {"stat", ext_stat, METH_VARARGS, NULL},

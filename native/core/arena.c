@@ -152,6 +152,8 @@ int md__rebuild(md__reg *reg) {
     md__poke64(&h->facts, facts);
     md__poke64(&h->names, names);
     md__poke64(&h->used, used);
-    if (md__peek64(&h->next_seq) <= last_seq) md__poke64(&h->next_seq, last_seq + 1);
+    /* Raised in any case: the dead one may have committed and not come to raise it. */
+    if (md__peek64(&h->next_seq) > last_seq) last_seq = md__peek64(&h->next_seq);
+    md__publish64(&h->next_seq, last_seq + 1);
     return 0;
 }

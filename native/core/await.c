@@ -1,32 +1,69 @@
-/* await.c - waiting for a fact: the one loop of all waits.
+/* await.c - waiting, for a fact or for any change: the one loop of all waits.
  *
- * It looks, and sleeps while neither the event word of the name nor the lease of the main member
- * has changed; whatever ended the sleep, it looks again. The deadline is absolute, so an
+ * It looks, and sleeps while neither the event word of what it waits for nor the lease of the main
+ * member has changed; whatever ended the sleep, it looks again. The deadline is absolute, so an
  * interrupted wait can simply be called again. Who waits for what stands in the member's slot, for
  * people to see; it decides nothing.
  *
  * Locking: waits_lock guards the list of this process's sleepers, by which a cancel, a leaving
  * member and the closing of the registry find those they must send home. No lock is held while
  * asleep.
+ *
+ * Note [Any change]
+ * Who waits for any change sleeps on an event word of its own, header.changes, and looks at
+ * header.next_seq, the registry's sequence. A committer 1. publishes its fact, or the link past the
+ * one it strikes; 2. publishes the sequence, one higher; 3. rings the word of the name; 4. rings
+ * `changes`. It holds the lock throughout, so the sequence only rises, and no two rise to the same.
+ *
+ * No wake is lost: the argument of Note [Event words] holds for 2 and 4 as its two steps. Ring
+ * first: prepare reads what ring wrote, and so the look sees the sequence that was published before
+ * it. Prepare first: ring finds bit 0 set and wakes, or the kernel's compare sends the waiter back.
+ *
+ * No change is missed between two waits, for 1 comes before 2: whoever reads n in next_seq (acquire
+ * after release) sees all commits by which it became n, thus every fact with a smaller seq that was
+ * not struck out since. A commit that it does not see raises the sequence beyond n later, and ends
+ * the wait for another one than n. That is why the sequence is raised after the commit and not
+ * before it: a waiter that looked in between would take note of n and never hear of the change.
+ *
+ * A committer killed between 1 and 2 has changed the facts under the old sequence. Nobody can
+ * commit before the lock's next holder has repaired what it left, and that one raises the sequence
+ * in any case (md__rebuild) before it rings all words. Killed between 2 and 4 it has told nobody:
+ * the slice of each sleep brings the waiters back.
  */
 #include <linux/futex.h>
 
 #include "internal.h"
 
+/* What a wait is for: a fact or, without a query, another sequence than this one. */
+struct goal {
+    const struct md__query *query;
+    struct md__sink *out;
+    uint64_t seq;
+};
+
 static void note_wait(struct md__member *m, const struct md__query *q) {
     char name[64] = {0};
-    memcpy(name, q->name, q->name_len < 63 ? q->name_len : 63);
+    if (q) memcpy(name, q->name, q->name_len < 63 ? q->name_len : 63);
     md__store_words(m->wait_name, name, sizeof name);
-    md__poke32(&m->wait_kind, q->kind);
-    md__poke32(&m->wait_key, (uint32_t)q->key);
+    md__poke32(&m->wait_kind, q ? q->kind : 0);
+    md__poke32(&m->wait_key, q ? (uint32_t)q->key : 0);
     md__poke64(&m->waiting_ns, (uint64_t)md_now());
     md__add32(&m->waiters, 1);
 }
 
+/* 0 when it is reached, MD_ENOENT when it is not yet. */
+static int look(md__reg *reg, struct goal *goal) {
+    if (goal->query) return md__look(reg, goal->query, goal->out);
+    uint64_t now = md__read64(&md__header(reg)->next_seq);
+    if (now == goal->seq) return MD_ENOENT;
+    goal->seq = now;
+    return 0;
+}
+
 /* The one loop of all waits. The order inside matters, see Note [Event words]: arm both words, then
  * look. */
-static int await(md__reg *reg, struct md__wait *wait, const struct md__query *q,
-                 int64_t deadline_ns, struct md__sink *out, md_wait_stats *stats) {
+static int await(md__reg *reg, struct md__wait *wait, struct goal *goal, int64_t deadline_ns,
+                 md_wait_stats *stats) {
     struct md__header *h = md__header(reg);
     md__u32 *lease = md__lease_word(md__process(reg, 0));
     struct md__member *m;
@@ -39,7 +76,7 @@ static int await(md__reg *reg, struct md__wait *wait, const struct md__query *q,
         if (md__read32(&wait->cancelled)) return MD_ECANCELED;
         uint32_t state = md__read32(&h->state);
         if (state != MD__OPEN) return state == MD__CLOSED ? MD_ECLOSED : MD_EDAMAGED;
-        rc = md__look(reg, q, out);
+        rc = look(reg, goal);
         if (rc != MD_ENOENT) return rc;
         if (lease_seen & FUTEX_OWNER_DIED) {
             /* The kernel woke one of us: that one wakes the rest. */
@@ -62,39 +99,57 @@ static int await(md__reg *reg, struct md__wait *wait, const struct md__query *q,
     }
 }
 
+/* A member's wait from its beginning to its end, in the list of sleepers meanwhile. */
+static int await_as(md__reg *reg, uint64_t member, uint64_t ticket, md__u32 *event,
+                    struct goal *goal, int64_t deadline_ns, md_wait_stats *stats) {
+    struct md__wait wait = {.member = member, .ticket = ticket, .event = event, .cancelled = 0};
+    struct md__member *m;
+    int rc = md__member_check(reg, member, &m);
+    if (rc) return rc;
+    pthread_mutex_lock(&reg->waits_lock);
+    wait.next = reg->waits;
+    reg->waits = &wait;
+    note_wait(m, goal->query);
+    pthread_mutex_unlock(&reg->waits_lock);
+
+    rc = await(reg, &wait, goal, deadline_ns, stats);
+
+    pthread_mutex_lock(&reg->waits_lock);
+    struct md__wait **link = &reg->waits;
+    while (*link != &wait) link = &(*link)->next;
+    *link = wait.next;
+    if (md__member_check(reg, member, &m) == 0) md__add32(&m->waiters, (uint32_t)-1);
+    pthread_mutex_unlock(&reg->waits_lock);
+    return rc;
+}
+
 int md_await(md_registry handle, uint64_t member, uint32_t kind, int32_t key, uint32_t at_least,
              const char *name, size_t name_len, int64_t deadline_ns, uint64_t ticket, void *buf,
              size_t cap, md_wait_stats *stats) {
     struct md__query q;
     struct md__sink out = {buf, cap, 0};
-    struct md__member *m;
+    struct goal goal = {.query = &q, .out = &out};
     md__reg *reg;
     if (deadline_ns < MD_FOREVER) return MD_EINVAL;
     int rc = md__query_make(&q, kind, key, at_least, name, name_len);
     if (rc) return rc;
     rc = md__enter(handle, &reg);
     if (rc) return rc;
-    rc = md__member_check(reg, member, &m);
-    if (rc == 0) {
-        struct md__wait wait = {.member = member,
-                                .ticket = ticket,
-                                .event = &md__event(reg, q.hash)->word,
-                                .cancelled = 0};
-        pthread_mutex_lock(&reg->waits_lock);
-        wait.next = reg->waits;
-        reg->waits = &wait;
-        note_wait(m, &q);
-        pthread_mutex_unlock(&reg->waits_lock);
+    rc = await_as(reg, member, ticket, &md__event(reg, q.hash)->word, &goal, deadline_ns, stats);
+    md__exit(reg);
+    return rc;
+}
 
-        rc = await(reg, &wait, &q, deadline_ns, &out, stats);
-
-        pthread_mutex_lock(&reg->waits_lock);
-        struct md__wait **link = &reg->waits;
-        while (*link != &wait) link = &(*link)->next;
-        *link = wait.next;
-        if (md__member_check(reg, member, &m) == 0) md__add32(&m->waiters, (uint32_t)-1);
-        pthread_mutex_unlock(&reg->waits_lock);
-    }
+int md_await_change(md_registry handle, uint64_t member, uint64_t seq, int64_t deadline_ns,
+                    uint64_t ticket, uint64_t *now_seq, md_wait_stats *stats) {
+    struct goal goal = {.seq = seq};
+    md__reg *reg;
+    *now_seq = seq;
+    if (deadline_ns < MD_FOREVER) return MD_EINVAL;
+    int rc = md__enter(handle, &reg);
+    if (rc) return rc;
+    rc = await_as(reg, member, ticket, &md__header(reg)->changes, &goal, deadline_ns, stats);
+    *now_seq = goal.seq;
     md__exit(reg);
     return rc;
 }

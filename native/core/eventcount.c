@@ -72,6 +72,7 @@ void md__event_ring(md__u32 *word) {
 
 void md__event_ring_all(md__reg *reg) {
     for (uint32_t i = 0; i < MD__EVENTS; i++) md__event_ring(&md__event(reg, i)->word);
+    md__event_ring(&md__header(reg)->changes);
 }
 
 void md__futex_wake(md__u32 *word, int count) {

@@ -10,7 +10,7 @@
 
 #include "layout.h"
 
-/* One md_await under way in this process, on its thread's stack. */
+/* One wait under way in this process, on its thread's stack. */
 struct md__wait {
     struct md__wait *next;
     uint64_t member;
@@ -72,6 +72,10 @@ static inline void *md__at(const md__reg *reg, uint32_t ref, uint64_t size) {
     uint64_t top = md__read64(&md__header(reg)->arena_top);
     if (at < MD__ARENA_AT || top > reg->mapped || size > top || at > top - size) return NULL;
     return reg->base + at;
+}
+/* Whether a walk over the arena can go on by the size it found. */
+static inline bool md__is_step(uint32_t size, uint64_t left) {
+    return size >= 64 && size % 16 == 0 && size <= left;
 }
 /* The block that md__alloc has just given out. */
 static inline void *md__fresh(const md__reg *reg, uint32_t ref) {
@@ -139,6 +143,10 @@ struct md__sink {
 };
 
 /* registration.c */
+enum { MD__TRIES = 64, MD__AGAIN = 1 }; /* without the lock, before one takes it */
+int md__pack(const md__reg *reg, const struct md__node *node, struct md__fact *f,
+             struct md__sink *out);
+struct md__fact *md__older_at(const md__reg *reg, uint32_t ref, uint64_t *seq);
 int md__query_make(struct md__query *q, uint32_t kind, int32_t key, uint32_t at_least,
                    const char *name, size_t len);
 int md__look(md__reg *reg, const struct md__query *q, struct md__sink *out);

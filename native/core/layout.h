@@ -26,7 +26,7 @@
 #include "atomics.h"
 
 #define MD__MAGIC "mdisptch"
-#define MD__FORMAT 1u
+#define MD__FORMAT 2u
 
 enum {
     MD__EVENTS = 64,
@@ -74,7 +74,10 @@ struct md__header {
 
     _Alignas(64) pthread_mutex_t mutex; /* robust, shared; taken through mutex.c only */
 
-    _Alignas(64) md__u64 next_seq;    /* [lock] */
+    _Alignas(64) md__u32 changes; /* [any] the event word of those who wait for any change */
+
+    _Alignas(64) md__u64 next_seq;    /* [atomic] raised after each commit, see Note [Any change]
+                                         in await.c */
     md__u64 names;                    /* [lock] derived: nodes in the index */
     md__u64 facts;                    /* [lock] derived: live facts */
     md__u64 used;                     /* [lock] derived: bytes in blocks that are not free */
@@ -83,7 +86,7 @@ struct md__header {
                                          class */
 };
 
-/* One event word: bit 0 says that somebody may sleep on it, the rest counts. See Note [Event words]
+/* One event word, as header.changes is one: bit 0 says that somebody may sleep on it, the rest counts. See Note [Event words]
  * in eventcount.c. */
 struct md__event {
     _Alignas(64) md__u32 word; /* [any] */

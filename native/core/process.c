@@ -278,7 +278,7 @@ int md_stat(md_registry handle, md_stats *out) {
     out->used = md__peek64(&h->used);
     out->facts = md__peek64(&h->facts);
     out->names = md__peek64(&h->names);
-    out->next_seq = md__peek64(&h->next_seq);
+    out->next_seq = md__read64(&h->next_seq);
     out->recoveries = md__peek64(&h->recoveries);
     out->main_pid = h->main_pid;
     out->main_state = md__read32(&h->main_state);

@@ -162,7 +162,7 @@ static int format(md__reg *reg, uint64_t capacity, uint64_t committed) {
     if (rc) return rc;
     md__poke64(&h->committed, committed);
     md__poke64(&h->arena_top, MD__ARENA_AT);
-    md__poke64(&h->next_seq, 1);
+    md__publish64(&h->next_seq, 1);
     rc = md__mutex_init(&h->mutex);
     if (rc == 0) rc = md__index_create(reg, MD__FIRST_INDEX_LOG2);
     if (rc == 0) rc = md__process_join(reg);

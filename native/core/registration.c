@@ -1,4 +1,4 @@
-/* registration.c - facts: claimed, struck, found, listed. await.c waits for them.
+/* registration.c - facts: claimed, struck, found. list.c lists them, await.c waits for them.
  *
  * Note [Readers take no lock]
  * The facts of a name form a chain, newest first, that hangs on the name's node. Two stores change
@@ -12,25 +12,23 @@
  * can be outrun for ever by writers of the same name; after some tries it takes the lock.
  *
  * Killed writers: before the publishing store nothing was changed, after it everything was, and
- * what is missing then (the raise, the free list, the ring) is done by the next holder of the lock
+ * what is missing then (the raises, the free list, the rings) is done by the next holder of the lock
  * (mutex.c, recover).
  */
 #include "internal.h"
-
-enum { TRIES = 64, AGAIN = 1 };
 
 static uint64_t packed_size(uint64_t text) {
     return (sizeof(md_record) + text + 7) & ~7ull;
 }
 
-/* Packs one fact. AGAIN when it cannot be true: a reader has walked into reused memory. */
-static int pack(const md__reg *reg, const struct md__node *node, struct md__fact *f,
-                struct md__sink *out) {
+/* Packs one fact. MD__AGAIN when it cannot be true: a reader has walked into reused memory. */
+int md__pack(const md__reg *reg, const struct md__node *node, struct md__fact *f,
+             struct md__sink *out) {
     uint64_t body = md__peek32(&f->body_len), where = md__peek32(&f->where_len),
              name = node->name_len;
-    if (body > MD_MAX_BODY || where > MD_MAX_WHERE || name > MD_MAX_NAME) return AGAIN;
+    if (body > MD_MAX_BODY || where > MD_MAX_WHERE || name > MD_MAX_NAME) return MD__AGAIN;
     uint32_t ref = md__ref(reg, f);
-    if (!md__at(reg, ref, sizeof *f + body + where)) return AGAIN;
+    if (!md__at(reg, ref, sizeof *f + body + where)) return MD__AGAIN;
     uint64_t size = packed_size(name + body + where);
     if (out->used + size <= out->cap) {
         char *to = out->buf + out->used;
@@ -57,11 +55,6 @@ static int pack(const md__reg *reg, const struct md__node *node, struct md__fact
     return 0;
 }
 
-/* Whether a walk over the arena can go on by the size it found. */
-static bool is_step(uint32_t size, uint64_t left) {
-    return size >= 64 && size % 16 == 0 && size <= left;
-}
-
 static struct md__fact *fact_at(const md__reg *reg, uint32_t ref) {
     struct md__fact *f = md__at(reg, ref, sizeof *f);
     return f && md__peek32(&f->block.tag) == MD__TAG_FACT ? f : NULL;
@@ -69,7 +62,7 @@ static struct md__fact *fact_at(const md__reg *reg, uint32_t ref) {
 
 /* The same, if it is older than the one before it, as all in a chain are: so no walk goes round in
  * circles. */
-static struct md__fact *older_at(const md__reg *reg, uint32_t ref, uint64_t *seq) {
+struct md__fact *md__older_at(const md__reg *reg, uint32_t ref, uint64_t *seq) {
     struct md__fact *f = fact_at(reg, ref);
     if (!f || md__peek64(&f->seq) >= *seq) return NULL;
     *seq = md__peek64(&f->seq);
@@ -88,13 +81,14 @@ static int find_once(const md__reg *reg, struct md__node *node, const struct md_
     uint32_t found = 0, ref = md__read32(&node->head);
     out->used = 0;
     while (ref) {
-        struct md__fact *f = older_at(reg, ref, &seq);
-        if (!f) return AGAIN;
-        if (matches(f, q->kind, q->key) && found++ == 0 && pack(reg, node, f, out)) return AGAIN;
+        struct md__fact *f = md__older_at(reg, ref, &seq);
+        if (!f) return MD__AGAIN;
+        if (matches(f, q->kind, q->key) && found++ == 0 && md__pack(reg, node, f, out))
+            return MD__AGAIN;
         if (found >= q->at_least) break;
         ref = md__read32(&f->next);
     }
-    if (md__version_after(&node->version) != before) return AGAIN;
+    if (md__version_after(&node->version) != before) return MD__AGAIN;
     if (found < q->at_least) return MD_ENOENT;
     return out->used > out->cap ? MD_ENOBUFS : 0;
 }
@@ -103,15 +97,15 @@ int md__look(md__reg *reg, const struct md__query *q, struct md__sink *out) {
     struct md__node *node;
     int rc = md__node_find(reg, q->name, q->name_len, q->hash, &node);
     if (rc) return rc;
-    for (int i = 0; i < TRIES; i++) {
+    for (int i = 0; i < MD__TRIES; i++) {
         rc = find_once(reg, node, q, out);
-        if (rc != AGAIN) return rc;
+        if (rc != MD__AGAIN) return rc;
     }
     rc = md__lock(reg);
     if (rc) return rc;
     rc = find_once(reg, node, q, out);
     md__unlock(reg);
-    return rc == AGAIN ? MD_EDAMAGED : rc;
+    return rc == MD__AGAIN ? MD_EDAMAGED : rc;
 }
 
 int md__query_make(struct md__query *q, uint32_t kind, int32_t key, uint32_t at_least,
@@ -136,102 +130,6 @@ int md_find(md_registry handle, uint32_t kind, int32_t key, const char *name, si
     return rc;
 }
 
-/* --- listing ---------------------------------------------------------------------------------- */
-
-static int list_once(const md__reg *reg, struct md__node *node, struct md__sink *out,
-                     uint64_t *version) {
-    uint64_t before = md__read64(&node->version);
-    uint64_t seq = UINT64_MAX;
-    uint32_t ref = md__read32(&node->head);
-    size_t start = out->used;
-    while (ref) {
-        struct md__fact *f = older_at(reg, ref, &seq);
-        if (!f || pack(reg, node, f, out)) break;
-        ref = md__read32(&f->next);
-    }
-    if (ref || md__version_after(&node->version) != before) {
-        out->used = start;
-        return AGAIN;
-    }
-    *version = before;
-    return 0;
-}
-
-static void reverse_bytes(char *from, char *to) {
-    while (from < --to) {
-        char c = *from;
-        *from++ = *to;
-        *to = c;
-    }
-}
-
-/* Chains run from new to old, lists from old to new: all bytes are turned round, then each record's
- * own. */
-static void oldest_first(char *from, char *to) {
-    char *p = from;
-    while (p < to) {
-        md_record r;
-        memcpy(&r, p, sizeof r);
-        reverse_bytes(p, p + r.size);
-        p += r.size;
-    }
-    reverse_bytes(from, to);
-}
-
-static int list_node(md__reg *reg, struct md__node *node, struct md__sink *out, uint64_t *version) {
-    size_t start = out->used;
-    int rc = AGAIN;
-    for (int i = 0; i < TRIES && rc == AGAIN; i++) rc = list_once(reg, node, out, version);
-    if (rc == AGAIN) {
-        rc = md__lock(reg);
-        if (rc) return rc;
-        rc = list_once(reg, node, out, version);
-        md__unlock(reg);
-    }
-    if (rc == 0 && out->used > start && out->used <= out->cap)
-        oldest_first(out->buf + start, out->buf + out->used);
-    return rc == AGAIN ? MD_EDAMAGED : rc;
-}
-
-static int list_all(md__reg *reg, struct md__sink *out) {
-    uint64_t top = md__read64(&md__header(reg)->arena_top), version;
-    if (top > reg->mapped) return MD_EDAMAGED;
-    for (uint64_t at = MD__ARENA_AT; at < top;) {
-        struct md__node *node = (struct md__node *)(reg->base + at);
-        if (!is_step(node->block.size, top - at)) return MD_EDAMAGED;
-        at += node->block.size;
-        if (md__read32(&node->block.tag) != MD__TAG_NODE) continue;
-        int rc = list_node(reg, node, out, &version);
-        if (rc) return rc;
-    }
-    return 0;
-}
-
-int md_list(md_registry handle, const char *name, size_t name_len, void *buf, size_t cap,
-            size_t *size, uint64_t *version, uint64_t *node_out) {
-    md__reg *reg;
-    struct md__sink out = {buf, cap, 0};
-    *size = 0;
-    *version = *node_out = 0;
-    int rc = md__enter(handle, &reg);
-    if (rc) return rc;
-    if (name) {
-        struct md__node *node;
-        rc = md__node_find(reg, name, name_len, md__hash(name, name_len), &node);
-        if (rc == 0) {
-            rc = list_node(reg, node, &out, version);
-            *node_out = md__ref(reg, node);
-        } else if (rc == MD_ENOENT) {
-            rc = 0;
-        }
-    } else {
-        rc = list_all(reg, &out);
-    }
-    *size = out.used;
-    md__exit(reg);
-    return rc == 0 && out.used > cap ? MD_ENOBUFS : rc;
-}
-
 int md_version(md_registry handle, uint64_t node_ref, uint64_t *version) {
     md__reg *reg;
     int rc = md__enter(handle, &reg);
@@ -248,13 +146,26 @@ int md_version(md_registry handle, uint64_t node_ref, uint64_t *version) {
 
 /* --- registering, under the lock -------------------------------------------------------------- */
 
+/* After a commit, and before anything that follows it: the registry's sequence goes on. See
+ * Note [Any change] in await.c. */
+static void raise_sequence(md__reg *reg) {
+    md__u64 *next_seq = &md__header(reg)->next_seq;
+    md__publish64(next_seq, md__peek64(next_seq) + 1);
+}
+
+/* Who waits for this name, and who waits for any change. */
+static void ring(md__reg *reg, const struct md__node *node) {
+    md__event_ring(&md__event(reg, node->hash)->word);
+    md__event_ring(&md__header(reg)->changes);
+}
+
 static void raise_versions(md__reg *reg, struct md__node *node, uint32_t rule) {
     md__raise(&node->version);
     if (!(rule & MD_RAISE_ALL)) return;
     uint64_t top = md__peek64(&md__header(reg)->arena_top);
     for (uint64_t at = MD__ARENA_AT; at < top;) {
         struct md__node *other = (struct md__node *)(reg->base + at);
-        if (!is_step(other->block.size, top - at)) return;
+        if (!md__is_step(other->block.size, top - at)) return;
         if (md__peek32(&other->block.tag) == MD__TAG_NODE && other != node)
             md__raise(&other->version);
         at += other->block.size;
@@ -264,7 +175,7 @@ static void raise_versions(md__reg *reg, struct md__node *node, uint32_t rule) {
 static struct md__fact *live_twin(md__reg *reg, struct md__node *node, uint32_t kind, int32_t key) {
     uint64_t seq = UINT64_MAX;
     for (uint32_t ref = md__peek32(&node->head); ref;) {
-        struct md__fact *f = older_at(reg, ref, &seq);
+        struct md__fact *f = md__older_at(reg, ref, &seq);
         if (!f || matches(f, kind, key)) return f;
         ref = md__peek32(&f->next);
     }
@@ -287,7 +198,7 @@ static int commit(md__reg *reg, const struct md__member *m, const struct md__que
     if (rc) return rc;
     if (rule & MD_UNIQUE) {
         struct md__fact *twin = live_twin(reg, node, q->kind, q->key);
-        if (twin && pack(reg, node, twin, out)) return MD_EDAMAGED;
+        if (twin && md__pack(reg, node, twin, out)) return MD_EDAMAGED;
         if (twin) return out->used > out->cap ? MD_ENOBUFS : MD_EEXIST;
     }
     rc = md__alloc(reg, sizeof(struct md__fact) + ((t->body_len + t->where_len + 7) & ~7ull), &ref);
@@ -314,17 +225,17 @@ static int commit(md__reg *reg, const struct md__member *m, const struct md__que
     md__store_words((md__u64 *)(joined + whole), seam, rest + lead);
     md__store_words((md__u64 *)(joined + whole + 8), t->where + lead, t->where_len - lead);
     md__poke32(&f->block.tag, MD__TAG_FACT);
-    if (pack(reg, node, f, out)) rc = MD_EDAMAGED;
+    if (md__pack(reg, node, f, out)) rc = MD_EDAMAGED;
     if (out->used > out->cap) rc = MD_ENOBUFS;
     if (rc) {
         md__free(reg, &f->block);
         return rc;
     }
-    md__poke64(&h->next_seq, md__peek64(&h->next_seq) + 1);
     md__publish32(&node->head, ref); /* the commit */
+    raise_sequence(reg);
     md__poke64(&h->facts, md__peek64(&h->facts) + 1);
     raise_versions(reg, node, rule);
-    md__event_ring(&md__event(reg, q->hash)->word);
+    ring(reg, node);
     return 0;
 }
 
@@ -376,15 +287,15 @@ static int strike(md__reg *reg, uint64_t ref, uint64_t seq) {
     md__u32 *link = &node->head;
     uint64_t last = UINT64_MAX;
     while (md__peek32(link) != (uint32_t)ref) {
-        struct md__fact *newer = older_at(reg, md__peek32(link), &last);
+        struct md__fact *newer = md__older_at(reg, md__peek32(link), &last);
         if (!newer) return MD_ENOENT;
         link = &newer->next;
     }
     md__publish32(link, md__peek32(&f->next)); /* the commit */
+    raise_sequence(reg);
     md__poke64(&h->facts, md__peek64(&h->facts) - 1);
-    md__poke64(&h->next_seq, md__peek64(&h->next_seq) + 1);
     raise_versions(reg, node, md__peek32(&f->rule));
-    md__event_ring(&md__event(reg, node->hash)->word);
+    ring(reg, node);
     md__free(reg, &f->block);
     return 0;
 }

@@ -298,9 +298,13 @@ static inline int find(md_registry reg, const char *name, int32_t key, char *bod
 static inline int await_fact(md_registry reg, uint64_t member, const char *name, uint32_t at_least,
                              int64_t deadline, uint64_t ticket, md_wait_stats *stats) {
     char buf[BUF];
+    int rc;
     memset(stats, 0, sizeof *stats);
-    return md_await(reg, member, MD_IMPL, KEY, at_least, name, strlen(name), deadline, ticket, buf,
-                    sizeof buf, stats);
+    do
+        rc = md_await(reg, member, MD_IMPL, KEY, at_least, name, strlen(name), deadline, ticket,
+                      buf, sizeof buf, stats);
+    while (rc == MD_EINTR && md__on_main_thread()); /* which is to look for signals now and then */
+    return rc;
 }
 
 /* A child of fork, or a stranger: opens the registry by its address and joins. */

@@ -43,9 +43,13 @@ static void play(struct game *g, struct main_member m, int side) {
         char buf[BUF];
         md_record mine;
         md_wait_stats s = {0};
-        if (!OK(md_await(m.reg, m.member, MD_IMPL, KEY, 1, NAMES[side], 4, md_now() + 30000000000,
-                         0, buf, BUF, &s)))
-            break;
+        int64_t deadline = md_now() + 30000000000;
+        int rc;
+        do
+            rc = md_await(m.reg, m.member, MD_IMPL, KEY, 1, NAMES[side], 4, deadline, 0, buf, BUF,
+                          &s);
+        while (rc == MD_EINTR); /* the main thread of a process looks for signals */
+        if (!OK(rc)) break;
         judge_wait(g, side, &s);
         memcpy(&mine, buf, sizeof mine);
         OK(strike_out(m, &mine)); /* before the ball comes round again */

@@ -116,6 +116,7 @@ static void use_all(void *arg) {
     alarm(5);
     if (md_attach(name, 0, &reg)) return; /* refused: fine */
     check_answer(md_list(reg, NULL, 0, buf, sizeof buf, &size, &version, &node));
+    check_answer(md_list_since(reg, MD_IMPL, 9, buf, sizeof buf, &size, &version));
     check_answer(md_stat(reg, &stats));
     check_answer(md_members(reg, info, 64, &size));
     for (int i = 0; i < 8; i++) {
@@ -129,6 +130,8 @@ static void use_all(void *arg) {
     if (md_join(reg, 0, &w.member, &role)) return;
     md_wait_stats s;
     check_answer(await_fact(reg, w.member, "n1", 100, md_now() + 100000, 0, &s));
+    check_answer(md_await_change(reg, w.member, 0, md_now() + 100000, 0, &version, &s));
+    check_answer(md_await_change(reg, w.member, version, md_now() + 100000, 0, &version, &s));
     promote(reg, w.member);
     for (int i = 0; i < 8; i++) {
         char fact_name[4] = {'n', (char)('0' + i)};

@@ -134,6 +134,9 @@ static int kill_at(const struct deed *d, long *count) {
     struct main_member m = open_main(NULL, SIZE);
     OK(md_address(m.reg, address, sizeof address));
     d->prepare(m);
+    md_stats s;
+    OK(md_stat(m.reg, &s));
+    uint64_t seq = s.next_seq;
     pid_t pid = child(do_traced, (void *)d);
     long took = step(pid, *count);
     int ended = took < *count;
@@ -146,8 +149,9 @@ static int kill_at(const struct deed *d, long *count) {
     CHECK(done >= 0);
     check_whole(m.reg);
     EQ(d->is_done(m), done);
+    OK(md_stat(m.reg, &s));
+    CHECK(s.next_seq > seq || !done); /* whoever waits for any change hears of this one */
     check_goes_on(m);
-    md_stats s;
     OK(md_stat(m.reg, &s));
     done |= (int)s.recoveries << 1;
     close_main(m);
