@@ -189,9 +189,7 @@ def _returns(signature: Signature, result: Any) -> list[Any]:
     else:
         wanted = f"a tuple of {'at least ' if schema.is_varret else ''}{count}"
     found = (
-        f"{len(result)} values"
-        if isinstance(result, (list, tuple))
-        else f"a {type(result).__qualname__}"
+        f"{len(result)} values" if isinstance(result, (list, tuple)) else type(result).__qualname__
     )
     name = str(schema.name)
     raise ReturnValueError(

@@ -7,21 +7,22 @@ the new ones. What a call needs and a registration does not (schemas, tables, va
 the first call, so that a worker that only verifies does not pay for it.
 
 Locking: ``_lock`` is held while callables are added or dropped and while a table is computed; calls
-take no lock. In the main interpreter a fact and its callable come and go under one hold of it: no
-table has the fact without the callable.
+take no lock. The thread that has it can take it again: signal handlers and finalizers run at any
+place, and may call or change the very operator. ``_changes`` counts what they do to the callables,
+so that a table computed from what was there before is not kept. In the main interpreter a fact and
+its callable come and go under one hold of it: no table has the fact without the callable.
 """
 
 from __future__ import annotations
 
-from _thread import allocate_lock
+from _thread import RLock
 
 from . import _registry as facts
 from . import errors
-from ._kernels import FALLBACK_NAME, LocalKernel
+from ._kernels import FALLBACK_NAME, Fallbacks, LocalKernel, inherit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from _thread import LockType
     from collections.abc import Callable
 
     from ._bind import Binder
@@ -87,13 +88,19 @@ class Signature:
 class _State:
     """What the facts of one version give. Replaced as a whole."""
 
-    __slots__ = ("node", "signature", "table", "version")
+    __slots__ = ("fallbacks", "node", "signature", "table", "version")
 
     def __init__(
-        self, version: int, node: int, table: DispatchTable, signature: Signature | None
+        self,
+        version: int,
+        node: int,
+        fallbacks: int,
+        table: DispatchTable,
+        signature: Signature | None,
     ) -> None:
         self.version = version
         self.node = node
+        self.fallbacks = fallbacks  # the count of their changes
         self.table = table
         self.signature = signature
 
@@ -101,26 +108,21 @@ class _State:
 class Entry:
     """One operator, by its name with overload: ``ns::name`` or ``ns::name.overload``."""
 
-    def __init__(
-        self,
-        registry: RegistryProtocol,
-        name: str,
-        fallbacks: dict[DispatchKey, list[LocalKernel]],
-        fallbacks_lock: LockType,
-    ) -> None:
+    def __init__(self, registry: RegistryProtocol, name: str, fallbacks: Fallbacks) -> None:
         self.name = name
         self.kernels: dict[DispatchKey, list[LocalKernel]] = {}
         self._state: _State | None = None
         self._signature: Signature | None = None
         self._registry = registry
         self._fallbacks = fallbacks
-        self._fallbacks_lock = fallbacks_lock
-        self._lock = allocate_lock()
+        self._changes = 0
+        self._lock = RLock()
 
-    def renew_locks(self, fallbacks_lock: LockType) -> None:
+    def forked(self) -> None:
         """In the child of a fork; there is one thread then."""
-        self._lock = allocate_lock()
-        self._fallbacks_lock = fallbacks_lock
+        self._lock = RLock()
+        self._changed()
+        inherit(self.kernels)
 
     # --- changing what is here
 
@@ -130,7 +132,7 @@ class Entry:
             fact = claim()
             kernel.seq = fact.seq
             self.kernels.setdefault(kernel.key, []).append(kernel)
-            self._state = None
+            self._changed()
         return fact
 
     def remove(self, kernel: LocalKernel, strike: Callable[[], bool]) -> None:
@@ -143,7 +145,7 @@ class Entry:
         """Worker: the callable, its fact having been verified."""
         with self._lock:
             self.kernels.setdefault(kernel.key, []).append(kernel)
-            self._state = None
+            self._changed()
 
     def drop(self, kernel: LocalKernel) -> None:
         """Worker: the callable."""
@@ -156,19 +158,21 @@ class Entry:
             here.remove(kernel)
             if not here:
                 del self.kernels[kernel.key]
-        self._state = None
+        self._changed()
 
-    def make_stale(self) -> None:
-        # Under the lock, or a table that is being computed from what was there before would be
-        # kept.
-        with self._lock:
-            self._state = None
+    def _changed(self) -> None:
+        self._changes += 1
+        self._state = None
 
     # --- looking
 
     def _current(self) -> _State:
         state = self._state
-        if state is None or self._registry.version(state.node) != state.version:
+        if (
+            state is None
+            or state.fallbacks != self._fallbacks.changes
+            or self._registry.version(state.node) != state.version
+        ):
             state = self._refresh()
         return state
 
@@ -195,6 +199,7 @@ class Entry:
         from ._pairing import table_of
 
         with self._lock:
+            changes = self._changes
             # The version is read with the facts: a change after this makes the state stale, never
             # wrong for ever.
             version, node, there = self._registry.registrations(self.name)
@@ -203,11 +208,13 @@ class Entry:
                 self._signature = None
             elif self._signature is None or self._signature.fact != definitions[-1]:
                 self._signature = Signature(definitions[-1])
-            with self._fallbacks_lock:
-                _, _, fallbacks = self._registry.registrations(FALLBACK_NAME)
-                table = table_of(there, self.kernels, fallbacks, self._fallbacks)
-            state = _State(version, node, table, self._signature)
-            if node:
+            signature = self._signature
+            with self._fallbacks.lock:
+                fallbacks = self._fallbacks.changes
+                _, _, fallbacks_there = self._registry.registrations(FALLBACK_NAME)
+                table = table_of(there, self.kernels, fallbacks_there, self._fallbacks.kernels)
+            state = _State(version, node, fallbacks, table, signature)
+            if node and changes == self._changes:
                 self._state = state
             return state
 
@@ -240,12 +247,13 @@ class Entry:
         with self._lock:
             version, node, there = self._registry.registrations(self.name)
             state = self._state
-            current = state is not None and (state.version, state.node) == (version, node)
-            kept = state.table if state is not None and current else None
-            with self._fallbacks_lock:
+            with self._fallbacks.lock:
+                now = (version, node, self._fallbacks.changes)
+                current = state and (state.version, state.node, state.fallbacks) == now
+                kept = state.table if state is not None and current else None
                 _, _, fallbacks = self._registry.registrations(FALLBACK_NAME)
                 found = [
                     *faults_of_facts(self.name, there, self.kernels, self._registry.role),
-                    *faults_of_table(kept, there, self.kernels, fallbacks, self._fallbacks),
+                    *faults_of_table(kept, there, self.kernels, fallbacks, self._fallbacks.kernels),
                 ]
         return [f"{self.name}: {each}" for each in found]

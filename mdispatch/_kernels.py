@@ -4,6 +4,8 @@ worker needs it.
 
 from __future__ import annotations
 
+from _thread import RLock
+
 from . import errors
 from ._keys import DispatchKey
 from ._place import label_of
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["FALLBACK_NAME", "FALLTHROUGH", "LocalKernel", "fallthrough_kernel"]
+__all__ = ["FALLBACK_NAME", "FALLTHROUGH", "Fallbacks", "LocalKernel", "fallthrough_kernel"]
+__all__ += ["inherit"]
 
 #: Under this name the fallbacks of all operators are registered; no operator can be called so.
 FALLBACK_NAME = "_"
@@ -36,7 +39,8 @@ class LocalKernel:
     """A callable of this interpreter, registered at one key.
 
     ``label`` is what the registry notes of it, ``signature`` its own schema without a name, or "".
-    ``seq`` is its fact's in the main interpreter, else 0.
+    ``seq`` is its fact's number in the main interpreter, that with a minus in a child that got the
+    kernel by a fork, and 0 in a worker that has verified it.
     """
 
     __slots__ = ("_label", "function", "is_fallthrough", "key", "seq", "signature", "with_keyset")
@@ -65,3 +69,38 @@ class LocalKernel:
 
     def __repr__(self) -> str:
         return f"<kernel {self.label} at {self.key.name}>"
+
+
+class Fallbacks:
+    """The callables of this interpreter's backend fallbacks, by key; all operators share them.
+
+    ``lock`` is held while they change and while a table is computed from them: a fallback's fact is
+    struck before its callable is dropped, and a table that saw the fact must find the callable. It
+    is taken after an entry's own lock. ``changes`` counts; a table of another count is out of date.
+    """
+
+    __slots__ = ("changes", "kernels", "lock")
+
+    def __init__(self) -> None:
+        self.kernels: dict[DispatchKey, list[LocalKernel]] = {}
+        self.changes = 0
+        self.lock = RLock()
+
+    def add(self, kernel: LocalKernel) -> None:
+        with self.lock:
+            self.kernels.setdefault(kernel.key, []).append(kernel)
+            self.changes += 1
+
+    def drop(self, kernel: LocalKernel) -> None:
+        with self.lock:
+            here = self.kernels.get(kernel.key, [])
+            if kernel in here:
+                here.remove(kernel)
+            self.changes += 1
+
+
+def inherit(kernels: dict[DispatchKey, list[LocalKernel]]) -> None:
+    """In the child of a fork: the facts of these callables are another member's."""
+    for each in kernels.values():
+        for kernel in each:
+            kernel.seq = -abs(kernel.seq)

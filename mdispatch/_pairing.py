@@ -16,7 +16,7 @@ from .keys import DispatchKeySet, is_included_in_alias
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ._registry import Registration
 
@@ -62,20 +62,21 @@ BUILTIN_FALLBACKS = _builtin_fallbacks()
 def pair(there: list[Registration], here: list[LocalKernel]) -> LocalKernel | AbsentKernel | None:
     """The kernel that is active at one key: the newest fact's callable.
 
-    A callable belongs to the fact it was registered with (main interpreter), else to a fact of its
-    label, else to the first fact that is left: the order of imports is the same everywhere. A pure
-    function of both lists, so nothing has to be kept in step when the main interpreter closes or
-    registers again.
+    A callable belongs to the fact it was registered with (main interpreter, and what a fork got
+    from it), else, where others register, to a fact of its label, else to the first fact that is
+    left: the order of imports is the same everywhere. A pure function of both lists, so nothing has
+    to be kept in step when the main interpreter closes or registers again.
     """
     if not there:
         return None
     left = list(here)
     chosen: dict[int, LocalKernel] = {}
-    for belongs in (
-        lambda fact, kernel: kernel.seq == fact.seq,
-        lambda fact, kernel: not kernel.seq and kernel.label == fact.body,
-        lambda fact, kernel: not kernel.seq,
-    ):
+    rules: tuple[Callable[[Registration, LocalKernel], bool], ...] = (
+        lambda fact, kernel: abs(kernel.seq) == fact.seq,
+        lambda fact, kernel: kernel.seq <= 0 and kernel.label == fact.body,
+        lambda fact, kernel: kernel.seq <= 0,
+    )
+    for belongs in rules:
         for fact in there:
             if fact.seq in chosen:
                 continue

@@ -169,6 +169,7 @@ def _verify_definition(
         if fact is None:
             return name, None
     verified = fact
+    _check_kernels_here(registry, verified, where)
     registry.registered(lambda: verified)
     return name, RegistrationHandle(verified, lambda: registry.struck(verified, lambda: True))
 
@@ -294,6 +295,19 @@ def _check_kernels(registry: Registry, name: str, schema: FunctionSchema, where:
         if fact.kind == facts.IMPL and fact.signature:
             key = DispatchKey(fact.key).name
             check_signature(schema, fact.signature, key, fact.body, fact.where, where())
+
+
+def _check_kernels_here(registry: Registry, fact: Registration, where: Place) -> None:
+    """The same in a worker: its own kernels may have come before the definition."""
+    entry = registry._entries.get(fact.name)
+    kernels = [kernel for each in (entry.kernels if entry else {}).values() for kernel in each]
+    for kernel in kernels:
+        if kernel.signature:
+            from ._differences import check_signature
+            from .schema import parse_schema
+
+            key, schema = kernel.key.name, parse_schema(fact.body)
+            check_signature(schema, kernel.signature, key, kernel.label, "here", where())
 
 
 def _check_signature(registry: Registry, name: str, kernel: LocalKernel, where: Place) -> None:

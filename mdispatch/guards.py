@@ -212,6 +212,12 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _key_set(keys: Keys) -> DispatchKeySet:
+    if isinstance(keys, (str, DispatchKey)) and parse_key(keys).is_alias:
+        raise InvalidKeyError(
+            f"{keys} stands for other keys and is in no set: name those, as runtime_keys of "
+            "mdispatch.keys gives them; AutoDispatchBelowAutograd excludes all autograd keys",
+            keys,
+        )
     try:
         return keys if isinstance(keys, DispatchKeySet) else DispatchKeySet(keys)
     except TypeError:

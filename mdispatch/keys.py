@@ -64,7 +64,7 @@ class DispatchKeySet:
             elif isinstance(key, str):
                 raw |= parse_key(key).raw
             else:
-                raw |= DispatchKeySet(*key).raw
+                raw |= DispatchKeySet(*_several(key)).raw
         self._raw = raw
 
     @classmethod
@@ -150,6 +150,16 @@ class DispatchKeySet:
 
     def __reduce__(self) -> tuple[object, ...]:
         return DispatchKeySet.from_raw, (self._raw,)
+
+
+def _several(keys: Iterable[DispatchKey | str]) -> Iterable[DispatchKey | str]:
+    if not hasattr(keys, "__iter__"):
+        from ._nearest import shown
+
+        raise InvalidKeyError(
+            f"a dispatch key is a DispatchKey or its name, not {shown(keys)}", keys
+        )
+    return keys
 
 
 _PER_BACKEND: dict[DispatchKey, tuple[DispatchKey, ...]] = {}

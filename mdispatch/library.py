@@ -7,6 +7,8 @@ _registering.py).
 
 from __future__ import annotations
 
+from _thread import RLock
+
 from . import _registry as facts
 from . import errors
 from ._arguments import WILDCARD, attributes_of, checked_callable, key_or_none, operator_name
@@ -104,6 +106,7 @@ class Library:
         self.where = _place or place_of(frame)
         self.closed = False
         self._handles: list[RegistrationHandle] = []
+        self._lock = RLock()  # over _handles and closed
         self._replaced: dict[str, Registration] = {}
         # Only a DEF library, or one opened by a module's own top-level code, is the same one when
         # it is opened again; a function may open many from one place. Never one whose place was
@@ -294,13 +297,13 @@ class Library:
 
     def close(self) -> None:
         """Ends every registration of this library, newest first. Idempotent."""
-        if self.closed:
-            return
-        self.closed = True
+        with self._lock:
+            self.closed = True
+            handles, self._handles = self._handles, []
         if self.registry._libraries.get(self._identity) is self:
-            del self.registry._libraries[self._identity]
-        while self._handles:
-            self._handles.pop().close()
+            self.registry._libraries.pop(self._identity, None)
+        for handle in reversed(handles):
+            handle.close()
 
     def __enter__(self) -> Library:
         return self
@@ -343,8 +346,14 @@ class Library:
         return key
 
     def _hold(self, handle: RegistrationHandle | None) -> None:
+        """Keeps a handle until the library is closed. LibraryClosedError when that came first."""
+        with self._lock:
+            if handle is not None and not self.closed:
+                self._handles.append(handle)
+                return
         if handle is not None:
-            self._handles.append(handle)
+            handle.close()
+        self._check_open()
 
     def _definitions(self) -> dict[str, Registration]:
         """What this library has defined, by name."""

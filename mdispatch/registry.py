@@ -7,11 +7,13 @@ process's sub-interpreters find it without.
 
 from __future__ import annotations
 
-from _thread import allocate_lock
+from _thread import RLock, allocate_lock
 
 from . import _registry as facts
+from ._kernels import Fallbacks, inherit
 from ._listeners import Listeners
 from ._registry.shared import DEFAULT_CAPACITY, SharedRegistry
+from ._schema_names import OperatorName
 from .errors import InvalidArgumentError, InvariantError
 
 TYPE_CHECKING = False
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from ._entry import Entry
     from ._explain import Explanation, TableRow
     from ._kernels import LocalKernel
-    from ._keys import DispatchKey
     from ._listeners import ListenerHandle
     from ._registry import Registration, RegistryProtocol
     from .guards import Keys
@@ -44,23 +45,19 @@ class Registry:
     def __init__(self, registry: RegistryProtocol) -> None:
         self._facts = registry
         self._entries: dict[str, Entry] = {}
-        self._fallbacks: dict[DispatchKey, list[LocalKernel]] = {}
+        self._fallbacks = Fallbacks()
         self._overloads: dict[str, list[str]] = {}
         self._listed: tuple[int, int, dict[str, list[str]]] = (0, 0, {})
         self._libraries: dict[tuple[str, ...], Library] = {}
-        self._lock = allocate_lock()
-        # Held while a table is computed: a fallback's fact is struck before its callable is
-        # dropped, and a table that saw the fact must still find the callable. Taken after an
-        # entry's own lock.
-        self._fallbacks_lock = allocate_lock()
+        self._lock = RLock()
         # See _registering.py.
-        self.definitions_lock = allocate_lock()
+        self.definitions_lock = RLock()
         self.names_with_signatures: set[str] = set()
         self._listeners = Listeners(registry)
         self._ops: Ops | None = None
         self._entry_type: type[Entry] | None = None  # once it is loaded
         if isinstance(registry, SharedRegistry):
-            registry.after_fork = self._renew_locks
+            registry.after_fork = self._forked
 
     @classmethod
     def create(cls, name: str | None = None, *, capacity: int = DEFAULT_CAPACITY) -> Registry:
@@ -202,7 +199,7 @@ class Registry:
             names = [fact.name for fact in there if "::" in fact.name]
             found = [line for line in self._facts.check().split("\n") if line]
         else:
-            names, found = [fact.name for fact in self.registrations(name)], []
+            names, found = [str(OperatorName.parse(name))], []
         for each in dict.fromkeys([*names, *(self._entries if name is None else ())]):
             found += (self._entries.get(each) or self._new_entry(each)).broken_invariants()
         if found:
@@ -254,7 +251,7 @@ class Registry:
             from ._entry import Entry
 
             self._entry_type = Entry
-        return self._entry_type(self._facts, name, self._fallbacks, self._fallbacks_lock)
+        return self._entry_type(self._facts, name, self._fallbacks)
 
     def registered(self, commit: Callable[[], Registration]) -> Registration:
         """Commits a definition, and tells the listeners."""
@@ -309,28 +306,20 @@ class Registry:
         return listed[2]
 
     def add_fallback(self, kernel: LocalKernel) -> None:
-        with self._fallbacks_lock:
-            self._fallbacks.setdefault(kernel.key, []).append(kernel)
-        self._make_all_stale()
+        self._fallbacks.add(kernel)
 
     def drop_fallback(self, kernel: LocalKernel) -> None:
-        with self._fallbacks_lock:
-            here = self._fallbacks.get(kernel.key, [])
-            if kernel in here:
-                here.remove(kernel)
-        self._make_all_stale()
+        self._fallbacks.drop(kernel)
 
-    def _renew_locks(self) -> None:
-        self._lock = allocate_lock()
-        self._fallbacks_lock = allocate_lock()
-        self.definitions_lock = allocate_lock()
+    def _forked(self) -> None:
+        """In the child of a fork: other threads may have held the locks."""
+        self._lock = RLock()
+        self.definitions_lock = RLock()
+        self._fallbacks.lock = RLock()
+        inherit(self._fallbacks.kernels)
         self._listeners.forked()
         for entry in self._entries.values():
-            entry.renew_locks(self._fallbacks_lock)
-
-    def _make_all_stale(self) -> None:
-        for entry in list(self._entries.values()):
-            entry.make_stale()
+            entry.forked()
 
 
 _lock = allocate_lock()

@@ -598,7 +598,7 @@ def test_a_refused_call_leaves_nothing_registered(registry, lib, f, case):
     assert everything(registry) == before
     assert f(Array()) == "still"
     assert registry.entry("s::f").kernels.keys() == {md.DispatchKey.CPU}
-    assert registry._fallbacks.get(md.DispatchKey.CPU, []) == []
+    assert registry._fallbacks.kernels.get(md.DispatchKey.CPU, []) == []
 
 
 def test_the_nearest_keys_are_named(registry, lib):
@@ -631,7 +631,7 @@ def test_a_full_registry_refuses_and_the_library_goes_on():
                 call()
         assert everything(registry) == before
         assert registry.entry("s::f0").kernels.get(md.DispatchKey.CPU, []) == []
-        assert registry._fallbacks.get(md.DispatchKey.CPU, []) == []
+        assert registry._fallbacks.kernels.get(md.DispatchKey.CPU, []) == []
         assert len(before[0]) > 10
         lib.close()
         assert there(registry) == []
@@ -724,7 +724,7 @@ def test_a_worker_that_differs_hears_how_and_keeps_nothing(registry, lib, f, wor
     assert everything(registry) == before
     assert worker.overloads("s::f") == [""]
     assert not any(worker.entry("s::f").kernels.values())
-    assert not any(worker._fallbacks.values())
+    assert not any(worker._fallbacks.kernels.values())
 
 
 def test_a_kernel_the_main_interpreter_registered_once_is_verified_once(registry, lib, f, worker):
