@@ -7,8 +7,8 @@ A refused registration changes nothing. A verification that an open audit has no
 gives no handle: there is nothing to end.
 
 Locking: in the main interpreter definitions, and kernels that carry a signature, are made under
-``registry.definitions_lock``, so that neither misses the other. What a kernel's fact and its
-callable need is said in _entry.py.
+``registry.definitions_lock`` (``registered`` takes it), so that neither misses the other. What a
+kernel's fact and its callable need is said in _entry.py.
 """
 
 from __future__ import annotations
@@ -117,15 +117,16 @@ def define(
         canonical, written, attributes, before.generation if before and goes_on else 0
     )
 
+    base, _, overload = name.partition(".")
+
     def commit() -> Registration:
-        with registry.definitions_lock:
-            if name in registry.names_with_signatures:
-                _check_kernels(registry, name, parsed, where)
-            return _claim(registry, facts.DEF, 0, name, text, where)
+        if name in registry.names_with_signatures:
+            _check_kernels(registry, name, parsed, where)
+        fact = _claim(registry, facts.DEF, 0, name, text, where)
+        registry.note_overload(base, overload)
+        return fact
 
     fact = registry.registered(commit)
-    base, _, overload = name.partition(".")
-    registry.note_overload(base, overload)
     return name, RegistrationHandle(
         fact,
         lambda: registry.forget_overload(base, overload),

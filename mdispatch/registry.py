@@ -50,8 +50,6 @@ class Registry:
         self._listed: tuple[int, int, dict[str, list[str]]] = (0, 0, {})
         self._libraries: dict[tuple[str, ...], Library] = {}
         self._lock = RLock()
-        # See _registering.py.
-        self.definitions_lock = RLock()
         self.names_with_signatures: set[str] = set()
         self._listeners = Listeners(registry)
         self._ops: Ops | None = None
@@ -253,6 +251,13 @@ class Registry:
             self._entry_type = Entry
         return self._entry_type(self._facts, name, self._fallbacks)
 
+    @property
+    def definitions_lock(self) -> RLock:
+        """Held while definitions come and go. That of the listeners, who are told in this order; a
+        second one could be waited for by two threads in two orders.
+        """
+        return self._listeners.lock
+
     def registered(self, commit: Callable[[], Registration]) -> Registration:
         """Commits a definition, and tells the listeners."""
         return self._listeners.registered(commit)
@@ -314,7 +319,6 @@ class Registry:
     def _forked(self) -> None:
         """In the child of a fork: other threads may have held the locks."""
         self._lock = RLock()
-        self.definitions_lock = RLock()
         self._fallbacks.lock = RLock()
         inherit(self._fallbacks.kernels)
         self._listeners.forked()

@@ -466,11 +466,21 @@ class _ExcludeDispatchKeyGuard(_Theirs, guards.ExcludeDispatchKeyGuard):
 
     __slots__ = ()
 
+    def __init__(self, keys: _keys.DispatchKeySet | DispatchKey | str) -> None:
+        # An alias key has no bits: to name one changes nothing there.
+        given = keys if isinstance(keys, _keys.DispatchKeySet) else _keys.DispatchKeySet(keys)
+        super().__init__(given)
+
 
 class _IncludeDispatchKeyGuard(_Theirs, guards.IncludeDispatchKeyGuard):
     """See mdispatch.IncludeDispatchKeyGuard."""
 
     __slots__ = ()
+
+    def __init__(self, keys: _keys.DispatchKeySet | DispatchKey | str) -> None:
+        # An alias key has no bits: to name one changes nothing there.
+        given = keys if isinstance(keys, _keys.DispatchKeySet) else _keys.DispatchKeySet(keys)
+        super().__init__(given)
 
 
 class _ForceDispatchKeyGuard(_Theirs, guards.ForceDispatchKeyGuard):

@@ -25,7 +25,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
 
 
+#: What these show does not depend on the binding: once per Python is enough.
+EITHER_BINDING = tuple(
+    f"test_{name}"
+    for name in (
+        *("bind.", "conformance", "explain_command", "golden_errors", "guards_models", "keys"),
+        *("machine", "oracle", "orders", "privateuse", "schema", "table", "verify_command"),
+    )
+)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name.startswith(EITHER_BINDING):
+            item.add_marker("either_binding")
     if config.getoption("--long"):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]

@@ -832,7 +832,7 @@ def _(stage: Stage) -> None:
 
 @case("InvariantError: a count that does not agree")
 def _(stage: Stage) -> None:
-    with damaged(stage, 272, b"\x63") as registry:
+    with damaged(stage, 336, b"\x63") as registry:
         registry.check_invariants()
 
 
