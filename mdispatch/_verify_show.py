@@ -40,6 +40,7 @@ from rich.table import Table
 from rich.text import Text
 
 from . import __version__
+from ._columns import plain
 from .host import OWN_GIL
 from .schema import compare, parse_schema
 
@@ -192,13 +193,13 @@ class Result:
         differences = self.differences()
         for i, (difference, indices) in enumerate(differences.items(), 1):
             console.print()
-            heading = Text(f"{i}. {_plain(self._title(difference))}", style="bold red")
+            heading = Text(f"{i}. {plain(self._title(difference))}", style="bold red")
             heading.append(f"   {self._workers(indices)}", style="not bold default")
             console.print(heading, soft_wrap=True)
             # A terminal's lines are broken between words; elsewhere a line stays a line.
             width = console.width if console.is_terminal else sys.maxsize
             for line in self._explained(difference):
-                console.print(Text(_broken(_plain(line), width)), soft_wrap=True)
+                console.print(Text(_broken(plain(line), width)), soft_wrap=True)
         console.print()
         console.print(self._verdict(len(differences)), soft_wrap=True)
 
@@ -252,11 +253,6 @@ class Result:
             f"interpreter: {_count(differences, 'difference')}.",
             style="bold red",
         )
-
-
-def _plain(text: str) -> str:
-    """Without what would steer a terminal: a module may raise anything."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _broken(line: str, width: int) -> str:
