@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from steps import NO_LIBRARY, NOT_HERE, PROBES, WAYS
+from steps import CPU, NO_LIBRARY, NOT_HERE, PROBES, WAYS
 
 from mdispatch._schema_names import OperatorName, split_name
 from mdispatch.errors import MdispatchError
@@ -293,12 +293,16 @@ class _Interpreter:
     def __init__(self) -> None:
         self.made: list[Made] = []  # oldest first
         self.libraries: dict[int, LibraryModel] = {}
+        self.held: list[tuple[str, object]] = []  # operators: name and generation
 
     def perform(self, step: tuple) -> str:
         """As ``steps.Player.perform``."""
         verb, i, *args = step
         if verb == "open":
             return self._open(i, *args)
+        if verb == "hold":
+            self.held.append((args[0], self.generation(args[0])))
+            return ""
         library = self.libraries.get(i)
         if library is None:
             return NO_LIBRARY
@@ -391,7 +395,25 @@ class _Interpreter:
         name, refusal = full_name(operator, library.namespace)
         return refusal or self._register(library, Fact("name", "", name))
 
+    def call_held(self) -> tuple[str, ...]:
+        """As ``steps.Player.call_held``: an operator is one definition, and ends with that."""
+        return tuple(
+            "OperatorGoneError"
+            if generation is None or generation != self.generation(name)
+            else calls(self.table(name), self.schema(name))[CPU]
+            for name, generation in self.held
+        )
+
     def _register(self, library: LibraryModel, fact: Fact) -> str:
+        raise NotImplementedError
+
+    def schema(self, name: str) -> str:
+        raise NotImplementedError
+
+    def generation(self, name: str) -> object:
+        raise NotImplementedError
+
+    def table(self, name: str) -> Table:
         raise NotImplementedError
 
 
@@ -486,6 +508,12 @@ class WorkerModel(_Interpreter):
             return "SchemaMismatchError"
         return self._make(library, fact)
 
+    def schema(self, name: str) -> str:
+        return self.main.schema(name)
+
+    def generation(self, name: str) -> object:
+        return self.main.generation(name)
+
     def table(self, name: str) -> Table:
         return table(self._paired("impl", name), self._paired("fallback", "_"))
 
@@ -505,7 +533,7 @@ class WorkerModel(_Interpreter):
         for name in names:
             of_name, seen = found["of"][name], self.table(name)
             of_name["here"], of_name["masks"] = seen.rows, seen.masks
-            of_name["calls"] = calls(seen, self.main.schema(name))
+            of_name["calls"] = calls(seen, self.schema(name))
         return found
 
 

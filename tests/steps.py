@@ -11,6 +11,8 @@ A step is a tuple: what is done, the number of the library that does it, and the
     ("fallback", i, key, label)
     ("name", i, operator)
     ("close", i)
+    ("hold", i, name)                           no library does that: somebody looks an operator up,
+                                                and keeps it
 
 The same steps register in the main interpreter and verify in every other. A kernel returns its
 label, so that a call tells which one ran.
@@ -47,6 +49,8 @@ PROBES = (
     ("Meta", "AutogradMeta", "Functionalize"),
     ("CPU", "AutogradCPU", "FuncTorchBatched"),
 )
+#: The place of the key set CPU among them.
+CPU = 1
 #: Of so many of them, the last ones, the explanation is observed too.
 WAYS = 4
 
@@ -82,6 +86,7 @@ class Player:
     def __init__(self, registry: md.Registry) -> None:
         self.registry = registry
         self.libraries: dict[int, Library] = {}
+        self.held: list[OpOverload] = []
         self._kernels: dict[str, object] = {}
 
     def perform(self, step: tuple) -> str:
@@ -89,6 +94,9 @@ class Player:
         verb, i, *args = step
         if verb == "open":
             return self._open(i, *args)
+        if verb == "hold":
+            self.held.append(OpOverload(self.registry, *args))
+            return ""
         library = self.libraries.get(i)
         if library is None:
             return NO_LIBRARY
@@ -131,6 +139,10 @@ class Player:
         self, library: Library, operator: str, key: str, label: str, signature: str = ""
     ) -> None:
         library.impl(operator, self._kernel(label), key, signature=signature)
+
+    def call_held(self) -> tuple[str, ...]:
+        """What a call of each operator that is held comes to."""
+        return tuple([called(operator, _CARRIERS[CPU]) for operator in self.held])
 
     def _kernel(self, label: str):
         function = self._kernels.get(label)

@@ -19,7 +19,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -331,7 +331,7 @@ try:
                 answer(([], repr(left_over(registry))))
                 continue
             outcomes = [player.perform(step) for step in steps]
-            answer((outcomes, repr(observe(registry, names))))
+            answer((outcomes, repr((observe(registry, names), player.call_held()))))
     registry.check_invariants()
     registry.close()
     answer("left")
@@ -431,52 +431,76 @@ def same_text(text: str, expected: object, *where: object) -> None:
         same(ast.literal_eval(text), expected, *where)
 
 
+class Onlooker:
+    """A peer with the model of it. It follows the steps of those libraries that ``follows`` says."""
+
+    def __init__(self, kind: str, address: str, follows: Callable[[int], bool]) -> None:
+        self.peer = Peer(kind, address)
+        self.follows = follows
+
+    def begin(self, main: Model) -> None:
+        self.peer.begin()
+        self.model = WorkerModel(main)
+
+    def look(self, steps: Steps, names: tuple[str, ...], *where: object) -> tuple[list[str], str]:
+        """Performs steps and compares with the model. Returns the outcomes and the text of what was
+        observed.
+        """
+        outcomes, text = self.peer.turn(steps, names)
+        expected = [self.model.perform(step) for step in steps]
+        assert outcomes == expected, f"{where}: {outcomes}, not {expected}"
+        same_text(text, (self.model.observe(names), self.model.call_held()), *where)
+        return outcomes, text
+
+
 class Stage:
-    """A registry, the model of it, and those who look on, each with a model of its own."""
+    """A registry and the model of it, and those who look on: one that mirrors every step, one that
+    follows the libraries with odd numbers, one that imports nothing.
+    """
 
     def __init__(self, registry: md.Registry, kind: str = "") -> None:
         self.registry = registry
-        self.mirror = Peer(kind, registry.address) if kind else None
-        self.onlooker = Peer(kind, registry.address) if kind else None
-        self.peers = [peer for peer in (self.mirror, self.onlooker) if peer is not None]
+        self.onlookers = [
+            Onlooker(kind, registry.address, follows)
+            for follows in (lambda i: True, lambda i: i % 2 == 1, lambda i: False)
+            if kind
+        ]
         self.turns = 0
 
     def play(self, name: str, names: tuple[str, ...], steps: Steps) -> None:
-        """Performs the steps and whatever closes their libraries again. After each, all look."""
+        """Performs the steps and whatever closes their libraries again. Everybody looks before each
+        of his own and after it.
+        """
         player, model = Player(self.registry), Model()
-        mirrored = WorkerModel(model)
-        for peer in self.peers:
-            peer.begin()
-        libraries = sorted({step[1] for step in steps}, reverse=True)
+        for onlooker in self.onlookers:
+            onlooker.begin(model)
+        libraries = sorted({step[1] for step in steps if step[0] != "hold"}, reverse=True)
         for step in [*steps, *(("close", library) for library in libraries)]:
             self.turns += 1
             outcome = model.perform(step)
             same(player.perform(step), outcome, name, step)
-            expected = model.observe(names)
-            same(observe(self.registry, names), expected, name, step)
-            if self.mirror is not None:
-                _, text = self.mirror.turn([], names)
-                same_text(text, mirrored.observe(names), name, step, "mirror, before it follows")
-                outcomes, text = self.mirror.turn([step], names)
-                same(tuple(outcomes), (mirrored.perform(step),), name, step, "mirror")
-                assert outcome or outcomes == [""], f"{name}, {step}: only there refused"
-                same_text(text, mirrored.observe(names), name, step, "mirror")
-                same_text(text, expected, name, step, "mirror as main")
-            if self.onlooker is not None:
-                _, text = self.onlooker.turn([], names)
-                same_text(text, WorkerModel(model).observe(names), name, step, "onlooker")
+            seen = (observe(self.registry, names), player.call_held())
+            same(seen, (model.observe(names), model.call_held()), name, step)
+            for number, onlooker in enumerate(self.onlookers):
+                where = (name, step, f"onlooker {number}")
+                outcomes, text = onlooker.look([], names, *where, "before it follows")
+                if step[0] == "hold" or onlooker.follows(step[1]):
+                    outcomes, text = onlooker.look([step], names, *where)
+                if number == 0:
+                    assert outcome or outcomes == [""], f"{where}: refused only there"
+                    same_text(text, seen, *where, "as in the main interpreter")
         assert left_over(self.registry) == []
 
     def leave(self) -> list[object]:
         """Ends. Returns what the main interpreter and those who looked on were like."""
-        for peer in self.peers:
-            peer.begin()
+        for onlooker in self.onlookers:
+            onlooker.peer.begin()
         like: list[object] = [
             (_native.which, _native.interpreter_id != 0, False, self.registry.is_main)
         ]
-        for peer in self.peers:
-            like.append(peer.is_like)
-            peer.leave()
+        for onlooker in self.onlookers:
+            like.append(onlooker.peer.is_like)
+            onlooker.peer.leave()
         self.registry.check_invariants()
         self.registry.close()
         return like
@@ -493,8 +517,8 @@ def play(kind: str, which: dict) -> dict[str, object]:
         played = play_all(stage, which)
         return {"played": played, "turns": stage.turns, "like": stage.leave()}
     except BaseException:
-        for peer in stage.peers:
-            peer.dismiss()  # a thread that waits for more would keep this process
+        for onlooker in stage.onlookers:
+            onlooker.peer.dismiss()  # a thread that waits for more would keep this process
         raise
 
 
@@ -523,9 +547,9 @@ CONFIGURATIONS = {
     ("local", "cffi"): [MAIN_CFFI],
     ("alone", "cffi"): [MAIN_CFFI],
     ("alone", "ext"): [MAIN_EXT],
-    **{(kind, "cffi"): [MAIN_CFFI, INTERPRETER, INTERPRETER] for kind in INTERPRETERS},
-    ("process", "cffi"): [MAIN_CFFI, *[("cffi", False, True, False)] * 2],
-    ("process", "ext"): [MAIN_EXT, *[("ext", False, True, False)] * 2],
+    **{(kind, "cffi"): [MAIN_CFFI, *[INTERPRETER] * 3] for kind in INTERPRETERS},
+    ("process", "cffi"): [MAIN_CFFI, *[("cffi", False, True, False)] * 3],
+    ("process", "ext"): [MAIN_EXT, *[("ext", False, True, False)] * 3],
 }
 
 

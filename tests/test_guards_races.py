@@ -259,6 +259,8 @@ def test_a_fork_inside_a_guard_is_inside_it_whoever_held_its_lock():
             holder = threading.Thread(target=hold)
             holder.start()
             taken.wait()
+            import warnings
+            warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads
             child = os.fork()
             if child == 0:
                 signal.alarm(30)

@@ -170,6 +170,8 @@ def test_a_forked_child_observes_whoever_held_the_lock():
         holder = threading.Thread(target=hold)
         holder.start()
         taken.wait()
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads
         child = os.fork()
         if child == 0:
             signal.alarm(30)

@@ -73,6 +73,7 @@ class Walk:
         self.model = Model()
         self.thorough = thorough
         self.steps = self.refused = self.compared = 0
+        self._generation: object = None
         self._known: dict[tuple, dict] = {}  # what is to be observed, by what is in effect
         self._carriers = [Carrier(*keys) for keys in PROBES]
 
@@ -89,13 +90,21 @@ class Walk:
                 assert everything(self.registry) == there, step
             else:
                 assert self.player.perform(step) == expected, step
+        generation = self.model.generation(NAMES[0])
+        if generation not in (None, self._generation):
+            self._generation = generation
+            for who in (self.player, self.model):
+                who.perform(("hold", 0, NAMES[0]))
+                del who.held[:-2]  # the present one, and one of the past
         return self.model.facts != before
 
     def compare(self) -> None:
         """With the model: everything when the set in effect is there for the first time, later the
-        facts, the table and the masks that calls use, and one call.
+        facts, the table and the masks that calls use, and one call; and always what has become of
+        the operators of two definitions.
         """
         self.compared += 1
+        assert self.player.call_held() == self.model.call_held()
         facts = self.model.facts
         expected = self._known.get(facts)
         if expected is None or self.thorough:
