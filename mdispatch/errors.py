@@ -12,10 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "AliasingError",
     "AmbiguousKernelError",
     "ArgumentError",
+    "AutogradError",
     "BindingError",
+    "DataDependentError",
     "DuplicateRegistrationError",
+    "FakeKernelMissingError",
+    "ForeignObjectError",
+    "HandlersDeclinedError",
     "InvalidArgumentError",
     "InvalidKeyError",
     "InvalidNameError",
@@ -28,10 +34,16 @@ __all__ = [
     "MdispatchError",
     "MissingInWorkerError",
     "MissingKernelError",
+    "MissingRuleError",
+    "ModeStackError",
     "NameMismatchError",
     "NotRegisteredError",
+    "ObjectGoneError",
+    "OpCheckError",
     "OperatorGoneError",
     "OperatorNotFoundError",
+    "PystubMismatchError",
+    "PystubOverrideWarning",
     "RegistryAccessError",
     "RegistryClosedError",
     "RegistryDamagedError",
@@ -49,6 +61,7 @@ __all__ = [
     "VerificationError",
     "WaitCancelledError",
     "WarmUpError",
+    "WrongModuleError",
 ]
 
 
@@ -230,6 +243,16 @@ class SchemaMismatchError(VerificationError):
     schema_there: str = ""
 
 
+class PystubMismatchError(VerificationError):
+    """The main interpreter named another module for the operator with set_python_module.
+
+    ``module_here`` and ``module_there`` are the two names.
+    """
+
+    module_here: str = ""
+    module_there: str = ""
+
+
 class NotRegisteredError(VerificationError, TimeoutError):
     """The main interpreter did not register this within the timeout. ``waited`` is the time in
     seconds.
@@ -335,10 +358,111 @@ class LocalKernelMissingError(MissingKernelError):
     """The registry has a kernel here, this interpreter has no callable for it: its module was not
     imported here.
 
-    ``where`` is the place at which the main interpreter registered it.
+    ``where`` is the place at which the main interpreter registered it, ``module`` the module to
+    import, where that is known.
     """
 
     where: str = ""
+    module: str = ""
+
+
+class FakeKernelMissingError(MissingKernelError):
+    """An operator was called with meta values and has no fake kernel here. ``module`` is the module
+    that its definition names for it (set_python_module), ``context`` what it says beside that.
+    """
+
+    module: str = ""
+    context: str = ""
+
+
+class WrongModuleError(MdispatchError, RuntimeError):
+    """A fake kernel was registered by another module than the operator's definition names.
+
+    ``operator`` is its name, ``expected`` and ``found`` are the two modules.
+    """
+
+    def __init__(
+        self, message: str, operator: str = "", expected: str = "", found: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.expected = expected
+        self.found = found
+
+
+class MissingRuleError(MissingKernelError):
+    """A higher-order operator has no rule for the mode or type that a call met. ``handler`` is its
+    name.
+    """
+
+    handler: str = ""
+
+
+class HandlersDeclinedError(MdispatchError, TypeError):
+    """Every mode and type that was asked returned NotImplemented. ``operator`` is its name,
+    ``handlers`` are those that were asked, in their order, in words.
+    """
+
+    def __init__(self, message: str, operator: str = "", handlers: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.handlers = tuple(handlers)
+
+
+class ModeStackError(MdispatchError, RuntimeError):
+    """A mode cannot be pushed or popped as asked. Nothing was changed."""
+
+
+class ForeignObjectError(MdispatchError, RuntimeError):
+    """An object was to be used in an interpreter that is not its home.
+
+    ``home`` and ``here`` say which interpreters, ``operator`` whose call was refused, or "".
+    """
+
+    def __init__(self, message: str, home: str = "", here: str = "", operator: str = "") -> None:
+        super().__init__(message)
+        self.home = home
+        self.here = here
+        self.operator = operator
+
+
+class ObjectGoneError(ForeignObjectError):
+    """The interpreter that an object belonged to has ended, or gave the object up."""
+
+
+class AutogradError(MdispatchError, RuntimeError):
+    """A gradient cannot be computed as asked. ``operator`` is the operator's name, or ""."""
+
+    def __init__(self, message: str, operator: str = "") -> None:
+        super().__init__(message)
+        self.operator = operator
+
+
+class AliasingError(MdispatchError, RuntimeError):
+    """A kernel returned one of its arguments, or one object twice, and its schema does not say so.
+    ``operator`` is the operator's name.
+    """
+
+    def __init__(self, message: str, operator: str = "") -> None:
+        super().__init__(message)
+        self.operator = operator
+
+
+class DataDependentError(MdispatchError, RuntimeError):
+    """A size that depends on data was used as a number, where there are no data."""
+
+
+class OpCheckError(MdispatchError, AssertionError):
+    """opcheck found a fault. ``operator`` is the operator's name, ``test`` the test's."""
+
+    def __init__(self, message: str, operator: str = "", test: str = "") -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.test = test
+
+
+class PystubOverrideWarning(UserWarning):
+    """An operator's Python module was named again, differently; the later name is in effect."""
 
 
 # --- the registry itself --------------------------------------------------------------------------

@@ -52,6 +52,7 @@ __all__ = [
     "IncludeDispatchKeyGuard",
     "PreserveDispatchKeyGuard",
     "SetExcludeDispatchKeyGuard",
+    "enable_python_dispatcher",
     "excluded_keys",
     "included_keys",
     "set_excluded",
@@ -245,9 +246,9 @@ class _Guard:
     def is_open(self) -> bool:
         return bool(self._opened)
 
-    def __enter__(self: Guard) -> Guard:
+    def _taken(self, sets: ThreadSets) -> tuple[tuple[_Set, _Step], ...]:
+        """The steps of one ``__enter__``. A guard that cares for several keys overrides this."""
         included, excluded, own = self._steps
-        sets = _own()
         steps: tuple[tuple[_Set, _Step], ...] = ()
         if included is not None:
             steps = ((sets.included, _Step(*included, own)),)
@@ -255,7 +256,11 @@ class _Guard:
             if own is not None and not excluded[1] and sets.excluded.spares(own):
                 excluded = (FULL, 0)
             steps = (*steps, (sets.excluded, _Step(*excluded, own)))
-        opened = _Opened(sets, steps)
+        return steps
+
+    def __enter__(self: Guard) -> Guard:
+        sets = _own()
+        opened = _Opened(sets, self._taken(sets))
         try:
             self._opened.append(opened)
             sets.begin(opened)
@@ -287,13 +292,17 @@ class _Guard:
 
     def _end(self, opened: _Opened) -> None:
         # In this order: what a signal handler interrupts is done when the guard goes.
-        opened.sets.end(opened)
+        self._undo(opened)
         if opened in self._opened:
             self._opened.remove(opened)
 
+    def _undo(self, opened: _Opened) -> None:
+        """Idempotent."""
+        opened.sets.end(opened)
+
     def __del__(self) -> None:
         for opened in getattr(self, "_opened", ()):  # none when its keys were refused
-            opened.sets.end(opened)
+            self._undo(opened)
 
 
 class IncludeDispatchKeyGuard(_Guard):
@@ -379,6 +388,15 @@ class AutoDispatchBelowADInplaceOrView(_Guard):
 
     def __init__(self) -> None:
         super().__init__(excluded=(FULL, AUTOGRAD.add("ADInplaceOrView").raw))
+
+
+def enable_python_dispatcher() -> IncludeDispatchKeyGuard:
+    """A guard: while it is open, this thread's calls also find the Python kernels of operators, as
+    ``OpOverload.py_impl`` registers them.
+
+    (PyTorch: enable_python_dispatcher)
+    """
+    return IncludeDispatchKeyGuard(DispatchKey.PythonDispatcher)
 
 
 def _switch(key: DispatchKey, on: bool) -> tuple[int, int]:
