@@ -4,13 +4,14 @@ A kernel gets every argument, with defaults filled in: positional ones by positi
 ones by keyword. So it need not repeat the defaults. (PyTorch's Python kernels must: it drops
 arguments that equal their default.)
 
-What is a Tensor is not known here. Whoever makes a Binder says so.
+What is a Tensor is not known here. Whoever makes a Binder says so: ``as_tensor`` gives the tensor
+that a value is, or raises Unfit.
 """
 
 from __future__ import annotations
 
 from ._schema_types import Type
-from .errors import ArgumentError
+from .errors import ArgumentError, DataDependentError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
     from ._schema_types import Argument, FunctionSchema
 
     Convert = Callable[[Any], Any]
-    IsTensor = Callable[[object], bool]
+    AsTensor = Callable[[Any], Any]
 
-__all__ = ["Binder"]
+__all__ = ["Binder", "Unfit", "converter"]
 
 
-class _Unfit(Exception):
-    """A value does not fit a type; bind knows which."""
+class Unfit(Exception):
+    """A value does not fit a type; whoever asked knows which."""
 
 
 class _Slot:
@@ -34,10 +35,10 @@ class _Slot:
 
     __slots__ = ("argument", "convert", "default", "exact", "has_default", "is_list", "name")
 
-    def __init__(self, argument: Argument, is_tensor: IsTensor) -> None:
+    def __init__(self, argument: Argument, as_tensor: AsTensor) -> None:
         self.argument = argument
         self.name = argument.name
-        self.exact, self.convert = _converter(argument.type, is_tensor)
+        self.exact, self.convert = converter(argument.type, as_tensor)
         self.has_default = argument.has_default
         self.default = argument.default
         # A kernel may change the list it gets, so it gets its own.
@@ -47,12 +48,12 @@ class _Slot:
 
 
 class Binder:
-    """Binds calls to one schema. Made once for a schema; ``is_tensor`` says what is a Tensor."""
+    """Binds calls to one schema. Made once for a schema."""
 
     __slots__ = ("_keyword_only", "_positional", "schema")
 
-    def __init__(self, schema: FunctionSchema, is_tensor: IsTensor) -> None:
-        slots = [_Slot(argument, is_tensor) for argument in schema.arguments]
+    def __init__(self, schema: FunctionSchema, as_tensor: AsTensor) -> None:
+        slots = [_Slot(argument, as_tensor) for argument in schema.arguments]
         self.schema = schema
         self._positional = tuple(slot for slot in slots if not slot.argument.kwarg_only)
         self._keyword_only = tuple(slot for slot in slots if slot.argument.kwarg_only)
@@ -85,7 +86,7 @@ class Binder:
                     value = kwargs[slot.name]
                     value = value if type(value) is slot.exact else slot.convert(value)
                     named[slot.name] = value
-        except _Unfit:
+        except Unfit:
             self._fail_unfit(slot, value)
         if len(named) < len(kwargs):
             self._fail_keyword(kwargs, named)
@@ -105,7 +106,9 @@ class Binder:
 
     def _fail(self, what: str) -> NoReturn:
         name = str(self.schema.name)
-        raise ArgumentError(f"{name}() {what}\n  declared as {self.schema}", name, self.schema)
+        raise ArgumentError(
+            f"{name}() {what}\n  declared as {self.schema}", name, self.schema
+        ) from None
 
     def _fail_too_many(self, given: int) -> NoReturn:
         most = len(self._positional)
@@ -113,13 +116,21 @@ class Binder:
         hint = f"; {by_keyword} must be given by keyword" if by_keyword else ""
         self._fail(f"takes {most} positional argument{'s' * (most != 1)}, not {given}{hint}")
 
-    def _fail_unfit(self, slot: _Slot, value: object) -> NoReturn:
+    def _fail_unfit(self, slot: _Slot, value: Any) -> NoReturn:
+        which = ", not"
+        if type(value) in (list, tuple) and slot.argument.type.is_list:
+            for index, item in enumerate(value):
+                try:
+                    slot.convert([item])
+                except Unfit:
+                    which, value = f"; element {index} is", item
+                    break
         from ._nearest import shown
 
         # Other objects may need long for their text, or do something.
         plain = type(value) in (int, float, complex, bool, str)
         what = f"{type(value).__qualname__}{f', {shown(value)}' if plain else ''}"
-        self._fail(f"takes {slot.argument.type} for {slot.name!r}, not {what}")
+        self._fail(f"takes {slot.argument.type} for {slot.name!r}{which} {what}")
 
     def _fail_keyword(self, kwargs: Mapping[str, Any], named: Mapping[str, Any]) -> NoReturn:
         name = next(name for name in kwargs if name not in named)
@@ -136,10 +147,10 @@ class Binder:
 # --- conversions ----------------------------------------------------------------------------------
 
 
-def _converter(wanted: Type, is_tensor: IsTensor) -> tuple[type | None, Convert]:
+def converter(wanted: Type, as_tensor: AsTensor) -> tuple[type | None, Convert]:
     """The class whose instances fit as they are, if any, and what converts or refuses others."""
     exact = _EXACT.get(wanted.name)
-    inner = [_converter(element, is_tensor) for element in wanted.elements]
+    inner = [converter(element, as_tensor) for element in wanted.elements]
     if wanted.name == Type.OPTIONAL:
         return inner[0][0], _or_none(inner[0][1])
     if wanted.name == Type.LIST:
@@ -151,9 +162,9 @@ def _converter(wanted: Type, is_tensor: IsTensor) -> tuple[type | None, Convert]
     if wanted.name == "Union":
         return None, _union([convert for _, convert in inner])
     if wanted.name == "Tensor":
-        return None, _tensor(is_tensor)
+        return None, as_tensor
     if wanted.name in _NUMBERS:
-        return exact, _number(*_NUMBERS[wanted.name], is_tensor)
+        return exact, _number(*_NUMBERS[wanted.name], as_tensor)
     return exact, _PLAIN.get(wanted.name, _something)
 
 
@@ -161,58 +172,64 @@ def _or_none(convert: Convert) -> Convert:
     return lambda value: None if value is None else convert(value)
 
 
-def _tensor(is_tensor: IsTensor) -> Convert:
-    def tensor(value: Any) -> Any:
-        if not is_tensor(value):
-            raise _Unfit
-        return value
-
-    return tensor
+def _is_tensor(value: Any, as_tensor: AsTensor) -> bool:
+    try:
+        as_tensor(value)
+    except Unfit:
+        return False
+    return True
 
 
 def _number(
-    classes: tuple[type, ...], protocol: str, make: Callable[[Any], Any], is_tensor: IsTensor
+    classes: tuple[type, ...], protocol: str, make: Callable[[Any], Any], as_tensor: AsTensor
 ) -> Convert:
     """What ``make`` makes of instances of ``classes``, and of others that have the protocol."""
 
     def number(value: Any) -> Any:
-        if isinstance(value, classes) or (hasattr(type(value), protocol) and not is_tensor(value)):
+        if isinstance(value, classes) or (
+            hasattr(type(value), protocol) and not _is_tensor(value, as_tensor)
+        ):
             try:
                 return make(value)
-            except (TypeError, ValueError, OverflowError):
+            except (TypeError, ValueError, OverflowError, DataDependentError):
                 pass
-        raise _Unfit
+        raise Unfit
 
     return number
+
+
+def _size(value: Any) -> Any:
+    """A SymInt: an int, or a DynamicSize (see _sizes.py) as it is."""
+    return value if getattr(value, "is_dynamic_size", False) else value.__index__()
 
 
 def _bool(value: Any) -> bool:
     if isinstance(value, int):
         return bool(value)
-    raise _Unfit
+    raise Unfit
 
 
 def _complex(value: Any) -> complex:
     if isinstance(value, (int, float, complex)):
         return complex(value)
-    raise _Unfit
+    raise Unfit
 
 
 def _str(value: Any) -> str:
     if isinstance(value, str):
         return value
-    raise _Unfit
+    raise Unfit
 
 
 def _nothing(value: Any) -> None:
     if value is not None:
-        raise _Unfit
+        raise Unfit
 
 
 def _something(value: Any) -> Any:
     """For types of which nothing is known here (Device, Generator): anything but None."""
     if value is None:
-        raise _Unfit
+        raise Unfit
     return value
 
 
@@ -224,7 +241,7 @@ def _list(exact: type | None, convert: Convert, wanted: Type) -> Convert:
             return [item if type(item) is exact else convert(item) for item in value]
         if size is not None:
             return [convert(value)] * size
-        raise _Unfit
+        raise Unfit
 
     return convert_list
 
@@ -232,7 +249,7 @@ def _list(exact: type | None, convert: Convert, wanted: Type) -> Convert:
 def _tuple(converts: list[Convert]) -> Convert:
     def convert_tuple(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, tuple) or len(value) != len(converts):
-            raise _Unfit
+            raise Unfit
         return tuple(convert(item) for convert, item in zip(converts, value, strict=True))
 
     return convert_tuple
@@ -241,7 +258,7 @@ def _tuple(converts: list[Convert]) -> Convert:
 def _dict(convert_key: Convert, convert_value: Convert) -> Convert:
     def convert_dict(value: Any) -> dict[Any, Any]:
         if not isinstance(value, dict):
-            raise _Unfit
+            raise Unfit
         return {convert_key(key): convert_value(item) for key, item in value.items()}
 
     return convert_dict
@@ -255,13 +272,13 @@ def _union(converts: list[Convert]) -> Convert:
         for convert in converts:
             try:
                 result = convert(value)
-            except _Unfit:
+            except Unfit:
                 continue
             if result is value:
                 return value
             converted.append(result)
         if not converted:
-            raise _Unfit
+            raise Unfit
         return converted[0]
 
     return convert_union
@@ -270,7 +287,7 @@ def _union(converts: list[Convert]) -> Convert:
 _EXACT = {"int": int, "SymInt": int, "float": float, "bool": bool, "SymBool": bool, "str": str}
 _NUMBERS: dict[str, tuple[tuple[type, ...], str, Callable[[Any], Any]]] = {
     "int": ((int,), "__index__", lambda value: value.__index__()),
-    "SymInt": ((int,), "__index__", lambda value: value.__index__()),
+    "SymInt": ((int,), "__index__", _size),
     "float": ((int, float), "__float__", float),
     "Scalar": ((int, float, complex), "__float__", lambda value: value),
 }

@@ -83,6 +83,12 @@ class Type(Value):
         self.size = size
 
     @property
+    def is_list(self) -> bool:
+        """Whether its values are lists, or None."""
+        inner = self.elements[0] if self.name == Type.OPTIONAL else self
+        return inner.name == Type.LIST
+
+    @property
     def is_dispatched(self) -> bool:
         """Whether values of this type contribute their keys to a call's key set."""
         item = self.elements[0] if self.name == Type.LIST else self

@@ -7,7 +7,7 @@ import enum
 
 import pytest
 
-from mdispatch._bind import Binder
+from mdispatch._bind import Binder, Unfit
 from mdispatch.errors import ArgumentError
 from mdispatch.schema import parse_schema
 
@@ -37,8 +37,14 @@ class Color(enum.IntEnum):
 X, Y = Tensor(), Tensor()
 
 
+def as_tensor(value):
+    if not isinstance(value, Tensor):
+        raise Unfit
+    return value
+
+
 def binder(text):
-    return Binder(parse_schema(text), lambda value: isinstance(value, Tensor))
+    return Binder(parse_schema(text), as_tensor)
 
 
 def bound(type_, value):
@@ -129,7 +135,10 @@ def test_a_value_that_does_not_fit_is_refused(type_, value):
     with pytest.raises(ArgumentError) as caught:
         bound(type_, value)
     message = str(caught.value)
-    assert f"takes {type_} for 'x', not {type(value).__name__}" in message or "Union" in message
+    words = f"takes {type_} for 'x', not {type(value).__name__}"
+    if isinstance(value, list) and "[" in type_:
+        words = f"takes {type_} for 'x'; element {len(value) - 1} is {type(value[-1]).__name__}"
+    assert words in message or "Union" in message
     assert f"  declared as ns::f({type_} x, *, {type_} y) -> ()" in message or "Union" in message
     assert caught.value.operator == "ns::f"
     assert str(caught.value.schema.name) == "ns::f"

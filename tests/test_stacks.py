@@ -61,8 +61,9 @@ def test_the_last_elements_are_the_arguments_and_what_lies_below_stays(define, r
     [
         ("()", None, []),
         ("int", 5, [5]),
-        ("int", (1, 2), [(1, 2)]),
-        ("int", None, [None]),
+        ("Any", (1, 2), [(1, 2)]),
+        ("int?", None, [None]),
+        ("float", 1, [1.0]),
         ("int[]", [1, 2], [[1, 2]]),
         ("(int, str)", (1, "a"), [1, "a"]),
         ("(int, str)", [1, "a"], [1, "a"]),
@@ -80,14 +81,14 @@ def test_as_many_values_are_pushed_as_the_schema_returns(define, run, returns, r
 @pytest.mark.parametrize(
     ("returns", "result", "words"),
     [
-        ("()", 5, "int, not None"),
+        ("()", 5, "returned 5, not None"),
         ("()", (), "0 values, not None"),
-        ("(int, int)", 5, "int, not a tuple of 2"),
-        ("(int, int)", None, "NoneType, not a tuple of 2"),
+        ("(int, int)", 5, "5, not a tuple of 2"),
+        ("(int, int)", None, "None, not a tuple of 2"),
         ("(int, int)", (1,), "1 values, not a tuple of 2"),
         ("(int, int)", (1, 2, 3), "3 values, not a tuple of 2"),
         ("(int, ...)", (), "0 values, not a tuple of at least 1"),
-        ("...", 5, "int, not a tuple of at least 0"),
+        ("...", 5, "5, not a tuple of at least 0"),
     ],
 )
 def test_another_number_of_values_is_refused_with_the_schema(define, run, returns, result, words):

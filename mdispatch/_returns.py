@@ -1,0 +1,106 @@
+"""From what a kernel returned to what its caller gets: as many values as the schema says, of their
+types.
+
+None for no returns; the value itself for one; a tuple for several. Numbers are converted as
+arguments are (see _bind.py). PyTorch does not compare the number of values and takes None for a
+Tensor; here both are errors.
+"""
+
+from __future__ import annotations
+
+from ._bind import Unfit, converter
+from .errors import ReturnValueError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+    from .schema import FunctionSchema
+
+__all__ = ["Returns"]
+
+
+class Returns:
+    """Checks what kernels of one schema return. Made once for a schema.
+
+    ``as_tensor`` gives the tensor that a value is, or raises Unfit.
+    """
+
+    __slots__ = ("_converters", "_one", "schema")
+
+    def __init__(self, schema: FunctionSchema, as_tensor: Callable[[Any], Any]) -> None:
+        self.schema = schema
+        self._converters = tuple(converter(each.type, as_tensor) for each in schema.returns)
+        self._one = len(schema.returns) == 1 and not schema.is_varret
+
+    def check(self, result: Any) -> Any:
+        """What the caller gets for a kernel's ``result``. ReturnValueError when it does not fit."""
+        if self._one:
+            exact, convert = self._converters[0]
+            if type(result) is exact:
+                return result
+            try:
+                return _kept(result, convert(result))
+            except Unfit:
+                self._fail_type(0, result)
+        values = self.values(result)
+        return tuple(values) if values or self.schema.is_varret else None
+
+    def values(self, result: Any) -> list[Any]:
+        """The same as a list with one element per value."""
+        if self._one:
+            return [self.check(result)]
+        converters = self._converters
+        if not converters and not self.schema.is_varret:
+            if result is not None:
+                self._fail(f"returned {_shown(result)}, not None")
+            return []
+        if not isinstance(result, (list, tuple)):
+            self._fail(f"returned {_shown(result)}, not {self._wanted()}")
+        if len(result) < len(converters) or (
+            len(result) > len(converters) and not self.schema.is_varret
+        ):
+            self._fail(f"returned {len(result)} values, not {self._wanted()}")
+        values = list(result)
+        for position, (exact, convert) in enumerate(converters):
+            value = values[position]
+            if type(value) is not exact:
+                try:
+                    values[position] = _kept(value, convert(value))
+                except Unfit:
+                    self._fail_type(position, value)
+        return values
+
+    def _wanted(self) -> str:
+        least = "at least " if self.schema.is_varret else ""
+        return f"a tuple of {least}{len(self._converters)}"
+
+    def _fail_type(self, position: int, value: Any) -> NoReturn:
+        wanted = self.schema.returns[position].type
+        which = "" if self._one else f" as value {position}"
+        self._fail(f"returned {_shown(value)}{which}, not {wanted}")
+
+    def _fail(self, what: str) -> NoReturn:
+        name = str(self.schema.name)
+        raise ReturnValueError(
+            f"a kernel of {name} {what}\n  declared as {self.schema}", name, self.schema
+        ) from None
+
+
+def _kept(value: Any, converted: Any) -> Any:
+    """A list that fits as it is: the kernel's own, and not the copy that arguments are."""
+    if type(value) is list and type(converted) is list and len(value) == len(converted):
+        same = all(a is b for a, b in zip(value, converted, strict=True))
+        return value if same else converted
+    return converted
+
+
+def _shown(value: object) -> str:
+    from ._nearest import shown
+
+    # Other objects may need long for their text, or do something.
+    plain = value is None or type(value) in (int, float, complex, bool, str)
+    if type(value) in (list, tuple):
+        return f"{len(value)} values"  # type: ignore[arg-type]
+    return shown(value) if plain else f"an object of {type(value).__qualname__}"
