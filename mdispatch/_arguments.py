@@ -12,10 +12,56 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-__all__ = ["WILDCARD", "attributes_of", "checked_callable", "key_or_none", "operator_name"]
+__all__ = [
+    "KINDS",
+    "WILDCARD",
+    "attributes_of",
+    "check_namespace",
+    "check_reserved",
+    "checked_callable",
+    "key_or_none",
+    "name_of",
+    "operator_name",
+    "stub_of",
+]
 
 #: The namespace that stands for all.
 WILDCARD = "_"
+
+#: The kinds of libraries.
+KINDS = ("DEF", "FRAGMENT", "IMPL")
+
+# PyTorch keeps "prim" for its interpreter; the others are attributes of ``ops`` that are no
+# namespaces, so that nobody would find what is defined there.
+_RESERVED = frozenset(("prim", "higher_order", "import_module", "load_library", "loaded_libraries"))
+
+
+def check_namespace(namespace: str, kind: str) -> None:
+    """What is no kind of a library, or no namespace for one of this kind, is refused."""
+    if kind not in KINDS:
+        raise errors.InvalidArgumentError(
+            f"kind={shown(kind)}: a library is 'DEF', 'FRAGMENT' or 'IMPL'"
+        )
+    if namespace == WILDCARD:
+        if kind != "IMPL":
+            raise errors.InvalidNameError(
+                "namespace '_' stands for all operators and takes fallbacks only: open it "
+                f"as 'IMPL', not {kind!r}",
+                namespace,
+            )
+    elif not isinstance(namespace, str):
+        raise errors.InvalidNameError(f"a namespace is a str, not {shown(namespace)}", namespace)
+    else:
+        OperatorName(namespace or " ", "_")
+
+
+def check_reserved(namespace: str, kind: str) -> None:
+    """Nobody's library defines in a namespace that has another meaning."""
+    if kind != "IMPL" and namespace in _RESERVED:
+        raise errors.InvalidNameError(
+            f"namespace {namespace!r} is reserved and takes no definitions: choose another name",
+            namespace,
+        )
 
 
 def operator_name(namespace: str, name: str) -> str:
@@ -40,19 +86,24 @@ def operator_name(namespace: str, name: str) -> str:
     return full
 
 
+def name_of(op: Any) -> Any:
+    """The name of an operator, from what stands for one; what stands for none is as it was."""
+    return op if isinstance(op, str) else getattr(op, "name", op)
+
+
 _ALIAS_ANALYSES = ("FROM_SCHEMA", "CONSERVATIVE", "PURE_FUNCTION")
 
 
 def attributes_of(alias_analysis: str, tags: str | Iterable[str]) -> str:
     """The attributes of a definition as the registry keeps them, see ``def_text``."""
-    if not alias_analysis and not tags:
+    if alias_analysis == "" and tags in ((), ""):
         return ""
-    if alias_analysis and alias_analysis not in _ALIAS_ANALYSES:
+    if alias_analysis not in ("", *_ALIAS_ANALYSES):
         raise errors.InvalidArgumentError(
             f"alias_analysis={shown(alias_analysis)}: it is {', '.join(_ALIAS_ANALYSES)} or ''"
         )
     try:
-        names = sorted({tags} if isinstance(tags, str) else set(tags))
+        names = sorted({tags} - {""} if isinstance(tags, str) else set(tags))
     except TypeError:
         names = [tags]  # type: ignore[list-item]  # refused below, with what it is
     for name in names:
@@ -62,6 +113,39 @@ def attributes_of(alias_analysis: str, tags: str | Iterable[str]) -> str:
             )
     kind = "" if alias_analysis == "FROM_SCHEMA" else alias_analysis
     return kind + "".join(f" {name}" for name in names)
+
+
+#: The longest text of a registration, in bytes. (mdispatch.h, MD_MAX_BODY)
+_LONGEST = 65536
+
+
+def stub_of(module: str, context: str) -> str:
+    """What the registry keeps of an operator's Python module: its name, then the context."""
+    if not isinstance(module, str) or not module or not module.isprintable():
+        raise errors.InvalidArgumentError(
+            f"a Python module is named by its full name in a str, not {shown(module)}"
+        )
+    if not all(part.isidentifier() for part in module.lstrip(".").split(".")):
+        raise errors.InvalidArgumentError(
+            f"{shown(module)} is no name of a module that could be imported: give its full name, "
+            "as 'package.module'"
+        )
+    if module.startswith("."):
+        raise errors.InvalidArgumentError(
+            f"{shown(module)} is relative: give the full name, by which every interpreter can "
+            "import the module"
+        )
+    if not isinstance(context, str):
+        raise errors.InvalidArgumentError(
+            f"the context is a str for people to read, not {shown(context)}"
+        )
+    written = f"{module}\n{context}".encode("utf-8", "backslashreplace")
+    if len(written) > _LONGEST:
+        raise errors.InvalidArgumentError(
+            f"the module's name and the context have {len(written)} bytes, the registry takes "
+            f"{_LONGEST}: shorten the context"
+        )
+    return written.decode()
 
 
 def checked_callable(function: Any) -> Any:

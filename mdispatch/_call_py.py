@@ -19,18 +19,22 @@ from ._kernels import LocalKernel
 from ._keys import parse_key, table_index
 from ._observers import observe, observing
 from ._pairing import AbsentKernel, missing, missing_at
+from ._placement import HERE, check_handlers, foreign_kernel, refused
+from ._rules import PythonKernel
 from ._schema_types import Type
 from ._table import Entry as Slot
-from .errors import ArgumentError, ReturnValueError
+from .errors import ArgumentError, ForeignObjectError
 from .guards import local
 from .keys import DispatchKey, DispatchKeySet
 from .values import raw_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any, Protocol
 
     from ._entry import Entry, Signature
+    from ._rules import Rules
     from ._schema_types import Argument
     from ._table import DispatchTable
 
@@ -40,16 +44,33 @@ if TYPE_CHECKING:
         _entry: Entry
         _generation: int
 
+        @property
+        def rules(self) -> Rules: ...
+
 
 __all__ = ["call", "call_boxed", "call_for_dispatch_key", "call_with_keyset"]
-__all__ += ["redispatch", "redispatch_boxed"]
+__all__ += ["call_registered", "call_with_python_kernels", "redispatch", "redispatch_boxed"]
+
+_HANDLERS = DispatchKey.Python.raw | DispatchKey.PreDispatch.raw
+_DISPATCHER = DispatchKey.PythonDispatcher.raw
 
 
 def call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     table, signature = operator._entry.current(operator._generation)
-    positional, keywords = signature.binder.bind(args, kwargs)
+    positional, keywords = _bound(operator, signature, args, kwargs)
     raw = _keys_of_arguments(signature, positional, keywords)
-    return _run(operator, "call", table, _effective(table, raw), positional, keywords)
+    return _run(
+        operator, "call", table, signature, _effective(operator, table, raw), positional, keywords
+    )
+
+
+def _bound(
+    operator: Operator, signature: Signature, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    try:
+        return signature.binder.bind(args, kwargs)
+    except ForeignObjectError as error:
+        raise refused(error, operator._entry.name) from None
 
 
 def _keys_of_arguments(
@@ -86,9 +107,12 @@ def _keys_of_list(value: list[Any], argument: Argument) -> int:
     return raw
 
 
-def _effective(table: DispatchTable, raw: int) -> int:
+def _effective(operator: Operator, table: DispatchTable, raw: int) -> int:
     included, kept = local.sets.now
-    return table.effective((raw | included) & kept)
+    raw = (raw | included) & kept
+    if raw & _DISPATCHER:
+        table = operator.rules.merged(table)  # Python kernels at keys that else fall through
+    return table.effective(raw)
 
 
 def call_with_keyset(
@@ -96,8 +120,10 @@ def call_with_keyset(
 ) -> Any:
     raw = _raw(operator, "call_with_keyset", key_set)
     table, signature = operator._entry.current(operator._generation)
-    positional, keywords = signature.binder.bind(args, kwargs)
-    return _run(operator, "call", table, _effective(table, raw), positional, keywords)
+    positional, keywords = _bound(operator, signature, args, kwargs)
+    return _run(
+        operator, "call", table, signature, _effective(operator, table, raw), positional, keywords
+    )
 
 
 def redispatch(
@@ -105,8 +131,8 @@ def redispatch(
 ) -> Any:
     raw = _raw(operator, "redispatch", key_set)
     table, signature = operator._entry.current(operator._generation)
-    positional, keywords = signature.binder.bind(args, kwargs)
-    return _run(operator, "redispatch", table, raw, positional, keywords)
+    positional, keywords = _bound(operator, signature, args, kwargs)
+    return _run(operator, "redispatch", table, signature, raw, positional, keywords)
 
 
 def call_for_dispatch_key(
@@ -114,14 +140,41 @@ def call_for_dispatch_key(
 ) -> Any:
     key = parse_key(key)
     table_index(key)
+    return call_registered(operator, key, args, kwargs)
+
+
+def call_registered(
+    operator: Operator, key: DispatchKey, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Runs what is registered at exactly this key, which may be an alias key."""
     table, signature = operator._entry.current(operator._generation)
-    positional, keywords = signature.binder.bind(args, kwargs)
+    positional, keywords = _bound(operator, signature, args, kwargs)
     kernel = table.at(key)
     if not isinstance(kernel, LocalKernel) or kernel.is_fallthrough:
-        raise missing_at(operator._entry.name, table, key)
+        raise missing_at(operator._entry._registry, operator._entry.name, table, key)
     slot = Slot(kernel, "kernel" if key in table.kernels else "backend fallback")
     how = "call_for_dispatch_key"
-    return _run_slot(operator, how, table, slot, key.raw, positional, keywords)
+    return _run_slot(operator, how, table, signature, slot, key.raw, positional, keywords)
+
+
+def call_with_python_kernels(
+    operator: Operator, key_set: DispatchKeySet, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """At the key PythonDispatcher: what the table would be if the operator's Python kernels were
+    registered, at the highest key below. The kernel gets the whole set, so that what it
+    redispatches comes here again.
+
+    (PyTorch: resolve_key; its own rules differ from the table's for nested tensors, these do not)
+    """
+    table, signature = operator._entry.current(operator._generation)
+    positional, keywords = _bound(operator, signature, args, kwargs)
+    raw = key_set.raw
+    slot = operator.rules.merged(table).lookup(raw & ~_DISPATCHER)
+    if isinstance(slot.kernel, PythonKernel):
+        return signature.returns.check(slot.kernel.function(*positional, **keywords))
+    if slot.kernel is None or slot.is_fallthrough:
+        raise missing(operator._entry._registry, operator._entry.name, table, raw & ~_DISPATCHER)
+    return _run_slot(operator, "redispatch", table, signature, slot, raw, positional, keywords)
 
 
 def _raw(operator: Operator, what: str, key_set: object) -> int:
@@ -164,37 +217,12 @@ def _run_boxed(operator: Operator, how: str, raw: int | None, stack: list[Any]) 
     given = stack[first:]
     by_position = [v for v, a in zip(given, schema.arguments, strict=True) if not a.kwarg_only]
     by_keyword = {a.name: v for v, a in zip(given, schema.arguments, strict=True) if a.kwarg_only}
-    positional, keywords = signature.binder.bind(by_position, by_keyword)
+    positional, keywords = _bound(operator, signature, by_position, by_keyword)
     if raw is None:
-        raw = _effective(table, _keys_of_arguments(signature, positional, keywords))
-    result = _run(operator, how, table, raw, positional, keywords)
+        raw = _effective(operator, table, _keys_of_arguments(signature, positional, keywords))
+    result = _run(operator, how, table, signature, raw, positional, keywords)
     # Those places, and no others: the kernel may have pushed something onto the same stack.
-    stack[first : first + count] = _returns(signature, result)
-
-
-def _returns(signature: Signature, result: Any) -> list[Any]:
-    """What a kernel returned, as a list of the length that the schema says."""
-    schema = signature.schema
-    count = len(schema.returns)
-    if count == 1 and not schema.is_varret:
-        return [result]
-    if count == 0 and not schema.is_varret:
-        if result is None:
-            return []
-        wanted = "None"
-    elif isinstance(result, (list, tuple)) and (
-        len(result) == count or (schema.is_varret and len(result) > count)
-    ):
-        return list(result)
-    else:
-        wanted = f"a tuple of {'at least ' if schema.is_varret else ''}{count}"
-    found = (
-        f"{len(result)} values" if isinstance(result, (list, tuple)) else type(result).__qualname__
-    )
-    name = str(schema.name)
-    raise ReturnValueError(
-        f"a kernel of {name} returned {found}, not {wanted}\n  declared as {schema}", name, schema
-    )
+    stack[first : first + count] = signature.returns.values(result)
 
 
 # --- running --------------------------------------------------------------------------------------
@@ -204,17 +232,22 @@ def _run(
     operator: Operator,
     how: str,
     table: DispatchTable,
+    signature: Signature,
     raw: int,
     positional: tuple[Any, ...],
     keywords: dict[str, Any],
 ) -> Any:
-    return _run_slot(operator, how, table, table.lookup(raw), raw, positional, keywords)
+    if raw & _HANDLERS:
+        check_handlers(operator._entry.name, operator.rules, positional, keywords)
+    slot = table.lookup(raw)
+    return _run_slot(operator, how, table, signature, slot, raw, positional, keywords)
 
 
 def _run_slot(
     operator: Operator,
     how: str,
     table: DispatchTable,
+    signature: Signature,
     slot: Slot,
     raw: int,
     positional: tuple[Any, ...],
@@ -222,7 +255,7 @@ def _run_slot(
 ) -> Any:
     observers = observing.now
     if observers:
-        return observe(
+        result = observe(
             observers,
             operator._entry.name,
             how,
@@ -232,7 +265,9 @@ def _run_slot(
             keywords,
             lambda: _invoke(operator, table, slot, raw, positional, keywords),
         )
-    return _invoke(operator, table, slot, raw, positional, keywords)
+    else:
+        result = _invoke(operator, table, slot, raw, positional, keywords)
+    return signature.returns.check(result)
 
 
 def _invoke(
@@ -244,9 +279,16 @@ def _invoke(
     keywords: dict[str, Any],
 ) -> Any:
     kernel = slot.kernel
+    if isinstance(kernel, AbsentKernel) and operator._entry.load(kernel.fact):
+        table = operator._entry.current(operator._generation)[0]
+        slot = table.lookup(raw)
+        kernel = slot.kernel
     if kernel is None or isinstance(kernel, AbsentKernel) or kernel.is_fallthrough:
-        raise missing(operator._entry.name, table, raw)
-    assert isinstance(kernel, LocalKernel)
+        raise missing(operator._entry._registry, operator._entry.name, table, raw)
+    if TYPE_CHECKING:  # one from elsewhere is of another interpreter's class
+        assert isinstance(kernel, LocalKernel)
+    if kernel.home != HERE:
+        raise foreign_kernel(operator._entry.name, kernel)
     if slot.reason == "backend fallback":
         positional = (operator, *positional)
     if kernel.with_keyset:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ._bind import Binder
     from ._keys import DispatchKey
     from ._registry import Registration, RegistryProtocol
+    from ._returns import Returns
+    from ._rules import Rules
     from ._table import DispatchTable
     from .schema import FunctionSchema
 
@@ -49,6 +51,7 @@ class Signature:
         "dispatch_positions",
         "fact",
         "generation",
+        "returns",
     )
 
     def __init__(self, fact: Registration) -> None:
@@ -56,6 +59,7 @@ class Signature:
         self.generation = fact.generation
         self._schema: FunctionSchema | None = None
         self._binder: Binder | None = None
+        self.returns: Returns  # set with the binder
         self.dispatch_positions: tuple[int, ...] = ()
         self.dispatch_keywords: tuple[str, ...] = ()
 
@@ -72,10 +76,12 @@ class Signature:
         binder = self._binder
         if binder is None:
             from ._bind import Binder
-            from .values import is_tensor
+            from ._placement import as_tensor
+            from ._returns import Returns
 
             schema = self.schema
-            binder = Binder(schema, is_tensor)
+            binder = Binder(schema, as_tensor)
+            self.returns = Returns(schema, as_tensor)
             dispatched = [schema.arguments[i] for i in schema.dispatch_arguments]
             self.dispatch_positions = tuple(
                 i for i in schema.dispatch_arguments if not schema.arguments[i].kwarg_only
@@ -108,15 +114,38 @@ class _State:
 class Entry:
     """One operator, by its name with overload: ``ns::name`` or ``ns::name.overload``."""
 
-    def __init__(self, registry: RegistryProtocol, name: str, fallbacks: Fallbacks) -> None:
+    def __init__(
+        self,
+        registry: RegistryProtocol,
+        name: str,
+        fallbacks: Fallbacks,
+        load: Callable[[Registration], bool],
+    ) -> None:
         self.name = name
+        #: Imports what brings a kernel that is not here, if the user allows it; whether it did.
+        self.load = load
         self.kernels: dict[DispatchKey, list[LocalKernel]] = {}
         self._state: _State | None = None
         self._signature: Signature | None = None
         self._registry = registry
         self._fallbacks = fallbacks
         self._changes = 0
+        self._rules: dict[int, Rules] = {}
         self._lock = RLock()
+
+    def rules(self, generation: int) -> Rules:
+        """What is registered in this interpreter only, for one generation of the operator."""
+        rules = self._rules.get(generation)
+        if rules is None:
+            from ._rules import Rules
+
+            with self._lock:
+                rules = self._rules.get(generation) or Rules(self.name)
+                if generation >= max(
+                    self._rules, default=0
+                ):  # else it is gone, and so are its rules
+                    self._rules = {generation: rules}
+        return rules
 
     def forked(self) -> None:
         """In the child of a fork; there is one thread then."""

@@ -120,6 +120,10 @@ def dump(registry: Registry, name: str) -> str:
                 lines.append(f"  tags {', '.join(fact.tags)}")
     if not lines:
         lines.append(f"{there[0].name}, which is not defined")
+    stub = registry._facts.find(facts.PYSTUB, 0, there[0].name)
+    if stub is not None:
+        module = stub.body.partition("\n")[0]
+        lines.append(f"  fake kernels in module {module}, named at {_origin(stub)}")
     lines += [f"  name held at {_origin(fact)}" for fact in there if fact.kind == facts.NAME]
     for key, kernels in kernels_by_key(there):
         for position, fact in enumerate(kernels):
@@ -204,6 +208,7 @@ def why(
     """
     there = existing(registry, name)
     return Explanation(
+        registry._facts,
         there[0].name,
         key_set,
         included_keys() if included is None else included,

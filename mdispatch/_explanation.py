@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ._registry import Registration
+    from ._registry import Registration, RegistryProtocol
     from ._table import DispatchTable
     from .errors import MdispatchError
 
@@ -56,7 +56,7 @@ class TableRow:
         self.key = key
         self.reason = reason
         self.registration = fact
-        self.kernel = fact.body if fact is not None else "" if kernel is None else FALLTHROUGH
+        self.kernel = kernel.label if isinstance(kernel, LocalKernel) else ""
         self.where = fact.where if fact is not None else "" if kernel is None else BUILT_IN
         self.is_fallthrough = is_fallthrough
 
@@ -91,6 +91,7 @@ class Explanation:
 
     def __init__(
         self,
+        registry: RegistryProtocol,
         operator: str,
         given: DispatchKeySet,
         included: DispatchKeySet,
@@ -114,7 +115,7 @@ class Explanation:
         self.row = TableRow(self.key, slot.reason, slot.kernel, slot.is_fallthrough)
         self.error = undefined
         if undefined is None and (slot.kernel is None or slot.is_fallthrough):
-            self.error = missing(operator, table, self.key_set.raw)
+            self.error = missing(registry, operator, table, self.key_set.raw)
 
     def steps(self) -> tuple[tuple[str, str], ...]:
         """From what the arguments carry to the key that decides, in words: (step, keys)."""

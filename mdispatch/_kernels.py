@@ -8,6 +8,7 @@ from _thread import RLock
 
 from . import errors
 from ._keys import DispatchKey
+from ._native import interpreter_id
 from ._place import label_of
 
 TYPE_CHECKING = False
@@ -40,10 +41,20 @@ class LocalKernel:
 
     ``label`` is what the registry notes of it, ``signature`` its own schema without a name, or "".
     ``seq`` is its fact's number in the main interpreter, that with a minus in a child that got the
-    kernel by a fork, and 0 in a worker that has verified it.
+    kernel by a fork, and 0 in a worker that has verified it. ``home`` is the interpreter whose
+    object the callable is: no other one calls it.
     """
 
-    __slots__ = ("_label", "function", "is_fallthrough", "key", "seq", "signature", "with_keyset")
+    __slots__ = (
+        "_label",
+        "function",
+        "home",
+        "is_fallthrough",
+        "key",
+        "seq",
+        "signature",
+        "with_keyset",
+    )
 
     def __init__(
         self,
@@ -59,6 +70,7 @@ class LocalKernel:
         self.signature = signature
         self.is_fallthrough = function is fallthrough_kernel
         self._label = label
+        self.home = interpreter_id
         self.seq = 0
 
     @property

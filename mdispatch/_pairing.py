@@ -7,23 +7,29 @@ with the first call of an operator.
 
 from __future__ import annotations
 
+from . import _python_key, errors
 from . import _registry as facts
-from . import errors
 from ._kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
 from ._keys import DispatchKey, table_index
+from ._loading import module_bringing
+from ._pystubs import missing_fake
 from ._table import DispatchTable, compute_table
 from .keys import DispatchKeySet, is_included_in_alias
+from .transforms import FRONT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ._registry import Registration
+    from ._registry import Registration, RegistryProtocol
 
     Here = dict[DispatchKey, list[LocalKernel]]
 
 __all__ = ["BUILTIN_FALLBACKS", "AbsentKernel", "active", "missing", "missing_at"]
 __all__ += ["pair", "table_of"]
+
+
+_ALIASES = tuple(key for key in DispatchKey.__members__.values() if key.is_alias)
 
 
 class AbsentKernel:
@@ -40,20 +46,32 @@ class AbsentKernel:
 
 
 def _builtin_fallbacks() -> dict[DispatchKey, LocalKernel]:
-    """Keys that values carry, or threads add, without wanting more than the kernel below: they fall
-    through until somebody registers a fallback there.
+    """What serves a key until somebody registers a fallback there.
+
+    The keys of Python and of transforms have the fallbacks of _python_key.py. Others are carried by
+    values, or added by threads, without wanting more than the kernel below: they fall through.
 
     These are the keys of which PyTorch registers the same, or a fallback that does nothing to what
     needs no gradient, at its start. AutogradHIP, AutogradIPU, AutogradVE, AutogradPrivateUse2 and
     3, and AutogradNestedTensor are not among them there, so not here either.
     """
-    names = ["BackendSelect", "ADInplaceOrView", "PythonTLSSnapshot", "AutogradOther"]
+    names = ["BackendSelect", "ADInplaceOrView", "AutogradOther"]
     names += [
         f"Autograd{backend}"
         for backend in ("CPU", "CUDA", "XLA", "MPS", "XPU", "HPU", "Lazy", "MTIA", "MAIA")
     ]
     names += ["AutogradPrivateUse1", "AutogradMeta"]
-    return {key: LocalKernel(key, fallthrough_kernel) for key in map(DispatchKey.parse, names)}
+    found = {key: LocalKernel(key, fallthrough_kernel) for key in map(DispatchKey.parse, names)}
+    for key, function, label in (
+        (DispatchKey.Python, _python_key.python_fallback, "modes_and_types"),
+        (DispatchKey.PythonTLSSnapshot, _python_key.snapshot_fallback, "keys_on_entry"),
+        (DispatchKey.PreDispatch, _python_key.pre_dispatch_fallback, "pre_dispatch_modes"),
+        (FRONT, _python_key.transform_fallback, "transforms"),
+        (DispatchKey.PythonDispatcher, _python_key.dispatcher_fallback, "python_kernels"),
+    ):
+        label = "mdispatch." + label
+        found[key] = LocalKernel(key, function, with_keyset=True, label=label)
+    return found
 
 
 BUILTIN_FALLBACKS = _builtin_fallbacks()
@@ -111,7 +129,9 @@ def table_of(
     return compute_table(kernels, {**BUILTIN_FALLBACKS, **fallbacks})
 
 
-def missing(name: str, table: DispatchTable, raw: int) -> errors.MissingKernelError:
+def missing(
+    registry: RegistryProtocol, name: str, table: DispatchTable, raw: int
+) -> errors.MissingKernelError:
     """Why a key set leads to no kernel, and which keys would."""
     key = DispatchKeySet.from_raw(raw).highest_priority()
     slot = table.entries[table_index(key)]
@@ -125,8 +145,11 @@ def missing(name: str, table: DispatchTable, raw: int) -> errors.MissingKernelEr
             key.name,
             available,
         )
-    if isinstance(slot.kernel, AbsentKernel) and not slot.is_fallthrough:
-        return _not_here(name, slot.kernel.fact, key, available)
+    absent = slot.kernel.fact if isinstance(slot.kernel, AbsentKernel) else None
+    if key is DispatchKey.Meta and (absent is not None or slot.kernel is None):
+        return missing_fake(registry, name, available, listed, absent)
+    if absent is not None and not slot.is_fallthrough:
+        return _not_here(registry, name, absent, key, available)
     if slot.reason == "ambiguous autogradother":
         return errors.AmbiguousKernelError(
             f"{name} has kernels at CompositeImplicitAutograd and at a backend behind "
@@ -142,7 +165,8 @@ def missing(name: str, table: DispatchTable, raw: int) -> errors.MissingKernelEr
         where = "CompositeExplicitAutograd or CompositeImplicitAutograd, which serve such calls too"
     else:
         what = f"{name} has no kernel that serves {key.name}"
-        where = f"{key.name}, or at an alias key that stands for it"
+        served = any(is_included_in_alias(key, alias) for alias in _ALIASES)
+        where = f"{key.name}, or at an alias key that stands for it" if served else key.name
         if is_included_in_alias(key, DispatchKey.CompositeExplicitAutograd):
             where += " (CompositeExplicitAutograd for every backend)"
     return errors.MissingKernelError(
@@ -160,28 +184,37 @@ def _kernels(table: DispatchTable) -> tuple[list[str], str]:
 
 
 def _not_here(
-    name: str, fact: Registration, key: DispatchKey, available: list[str]
+    registry: RegistryProtocol,
+    name: str,
+    fact: Registration,
+    key: DispatchKey,
+    available: list[str],
 ) -> errors.LocalKernelMissingError:
+    module = module_bringing(registry, fact)
+    advice = "Import that module here too."
+    if module:
+        advice = f"Import {module} here too, or let calls do it: allow_imports({module!r})."
     error = errors.LocalKernelMissingError(
-        f"{name} has a kernel at {DispatchKey(fact.key).name} ({fact.body}), but this "
-        "interpreter has not "
-        f"imported the module that registers it\n  registered at {fact.where} by pid "
-        f"{fact.pid}\n"
-        f"Import that module here too.",
+        f"{name} has a kernel at {DispatchKey(fact.key).name} ({fact.body}), but this interpreter "
+        f"has not imported the module that registers it\n  registered at {fact.where} by pid "
+        f"{fact.pid}\n{advice}",
         name,
         key.name,
         available,
     )
     error.where = fact.where
+    error.module = module
     return error
 
 
-def missing_at(name: str, table: DispatchTable, key: DispatchKey) -> errors.MissingKernelError:
+def missing_at(
+    registry: RegistryProtocol, name: str, table: DispatchTable, key: DispatchKey
+) -> errors.MissingKernelError:
     """Why nothing can be called for just this key."""
     available, listed = _kernels(table)
     kernel = table.at(key)
     if isinstance(kernel, AbsentKernel) and not kernel.is_fallthrough:
-        return _not_here(name, kernel.fact, key, available)
+        return _not_here(registry, name, kernel.fact, key, available)
     what = "falls through" if kernel is not None else "has neither a kernel nor a fallback"
     return errors.MissingKernelError(
         f"{name} {what} at exactly {key.name}\n  kernels at: {listed}\n"

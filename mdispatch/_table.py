@@ -154,6 +154,11 @@ class DispatchTable:
         """The operator's own kernels by key, alias keys too. Not to be changed."""
         return self._kernels
 
+    @property
+    def fallbacks(self) -> Kernels:
+        """The backend fallbacks by key. Not to be changed."""
+        return self._fallbacks
+
     def at(self, key: DispatchKey) -> Kernel | None:
         """The kernel registered at exactly this key, else the backend fallback of the key.
 

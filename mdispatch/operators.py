@@ -12,21 +12,38 @@ from ._call_py import (
     call,
     call_boxed,
     call_for_dispatch_key,
+    call_registered,
     call_with_keyset,
+    call_with_python_kernels,
     redispatch,
     redispatch_boxed,
 )
+from ._keys import DispatchKey, parse_key
 from ._nearest import nearest, shown
-from .errors import ArgumentError, OperatorGoneError, OperatorNotFoundError
+from ._placement import refused
+from ._schema_names import OperatorName
+from .errors import (
+    ArgumentError,
+    ForeignObjectError,
+    OperatorGoneError,
+    OperatorNotFoundError,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any, TypeVar
 
     from ._entry import Entry
-    from .keys import DispatchKey, DispatchKeySet
+    from ._rules import Rules
+    from .higher_order import HigherOrderNamespace
+    from .keys import DispatchKeySet
     from .registry import Registry
     from .schema import FunctionSchema
+    from .transforms import TransformType
+
+    F = TypeVar("F", bound=Callable[..., Any])
 
 __all__ = ["Namespace", "OpOverload", "OpOverloadPacket", "Ops"]
 
@@ -42,6 +59,7 @@ class OpOverload:
     """
 
     def __init__(self, registry: Registry, name: str) -> None:
+        self._registry = registry
         self._entry: Entry = registry.entry(name)
         signature = self._entry.signature()
         # Generations count from 1: what is not defined never will be.
@@ -54,6 +72,16 @@ class OpOverload:
         return self._entry.name
 
     @property
+    def namespace(self) -> str:
+        """The part of the name before ``::``."""
+        return self.name.partition("::")[0]
+
+    @property
+    def overloadpacket(self) -> OpOverloadPacket:
+        """All overloads of its name."""
+        return OpOverloadPacket(self._registry, self.name.partition(".")[0])
+
+    @property
     def schema(self) -> FunctionSchema:
         """Raises OperatorGoneError when the operator was closed."""
         return self._entry.current(self._generation)[1].schema
@@ -62,6 +90,24 @@ class OpOverload:
     def tags(self) -> tuple[str, ...]:
         """What it was tagged with, sorted. Raises OperatorGoneError."""
         return self._entry.current(self._generation)[1].fact.tags
+
+    @property
+    def is_view(self) -> bool:
+        """Whether a return shares memory with an argument that is not written to, by the schema.
+
+        Raises OperatorGoneError. (PyTorch: OpOverload.is_view)
+        """
+        schema = self.schema
+        shared = {
+            name
+            for argument in schema.arguments
+            if argument.alias_info is not None and not argument.alias_info.is_write
+            for name in argument.alias_info.before
+        }
+        return any(
+            each.alias_info is not None and shared & set(each.alias_info.before)
+            for each in schema.returns
+        )
 
     @property
     def is_gone(self) -> bool:
@@ -108,6 +154,113 @@ class OpOverload:
         """:meth:`redispatch` with a stack, as in :meth:`call_boxed`. (c10: redispatchBoxed)"""
         redispatch_boxed(self, key_set, stack)
 
+    # --- what is registered
+
+    def has_kernel_for_dispatch_key(self, key: DispatchKey | str) -> bool:
+        """Whether a kernel or a Python kernel is registered at exactly this key; alias keys of
+        which it is one do not count. Raises InvalidKeyError, OperatorGoneError.
+
+        (PyTorch: OpOverload.has_kernel_for_dispatch_key)
+        """
+        table, _ = self._entry.current(self._generation)
+        key = parse_key(key)
+        return key in table.kernels or key in self.rules.py_kernels
+
+    def has_kernel_for_any_dispatch_key(self, key_set: DispatchKeySet) -> bool:
+        """Whether one is registered at any key of a set. Raises OperatorGoneError.
+
+        (PyTorch: OpOverload.has_kernel_for_any_dispatch_key)
+        """
+        table, _ = self._entry.current(self._generation)
+        keys = (*table.kernels, *self.rules.py_kernels)
+        return any(key.raw and key_set.has(key) for key in keys)
+
+    def decompose(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the kernel at CompositeImplicitAutograd, which is made of other operators, whatever
+        the arguments' keys are; NotImplemented when there is none.
+
+        Raises ArgumentError, OperatorGoneError and what the kernel raises. (PyTorch:
+        OpOverload.decompose)
+        """
+        table, _ = self._entry.current(self._generation)
+        key = DispatchKey.CompositeImplicitAutograd
+        python = self.rules.py_kernels.get(key)
+        if python is not None:
+            return python.function(*args, **kwargs)
+        if key not in table.kernels:
+            return NotImplemented
+        return call_registered(self, key, args, kwargs)
+
+    # --- what is registered in this interpreter only
+
+    @property
+    def rules(self) -> Rules:
+        """The rules of this operator by key and by class, in this interpreter: see _rules.py."""
+        return self._entry.rules(self._generation)
+
+    @property
+    def py_kernels(self) -> dict[DispatchKey, Callable[..., Any]]:
+        """The Python kernels by key, as :meth:`py_impl` registered them; a copy."""
+        return {key: rule.function for key, rule in self.rules.py_kernels.items()}
+
+    def py_impl(self, *places: DispatchKey | str | type | TransformType) -> Callable[[F], F]:
+        """A decorator: one function for one or several dispatch keys, classes and types of
+        transforms at once, in this interpreter only; all of them or, if one is refused, none.
+
+        A Python kernel of a key runs while :func:`enable_python_dispatcher` is open, and stands
+        there in the operator's table as if it were registered. For a class of modes the function is
+        called in place of its ``__md_dispatch__``, with the mode and the arguments, for a type of
+        transforms in place of ``process``, with the transform and the arguments, for a class of
+        values with the arguments. Registered again from the same place, it replaces the earlier
+        one.
+
+        Raises InvalidKeyError (Python, Undefined), InvalidArgumentError,
+        DuplicateRegistrationError, OperatorGoneError. (PyTorch: OpOverload.py_impl)
+        """
+        self._entry.current(self._generation)
+        return self.rules.adding(places)
+
+    def py_functionalize_impl(self, function: F) -> F:
+        """One rule for the key Functionalize, the class FunctionalMode and the transforms of type
+        Functionalize; at all three, or at none. A decorator.
+
+        It is called with a FunctionalizeContext, which says by which of them, and the arguments. At
+        the key it is a Python kernel, see :meth:`py_impl`. Errors as there. (PyTorch:
+        OpOverload.py_functionalize_impl)
+        """
+        from .transforms import places_of_functionalize
+
+        self._entry.current(self._generation)
+        self.rules.add_all(places_of_functionalize(function))
+        return function
+
+    def _call_with_python_kernels(
+        self, key_set: DispatchKeySet, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        return call_with_python_kernels(self, key_set, args, kwargs)
+
+    # --- as a value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, OpOverload):
+            return NotImplemented
+        return self._entry is other._entry and self._generation == other._generation
+
+    def __hash__(self) -> int:
+        return hash((self.name, self._generation))
+
+    def __copy__(self) -> OpOverload:
+        return self
+
+    def __deepcopy__(self, memo: object) -> OpOverload:
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """An operator of the default registry travels by its name; elsewhere it is that of the
+        default registry there.
+        """
+        return self._registry.reduced_operator(self.name)
+
     def __repr__(self) -> str:
         return f"<mdispatch operator {self.name}>"
 
@@ -128,6 +281,11 @@ class OpOverloadPacket:
         name.
         """
         return [name or "default" for name in self._registry.overloads(self._base)]
+
+    @property
+    def schemas(self) -> dict[str, FunctionSchema]:
+        """The schemas by overload, in the order of definition."""
+        return {overload: self._operator(overload).schema for overload in self.overloads()}
 
     def __getattr__(self, overload: str) -> OpOverload:
         if overload.startswith("__"):
@@ -164,6 +322,8 @@ class OpOverloadPacket:
             except ArgumentError as error:
                 refusals.append("  " + str(error).replace("\n", "\n  "))
                 continue
+            except ForeignObjectError as error:
+                raise refused(error, operator.name) from None
             return operator(*args, **kwargs)
         if not known:
             raise OperatorGoneError(
@@ -185,59 +345,104 @@ class OpOverloadPacket:
 class Namespace:
     """The operators of one namespace."""
 
-    def __init__(self, registry: Registry, name: str) -> None:
-        self._registry = registry
-        self._name = name
+    # Whatever has another name can be an operator's.
+    __slots__ = ("__dict__", "__name", "__registry")
 
-    def _names(self) -> list[str]:
-        prefix = self._name + "::"
-        _, _, there = self._registry._facts.registrations()
+    def __init__(self, registry: Registry, name: str) -> None:
+        self.__registry = registry
+        self.__name = name
+
+    def __names(self) -> list[str]:
+        prefix = self.__name + "::"
+        _, _, there = self.__registry._facts.registrations()
         names = (f.name for f in there if f.kind == facts.DEF and f.name.startswith(prefix))
         return sorted({name[len(prefix) :].partition(".")[0] for name in names})
 
     def __getattr__(self, name: str) -> OpOverloadPacket:
         if name.startswith("__"):
             raise AttributeError(name)
-        base = f"{self._name}::{name}"
-        if not self._registry.overloads(base):
-            known = self._names()
+        base = f"{self.__name}::{name}"
+        if not self.__registry.overloads(base):
+            known = self.__names()
             near = nearest(name, known)
-            if near:
+            kernels = self.__registry._facts.registrations(base)[2]
+            places = [fact.where for fact in kernels if fact.kind == facts.IMPL]
+            if places:
+                hint = f"it has kernels, and no definition\n  a kernel registered at {places[-1]}"
+                hint += f"\nDid you mean {', '.join(near)}?" if near else "\nDefine it."
+            elif near:
                 hint = f"did you mean {', '.join(near)}?"
             elif known:
                 hint = (
-                    f"namespace {self._name!r} has "
+                    f"namespace {self.__name!r} has "
                     f"{', '.join(known[:8])}{', ...' if len(known) > 8 else ''}"
                 )
             else:
-                hint = f"nothing is defined in namespace {shown(self._name)}"
-                others = nearest(self._name, self._registry.namespaces())
+                hint = f"nothing is defined in namespace {shown(self.__name)}"
+                others = nearest(self.__name, self.__registry.namespaces())
                 meant = f"; did you mean {', '.join(others)}?"
                 hint += meant if others else ": import the module that does"
             raise OperatorNotFoundError(f"there is no operator {shown(base)}; {hint}", base, near)
-        packet = OpOverloadPacket(self._registry, base)
+        packet = OpOverloadPacket(self.__registry, base)
         setattr(self, name, packet)
         return packet
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._names()})
+        """What can be called here, for completion."""
+        return self.__names()
 
     def __repr__(self) -> str:
-        return f"<mdispatch namespace {self._name}>"
+        return f"<mdispatch namespace {self.__name}>"
 
 
 class Ops:
     """The namespaces of a registry."""
 
+    __slots__ = ("__dict__", "__registry")
+
     def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+        self.__registry = registry
 
     def __getattr__(self, name: str) -> Namespace:
         if name.startswith("__"):
             raise AttributeError(name)
-        namespace = Namespace(self._registry, name)
+        namespace = Namespace(self.__registry, name)
         setattr(self, name, namespace)
         return namespace
 
+    @property
+    def higher_order(self) -> HigherOrderNamespace:
+        """The higher-order operators of this interpreter. (PyTorch: torch.ops.higher_order)"""
+        from .higher_order import HigherOrderNamespace  # few programs have any
+
+        return HigherOrderNamespace()
+
+    @staticmethod
+    def import_module(name: str) -> ModuleType:
+        """Imports a module for the operators that it registers or, in a worker, verifies. What the
+        import raises comes through. (PyTorch: torch.ops.import_module)
+        """
+        module = __import__(name)
+        for part in name.split(".")[1:]:
+            module = getattr(module, part)
+        return module
+
+    def __dir__(self) -> list[str]:
+        """The namespaces that there are, for completion."""
+        return sorted({*self.__registry.namespaces(), "find", "higher_order", "import_module"})
+
+    def find(self, name: str) -> OpOverload:
+        """The operator of a full name: ``ns::name``, ``ns::name.default`` or ``ns::name.overload``.
+
+        Raises OperatorNotFoundError, with the nearest names; InvalidNameError.
+        """
+        # As an overload, "default" is what the one without a name is called.
+        parsed = OperatorName.parse(
+            name.removesuffix(".default") if isinstance(name, str) else name
+        )
+        packet: OpOverloadPacket = getattr(getattr(self, parsed.namespace), parsed.name)
+        operator: OpOverload = getattr(packet, parsed.overload or "default")
+        return operator
+
     def __repr__(self) -> str:
-        return f"<mdispatch ops of {self._registry!r}>"
+        return f"<mdispatch ops of {self.__registry!r}>"

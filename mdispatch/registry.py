@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from ._explain import Explanation, TableRow
     from ._kernels import LocalKernel
     from ._listeners import ListenerHandle
+    from ._loading import ImportPolicy
     from ._registry import Registration, RegistryProtocol
     from .guards import Keys
     from .library import Library
-    from .operators import Ops
+    from .operators import OpOverload, Ops
 
-__all__ = ["Registry", "default_registry", "given_or_default"]
+__all__ = ["Registry", "default_registry", "given_or_default", "operator_of"]
 
 
 class Registry:
@@ -53,6 +54,7 @@ class Registry:
         self.names_with_signatures: set[str] = set()
         self._listeners = Listeners(registry)
         self._ops: Ops | None = None
+        self._imports: ImportPolicy | None = None
         self._entry_type: type[Entry] | None = None  # once it is loaded
         if isinstance(registry, SharedRegistry):
             registry.after_fork = self._forked
@@ -210,6 +212,21 @@ class Registry:
                 report,
             )
 
+    def allow_imports(self, *modules: str) -> None:
+        """Lets calls of this interpreter import what they need: where the registry has a kernel
+        that is not loaded here, and a module of this list, or of a package in it, brings it, the
+        module is imported and the call goes on.
+
+        The module is the one that the operator names (``Library.set_python_module``), else that of
+        the file which registered it. Each is tried once; what the import raises, the call raises.
+        Raises InvalidArgumentError for what is no module's name.
+        """
+        if self._imports is None:
+            from ._loading import ImportPolicy
+
+            self._imports = ImportPolicy()
+        self._imports.allow(modules)
+
     # --- ending
 
     def close(self) -> None:
@@ -249,7 +266,19 @@ class Registry:
             from ._entry import Entry
 
             self._entry_type = Entry
-        return self._entry_type(self._facts, name, self._fallbacks)
+        return self._entry_type(self._facts, name, self._fallbacks, self._load)
+
+    def reduced_operator(self, name: str) -> tuple[object, ...]:
+        """What a pickle of an operator holds. TypeError for a registry that is not found by it."""
+        if self is not _default:
+            raise TypeError(
+                f"operator {name} is of {self!r}; only those of the default registry can be "
+                "pickled: send its name"
+            )
+        return operator_of, (name,)
+
+    def _load(self, fact: Registration) -> bool:
+        return self._imports is not None and self._imports.load(self._facts, fact)
 
     @property
     def definitions_lock(self) -> RLock:
@@ -344,6 +373,14 @@ def default_registry() -> Registry:
                 _default = Registry(SharedRegistry.default())
             registry = _default
     return registry
+
+
+def operator_of(name: str) -> OpOverload:
+    """The operator of the default registry with this name, overload included, as it is defined now.
+
+    OperatorNotFoundError, with the nearest names.
+    """
+    return default_registry().ops.find(name)
 
 
 def given_or_default(registry: Registry | None) -> Registry:

@@ -1,5 +1,5 @@
 """Which dispatch keys an object carries: by its type's registration, by attribute, by DLPack, by
-PyTorch.
+PyTorch. An object whose type has ``__md_dispatch__`` carries the keys of Python too (see modes.py).
 
 Types are local objects, so what is registered here holds for this interpreter; a module that
 registers its types does so in every interpreter that imports it. Nothing is imported to find out
@@ -38,6 +38,10 @@ _DLPACK = {
 }
 
 
+# What values carry whose type answers calls itself.
+_PYTHON = DispatchKeySet("Python", "PythonTLSSnapshot").raw
+
+
 class TypeKeys:
     """The key sets of registered types. Look-ups follow the method resolution order; the nearest
     registration wins.
@@ -64,12 +68,14 @@ class TypeKeys:
         raw = found.get(cls)
         if raw is not None:
             return raw
+        handled = _PYTHON if getattr(cls, "__md_dispatch__", None) is not None else 0
         for base in cls.__mro__:
             raw = self._registered.get(base)
             if raw is not None:
-                found[cls] = raw
-                return raw
-        return _raw_by_protocol(value)
+                found[cls] = raw | handled
+                return raw | handled
+        raw = _raw_by_protocol(value)
+        return raw | handled if raw is not None else handled or None
 
 
 def _raw_by_protocol(value: object) -> int | None:

@@ -102,14 +102,19 @@ def backends_behind(key: str) -> set[str]:
     return set()
 
 
-#: The fallbacks that are there from the start. All fall through.
-BUILT_IN = {
-    *("BackendSelect", "ADInplaceOrView", "PythonTLSSnapshot", "AutogradOther"),
-    *(
-        "Autograd" + backend
-        for backend in BACKENDS
-        if backend not in ("HIP", "IPU", "VE", "PrivateUse2", "PrivateUse3")
-    ),
+#: The fallbacks that are there from the start. All fall through but those of Python's own keys.
+BUILT_IN = dict.fromkeys(("BackendSelect", "ADInplaceOrView", "AutogradOther"), "fallthrough")
+BUILT_IN |= {
+    "Autograd" + backend: "fallthrough"
+    for backend in BACKENDS
+    if backend not in ("HIP", "IPU", "VE", "PrivateUse2", "PrivateUse3")
+}
+BUILT_IN |= {
+    "Python": "mdispatch.modes_and_types",
+    "PythonTLSSnapshot": "mdispatch.keys_on_entry",
+    "PreDispatch": "mdispatch.pre_dispatch_modes",
+    "FuncTorchDynamicLayerFrontMode": "mdispatch.transforms",
+    "PythonDispatcher": "mdispatch.python_kernels",
 }
 
 INCLUDED = frozenset({"BackendSelect", "ADInplaceOrView"})
@@ -143,7 +148,7 @@ def entry(key: str, at: dict[str, str], fallbacks: dict[str, str]) -> tuple[str,
     if key in fallbacks:
         return fallbacks[key], "backend fallback"
     if key in BUILT_IN:
-        return "fallthrough", "backend fallback"
+        return BUILT_IN[key], "backend fallback"
     return "", "missing"
 
 

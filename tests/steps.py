@@ -46,7 +46,7 @@ PROBES = (
     ("SparseCUDA", "AutogradOther"),
     ("QuantizedCPU", "AutogradOther"),
     ("NestedTensorCPU", "AutogradNestedTensor"),
-    ("Meta", "AutogradMeta", "Functionalize"),
+    ("XLA", "AutogradXLA", "Functionalize"),
     ("CPU", "AutogradCPU", "FuncTorchBatched"),
 )
 #: The place of the key set CPU among them.
@@ -68,13 +68,20 @@ _CARRIERS = tuple(Carrier(*keys) for keys in PROBES)
 _KEY_NAMES = tuple(key.name for key in RUNTIME_KEYS)
 
 
+class Label(str):
+    """What fits a schema that returns a str, and one that returns a Tensor."""
+
+    __dispatch_keys__ = "CPU"
+
+
 def kernel(label: str):
     """A kernel that is called ``label`` and returns it."""
     if label == FALLTHROUGH:
         return fallthrough_kernel
+    result = Label(label)
 
     def function(*args: object, **kwargs: object) -> str:
-        return label
+        return result
 
     function.__module__, function.__qualname__ = "", label
     return function
@@ -218,7 +225,7 @@ def _arguments(schema: md.FunctionSchema, carrier: Carrier) -> list[object]:
 def called(operator: OpOverload, carrier: Carrier) -> str:
     """The label of the kernel that a call ran, or the name of its error."""
     try:
-        return operator(*_arguments(operator.schema, carrier))
+        return str(operator(*_arguments(operator.schema, carrier)))
     except md.MdispatchError as error:
         return type(error).__name__
 

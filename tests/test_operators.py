@@ -7,9 +7,12 @@ import sys
 import threading
 
 import pytest
+from kinds import run_main
+from places import PLACES
 
 import mdispatch as md
 from mdispatch import errors
+from mdispatch._loading import modules_of_file
 from mdispatch._registry.local import LocalRegistry
 
 
@@ -19,6 +22,7 @@ class Array:
 
 
 CPU, CUDA, META = Array("CPU"), Array("CUDA"), Array("Meta")
+OTHER = Array("PrivateUse2")
 
 
 def says(word):
@@ -344,11 +348,50 @@ def test_what_a_kernel_raises_passes_through_as_it_is(define, lib):
         f.default(CPU)
 
 
-def test_what_a_kernel_returns_comes_back_as_it_is(define, lib):
-    f = define("Tensor x")
-    result = object()
+@pytest.mark.parametrize(
+    ("returns", "result"),
+    [("Any", object()), ("Tensor", CPU), ("int[]", [1, 2]), ("Tensor?", None), ("()", None)],
+)
+def test_what_a_kernel_returns_comes_back_as_it_is(registry, lib, returns, result):
+    lib.define(f"f(Tensor x) -> {returns}")
     lib.impl("f", says(result), "CPU")
-    assert f(CPU) is result
+    assert registry.ops.s.f(CPU) is result
+
+
+@pytest.mark.parametrize(
+    ("returns", "result", "expected"),
+    [("float", 1, 1.0), ("(int, float)", [True, 2], (1, 2.0)), ("int[]", (1, 2), [1, 2])],
+)
+def test_what_a_kernel_returns_is_converted_as_arguments_are(
+    registry, lib, returns, result, expected
+):
+    lib.define(f"f(Tensor x) -> {returns}")
+    lib.impl("f", says(result), "CPU")
+    assert repr(registry.ops.s.f(CPU)) == repr(expected)
+
+
+@pytest.mark.parametrize(
+    ("returns", "result", "words"),
+    [
+        ("Tensor", None, "returned None, not Tensor"),
+        ("Tensor", 3, "returned 3, not Tensor"),
+        ("int", 1.5, "returned 1.5, not int"),
+        ("(Tensor, int)", (CPU,), "returned 1 values, not a tuple of 2"),
+        ("(Tensor, int)", (CPU, "a"), "returned a as value 1, not int"),
+        ("()", 5, "returned 5, not None"),
+        ("str", object(), "returned an object of object, not str"),
+    ],
+)
+def test_what_does_not_fit_the_schema_is_refused(registry, lib, returns, result, words):
+    lib.define(f"f(Tensor x) -> {returns}")
+    lib.impl("f", says(result), "CPU")
+    with pytest.raises(errors.ReturnValueError) as caught:
+        registry.ops.s.f(CPU)
+    assert str(caught.value).splitlines() == [
+        f"a kernel of s::f {words}",
+        f"  declared as s::f(Tensor x) -> {returns}",
+    ]
+    assert caught.value.operator == "s::f"
 
 
 # --- packets, overloads, names --------------------------------------------------------------------
@@ -460,17 +503,17 @@ def test_an_operator_that_was_closed_says_so_for_ever(registry, define, lib):
     with pytest.raises(errors.OperatorGoneError):
         operator.schema  # noqa: B018
     again = md.Library("s", "FRAGMENT", registry=registry)
-    again.define("f(Tensor x, int y=3) -> str")
+    again.define("f(Tensor x, int y=3) -> int")
     with pytest.raises(errors.MissingKernelError):
         packet(CPU)
     again.impl("f", lambda x, y: y, "CPU")
     assert packet(CPU) == registry.ops.s.f(CPU) == packet.default(CPU) == 3
-    assert str(packet.default.schema) == "s::f(Tensor x, int y=3) -> str"
+    assert str(packet.default.schema) == "s::f(Tensor x, int y=3) -> int"
     # The name is there again; what was held is still another operator.
     assert operator.is_gone
     with pytest.raises(errors.OperatorGoneError, match="was closed; another one") as caught:
         operator(CPU)
-    assert "s::f(Tensor x, int y=3) -> str" in str(caught.value)
+    assert "s::f(Tensor x, int y=3) -> int" in str(caught.value)
 
 
 def test_an_overload_that_was_closed_leaves_the_others(registry, lib):
@@ -515,7 +558,7 @@ def test_a_kernel_that_only_the_main_interpreter_has_is_told_with_its_place(regi
     f = define("Tensor x", "CPU")
     with md.Registry.attach(registry.address, timeout=0) as worker:
         elsewhere = worker.ops.s.f
-        with pytest.raises(errors.LocalKernelMissingError, match="Import that module") as caught:
+        with pytest.raises(errors.LocalKernelMissingError, match="Import ") as caught:
             elsewhere(CPU)
         error = caught.value
         assert (error.operator, error.key, error.available) == ("s::f", "CPU", ())
@@ -524,6 +567,73 @@ def test_a_kernel_that_only_the_main_interpreter_has_is_told_with_its_place(regi
         md.Library("s", "IMPL", registry=worker, timeout=0).impl("f", says("here too"), "CPU")
         assert elsewhere(CPU) == "here too"
     assert f(CPU) == "CPU"
+
+
+BRINGS = """
+import mdispatch as md
+class Array:
+    __dispatch_keys__ = "CPU"
+lib = md.Library("b", "DEF")
+lib.define("f(Tensor x) -> str")
+lib.impl("f", lambda x: "f", "CPU")
+STUB
+lib.define("g(Tensor x) -> str")
+lib.impl("g", lambda x: "g", "CPU")
+"""
+
+USES = """
+import mdispatch as md
+
+class Array:
+    __dispatch_keys__ = "CPU"
+
+def outcome(call):
+    try:
+        return call()
+    except md.errors.LocalKernelMissingError as error:
+        return error.module, error.module in str(error), error.where.rpartition("/")[2]
+
+registry = md.default_registry()
+f, g = md.ops.b.f, md.ops.b.g
+result = {"before": outcome(lambda: f(Array())), "stub": outcome(lambda: g(Array()))}
+registry.allow_imports("elsewhere", "feat")
+result["others"] = outcome(lambda: f(Array()))
+registry.allow_imports("feature")
+result["after"] = outcome(lambda: f(Array())), outcome(lambda: g(Array()))
+"""
+
+WITHOUT_IMPORT = """
+    place, folder, body = args
+    import sys
+    sys.path.insert(0, folder)
+    import feature
+    done(**results(start(place, body + "\\nreport(**result)", 1, Path(folder)))[0])
+"""
+
+
+@pytest.mark.parametrize("place", PLACES[1:])
+def test_an_operator_that_is_not_loaded_here_names_its_module_and_may_import_it(place, tmp_path):
+    stub = "lib.set_python_module('kernels.of_g')"
+    (tmp_path / "feature.py").write_text(BRINGS.replace("STUB", stub))
+    found = run_main(WITHOUT_IMPORT, place, str(tmp_path), USES)
+    missing = ("feature", True, "feature.py:7")
+    assert found["before"] == found["others"] == missing
+    assert found["stub"] == ("kernels.of_g", True, "feature.py:10")
+    assert found["after"] == ("f", "g")
+
+
+def test_modules_are_allowed_by_their_full_names(registry):
+    for name in ("", "a b", "a..b", "a/b", 3, None):
+        with pytest.raises(errors.InvalidArgumentError, match="no name of a module"):
+            registry.allow_imports(name)
+
+
+def test_a_module_is_found_by_its_file(monkeypatch):
+    monkeypatch.setattr(sys, "path", ["/x/lib", "/x", ""])
+    assert modules_of_file("/x/lib/pack/mod.py") == ["pack.mod", "lib.pack.mod"]
+    assert modules_of_file("/x/lib/pack/__init__.py") == ["pack", "lib.pack"]
+    for file in ("/y/mod.py", "/x/not-a-name.py", "<stdin>", "/x/mod.so", ""):
+        assert modules_of_file(file) == []
 
 
 def test_a_missing_local_kernel_is_not_replaced_by_another_one(registry, define, lib):
@@ -759,7 +869,7 @@ def test_while_keys_of_an_operator_change_a_missing_kernel_is_told_without_stumb
         "MAIA",
         "PrivateUse1",
     ]
-    with Hammer(lambda: f(META), {errors.MissingKernelError}) as hammer:
+    with Hammer(lambda: f(OTHER), {errors.MissingKernelError}) as hammer:
         for i in hammer.rounds():
             other = md.Library("s", "IMPL", registry=registry)
             other.impl("f", says("new"), names[i % len(names)])
