@@ -52,6 +52,8 @@ def _what(kind: int, name: str, key: str, at_least: int) -> str:
         return f"register the name {name}"
     if kind == facts.FALLBACK:
         return f"register a fallback at {key}"
+    if kind == facts.PYSTUB:
+        return f"name the Python module of {name}"
     if at_least > 1:
         return f"register {at_least} kernels for {name} at {key}, as this interpreter does,"
     return f"register a kernel for {name} at {key}"
@@ -153,15 +155,14 @@ def schema_differs(
 def missing_in_worker(fact: Registration) -> errors.MissingInWorkerError:
     """The main interpreter has it from a module that was imported here too, and here it is not."""
     key = key_name(fact.kind, fact.key)
-    what = (
-        f"{fact.name} is defined"
-        if fact.kind == facts.DEF
-        else f"{fact.name} has a kernel at {key}"
-    )
+    what = {
+        facts.DEF: f"{fact.name} is defined",
+        facts.PYSTUB: f"{fact.name} names its Python module",
+    }.get(fact.kind, f"{fact.name} has a kernel at {key}")
     return errors.MissingInWorkerError(
         f"{what} in the main interpreter (pid {fact.pid}), and this interpreter imported the "
         "module without it\n"
-        f"  there: {fact.body}    ({fact.where})\n"
+        f"  there: {fact.body.partition(chr(10))[0]}    ({fact.where})\n"
         "Does the module register only in some interpreters? It must do the same in each.",
         kind=facts.KIND_NAMES[fact.kind],
         name=fact.name,

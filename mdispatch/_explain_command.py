@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import _explain
+from . import _registry as facts
 from ._command import complain, import_in_main, module_names, standard_output, write
 from ._explain_show import Registrations, Slots, Way
 from ._explain_subject import Subject
@@ -172,7 +173,8 @@ def _run(
     try:
         with _opened(modules, registry) as source:
             there = _explain.existing(source, op)
-            found = answer(source, Subject(source.address, there))
+            stub = source._facts.find(facts.PYSTUB, 0, there[0].name)
+            found = answer(source, Subject(source.address, there, stub))
         try:
             write(found, output, as_json)
         except OSError as error:

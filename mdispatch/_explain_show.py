@@ -22,6 +22,7 @@ of a fallback that is built in.
     defined         place of the definition, or null
     alias_analysis  FROM_SCHEMA, CONSERVATIVE or PURE_FUNCTION; null when it is not defined
     tags            names
+    python_module   module that has its fake kernels, context and place; null when it names none
     overloads       the names of all operators that differ in the overload only, this one's too
     dangling        whether there are kernels and no definition
     kernels         one object each, alias keys last, of each key the newest first: key, alias,
@@ -169,11 +170,19 @@ class Registrations:
             defined=place_of_fact(there),
             alias_analysis=None if there is None else there.alias_analysis,
             tags=[] if there is None else list(there.tags),
+            python_module=self._python_module(),
             overloads=list(self.overloads),
             dangling=there is None and bool(kernels),
             kernels=kernels,
             names=[place_of_fact(fact) for fact in self.subject.there if fact.kind == facts.NAME],
         )
+
+    def _python_module(self) -> dict[str, object] | None:
+        stub = self.subject.stub
+        if stub is None:
+            return None
+        module, _, context = stub.body.partition("\n")
+        return {"module": module, "context": context, "place": place_of_fact(stub)}
 
     def show(self, console: Console) -> None:
         fit(console)
@@ -185,7 +194,10 @@ class Registrations:
             pairs.append(("defined at", f"{place_text(there.where)} {by(there)}"))
             pairs.append(("alias analysis", there.alias_analysis))
             pairs.append(("tags", plain(", ".join(there.tags)) or "none"))
-        elif kernels:
+        module = self._python_module()
+        if module is not None:
+            pairs.append(("fake kernels in", plain(str(module["module"]))))
+        if there is None and kernels:
             pairs.append(("dangling", "there are kernels and no definition: nobody can call it"))
         others = [name for name in self.overloads if name != self.subject.name]
         if others:

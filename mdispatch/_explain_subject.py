@@ -24,10 +24,13 @@ __all__ = ["Subject", "by", "kernel_text", "names", "place_of_fact"]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The operator that an answer is about: its name, what is registered, and where."""
+    """The operator that an answer is about: its name, what is registered, and where; ``stub`` is
+    the fact by which it names a Python module.
+    """
 
     registry: str
     there: Sequence[Registration]
+    stub: Registration | None = None
 
     @property
     def name(self) -> str:

@@ -17,19 +17,17 @@ from . import _registry as facts
 from . import errors
 from ._kernels import FALLBACK_NAME
 from ._keys import DispatchKey, table_index
-from ._roles import known, known_definition, verify
-from ._schema_names import split_name
+from ._registering_base import RegistrationHandle, claim
+from ._registering_definitions import define
+from ._registering_stubs import claim_stub, verify_stub, warn_of_override
+from ._roles import known, verify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from ._kernels import LocalKernel
+    from ._registering_base import Place
     from ._registry import Registration
     from .registry import Registry
-    from .schema import FunctionSchema
-
-    Place = Callable[[], str]
 
 __all__ = [
     "RegistrationHandle",
@@ -38,28 +36,9 @@ __all__ = [
     "hold_name",
     "implement",
     "implement_known",
+    "name_module",
     "open_namespace",
 ]
-
-
-class RegistrationHandle:
-    """One registration of this interpreter. ``close`` ends it.
-
-    ``registration`` is its fact in the main interpreter; in others the main one's, where it was
-    needed to verify, else None. (c10: RegistrationHandleRAII)
-    """
-
-    __slots__ = ("_ends", "registration")
-
-    def __init__(self, registration: Registration | None, *ends: Callable[[], object]) -> None:
-        self.registration = registration
-        self._ends = ends
-
-    def close(self) -> None:
-        """Ends the registration. Idempotent; does nothing once the registry is closed."""
-        ends, self._ends = self._ends, ()
-        for end in ends:
-            end()
 
 
 def open_namespace(
@@ -67,7 +46,7 @@ def open_namespace(
 ) -> RegistrationHandle | None:
     """The one DEF library of a namespace. (c10: registerLibrary)"""
     if registry.is_main:
-        fact = _claim(registry, facts.LIBRARY, 0, namespace, "", where)
+        fact = claim(registry, facts.LIBRARY, 0, namespace, "", where)
         return RegistrationHandle(fact, lambda: registry.strike(fact))
     there = verify(registry._facts, facts.LIBRARY, 0, namespace, "", where, timeout=timeout)
     return None if there is None else RegistrationHandle(there)
@@ -78,117 +57,55 @@ def hold_name(
 ) -> RegistrationHandle | None:
     """A name without a schema or kernels. (c10: registerName)"""
     if registry.is_main:
-        fact = _claim(registry, facts.NAME, 0, name, "", where)
+        fact = claim(registry, facts.NAME, 0, name, "", where)
         return RegistrationHandle(fact, lambda: registry.strike(fact))
     there = verify(registry._facts, facts.NAME, 0, name, "", where, timeout=timeout)
     return None if there is None else RegistrationHandle(there)
 
 
-# --- definitions ----------------------------------------------------------------------------------
-
-
-def define(
-    registry: Registry,
-    schema: str,
-    namespace: str,
-    where: Place,
-    timeout: float | None,
-    *,
-    attributes: str = "",
-    replaced: Mapping[str, Registration] | None = None,
-) -> tuple[str, RegistrationHandle | None]:
-    """The operator's full name, and the handle of its definition. (c10: registerDef)
-
-    ``replaced`` are the definitions that this one may take the place of: a library opened again
-    goes on with their generations where nothing else has changed.
-    """
-    prefix = namespace + "::"
-    written = schema if schema.startswith(prefix) else prefix + schema
-    if not registry.is_main:
-        return _verify_definition(registry, schema, namespace, written, where, timeout, attributes)
-    from .schema import parse_schema
-
-    name = split_name(schema, namespace)
-    parsed = parse_schema(schema, namespace)
-    canonical = str(parsed)
-    before = (replaced or {}).get(name)
-    goes_on = before and before.body == canonical and before.attributes == attributes
-    text = facts.def_text(
-        canonical, written, attributes, before.generation if before and goes_on else 0
-    )
-
-    base, _, overload = name.partition(".")
-
-    def commit() -> Registration:
-        if name in registry.names_with_signatures:
-            _check_kernels(registry, name, parsed, where)
-        fact = _claim(registry, facts.DEF, 0, name, text, where)
-        registry.note_overload(base, overload)
-        return fact
-
-    fact = registry.registered(commit)
-    return name, RegistrationHandle(
-        fact,
-        lambda: registry.forget_overload(base, overload),
-        lambda: registry.struck(fact, lambda: registry.strike(fact)),
-    )
-
-
-def _verify_definition(
-    registry: Registry,
-    schema: str,
-    namespace: str,
-    written: str,
-    where: Place,
-    timeout: float | None,
-    attributes: str,
-) -> tuple[str, RegistrationHandle | None]:
-    name = written.partition("(")[0]
-    fact = known_definition(registry._facts, name, written, attributes)
-    if fact is None:
-        from .schema import compare, parse_schema
-
-        name = split_name(schema, namespace)
-        parsed = parse_schema(schema, namespace)  # what is no schema needs no wait
-
-        def difference(fact: Registration) -> str | None:
-            if fact.attributes != attributes:
-                here, there = (each.strip() or "none" for each in (attributes, fact.attributes))
-                return f"its attributes are {here} here, {there} there"
-            return compare(parsed, parse_schema(fact.body))
-
-        fact = verify(
-            registry._facts,
-            facts.DEF,
-            0,
-            name,
-            lambda: str(parsed),
-            where,
-            timeout=timeout,
-            accept=difference,
-        )
-        if fact is None:
-            return name, None
-    verified = fact
-    _check_kernels_here(registry, verified, where)
-    registry.registered(lambda: verified)
-    return name, RegistrationHandle(verified, lambda: registry.struck(verified, lambda: True))
+def name_module(
+    registry: Registry, name: str, stub: str, where: Place, timeout: float | None
+) -> RegistrationHandle | None:
+    """The Python module with an operator's fake kernel. (c10: registerPythonModule)"""
+    if registry.is_main:
+        warn_of_override(registry, name, stub, where)
+        fact = claim_stub(registry, name, stub, where)
+        return RegistrationHandle(fact, lambda: registry.strike(fact))
+    there = verify_stub(registry, name, stub, where, timeout)
+    return None if there is None else RegistrationHandle(there)
 
 
 # --- kernels --------------------------------------------------------------------------------------
 
 
 def implement(
-    registry: Registry, name: str, kernel: LocalKernel, where: Place, timeout: float | None
+    registry: Registry,
+    name: str,
+    kernel: LocalKernel,
+    where: Place,
+    timeout: float | None,
+    *,
+    allow_override: bool = True,
 ) -> RegistrationHandle | None:
-    """A kernel of an operator. (c10: registerImpl)"""
+    """A kernel of an operator. (c10: registerImpl)
+
+    Without ``allow_override`` it is refused where the key has one, in a worker where this
+    interpreter has registered one.
+    """
     key = kernel.key
     text = facts.impl_text(kernel.label, kernel.signature)
     if registry.is_main:
 
+        def commit_fact() -> Registration:
+            if not allow_override:
+                _refuse_override(registry, name, key, where)
+            return claim(registry, facts.IMPL, key, name, text, where)
+
         def commit() -> RegistrationHandle:
+            if not allow_override:
+                _refuse_override(registry, name, key, where)
             entry = registry.entry(name)  # only now: a kernel that does not fit leaves none
-            fact = entry.add(kernel, lambda: _claim(registry, facts.IMPL, key, name, text, where))
+            fact = entry.add(kernel, commit_fact)
             return RegistrationHandle(
                 fact, lambda: entry.remove(kernel, lambda: registry.strike(fact))
             )
@@ -205,10 +122,28 @@ def implement(
     # Kernels that came with a fork have facts of their own; those are not to be there twice.
     there = registry._entries.get(name)
     at_least = sum(not k.seq for k in there.kernels.get(key, [])) + 1 if there else 1
+    if at_least > 1 and not allow_override:
+        _refuse_override(registry, name, key, where)
     verified = verify(
         registry._facts, facts.IMPL, key, name, text, where, at_least=at_least, timeout=timeout
     )
     return None if verified is None else _keep(registry, name, kernel, verified)
+
+
+def _refuse_override(registry: Registry, name: str, key: DispatchKey, where: Place) -> None:
+    there = registry._facts.find(facts.IMPL, key, name)
+    if there is not None:
+        second = where()
+        raise errors.DuplicateRegistrationError(
+            f"{name} has a kernel at {key.name} already\n  first:  {there.where} ({there.body})\n"
+            f"  second: {second}\n"
+            "Close the first one, or let the second take its place (allow_override=True).",
+            facts.KIND_NAMES[facts.IMPL],
+            name,
+            key.name,
+            there.where,
+            second,
+        )
 
 
 def implement_known(
@@ -255,7 +190,7 @@ def fall_back(
     # it.
     registry.add_fallback(kernel)
     try:
-        fact = _claim(registry, facts.FALLBACK, key, FALLBACK_NAME, kernel.label, where)
+        fact = claim(registry, facts.FALLBACK, key, FALLBACK_NAME, kernel.label, where)
     except BaseException:
         registry.drop_fallback(kernel)
         raise
@@ -263,52 +198,6 @@ def fall_back(
     return RegistrationHandle(
         fact, lambda: registry.strike(fact), lambda: registry.drop_fallback(kernel)
     )
-
-
-# --- helpers --------------------------------------------------------------------------------------
-
-
-def _claim(
-    registry: Registry, kind: int, key: int, name: str, text: str, where: Place
-) -> Registration:
-    """Registers in the main interpreter; a refusal is told with both places."""
-    try:
-        return registry._facts.register(kind, key, name, text, where())
-    except errors.DuplicateRegistrationError as error:
-        from ._differences import registered_twice
-
-        raise registered_twice(error, key) from None
-
-
-def _check_kernels(registry: Registry, name: str, schema: FunctionSchema, where: Place) -> None:
-    """Before a definition: it has to fit the signatures of the kernels that are there. A second
-    one is refused as such, whether or not it fits.
-    """
-    from ._differences import check_signature, registered_twice
-
-    _, _, there = registry._facts.registrations(name)
-    for fact in there:
-        if fact.kind == facts.DEF:
-            kind = facts.KIND_NAMES[facts.DEF]
-            twice = errors.DuplicateRegistrationError("", kind, name, "", fact.where, where())
-            raise registered_twice(twice, 0)
-    for fact in there:
-        if fact.kind == facts.IMPL and fact.signature:
-            key = DispatchKey(fact.key).name
-            check_signature(schema, fact.signature, key, fact.body, fact.where, where())
-
-
-def _check_kernels_here(registry: Registry, fact: Registration, where: Place) -> None:
-    """The same in a worker: its own kernels may have come before the definition."""
-    entry = registry._entries.get(fact.name)
-    kernels = [kernel for each in (entry.kernels if entry else {}).values() for kernel in each]
-    for kernel in kernels:
-        if kernel.signature:
-            from ._differences import check_signature
-            from .schema import parse_schema
-
-            key, schema = kernel.key.name, parse_schema(fact.body)
-            check_signature(schema, kernel.signature, key, kernel.label, "here", where())
 
 
 def _check_signature(registry: Registry, name: str, kernel: LocalKernel, where: Place) -> None:

@@ -7,15 +7,21 @@ _registering.py).
 
 from __future__ import annotations
 
-from _thread import RLock
-
 from . import _registry as facts
 from . import errors
-from ._arguments import WILDCARD, attributes_of, checked_callable, key_or_none, operator_name
+from ._arguments import (
+    WILDCARD,
+    attributes_of,
+    checked_callable,
+    key_or_none,
+    name_of,
+    operator_name,
+    stub_of,
+)
 from ._kernels import LocalKernel
 from ._keys import DispatchKey, table_index
+from ._library import OpenLibrary
 from ._nearest import shown
-from ._place import caller, place_of
 from ._registering import (
     RegistrationHandle,
     define,
@@ -23,29 +29,22 @@ from ._registering import (
     hold_name,
     implement,
     implement_known,
-    open_namespace,
+    name_module,
 )
-from ._roles import DEFAULT_TIMEOUT
-from ._schema_names import OperatorName
-from .registry import Registry, given_or_default
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
     from typing import Any, TypeVar, overload
 
-    from ._registry import Registration
     from .operators import OpOverload
 
     F = TypeVar("F", bound=Callable[..., Any])
 
 __all__ = ["Library"]
 
-KINDS = ("DEF", "FRAGMENT", "IMPL")
 
-
-class Library:
+class Library(OpenLibrary):
     """Registers operators and kernels under one namespace.
 
     ``kind`` is "DEF" (the one library that owns the namespace), "FRAGMENT" (adds definitions and
@@ -62,71 +61,6 @@ class Library:
     the namespace has a DEF library from another place; in a worker MainNeverArrivedError.
     (torch.library.Library, c10: registerLibrary)
     """
-
-    def __init__(
-        self,
-        namespace: str,
-        kind: str,
-        dispatch_key: DispatchKey | str = "",
-        *,
-        registry: Registry | None = None,
-        timeout: float | None = DEFAULT_TIMEOUT,
-        _tag: str = "",
-        _place: str = "",
-    ) -> None:
-        if kind not in KINDS:
-            raise errors.InvalidArgumentError(
-                f"kind={shown(kind)}: a library is 'DEF', 'FRAGMENT' or 'IMPL'"
-            )
-        if namespace == WILDCARD:
-            if kind != "IMPL":
-                raise errors.InvalidNameError(
-                    "namespace '_' stands for all operators and takes fallbacks only: open it "
-                    f"as 'IMPL', not {kind!r}",
-                    namespace,
-                )
-        elif not isinstance(namespace, str):
-            raise errors.InvalidNameError(
-                f"a namespace is a str, not {shown(namespace)}", namespace
-            )
-        else:
-            OperatorName(namespace or " ", "_")
-        self.key = key_or_none(dispatch_key)
-        if self.key is not None and kind != "IMPL":
-            raise errors.InvalidArgumentError(
-                f"a {kind} library serves all keys; give dispatch_key to an IMPL library, or "
-                "to impl()"
-            )
-        self.namespace = namespace
-        self.kind = kind
-        self.timeout = facts.check_timeout(timeout)
-        self.registry = given_or_default(registry)
-        frame = None if _place else caller()
-        self._place = _place
-        self.where = _place or place_of(frame)
-        self.closed = False
-        self._handles: list[RegistrationHandle] = []
-        self._lock = RLock()  # over _handles and closed
-        self._replaced: dict[str, Registration] = {}
-        # Only a DEF library, or one opened by a module's own top-level code, is the same one when
-        # it is opened again; a function may open many from one place. Never one whose place was
-        # made up.
-        self._identity = (namespace, kind, str(self.key), self.where, _tag)
-        is_module = frame is not None and frame.f_code.co_name == "<module>"
-        if is_module or (kind == "DEF" and not _place):
-            earlier = self.registry._libraries.get(self._identity)
-            if earlier is not None:
-                self._replaced = earlier._definitions()
-                earlier.close()
-            self.registry._libraries[self._identity] = self
-        if kind == "DEF":
-            try:
-                self._hold(open_namespace(self.registry, namespace, self._here, self.timeout))
-            except BaseException:
-                self.registry._libraries.pop(self._identity, None)
-                raise
-
-    # --- registering
 
     def define(
         self, schema: str, *, alias_analysis: str = "", tags: str | Iterable[str] = ()
@@ -148,6 +82,49 @@ class Library:
         """
         return self._define(schema, attributes_of(alias_analysis, tags))
 
+    @property
+    def python_module(self) -> str | None:
+        """What :meth:`set_python_module` has named last, or None."""
+        return self._stub.partition("\n")[0] or None
+
+    def set_python_module(self, module: str | None, context: str = "") -> None:
+        """Names the Python module that has the fake kernels of what this library defines from now
+        on; what it has defined before keeps what it has. None for no module.
+
+        ``context`` is for people: it is added where an error asks to import the module. The two
+        are kept in the registry and end with the definition; they serve every interpreter.
+
+        In a worker every later ``define`` compares.
+
+        Raises InvalidArgumentError (no full name of a module, more than 65536 bytes, an IMPL
+        library), LibraryClosedError. (c10: Library::set_python_module)
+        """
+        self._check_open()
+        stub = "" if module is None else stub_of(module, context)
+        if self.kind == "IMPL":
+            raise errors.InvalidArgumentError(
+                "an IMPL library defines no operators, and the module goes with the definition: "
+                f"name {shown(module)} in the DEF or a FRAGMENT library of {self.namespace!r}"
+            )
+        self._stub = stub
+
+    def register_python_module(self, op: str | OpOverload, module: str, context: str = "") -> None:
+        """Names the Python module that has the fake kernel of one operator, whoever defines it.
+
+        Where another module, or context, is named already, PystubOverrideWarning tells both, with
+        their places; the newest is in effect, and the earlier one returns when it is closed.
+
+        In a worker, waits until the main interpreter has done the same and compares.
+
+        Raises InvalidNameError, InvalidArgumentError, LibraryClosedError, RegistryFullError; in a
+        worker PystubMismatchError, NameMismatchError, MainNeverArrivedError. (c10:
+        registerPythonModule)
+        """
+        self._check_open()
+        name = operator_name(self.namespace, name_of(op))
+        stub = stub_of(module, context)
+        self._hold(name_module(self.registry, name, stub, self._here, self.timeout))
+
     def _define(self, schema: str, attributes: str) -> str:
         self._check_open()
         if self.kind == "IMPL":
@@ -165,6 +142,7 @@ class Library:
             self._here,
             self.timeout,
             attributes=attributes,
+            stub=self._stub,
             replaced=self._replaced,
         )
         self._hold(handle)
@@ -181,6 +159,7 @@ class Library:
             *,
             with_keyset: bool = False,
             signature: str = "",
+            allow_override: bool = True,
         ) -> Callable[[F], F]: ...
         @overload
         def impl(
@@ -191,6 +170,7 @@ class Library:
             *,
             with_keyset: bool = False,
             signature: str = "",
+            allow_override: bool = True,
         ) -> F: ...
 
     def impl(
@@ -201,6 +181,7 @@ class Library:
         *,
         with_keyset: bool = False,
         signature: str = "",
+        allow_override: bool = True,
     ) -> Any:
         """Registers a kernel for an operator, at ``dispatch_key``, else the library's key, else as
         a catch-all.
@@ -208,16 +189,20 @@ class Library:
         ``op`` is a name ("scale", "scale.out", "ns::scale") or an operator. Without ``function`` it
         is a decorator. The kernel gets every argument of the schema, defaults included,
         keyword-only ones by keyword; with ``with_keyset`` the DispatchKeySet comes first. The
-        newest kernel of a key is in effect; the earlier one returns when it goes. Returns the
-        function.
+        newest kernel of a key is in effect; the earlier one returns when it goes. Without
+        ``allow_override`` a key takes one kernel, whoever registered it. Returns the function.
+
+        At Meta an operator with a CompositeImplicitAutograd kernel takes none: that one serves
+        meta values by what it calls.
 
         ``signature`` is the kernel's own schema without a name, ``"(Tensor x) -> Tensor"``: where
         it does not fit the operator's (number and types of arguments and returns), the kernel or
         the definition that comes second is refused.
 
         Raises InvalidArgumentError (not callable, another namespace), InvalidKeyError,
-        SignatureMismatchError, LibraryClosedError, RegistryFullError; in a worker KeyMismatchError,
-        NameMismatchError, MainNeverArrivedError. (c10: Library::_impl, registerImpl)
+        SignatureMismatchError, DuplicateRegistrationError (``allow_override``), LibraryClosedError,
+        RegistryFullError; in a worker KeyMismatchError, NameMismatchError, MainNeverArrivedError.
+        (c10: Library::_impl, registerImpl)
         """
         if function is None:
             return lambda decorated: self.impl(
@@ -226,26 +211,92 @@ class Library:
                 dispatch_key,
                 with_keyset=with_keyset,
                 signature=signature,
+                allow_override=allow_override,
             )
+        self._register_kernel(op, function, dispatch_key, with_keyset, signature, allow_override)
+        return function
+
+    def _register_kernel(
+        self,
+        op: str | OpOverload,
+        function: Callable[..., Any],
+        dispatch_key: DispatchKey | str,
+        with_keyset: bool,
+        signature: str,
+        allow_override: bool,
+    ) -> RegistrationHandle | None:
         self._check_open()
         checked_callable(function)
         key = self._key(dispatch_key, op)
         if not key.is_alias:
             table_index(key)  # a kernel without a slot would never run
-        self._impl(op, LocalKernel(key, function, with_keyset, signature))
-        return function
+        if key is DispatchKey.Meta:
+            self._check_meta(op)
+        return self._impl(op, LocalKernel(key, function, with_keyset, signature), allow_override)
 
-    def _impl(self, op: str | OpOverload, kernel: LocalKernel) -> None:
-        given: Any = op if isinstance(op, str) else getattr(op, "name", op)
+    def _impl(
+        self, op: str | OpOverload, kernel: LocalKernel, allow_override: bool = True
+    ) -> RegistrationHandle | None:
         handle = None
         if isinstance(op, str) and not kernel.signature and not self.registry.is_main:
             prefix = self.namespace + "::"
             full = op if op.startswith(prefix) else prefix + op
             handle = implement_known(self.registry, full, kernel)
         if handle is None:
-            name = operator_name(self.namespace, given)
-            handle = implement(self.registry, name, kernel, self._here, self.timeout)
+            name = operator_name(self.namespace, name_of(op))
+            handle = implement(
+                self.registry,
+                name,
+                kernel,
+                self._here,
+                self.timeout,
+                allow_override=allow_override,
+            )
         self._hold(handle)
+        return handle
+
+    def _check_meta(self, op: str | OpOverload) -> None:
+        name = operator_name(self.namespace, name_of(op))
+        implicit = DispatchKey.CompositeImplicitAutograd
+        if self.registry.is_main:
+            refused = self.registry._facts.has(facts.IMPL, implicit, name)
+        else:  # the main one's may have come after its own kernel at Meta
+            entry = self.registry._entries.get(name)
+            refused = entry is not None and bool(entry.kernels.get(implicit))
+        if refused:
+            raise errors.InvalidKeyError(
+                f"{name} has a kernel at {implicit.name}, which serves meta values by what it "
+                "calls: one at Meta would run in its place, and could say something else\n"
+                "Register fake kernels for the operators that it calls, or its own kernel at "
+                "CompositeExplicitAutograd.",
+                DispatchKey.Meta,
+            )
+
+    if TYPE_CHECKING:
+
+        @overload
+        def register_fake(
+            self, op: str | OpOverload, function: None = None, *, allow_override: bool = True
+        ) -> Callable[[F], F]: ...
+        @overload
+        def register_fake(
+            self, op: str | OpOverload, function: F, *, allow_override: bool = True
+        ) -> F: ...
+
+    def register_fake(
+        self, op: str | OpOverload, function: Any = None, *, allow_override: bool = True
+    ) -> Any:
+        """Registers a fake kernel, which runs for meta values. Ends with this library.
+
+        As :func:`mdispatch.register_fake`. (PyTorch: torch.library.Library._register_fake)
+        """
+        from ._fakes import register_fake_in  # many libraries register none
+
+        if function is None:
+            return lambda decorated: self.register_fake(
+                op, checked_callable(decorated), allow_override=allow_override
+            )
+        return register_fake_in(self, op, function, allow_override)
 
     def fallback(
         self,
@@ -279,7 +330,7 @@ class Library:
         kernel = LocalKernel(self._key(dispatch_key, "the fallback"), function, with_keyset)
         self._hold(fall_back(self.registry, kernel, self._here, self.timeout))
 
-    def register_name(self, op: str) -> str:
+    def register_name(self, op: str | OpOverload) -> str:
         """Keeps a name in the registry, with neither a schema nor a kernel: for those who look it
         up before either is there. Returns it with its namespace. Any number of times.
 
@@ -289,76 +340,6 @@ class Library:
         RegistryFullError; in a worker NameMismatchError, MainNeverArrivedError. (c10: registerName)
         """
         self._check_open()
-        name = operator_name(self.namespace, op)
+        name = operator_name(self.namespace, name_of(op))
         self._hold(hold_name(self.registry, name, self._here, self.timeout))
         return name
-
-    # --- ending
-
-    def close(self) -> None:
-        """Ends every registration of this library, newest first. Idempotent."""
-        with self._lock:
-            self.closed = True
-            handles, self._handles = self._handles, []
-        if self.registry._libraries.get(self._identity) is self:
-            self.registry._libraries.pop(self._identity, None)
-        for handle in reversed(handles):
-            handle.close()
-
-    def __enter__(self) -> Library:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """A block that raises leaves nothing registered; a block that ends well keeps
-        everything.
-        """
-        if exc_type is not None:
-            self.close()
-
-    def __repr__(self) -> str:
-        state = ", closed" if self.closed else ""
-        return f"<mdispatch.Library {self.kind} {self.namespace!r} from {self.where}{state}>"
-
-    # --- helpers
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise errors.LibraryClosedError(
-                f"library {self.namespace!r} from {self.where} is closed; open another",
-                self.namespace,
-            )
-
-    def _key(self, dispatch_key: DispatchKey | str, what: object) -> DispatchKey:
-        key = key_or_none(dispatch_key)
-        if key is None:
-            return self.key or DispatchKey.CompositeImplicitAutograd
-        if self.key is not None and key is not self.key:
-            raise errors.InvalidKeyError(
-                f"this library is for {self.key.name}: register {shown(what)} at {key.name} in "
-                "another one",
-                key,
-            )
-        return key
-
-    def _hold(self, handle: RegistrationHandle | None) -> None:
-        """Keeps a handle until the library is closed. LibraryClosedError when that came first."""
-        with self._lock:
-            if handle is not None and not self.closed:
-                self._handles.append(handle)
-                return
-        if handle is not None:
-            handle.close()
-        self._check_open()
-
-    def _definitions(self) -> dict[str, Registration]:
-        """What this library has defined, by name."""
-        found = (handle.registration for handle in self._handles)
-        return {fact.name: fact for fact in found if fact is not None and fact.kind == facts.DEF}
-
-    def _here(self) -> str:
-        return self._place or place_of(caller())

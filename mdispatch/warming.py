@@ -157,10 +157,9 @@ def _missing_here(
     verified = {f.seq for f in audit.facts}
     told = {(error.kind, error.name, error.key) for error in audit.differences}
     sources = files | {_file_of(f) for f in audit.facts if f.kind == facts.LIBRARY}
-    candidates = (
-        f
-        for f in there
-        if f.kind in (facts.DEF, facts.IMPL) and f.seq not in verified and _file_of(f) in sources
-    )
+    # Of several modules that an operator names, a worker compares with the newest.
+    stubs = {f.name: f for f in there if f.kind == facts.PYSTUB}
+    candidates = [f for f in there if f.kind in (facts.DEF, facts.IMPL)] + list(stubs.values())
+    candidates = [f for f in candidates if f.seq not in verified and _file_of(f) in sources]
     errors_found = (missing_in_worker(f) for f in candidates)
     return [e for e in errors_found if (e.kind, e.name, e.key) not in told]

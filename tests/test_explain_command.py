@@ -30,6 +30,7 @@ import mdispatch as md
 lib = md.Library("shop", "DEF")
 lib.define("scale(Tensor x, float factor=2.0) -> Tensor", tags=["pointwise", "core"])  #: scale
 lib.define("scale.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)")
+lib.set_python_module("shop.fakes", "pip install shop")
 lib.define("norm(Tensor x) -> Tensor", alias_analysis="PURE_FUNCTION")
 
 def older(x, factor): ...
@@ -278,6 +279,13 @@ def test_the_json_of_show_has_the_documented_keys(folder: Path) -> None:
     assert answer["kernels"][0]["signature"] == "(Tensor x, float factor) -> Tensor"
     assert answer["kernels"][1]["signature"] is None
     assert [kernel["falls_through"] for kernel in answer["kernels"]] == [False, False, True, False]
+
+
+def test_the_module_that_an_operator_names_is_told(folder: Path) -> None:
+    named = shop_json(folder, "show", "shop::norm")["python_module"]
+    assert (named["module"], named["context"]) == ("shop.fakes", "pip install shop")
+    assert re.search(r"^fake kernels in +shop\.fakes$", shop(folder, "show", "shop::norm"), re.M)
+    assert shop_json(folder, "show", "shop::scale")["python_module"] is None
 
 
 def test_an_alias_analysis_is_told(folder: Path) -> None:

@@ -51,7 +51,7 @@ UNITS = {
     "nested": ("IMPL", "s", "impl", "f", "NestedTensorCPU", "nested{}"),
     "autograd": ("IMPL", "s", "impl", "f", "Autograd", "autograd{}"),
     # Fits "other def", and not "def".
-    "signed": ("IMPL", "s", "impl", "f", "Meta", "signed{}", "(Tensor x, int n) -> str"),
+    "signed": ("IMPL", "s", "impl", "f", "XLA", "signed{}", "(Tensor x, int n) -> str"),
     "fallback": ("IMPL", "_", "fallback", "CUDA", "fallback{}"),
     "name": ("IMPL", "s", "name", "f"),
 }

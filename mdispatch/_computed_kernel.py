@@ -1,0 +1,122 @@
+"""One kernel of one operator as a value: what ``get_kernel`` returns."""
+
+from __future__ import annotations
+
+from . import _registry as facts
+from ._call_py import _bound, _raw, _run_slot
+from ._kernels import FALLBACK_NAME, LocalKernel
+from ._keys import DispatchKey, parse_key, table_index
+from ._pairing import BUILTIN_FALLBACKS, missing, pair
+from ._table import Entry as Slot
+from .errors import MissingKernelError
+from .keys import DispatchKeySet
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ._table import DispatchTable
+    from .operators import OpOverload
+
+__all__ = ["ComputedKernel", "computed_kernel"]
+
+
+class ComputedKernel:
+    """The kernel that ran at one key when it was asked for.
+
+    ``operator`` and ``key`` say where it was found, ``label`` names the kernel, ``reason`` is the
+    rule that put it there and ``where`` the place of its registration.
+
+    It runs while it is registered, also where a newer kernel has taken its place meanwhile. Once
+    its registration is closed it raises MissingKernelError, and OperatorGoneError once the
+    operator is: what was taken back does not run. (torch: SafeKernelFunction)
+    """
+
+    __slots__ = ("_slot", "_table", "key", "kernel", "operator", "where")
+
+    def __init__(
+        self, operator: OpOverload, key: DispatchKey, slot: Slot, kernel: LocalKernel, where: str
+    ) -> None:
+        self.operator = operator
+        self.key = key
+        self.kernel = kernel
+        self.where = where
+        self._slot = slot
+        self._table: DispatchTable | None = None
+
+    @property
+    def label(self) -> str:
+        return self.kernel.label
+
+    @property
+    def reason(self) -> str:
+        return self._slot.reason
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Runs it with the arguments of the operator, defaults filled in, as a redispatch to its
+        key would.
+        """
+        return self.call_boxed(DispatchKeySet.from_raw(self.key.raw), *args, **kwargs)
+
+    def call_boxed(self, key_set: DispatchKeySet, /, *args: Any, **kwargs: Any) -> Any:
+        """Runs it with ``key_set`` as the key set of the call, which it gets if it was registered
+        to.
+
+        Raises ArgumentError, ReturnValueError, MissingKernelError, OperatorGoneError and what the
+        kernel raises.
+        """
+        operator = self.operator
+        raw = _raw(operator, "call_boxed", key_set)
+        table, signature = operator._entry.current(operator._generation)
+        if table is not self._table:  # whatever changes makes a new one
+            self._check()
+            self._table = table
+        positional, keywords = _bound(operator, signature, args, kwargs)
+        return _run_slot(
+            operator, "get_kernel", table, signature, self._slot, raw, positional, keywords
+        )
+
+    def _check(self) -> None:
+        operator, kernel = self.operator, self.kernel
+        if BUILTIN_FALLBACKS.get(kernel.key) is kernel:
+            return
+        registry = operator._registry
+        if self._slot.reason == "backend fallback":
+            kind, name, here = facts.FALLBACK, FALLBACK_NAME, registry._fallbacks.kernels
+        else:
+            kind, name, here = facts.IMPL, operator.name, operator._entry.kernels
+        _, _, there = registry._facts.registrations(name)
+        same = [fact for fact in there if (fact.kind, fact.key) == (kind, kernel.key)]
+        # In a worker a fact belongs to a callable by what is left when others are gone. It is
+        # still there if it is the one in effect, or was before the newer ones came.
+        callables = list(here.get(kernel.key, ()))
+        if not any(pair(same[:count], callables) is kernel for count in range(1, len(same) + 1)):
+            raise MissingKernelError(
+                f"{kernel.label}, which get_kernel found for {operator.name} at {self.key.name}, "
+                f"was closed since\n  registered at {self.where}\nAsk for the one that is there "
+                "now.",
+                operator.name,
+                self.key.name,
+                [key.name for key in operator._entry.kernels],
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"<kernel {self.label} of {self.operator.name} at {self.key.name}, {self.reason}, "
+            f"from {self.where}>"
+        )
+
+
+def computed_kernel(operator: OpOverload, key: DispatchKey | str) -> ComputedKernel:
+    """What the operator's table has at a runtime key."""
+    key = parse_key(key)
+    index = table_index(key)
+    table, _ = operator._entry.current(operator._generation)
+    slot = table.entries[index]
+    kernel = slot.kernel
+    if not isinstance(kernel, LocalKernel) or kernel.is_fallthrough:
+        raise missing(operator._registry._facts, operator.name, table, key.raw)
+    is_fallback = slot.reason == "backend fallback"
+    kind, name = (facts.FALLBACK, FALLBACK_NAME) if is_fallback else (facts.IMPL, operator.name)
+    fact = operator._registry._facts.find(kind, kernel.key, name)
+    return ComputedKernel(operator, key, slot, kernel, fact.where if fact else "mdispatch itself")

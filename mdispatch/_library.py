@@ -1,0 +1,163 @@
+"""A library as something that is opened, holds what it has registered, and is closed. What it
+registers is in library.py.
+"""
+
+from __future__ import annotations
+
+from _thread import RLock
+
+from . import _registry as facts
+from . import errors
+from ._arguments import check_namespace, check_reserved, key_or_none
+from ._keys import DispatchKey
+from ._nearest import shown
+from ._place import caller, place_of
+from ._registering import RegistrationHandle, open_namespace
+from ._roles import DEFAULT_TIMEOUT
+from .registry import Registry, given_or_default
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+    from typing import Any, TypeVar
+
+    from ._registry import Registration
+
+    L = TypeVar("L", bound="OpenLibrary")
+
+__all__ = ["OpenLibrary"]
+
+
+class OpenLibrary:
+    """What libraries have in common with nothing registered yet. The arguments are Library's."""
+
+    def __init__(
+        self,
+        namespace: str,
+        kind: str,
+        dispatch_key: DispatchKey | str = "",
+        *,
+        registry: Registry | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+        _tag: str = "",
+        _place: str = "",
+        _replaces: bool = False,
+    ) -> None:
+        check_namespace(namespace, kind)
+        if not _place:  # there, PyTorch's own register in its namespaces
+            check_reserved(namespace, kind)
+        self.key = key_or_none(dispatch_key)
+        if self.key is not None and kind != "IMPL":
+            raise errors.InvalidArgumentError(
+                f"a {kind} library serves all keys; give dispatch_key to an IMPL library, or "
+                "to impl()"
+            )
+        self.namespace = namespace
+        self.kind = kind
+        self.timeout = facts.check_timeout(timeout)
+        self.registry = given_or_default(registry)
+        frame = None if _place else caller()
+        self._place = _place
+        self.where = _place or place_of(frame)
+        self.closed = False
+        self._handles: list[RegistrationHandle] = []
+        self._lock = RLock()  # over _handles and closed
+        self._replaced: dict[str, Registration] = {}
+        self._stub = ""  # what names the Python module of later definitions
+        # Only a DEF library, one opened by a module's own top-level code, or one of which the tag
+        # says all, is the same one when it is opened again; a function may open many from one
+        # place. Never one whose place was made up.
+        self._identity = (namespace, kind, str(self.key), self.where, _tag)
+        is_module = frame is not None and frame.f_code.co_name == "<module>"
+        if is_module or _replaces or (kind == "DEF" and not _place):
+            earlier = self.registry._libraries.get(self._identity)
+            if earlier is not None:
+                self._replaced = earlier._definitions()
+                earlier.close()
+            library: Any = self  # every one is a Library
+            self.registry._libraries[self._identity] = library
+        if kind == "DEF":
+            try:
+                self._hold(open_namespace(self.registry, namespace, self._here, self.timeout))
+            except BaseException:
+                self.registry._libraries.pop(self._identity, None)
+                raise
+
+    # --- ending
+
+    def close(self) -> None:
+        """Ends every registration of this library, newest first. Idempotent."""
+        with self._lock:
+            self.closed = True
+            handles, self._handles = self._handles, []
+        if self.registry._libraries.get(self._identity) is self:
+            self.registry._libraries.pop(self._identity, None)
+        for handle in reversed(handles):
+            handle.close()
+
+    def __enter__(self: L) -> L:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """A block that raises leaves nothing registered; a block that ends well keeps
+        everything.
+        """
+        if exc_type is not None:
+            self.close()
+
+    def __repr__(self) -> str:
+        state = ", closed" if self.closed else ""
+        return f"<mdispatch.Library {self.kind} {self.namespace!r} from {self.where}{state}>"
+
+    # --- helpers
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise errors.LibraryClosedError(
+                f"library {self.namespace!r} from {self.where} is closed; open another",
+                self.namespace,
+            )
+
+    def _key(self, dispatch_key: DispatchKey | str, what: object) -> DispatchKey:
+        key = key_or_none(dispatch_key)
+        if key is None:
+            return self.key or DispatchKey.CompositeImplicitAutograd
+        if self.key is not None and key is not self.key:
+            raise errors.InvalidKeyError(
+                f"this library is for {self.key.name}: register {shown(what)} at {key.name} in "
+                "another one",
+                key,
+            )
+        return key
+
+    def _hold(self, handle: RegistrationHandle | None) -> None:
+        """Keeps a handle until the library is closed. LibraryClosedError when that came first."""
+        with self._lock:
+            if handle is not None and not self.closed:
+                self._handles.append(handle)
+                return
+        if handle is not None:
+            handle.close()
+        self._check_open()
+
+    def _let_go(self, handles: Iterable[RegistrationHandle | None]) -> None:
+        """Ends some of the registrations, the last one first."""
+        for handle in reversed([each for each in handles if each is not None]):
+            with self._lock:
+                if handle in self._handles:
+                    self._handles.remove(handle)
+            handle.close()
+
+    def _definitions(self) -> dict[str, Registration]:
+        """What this library has defined, by name."""
+        found = (handle.registration for handle in self._handles)
+        return {fact.name: fact for fact in found if fact is not None and fact.kind == facts.DEF}
+
+    def _here(self) -> str:
+        return self._place or place_of(caller())

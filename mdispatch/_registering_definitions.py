@@ -1,0 +1,177 @@
+"""Definitions: how they are made in the main interpreter, with the module that they name, and
+verified in every other. See _registering.py.
+"""
+
+from __future__ import annotations
+
+from . import _registry as facts
+from . import errors
+from ._keys import DispatchKey
+from ._registering_base import RegistrationHandle, claim
+from ._registering_stubs import claim_stub, verify_stub, warn_of_override
+from ._roles import known_definition, verify
+from ._schema_names import split_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ._registering_base import Place
+    from ._registry import Registration
+    from .registry import Registry
+    from .schema import FunctionSchema
+
+__all__ = ["define"]
+
+
+def define(
+    registry: Registry,
+    schema: str,
+    namespace: str,
+    where: Place,
+    timeout: float | None,
+    *,
+    attributes: str = "",
+    stub: str = "",
+    replaced: Mapping[str, Registration] | None = None,
+) -> tuple[str, RegistrationHandle | None]:
+    """The operator's full name, and the handle of its definition. (c10: registerDef)
+
+    ``stub`` names the Python module of the operator, see :func:`stub_of`.
+
+    ``replaced`` are the definitions that this one may take the place of: a library opened again
+    goes on with their generations where nothing else has changed.
+    """
+    prefix = namespace + "::"
+    written = schema if schema.startswith(prefix) else prefix + schema
+    if not registry.is_main:
+        return _verify_definition(
+            registry, schema, namespace, written, where, timeout, attributes, stub
+        )
+    from .schema import parse_schema
+
+    name = split_name(schema, namespace)
+    parsed = parse_schema(schema, namespace)
+    canonical = str(parsed)
+    before = (replaced or {}).get(name)
+    goes_on = before and before.body == canonical and before.attributes == attributes
+    text = facts.def_text(
+        canonical, written, attributes, before.generation if before and goes_on else 0
+    )
+
+    base, _, overload = name.partition(".")
+
+    if stub:
+        _refuse_second(registry, name, where)  # what is refused warns of nothing
+        warn_of_override(registry, name, stub, where)
+    named: list[Registration] = []
+
+    def commit() -> Registration:
+        if name in registry.names_with_signatures:
+            _check_kernels(registry, name, parsed, where)
+        if stub:
+            named.append(claim_stub(registry, name, stub, where))
+        try:
+            fact = claim(registry, facts.DEF, 0, name, text, where)
+        except BaseException:
+            forget_stub()
+            raise
+        registry.note_overload(base, overload)
+        return fact
+
+    def forget_stub() -> None:
+        for stub_fact in named:
+            registry.strike(stub_fact)
+
+    fact = registry.registered(commit)
+    return name, RegistrationHandle(
+        fact,
+        lambda: registry.forget_overload(base, overload),
+        lambda: registry.struck(fact, lambda: registry.strike(fact)),
+        forget_stub,
+    )
+
+
+def _verify_definition(
+    registry: Registry,
+    schema: str,
+    namespace: str,
+    written: str,
+    where: Place,
+    timeout: float | None,
+    attributes: str,
+    stub: str,
+) -> tuple[str, RegistrationHandle | None]:
+    name = written.partition("(")[0]
+    fact = known_definition(registry._facts, name, written, attributes)
+    if fact is None:
+        from .schema import compare, parse_schema
+
+        name = split_name(schema, namespace)
+        parsed = parse_schema(schema, namespace)  # what is no schema needs no wait
+
+        def difference(fact: Registration) -> str | None:
+            if fact.attributes != attributes:
+                here, there = (each.strip() or "none" for each in (attributes, fact.attributes))
+                return f"its attributes are {here} here, {there} there"
+            return compare(parsed, parse_schema(fact.body))
+
+        fact = verify(
+            registry._facts,
+            facts.DEF,
+            0,
+            name,
+            lambda: str(parsed),
+            where,
+            timeout=timeout,
+            accept=difference,
+        )
+        if fact is None:
+            return name, None
+    verified = fact
+    if stub:
+        verify_stub(registry, name, stub, where, timeout, is_defined=True)
+    _check_kernels_here(registry, verified, where)
+    registry.registered(lambda: verified)
+    return name, RegistrationHandle(verified, lambda: registry.struck(verified, lambda: True))
+
+
+# --- against the kernels that are there -----------------------------------------------------------
+
+
+def _check_kernels(registry: Registry, name: str, schema: FunctionSchema, where: Place) -> None:
+    """Before a definition: it has to fit the signatures of the kernels that are there. A second
+    one is refused as such, whether or not it fits.
+    """
+    from ._differences import check_signature
+
+    _refuse_second(registry, name, where)
+    _, _, there = registry._facts.registrations(name)
+    for fact in there:
+        if fact.kind == facts.IMPL and fact.signature:
+            key = DispatchKey(fact.key).name
+            check_signature(schema, fact.signature, key, fact.body, fact.where, where())
+
+
+def _refuse_second(registry: Registry, name: str, where: Place) -> None:
+    """Before a definition: there is none yet."""
+    fact = registry._facts.find(facts.DEF, 0, name)
+    if fact is not None:
+        from ._differences import registered_twice
+
+        kind = facts.KIND_NAMES[facts.DEF]
+        twice = errors.DuplicateRegistrationError("", kind, name, "", fact.where, where())
+        raise registered_twice(twice, 0)
+
+
+def _check_kernels_here(registry: Registry, fact: Registration, where: Place) -> None:
+    """The same in a worker: its own kernels may have come before the definition."""
+    entry = registry._entries.get(fact.name)
+    kernels = [kernel for each in (entry.kernels if entry else {}).values() for kernel in each]
+    for kernel in kernels:
+        if kernel.signature:
+            from ._differences import check_signature
+            from .schema import parse_schema
+
+            key, schema = kernel.key.name, parse_schema(fact.body)
+            check_signature(schema, kernel.signature, key, kernel.label, "here", where())

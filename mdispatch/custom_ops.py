@@ -1,0 +1,401 @@
+"""Operators from functions: ``custom_op``.
+
+One function with annotations becomes an operator, with its schema and its kernel; kernels for other
+devices, a fake kernel, gradients and the rest are added to it one by one::
+
+    @custom_op("shop::scale", mutates_args=())
+    def scale(x: Tensor, factor: float = 2.0) -> Tensor: ...
+
+    @scale.register_kernel("cuda")
+    def _(x, factor): ...
+
+Each operator has a library of its own, which stays open. The same name again from the same place,
+as in a module that is imported again, replaces the operator.
+
+(torch.library.custom_op, torch._library.custom_ops. There kernels that are registered for several
+devices at once all become that of the last one; here each device keeps its own.)
+"""
+
+from __future__ import annotations
+
+from . import errors
+from ._alias_check import AliasCheck
+from ._arguments import attributes_of, checked_callable
+from ._device_kernels import DeviceKernel, DeviceSwitch, select_backend
+from ._kernels import LocalKernel, fallthrough_kernel
+from ._keys import DispatchKey
+from ._nearest import shown
+from ._place import label_of
+from ._schema_infer import infer_schema
+from ._schema_names import OperatorName
+from ._targets import keys_of
+from .functions import register_autocast, register_dispatch_rule, register_vmap
+from .library import Library
+from .registry import Registry
+from .schema import parse_schema
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+    from typing import Any, TypeVar, overload
+
+    from ._registering import RegistrationHandle
+    from ._schema_types import Argument
+    from ._targets import Types
+    from .operators import OpOverload
+    from .schema import FunctionSchema
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+__all__ = ["CustomOpDef", "KernelSwitchGuard", "custom_op"]
+
+_EVERY = DispatchKey.CompositeExplicitAutograd
+
+if TYPE_CHECKING:
+
+    @overload
+    def custom_op(
+        name: str,
+        function: None = None,
+        *,
+        mutates_args: str | Iterable[str],
+        device_types: Types | None = None,
+        schema: str | None = None,
+        tags: str | Iterable[str] = (),
+        registry: Registry | None = None,
+    ) -> Callable[[Callable[..., Any]], CustomOpDef]: ...
+    @overload
+    def custom_op(
+        name: str,
+        function: Callable[..., Any],
+        *,
+        mutates_args: str | Iterable[str],
+        device_types: Types | None = None,
+        schema: str | None = None,
+        tags: str | Iterable[str] = (),
+        registry: Registry | None = None,
+    ) -> CustomOpDef: ...
+
+
+def custom_op(
+    name: str,
+    function: Any = None,
+    *,
+    mutates_args: str | Iterable[str],
+    device_types: Types | None = None,
+    schema: str | None = None,
+    tags: str | Iterable[str] = (),
+    registry: Registry | None = None,
+) -> Any:
+    """Makes an operator of a function. Without ``function`` it is a decorator.
+
+    ``name`` is "ns::name" or "ns::name.overload". ``mutates_args`` names the arguments that the
+    function writes to, or is "unknown": all that it could write to. The schema is inferred from the
+    annotations (see :func:`mdispatch.infer_schema`), unless it is given, without a name,
+    "(Tensor(a!) x) -> ()"; it must then mark as written to what ``mutates_args`` names.
+
+    ``device_types`` are the devices that the function is the kernel for, by default all of them. An
+    operator without Tensors that has kernels for some devices needs an argument ``device`` of type
+    Device, which chooses one. ``tags`` as in ``Library.define``.
+
+    Meta values need a fake kernel (``register_fake``), but for an operator that returns nothing.
+    Each return must be memory of its own, unless the schema says that it may be shared: what is an
+    argument, or comes twice, is an AliasingError at the call.
+
+    Raises InvalidNameError, InvalidArgumentError (what no schema is inferred from, ``mutates_args``
+    that differ from the schema, no argument for the device), InvalidKeyError, SchemaSyntaxError,
+    DuplicateRegistrationError (the name is defined elsewhere, with both places), RegistryFullError;
+    in a worker SchemaMismatchError, NameMismatchError, KeyMismatchError, MainNeverArrivedError.
+    Nothing stays registered then. (torch: torch.library.custom_op)
+    """
+    parsed_name = OperatorName.parse(name)
+    if not parsed_name.namespace:
+        raise errors.InvalidNameError(f"name the namespace too: 'namespace::{name}'", name)
+    full = str(parsed_name)
+    keys = None if device_types is None else keys_of(device_types)
+    attributes = attributes_of("", tags)
+    if schema is not None and not (isinstance(schema, str) and schema.lstrip().startswith("(")):
+        raise errors.InvalidArgumentError(
+            f"the schema of {full} is {shown(schema)}: write it without a name, as "
+            "'(Tensor x) -> Tensor', or leave it out"
+        )
+    if schema is not None and not isinstance(mutates_args, str):
+        try:
+            mutates_args = [*mutates_args]
+        except TypeError:
+            mutates_args = [mutates_args]  # type: ignore[list-item]  # refused with what it is
+        for each in mutates_args:
+            if not isinstance(each, str):
+                raise errors.InvalidArgumentError(
+                    f"mutates_args has {shown(each)} in it: it is a list of arguments' names, or "
+                    "'unknown'"
+                )
+
+    def make(given: Callable[..., Any]) -> CustomOpDef:
+        checked_callable(given)
+        if schema is None:
+            text = infer_schema(given, mutates_args=mutates_args)
+            parsed = parse_schema(full + text)
+        else:
+            parsed = parse_schema(full + schema.lstrip())
+            _check_mutated(parsed, mutates_args)
+        if keys is not None:
+            _device_argument(parsed, keys)
+        with Library(
+            parsed_name.namespace,
+            "FRAGMENT",
+            registry=registry,
+            _tag=f"custom_op {full}",
+            _replaces=True,
+        ) as library:
+            library._define(str(parsed), attributes)
+            made = CustomOpDef(library, parsed, given)
+            made.register_kernel(device_types, given)
+        return made
+
+    return make if function is None else make(function)
+
+
+def _check_mutated(schema: FunctionSchema, mutates_args: str | Iterable[str]) -> None:
+    """A schema that was given, and what is said beside it."""
+    written = [a.name for a in schema.arguments if a.alias_info and a.alias_info.writes]
+    if mutates_args == "unknown":
+        expected = [a.name for a in schema.arguments if a.type.is_dispatched]
+    elif isinstance(mutates_args, str):
+        raise errors.InvalidArgumentError(
+            f"mutates_args is the str {shown(mutates_args)}: it is a list of arguments' names, or "
+            "'unknown'"
+        )
+    else:
+        expected = list(mutates_args)
+    if set(written) != set(expected):
+        raise errors.InvalidArgumentError(
+            f"the schema of {schema.name} marks {', '.join(written) or 'nothing'} as written to, "
+            f"and mutates_args names {', '.join(map(shown, expected)) or 'nothing'}\n"
+            f"  schema: {schema}\nMake the two agree."
+        )
+
+
+def _device_argument(schema: FunctionSchema, keys: Iterable[DispatchKey]) -> Argument | None:
+    """The argument that chooses among kernels of devices, where no Tensor does; None where it need
+    not be asked.
+    """
+    if schema.dispatch_arguments or all(key is _EVERY for key in keys):
+        return None
+    for argument in schema.arguments:
+        if argument.name == "device" and str(argument.type) in ("Device", "Device?"):
+            return argument
+    raise errors.InvalidArgumentError(
+        f"{schema.name} takes no Tensor, so nothing tells for which device a call is\n"
+        f"  declared as {schema}\nAdd an argument 'device' of type Device, or register its kernel "
+        "for every device: device_types=None."
+    )
+
+
+class KernelSwitchGuard:
+    """While open, one device's kernel of one operator is enabled or disabled; see
+    ``CustomOpDef.set_kernel_enabled``. Ended once, it can be opened again.
+    """
+
+    __slots__ = ("_arguments", "_switch", "_tokens")
+
+    def __init__(self, switch: DeviceSwitch, key: DispatchKey, enabled: bool) -> None:
+        self._switch = switch
+        self._arguments = (key, enabled)
+        self._tokens: list[object] = []
+
+    def __enter__(self) -> None:
+        token = object()
+        self._tokens.append(token)
+        self._switch.begin(token, *self._arguments)
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        self._switch.end(self._tokens.pop())
+
+
+class CustomOpDef:
+    """An operator that was made of a function, by :func:`custom_op`. Calling it calls the operator.
+
+    What is registered through it ends when the operator is replaced. The methods raise what a
+    library raises; LibraryClosedError after that. (torch: CustomOpDef)
+    """
+
+    def __init__(
+        self, library: Library, schema: FunctionSchema, function: Callable[..., Any]
+    ) -> None:
+        self._library = library
+        self._schema = schema
+        self._check = AliasCheck(schema)
+        self._switch = DeviceSwitch()
+        self._function = function
+        self._registered: set[DispatchKey] = set()
+        self.name = str(schema.name)
+        self._operator: OpOverload | None = None
+        definition = library._definitions().get(self.name)  # none where an audit noted a difference
+        self._generation = definition.generation if definition is not None else 0
+        for attribute in ("__module__", "__qualname__", "__name__", "__doc__"):
+            setattr(self, attribute, getattr(function, attribute, None))
+        self.__wrapped__ = function
+        # Always, and first: a kernel for every device would serve meta values too, and look for
+        # their data. A fake kernel comes on top.
+        if schema.returns:
+            self._add(DispatchKey.Meta, self._no_fake, "no fake kernel")
+        else:
+            self._add(DispatchKey.Meta, _nothing, "nothing to compute")
+
+    @property
+    def namespace(self) -> str:
+        """The part of the name before ``::``."""
+        return self.name.partition("::")[0]
+
+    @property
+    def operator(self) -> OpOverload:
+        """The operator. Made when it is first asked for: a worker that verifies needs none."""
+        operator = self._operator
+        if operator is None:
+            from .operators import OpOverload
+
+            operator = OpOverload(self._library.registry, self.name)
+            operator._generation = self._generation  # another may have taken its place meanwhile
+            self._operator = operator
+        return operator
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self.operator(*args, **kwargs)
+
+    def _add(
+        self, key: DispatchKey, kernel: Callable[..., Any], label: str
+    ) -> RegistrationHandle | None:
+        return self._library._impl(self.name, LocalKernel(key, kernel, label=label))
+
+    if TYPE_CHECKING:
+
+        @overload
+        def register_kernel(
+            self, device_types: Types | None, function: None = None
+        ) -> Callable[[F], F]: ...
+        @overload
+        def register_kernel(self, device_types: Types | None, function: F) -> F: ...
+
+    def register_kernel(self, device_types: Types | None, function: Any = None) -> Any:
+        """Registers the kernel of one or several devices, None for all that have none of their own.
+        Without ``function`` it is a decorator. Returns the function.
+
+        Other devices keep theirs. The newest of a device is in effect.
+
+        Raises InvalidArgumentError (no argument for the device), InvalidKeyError. (torch:
+        CustomOpDef.register_kernel)
+        """
+        keys = [_EVERY] if device_types is None else keys_of(device_types)
+        device = _device_argument(self._schema, keys)
+        if function is None:
+            return lambda decorated: self.register_kernel(keys, checked_callable(decorated))
+        checked_callable(function)
+        self._library._check_open()
+        handles: list[RegistrationHandle | None] = []
+        new = set(keys)
+        try:
+            if device is not None and DispatchKey.BackendSelect not in self._registered:
+                select = select_backend(lambda: self.operator, device)
+                handles.append(self._add(DispatchKey.BackendSelect, select, "selects the device"))
+                new.add(DispatchKey.BackendSelect)
+            for key in keys:
+                kernel = function
+                if function is not fallthrough_kernel:
+                    kernel = DeviceKernel(function, key, self._function, self._switch, self._check)
+                handles.append(self._add(key, kernel, label_of(function)))
+        except BaseException:
+            self._library._let_go(handles)
+            raise
+        self._registered |= new
+        return function
+
+    def _no_fake(self, /, *args: Any, **kwargs: Any) -> Any:
+        keys = sorted(key.name for key in self._registered - {DispatchKey.BackendSelect})
+        from ._pystubs import missing_fake
+
+        raise missing_fake(self._library.registry._facts, self.name, keys, ", ".join(keys))
+
+    if TYPE_CHECKING:
+
+        @overload
+        def register_fake(self, function: None = None) -> Callable[[F], F]: ...
+        @overload
+        def register_fake(self, function: F) -> F: ...
+
+    def register_fake(self, function: Any = None) -> Any:
+        """Registers what runs for meta values, see :func:`mdispatch.register_fake`. Without
+        ``function`` it is a decorator. Returns the function. (torch: CustomOpDef.register_fake)
+        """
+        return self._library.register_fake(self.name, function)
+
+    def register_autograd(
+        self, backward: Callable[..., Any], *, setup_context: Callable[..., Any] | None = None
+    ) -> None:
+        """Registers the formula of the gradients, see :func:`mdispatch.register_autograd`. (torch:
+        CustomOpDef.register_autograd)
+        """
+        from .autograd import register_autograd  # who needs no gradients does not load it
+
+        register_autograd(self.name, backward, setup_context=setup_context, lib=self._library)
+
+    def register_dispatch_rule(self, cls: type, function: Any = None) -> Any:
+        """Registers what runs when a call comes to a mode or value of ``cls``, see
+        :func:`mdispatch.register_dispatch_rule`. (torch: CustomOpDef.register_torch_dispatch)
+        """
+        return register_dispatch_rule(self.operator, cls, function, lib=self._library)
+
+    def register_vmap(self, function: Any = None, *, with_keyset: bool = False) -> Any:
+        """Registers what runs for batched values, see :func:`mdispatch.register_vmap`. (torch:
+        CustomOpDef.register_vmap)
+        """
+        return register_vmap(self.name, function, lib=self._library, with_keyset=with_keyset)
+
+    def register_autocast(
+        self,
+        device_type: str,
+        cast_inputs: Any,
+        *,
+        cast: Callable[[Any, Any], Any] | None = None,
+    ) -> None:
+        """Lets autocast cast the operator's tensors, see :func:`mdispatch.register_autocast`.
+        (torch: CustomOpDef.register_autocast)
+        """
+        register_autocast(self.name, device_type, cast_inputs, cast=cast, lib=self._library)
+
+    def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> KernelSwitchGuard:
+        """A guard: while it is open, in all threads of this interpreter, the kernel of a device is
+        disabled, or enabled again inside of another guard. In place of a disabled one the function
+        that the operator was made of runs.
+
+        The newest guard that is open decides, in whatever order guards end. A kernel that is
+        registered while its device is disabled is so too.
+
+        Raises InvalidKeyError, InvalidArgumentError for a device without a kernel of its own.
+        (torch: CustomOpDef.set_kernel_enabled, which warns of that)
+        """
+        if not isinstance(device_type, str):
+            raise errors.InvalidKeyError(
+                f"a device is given by its name, not as {shown(device_type)}", device_type
+            )
+        (key,) = keys_of(device_type)
+        if key not in self._registered:
+            there = sorted(each.name for each in self._registered)
+            raise errors.InvalidArgumentError(
+                f"{self.name} has no kernel for {shown(device_type)} that was registered with "
+                f"custom_op or register_kernel\n  kernels at: {', '.join(there)}"
+            )
+        return KernelSwitchGuard(self._switch, key, bool(enabled))
+
+    def __repr__(self) -> str:
+        return f"<mdispatch custom operator {self.name}>"
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """The fake kernel of an operator that returns nothing: meta values have no data to write."""
