@@ -8,6 +8,8 @@ import typer
 
 from . import __version__
 from ._explain_command import EPILOG, show, table, why
+from ._stubs_command import EPILOG as STUBS_EPILOG
+from ._stubs_command import stubs
 from ._verify_command import verify
 
 __all__ = ["app"]
@@ -21,6 +23,7 @@ app = typer.Typer(
 app.command()(verify)
 for _command in (table, show, why):
     app.command(epilog=EPILOG)(_command)
+app.command(epilog=STUBS_EPILOG)(stubs)
 
 
 def _version(wanted: bool) -> None:
