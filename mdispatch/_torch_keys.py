@@ -8,6 +8,7 @@ from ._nearest import shown
 from ._torch_common import _key, _text, _theirs
 from .errors import InvalidArgumentError, MdispatchError
 from .keys import DispatchKey
+from .transforms import are_transforms_active
 
 __all__ = [
     "DispatchKeySet",
@@ -218,8 +219,8 @@ def _keys_of(tensor: object) -> _keys.DispatchKeySet:
 
 
 def _are_functorch_transforms_active() -> bool:
-    """There are none."""
-    return False
+    """Whether this thread has transforms: see mdispatch.Transform."""
+    return are_transforms_active()
 
 
 def _dispatch_keys(tensor: object) -> DispatchKeySet:

@@ -17,7 +17,9 @@ registration takes the place of the first.
 
 Where PyTorch has a fault, the answer is the right one: the tables are always the computed ones, an
 operator that is not there is an error and no crash, the warning of an override names the kernel
-that is overridden, and ``FULL_AFTER`` of a key without a place in the order is refused.
+that is overridden, and ``FULL_AFTER`` of a key without a place in the order is refused. Where
+theirs asserts, ours is a RuntimeError too. docs/coming-from-pytorch.md says where all other names
+of PyTorch's dispatcher are.
 """
 
 from __future__ import annotations
@@ -76,6 +78,33 @@ from ._torch_looking import (
     _dispatch_pystub,
     _DispatchOperatorHandle,
 )
+from ._torch_modes import (
+    _DisableTorchDispatch,
+    _EnablePythonDispatcher,
+    _get_current_dispatch_mode,
+    _get_current_dispatch_mode_pre_dispatch,
+    _get_current_dispatch_mode_stack,
+    _get_dispatch_mode,
+    _get_dispatch_mode_pre_dispatch,
+    _get_dispatch_stack_at,
+    _len_torch_dispatch_stack,
+    _len_torch_dispatch_stack_pre_dispatch,
+    _ModeStackStateForPreDispatch,
+    _pop_mode_from_pre_dispatch,
+    _pop_torch_dispatch_stack,
+    _push_on_torch_dispatch_stack,
+    _set_dispatch_mode,
+    _set_mode_pre_dispatch,
+    _TorchDispatchModeKey,
+    _unset_dispatch_mode,
+    mode_stack_state_for_pre_dispatch,
+    unset_mode_pre_dispatch,
+)
+from ._torch_resolving import (
+    _dispatch_get_computed_kernel_for_dispatch_key,
+    key_extractor,
+    resolve_key,
+)
 from ._torch_threads import (
     _AutoDispatchBelowADInplaceOrView,
     _AutoDispatchBelowAutograd,
@@ -100,17 +129,21 @@ __all__ = [
     "DispatchKeySet",
     "_AutoDispatchBelowADInplaceOrView",
     "_AutoDispatchBelowAutograd",
+    "_DisableTorchDispatch",
     "_DispatchModule",
     "_DispatchOperatorHandle",
+    "_EnablePythonDispatcher",
     "_ExcludeDispatchKeyGuard",
     "_ForceDispatchKeyGuard",
     "_IncludeDispatchKeyGuard",
+    "_ModeStackStateForPreDispatch",
     "_PreserveDispatchKeyGuard",
     "_SetExcludeDispatchKeyGuard",
+    "_TorchDispatchModeKey",
     "_additional_keys_to_prop_for_wrapper_tensors",
-    "_are_functorch_transforms_active",
     "_after_ADInplaceOrView_keyset",
     "_after_autograd_keyset",
+    "_are_functorch_transforms_active",
     "_dispatch_autogradother_backends",
     "_dispatch_call_boxed",
     "_dispatch_check_all_invariants",
@@ -121,6 +154,7 @@ __all__ = [
     "_dispatch_find_schema_or_throw",
     "_dispatch_get_all_op_names",
     "_dispatch_get_backend_keyset_from_autograd",
+    "_dispatch_get_computed_kernel_for_dispatch_key",
     "_dispatch_get_registrations_for_dispatch_key",
     "_dispatch_has_backend_fallback",
     "_dispatch_has_computed_kernel_for_dispatch_key",
@@ -150,8 +184,26 @@ __all__ = [
     "_dispatch_tls_set_dispatch_key_excluded",
     "_dispatch_tls_set_dispatch_key_included",
     "_functionality_to_backend_keys",
+    "_get_current_dispatch_mode",
+    "_get_current_dispatch_mode_pre_dispatch",
+    "_get_current_dispatch_mode_stack",
+    "_get_dispatch_mode",
+    "_get_dispatch_mode_pre_dispatch",
+    "_get_dispatch_stack_at",
+    "_len_torch_dispatch_stack",
+    "_len_torch_dispatch_stack_pre_dispatch",
     "_parse_dispatch_key",
+    "_pop_mode_from_pre_dispatch",
+    "_pop_torch_dispatch_stack",
+    "_push_on_torch_dispatch_stack",
+    "_set_dispatch_mode",
+    "_set_mode_pre_dispatch",
     "_to_functionality_key",
+    "_unset_dispatch_mode",
     "fallthrough_kernel",
+    "key_extractor",
+    "mode_stack_state_for_pre_dispatch",
+    "resolve_key",
+    "unset_mode_pre_dispatch",
     "using",
 ]

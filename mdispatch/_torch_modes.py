@@ -1,0 +1,254 @@
+"""PyTorch's names for its stacks of modes, at the key Python and before dispatch, and for the
+guards that switch what is there on and off.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from . import guards, modes
+from ._nearest import shown
+from ._torch_common import _theirs
+from ._torch_threads import _AtOnce
+from .errors import InvalidArgumentError
+from .keys import DispatchKey
+from .modes import DispatchMode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from ._hermetic import SafeObject
+
+    Mode = DispatchMode | SafeObject
+    Kind: TypeAlias = "_TorchDispatchModeKey | str"
+
+__all__ = [
+    "_DisableTorchDispatch",
+    "_EnablePythonDispatcher",
+    "_ModeStackStateForPreDispatch",
+    "_TorchDispatchModeKey",
+    "_get_current_dispatch_mode",
+    "_get_current_dispatch_mode_pre_dispatch",
+    "_get_current_dispatch_mode_stack",
+    "_get_dispatch_mode",
+    "_get_dispatch_mode_pre_dispatch",
+    "_get_dispatch_stack_at",
+    "_len_torch_dispatch_stack",
+    "_len_torch_dispatch_stack_pre_dispatch",
+    "_pop_mode_from_pre_dispatch",
+    "_pop_torch_dispatch_stack",
+    "_push_on_torch_dispatch_stack",
+    "_set_dispatch_mode",
+    "_set_mode_pre_dispatch",
+    "_unset_dispatch_mode",
+    "mode_stack_state_for_pre_dispatch",
+    "unset_mode_pre_dispatch",
+]
+
+
+class _TorchDispatchModeKey(Enum):
+    """The kinds of infrastructure modes. Where a function takes one it also takes its name, as
+    mdispatch.DispatchModeKey has it.
+    """
+
+    FAKE = 0
+    PROXY = 1
+    FUNCTIONAL = 2
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+
+def _kind(kind: Kind) -> str:
+    name = kind.name if isinstance(kind, _TorchDispatchModeKey) else kind
+    if name not in modes._SLOTS:
+        raise InvalidArgumentError(f"this takes a _TorchDispatchModeKey, not {shown(kind)}")
+    return name
+
+
+# --- the stack at the key Python ------------------------------------------------------------------
+
+
+def _len_torch_dispatch_stack() -> int:
+    """How many modes this thread has."""
+    return len(modes.mode_stack())
+
+
+@_theirs
+def _get_dispatch_stack_at(index: int) -> Mode:
+    """The mode at a place, 0 is the lowest. RuntimeError where there is none, also below 0."""
+    stack = modes.mode_stack()
+    if not 0 <= index.__index__() < len(stack):
+        raise InvalidArgumentError(
+            f"there is no mode at {index}: this thread has {len(stack)}, the lowest is 0"
+        )
+    return stack[index]
+
+
+def _get_current_dispatch_mode_stack() -> list[Mode]:
+    """This thread's modes, the lowest first."""
+    return list(modes.mode_stack())
+
+
+def _get_current_dispatch_mode() -> Mode | None:
+    """The mode that is asked first."""
+    return modes.current_mode()
+
+
+@_theirs
+def _push_on_torch_dispatch_stack(mode: Mode | None) -> None:
+    """Puts a mode on the stack, below all others if it is infrastructure; None changes nothing."""
+    if mode is not None:
+        modes.push_mode(mode)
+
+
+@_theirs
+def _pop_torch_dispatch_stack(mode_key: Kind | None = None) -> Mode:
+    """Takes off the innermost mode, or the infrastructure mode of a kind."""
+    return modes.pop_mode(None if mode_key is None else _kind(mode_key))
+
+
+@_theirs
+def _get_dispatch_mode(mode_key: Kind) -> Mode | None:
+    """The infrastructure mode of a kind."""
+    kind = _kind(mode_key)
+    return next((each.mode for each in modes.local.stack.entries if each.slot == kind), None)
+
+
+@_theirs
+def _set_dispatch_mode(mode: DispatchMode) -> None:
+    """Puts an infrastructure mode in its place."""
+    if getattr(mode, "mode_key", None) is None:
+        raise InvalidArgumentError(
+            f"{shown(mode)} has no mode_key: push modes that are no infrastructure"
+        )
+    modes.push_mode(mode)
+
+
+@_theirs
+def _unset_dispatch_mode(mode_key: Kind) -> Mode | None:
+    """Takes off the infrastructure mode of a kind; None when there is none."""
+    kind = _kind(mode_key)
+    return None if _get_dispatch_mode(kind) is None else modes.pop_mode(kind)
+
+
+class _DisableTorchDispatch(_AtOnce, guards.ExcludeDispatchKeyGuard):
+    """See mdispatch.disable_md_dispatch. In effect from its construction on, as there."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        guards.ExcludeDispatchKeyGuard.__init__(self, modes.PYTHON)
+        guards.ExcludeDispatchKeyGuard.__enter__(self)
+
+
+class _EnablePythonDispatcher(_AtOnce, guards.IncludeDispatchKeyGuard):
+    """See mdispatch.enable_python_dispatcher. In effect from its construction on, as there."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        guards.IncludeDispatchKeyGuard.__init__(self, DispatchKey.PythonDispatcher)
+        guards.IncludeDispatchKeyGuard.__enter__(self)
+
+
+# --- the stack before dispatch --------------------------------------------------------------------
+# What theirs asserts here raises RuntimeError, as everywhere else in these names.
+
+
+class _ModeStackStateForPreDispatch:
+    """This thread's modes before dispatch by slot: 0 is PROXY, 1 is FUNCTIONAL."""
+
+    @_theirs
+    def get(self, index: int) -> Mode | None:
+        """The mode of a slot, or None."""
+        return _before(self._slot(index))
+
+    @_theirs
+    def set(self, index: int, mode: DispatchMode | None) -> None:
+        """Puts a mode of the slot's kind there, in place of what is there; None takes it off."""
+        slot = self._slot(index)
+        if mode is not None and modes._checked(mode, "set")[1] != slot:
+            raise InvalidArgumentError(f"slot {index} takes a mode of kind {slot}: {shown(mode)}")
+        _take_off(slot)
+        if mode is not None:
+            modes.push_pre_dispatch_mode(mode)
+
+    def count(self) -> int:
+        """How many there are, one without a kind too."""
+        return len(modes.pre_dispatch_modes())
+
+    def _slot(self, index: int) -> str:
+        slots = modes._PRE_DISPATCH_SLOTS
+        if not 0 <= index.__index__() < len(slots):
+            raise InvalidArgumentError(f"there is no slot {index} before dispatch, only 0 and 1")
+        return slots[index]
+
+
+def _before(slot: str | None) -> Mode | None:
+    return next((each.mode for each in modes.local.stack.pre_dispatch if each.slot == slot), None)
+
+
+def _take_off(slot: str | None) -> Mode | None:
+    stack = modes.local.stack.pre_dispatch
+    for entry in stack:
+        if entry.slot == slot:
+            stack.remove(entry)
+            entry.guard.__exit__()
+            return entry.mode
+    return None
+
+
+_state = _ModeStackStateForPreDispatch()
+
+
+def mode_stack_state_for_pre_dispatch() -> _ModeStackStateForPreDispatch:
+    """The state of whichever thread asks it."""
+    return _state
+
+
+@_theirs
+def unset_mode_pre_dispatch(mode_key: Kind | None, schema_check: bool = False) -> Mode | None:
+    """Takes off the mode of a kind, PROXY or FUNCTIONAL, or with None the one without a kind.
+    Returns it, or None when there was none.
+    """
+    slot = None if mode_key is None else _kind(mode_key)
+    if slot is not None and (schema_check or slot not in modes._PRE_DISPATCH_SLOTS):
+        raise InvalidArgumentError(
+            f"before dispatch are modes of kind PROXY and FUNCTIONAL, not {slot}, and with "
+            "schema_check one without a kind"
+        )
+    return _take_off(slot)
+
+
+@_theirs
+def _set_mode_pre_dispatch(mode: DispatchMode) -> None:
+    """Puts a mode on the stack before dispatch: one of a kind, or one without a kind alone."""
+    modes.push_pre_dispatch_mode(mode)
+
+
+@_theirs
+def _pop_mode_from_pre_dispatch() -> Mode:
+    """Takes off the mode that is asked first."""
+    return modes.pop_pre_dispatch_mode()
+
+
+def _len_torch_dispatch_stack_pre_dispatch() -> int:
+    """How many modes there are before dispatch."""
+    return _state.count()
+
+
+@_theirs
+def _get_dispatch_mode_pre_dispatch(mode_key: Kind) -> Mode | None:
+    """The mode of a kind before dispatch."""
+    slot = _kind(mode_key)
+    if slot not in modes._PRE_DISPATCH_SLOTS:
+        raise InvalidArgumentError(f"no mode of kind {slot} can come before dispatch")
+    return _before(slot)
+
+
+def _get_current_dispatch_mode_pre_dispatch() -> Mode | None:
+    """The mode before dispatch that is asked first."""
+    before = modes.pre_dispatch_modes()
+    return before[-1] if before else None

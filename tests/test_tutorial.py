@@ -1,0 +1,181 @@
+"""The tutorial is true: its file runs, as a program and as a module everywhere, and each prompt
+shows what comes out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from places import PLACES, run_at
+
+PAGE = (Path(__file__).parent.parent / "docs" / "tutorial.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+# What test_docs.py runs: the reader's file.
+VEC_OPS = "\n".join(text for kind, text in BLOCKS if kind == "python")
+
+# Runs the file block by block, and between them the prompts, as the reader does. The lines of a
+# block have the numbers that they have in the file: errors show them.
+_READER = r"""
+import doctest, re, sys
+
+class Checker(doctest.OutputChecker):
+    # What Python itself adds to an AttributeError differs from version to version.
+    def check_output(self, want, got, flags):
+        got = re.sub(r"\. Did you mean: '\w+'\?", "", got)
+        got = re.sub(r"<doctest .*?>", "<stdin>", got)
+        return super().check_output(want, got, flags)
+
+runner = doctest.DocTestRunner(
+    Checker(), optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+)
+space = {"__name__": "vec_ops", "__file__": "vec_ops.py"}
+sys.modules["vec_ops"] = type(sys)("vec_ops")
+lines = 0
+for kind, text in BLOCKS:
+    if kind == "python":
+        exec(compile("\n" * lines + text, "vec_ops.py", "exec"), space)
+        lines += text.count("\n") + 1
+    elif kind == "pycon":
+        test = doctest.DocTestParser().get_doctest(text, {}, "prompt", None, 0)
+        test.globs = space
+        runner.run(test, clear_globs=False)
+print(runner.tries, runner.failures)
+"""
+
+# A worker that leaves out the import, in a process and in an interpreter.
+_FORGETS = """
+import subprocess, sys, vec_ops
+import mdispatch as md
+
+SOURCE = '''
+import sys
+sys.path[:] = {path!r}
+import mdispatch as md
+
+class Mine:
+    __dispatch_keys__ = "CPU"
+
+try:
+    md.ops.vec.scale(Mine())
+except md.MdispatchError as error:
+    print(type(error).__name__ + ":", error, flush=True)
+'''.format(path=sys.path)
+
+subprocess.run([sys.executable, "-c", SOURCE], check=True)
+interpreter = md.create_interpreter()
+interpreter.exec(SOURCE)
+interpreter.close()
+"""
+
+
+def run(script: Path) -> str:
+    """What the script prints. It must not fail, nor warn."""
+    environment = {k: v for k, v in os.environ.items() if k != "MDISPATCH_REGISTRY"}
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", script.name],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=script.parent,
+        env=environment,
+    )
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def words(text: str) -> list[str]:
+    """Without what differs from run to run, and from page to page: pids, the ends of lines."""
+    return re.sub(r"\b(process|pid) \d+", r"\1 N", text).split()
+
+
+def shown_after(sentence: str) -> str:
+    """The text block that follows a sentence of the page."""
+    return re.findall(r"^```text\n(.*?)^```", PAGE.split(sentence)[1], re.DOTALL | re.MULTILINE)[0]
+
+
+@pytest.fixture
+def vec_ops(tmp_path: Path) -> Path:
+    file = tmp_path / "vec_ops.py"
+    file.write_text(VEC_OPS)
+    return file
+
+
+def test_each_prompt_of_the_page_shows_what_comes_out(tmp_path):
+    script = tmp_path / "reader.py"
+    script.write_text(f"BLOCKS = {BLOCKS!r}\n{_READER}")
+    prompts = sum(text.count(">>> ") for kind, text in BLOCKS if kind == "pycon")
+    printed = run(script)
+    assert prompts > 30
+    assert printed.splitlines()[-1] == f"{prompts} 0", printed
+
+
+def test_the_file_run_as_a_program_prints_what_the_page_says(vec_ops):
+    assert words(run(vec_ops)) == words(shown_after("Run it, with"))
+
+
+def test_a_worker_that_forgets_to_import_the_file_hears_what_the_page_says(vec_ops):
+    (vec_ops.parent / "forgets.py").write_text(_FORGETS)
+    said = words(shown_after("If a worker forgets").replace("vec_ops.py", str(vec_ops)))
+    # There the file is a module, and the program of the page elsewhere.
+    said = [word.replace("__main__.", "vec_ops.") for word in said]
+    heard = words(run(vec_ops.parent / "forgets.py"))
+    assert heard[: len(said)] == said
+    assert heard.count("LocalKernelMissingError:") == 2
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_the_file_defines_works_in_every_kind_of_interpreter(place, tmp_path):
+    body = """
+        import feature, mdispatch as md
+        Vector = feature.Vector
+        x = Vector([1, 2])
+        with feature.CountCalls() as mode:
+            calls = [md.ops.vec.scale(x, 3), md.ops.vec.scale(x, [3, 4]), feature.square(x)]
+        with md.IncludeDispatchKeyGuard("Tracer"):
+            md.ops.vec.scale(x)
+        result = {
+            "calls": [y.items for y in calls],
+            "shape": md.ops.vec.scale(md.MetaTensor([3])).shape,
+            "gradients": [
+                feature.gradient_of(lambda x: md.ops.vec.scale(x, 3), x).items,
+                feature.gradient_of(feature.square, x).items,
+            ],
+            "counts": mode.counts,
+            "log": feature.log,
+        }
+    """
+    assert run_at(place, VEC_OPS, body, tmp_path) == {
+        "calls": [[3.0, 6.0], [3.0, 8.0], [1.0, 4.0]],
+        "shape": (3,),
+        "gradients": [[3.0, 3.0], [2.0, 4.0]],
+        "counts": {"vec::scale": 1, "vec::scale.each": 1, "vec::square": 1},
+        "log": ["vec::scale(Vector([1.0, 2.0]), 2.0)"],
+    }
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_hermetic_call_of_a_worker(place, tmp_path):
+    """A parcel of another home is refused; what is pickled in the guard comes home in it only."""
+    module = f"""{VEC_OPS}
+PARCEL = Path(__file__).with_name("parcel")
+if md.is_main_interpreter():
+    PARCEL.write_bytes(pickle.dumps(md.SafeObject(Vector([5, 6]))))
+"""
+    body = """
+        import feature
+        result = feature.work(feature.PARCEL.read_bytes())
+    """
+    found = run_at(place, module, body, tmp_path)
+    if place == "main":  # at home
+        assert found["refusal"] == "none: Vector([25.0, 36.0])"
+    else:
+        assert "vec::square(): an object of Vector belongs to interpreter 0" in found["refusal"]
+    assert found["results"] == [[2.0, 4.0], [2.0, 4.0]]
+    assert found["counts"] == {"vec::scale": 1}
+    assert found["later"] == "an object of Vector is gone"
