@@ -15,42 +15,73 @@ from .registry import Registry, default_registry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ._autograd_context import AutogradContext
+    from ._autograd_engines import register_autograd_engine
+    from ._fakes import get_ctx
+    from ._hermetic import SafeObject, hermetic
     from ._kernels import fallthrough_kernel
     from ._observers import ObservedCall, observe_calls
+    from ._opcheck import opcheck
     from ._registry import Registration
     from ._roles import DEFAULT_TIMEOUT
     from ._schema_infer import infer_schema
     from ._schema_names import OperatorName
     from ._tensor import Tensor
     from .aio import wait_for_def_async, wait_for_impl_async
+    from .autograd import register_autograd
+    from .custom_ops import CustomOpDef, custom_op
     from .decorator import register_op
+    from .fake import register_fake
+    from .functions import (
+        define,
+        get_kernel,
+        impl,
+        register_autocast,
+        register_dispatch_rule,
+        register_kernel,
+        register_vmap,
+        scoped_library,
+    )
     from .guards import (
         AutoDispatchBelowAutograd,
         ExcludeDispatchKeyGuard,
         ForceDispatchKeyGuard,
         IncludeDispatchKeyGuard,
+        enable_python_dispatcher,
     )
+    from .higher_order import HigherOrderOperator
     from .host import create_interpreter
     from .keys import DispatchKey, DispatchKeySet, rename_privateuse_backend
     from .library import Library
+    from .meta import MetaTensor
+    from .modes import DispatchMode, DispatchModeKey, disable_md_dispatch
     from .operators import Namespace, OpOverload, OpOverloadPacket
+    from .pystub import python_module
     from .python_dispatcher import PythonDispatcher
     from .schema import FunctionSchema, parse_schema
+    from .tape import Tape
+    from .transforms import Transform, TransformType
     from .values import key_set_of, register_type
     from .waiting import wait_for_def, wait_for_impl
     from .warming import WarmUp, warm_up
 
 __all__ = [
     "AutoDispatchBelowAutograd",
+    "AutogradContext",
+    "CustomOpDef",
     "DEFAULT_TIMEOUT",
     "DispatchKey",
     "DispatchKeySet",
+    "DispatchMode",
+    "DispatchModeKey",
     "ExcludeDispatchKeyGuard",
     "ForceDispatchKeyGuard",
     "FunctionSchema",
+    "HigherOrderOperator",
     "IncludeDispatchKeyGuard",
     "Library",
     "MdispatchError",
+    "MetaTensor",
     "ObservedCall",
     "OpOverload",
     "OpOverloadPacket",
@@ -58,23 +89,46 @@ __all__ = [
     "PythonDispatcher",
     "Registration",
     "Registry",
+    "SafeObject",
+    "Tape",
     "Tensor",
+    "Transform",
+    "TransformType",
     "WarmUp",
     "__version__",
+    "allow_imports",
     "create_interpreter",
+    "custom_op",
     "default_registry",
+    "define",
+    "disable_md_dispatch",
+    "enable_python_dispatcher",
     "errors",
     "fallthrough_kernel",
+    "get_ctx",
+    "get_kernel",
+    "hermetic",
+    "impl",
     "infer_schema",
     "is_main_interpreter",
     "key_set_of",
     "observe_calls",
+    "opcheck",
     "ops",
     "parse_schema",
+    "python_module",
+    "register_autocast",
+    "register_autograd",
+    "register_autograd_engine",
+    "register_dispatch_rule",
+    "register_fake",
+    "register_kernel",
     "register_op",
     "register_or_verify",
     "register_type",
+    "register_vmap",
     "rename_privateuse_backend",
+    "scoped_library",
     "wait_for_def",
     "wait_for_def_async",
     "wait_for_impl",
@@ -104,6 +158,13 @@ def register_or_verify() -> str:
     return "register" if default_registry().is_main else "verify"
 
 
+def allow_imports(*modules: str) -> None:
+    """Lets calls of this interpreter import modules whose kernels they need: see
+    :meth:`Registry.allow_imports`, here of the default registry.
+    """
+    default_registry().allow_imports(*modules)
+
+
 class _DefaultOps:
     """``mdispatch.ops``: the operators of the default registry, which is made or found at the first
     look.
@@ -115,8 +176,7 @@ class _DefaultOps:
         return namespace
 
     def __dir__(self) -> list[str]:
-        _, _, there = default_registry()._facts.registrations()
-        return sorted({fact.name.partition("::")[0] for fact in there if "::" in fact.name})
+        return dir(default_registry().ops)
 
     def __repr__(self) -> str:
         return "<mdispatch.ops>"
@@ -128,31 +188,59 @@ ops = _DefaultOps()
 # imports mdispatch pays for what it uses; the modules behind these are most of the package.
 _HOME = {
     "AutoDispatchBelowAutograd": "guards",
+    "AutogradContext": "_autograd_context",
+    "CustomOpDef": "custom_ops",
     "DEFAULT_TIMEOUT": "_roles",
     "DispatchKey": "keys",
     "DispatchKeySet": "keys",
+    "DispatchMode": "modes",
+    "DispatchModeKey": "modes",
     "ExcludeDispatchKeyGuard": "guards",
     "ForceDispatchKeyGuard": "guards",
     "FunctionSchema": "schema",
+    "HigherOrderOperator": "higher_order",
     "IncludeDispatchKeyGuard": "guards",
     "Library": "library",
+    "MetaTensor": "meta",
     "ObservedCall": "_observers",
     "OpOverload": "operators",
     "OpOverloadPacket": "operators",
     "OperatorName": "_schema_names",
     "PythonDispatcher": "python_dispatcher",
     "Registration": "_registry",
+    "SafeObject": "_hermetic",
+    "Tape": "tape",
     "Tensor": "_tensor",
+    "Transform": "transforms",
+    "TransformType": "transforms",
     "WarmUp": "warming",
     "create_interpreter": "host",
+    "custom_op": "custom_ops",
+    "define": "functions",
+    "disable_md_dispatch": "modes",
+    "enable_python_dispatcher": "guards",
     "fallthrough_kernel": "_kernels",
+    "get_ctx": "_fakes",
+    "get_kernel": "functions",
+    "hermetic": "_hermetic",
+    "impl": "functions",
     "infer_schema": "_schema_infer",
     "key_set_of": "values",
     "observe_calls": "_observers",
+    "opcheck": "_opcheck",
     "parse_schema": "schema",
+    "python_module": "pystub",
+    "register_autocast": "functions",
+    "register_autograd": "autograd",
+    "register_autograd_engine": "_autograd_engines",
+    "register_dispatch_rule": "functions",
+    "register_fake": "fake",
+    "register_kernel": "functions",
     "register_op": "decorator",
     "register_type": "values",
+    "register_vmap": "functions",
     "rename_privateuse_backend": "keys",
+    "scoped_library": "functions",
     "wait_for_def": "waiting",
     "wait_for_def_async": "aio",
     "wait_for_impl": "waiting",
