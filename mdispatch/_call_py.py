@@ -279,7 +279,7 @@ def _invoke(
     keywords: dict[str, Any],
 ) -> Any:
     kernel = slot.kernel
-    if isinstance(kernel, AbsentKernel) and operator._entry.load(kernel.fact):
+    while isinstance(kernel, AbsentKernel) and operator._entry.load(kernel.fact):
         table = operator._entry.current(operator._generation)[0]
         slot = table.lookup(raw)
         kernel = slot.kernel

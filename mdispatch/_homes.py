@@ -130,7 +130,7 @@ def foreign(what: str, home: Home, operator: str = "", use: str = "used") -> For
         return gone(what, home, f"its home, {home}, has ended", operator)
     return ForeignObjectError(
         f"{_call(operator)}{what} belongs to {home}; it cannot be {use} in {here()}\n"
-        "Have it done there, or give here what belongs here.",
+        "Use it there, or give this interpreter one of its own.",
         str(home),
         str(here()),
         operator,

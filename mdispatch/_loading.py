@@ -16,18 +16,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._registry import Registration, RegistryProtocol
 
-__all__ = ["ImportPolicy", "module_bringing", "modules_of_file"]
+__all__ = ["ImportPolicy", "modules_bringing", "modules_of_file"]
 
 
-def module_bringing(registry: RegistryProtocol, fact: Registration) -> str:
-    """The module to import for what ``fact`` registers; "" where it cannot be told."""
+def modules_bringing(registry: RegistryProtocol, fact: Registration) -> list[str]:
+    """The modules to import for what ``fact`` registers, the likeliest first: the one that the
+    operator names, which may have only some of its kernels, and that of the file.
+    """
     stub = registry.find(facts.PYSTUB, 0, fact.name)
-    if stub is not None:
-        return stub.body.partition("\n")[0]
+    named = [] if stub is None else [stub.body.partition("\n")[0]]
     found = modules_of_file(fact.where.rpartition(":")[0])
     # The label of a kernel begins with the module of its function, mostly the one that registers.
     labelled = (name for name in found if fact.body.startswith(name + "."))
-    return next(labelled, found[0] if found else "")
+    by_file = next(labelled, found[0] if found else "")
+    return [*named, by_file] if by_file and by_file not in named else named
 
 
 def modules_of_file(file: str) -> list[str]:
@@ -60,9 +62,11 @@ class ImportPolicy:
         for name in names:
             parts = name.split(".") if isinstance(name, str) else [""]
             if not all(part.isidentifier() for part in parts):
+                from ._nearest import shown
+
                 raise InvalidArgumentError(
-                    f"{name!r} is no name of a module: allow modules or packages by their full "
-                    "names"
+                    f"{shown(name)} is no name of a module: allow modules or packages by their "
+                    "full names"
                 )
         self.allowed = tuple(dict.fromkeys((*self.allowed, *names)))
         self._tried = set()
@@ -76,9 +80,9 @@ class ImportPolicy:
         """
         if not self.allowed:
             return False
-        module = module_bringing(registry, fact)
-        if not module or module in self._tried or not self.admits(module):
-            return False
-        self._tried.add(module)
-        __import__(module)
-        return True
+        for module in modules_bringing(registry, fact):
+            if module not in self._tried and self.admits(module):
+                self._tried.add(module)
+                __import__(module)
+                return True
+        return False

@@ -11,7 +11,7 @@ from . import _python_key, errors
 from . import _registry as facts
 from ._kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
 from ._keys import DispatchKey, table_index
-from ._loading import module_bringing
+from ._loading import modules_bringing
 from ._pystubs import missing_fake
 from ._table import DispatchTable, compute_table
 from .keys import DispatchKeySet, is_included_in_alias
@@ -147,7 +147,8 @@ def missing(
         )
     absent = slot.kernel.fact if isinstance(slot.kernel, AbsentKernel) else None
     if key is DispatchKey.Meta and (absent is not None or slot.kernel is None):
-        return missing_fake(registry, name, available, listed, absent)
+        brings = modules_bringing(registry, absent) if absent is not None else []
+        return missing_fake(registry, name, available, listed, absent, *brings[-1:])
     if absent is not None and not slot.is_fallthrough:
         return _not_here(registry, name, absent, key, available)
     if slot.reason == "ambiguous autogradother":
@@ -190,10 +191,14 @@ def _not_here(
     key: DispatchKey,
     available: list[str],
 ) -> errors.LocalKernelMissingError:
-    module = module_bringing(registry, fact)
+    modules = modules_bringing(registry, fact)
+    module = modules[0] if modules else ""
     advice = "Import that module here too."
-    if module:
-        advice = f"Import {module} here too, or let calls do it: allow_imports({module!r})."
+    if modules:
+        allowed = ", ".join(map(repr, modules))
+        advice = f"Import {module} here too, or let calls do it: allow_imports({allowed})."
+    if len(modules) > 1:
+        advice = f"The operator names {module}, and {modules[1]} registered the kernel. {advice}"
     error = errors.LocalKernelMissingError(
         f"{name} has a kernel at {DispatchKey(fact.key).name} ({fact.body}), but this interpreter "
         f"has not imported the module that registers it\n  registered at {fact.where} by pid "

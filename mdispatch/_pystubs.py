@@ -100,11 +100,13 @@ def missing_fake(
     available: Sequence[str] = (),
     listed: str = "",
     absent: Registration | None = None,
+    brought_by: str = "",
 ) -> FakeKernelMissingError:
     """Why a call with meta values finds no kernel: which module brings it, if the operator says so.
 
     ``available`` are the keys of the kernels that could run here, ``listed`` those of all in words.
-    ``absent`` is the fact of a fake kernel that the registry has and this interpreter has not.
+    ``absent`` is the fact of a fake kernel that the registry has and this interpreter has not,
+    ``brought_by`` the module that registered it, where that is known.
     """
     stub = read_stub(registry, name)
     what = f"{name} was called with meta values and has no fake kernel"
@@ -115,7 +117,7 @@ def missing_fake(
     if listed:
         what += f"\n  kernels at: {listed}"
     if stub is None and absent is not None:
-        advice = "Import the module that registers it here too."
+        advice = f"Import {brought_by or 'the module that registers it'} here too."
     elif stub is None:
         advice = f"Register one: register_fake({name!r}, ...)."
     else:
@@ -131,6 +133,5 @@ def missing_fake(
         if context:
             advice += f"\n{context}"
     error = FakeKernelMissingError(f"{what}\n{advice}", name, "Meta", available)
-    if stub is not None:
-        error.module, error.context = stub[0], stub[1]
+    error.module, error.context = (brought_by, "") if stub is None else stub[:2]
     return error

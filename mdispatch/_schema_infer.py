@@ -130,7 +130,7 @@ def _no_schema(
             lines.append(f"  signature: {shown(str(signature), 400)}")
         except Exception:  # a default's own repr may do anything
             lines.append(f"  parameters: {', '.join(signature.parameters)}")
-    return InvalidArgumentError("\n".join([*lines, remedy]))
+    return InvalidArgumentError("\n".join([*lines, f"{remedy[0].upper()}{remedy[1:]}."]))
 
 
 class _Inference:
@@ -149,7 +149,7 @@ class _Inference:
 
     def mutated(self, mutates_args: str | Iterable[str]) -> frozenset[str] | None:
         """The names of the parameters written to, None for "unknown"."""
-        how = "mutates_args is a list of parameters' names, or 'unknown'"
+        how = "give mutates_args as a list of parameters' names, or as 'unknown'"
         if isinstance(mutates_args, str):
             if mutates_args == "unknown":
                 return None

@@ -33,9 +33,11 @@ def checked_shape(given: Any) -> Sizes:
 
 def checked_sizes(given: Any, what: str) -> Sizes:
     """Ints and dynamic sizes, in a tuple. InvalidArgumentError for anything else."""
+    if isinstance(given, (str, bytes)):
+        raise InvalidArgumentError(
+            f"{what}={shown(given)}: a {type(given).__name__} is no size, and no tuple of sizes"
+        )
     try:
-        if isinstance(given, (str, bytes)):
-            raise TypeError
         found = tuple(given)
     except TypeError:
         hint = f"; for one dimension ({shown(given)},)" if isinstance(given, int) else ""

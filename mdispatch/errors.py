@@ -309,6 +309,7 @@ class OperatorNotFoundError(MdispatchError, AttributeError):
 
     def __init__(self, message: str, operator: str = "", nearest: Sequence[str] = ()) -> None:
         super().__init__(message)
+        self.obj = None  # or Python adds the nearest attribute to what the message says already
         self.operator = operator
         self.nearest = tuple(nearest)
 

@@ -180,8 +180,10 @@ def _checked(mode: Any, what: str) -> tuple[Any, Slot]:
     if isinstance(mode, DispatchMode):
         slot = mode.mode_key
         if slot is not None and slot not in _SLOTS:
+            from ._nearest import shown
+
             raise InvalidArgumentError(
-                f"{type(mode).__qualname__}.mode_key is {slot!r}: it is one of "
+                f"{type(mode).__qualname__}.mode_key is {shown(slot)}: it is one of "
                 f"{', '.join(_SLOTS)}, or None"
             )
         return mode, slot
@@ -212,9 +214,10 @@ def pop_mode(kind: str | None = None) -> DispatchMode | SafeObject:
     stack = local.stack
     found = [entry for entry in stack.entries if kind is None or entry.slot == kind]
     if not found:
-        raise ModeStackError(
-            "this thread has no mode" + (f" of kind {kind}" if kind else "") + " on its stack"
-        )
+        from ._nearest import shown
+
+        which = "" if kind is None else f" of kind {shown(kind)}"
+        raise ModeStackError(f"this thread has no mode{which} on its stack")
     stack.remove(found[-1])
     return found[-1].mode
 
@@ -297,7 +300,7 @@ def push_pre_dispatch_mode(mode: DispatchMode) -> None:
     if any(entry.slot == slot or None in (entry.slot, slot) for entry in entries):
         raise ModeStackError(
             f"there is {'a mode' if slot is None else 'such a mode, or one without a kind,'} "
-            "before dispatch already: take it off first"
+            "before dispatch already: take it off first, with pop_pre_dispatch_mode()"
         )
     entry = Entry(mode, slot, IncludeDispatchKeyGuard(DispatchKey.PreDispatch))
     entry.guard.__enter__()

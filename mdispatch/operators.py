@@ -167,10 +167,13 @@ class OpOverload:
         return key in table.kernels or key in self.rules.py_kernels
 
     def has_kernel_for_any_dispatch_key(self, key_set: DispatchKeySet) -> bool:
-        """Whether one is registered at any key of a set. Raises OperatorGoneError.
+        """Whether one is registered at any key of a set. Raises InvalidKeyError, OperatorGoneError.
 
         (PyTorch: OpOverload.has_kernel_for_any_dispatch_key)
         """
+        from .keys import DispatchKeySet
+
+        key_set = DispatchKeySet(key_set)
         table, _ = self._entry.current(self._generation)
         keys = (*table.kernels, *self.rules.py_kernels)
         return any(key.raw and key_set.has(key) for key in keys)

@@ -17,6 +17,7 @@ from places import PLACES, run_at
 
 import mdispatch as md
 from mdispatch import _keeping, errors, guards
+from mdispatch._hermetic import SafeObject, hermetic, is_hermetic
 from mdispatch.guards import (
     ExcludeDispatchKeyGuard,
     ForceDispatchKeyGuard,
@@ -27,7 +28,6 @@ from mdispatch.guards import (
     set_excluded,
     set_included,
 )
-from mdispatch._hermetic import SafeObject, hermetic, is_hermetic
 from mdispatch.keys import BACKEND_BITS, FULL
 
 DEFAULTS = (guards.DEFAULT_INCLUDED, guards.DEFAULT_EXCLUDED)

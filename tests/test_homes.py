@@ -111,7 +111,7 @@ def test_a_refusal_names_both_homes_the_thing_and_the_operator():
         assert type(error) is errors.ForeignObjectError
         assert str(error) == (
             f"s::f(): the kernel k belongs to {other.home}; it cannot be run in {here()}\n"
-            "Have it done there, or give here what belongs here."
+            "Use it there, or give this interpreter one of its own."
         )
         assert (error.home, error.here, error.operator) == (str(other.home), str(here()), "s::f")
     error = foreign("the kernel k", other.home, "s::f", "run")

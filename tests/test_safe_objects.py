@@ -16,8 +16,8 @@ from kinds import INTERPRETERS, PROCESSES, run_main
 from places import PLACES, run_at
 
 from mdispatch import _keeping, errors
-from mdispatch._homes import here
 from mdispatch._hermetic import SafeObject, hermetic, opened_for
+from mdispatch._homes import here
 from mdispatch.keys import DispatchKeySet
 
 
