@@ -25,13 +25,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
 
 
+def files(*names: str) -> tuple[str, ...]:
+    return tuple(f"test_{name}" for name in names)
+
+
+#: Long comparisons with a model or with recordings, which no version of Python changes.
+SPECIFICATION = files("guards_models", "machine", "oracle", "orders", "privateuse", "schema")
+
 #: What these show does not depend on the binding: once per Python is enough.
-EITHER_BINDING = tuple(
-    f"test_{name}"
-    for name in (
-        *("bind.", "conformance", "explain_command", "golden_errors", "guards_models", "keys"),
-        *("machine", "oracle", "orders", "privateuse", "schema", "table", "verify_command"),
-    )
+EITHER_BINDING = SPECIFICATION + files(
+    *("autograd", "bad_input", "bind.", "coming_from", "conformance", "custom_op", "docs"),
+    *("explain_command", "fake", "functions", "golden_errors", "hermetic", "higher_order", "homes"),
+    *("keys", "meta", "modes", "opcheck", "pystub", "readme", "safe_objects", "stubs", "structure"),
+    *("table", "tape", "torch_compat", "transforms", "tutorial", "value_checks", "verify_command"),
 )
 
 
@@ -39,6 +45,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path.name.startswith(EITHER_BINDING):
             item.add_marker("either_binding")
+        if item.path.name.startswith(SPECIFICATION):
+            item.add_marker("specification")
     if config.getoption("--long"):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]

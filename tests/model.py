@@ -193,9 +193,11 @@ class Table:
         excluded: frozenset[str] = EXCLUDED,
     ) -> str:
         """The label of the kernel that runs for arguments with these keys, or the error's name."""
-        _, label, reason = self.way(keys, included, excluded)
+        key, label, reason = self.way(keys, included, excluded)
         if reason == "ambiguous autogradother":
             return "AmbiguousKernelError"
+        if key == "Meta" and (label.endswith(NOT_HERE) or not label):
+            return "FakeKernelMissingError"
         if label.endswith(NOT_HERE):
             return "LocalKernelMissingError"
         return "MissingKernelError" if label in ("", "fallthrough") else label
@@ -370,15 +372,15 @@ class _Interpreter:
         key = "" if key == "Undefined" else key
         if library.key and key not in ("", library.key):
             return "InvalidKeyError"
-        if library.namespace == "_" and key in ("", *FUNCTIONALITIES, *RUNTIME, *ALIASES):
-            return "InvalidNameError"
         key = key or library.key or CIA
-        if key not in (*FUNCTIONALITIES, *RUNTIME, *ALIASES):
+        if key not in (*RUNTIME, *ALIASES):
             return "InvalidKeyError"
+        if library.namespace == "_":
+            return "InvalidNameError"
         name, refusal = full_name(operator, library.namespace)
         if refusal:
             return refusal
-        if key not in (*RUNTIME, *ALIASES):
+        if key == "Meta" and any(made.fact[:3] == ("impl", CIA, name) for made in self.made):
             return "InvalidKeyError"
         try:
             parsed("s::f" + (signature or "() -> ()"))

@@ -62,6 +62,15 @@ def opened(sent):
         return None
 
 
+@pytest.fixture(autouse=True)
+def quick_collections():
+    """What was there before the test is not looked through by each of its many collections."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.mark.parametrize("action", ["send", "close", "collect", "begin and end"])
 @pytest.mark.parametrize("path", ["send", "close", "come home", "guarded"])
 def test_at_whatever_step_it_comes_the_tables_are_right_afterwards(path, action):
