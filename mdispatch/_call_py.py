@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 
 
 __all__ = ["call", "call_boxed", "call_for_dispatch_key", "call_with_keyset"]
-__all__ += ["call_registered", "call_with_python_kernels", "redispatch", "redispatch_boxed"]
+__all__ += ["call_python_kernel", "call_registered", "call_with_python_kernels", "checked_answer"]
+__all__ += ["redispatch", "redispatch_boxed"]
 
 _HANDLERS = DispatchKey.Python.raw | DispatchKey.PreDispatch.raw
 _DISPATCHER = DispatchKey.PythonDispatcher.raw
@@ -57,7 +58,10 @@ _DISPATCHER = DispatchKey.PythonDispatcher.raw
 
 def call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     table, signature = operator._entry.current(operator._generation)
-    positional, keywords = _bound(operator, signature, args, kwargs)
+    try:  # what _bound does, without its frame
+        positional, keywords = signature.binder.bind(args, kwargs)
+    except ForeignObjectError as error:
+        raise refused(error, operator._entry.name) from None
     raw = _keys_of_arguments(signature, positional, keywords)
     return _run(
         operator, "call", table, signature, _effective(operator, table, raw), positional, keywords
@@ -154,7 +158,16 @@ def call_registered(
         raise missing_at(operator._entry._registry, operator._entry.name, table, key)
     slot = Slot(kernel, "kernel" if key in table.kernels else "backend fallback")
     how = "call_for_dispatch_key"
-    return _run_slot(operator, how, table, signature, slot, key.raw, positional, keywords)
+    return _run(operator, how, table, signature, key.raw, positional, keywords, slot)
+
+
+def call_python_kernel(
+    operator: Operator, kernel: PythonKernel, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Runs one of the operator's rules, with its arguments and result as those of any kernel."""
+    signature = operator._entry.current(operator._generation)[1]
+    positional, keywords = _bound(operator, signature, args, kwargs)
+    return _checked(operator, signature, kernel.function(*positional, **keywords), kernel)
 
 
 def call_with_python_kernels(
@@ -169,12 +182,14 @@ def call_with_python_kernels(
     table, signature = operator._entry.current(operator._generation)
     positional, keywords = _bound(operator, signature, args, kwargs)
     raw = key_set.raw
-    slot = operator.rules.merged(table).lookup(raw & ~_DISPATCHER)
-    if isinstance(slot.kernel, PythonKernel):
-        return signature.returns.check(slot.kernel.function(*positional, **keywords))
-    if slot.kernel is None or slot.is_fallthrough:
+    table = operator.rules.merged(table)
+    slot = table.lookup(raw & ~_DISPATCHER)
+    kernel = slot.kernel
+    if isinstance(kernel, PythonKernel):
+        return _checked(operator, signature, kernel.function(*positional, **keywords), kernel)
+    if kernel is None or slot.is_fallthrough:
         raise missing(operator._entry._registry, operator._entry.name, table, raw & ~_DISPATCHER)
-    return _run_slot(operator, "redispatch", table, signature, slot, raw, positional, keywords)
+    return _run(operator, "redispatch", table, signature, raw, positional, keywords, slot)
 
 
 def _raw(operator: Operator, what: str, key_set: object) -> int:
@@ -236,23 +251,13 @@ def _run(
     raw: int,
     positional: tuple[Any, ...],
     keywords: dict[str, Any],
+    slot: Slot | None = None,
 ) -> Any:
+    """Runs the table's kernel for these keys, or what is in ``slot``."""
     if raw & _HANDLERS:
-        check_handlers(operator._entry.name, operator.rules, positional, keywords)
-    slot = table.lookup(raw)
-    return _run_slot(operator, how, table, signature, slot, raw, positional, keywords)
-
-
-def _run_slot(
-    operator: Operator,
-    how: str,
-    table: DispatchTable,
-    signature: Signature,
-    slot: Slot,
-    raw: int,
-    positional: tuple[Any, ...],
-    keywords: dict[str, Any],
-) -> Any:
+        check_handlers(operator._entry.name, operator.rules, raw, positional, keywords)
+    if slot is None:
+        slot = table.lookup(raw)
     observers = observing.now
     if observers:
         result = observe(
@@ -267,7 +272,27 @@ def _run_slot(
         )
     else:
         result = _invoke(operator, table, slot, raw, positional, keywords)
-    return signature.returns.check(result)
+    try:  # what _checked does, without its frame
+        return signature.returns.check(result, slot.kernel)
+    except ForeignObjectError as error:
+        raise refused(error, operator._entry.name) from None
+
+
+def _checked(operator: Operator, signature: Signature, result: Any, by: object) -> Any:
+    try:
+        return signature.returns.check(result, by)
+    except ForeignObjectError as error:
+        raise refused(error, operator._entry.name) from None
+
+
+def checked_answer(operator: Operator, result: Any, by: str) -> Any:
+    """What a handler answered, told from what kernels return. An operator that the handler has
+    closed is left to the call that is still under way.
+    """
+    signature = operator._entry.signature()
+    if signature is None or signature.generation != operator._generation:
+        return result
+    return _checked(operator, signature, result, by)
 
 
 def _invoke(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import _registry as facts
-from ._call_py import _bound, _raw, _run_slot
+from ._call_py import _bound, _raw, _run
 from ._kernels import FALLBACK_NAME, LocalKernel
 from ._keys import DispatchKey, parse_key, table_index
 from ._pairing import BUILTIN_FALLBACKS, missing, pair
@@ -72,9 +72,7 @@ class ComputedKernel:
             self._check()
             self._table = table
         positional, keywords = _bound(operator, signature, args, kwargs)
-        return _run_slot(
-            operator, "get_kernel", table, signature, self._slot, raw, positional, keywords
-        )
+        return _run(operator, "get_kernel", table, signature, raw, positional, keywords, self._slot)
 
     def _check(self) -> None:
         operator, kernel = self.operator, self.kernel

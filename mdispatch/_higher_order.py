@@ -7,7 +7,7 @@ from __future__ import annotations
 from ._keys import DispatchKey, table_index
 from ._nearest import nearest, shown
 from ._place import caller
-from ._rules import PythonKernel, Rules
+from ._rules import PythonKernel, Rules, lock
 from ._table import compute_table
 from .errors import (
     AmbiguousKernelError,
@@ -75,13 +75,14 @@ def maker(operator: HigherOrderOperator) -> FrameType | None:
 def claim_name(operator: HigherOrderOperator) -> None:
     """Makes it the one of its name. DuplicateRegistrationError when one of another place is."""
     name = operator.__name__
-    earlier = _operators.setdefault(name, operator)
-    if earlier is operator:
-        return
-    if earlier.where != operator.where:
+    with lock():
+        earlier = _operators.get(name)
+        if earlier is None or earlier.where == operator.where:
+            _operators[name] = operator
+            return
         raise DuplicateRegistrationError(
             f"there is a higher-order operator {name} already, and one of a name in each "
-            f"interpreter\n  first at {earlier.where}\n  second at {operator.where}\n"
+            f"interpreter\n  first:  {earlier.where}\n  second: {operator.where}\n"
             "Choose another name, or close the first one.",
             "higher-order operator",
             operator.name,
@@ -89,13 +90,13 @@ def claim_name(operator: HigherOrderOperator) -> None:
             earlier.where,
             operator.where,
         )
-    _operators[name] = operator
 
 
 def give_up_name(operator: HigherOrderOperator) -> None:
     """Unless another one has it by now."""
-    if _operators.get(operator.__name__) is operator:
-        del _operators[operator.__name__]
+    with lock():
+        if _operators.get(operator.__name__) is operator:
+            del _operators[operator.__name__]
 
 
 class HigherOrderRules(Rules):
@@ -132,8 +133,8 @@ class HigherOrderRules(Rules):
         if rule is None and not getattr(cls, "supports_higher_order_operators", False):
             classes = [each.__qualname__ for each in self.by_class]
             error = MissingRuleError(
-                f"{self.name} has no rule for {cls.__module__}.{cls.__qualname__}, and calls of "
-                f"such operators do not come to __md_dispatch__ unasked\n  rules for: "
+                f"{self.name} has no rule for {cls.__module__}.{cls.__qualname__}, whose "
+                f"__md_dispatch__ is not asked about operators without a schema\n  rules for: "
                 f"{', '.join(classes) or 'none'}\n"
                 f"Register one with py_impl({cls.__qualname__}), or set "
                 f"{cls.__qualname__}.supports_higher_order_operators to True.",

@@ -82,7 +82,9 @@ class ImportPolicy:
             return False
         for module in modules_bringing(registry, fact):
             if module not in self._tried and self.admits(module):
-                self._tried.add(module)
-                __import__(module)
+                try:
+                    __import__(module)  # a second thread waits in it for the first one
+                finally:
+                    self._tried.add(module)
                 return True
         return False

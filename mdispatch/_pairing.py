@@ -177,7 +177,9 @@ def missing(
 
 def _kernels(table: DispatchTable) -> tuple[list[str], str]:
     """The keys of the kernels that could run here, and all keys in words."""
-    here = [key.name for key, kernel in table.kernels.items() if isinstance(kernel, LocalKernel)]
+    here = [
+        key.name for key, kernel in table.kernels.items() if not isinstance(kernel, AbsentKernel)
+    ]
     listed = (
         key.name if key.name in here else f"{key.name} (not loaded here)" for key in table.kernels
     )

@@ -14,6 +14,8 @@ from ._homes import foreign, here
 from ._native import interpreter_id as HERE
 from ._python_key import overloaded_types
 from .errors import ForeignObjectError
+from .guards import excluded_keys
+from .keys import DispatchKey
 from .modes import local
 from .values import raw_of
 
@@ -47,16 +49,20 @@ def _is_held(value: object) -> bool:
     return isinstance(value, SafeObject)
 
 
-def check_handlers(name: str, rules: Rules, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Before a call that would come to a mode or a type's rule: whether these are at home here.
+def check_handlers(
+    name: str, rules: Rules, raw: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Before a call with the key set ``raw``, which would come to a mode or a type's rule: whether
+    these are at home here.
 
     Raises ForeignObjectError.
     """
     stack = local.stack
     asked: list[Any] = []
-    for entries in (stack.pre_dispatch, stack.entries):
-        if entries:
-            asked.append(entries[-1].mode)
+    if stack.entries and raw & DispatchKey.Python.raw:
+        asked.append(stack.entries[-1].mode)
+    if stack.pre_dispatch and not excluded_keys().has(DispatchKey.Python):
+        asked.append(stack.pre_dispatch[-1].mode)
     if rules.by_class:
         classes = [type(mode) for mode in asked]
         for cls in (*classes, *overloaded_types(args, kwargs)):

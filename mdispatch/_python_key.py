@@ -18,20 +18,21 @@ from __future__ import annotations
 
 from ._keys import FULL
 from .errors import HandlersDeclinedError
-from .guards import ExcludeDispatchKeyGuard, _Guard, excluded_keys, included_keys
+from .guards import _Guard, excluded_keys, included_keys
 from .keys import DispatchKey, DispatchKeySet
-from .modes import PYTHON, ModeStack, local
+from .modes import PYTHON, DispatchMode, by_rank, local
 from .transforms import FRONT
 from .transforms import local as transforms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from .operators import OpOverload
-    from .transforms import Operator
+    from .transforms import Operator, Transform
 
-__all__ = ["NOBODY", "ask_modes_and_types", "ask_pre_dispatch", "ask_transform", "declined"]
+__all__ = ["NOBODY", "ask_modes_and_types", "ask_pre_dispatch", "ask_transform"]
 __all__ += ["dispatcher_fallback", "overloaded_types", "pre_dispatch_fallback", "python_fallback"]
 __all__ += ["snapshot_fallback", "transform_fallback"]
 
@@ -43,6 +44,8 @@ _BELOW_SNAPSHOT = DispatchKeySet.full_after(DispatchKey.PythonTLSSnapshot)
 _BELOW_PRE_DISPATCH = DispatchKeySet.full_after(DispatchKey.PreDispatch)
 _BELOW_FRONT = DispatchKeySet.full_after(FRONT)
 _NONE = DispatchKeySet()
+_FRONT = DispatchKeySet(FRONT)
+_PRE_DISPATCH = DispatchKeySet(DispatchKey.PreDispatch)
 _ABOVE_PYTHON = DispatchKeySet.from_raw(FULL & ~_BELOW_PYTHON.raw & ~DispatchKey.Python.raw)
 
 
@@ -85,27 +88,35 @@ def ask_modes_and_types(
 
     HandlersDeclinedError when all of them return NotImplemented.
     """
-    stack = local.stack
-    asked = []
-    if stack.entries:
-        entry = stack.entries[-1]
-        with _Handling(stack, stack.entries, entry, PYTHON):
-            result = _ask(entry.mode, type(entry.mode), operator, types, args, kwargs)
+    entries = local.stack.entries
+    asked: list[Any] = []
+    if entries:
+        entry = entries[-1]
+        asking = (_ask, entry.mode, type(entry.mode), operator, types, args, kwargs)
+        result = _handled(entries, entry, PYTHON, _ABOVE_PYTHON, *asking)
         if result is not NotImplemented:
             return result
-        asked.append(f"mode {entry.mode!r}")
+        asked.append(entry.mode)
     for cls in types:
-        with _Handling(stack):
-            result = _ask(cls, cls, operator, types, args, kwargs)
+        asking_type = (_ask, cls, cls, operator, types, args, kwargs)
+        result = _handled(None, None, PYTHON, _ABOVE_PYTHON, *asking_type)
         if result is not NotImplemented:
             return result
-        asked.append(f"type {cls.__module__}.{cls.__qualname__}")
+        asked.append(cls)
     if not asked:
         return NOBODY
-    raise declined(operator.name, asked)
+    raise _declined(operator.name, asked)
 
 
-def declined(name: str, asked: list[str]) -> HandlersDeclinedError:
+def _declined(name: str, handlers: list[Any]) -> HandlersDeclinedError:
+    from ._nearest import shown
+
+    asked = [
+        f"type {each.__module__}.{each.__qualname__}"
+        if isinstance(each, type)
+        else f"mode {shown(each)}"
+        for each in handlers
+    ]
     return HandlersDeclinedError(
         f"nobody knows what {name} does with these arguments: every handler returned "
         "NotImplemented\n  asked: " + ", ".join(asked) + "\n"
@@ -136,11 +147,10 @@ def ask_pre_dispatch(
     if not stack.pre_dispatch or excluded_keys().has(DispatchKey.Python):
         return NOBODY
     entry = stack.pre_dispatch[-1]
-    before = DispatchKeySet(DispatchKey.PreDispatch)
-    with _Handling(stack, stack.pre_dispatch, entry, before, _NONE):
-        result = _ask(entry.mode, type(entry.mode), operator, types, args, kwargs)
+    asking = (_ask, entry.mode, type(entry.mode), operator, types, args, kwargs)
+    result = _handled(stack.pre_dispatch, entry, _PRE_DISPATCH, _NONE, *asking)
     if result is NotImplemented:
-        raise declined(operator.name, [f"mode {entry.mode!r}"])
+        raise _declined(operator.name, [entry.mode])
     return result
 
 
@@ -161,57 +171,60 @@ def ask_transform(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, A
     if not transforms.entries:
         return NOBODY
     entry = transforms.entries[-1]
-    transform = entry.transform
-    with _Handling(local.stack, transforms.entries, entry, DispatchKeySet(FRONT), _NONE):
-        kind = transform.transform_type
-        rule = operator.rules.by_transform.get(kind) if kind is not None else None
-        if rule is None:
-            return transform.process(operator, args, kwargs)
-        return rule.function(transform, *args, **kwargs)
+    asking = (_ask_transform, entry.transform, operator, args, kwargs)
+    return _handled(transforms.entries, entry, _FRONT, _NONE, *asking)
 
 
-class _Handling:
-    """While a handler runs: its mode or transform is off its stack, that stack's keys are included
-    only if others are left on it, the keys above are excluded, and the handler's own calls have
-    another entry.
+def _ask_transform(
+    transform: Transform, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    kind = transform.transform_type
+    rule = operator.rules.by_transform.get(kind) if kind is not None else None
+    if rule is None:
+        result = transform.process(operator, args, kwargs)
+    else:
+        result = rule.function(transform, *args, **kwargs)
+    return operator._checked(result, f"transform {type(transform).__qualname__}")
+
+
+def _handled(
+    entries: list[Any] | None,
+    entry: Any,
+    keys: DispatchKeySet,
+    above: DispatchKeySet,
+    ask: Callable[..., Any],
+    *arguments: Any,
+) -> Any:
+    """Runs a handler: ``ask(*arguments)``. Meanwhile its mode or transform, the ``entry``, is off
+    its stack, that stack's ``keys`` are included only if others are left on it, those ``above`` are
+    excluded, and the handler's own calls note sets of their own.
     """
-
-    __slots__ = ("_before", "_entries", "_entry", "_guards", "_position", "_stack")
-
-    def __init__(
-        self,
-        stack: ModeStack,
-        entries: list[Any] | None = None,
-        entry: Any = None,
-        keys: DispatchKeySet = PYTHON,
-        above: DispatchKeySet = _ABOVE_PYTHON,
-    ) -> None:
-        self._stack = stack
-        self._entries = entries
-        self._entry = entry
-        self._before = (stack.on_entry, stack.handled)
-        self._guards = [ExcludeDispatchKeyGuard(above)]
-        if entries is not None and len(entries) == 1:
-            self._guards.append(_Guard(included=(FULL & ~keys.raw, 0)))  # type: ignore[arg-type]
-
-    def __enter__(self) -> None:
-        stack = self._stack
+    stack = local.stack
+    before = (stack.on_entry, stack.handled)
+    included = (FULL & ~keys.raw, 0) if entries and len(entries) == 1 else None
+    guard = _Guard(included, (FULL, above.raw))
+    try:
         stack.handled = stack.on_entry or (included_keys(), excluded_keys())
         stack.on_entry = None
-        if self._entries is not None and self._entry is not None:
-            self._position = self._entries.index(self._entry)
-            self._entries.remove(self._entry)
-        for guard in self._guards:
-            guard.__enter__()
-
-    def __exit__(self, *exc: object) -> None:
-        for guard in self._guards[::-1]:
-            guard.__exit__()
-        if self._entries is not None and self._entry is not None:
-            # Where it was; one without a kind also above what its handler has left there.
-            last = len(self._entries)
-            self._entries.insert(last if self._entry.slot is None else self._position, self._entry)
-        self._stack.on_entry, self._stack.handled = self._before
+        if entries is not None:
+            entries.remove(entry)
+        guard.__enter__()
+        try:
+            return ask(*arguments)
+        finally:
+            try:
+                guard.__exit__()
+            except BaseException:  # of a signal handler, perhaps before anything was done
+                if guard.is_open:
+                    guard.__exit__()
+                raise
+    finally:
+        # Until the entry is back nothing is called that is written in Python: neither a signal
+        # handler nor the end of Python's own stack can come between.
+        stack.on_entry, stack.handled = before
+        if entries is not None and entry not in entries:
+            entries.append(entry)
+            entries.sort(key=by_rank)  # one of a kind goes below others, see modes.py
 
 
 def _ask(
@@ -225,22 +238,29 @@ def _ask(
     """Asks a mode of this class, or the class itself as the type of a value."""
     rule = operator.rules.chosen(cls)
     if rule is None:
-        return handler.__md_dispatch__(operator, types, args, kwargs)
-    if rule.full:
-        return rule.function(handler, operator, types, args, kwargs)
-    if handler is cls:
-        return rule.function(*args, **kwargs)
-    return rule.function(handler, *args, **kwargs)
+        result = handler.__md_dispatch__(operator, types, args, kwargs)
+    elif rule.full:
+        result = rule.function(handler, operator, types, args, kwargs)
+    elif handler is cls:
+        result = rule.function(*args, **kwargs)
+    else:
+        result = rule.function(handler, *args, **kwargs)
+    if result is NotImplemented:
+        return result
+    return operator._checked(result, f"{'type' if handler is cls else 'mode'} {cls.__qualname__}")
 
 
 def overloaded_types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[type, ...]:
     """The types of the arguments that have ``__md_dispatch__``, each once: in the order of the
-    arguments, subclasses before their bases. Lists and tuples are looked into.
+    arguments, subclasses before their bases. Lists and tuples are looked into. A mode that is an
+    argument is a value like any other: its handler is for the calls of its block.
     """
     found: list[type] = []
     for value in _each(args, kwargs):
         cls = type(value)
-        if cls not in found and getattr(cls, "__md_dispatch__", None) is not None:
+        if cls in found or issubclass(cls, DispatchMode):
+            continue
+        if getattr(cls, "__md_dispatch__", None) is not None:
             bases = (i for i, other in enumerate(found) if issubclass(cls, other))
             found.insert(next(bases, len(found)), cls)
     return tuple(found)

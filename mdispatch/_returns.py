@@ -34,34 +34,38 @@ class Returns:
         self._converters = tuple(converter(each.type, as_tensor) for each in schema.returns)
         self._one = len(schema.returns) == 1 and not schema.is_varret
 
-    def check(self, result: Any) -> Any:
-        """What the caller gets for a kernel's ``result``. ReturnValueError when it does not fit."""
+    def check(self, result: Any, by: object = "a kernel") -> Any:
+        """What the caller gets for the ``result`` of ``by``: a kernel, or whatever it was in words.
+
+        ReturnValueError when it does not fit.
+        """
         if self._one:
             exact, convert = self._converters[0]
             if type(result) is exact:
                 return result
             try:
-                return _kept(result, convert(result))
+                converted = convert(result)
             except Unfit:
-                self._fail_type(0, result)
-        values = self.values(result)
+                self._fail_type(by, 0, result)
+            return result if converted is result else _kept(result, converted)
+        values = self.values(result, by)
         return tuple(values) if values or self.schema.is_varret else None
 
-    def values(self, result: Any) -> list[Any]:
+    def values(self, result: Any, by: object = "a kernel") -> list[Any]:
         """The same as a list with one element per value."""
         if self._one:
-            return [self.check(result)]
+            return [self.check(result, by)]
         converters = self._converters
         if not converters and not self.schema.is_varret:
             if result is not None:
-                self._fail(f"returned {_shown(result)}, not None")
+                self._fail(by, f"returned {_shown(result)}, not None")
             return []
         if not isinstance(result, (list, tuple)):
-            self._fail(f"returned {_shown(result)}, not {self._wanted()}")
+            self._fail(by, f"returned {_shown(result)}, not {self._wanted()}")
         if len(result) < len(converters) or (
             len(result) > len(converters) and not self.schema.is_varret
         ):
-            self._fail(f"returned {len(result)} values, not {self._wanted()}")
+            self._fail(by, f"returned {len(result)} values, not {self._wanted()}")
         values = list(result)
         for position, (exact, convert) in enumerate(converters):
             value = values[position]
@@ -69,22 +73,24 @@ class Returns:
                 try:
                     values[position] = _kept(value, convert(value))
                 except Unfit:
-                    self._fail_type(position, value)
+                    self._fail_type(by, position, value)
         return values
 
     def _wanted(self) -> str:
         least = "at least " if self.schema.is_varret else ""
         return f"a tuple of {least}{len(self._converters)}"
 
-    def _fail_type(self, position: int, value: Any) -> NoReturn:
+    def _fail_type(self, by: object, position: int, value: Any) -> NoReturn:
         wanted = self.schema.returns[position].type
         which = "" if self._one else f" as value {position}"
-        self._fail(f"returned {_shown(value)}{which}, not {wanted}")
+        self._fail(by, f"returned {_shown(value)}{which}, not {wanted}")
 
-    def _fail(self, what: str) -> NoReturn:
+    def _fail(self, by: object, what: str) -> NoReturn:
         name = str(self.schema.name)
+        # What was loaded by the call itself has no label yet.
+        who = by if isinstance(by, str) else f"kernel {getattr(by, 'label', '')}".rstrip()
         raise ReturnValueError(
-            f"a kernel of {name} {what}\n  declared as {self.schema}", name, self.schema
+            f"{name}(): {who} {what}\n  declared as {self.schema}", name, self.schema
         ) from None
 
 
@@ -103,4 +109,6 @@ def _shown(value: object) -> str:
     plain = value is None or type(value) in (int, float, complex, bool, str)
     if type(value) in (list, tuple):
         return f"{len(value)} values"  # type: ignore[arg-type]
+    if type(value) is str:
+        return f"the str {shown(value)}"
     return shown(value) if plain else f"an object of {type(value).__qualname__}"

@@ -8,11 +8,13 @@ module imported again), one replaces the earlier one; from another place that is
 
 from __future__ import annotations
 
+import os
 from _thread import RLock
 
 from ._arguments import checked_callable
+from ._kernels import fallthrough_kernel
 from ._keys import DispatchKey, parse_key
-from ._place import caller, place_of
+from ._place import caller, label_of, place_of
 from ._table import compute_table
 from .errors import DuplicateRegistrationError, InvalidArgumentError, InvalidKeyError
 
@@ -27,7 +29,23 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[..., Any])
     Place = DispatchKey | type | TransformType
 
-__all__ = ["PythonKernel", "Rule", "RuleHandle", "Rules"]
+__all__ = ["PythonKernel", "Rule", "RuleHandle", "Rules", "lock"]
+
+# Held while any rules of this interpreter change, which is rare.
+_lock = RLock()
+
+
+def _after_fork() -> None:
+    """Another thread, which the child does not have, may have held the lock."""
+    global _lock
+    _lock = RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def lock() -> RLock:
+    return _lock
 
 
 class Rule:
@@ -51,6 +69,10 @@ class PythonKernel(Rule):
 
     __slots__ = ()
     is_fallthrough = False
+
+    @property
+    def label(self) -> str:
+        return label_of(self.function)
 
 
 class RuleHandle:
@@ -89,24 +111,29 @@ class Rules:
     """``py_kernels`` has the rules by dispatch key, ``by_class`` those by class of mode or type,
     ``by_transform`` those by type of transform.
 
-    ``changes`` counts. All are changed under a lock, by a new dict in place of the old one, so
-    that calls read without it.
+    All are changed under a lock, by a new dict in place of the old one, so that calls read without
+    it.
     """
 
-    __slots__ = ("_merged", "by_class", "by_transform", "changes", "lock", "name", "py_kernels")
+    __slots__ = ("_merged", "by_class", "by_transform", "name", "py_kernels")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.py_kernels: dict[DispatchKey, PythonKernel] = {}
         self.by_class: dict[type, Rule] = {}
         self.by_transform: dict[TransformType, Rule] = {}
-        self.changes = 0
-        self._merged: tuple[DispatchTable, int, DispatchTable] | None = None
-        self.lock = RLock()
+        self._merged: tuple[DispatchTable, object, DispatchTable] | None = None
 
     def add_kernel(self, key: DispatchKey, function: Callable[..., Any]) -> RuleHandle:
-        """InvalidKeyError for Python, DuplicateRegistrationError."""
+        """InvalidKeyError for Python and Undefined, InvalidArgumentError for what cannot be called,
+        DuplicateRegistrationError.
+        """
         _check_key(key)
+        if function is fallthrough_kernel:
+            raise InvalidArgumentError(
+                "fallthrough_kernel is no rule: of a higher-order operator call fallthrough(key), "
+                "for any other register it with Library.impl"
+            )
         rule = PythonKernel(checked_callable(function), place_of(caller()))
         return self._add("py_kernels", key, rule, key.name)
 
@@ -140,14 +167,14 @@ class Rules:
         return self._add("by_transform", kind, rule, repr(kind))
 
     def _add(self, what: str, key: Any, rule: Rule, label: str) -> RuleHandle:
-        with self.lock:
+        with _lock:
             rules = getattr(self, what)
             earlier = rules.get(key)
             if earlier is not None and earlier.where != rule.where:
                 raise DuplicateRegistrationError(
                     f"{self.name} has a rule for {label} already, and takes one in each "
                     "interpreter\n"
-                    f"  first at {earlier.where}\n  second at {rule.where}\n"
+                    f"  first:  {earlier.where}\n  second: {rule.where}\n"
                     "Close the first one before the second.",
                     "rule",
                     self.name,
@@ -156,15 +183,13 @@ class Rules:
                     rule.where,
                 )
             setattr(self, what, {**rules, key: rule})
-            self.changes += 1
         return RuleHandle(lambda: self._drop(what, key, rule))
 
     def _drop(self, what: str, key: Any, rule: Rule) -> None:
-        with self.lock:
+        with _lock:
             rules = getattr(self, what)
             if rules.get(key) is rule:
                 setattr(self, what, {k: v for k, v in rules.items() if k is not key})
-                self.changes += 1
 
     def adding(
         self, places: Sequence[DispatchKey | str | type | TransformType]
@@ -187,7 +212,7 @@ class Rules:
 
     def add_all(self, rules: Sequence[tuple[Place, Callable[..., Any]]]) -> None:
         """Registers each function at its place. If one is refused, everything is as before."""
-        with self.lock:
+        with _lock:
             before = (self.py_kernels, self.by_class, self.by_transform)
             try:
                 for place, function in rules:
@@ -199,17 +224,16 @@ class Rules:
                         self.add_transform(place, function)
             except BaseException:
                 self.py_kernels, self.by_class, self.by_transform = before
-                self.changes += 1
                 raise
 
     def merged(self, table: DispatchTable) -> DispatchTable:
         """The operator's table with its Python kernels in it, which come before those of the same
         key.
         """
-        merged, changes = self._merged, self.changes
-        if merged is None or merged[0] is not table or merged[1] != changes:
-            kernels = {**table.kernels, **self.py_kernels}
-            merged = (table, changes, compute_table(kernels, table.fallbacks))
+        merged, rules = self._merged, self.py_kernels
+        if merged is None or merged[0] is not table or merged[1] is not rules:
+            kernels = {**table.kernels, **rules}
+            merged = (table, rules, compute_table(kernels, table.fallbacks))
             self._merged = merged
         return merged[2]
 

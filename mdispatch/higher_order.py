@@ -33,7 +33,6 @@ from ._higher_order import (
     higher_order_names,
     maker,
 )
-from ._kernels import fallthrough_kernel
 from ._keys import DispatchKey, parse_key, table_index
 from ._nearest import shown
 from ._nested import leaves, opened
@@ -46,9 +45,9 @@ from ._python_key import (
     ask_transform,
     overloaded_types,
 )
+from ._rules import lock
 from ._schema_names import OperatorName
 from .errors import (
-    InvalidArgumentError,
     InvalidKeyError,
     InvalidNameError,
     OperatorGoneError,
@@ -183,10 +182,6 @@ class HigherOrderOperator:
         register = self.rules.adding(places)
 
         def add(function: F) -> F:
-            if function is fallthrough_kernel:
-                raise InvalidArgumentError(
-                    "fallthrough_kernel is no rule: call fallthrough(key) of the operator"
-                )
             register(function)
             self._stop_at(places)
             return function
@@ -207,7 +202,7 @@ class HigherOrderOperator:
 
     def _stop_at(self, places: Iterable[object]) -> None:
         keys = [parse_key(each) for each in places if isinstance(each, (str, DispatchKey))]
-        with self._rules.lock:
+        with lock():
             self.non_fallthrough_keys |= DispatchKeySet(keys)
 
     def fallthrough(self, key: DispatchKey | str) -> None:
@@ -221,7 +216,7 @@ class HigherOrderOperator:
             raise InvalidKeyError(
                 f"{key} is in no key set, so no call could pass by it: name runtime keys", key
             )
-        with self._rules.lock:
+        with lock():
             self.non_fallthrough_keys -= DispatchKeySet(key)
 
     def why(self, key: DispatchKey | str) -> tuple[str, ...]:
@@ -284,7 +279,11 @@ class HigherOrderOperator:
     def _check_handlers(self, raw: int, values: tuple[Any, ...]) -> None:
         rules = self.rules
         if raw & _HANDLERS:
-            check_handlers(self.name, rules, values, {})
+            check_handlers(self.name, rules, raw, values, {})
+
+    def _checked(self, result: Any, by: object) -> Any:
+        """There is no schema to compare a result with."""
+        return result
 
     def _run(
         self,

@@ -17,7 +17,8 @@ all others.
 
 Types take part too: one with a class method ``__md_dispatch__(cls, op, types, args, kwargs)``
 carries the key Python, and is asked after the innermost mode, subclasses before their bases, else
-in the order of the arguments. Whoever does not know what to do returns NotImplemented.
+in the order of the arguments. It has that method from the start: which keys a class carries is
+looked up once. Whoever does not know what to do returns NotImplemented.
 
 Stacks belong to threads, and so to interpreters: nothing is inherited. See _python_key.py for what
 happens at the keys. (PyTorch: TorchDispatchMode, torch/utils/_python_dispatch.py)
@@ -25,6 +26,7 @@ happens at the keys. (PyTorch: TorchDispatchMode, torch/utils/_python_dispatch.p
 
 from __future__ import annotations
 
+from _operator import attrgetter
 from _thread import _local
 
 from .errors import InvalidArgumentError, ModeStackError
@@ -34,7 +36,7 @@ from .keys import DispatchKey, DispatchKeySet
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Any, TypeVar
+    from typing import Any, Protocol, TypeVar
 
     from ._hermetic import SafeObject
     from .operators import OpOverload
@@ -42,6 +44,17 @@ if TYPE_CHECKING:
     M = TypeVar("M", bound="DispatchMode")
     Sets = tuple[DispatchKeySet, DispatchKeySet]
     Slot = str | None
+
+    class Placed(Protocol):
+        """What stands on a stack, of modes or of transforms."""
+
+        @property
+        def guard(self) -> _Guard: ...
+
+        @property
+        def rank(self) -> int: ...
+
+    P = TypeVar("P", bound=Placed)
 
 __all__ = [
     "DispatchMode",
@@ -73,6 +86,9 @@ class DispatchModeKey:
 _SLOTS = (DispatchModeKey.FAKE, DispatchModeKey.PROXY, DispatchModeKey.FUNCTIONAL)
 _PRE_DISPATCH_SLOTS = (DispatchModeKey.PROXY, DispatchModeKey.FUNCTIONAL)
 
+#: The order of a stack, lowest first; those of one rank stay as they were pushed.
+by_rank = attrgetter("rank")
+
 
 class DispatchMode:
     """Base of modes. As a context manager it is on this thread's stack while the block runs.
@@ -82,6 +98,8 @@ class DispatchMode:
 
     #: The kind of an infrastructure mode, one of DispatchModeKey; None for all others.
     mode_key: str | None = None
+    #: What tells a mode from a value that answers calls by its type.
+    is_mode = True
     #: Whether calls of higher-order operators that have no rule for it come to its handler too.
     supports_higher_order_operators: bool = False
 
@@ -108,10 +126,14 @@ class DispatchMode:
         """Takes the mode off, wherever it is in the stack by now: its newest place, if there are
         several.
         """
-        stack = local.stack
-        for entry in stack.entries[::-1]:
+        entries = local.stack.entries
+        for entry in entries[::-1]:
             if entry.mode is self:
-                stack.remove(entry)
+                try:
+                    take_off(entries, entry)
+                except BaseException:  # of a signal handler, perhaps before anything was done
+                    take_off(entries, entry)
+                    raise
                 return
         raise ModeStackError(
             f"{type(self).__qualname__} is not on this thread's stack of modes: a with block ends "
@@ -122,12 +144,34 @@ class DispatchMode:
 class Entry:
     """One place on the stack: a mode, and the guard that turns calls to it."""
 
-    __slots__ = ("guard", "mode", "slot")
+    __slots__ = ("guard", "mode", "rank", "slot")
 
     def __init__(self, mode: DispatchMode | SafeObject, slot: Slot, guard: _Guard) -> None:
         self.mode = mode
         self.slot = slot
+        self.rank = len(_SLOTS) if slot is None else _SLOTS.index(slot)
         self.guard = guard
+
+
+def put_on(entries: list[P], entry: P) -> None:
+    """In its place by rank. What interrupts that (a signal handler, the end of Python's own stack)
+    leaves nothing behind: the block is not entered then, nor left.
+    """
+    try:
+        entry.guard.__enter__()
+        entries.append(entry)
+        entries.sort(key=by_rank)
+    except BaseException:
+        take_off(entries, entry)
+        raise
+
+
+def take_off(entries: list[P], entry: P) -> None:
+    """Idempotent. The entry goes first: a guard ends at the latest when nobody holds it."""
+    if entry in entries:
+        entries.remove(entry)
+    if entry.guard.is_open:
+        entry.guard.__exit__()
 
 
 class ModeStack:
@@ -147,23 +191,12 @@ class ModeStack:
         self.handled: Sets | None = None
 
     def push(self, mode: DispatchMode | SafeObject, slot: Slot) -> None:
-        entries = self.entries
-        position = len(entries)
-        if slot is not None:
-            lower = [e for e in entries if e.slot and _SLOTS.index(e.slot) <= _SLOTS.index(slot)]
-            if any(entry.slot == slot for entry in lower):
-                raise ModeStackError(
-                    f"a mode of kind {slot} is on the stack already, and there is one of a kind: "
-                    "take it off first"
-                )
-            position = len(lower)
-        entry = Entry(mode, slot, IncludeDispatchKeyGuard(PYTHON))
-        entry.guard.__enter__()
-        entries.insert(position, entry)
-
-    def remove(self, entry: Entry) -> None:
-        self.entries.remove(entry)
-        entry.guard.__exit__()
+        if slot is not None and any(entry.slot == slot for entry in self.entries):
+            raise ModeStackError(
+                f"a mode of kind {slot} is on the stack already, and there is one of a kind: "
+                "take it off first"
+            )
+        put_on(self.entries, Entry(mode, slot, IncludeDispatchKeyGuard(PYTHON)))
 
 
 class _Local(_local):
@@ -211,14 +244,14 @@ def pop_mode(kind: str | None = None) -> DispatchMode | SafeObject:
 
     Raises ModeStackError when there is none. (PyTorch: _pop_mode)
     """
-    stack = local.stack
-    found = [entry for entry in stack.entries if kind is None or entry.slot == kind]
+    entries = local.stack.entries
+    found = [entry for entry in entries if kind is None or entry.slot == kind]
     if not found:
         from ._nearest import shown
 
         which = "" if kind is None else f" of kind {shown(kind)}"
         raise ModeStackError(f"this thread has no mode{which} on its stack")
-    stack.remove(found[-1])
+    take_off(entries, found[-1])
     return found[-1].mode
 
 
@@ -258,7 +291,8 @@ def is_md_dispatch_enabled() -> bool:
 
 def keys_on_entry() -> tuple[DispatchKeySet, DispatchKeySet] | None:
     """In a handler: the included and excluded sets with which the call was made that it serves,
-    before kernels on the way opened guards of their own. None elsewhere.
+    before kernels on the way opened guards of their own. If a kernel made that call: those of the
+    outermost one, which led to the kernel. None elsewhere.
 
     (PyTorch: PythonTLSSnapshot, tls_on_entry)
     """
@@ -302,9 +336,7 @@ def push_pre_dispatch_mode(mode: DispatchMode) -> None:
             f"there is {'a mode' if slot is None else 'such a mode, or one without a kind,'} "
             "before dispatch already: take it off first, with pop_pre_dispatch_mode()"
         )
-    entry = Entry(mode, slot, IncludeDispatchKeyGuard(DispatchKey.PreDispatch))
-    entry.guard.__enter__()
-    entries.insert(len(entries) if slot == DispatchModeKey.FUNCTIONAL else 0, entry)
+    put_on(entries, Entry(mode, slot, IncludeDispatchKeyGuard(DispatchKey.PreDispatch)))
 
 
 def pop_pre_dispatch_mode() -> DispatchMode | SafeObject:
@@ -315,8 +347,8 @@ def pop_pre_dispatch_mode() -> DispatchMode | SafeObject:
     entries = local.stack.pre_dispatch
     if not entries:
         raise ModeStackError("this thread has no mode before dispatch")
-    entry = entries.pop()
-    entry.guard.__exit__()
+    entry = entries[-1]
+    take_off(entries, entry)
     return entry.mode
 
 

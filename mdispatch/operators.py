@@ -12,9 +12,11 @@ from ._call_py import (
     call,
     call_boxed,
     call_for_dispatch_key,
+    call_python_kernel,
     call_registered,
     call_with_keyset,
     call_with_python_kernels,
+    checked_answer,
     redispatch,
     redispatch_boxed,
 )
@@ -189,7 +191,7 @@ class OpOverload:
         key = DispatchKey.CompositeImplicitAutograd
         python = self.rules.py_kernels.get(key)
         if python is not None:
-            return python.function(*args, **kwargs)
+            return call_python_kernel(self, python, args, kwargs)
         if key not in table.kernels:
             return NotImplemented
         return call_registered(self, key, args, kwargs)
@@ -242,6 +244,9 @@ class OpOverload:
     ) -> Any:
         return call_with_python_kernels(self, key_set, args, kwargs)
 
+    def _checked(self, result: Any, by: str) -> Any:
+        return checked_answer(self, result, by)
+
     # --- as a value
 
     def __eq__(self, other: object) -> bool:
@@ -293,6 +298,9 @@ class OpOverloadPacket:
     def __getattr__(self, overload: str) -> OpOverload:
         if overload.startswith("__"):
             raise AttributeError(overload)
+        return self._found(overload)
+
+    def _found(self, overload: str) -> OpOverload:
         known = self.overloads()
         if overload not in known:
             raise OperatorNotFoundError(
@@ -364,6 +372,11 @@ class Namespace:
     def __getattr__(self, name: str) -> OpOverloadPacket:
         if name.startswith("__"):
             raise AttributeError(name)
+        packet = self._found(name)
+        setattr(self, name, packet)
+        return packet
+
+    def _found(self, name: str) -> OpOverloadPacket:
         base = f"{self.__name}::{name}"
         if not self.__registry.overloads(base):
             known = self.__names()
@@ -386,9 +399,7 @@ class Namespace:
                 meant = f"; did you mean {', '.join(others)}?"
                 hint += meant if others else ": import the module that does"
             raise OperatorNotFoundError(f"there is no operator {shown(base)}; {hint}", base, near)
-        packet = OpOverloadPacket(self.__registry, base)
-        setattr(self, name, packet)
-        return packet
+        return OpOverloadPacket(self.__registry, base)
 
     def __dir__(self) -> list[str]:
         """What can be called here, for completion."""
@@ -443,9 +454,9 @@ class Ops:
         parsed = OperatorName.parse(
             name.removesuffix(".default") if isinstance(name, str) else name
         )
-        packet: OpOverloadPacket = getattr(getattr(self, parsed.namespace), parsed.name)
-        operator: OpOverload = getattr(packet, parsed.overload or "default")
-        return operator
+        # Not by attributes: a name may be that of one of ours.
+        namespace = Namespace(self.__registry, parsed.namespace)
+        return namespace._found(parsed.name)._found(parsed.overload or "default")
 
     def __repr__(self) -> str:
         return f"<mdispatch ops of {self.__registry!r}>"

@@ -9,7 +9,8 @@ added up. All else that a gradient needs, the operators' formulas know (see auto
     dx = tape.gradient(y, x)
 
 Which objects are on a tape goes by identity. So a tape holds a reference to each of them until it
-is closed or used up, and an operator must return new objects.
+is closed or used up, and an operator must return new objects. Of an object's memory it knows
+nothing: gradients are wrong when an object that is on it is written to.
 
 While a tape is open, its thread's calls dispatch as if an argument carried AutogradFunctionality
 too: objects of key CPU come to the kernels at AutogradCPU. Objects of keys that belong to no
@@ -195,7 +196,7 @@ class Tape:
         if isinstance(value, (int, float, complex)):
             return type(value)(1)
         raise AutogradError(
-            f"a gradient with respect to a {type(value).__qualname__} has nothing to begin with: "
+            f"the gradient of a {type(value).__qualname__} has nothing to begin with: "
             "all that a tape knows of it is how to add it\nGive output_gradients, or open the tape "
             "as Tape(ones_like=function)."
         )

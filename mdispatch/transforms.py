@@ -31,7 +31,7 @@ from ._arguments import checked_callable
 from .errors import InvalidArgumentError, ModeStackError
 from .guards import ExcludeDispatchKeyGuard, IncludeDispatchKeyGuard, _Guard
 from .keys import DispatchKey
-from .modes import DispatchMode, DispatchModeKey
+from .modes import DispatchMode, DispatchModeKey, put_on, take_off
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Entry:
     """One place on the stack: a transform, and the guard that turns calls to it."""
 
     __slots__ = ("guard", "transform")
-    slot = None  # as those of modes without a kind
+    rank = 0  # all transforms are equal: they stay as they were pushed
 
     def __init__(self, transform: Transform) -> None:
         self.transform = transform
@@ -132,9 +132,7 @@ class Transform:
                 f"{type(self).__qualname__}.transform_type is {shown(kind)}: give one of "
                 "TransformType, or None"
             )
-        entry = Entry(self)
-        entry.guard.__enter__()
-        local.entries.append(entry)
+        put_on(local.entries, Entry(self))
         return self
 
     def __exit__(
@@ -149,8 +147,11 @@ class Transform:
         entries = local.entries
         for entry in entries[::-1]:
             if entry.transform is self:
-                entries.remove(entry)
-                entry.guard.__exit__()
+                try:
+                    take_off(entries, entry)
+                except BaseException:  # of a signal handler, perhaps before anything was done
+                    take_off(entries, entry)
+                    raise
                 return
         raise ModeStackError(
             f"{type(self).__qualname__} is not on this thread's stack of transforms: a with block "

@@ -68,7 +68,9 @@ class TypeKeys:
         raw = found.get(cls)
         if raw is not None:
             return raw
-        handled = _PYTHON if getattr(cls, "__md_dispatch__", None) is not None else 0
+        handler = getattr(cls, "__md_dispatch__", None)
+        # A mode has such a method too, and is no value that calls could be about.
+        handled = _PYTHON if handler is not None and not getattr(cls, "is_mode", False) else 0
         for base in cls.__mro__:
             raw = self._registered.get(base)
             if raw is not None:

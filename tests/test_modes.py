@@ -727,3 +727,9 @@ def test_what_is_at_home_is_opened(ops):
     assert seen == ["mode", "mode"]
     with pytest.raises(errors.ArgumentError, match="takes Tensor for 'x', not SafeObject"):
         ops.f(SafeObject(3))
+
+
+def test_a_mode_is_no_value_of_a_call(ops):
+    assert not md.key_set_of(Decline())
+    with pytest.raises(errors.ArgumentError, match="takes Tensor for 'x', not Decline"):
+        ops.f(Decline())

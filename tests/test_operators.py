@@ -377,7 +377,7 @@ def test_what_a_kernel_returns_is_converted_as_arguments_are(
         ("Tensor", 3, "returned 3, not Tensor"),
         ("int", 1.5, "returned 1.5, not int"),
         ("(Tensor, int)", (CPU,), "returned 1 values, not a tuple of 2"),
-        ("(Tensor, int)", (CPU, "a"), "returned a as value 1, not int"),
+        ("(Tensor, int)", (CPU, "a"), "returned the str a as value 1, not int"),
         ("()", 5, "returned 5, not None"),
         ("str", object(), "returned an object of object, not str"),
     ],
@@ -388,7 +388,7 @@ def test_what_does_not_fit_the_schema_is_refused(registry, lib, returns, result,
     with pytest.raises(errors.ReturnValueError) as caught:
         registry.ops.s.f(CPU)
     assert str(caught.value).splitlines() == [
-        f"a kernel of s::f {words}",
+        f"s::f(): kernel {__name__}.says.<locals>.<lambda> {words}",
         f"  declared as s::f(Tensor x) -> {returns}",
     ]
     assert caught.value.operator == "s::f"
@@ -620,6 +620,51 @@ def test_an_operator_that_is_not_loaded_here_names_its_module_and_may_import_it(
     assert found["before"] == found["others"] == missing
     assert found["stub"] == ("kernels.of_g", True, "feature.py:10")
     assert found["after"] == ("f", "g")
+
+
+TWO_THREADS = """
+import sys, threading, types
+waits = sys.modules["waits"] = types.ModuleType("waits")
+waits.begun, waits.go = threading.Event(), threading.Event()
+registry.allow_imports("feature")
+outcomes = []
+
+def call():
+    outcomes.append(outcome(lambda: g(Array())))
+
+def importing(frame, event, arg):
+    if "importlib" in frame.f_code.co_filename:
+        waits.go.set()
+
+def call_too():
+    sys.settrace(importing)
+    try:
+        call()
+    finally:
+        waits.go.set()
+
+first, second = threading.Thread(target=call), threading.Thread(target=call_too)
+first.start()
+waits.begun.wait()
+second.start()
+first.join()
+second.join()
+result = {"outcomes": outcomes}
+"""
+
+
+def test_a_thread_waits_for_the_import_that_another_ones_call_began(tmp_path):
+    stub = """
+import sys
+waits = sys.modules.get("waits")  # only where calls import it
+if waits:
+    waits.begun.set()
+    waits.go.wait()
+"""
+    (tmp_path / "feature.py").write_text(BRINGS.replace("STUB", stub))
+    body = USES.partition("result = ")[0] + TWO_THREADS
+    found = run_main(WITHOUT_IMPORT, PLACES[-1], str(tmp_path), body)
+    assert found["outcomes"] == ["g", "g"]
 
 
 def test_modules_are_allowed_by_their_full_names(registry):

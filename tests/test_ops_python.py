@@ -80,7 +80,9 @@ def test_decompose_runs_the_composite_kernel_whatever_the_keys_are(registry, lib
     lib.impl("f", lambda x, n: ("parts", n))
     assert f.decompose(Array()) == ("parts", 1)
     f.py_impl("CompositeImplicitAutograd")(lambda x, n=2: ("python", n))
-    assert f.decompose(Array()) == ("python", 2)
+    assert f.decompose(Array()) == ("python", 1)  # bound to the schema, as for every kernel
+    with pytest.raises(errors.ArgumentError, match="'n'"):
+        f.decompose(Array(), "a")
 
 
 # --- as a value -----------------------------------------------------------------------------------

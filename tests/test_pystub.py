@@ -360,7 +360,8 @@ def test_operators_that_another_process_defined_tell_their_module_without_an_imp
 
 
 def test_a_call_with_meta_values_that_finds_no_fake_kernel_says_what_to_import(ops):
-    with pytest.raises(errors.FakeKernelMissingError, match="Import the module 'somewhere.fakes'"):
+    wanted = r"Import the module 'somewhere\.fakes'"
+    with pytest.raises(errors.FakeKernelMissingError, match=wanted):
         ops.f(X)
     with pytest.raises(errors.FakeKernelMissingError, match="register_fake"):
         ops.h(X)
