@@ -110,7 +110,7 @@ class AliasCheck:
 
 def _shares(first: Any, second: Any) -> bool:
     """Whether two values are one, or have the same memory as far as that is cheap to see: of
-    tensors of PyTorch, and of arrays that know whose memory they look at.
+    tensors of PyTorch, and of arrays and memoryviews, which know whose memory they look at.
     """
     if first is second:
         return not is_immutable(first)
@@ -123,7 +123,10 @@ def _shares(first: Any, second: Any) -> bool:
 
 
 def _owner(value: Any) -> Any:
-    """The array whose memory an array looks at; None for other values."""
+    """What has the memory that an array or a memoryview looks at; None for other values."""
+    if type(value) in (bytearray, memoryview):
+        owner = value.obj if type(value) is memoryview else value
+        return None if is_immutable(owner) else owner
     if not hasattr(type(value), "__array_interface__"):
         return None
     base = getattr(value, "base", None)

@@ -156,13 +156,18 @@ def missing_in_worker(fact: Registration) -> errors.MissingInWorkerError:
     """The main interpreter has it from a module that was imported here too, and here it is not."""
     key = key_name(fact.kind, fact.key)
     what = {
+        facts.LIBRARY: f"namespace {fact.name!r} has a DEF library",
         facts.DEF: f"{fact.name} is defined",
+        facts.IMPL: f"{fact.name} has a kernel at {key}",
+        facts.FALLBACK: f"there is a fallback at {key}",
+        facts.NAME: f"{fact.name} is registered by its name",
         facts.PYSTUB: f"{fact.name} names its Python module",
-    }.get(fact.kind, f"{fact.name} has a kernel at {key}")
+    }[fact.kind]
+    told = fact.body.partition("\n")[0] or facts.KIND_NAMES[fact.kind]
     return errors.MissingInWorkerError(
         f"{what} in the main interpreter (pid {fact.pid}), and this interpreter imported the "
         "module without it\n"
-        f"  there: {fact.body.partition(chr(10))[0]}    ({fact.where})\n"
+        f"  there: {told}    ({fact.where})\n"
         "Does the module register only in some interpreters? It must do the same in each.",
         kind=facts.KIND_NAMES[fact.kind],
         name=fact.name,

@@ -125,7 +125,7 @@ class FakeKernel:
         self._where = where
         self._checked = False
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if not self._checked:
             check_module(self.registry, self.operator, self._module, self._where)
             self._checked = True

@@ -19,7 +19,7 @@ from .registry import Registry, given_or_default
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
+    from types import CodeType, TracebackType
     from typing import Any, TypeVar
 
     from ._registry import Registration
@@ -65,11 +65,20 @@ class OpenLibrary:
         self._lock = RLock()  # over _handles and closed
         self._replaced: dict[str, Registration] = {}
         self._stub = ""  # what names the Python module of later definitions
+        self._code: CodeType | None = None  # of the module that opened it, where that is asked for
         # Only a DEF library, one opened by a module's own top-level code, or one of which the tag
         # says all, is the same one when it is opened again; a function may open many from one
         # place. Never one whose place was made up.
         self._identity = (namespace, kind, str(self.key), self.where, _tag)
         is_module = frame is not None and frame.f_code.co_name == "<module>"
+        if _replaces and is_module and frame is not None:
+            # The lines may be others when a module, or a cell of a notebook, is run again. Within
+            # one run a second one is a mistake, and not the same.
+            self._code = frame.f_code
+            identity = (*self._identity[:3], str(frame.f_globals.get("__name__")), _tag)
+            earlier = self.registry._libraries.get(identity)
+            if earlier is None or earlier.where == self.where or earlier._code is not self._code:
+                self._identity = identity
         if is_module or _replaces or (kind == "DEF" and not _place):
             earlier = self.registry._libraries.get(self._identity)
             if earlier is not None:

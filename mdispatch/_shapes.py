@@ -18,7 +18,10 @@ __all__ = ["broadcast", "checked_shape", "checked_sizes", "is_same", "listed"]
 
 def is_same(left: Size, right: Size) -> bool:
     """Whether two sizes are known to be the same; a comparison that asks for data would raise."""
-    return isinstance(left, DynamicSize) == isinstance(right, DynamicSize) and left == right
+    if isinstance(left, DynamicSize) == isinstance(right, DynamicSize):
+        return left == right
+    size, number = (left, right) if isinstance(left, DynamicSize) else (right, left)
+    return isinstance(size, DynamicSize) and size.min == size.max == number
 
 
 def checked_shape(given: Any) -> Sizes:
@@ -33,7 +36,7 @@ def checked_shape(given: Any) -> Sizes:
 
 def checked_sizes(given: Any, what: str) -> Sizes:
     """Ints and dynamic sizes, in a tuple. InvalidArgumentError for anything else."""
-    if isinstance(given, (str, bytes)):
+    if isinstance(given, (str, bytes, bytearray, set, frozenset, dict)):
         raise InvalidArgumentError(
             f"{what}={shown(given)}: a {type(given).__name__} is no size, and no tuple of sizes"
         )

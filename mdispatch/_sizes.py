@@ -42,8 +42,9 @@ class DynamicSize:
     ``%``, and negated. What no longer depends on data is an int. They can be pickled, and are equal
     to what they were.
 
-    Two of them are equal where they are the same expression of the same sizes. Sizes that were made
-    apart are not equal, though their numbers may turn out to be. Every other comparison, and one
+    Two of them are equal where they are the same expression of the same sizes, or where the bounds
+    leave each the same one number. Sizes that were made apart are else not equal, though their
+    numbers may turn out to be. Every other comparison, and one
     with an int, is answered where the bounds decide it, and raises DataDependentError where they do
     not; so do ``int()``, ``bool()`` and ``range``.
 
@@ -89,8 +90,7 @@ class DynamicSize:
         return self._sum(other, -1)
 
     def __rsub__(self, other: object) -> DynamicSize | int:
-        negative = -self
-        return negative + other if isinstance(negative, DynamicSize) else NotImplemented
+        return -self + other if isinstance(other, int) else NotImplemented
 
     def __neg__(self) -> DynamicSize | int:
         return _scaled(self, -1)
@@ -130,11 +130,11 @@ class DynamicSize:
     # --- comparing
 
     def __eq__(self, other: object) -> bool:
+        low, high = self._bounds()
         if isinstance(other, DynamicSize):
-            return self._key == other._key
+            return self._key == other._key or (low == high and other._bounds() == (low, high))
         if not isinstance(other, int):
             return NotImplemented
-        low, high = self._bounds()
         if low < high and low <= other <= high:
             self._undecided(f"{self.name} == {other}")
         return low == high == other

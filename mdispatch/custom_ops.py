@@ -9,8 +9,9 @@ devices, a fake kernel, gradients and the rest are added to it one by one::
     @scale.register_kernel("cuda")
     def _(x, factor): ...
 
-Each operator has a library of its own, which stays open. The same name again from the same place,
-as in a module that is imported again, replaces the operator.
+Each operator has a library of its own, which stays open. The same name again from the same place
+replaces the operator, and so it does when the code of a module runs again, on whatever line it is
+then: the module was changed and is imported again, or a cell of a notebook was.
 
 (torch.library.custom_op, torch._library.custom_ops. There kernels that are registered for several
 devices at once all become that of the last one; here each device keeps its own.)
@@ -18,13 +19,15 @@ devices at once all become that of the last one; here each device keeps its own.
 
 from __future__ import annotations
 
+from . import _registry as facts
 from . import errors
 from ._alias_check import AliasCheck
 from ._arguments import attributes_of, checked_callable
 from ._device_kernels import DeviceKernel, DeviceSwitch, select_backend
-from ._kernels import LocalKernel, fallthrough_kernel
+from ._kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
 from ._keys import DispatchKey
 from ._nearest import shown
+from ._operator_library import OperatorLibrary
 from ._place import label_of
 from ._schema_infer import infer_schema
 from ._schema_names import OperatorName
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from ._registering import RegistrationHandle
     from ._schema_types import Argument
     from ._targets import Types
+    from .keys import DispatchKeySet
     from .operators import OpOverload
     from .schema import FunctionSchema
 
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["CustomOpDef", "KernelSwitchGuard", "custom_op"]
 
 _EVERY = DispatchKey.CompositeExplicitAutograd
+_NO_FAKE = "no fake kernel"
 
 if TYPE_CHECKING:
 
@@ -99,6 +104,9 @@ def custom_op(
     operator without Tensors that has kernels for some devices needs an argument ``device`` of type
     Device, which chooses one. ``tags`` as in ``Library.define``.
 
+    A default that the schema can only describe, as one of type ``torch.dtype``, reaches what is
+    registered through the CustomOpDef as the function has it.
+
     Meta values need a fake kernel (``register_fake``), but for an operator that returns nothing.
     Each return must be memory of its own, unless the schema says that it may be shared: what is an
     argument, or comes twice, is an AliasingError at the call.
@@ -142,13 +150,14 @@ def custom_op(
             _check_mutated(parsed, mutates_args)
         if keys is not None:
             _device_argument(parsed, keys)
-        with Library(
+        with OperatorLibrary(
             parsed_name.namespace,
             "FRAGMENT",
             registry=registry,
             _tag=f"custom_op {full}",
             _replaces=True,
         ) as library:
+            library.take_defaults(parsed, given)
             library._define(str(parsed), attributes)
             made = CustomOpDef(library, parsed, given)
             made.register_kernel(device_types, given)
@@ -245,7 +254,7 @@ class CustomOpDef:
         # Always, and first: a kernel for every device would serve meta values too, and look for
         # their data. A fake kernel comes on top.
         if schema.returns:
-            self._add(DispatchKey.Meta, self._no_fake, "no fake kernel")
+            self._add(DispatchKey.Meta, self._no_fake, _NO_FAKE, with_keyset=True)
         else:
             self._add(DispatchKey.Meta, _nothing, "nothing to compute")
 
@@ -270,9 +279,9 @@ class CustomOpDef:
         return self.operator(*args, **kwargs)
 
     def _add(
-        self, key: DispatchKey, kernel: Callable[..., Any], label: str
+        self, key: DispatchKey, kernel: Callable[..., Any], label: str, with_keyset: bool = False
     ) -> RegistrationHandle | None:
-        return self._library._impl(self.name, LocalKernel(key, kernel, label=label))
+        return self._library._impl(self.name, LocalKernel(key, kernel, with_keyset, label=label))
 
     if TYPE_CHECKING:
 
@@ -316,7 +325,18 @@ class CustomOpDef:
         self._registered |= new
         return function
 
-    def _no_fake(self, /, *args: Any, **kwargs: Any) -> Any:
+    def _no_fake(self, key_set: DispatchKeySet, /, *args: Any, **kwargs: Any) -> Any:
+        """Stands where a fake kernel belongs; but one may have come before the operator."""
+        from ._pairing import pair
+
+        _, _, there = self._library.registry._facts.registrations(self.name)
+        fakes = [f for f in there if f.kind == facts.IMPL and f.key == DispatchKey.Meta]
+        callables = self.operator._entry.kernels.get(DispatchKey.Meta, [])
+        for count in range(len(fakes) - 1, 0, -1):
+            kernel = pair(fakes[:count], callables)
+            if isinstance(kernel, LocalKernel) and kernel.label not in (_NO_FAKE, FALLTHROUGH):
+                first = (key_set,) if kernel.with_keyset else ()
+                return kernel.function(*first, *args, **kwargs)
         keys = sorted(key.name for key in self._registered - {DispatchKey.BackendSelect})
         from ._pystubs import missing_fake
 

@@ -5,6 +5,7 @@ kernels, gradients, and that what it returns is its own.
 from __future__ import annotations
 
 import ctypes
+import enum
 import gc
 import threading
 
@@ -110,6 +111,47 @@ def test_defaults_keyword_only_arguments_and_lists_reach_the_function(registry):
     assert f([], [], "b", out=out, flag=True)[1][1].values == [True]
     assert out.values == ["a", "b"]
     assert "Tensor(a3!) out" in str(f.operator.schema)
+
+
+class Size(enum.IntEnum):
+    SMALL = 3
+
+
+def test_a_default_that_a_schema_only_describes_reaches_the_kernels_as_it_is(registry):
+    got = []
+
+    def f(x: Tensor, n: int = Size.SMALL, *, k: float = 1.0) -> Tensor:
+        got.append(n)
+        return Array()
+
+    op = custom_op("s::f", f, mutates_args=(), registry=registry)
+    assert str(op.operator.schema) == "s::f(Tensor x, SymInt n=3, *, float k=1.) -> Tensor"
+    op.register_kernel("cuda", lambda x, n, *, k: got.append(n) or Array())
+    op.register_fake(lambda x, n, *, k: got.append(n) or x)
+    op.register_vmap(lambda keys, x, n, *, k: got.append(n) or Array(), with_keyset=True)
+    for device in ("CPU", "CUDA", "FuncTorchBatched"):
+        op(Array(device=device))
+    op(MetaTensor(()))
+    op(Array(), 4)
+    assert [type(each) for each in got] == [Size] * 4 + [int]
+
+
+def test_defaults_of_torchs_types_reach_the_function_as_it_has_them(registry):
+    torch = pytest.importorskip("torch")
+
+    def f(
+        x: Tensor,
+        dtype: torch.dtype = torch.float32,
+        *,
+        device: torch.device = torch.device("cpu"),  # noqa: B008
+    ) -> Tensor:
+        return Array(dtype, device)
+
+    f.__annotations__.update(x=Tensor, dtype=torch.dtype, device=torch.device)
+    f.__annotations__["return"] = Tensor
+    op = custom_op("s::f", f, mutates_args=(), registry=registry)
+    assert op(Array()).values == [torch.float32, torch.device("cpu")]
+    assert op(Array(), torch.int8).values == [torch.int8, torch.device("cpu")]
 
 
 def test_unknown_marks_all_that_could_be_written_to(registry):
@@ -315,6 +357,23 @@ def test_meta_values_need_a_fake_kernel_and_never_reach_the_others(registry, sca
     assert scale(MetaTensor((2, 3))).shape == (2, 3)
 
 
+@pytest.mark.parametrize("with_keyset", [False, True])
+def test_a_fake_kernel_may_come_before_the_operator(registry, with_keyset):
+    def fake(*args):
+        return empty_like(args[-1])
+
+    with md.Library("s", "FRAGMENT", registry=registry) as lib:
+        lib.impl("f", fake, "Meta", with_keyset=with_keyset)
+        with md.Registry.attach(registry.address, timeout=0) as worker:
+            mine = md.Library("s", "FRAGMENT", registry=worker)
+            mine.impl("f", fake, "Meta", with_keyset=with_keyset)
+            for each in (registry, worker):
+                assert make(each)(MetaTensor((3,))) == MetaTensor((3,))
+    lib.close()
+    with pytest.raises(errors.FakeKernelMissingError):
+        registry.ops.s.f(MetaTensor((3,)))
+
+
 def test_what_returns_nothing_needs_no_fake_kernel(registry):
     @custom_op("s::f", mutates_args=["x"], device_types="cpu", registry=registry)
     def f(x: Tensor) -> None:
@@ -384,6 +443,23 @@ def test_memory_that_is_shared_is_seen_too(registry):
     with pytest.raises(errors.AliasingError, match="'xs'"):
         op(whole.view(4, 8), [whole.view(3, 5)])
     assert op(whole.view(4, 8), [whole.view(5, 8)]).part == (0, 4)
+
+
+@pytest.mark.parametrize("take", [lambda x: x[1:3], lambda x: x.cast("b"), lambda x: x.obj])
+def test_memory_behind_a_view_is_seen(registry, take):
+    for cls in (memoryview, bytearray):
+        md.register_type(cls, "CPU")
+
+    def op(name, function):
+        schema = "(Tensor x) -> Tensor"
+        return custom_op(name, function, mutates_args=(), schema=schema, registry=registry)
+
+    data = bytearray(b"abcd")
+    with pytest.raises(errors.AliasingError):
+        op("s::part", take)(memoryview(data))
+    assert op("s::copy", lambda x: memoryview(bytearray(x)))(memoryview(data)) == data
+    # What nobody can change, nobody can change by way of another.
+    assert op("s::constant", lambda x: x[:])(memoryview(b"abcd")) == data
 
 
 def test_memory_of_torch_is_seen(registry):
@@ -578,6 +654,41 @@ def test_the_same_name_from_another_place_is_refused_with_both(registry, scale):
     assert first.rpartition(":")[0] == second.rpartition(":")[0] == __file__
     assert there(registry) == before
     assert which(scale, "CPU") == [2.0]
+
+
+CELL = """op = custom_op("s::f", kernel, mutates_args=(), schema=schema, registry=registry)"""
+
+
+def run(registry, text, name="__main__", schema="(Tensor x) -> Tensor", file="<ipython-input-3>"):
+    """Runs code of a module, or of a cell."""
+    names = {"custom_op": custom_op, "kernel": says("cell"), "registry": registry}
+    names.update(__name__=name, schema=schema)
+    exec(compile(text, file, "exec"), names)
+    return names["op"]
+
+
+def test_code_of_a_module_that_runs_again_replaces_the_operator_on_whatever_line(registry):
+    first = run(registry, CELL)
+    second = run(registry, "\n\n" + CELL, schema="(Tensor x, int n=1) -> Tensor")
+    assert first.operator.is_gone
+    third = run(registry, CELL, file="<ipython-input-4>")
+    assert second.operator.is_gone
+    assert which(third, "CPU") == ["cell"]
+    with pytest.raises(errors.DuplicateRegistrationError):
+        run(registry, CELL, name="another_module")
+    assert which(third, "CPU") == ["cell"]
+    assert len(there(registry)) == len(keys_there(registry, "s::f")) + 1
+    registry.check_invariants()
+
+
+def test_twice_in_one_run_is_refused_and_the_first_can_still_be_replaced(registry):
+    with pytest.raises(errors.DuplicateRegistrationError) as caught:
+        run(registry, f"{CELL}\n{CELL}")
+    assert (caught.value.first, caught.value.second) == (
+        "<ipython-input-3>:1",
+        "<ipython-input-3>:2",
+    )
+    assert which(run(registry, "\n\n" + CELL), "CPU") == ["cell"]
 
 
 def test_an_operator_that_nobody_holds_stays(registry):

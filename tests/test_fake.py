@@ -233,6 +233,12 @@ def test_outside_of_fake_kernels_there_is_no_context(lib, ops):
         get_ctx()
 
 
+def test_an_argument_may_have_any_name(lib, ops):
+    lib.define("named(Tensor x, *, int self) -> SymInt")
+    lib.register_fake("named", lambda x, **arguments: arguments["self"])
+    assert ops.named(MetaTensor(()), self=3) == 3
+
+
 def test_a_kernel_that_raises_leaves_no_context(lib, ops):
     def fake(x):
         get_ctx().new_dynamic_size()

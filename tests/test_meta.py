@@ -66,6 +66,7 @@ def test_strides_are_those_of_a_contiguous_array_unless_given():
         ({"shape": 5}, r"for one dimension \(5,\)"),
         ({"shape": None}, "tuple of sizes"),
         ({"shape": "23"}, "is no size"),
+        ({"shape": {2, 3}}, "a set is no size"),
         ({"shape": (2, 1.0)}, "1.0 is no size"),
         ({"shape": (True,)}, "True is no size"),
         ({"shape": (2, -1)}, "less than 0"),
@@ -282,6 +283,15 @@ def test_equal_expressions_of_the_same_sizes_are_equal_and_others_are_not():
     assert n != m
     assert n // 2 != m // 2
     assert len({n, m, n + m, m + n, n * 1}) == 3
+
+
+def test_sizes_of_which_one_number_is_left_are_equal_to_it_and_to_each_other():
+    n, m, k = new_size("u0", 3, 3), new_size("u1", 3, 3), new_size("u2", 0, None)
+    assert n == 3 == m
+    assert n == m
+    assert n != new_size("u3", 4, 4)
+    assert len({n, m, 3}) == len({MetaTensor((n,)), MetaTensor((m,)), MetaTensor((3,))}) == 1
+    assert MetaTensor((k,)) != MetaTensor((3,))
 
 
 def test_bounds_answer_what_they_decide():

@@ -73,7 +73,7 @@ LAYERS = (
     "_library",
     "library waiting warming host",
     "_targets",
-    "aio decorator _torch_common autograd functions fake pystub _opcheck",
+    "aio decorator _operator_library _torch_common autograd functions fake pystub _opcheck",
     "_torch_keys custom_ops",
     "_torch_threads _torch_library",
     "_torch_looking _torch_modes _torch_resolving",

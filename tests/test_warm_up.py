@@ -157,6 +157,102 @@ def test_it_tells_everything_that_differs_not_the_first_difference(kind, shop) -
         assert words in got["text"]
 
 
+TWICE = """
+import mdispatch as md
+from mdispatch.custom_ops import custom_op
+name = lambda *args: None
+scale = custom_op("t::scale", name, mutates_args=(), schema="(Tensor x) -> Tensor",
+                  device_types=("cpu", "cuda"))
+scale.register_fake(name)
+scale.register_kernel("cuda", name)
+if md.is_main_interpreter():
+    scale.register_kernel("cuda", name)
+"""
+
+
+@pytest.mark.parametrize("kind", INTERPRETERS)
+def test_several_kernels_at_one_key_are_several_registrations(kind, tmp_path) -> None:
+    (tmp_path / "twice_ops.py").write_text(TWICE)
+    got = run_main(
+        """
+        kind, folder = args
+        sys.path.insert(0, folder)
+        md.warm_up("twice_ops")
+        text = '''
+        from mdispatch.warming import examine
+        found = [(type(e).__name__, e.name, e.key) for e in examine("twice_ops").differences]
+        report(found=found)
+        '''
+        done(**results(start(kind, textwrap.dedent(text), 1, Path(folder)))[0])
+        """,
+        kind,
+        str(tmp_path),
+    )
+    assert got["found"] == [("MissingInWorkerError", "t::scale", "CUDA")]
+
+
+PARTS = """
+import mdispatch as md
+other = md.Library("whole", "DEF").define("f(Tensor x) -> int")
+if md.is_main_interpreter():
+    md.Library("part", "DEF")
+    md.Library("part", "FRAGMENT").register_name("g")
+    md.Library("_", "IMPL").fallback(print, "CPU")
+"""
+
+
+@pytest.mark.parametrize("kind", INTERPRETERS)
+def test_it_tells_of_whatever_kind_of_registration_is_missing(kind, tmp_path) -> None:
+    (tmp_path / "part_ops.py").write_text(PARTS)
+    got = run_main(
+        """
+        kind, folder = args
+        sys.path.insert(0, folder)
+        import part_ops
+        text = '''
+        from mdispatch.warming import examine
+        found = [(e.kind, e.name, e.key, str(e)) for e in examine("part_ops").differences]
+        report(found=found)
+        '''
+        done(**results(start(kind, textwrap.dedent(text), 1, Path(folder)))[0])
+        """,
+        kind,
+        str(tmp_path),
+    )
+    found = {each[:3]: each[3] for each in got["found"]}
+    assert set(found) == {
+        ("library", "part", ""),
+        ("name", "part::g", ""),
+        ("fallback", "_", "CPU"),
+    }
+    assert "namespace 'part' has a DEF library" in found["library", "part", ""]
+    assert "there is a fallback at CPU" in found["fallback", "_", "CPU"]
+
+
+@pytest.mark.parametrize("kind", INTERPRETERS)
+def test_what_was_imported_before_is_not_asked_again(kind, shop) -> None:
+    (shop / "more_ops.py").write_text(
+        "import mdispatch as md\nmd.Library('more', 'DEF').define('f(Tensor x) -> int')\n"
+    )
+    got = run_main(
+        """
+        kind, folder = args
+        sys.path.insert(0, folder)
+        md.warm_up(["shop_ops", "more_ops"])
+        text = '''
+        import mdispatch as md
+        import shop_ops
+        done = md.warm_up(["shop_ops", "more_ops"])
+        report(counts=[done.operators, done.kernels, len(done.differences)])
+        '''
+        done(**results(start(kind, textwrap.dedent(text), 1, Path(folder)))[0])
+        """,
+        kind,
+        str(shop),
+    )
+    assert got["counts"] == [1, 0, 0]
+
+
 def test_in_the_main_interpreter_it_counts_what_the_modules_registered(shop) -> None:
     got = run_main(
         """
