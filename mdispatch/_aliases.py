@@ -22,11 +22,15 @@ _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.
 
 def is_immutable(value: object) -> bool:
     """Whether a value is one of Python's that nobody can change: a number, text, bytes, None, or a
-    tuple or frozenset of such. What a class or a function holds is nobody's argument.
+    tuple or frozenset of such. What a class, a function or a member of an Enum holds is nobody's
+    argument.
     """
     if type(value) in (tuple, frozenset):
         return all(map(is_immutable, value))  # type: ignore[call-overload]
-    return type(value) in _ATOMS or isinstance(value, (type, *_CODE))
+    if type(value) in _ATOMS or isinstance(value, (type, *_CODE)):
+        return True
+    enum = sys.modules.get("enum")  # who has a member has imported it
+    return enum is not None and isinstance(value, enum.Enum)
 
 
 def is_torch_tensor(value: object) -> bool:
@@ -108,6 +112,9 @@ def _span(value: Any) -> tuple[str, int, int] | None:
     if is_torch_tensor(value):
         try:
             storage = value.untyped_storage()
+            # What has no data has no address either, but it is known who would own them.
+            if value.device.type == "meta":
+                return "meta", storage._cdata, storage._cdata + 1
             start = storage.data_ptr()
         except (RuntimeError, NotImplementedError):
             return None

@@ -99,7 +99,8 @@ def _asked() -> list[AutogradEngine]:
     global _torch_engine
     engines = [each.engine for each in _engines]
     torch = sys.modules.get("torch")
-    if hasattr(torch, "is_grad_enabled"):  # False while another thread is importing it
+    # While another thread is importing it, this is the last that comes of what the engine needs.
+    if hasattr(getattr(torch, "autograd", None), "Function"):
         if _torch_engine is None:
             from ._torch_engine import TorchEngine
 

@@ -15,6 +15,7 @@ from ._schema_types import Type
 from .errors import AutogradError
 from .guards import AutoDispatchBelowAutograd
 from .keys import DispatchKeySet
+from .values import is_tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,9 +107,11 @@ class AutogradCall:
         """Runs the operator below autograd, then ``setup_context``.
 
         ``needs`` says for each input whether a gradient is wanted. Returns the result, the tensors
-        in it, those in lists one by one, and what the way back needs.
+        in it, those in lists one by one, and what the way back needs. AutogradError when ``needs``
+        has not one answer for each input.
         """
         formula = self._formula
+        _check_count(self.name, "forward", "needs", needs, "input", len(self.inputs))
         context = AutogradContext(formula.name, tuple(_closed(self._counts, needs, False)))
         result = self.below()
         outputs, counts = _opened(formula.schema.returns, formula.returned(result))
@@ -170,7 +173,11 @@ class AutogradNode:
         self._context._saved = values
 
     def with_outputs(self, result: Any, outputs: Sequence[Any]) -> Any:
-        """A result like this one, with other tensors in the places of its own."""
+        """A result like this one, with other tensors in the places of its own. AutogradError when
+        there are not as many.
+        """
+        wanted = len(self.differentiable)
+        _check_count(self.name, "with_outputs", "outputs", outputs, "output", wanted)
         values = self._formula.returned(result)
         replaced = [
             old if count == _NONE else new
@@ -186,10 +193,15 @@ class AutogradNode:
         """Runs the formula: from a gradient, or None, for each output to one for each input.
 
         ``needs`` says for each input whether one is wanted; ``saved`` is what stands for what was
-        saved, where the engine has kept that. AutogradError when the formula gives back something
-        that does not fit the schema; what the formula itself raises, with a note whose it is.
+        saved, where the engine has kept that. AutogradError when these are not as many, or when the
+        formula gives back something that does not fit the schema; what the formula itself raises,
+        with a note whose it is.
         """
         formula = self._formula
+        _check_count(
+            self.name, "gradients", "gradients", gradients, "output", len(self.differentiable)
+        )
+        _check_count(self.name, "gradients", "needs", needs, "input", _total(self._inputs))
         needed = tuple(_closed(self._inputs, needs, False))
         kept = self._context._saved if saved is None else saved
         context = self._context._for_backward(needed, kept)
@@ -197,8 +209,10 @@ class AutogradNode:
             given = formula.run(formula.backward, context, *_closed(self._outputs, gradients, None))
         finally:
             context._saved = None
-        found = given if isinstance(given, tuple) else (given,)
         wanted = len(formula.positional)
+        # A Tensor may be a tuple by its class.
+        alone = not isinstance(given, tuple) or (wanted == 1 and is_tensor(given))
+        found = (given,) if alone else given
         if len(found) != wanted:
             returned = f"{len(found)} gradients" if isinstance(given, tuple) else _described(given)
             names = ", ".join(each.name for each in formula.positional)
@@ -255,6 +269,22 @@ def _opened(places: Sequence[Argument], values: Sequence[Any]) -> tuple[list[Any
         else:
             counts.append(_NONE)
     return found, counts
+
+
+def _total(counts: Sequence[int]) -> int:
+    return sum(1 if count == _ALONE else max(count, 0) for count in counts)
+
+
+def _check_count(
+    name: str, method: str, what: str, given: Sequence[Any], each: str, wanted: int
+) -> None:
+    """What an engine hands over is one for each: else it would end up in other places."""
+    if len(given) != wanted:
+        raise AutogradError(
+            f"the engine that serves {name} gave {method}() {len(given)} {what}: it takes one for "
+            f"each {each}, {wanted} in all",
+            name,
+        )
 
 
 def _closed(counts: Sequence[int], values: Sequence[Any], nothing: Any) -> Iterable[Any]:

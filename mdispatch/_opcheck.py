@@ -16,7 +16,7 @@ from ._nearest import nearest, shown
 from ._schema_check import Call, undeclared
 from .errors import InvalidArgumentError, OpCheckError
 from .keys import DispatchKey, DispatchKeySet, backend_keys_of_autograd
-from .operators import OpOverload
+from .operators import OpOverload, OpOverloadPacket
 from .registry import default_registry
 from .tape import Tape
 from .values import key_set_of
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     from typing import Any, Literal, Protocol
 
     from .schema import FunctionSchema
-
-    class Packet(Protocol):
-        """All overloads of one name: an OpOverloadPacket, or what generated stubs say of one."""
-
-        def overloads(self) -> list[str]: ...
 
     class Definition(Protocol):
         """What custom_op returns."""
@@ -48,7 +43,7 @@ TESTS = ("test_schema", "test_autograd_registration", "test_faketensor")
 
 
 def opcheck(
-    op: OpOverload | Packet | Definition | str,
+    op: OpOverload | OpOverloadPacket | Definition | str,
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None = None,
     *,
@@ -110,22 +105,23 @@ def _given(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _operator(op: object) -> OpOverload:
-    op = getattr(op, "operator", op)
+    given = op
     if isinstance(op, str):
         op = default_registry().ops.find(op)
-    overloads = getattr(op, "overloads", None)
-    if callable(overloads) and not isinstance(op, OpOverload):
-        names = overloads()
+    elif isinstance(op, OpOverloadPacket):
+        names = op.overloads()
         if len(names) != 1:
             raise InvalidArgumentError(
                 f"{op!r} has {len(names)} overloads: give one of them"
                 + (f", as the one called {names[0]}" if names else "")
             )
-        op = getattr(op, names[0])
+        op = op._operator(names[0])
+    elif not isinstance(op, OpOverload):
+        op = getattr(op, "operator", None)
     if not isinstance(op, OpOverload):
         raise InvalidArgumentError(
             f"opcheck takes an operator, a packet of one overload, what custom_op returned, or a "
-            f"name, not {shown(op)}"
+            f"name, not {shown(given)}"
         )
     return op
 

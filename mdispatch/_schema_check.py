@@ -17,6 +17,9 @@ __all__ = ["Call", "undeclared"]
 
 # To be used is to be changed, for these; no schema marks them.
 _STATEFUL = ("Generator", "Stream")
+# These say what a Tensor is like, or name something: nobody looks for memory behind them.
+_NAMES = {"ScalarType", "Layout", "MemoryFormat", "QScheme", "Device", "DeviceIndex"}
+_NAMES |= {"AnyEnumType", "AnyClassType"}
 
 
 class Call:
@@ -69,7 +72,7 @@ def undeclared(call: Call, returned: Sequence[Any]) -> list[str]:
     outputs = [
         (which, info, value)
         for which, (info, value) in enumerate(zip(returns, returned, strict=True))
-        if not is_immutable(value)
+        if not (is_immutable(value) or (info is not None and _is_no_memory(info.type)))
     ]
     for which, declared, value in outputs:
         what = f"return value {which}" if len(returned) > 1 else "the return value"
@@ -111,6 +114,12 @@ def _writes(argument: Argument) -> bool:
 
 def _is_stateful(type: Type) -> bool:
     return type.name in _STATEFUL or any(map(_is_stateful, type.elements))
+
+
+def _is_no_memory(type: Type) -> bool:
+    if type.name == Type.OPTIONAL:
+        return _is_no_memory(type.elements[0])
+    return type.name in _NAMES or type.name in _STATEFUL
 
 
 def _shared(one: Argument | None, other: Argument | None) -> bool:

@@ -191,7 +191,7 @@ def _call(schema: FunctionSchema) -> str:
     for index, argument in enumerate(positional):
         if index == only:
             items.append("/")
-        name = f"_{index}" if index < only and not _can_be_named(argument) else None
+        name = None if _can_be_named(argument) else _own_name(f"_{index}", names)
         items.append(_parameter(argument, name))
     if only == len(positional):
         items.append("/")

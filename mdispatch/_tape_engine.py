@@ -57,6 +57,8 @@ class TapeEngine:
             (tape, [tape.is_watched(each) for each in call.inputs]) for tape in _recording()
         ]
         watching = [(tape, watched) for tape, watched in watching if any(watched)]
+        if not watching:  # since this was asked, the tape was closed or paused elsewhere
+            return call.below()
         needs = [any(each) for each in zip(*(watched for _, watched in watching), strict=True)]
         result, outputs, node = call.forward(needs)
         calls = [

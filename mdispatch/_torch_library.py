@@ -160,7 +160,7 @@ class _DispatchModule:
         full = operator_name(library.namespace, name)
         there = [f for f in _found(full) if (f.kind, f.key) == (facts.IMPL, kernel.key)]
         library._impl(name, kernel)
-        if there and kernel.key.name not in ("Meta", "MTIA"):
+        if there and self._registry.is_main and kernel.key.name not in ("Meta", "MTIA"):
             self._warn_of_override(full, kernel, there[-1])
 
     def _warn_of_override(self, name: str, kernel: LocalKernel, previous: Registration) -> None:

@@ -84,6 +84,8 @@ def _by_torch(value: Any, seen: dict[int, object]) -> Snapshot | None:
     def look() -> bool | None:
         if facts() != before:
             return True
+        if value.is_meta and not value.is_inference():
+            return False  # there is no data, which could be written to without a new version
         try:
             now = value.detach()
             same = (now == kept) | ((now != now) & (kept != kept))  # a NaN is as it was

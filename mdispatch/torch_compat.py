@@ -2,7 +2,7 @@
 mdispatch.
 
 A door for people who come from there, and for tests written against it: same names, same arguments,
-same results, ``RuntimeError`` where theirs is (with our words in it). It holds no rule of its own:
+same results, ``RuntimeError`` where theirs is, in other words. It holds no rule of its own:
 everything is asked of libraries, registries, guards and keys. ::
 
     from mdispatch import torch_compat as C
@@ -18,8 +18,8 @@ registration takes the place of the first.
 Where PyTorch has a fault, the answer is the right one: the tables are always the computed ones, an
 operator that is not there is an error and no crash, the warning of an override names the kernel
 that is overridden, and ``FULL_AFTER`` of a key without a place in the order is refused. Where
-theirs asserts, ours is a RuntimeError too. docs/coming-from-pytorch.md says where all other names
-of PyTorch's dispatcher are.
+PyTorch asserts, this raises RuntimeError too. docs/coming-from-pytorch.md says where all other
+names of PyTorch's dispatcher are.
 """
 
 from __future__ import annotations

@@ -468,6 +468,30 @@ def test_gradients_that_do_not_fit_the_schema_are_refused_with_what_is_wanted(li
     assert "g::f(Tensor a, Tensor[] b, int c) -> Tensor" in str(caught.value)
 
 
+def test_a_gradient_may_be_a_tuple_by_its_class(lib):
+    class Pair(tuple):
+        __dispatch_keys__ = "CPU"
+
+    # Of one value, so that it could be taken for a tuple with one gradient.
+    x, gradient = Pair([1.0]), Pair([3.0])
+    ops = [
+        define(
+            lib, f"{name} -> Tensor", lambda *args: Pair([2.0]), lambda ctx, g, given=given: given
+        )
+        for name, given in (
+            ("bare(Tensor x)", gradient),
+            ("packed(Tensor x)", (gradient,)),
+            ("two(Tensor x, float y=1.0)", (gradient, None)),
+            ("list(Tensor[] xs)", [gradient]),
+        )
+    ]
+    for op, argument in zip(ops, (x, x, x, [x]), strict=True):
+        with Tape() as tape:
+            tape.watch(x)
+            y = op(argument)
+        assert tape.gradient(y, x, Pair([1.0])) is gradient
+
+
 @pytest.mark.parametrize("backward", [lambda ctx, g: None, lambda ctx, g: (None,)])
 def test_none_stands_for_no_gradient(lib, backward):
     f = define(lib, "f(Tensor x) -> Tensor", lambda x: x.map(abs), backward)
@@ -573,6 +597,38 @@ def test_values_of_two_engines_are_refused_before_anything_ran(registry, lib):
             f([X, mine])
     assert caught.value.operator == "g::f"
     assert not ran
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda call: call.forward([True]), r"forward\(\) 1 needs: .* each input, 2 in all"),
+        (
+            lambda call: call.forward([True, True])[2].with_outputs(X, []),
+            r"with_outputs\(\) 0 outputs: .* each output, 1 in all",
+        ),
+        (
+            lambda call: call.forward([True, True])[2].gradients([X, Y], [True, True]),
+            r"gradients\(\) 2 gradients: .* each output, 1 in all",
+        ),
+        (
+            lambda call: call.forward([True, True])[2].gradients([X], [True] * 3),
+            r"gradients\(\) 3 needs: .* each input, 2 in all",
+        ),
+    ],
+)
+def test_an_engine_that_counts_wrong_is_told_by_an_error_of_its_own(vec, wrong, told):
+    class Engine:
+        def needs_grad(self, value):
+            return True
+
+        def apply(self, call):
+            return wrong(call)
+
+    mul = vec.mul.default
+    with register_autograd_engine(Engine()), pytest.raises(errors.AutogradError, match=told) as e:
+        mul(AutogradVec(1.0), AutogradVec(2.0))
+    assert e.value.operator == "vec::mul"
 
 
 @pytest.mark.parametrize("engine", [None, object(), type("E", (), {"needs_grad": bool})()])

@@ -277,3 +277,29 @@ assert "torch" not in sys.modules
 assert "mdispatch._torch_engine" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", text], check=True, timeout=60)
+
+
+def test_calls_go_on_while_torch_is_being_imported():
+    text = """
+import sys
+import mdispatch as md
+
+class Value:
+    __dispatch_keys__ = ("CPU", "AutogradCPU")
+
+lib = md.Library("t", "DEF")
+lib.define("f(Tensor x) -> int")
+lib.impl("f", lambda x: 1, "CPU")
+md.register_autograd("t::f", lambda ctx, g: None, lib=lib)
+answers = set()
+
+class Meanwhile:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("torch."):  # not what a call imports
+            answers.add(md.ops.t.f(Value()))
+
+sys.meta_path.insert(0, Meanwhile())
+import torch
+assert answers == {1}
+"""
+    subprocess.run([sys.executable, "-c", text], check=True, timeout=60)

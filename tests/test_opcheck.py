@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import random
 import threading
 from collections.abc import Callable
@@ -179,6 +180,21 @@ def test_what_nobody_can_change_is_returned_as_it_is(make: Make) -> None:
         "f(str x, int y) -> (str, str, int)", lambda x, y: (x, x, y), "CompositeExplicitAutograd"
     )
     assert fault(op, "text", 300) == ""
+
+
+def test_what_only_describes_a_tensor_is_returned_as_it_is(make: Make) -> None:
+    class Name:
+        """As dtypes and devices are: one object for each."""
+
+    class Colour(enum.Enum):
+        RED = 1
+
+    name = Name()
+    for declared, value in (("ScalarType", name), ("Device?", "cpu"), ("Any", Colour.RED)):
+        op = make(f"of{declared[:3]}(Tensor x, {declared} y) -> {declared}", lambda x, y: y)
+        assert fault(op, Vector([1.0]), value) == ""
+    held = make("held(Tensor x, Any y) -> Any", lambda x, y: y)
+    assert "the return value is 'y'" in fault(held, Vector([1.0]), name)
 
 
 def test_every_fault_is_told_at_once(make: Make) -> None:
@@ -451,7 +467,11 @@ def test_a_packet_of_one_overload_a_definition_and_a_name_stand_for_the_operator
     class Definition:
         operator = op
 
-    for each in (op, make.registry.ops.t.f, Definition()):
+    # Overloads may be called as what definitions or packets have.
+    make("g.operator(Tensor x) -> Tensor", doubled)
+    make("h.overloads(Tensor x) -> Tensor", doubled)
+    t = make.registry.ops.t
+    for each in (op, t.f, t.g, t.h, Definition()):
         assert opcheck(each, (Vector([1.0]),), test_utils="test_schema")
     make("f.more(Tensor x) -> Tensor", doubled)
     with pytest.raises(errors.InvalidArgumentError, match=r"has 2 overloads: .*called only"):
@@ -490,6 +510,10 @@ def test_a_test_that_does_not_exist_is_refused_before_any_runs(
 def test_what_is_no_operator_or_does_not_fit_is_refused(make: Make) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="opcheck takes an operator"):
         opcheck(len, ())  # type: ignore[arg-type]
+    make("operator(Tensor x) -> Tensor", doubled)
+    for given in (make.registry.ops, make.registry.ops.t):
+        with pytest.raises(errors.InvalidArgumentError, match="or a name, not <mdispatch "):
+            opcheck(given, (Vector([1.0]),))  # type: ignore[arg-type]
     op = make("f(Tensor x) -> Tensor", doubled)
     with pytest.raises(errors.ArgumentError, match="takes Tensor for 'x', not int"):
         opcheck(op, (1,), raise_exception=False)

@@ -252,6 +252,7 @@ def body(registry: md.Registry) -> list[str]:
         ),
         ("f(Tensor self, int _self) -> ()", "(__self, /, self: Tensor, _self: int) -> None"),
         ("f(int from, int y) -> ()", "(self, _0: int, /, y: int) -> None"),
+        ("f(int from, int _0, int __x) -> ()", "(self, __0: int, _0: int, _2: int, /) -> None"),
         (
             "f(int x, int lambda=1, *, int y) -> ()",
             "(self, x: int, _1: int = ..., /, *, y: int) -> None",

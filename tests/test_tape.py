@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import weakref
@@ -12,7 +13,7 @@ from vectors import Vec, close, differences, ones, operators
 
 import mdispatch as md
 from mdispatch import errors, guards
-from mdispatch.autograd import register_autograd
+from mdispatch.autograd import register_autograd, register_autograd_engine
 from mdispatch.tape import Tape
 
 
@@ -546,6 +547,28 @@ def test_another_thread_may_watch_pause_and_end_a_tape(vec):
         in_thread(lambda: tape.close() or True)
         vec.sin(X)
         assert repr(tape) == "<mdispatch.Tape: ended>"
+
+
+@pytest.mark.parametrize("end", ["close", "pause"])
+def test_a_tape_that_ends_while_engines_are_asked_records_nothing(vec, end):
+    """Who is asked for the second argument stands for another thread that ends the tape then."""
+    tape = Tape()
+    with contextlib.ExitStack() as pauses:
+
+        class Ends:
+            def needs_grad(self, value):
+                if value is Y:
+                    tape.close() if end == "close" else pauses.enter_context(tape.stop_recording())
+                return False
+
+            def apply(self, call):
+                raise AssertionError
+
+        with tape, register_autograd_engine(Ends()):
+            tape.watch(X)
+            product = vec.mul(X, Y)
+            assert close(product, X * Y)
+            assert not tape.is_watched(product)
 
 
 def test_threads_with_tapes_of_their_own_do_not_meet(vec):

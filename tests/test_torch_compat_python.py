@@ -10,6 +10,7 @@ import importlib.util
 import sys
 
 import pytest
+from places import PLACES, run_at
 
 import mdispatch as md
 from mdispatch import errors
@@ -428,3 +429,64 @@ def test_the_python_dispatcher_knows_runtime_and_alias_keys(registry):
     dispatcher = md.PythonDispatcher(registry)
     assert dispatcher.keys() == dispatcher.runtime_keys + dispatcher.alias_keys
     assert all(md.DispatchKey.parse(key).is_alias for key in dispatcher.alias_keys)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_their_names_serve_every_place(place, tmp_path):
+    module = """
+        import mdispatch as md
+
+        class Array:
+            __dispatch_keys__ = "CPU"
+
+        class Mode(md.DispatchMode):
+            def __md_dispatch__(self, op, types, args, kwargs):
+                return 1 + op(*args, **kwargs)
+
+        lib = md.Library("feature", "DEF")
+        lib.define("f(Tensor x) -> int")
+        lib.impl("f", lambda x: 1, "CPU")
+    """
+    body = """
+        import feature
+        from mdispatch import ops
+        from mdispatch import torch_compat as C
+        op, x, mode = ops.feature.f.default, feature.Array(), feature.Mode()
+        calls = [op(x)]
+        C._push_on_torch_dispatch_stack(mode)
+        calls.append(op(x))
+        with C._DisableTorchDispatch():
+            calls.append(op(x))
+        popped = C._pop_torch_dispatch_stack() is mode
+        result = {
+            "calls": calls,
+            "popped": popped,
+            "left": C._len_torch_dispatch_stack(),
+            "serves": [C.resolve_key(op, key).name for key in ("CPU", "ADInplaceOrView")],
+            "kernel": C._dispatch_has_kernel_for_dispatch_key("feature::f", "CPU"),
+        }
+    """
+    assert run_at(place, module, body, tmp_path) == {
+        "calls": [1, 2, 1],
+        "popped": True,
+        "left": 0,
+        "serves": ["CPU", "ADInplaceOrView"],
+        "kernel": True,
+    }
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_kernel_of_a_worker_does_not_override_its_own_counterpart(place, tmp_path):
+    module = """
+        from mdispatch import torch_compat as C
+        m = C._dispatch_library("DEF", "feature", "")
+        m.def_("f(Tensor x) -> int")
+        m.impl("f", "CPU", lambda x: 1)
+    """
+    body = """
+        import mdispatch as md
+        class Array:
+            __dispatch_keys__ = "CPU"
+        result = {"found": md.ops.feature.f(Array())}
+    """
+    assert run_at(place, module, body, tmp_path) == {"found": 1}

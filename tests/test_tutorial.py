@@ -129,6 +129,21 @@ def test_a_worker_that_forgets_to_import_the_file_hears_what_the_page_says(vec_o
     assert heard.count("LocalKernelMissingError:") == 2
 
 
+def test_the_command_of_the_page_finds_that_all_workers_agree(vec_ops):
+    pytest.importorskip("typer", reason="the commands need typer")
+    (command,) = re.findall(r"`(mdispatch verify vec_ops [^`]*)`", PAGE)
+    ran = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=vec_ops.parent,
+        env={k: v for k, v in os.environ.items() if k != "MDISPATCH_REGISTRY"},
+    )
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout + ran.stderr
+    assert ran.stdout.endswith("All 6 workers agree with the main interpreter.\n")
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_what_the_file_defines_works_in_every_kind_of_interpreter(place, tmp_path):
     body = """

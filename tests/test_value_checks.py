@@ -260,6 +260,10 @@ def test_tensors_of_pytorch() -> None:
     assert aliases(value[:2], value[3:])  # one storage
     assert not aliases(value, value.clone())
     assert not aliases(torch.empty(0), torch.empty(0))
+    meta = torch.empty(6, device="meta")  # without data, and without an address
+    assert looked_at(meta, lambda v: v.add_(1)) == (False, True)
+    assert aliases(meta, meta.view(2, 3))
+    assert not aliases(meta, torch.empty(6, device="meta"))
     numpy = pytest.importorskip("numpy", reason="NumPy is not installed here")
     shared = numpy.zeros(3)
     assert aliases(torch.from_numpy(shared), shared)
