@@ -117,7 +117,9 @@ def test_of_a_result_that_does_not_fit_the_kernel_is_named_wherever_it_was_calle
     assert str(caught.value).splitlines()[0] == first
 
     md.Library("_", "IMPL", registry=registry).fallback(fallback, "AutogradCPU")
-    with pytest.raises(errors.ReturnValueError, match=r"kernel .*\.fallback returned the str fallback"):
+    with pytest.raises(
+        errors.ReturnValueError, match=r"kernel .*\.fallback returned the str fallback"
+    ):
         ops.f(X)
 
 
