@@ -1,0 +1,316 @@
+/* crash_ops.h - what is done to a registry while every death is tried: the operations, and how full
+ * the registry is. */
+#ifndef MD_TESTS_CRASH_OPS_H
+#define MD_TESTS_CRASH_OPS_H
+
+#include "test.h"
+
+enum fill { EMPTY, HUNDREDS, NEARLY_FULL, FILLS };
+
+/* What kind of a process does it. */
+enum { WRITER = 0, WORKER = 1, STRANGER = 2 /* has not joined yet */ };
+
+struct op {
+    const char *name;
+    void (*prepare)(struct main_member m);
+    int (*act)(struct main_member w, int call); /* the calls of the operation, one at a time */
+    int calls;
+    int as;
+    int should; /* each call's answer */
+    int raises_all;
+    int room;      /* bytes of capacity beyond the least */
+    int names;     /* the registry knows so many when it begins; 0: as it comes */
+    int tight;     /* what has been backed by memory is used up */
+    int no_spares; /* and so is the whole capacity, when it is nearly full */
+};
+
+static char address[MD_MAX_ADDRESS];
+static md_record facts[8]; /* the operation's own */
+static enum fill fill_now;
+
+static char xs[MD_MAX_BODY]; /* filled by open_scene, so that no step is spent on it */
+
+static int put_text(struct main_member m, uint32_t kind, uint32_t rule, int32_t key,
+                    const char *name, const char *body, size_t len, md_record *out) {
+    char buf[sizeof(md_record) + MD_MAX_BODY + MD_MAX_NAME + 64];
+    int rc = md_register(m.reg, m.member, kind, rule, key, name, strlen(name), body, len, "t.c:1",
+                         5, buf, sizeof buf);
+    if (rc == 0 && out) memcpy(out, buf, sizeof *out);
+    return rc;
+}
+
+static int put_kind(struct main_member m, uint32_t kind, uint32_t rule, int32_t key,
+                    const char *name, const char *body, md_record *out) {
+    return put_text(m, kind, rule, key, name, body, strlen(body), out);
+}
+
+static int put_long(struct main_member m, const char *name, size_t len, md_record *out) {
+    return put_text(m, MD_IMPL, MD_STACK, KEY, name, xs, len, out);
+}
+
+static int put_body(struct main_member m, const char *name, const char *body, md_record *out) {
+    return put_kind(m, MD_IMPL, MD_STACK, KEY, name, body, out);
+}
+
+/* --- how full --------------------------------------------------------------------------------- */
+
+static uint64_t names_known(struct main_member m) {
+    md_stats s;
+    OK(md_stat(m.reg, &s));
+    return s.names;
+}
+
+static uint64_t backed_and_unused(struct main_member m) {
+    md__reg *reg;
+    OK(md__enter(m.reg, &reg));
+    uint64_t left =
+        md__read64(&md__header(reg)->committed) - md__read64(&md__header(reg)->arena_top);
+    md__exit(reg);
+    return left;
+}
+
+/* Names that were registered once; in a registry that is to be empty nothing is left of them. */
+static void know_names(struct main_member m, uint64_t count) {
+    char name[16];
+    for (int i = 0; names_known(m) < count && !test_failures; i++) {
+        md_record r;
+        snprintf(name, sizeof name, "i%d", i);
+        OK(put_body(m, name, "once", &r));
+        if (fill_now == EMPTY) OK(strike_out(m, &r));
+    }
+}
+
+static void some_hundred_facts(struct main_member m) {
+    char name[16], body[128];
+    for (int i = 0; i < 300; i++) {
+        snprintf(name, sizeof name, "s%d", i % 100);
+        snprintf(body, sizeof body, "%*d", 1 + i * 37 % 60, i);
+        OK(put_kind(m, i % 5 ? MD_IMPL : MD_DEF, MD_STACK, i % 7, name, body, NULL));
+    }
+}
+
+/* Uses up what the registry can hold, but for a few places for short facts and one for an index. */
+static void use_up(struct main_member m, int spares) {
+    enum { SHORT = 6 };
+    md_record spare[SHORT + 1];
+    if (spares) {
+        for (int i = 0; i < SHORT; i++) OK(put_body(m, "spare", "", &spare[i]));
+        OK(put_long(m, "spare", 4500, &spare[SHORT]));
+    } else {
+        OK(put_body(m, "spare", "", NULL));
+    }
+    for (size_t len = 8192; len; len /= 2) {
+        while (put_long(m, "spare", len, NULL) == 0) {}
+    }
+    EQ(put_body(m, "spare", "", NULL), MD_EFULL);
+    for (int i = 0; spares && i <= SHORT; i++) OK(strike_out(m, &spare[i]));
+}
+
+static void use_up_what_is_backed(struct main_member m) {
+    md_record pad[64];
+    int n = 0;
+    while (backed_and_unused(m) > 2048 && n < 64) {
+        OK(put_long(m, "pad", 1024, &pad[n]));
+        n++;
+    }
+    CHECK(backed_and_unused(m) <= 2048);
+    while (fill_now == EMPTY && n--) OK(strike_out(m, &pad[n]));
+}
+
+/* A registry for the operation, with its main member here. */
+static struct main_member open_scene(const struct op *op, enum fill fill) {
+    uint64_t room = (uint64_t)(op->tight && fill == NEARLY_FULL ? 4096 : op->room);
+    struct main_member m = open_main(NULL, MD__MIN_CAPACITY + room);
+    fill_now = fill;
+    memset(xs, 'x', sizeof xs);
+    OK(md_address(m.reg, address, sizeof address));
+    if (op->prepare) op->prepare(m);
+    if (fill != EMPTY) some_hundred_facts(m);
+    if (op->names) {
+        if (fill == NEARLY_FULL) OK(put_body(m, "spare", "", NULL));
+        know_names(m, (uint64_t)op->names);
+    }
+    if (op->tight)
+        use_up_what_is_backed(m);
+    else if (fill == NEARLY_FULL)
+        use_up(m, !op->no_spares);
+    check_whole(m.reg);
+    return m;
+}
+
+/* --- operations ------------------------------------------------------------------------------- */
+
+static void three_facts(struct main_member m) {
+    OK(put_body(m, "n", "A", &facts[0]));
+    OK(put_body(m, "n", "B", &facts[1]));
+    OK(put_body(m, "n", "C", &facts[2]));
+}
+
+static void one_fact(struct main_member m) {
+    OK(put_body(m, "n", "A", &facts[0]));
+}
+
+static void a_library(struct main_member m) {
+    OK(put_kind(m, MD_LIBRARY, MD_UNIQUE, 0, "ns", "", &facts[0]));
+    OK(put_kind(m, MD_DEF, MD_UNIQUE, 0, "ns::f", "f(x) -> y", &facts[1]));
+    OK(put_kind(m, MD_NAME, MD_STACK, 0, "ns::f", "", &facts[2]));
+    OK(put_kind(m, MD_IMPL, MD_STACK, 1, "ns::f", "CPU", &facts[3]));
+    OK(put_kind(m, MD_IMPL, MD_STACK, 2, "ns::f", "CUDA", &facts[4]));
+    OK(put_kind(m, MD_DEF, MD_UNIQUE, 0, "ns::g", "g() -> ()", &facts[5]));
+}
+
+static void join_twice_and_stay(void *arg) {
+    struct main_member w = attach_worker(address);
+    join(w.reg, 1, MD_WORKER);
+    step_give(*(struct step *)arg);
+    pause();
+}
+
+static void dead_members(struct main_member m) {
+    struct step ready = step_make();
+    pid_t pid[2];
+    three_facts(m);
+    for (int i = 0; i < 2; i++) {
+        pid[i] = child(join_twice_and_stay, &ready);
+        CHECK(step_take(ready));
+    }
+    for (int i = 0; i < 2; i++) kill_now(pid[i]);
+    step_free(ready);
+}
+
+static int first_of_a_name(struct main_member w, int call) {
+    return put_body(w, "fresh", "D", NULL);
+}
+static int one_more(struct main_member w, int call) {
+    return put_body(w, "n", "D", NULL);
+}
+static int one_for_all(struct main_member w, int call) {
+    return put_kind(w, MD_FALLBACK, MD_STACK | MD_RAISE_ALL, 3, "*", "D", NULL);
+}
+static int long_one(struct main_member w, int call) {
+    return put_long(w, "n", 2048, NULL);
+}
+static int twin(struct main_member w, int call) {
+    return put_kind(w, MD_DEF, MD_UNIQUE, 0, "ns::f", "other", NULL);
+}
+/* One for a name that is known, one for a name that is not. */
+static int too_much(struct main_member w, int call) {
+    return put_long(w, call ? "fresh" : "n", fill_now == NEARLY_FULL ? 1 : MD_MAX_BODY, NULL);
+}
+static int strike_oldest(struct main_member w, int call) {
+    return strike_out(w, &facts[0]);
+}
+static int strike_middle(struct main_member w, int call) {
+    return strike_out(w, &facts[1]);
+}
+static int strike_newest(struct main_member w, int call) {
+    return strike_out(w, &facts[2]);
+}
+static int close_library(struct main_member w, int call) {
+    return strike_out(w, &facts[5 - call]);
+}
+static int join_as(struct main_member w, int call) {
+    uint64_t member;
+    uint32_t role;
+    return md_join(w.reg, call, &member, &role);
+}
+/* The membership; its own opening; the one that it inherited, and with it the mapping. */
+static int leave_and_close(struct main_member w, int call) {
+    return call == 0 ? md_leave(w.reg, w.member) : md_close(w.reg);
+}
+static int leave(struct main_member w, int call) {
+    return md_leave(w.reg, w.member);
+}
+
+enum { ROOM = 1 << 16 };
+
+static const struct op FIRST = {"first registration of a name", three_facts, first_of_a_name,
+                                .calls = 1, .room = ROOM};
+static const struct op AGAIN = {"another registration of a name", three_facts, one_more, .calls = 1,
+                                .room = ROOM};
+static const struct op FOR_ALL = {"registration that concerns all names",
+                                  three_facts,
+                                  one_for_all,
+                                  1,
+                                  .raises_all = 1,
+                                  .room = ROOM};
+static const struct op NEW_INDEX = {"first registration of a name, the index grows",
+                                    NULL,
+                                    first_of_a_name,
+                                    1,
+                                    .room = ROOM,
+                                    .names = 128};
+static const struct op GROWTH = {
+    "registration, the region grows", one_fact, long_one, 1, .room = ROOM, .tight = 1};
+static const struct op FULL = {"two registrations into a full region",
+                               one_fact,
+                               too_much,
+                               2,
+                               .should = MD_EFULL,
+                               .no_spares = 1};
+static const struct op REFUSED = {
+    "registration that is refused", a_library, twin, 1, .should = MD_EEXIST, .room = ROOM};
+static const struct op NEWEST = {"strike of the newest", three_facts, strike_newest, 1,
+                                 .room = ROOM};
+static const struct op MIDDLE = {"strike of a middle one", three_facts, strike_middle, 1,
+                                 .room = ROOM};
+static const struct op OLDEST = {"strike of the oldest", three_facts, strike_oldest, 1,
+                                 .room = ROOM};
+static const struct op LAST = {"strike of a name's last one", one_fact, strike_oldest, 1,
+                               .room = ROOM};
+static const struct op LIBRARY = {"close of a library: six strikes", a_library, close_library, 6,
+                                  .room = ROOM};
+static const struct op JOIN = {"join of a process, then of another interpreter",
+                               three_facts,
+                               join_as,
+                               2,
+                               STRANGER,
+                               .room = ROOM};
+static const struct op SWEEP = {
+    "join that sweeps two dead processes", dead_members, join_as, 1, STRANGER, .room = ROOM};
+static const struct op LEAVE = {
+    "leave, then close and unmap", three_facts, leave_and_close, 3, WORKER, .room = ROOM};
+static const struct op MAIN_LEAVES = {
+    "leave of the main member", three_facts, leave, 1, WRITER, .room = ROOM};
+/* What it recovers from is what was done, and killed, before. */
+static const struct op RECOVERY = {"recovery", NULL, join_as, 1, STRANGER, .room = ROOM};
+
+/* --- operations that died before ---------------------------------------------------------------- */
+
+/* Operations that are killed one after the other, each when this part of its changes under the lock
+ * was made. */
+struct death {
+    const struct op *op;
+    int num, den;
+};
+
+static const struct death KILLED_REGISTRATIONS[] = {{&FIRST, 1, 6},
+                                                    {0},
+                                                    {&FIRST, 2, 6},
+                                                    {0},
+                                                    {&FIRST, 3, 6},
+                                                    {0},
+                                                    {&FIRST, 4, 6},
+                                                    {0},
+                                                    {&FIRST, 5, 6},
+                                                    {0},
+                                                    {&FIRST, 6, 6},
+                                                    {0},
+                                                    {0}};
+static const struct death KILLED_INDEX[] = {
+    {&NEW_INDEX, 1, 4}, {0}, {&NEW_INDEX, 3, 4}, {0}, {&NEW_INDEX, 7, 8}, {0}, {0}};
+static const struct death KILLED_STRIKES[] = {
+    {&MIDDLE, 1, 4}, {0}, {&MIDDLE, 2, 4}, {0}, {&MIDDLE, 3, 4}, {0}, {0}};
+static const struct death KILLED_JOIN[] = {{&JOIN, 1, 2}, {0}, {0}};
+static const struct death KILLED_RECOVERIES[] = {{&FIRST, 3, 6},
+                                                 {&RECOVERY, 1, 3},
+                                                 {0},
+                                                 {&FIRST, 3, 6},
+                                                 {&RECOVERY, 2, 3},
+                                                 {0},
+                                                 {&MIDDLE, 2, 4},
+                                                 {&RECOVERY, 1, 2},
+                                                 {0},
+                                                 {0}};
+
+#endif

@@ -1,0 +1,86 @@
+/* crash_state.h - what a registry says at one moment, to be compared with what it says after a death:
+ * the facts, and what must have been told to those who rely on them. */
+#ifndef MD_TESTS_CRASH_STATE_H
+#define MD_TESTS_CRASH_STATE_H
+
+#include "stepper.h"
+
+enum { MAX_NODES = 256, MAX_LIST = 1 << 18 };
+
+struct state {
+    uint64_t facts; /* hash of the list of all */
+    uint64_t next_seq;
+    uint32_t nodes;
+    struct {
+        uint32_t ref, hash;
+        uint64_t version, chain; /* hash of its facts */
+    } node[MAX_NODES];
+    uint32_t event[MD__EVENTS], changes;
+};
+
+static char listed[MAX_LIST];
+static size_t listed_size;
+
+static uint64_t list_all_facts(md_registry reg) {
+    uint64_t version, node;
+    OK(md_list(reg, NULL, 0, listed, sizeof listed, &listed_size, &version, &node));
+    return hash_bytes(7, listed, listed_size);
+}
+
+static uint64_t hash_chain(const md__reg *reg, const struct md__node *node) {
+    uint64_t h = 5, seq = UINT64_MAX;
+    for (uint32_t ref = md__peek32(&node->head); ref;) {
+        struct md__fact *f = md__older_at(reg, ref, &seq);
+        if (!CHECK(f)) break;
+        h = hash_bytes(h, &seq, sizeof seq);
+        ref = md__peek32(&f->next);
+    }
+    return h;
+}
+
+static void take_state(md_registry handle, struct state *s) {
+    md__reg *reg;
+    s->facts = list_all_facts(handle);
+    OK(md__enter(handle, &reg));
+    const struct md__header *h = md__header(reg);
+    s->next_seq = md__read64(&h->next_seq);
+    s->changes = md__read32(&h->changes);
+    for (uint32_t i = 0; i < MD__EVENTS; i++) s->event[i] = md__read32(&md__event(reg, i)->word);
+    s->nodes = 0;
+    for (uint64_t at = MD__ARENA_AT, top = md__read64(&h->arena_top); at < top;) {
+        struct md__node *n = (struct md__node *)(reg->base + at);
+        if (!CHECK(md__is_step(n->block.size, top - at))) break;
+        at += n->block.size;
+        if (md__peek32(&n->block.tag) != MD__TAG_NODE || !CHECK(s->nodes < MAX_NODES)) continue;
+        uint32_t i = s->nodes++;
+        s->node[i].ref = md__ref(reg, n);
+        s->node[i].hash = n->hash;
+        s->node[i].version = md__read64(&n->version);
+        s->node[i].chain = hash_chain(reg, n);
+    }
+    md__exit(reg);
+}
+
+/* What must have been told, when the facts are others than before: by the version words to those
+ * who built tables, by the sequence and the event words to those who wait. */
+static void check_told(const struct state *old, const struct state *now, int raises_all) {
+    uint64_t nothing = 5; /* hash_chain of none */
+    int changed = now->facts != old->facts;
+    CHECK(now->next_seq >= old->next_seq + (uint64_t)changed);
+    CHECK(!changed || now->changes != old->changes);
+    CHECK(now->nodes >= old->nodes); /* in the order of the arena, so the new ones come between */
+    for (uint32_t i = 0, k = 0; i < now->nodes; i++) {
+        uint64_t version = 0, chain = nothing;
+        if (k < old->nodes && old->node[k].ref == now->node[i].ref) {
+            version = old->node[k].version;
+            chain = old->node[k++].chain;
+        }
+        int concerned = chain != now->node[i].chain;
+        uint32_t e = now->node[i].hash % MD__EVENTS;
+        CHECK(now->node[i].version >= version + (concerned || (changed && raises_all)));
+        CHECK(!concerned || now->event[e] != old->event[e]);
+        if (i + 1 == now->nodes) EQ(k, old->nodes);
+    }
+}
+
+#endif

@@ -1,0 +1,414 @@
+/* A process that dies at any instruction of any operation leaves the old state or the new one, and
+ * whoever comes next goes on.
+ *
+ * A child does an operation and is stepped through it. After each instruction that changed the
+ * region (or the list by which the kernel knows the child's robust mutexes) the child's twin is
+ * killed there in a copy of the region (stepper.h), and a fresh process finds that copy: it reads
+ * without the lock, takes the lock (and recovers, when its holder died), checks every invariant,
+ * compares what it finds with the states before and after the call under way, and registers and
+ * strikes. A recovery is an operation like the others: stepped and killed everywhere.
+ *
+ * The short form looks at some of the images, chosen by their number, in an empty registry and
+ * the cheap ones of the others. The long form looks at all: `test_crash_points all`, or MD_ROUNDS
+ * in the environment. It ends with the table that docs/reliability.md shows.
+ */
+#include "crash_ops.h"
+#include "crash_state.h"
+
+enum { MAX_IMAGES = 1 << 14, LONGEST_CHAIN = 3 };
+
+static int every_image;
+
+/* A few faults are shown, not thousands. */
+static int give_up(void) {
+    return test_failures >= 20;
+}
+
+/* --- one image -------------------------------------------------------------------------------- */
+
+struct found {
+    uint64_t facts;
+    int held; /* by the dead one */
+    int ended;
+};
+
+struct image {
+    struct found found;
+    int call; /* that was under way */
+    long instruction;
+};
+
+/* One cell of the table: an operation in a registry that is so full. */
+struct cell {
+    const struct op *op;
+    enum fill fill;
+    struct main_member m;
+    struct stepper stepper;
+    struct state state; /* before the call under way */
+    uint64_t facts[8];  /* before the operation, and after each of its calls */
+    long images;
+    struct image *image; /* those that were looked at */
+    long looked;
+    uint64_t *seen; /* hashes */
+    struct found *found;
+};
+
+/* No fact that is listed has its seq or a later one. */
+static void check_newest(const md_record *newest) {
+    md_record r;
+    for (size_t at = 0; at < listed_size; at += r.size) {
+        memcpy(&r, listed + at, sizeof r);
+        if (!CHECK(r.seq < newest->seq) || !CHECK(r.size)) return;
+    }
+}
+
+static void check_goes_on(struct cell *c) {
+    struct main_member w = c->m;
+    md_stats s;
+    md_record r;
+    uint32_t role;
+    EQ(md_join(w.reg, 98, &w.member, &role), 0);
+    OK(md_stat(w.reg, &s)); /* the dead ones are gone */
+    EQ(s.members, 2);
+    EQ(s.processes, 2);
+    promote(w.reg, w.member);
+    if (listed_size) {
+        /* In the place that it leaves another of its kind must fit, however full the region is. */
+        char name[MD_MAX_NAME + 1] = "";
+        memcpy(&r, listed, sizeof r);
+        memcpy(name, listed + sizeof r, r.name_len);
+        char *body = listed + sizeof r + r.name_len;
+        body[r.body_len] = '\0';
+        OK(strike_out(w, &r));
+        EQ(strike_out(w, &r), MD_ENOENT);
+        OK(put_kind(w, r.kind, MD_STACK, r.key, name, body, &r));
+        check_newest(&r);
+        OK(strike_out(w, &r));
+    }
+    int rc = put_body(w, "a name that was never there", "D", &r);
+    if (rc != MD_EFULL || c->fill != NEARLY_FULL) OK(rc);
+    if (rc == 0) {
+        check_newest(&r);
+        OK(find(w.reg, "a name that was never there", KEY, NULL, 0));
+        OK(strike_out(w, &r));
+        EQ(find(w.reg, "a name that was never there", KEY, NULL, 0), MD_ENOENT);
+    }
+    check_whole(w.reg);
+    OK(md_leave(w.reg, w.member));
+}
+
+/* In a fresh process: finds what the dead one left. */
+static void look_after_death(void *arg) {
+    struct cell *c = arg;
+    static struct state now;
+    md_stats s;
+    alarm(30);
+    enter_copy(&c->stepper);
+    int held = (holder_of_the_lock(c->stepper.view) & FUTEX_OWNER_DIED) != 0;
+    OK(md_stat(c->m.reg, &s));
+    uint64_t recoveries = s.recoveries, unlocked = list_all_facts(c->m.reg);
+    OK(md_stat(c->m.reg, &s));
+    EQ(s.recoveries, recoveries); /* those who read had no need of the lock */
+    check_whole(c->m.reg);
+    OK(md_stat(c->m.reg, &s));
+    EQ(s.recoveries, recoveries + (uint64_t)held);
+    take_state(c->m.reg, &now);
+    CHECK(now.facts == unlocked);
+    check_told(&c->state, &now, c->op->raises_all);
+    c->found->facts = now.facts;
+    c->found->held = held;
+    md__reg *reg;
+    OK(md__enter(c->m.reg, &reg));
+    uint32_t state = md__read32(&md__header(reg)->state);
+    md__exit(reg);
+    if (state == MD__OPEN)
+        check_goes_on(c);
+    else
+        CHECK(state == MD__CLOSED && c->op == &MAIN_LEAVES);
+    c->found->ended = 1;
+}
+
+static void look_at_image(struct cell *c) {
+    if (!CHECK(c->looked < MAX_IMAGES)) return;
+    struct image *i = &c->image[c->looked++];
+    *c->found = (struct found){0};
+    stepper_kill_twin(&c->stepper);
+    int rc = reap(child(look_after_death, c));
+    i->found = *c->found;
+    i->found.ended &= rc == 0;
+    i->call = (int)md__read32(&c->stepper.stops->calls_done);
+    i->instruction = c->stepper.stops->instructions;
+    if (i->found.ended) return;
+    fprintf(stderr, "%s, fill %d: after instruction %ld of call %d\n", c->op->name, c->fill,
+            i->instruction, i->call);
+    test_failures++;
+}
+
+static int is_new_image(struct cell *c) {
+    uint64_t h = image_hash(&c->stepper) | 1;
+    uint64_t at = h;
+    while (c->seen[at % (4 * MAX_IMAGES)]) {
+        if (c->seen[at++ % (4 * MAX_IMAGES)] == h) return 0;
+    }
+    if (!CHECK(c->images < 2 * MAX_IMAGES)) return 0;
+    c->seen[at % (4 * MAX_IMAGES)] = h;
+    return 1;
+}
+
+/* --- one operation ---------------------------------------------------------------------------- */
+
+static void act_stepped(void *arg) {
+    struct cell *c = arg;
+    struct main_member w = c->m;
+    OK(md_attach(address, 0, &w.reg));
+    if (c->op->as != STRANGER) w.member = join(w.reg, 0, MD_WORKER);
+    if (c->op->as == WRITER) promote(w.reg, w.member);
+    be_stepped(&c->stepper);
+    for (int call = 0; call < c->op->calls; call++) {
+        EQ(c->op->act(w, call), c->op->should);
+        md__add32(&c->stepper.stops->calls_done, 1);
+    }
+    be_stepped_no_more();
+}
+
+/* As if somebody slept on every word: so each ring has somebody to wake. */
+static void arm_all_words(md_registry handle) {
+    md__reg *reg;
+    OK(md__enter(handle, &reg));
+    for (uint32_t i = 0; i < MD__EVENTS; i++) md__event_prepare(&md__event(reg, i)->word);
+    md__event_prepare(&md__header(reg)->changes);
+    md__exit(reg);
+}
+
+static void start(struct cell *c, const struct op *op) {
+    c->op = op;
+    arm_all_words(c->m.reg);
+    stepper_start(&c->stepper, act_stepped, c);
+}
+
+static int holds_the_lock(const struct cell *c) {
+    return (holder_of_the_lock(c->stepper.base) & FUTEX_TID_MASK) == (uint32_t)c->stepper.pid;
+}
+
+/* Lets the child go until it has made so many changes while it held the lock, or to its end. How
+ * many there were. */
+static long step_to_change(struct cell *c, long count) {
+    long changes = 0;
+    do {
+        if (c->stepper.changed && holds_the_lock(c) && ++changes == count) break;
+    } while (stepper_next(&c->stepper));
+    return changes;
+}
+
+static void step_and_look(struct cell *c, long stride) {
+    int done = -1;
+    do {
+        if ((int)md__read32(&c->stepper.stops->calls_done) > done) {
+            done++;
+            take_state(c->m.reg, &c->state);
+            c->facts[done] = c->state.facts;
+        }
+        if (c->stepper.changed && is_new_image(c) && c->images++ % stride == stride / 2)
+            look_at_image(c);
+    } while (!give_up() && stepper_next(&c->stepper));
+}
+
+/* --- a killed operation, and what follows it -------------------------------------------------- */
+
+static void close_scene(struct cell *c) {
+    stepper_close(&c->stepper);
+    close_main(c->m);
+}
+
+/* A registry in which all of the chain died. To know how many changes the last one makes, it is
+ * done to its end in a registry of its own first. */
+static void open_after(struct cell *c, const struct op *first, const struct death *chain) {
+    long count = 0;
+    int n = 0;
+    while (chain && chain[n].op) n++;
+    long at[LONGEST_CHAIN];
+    for (int known = 0; known <= n && !give_up(); known++) {
+        c->m = open_scene(first, c->fill);
+        stepper_open(&c->stepper, c->m.reg);
+        for (int i = 0; i < known; i++) {
+            start(c, chain[i].op);
+            EQ(step_to_change(c, at[i]), at[i]);
+            stepper_kill(&c->stepper);
+        }
+        if (known == n) break;
+        start(c, chain[known].op);
+        count = step_to_change(c, 0);
+        stepper_end(&c->stepper);
+        at[known] = count * chain[known].num / chain[known].den;
+        if (at[known] < 1) at[known] = 1;
+        close_scene(c);
+    }
+}
+
+/* --- the table -------------------------------------------------------------------------------- */
+
+struct row {
+    const char *name;
+    const struct op *op;
+    const struct death *chains; /* each ends with {0}, and so do all of them */
+    long instructions[FILLS], images[FILLS], looked, held, old, new, same, faults, cells;
+};
+
+static void judge(struct row *row, const struct cell *c) {
+    for (long i = 0; i < c->looked; i++) {
+        const struct image *im = &c->image[i];
+        uint64_t old = c->facts[im->call];
+        uint64_t new = c->facts[im->call + (im->call < c->op->calls)];
+        int is_old = im->found.facts == old, is_new = im->found.facts == new;
+        row->looked++;
+        row->held += im->found.held;
+        if (!im->found.ended || (!is_old && !is_new)) {
+            row->faults++;
+            fprintf(stderr, "%s, fill %d: after instruction %ld of call %d: neither old nor new\n",
+                    c->op->name, c->fill, im->instruction, im->call);
+            test_failures++;
+        } else if (is_old && is_new) {
+            row->same++;
+        } else {
+            row->old += is_old;
+            row->new += is_new;
+        }
+    }
+}
+
+static void run_cell(struct row *row, enum fill fill, const struct death *chain, long stride) {
+    static struct image image[MAX_IMAGES];
+    static uint64_t seen[4 * MAX_IMAGES];
+    static struct cell c;
+    static struct found *found;
+    if (!found) found = shared(sizeof *found);
+    memset(&c, 0, sizeof c);
+    memset(seen, 0, sizeof seen);
+    c.fill = fill;
+    c.image = image;
+    c.seen = seen;
+    c.found = found;
+    open_after(&c, chain ? chain[0].op : row->op, chain);
+    if (!give_up()) {
+        start(&c, row->op);
+        step_and_look(&c, stride);
+        stepper_end(&c.stepper);
+        judge(row, &c);
+        row->instructions[fill] += c.stepper.stops->instructions;
+        row->images[fill] += c.images;
+        row->cells++;
+    }
+    close_scene(&c);
+}
+
+/* Next after a chain's end. */
+static const struct death *after(const struct death *chain) {
+    while (chain->op) chain++;
+    return chain + 1;
+}
+
+static struct row rows[] = {
+    {.op = &FIRST},
+    {.op = &AGAIN},
+    {.op = &FOR_ALL},
+    {.op = &NEW_INDEX},
+    {.op = &GROWTH},
+    {.op = &FULL},
+    {.op = &REFUSED},
+    {.op = &NEWEST},
+    {.op = &MIDDLE},
+    {.op = &OLDEST},
+    {.op = &LAST},
+    {.op = &LIBRARY},
+    {.op = &JOIN},
+    {.op = &SWEEP},
+    {.op = &LEAVE},
+    {.op = &MAIN_LEAVES},
+    {.name = "recovery after a killed first registration, 6 moments",
+     .op = &RECOVERY,
+     .chains = KILLED_REGISTRATIONS},
+    {.name = "recovery after one killed while the index grew, 3 moments",
+     .op = &RECOVERY,
+     .chains = KILLED_INDEX},
+    {.name = "recovery after a killed strike, 3 moments",
+     .op = &RECOVERY,
+     .chains = KILLED_STRIKES},
+    {.name = "recovery after a killed join", .op = &RECOVERY, .chains = KILLED_JOIN},
+    {.name = "recovery after a killed recovery, 3 moments",
+     .op = &RECOVERY,
+     .chains = KILLED_RECOVERIES},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static void run_row(struct row *row) {
+    for (enum fill fill = EMPTY; fill < FILLS && !give_up(); fill++) {
+        if (!row->chains) {
+            run_cell(row, fill, NULL, every_image ? 1 : 16);
+            continue;
+        }
+        if (!every_image && fill != EMPTY) break;
+        for (const struct death *d = row->chains; d->op && !give_up(); d = after(d)) {
+            run_cell(row, fill, d, every_image ? 1 : 16);
+            if (!every_image) break;
+        }
+    }
+}
+
+static void print_three(const long n[FILLS]) {
+    printf(" | %ld, %ld, %ld", n[0], n[1], n[2]);
+}
+
+static void print_table(void) {
+    struct row sum = {.name = "all"};
+    printf("| operation | instructions: empty, hundreds, nearly full | distinct images | "
+           "recovered | lock held | old | new | facts unchanged | faults |\n");
+    printf("|---|---|---|---|---|---|---|---|---|\n");
+    for (int i = 0; i <= ROWS; i++) {
+        struct row *r = i < ROWS ? &rows[i] : &sum;
+        printf("| %s", r->name ? r->name : r->op->name);
+        print_three(r->instructions);
+        print_three(r->images);
+        printf(" | %ld | %ld | %ld | %ld | %ld | %ld |\n", r->looked, r->held, r->old, r->new,
+               r->same, r->faults);
+        if (r == &sum) break;
+        for (int f = 0; f < FILLS; f++) {
+            sum.instructions[f] += r->instructions[f];
+            sum.images[f] += r->images[f];
+        }
+        sum.looked += r->looked;
+        sum.held += r->held;
+        sum.old += r->old;
+        sum.new += r->new;
+        sum.same += r->same;
+        sum.faults += r->faults;
+        sum.cells += r->cells;
+    }
+    printf("%ld runs of %d operations\n", sum.cells, ROWS);
+}
+
+TEST(a_death_at_any_instruction_leaves_the_old_state_or_the_new_one) {
+    cpu_set_t before = share_one_processor();
+    if (every_image) alarm(3600);
+    const char *only = getenv("MD_ROW");
+    for (int i = 0; i < ROWS && !give_up(); i++) {
+        if (!only || i == atoi(only)) run_row(&rows[i]);
+    }
+    sched_setaffinity(0, sizeof before, &before);
+    print_table();
+}
+
+int main(int argc, char **argv) {
+    every_image = getenv("MD_ROUNDS") || (argc > 1 && strcmp(argv[1], "all") == 0);
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    const char *why_not = "a sanitizer's own instructions are not the library's";
+#else
+    const char *why_not = STEPPER_WORKS ? NULL : "x86-64 only";
+#endif
+    if (why_not) {
+        printf("0 passed, 0 failed, 1 left out: %s\n", why_not);
+        return 0;
+    }
+    signal(SIGPIPE, SIG_IGN); /* a child that is through does not hear any more */
+    RUN(a_death_at_any_instruction_leaves_the_old_state_or_the_new_one);
+    return test_done();
+}
