@@ -18,10 +18,11 @@ struct op {
     int as;
     int should; /* each call's answer */
     int raises_all;
-    int room;      /* bytes of capacity beyond the least */
-    int names;     /* the registry knows so many when it begins; 0: as it comes */
-    int tight;     /* what has been backed by memory is used up */
-    int no_spares; /* and so is the whole capacity, when it is nearly full */
+    int waited_for; /* others want the lock meanwhile */
+    int room;       /* bytes of capacity beyond the least */
+    int names;      /* the registry knows so many when it begins; 0: as it comes */
+    int tight;      /* what has been backed by memory is used up */
+    int no_spares;  /* and so is the whole capacity, when it is nearly full */
 };
 
 static char address[MD_MAX_ADDRESS];
@@ -234,6 +235,18 @@ static const struct op FOR_ALL = {"registration that concerns all names",
                                   1,
                                   .raises_all = 1,
                                   .room = ROOM};
+static const struct op CONTENDED = {"another registration, the lock is waited for",
+                                    three_facts,
+                                    one_more,
+                                    .calls = 1,
+                                    .waited_for = 1,
+                                    .room = ROOM};
+static const struct op CONTENDED_STRIKE = {"strike, the lock is waited for",
+                                           three_facts,
+                                           strike_middle,
+                                           .calls = 1,
+                                           .waited_for = 1,
+                                           .room = ROOM};
 static const struct op NEW_INDEX = {"first registration of a name, the index grows",
                                     NULL,
                                     first_of_a_name,
