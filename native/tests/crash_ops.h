@@ -314,7 +314,8 @@ static const struct death KILLED_INDEX[] = {
     {&NEW_INDEX, 1, 4}, {0}, {&NEW_INDEX, 3, 4}, {0}, {&NEW_INDEX, 7, 8}, {0}, {0}};
 static const struct death KILLED_STRIKES[] = {
     {&MIDDLE, 1, 4}, {0}, {&MIDDLE, 2, 4}, {0}, {&MIDDLE, 3, 4}, {0}, {0}};
-static const struct death KILLED_JOIN[] = {{&JOIN, 1, 2}, {0}, {0}};
+static const struct death KILLED_MEMBERS[] = {
+    {&JOIN, 1, 2}, {0}, {&LEAVE, 2, 3}, {0}, {&SWEEP, 1, 2}, {0}, {0}};
 static const struct death KILLED_RECOVERIES[] = {{&FIRST, 3, 6},
                                                  {&RECOVERY, 1, 3},
                                                  {0},
