@@ -1,5 +1,5 @@
-/* crash_state.h - what a registry says at one moment, to be compared with what it says after a death:
- * the facts, and what must have been told to those who rely on them. */
+/* crash_state.h - what a registry says at one moment, to be compared with what it says after a
+ * death: the facts, and what must have been told to those who rely on them. */
 #ifndef MD_TESTS_CRASH_STATE_H
 #define MD_TESTS_CRASH_STATE_H
 
@@ -35,6 +35,15 @@ static void check_all_found(md_registry reg) {
         memcpy(&r, listed + at, sizeof r);
         if (!CHECK(r.size)) return;
         OK(md_find(reg, r.kind, r.key, listed + at + sizeof r, r.name_len, buf, sizeof buf));
+    }
+}
+
+/* No fact that is listed has its seq or a later one. */
+static void check_newest(const md_record *newest) {
+    md_record r;
+    for (size_t at = 0; at < listed_size; at += r.size) {
+        memcpy(&r, listed + at, sizeof r);
+        if (!CHECK(r.seq < newest->seq) || !CHECK(r.size)) return;
     }
 }
 

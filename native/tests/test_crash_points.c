@@ -9,8 +9,8 @@
  * strikes. A recovery is an operation like the others: stepped and killed everywhere.
  *
  * The short form looks at all images of the operations in an empty registry, and at some of the
- * others, chosen by their number. `test_crash_points all` looks at all of them. The table at its end
- * is what docs/reliability.md shows.
+ * others, chosen by their number. `test_crash_points all` looks at all of them. docs/reliability.md
+ * shows its table.
  */
 #include "crash_ops.h"
 #include "crash_state.h"
@@ -52,15 +52,6 @@ struct cell {
     uint64_t *seen; /* hashes */
     struct found *found;
 };
-
-/* No fact that is listed has its seq or a later one. */
-static void check_newest(const md_record *newest) {
-    md_record r;
-    for (size_t at = 0; at < listed_size; at += r.size) {
-        memcpy(&r, listed + at, sizeof r);
-        if (!CHECK(r.seq < newest->seq) || !CHECK(r.size)) return;
-    }
-}
 
 static void check_goes_on(struct cell *c) {
     struct main_member w = c->m;
