@@ -288,7 +288,7 @@ static const struct op MAIN_LEAVES = {
 /* What it recovers from is what was done, and killed, before. */
 static const struct op RECOVERY = {"recovery", NULL, join_as, 1, STRANGER, .room = ROOM};
 
-/* --- operations that died before --------------------------------------------------------------- */
+/* --- operations that died before -------------------------------------------------------------- */
 
 /* Operations that are killed one after the other, each when this part of its changes under the lock
  * was made. */
