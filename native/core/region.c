@@ -198,10 +198,20 @@ static int judge(int fd, struct md__header *h) {
     if (rc) return rc;
     if (memcmp(boot, h->boot, 16)) return MD_EBOOT;
     if (h->pid_space != pid_space()) return MD_ENAMESPACE;
-    uint64_t committed = md__peek64(&h->committed);
-    if (h->capacity < MD__MIN_CAPACITY || h->capacity > MD__MAX_CAPACITY ||
-        committed > h->capacity || committed > (uint64_t)st.st_size ||
-        md__peek64(&h->arena_top) > committed || md__peek64(&h->arena_top) < MD__ARENA_AT)
+    if (h->capacity < MD__MIN_CAPACITY || h->capacity > MD__MAX_CAPACITY) return MD_EDAMAGED;
+    return 0;
+}
+
+/* The bounds of what is mapped. A writer may be at work: it lengthens the file, then publishes
+ * `committed`, then `arena_top`, and none of them ever shrinks. So they are read the other way
+ * round, and whole (a copy of the header may be one of two moments). */
+static int judge_bounds(const md__reg *reg, int fd) {
+    const struct md__header *h = md__header(reg);
+    struct stat st;
+    uint64_t top = md__read64(&h->arena_top), committed = md__read64(&h->committed);
+    if (fstat(fd, &st) < 0) return md__sys();
+    if (top < MD__ARENA_AT || top > committed || committed > reg->mapped ||
+        committed > (uint64_t)st.st_size)
         return MD_EDAMAGED;
     return 0;
 }
@@ -229,7 +239,8 @@ static int adopt(md__reg *reg, int fd, const char *uuid) {
         close(fd);
         return rc;
     }
-    rc = md__region_served(reg);
+    rc = judge_bounds(reg, fd);
+    if (rc == 0) rc = md__region_served(reg);
     if (rc) md__region_unmap(reg);
     return rc;
 }

@@ -250,6 +250,47 @@ TEST(every_opening_is_given_back_by_itself) {
     EQ(md_close(a), MD_ECLOSED);
 }
 
+/* --- found while it grows --------------------------------------------------------------------- */
+
+enum { ROOM = 32 << 20 };
+
+struct growing {
+    char address[MD_MAX_ADDRESS];
+    md_registry inherited;
+    md__u32 over;
+};
+
+static void attach_until_over(void *arg) {
+    struct growing *g = arg;
+    md_registry reg;
+    OK(md_close(g->inherited)); /* a stranger, who opens the file */
+    while (!md__read32(&g->over) && OK(md_attach(g->address, 0, &reg))) OK(md_close(reg));
+}
+
+/* Whoever attaches reads the bounds while the main member moves them. */
+TEST(a_registry_that_grows_can_be_attached_to_at_any_moment) {
+    static char body[MD_MAX_BODY];
+    struct growing *g = shared(sizeof *g);
+    for (int i = 0; i < rounds(10); i++) {
+        char record[sizeof body + BUF];
+        pid_t pid[2];
+        int rc = 0;
+        md__publish32(&g->over, 0);
+        struct main_member m = open_main(NULL, ROOM);
+        OK(md_address(m.reg, g->address, sizeof g->address));
+        g->inherited = m.reg;
+        for (int c = 0; c < 2; c++) pid[c] = child(attach_until_over, g);
+        for (int key = 0; rc == 0; key++)
+            rc = md_register(m.reg, m.member, MD_IMPL, MD_STACK, key, "n", 1, body, sizeof body,
+                             NULL, 0, record, sizeof record);
+        EQ(rc, MD_EFULL);
+        md__publish32(&g->over, 1);
+        for (int c = 0; c < 2; c++) EQ(reap(pid[c]), 0);
+        close_main(m);
+    }
+    munmap(g, sizeof *g);
+}
+
 int main(void) {
     RUN(a_full_registry_stays_as_it_was_and_what_is_struck_serves_again);
     RUN(new_names_in_a_full_registry_are_refused_cleanly);
@@ -259,5 +300,6 @@ int main(void) {
     RUN(a_closed_handle_is_answered_for_ever);
     RUN(a_process_has_room_for_64_registries_and_again_after_closing);
     RUN(every_opening_is_given_back_by_itself);
+    RUN(a_registry_that_grows_can_be_attached_to_at_any_moment);
     return test_done();
 }
