@@ -1,0 +1,377 @@
+/* kill.c - kills what uses a registry, at random instants, and looks what is left.
+ *
+ *     kill [--seconds N] [--rounds N] [--kills N] [--seed S] [--roles registrar,waiter,...]
+ *
+ * One round is the life of one main member: it creates the registry of this run's name, workers of
+ * all roles use it, are killed with SIGKILL one after the other and replaced at once; then the main
+ * member is killed as well, or leaves, the rest hears of it, and the next one takes the name over.
+ * The killer lives on, takes part as a reader, and looks:
+ *
+ * - after each kill at what the dead one was changing: it became the old state or the new one;
+ * - after each round, and now and then in between, at everything: md_check, every acknowledged
+ *   registration, nothing that nobody registered, no slot still taken;
+ * - at each wait's delay, which the waiters note themselves (board.h);
+ * - at whoever makes no progress: a hang ends the run, with what the kernel says of the process.
+ *
+ * Instants are chosen by turning in a loop for some microseconds, by a nap as short, or by looking
+ * on until the victim is inside a call and then for a few microseconds more. A seed gives the same
+ * choices again; what they meet is up to the scheduler.
+ */
+#include <sys/resource.h>
+
+#include "report.h"
+#include "roles.h"
+
+enum {
+    SPIN_NS = 200000,
+    NAP_NS = 300000,
+    INSIDE_NS = 10000,
+    HUNT_NS = 400000,
+    TURN_NS = 100000,
+    KILLS_A_ROUND = 60,
+    AT_ONCE = 4
+};
+static const int64_t HANG_NS = 12ll * 1000000000; /* beyond the 10 s for which a lock is tried */
+static const int64_t TOLD_NS = 5ll * 1000000000;
+
+static const enum role CAST[] = {MAIN,   REGISTRAR, REGISTRAR, CLOSER,  CLOSER,
+                                 WAITER, WAITER,    WAITER,    READER,  SWEEPER,
+                                 JOINER, ATTACHER,  LISTENER,  LISTENER};
+enum { CAST_SIZE = sizeof CAST / sizeof *CAST };
+
+static uint64_t dice, children;
+
+/* --- starting and ending workers -------------------------------------------------------------- */
+
+static bool takes_part(enum role role) {
+    return role == MAIN || !*options.roles || strstr(options.roles, ROLE_NAMES[role]);
+}
+
+static void start(uint32_t i, md_registry reg) {
+    cell *c = &shown->cells[i];
+    struct victim v = {.reg = reg, .random = options.seed * 1000003 + ++children};
+    md__poke32(&c->role, CAST[i]);
+    md__poke32(&c->op, NOTHING);
+    md__poke32(&c->awaited, 0);
+    md__poke64(&c->since, (uint64_t)md_now());
+    total.started[CAST[i]]++;
+    pid_t killer = getpid(), pid = fork();
+    if (pid < 0) fail("fork: %s", strerror(errno));
+    if (pid) {
+        c->pid = pid > 0 ? pid : 0;
+        return;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != killer) _exit(0);
+    alarm(0);
+    self = c;
+    if (CAST[i] == MAIN)
+        be_main(&v);
+    else
+        be_worker(CAST[i], &v);
+    _exit(0);
+}
+
+/* What the dead one was changing is one or the other by now, and stays it. */
+static void settle_for(uint32_t i, md_registry reg) {
+    for (uint32_t n = 0; n < PLACES; n++) {
+        place *p = &shown->places[n];
+        uint64_t word = md__read64(&p->word);
+        char buf[BUF];
+        md_record r;
+        if (standing(word) == EMPTY || standing(word) == LIVE || owner_of(word) != i) continue;
+        int rc = find_place(reg, n, buf);
+        if (rc && rc != MD_ENOENT) fail("looking up place %u: %s", n, md_status_text(rc));
+        if (rc == 0) read_body(buf, n);
+        if (rc == 0) memcpy(&r, buf, sizeof r);
+        if (rc == 0 && standing(word) == STRIKING && r.seq != md__peek64(&p->seq))
+            fail("place %u was being struck out and became another fact", n);
+        settle(p, word, rc == 0 ? &r : NULL);
+    }
+}
+
+/* After a kill, or when it may have ended by itself. Whether it was there. */
+static bool bury(uint32_t i, md_registry reg, int flags) {
+    cell *c = &shown->cells[i];
+    int status;
+    pid_t pid = waitpid(c->pid, &status, flags);
+    if (pid == 0) return false;
+    if (pid < 0) fail("waitpid: %s", strerror(errno));
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
+        total.killed[CAST[i]]++;
+        total.inside[CAST[i]] += md__peek32(&c->op) != NOTHING;
+        total.kills++;
+    } else if (status || !gone()) {
+        self = c;
+        fail("ended by itself, status %#x", (unsigned)status);
+        self = NULL;
+    }
+    c->pid = 0;
+    if (reg) settle_for(i, reg);
+    return true;
+}
+
+static void spin(int64_t ns) {
+    for (int64_t end = md_now() + ns; md_now() < end;) {}
+}
+
+/* Where there are fewer processors than busy processes, a killer that turns in a loop keeps its
+ * victim from running; then the interrupt that ends a nap finds it at a random instruction. */
+static void kill_somewhere(uint32_t i) {
+    cell *c = &shown->cells[i];
+    struct timespec nap = {.tv_nsec = (long)below(&dice, NAP_NS)};
+    int64_t end = md_now() + HUNT_NS;
+    switch (below(&dice, 3)) {
+    case 0:
+        spin(below(&dice, SPIN_NS));
+        break;
+    case 1:
+        nanosleep(&nap, NULL);
+        break;
+    default:
+        while (md__read32(&c->op) == NOTHING && md_now() < end) sched_yield();
+        spin(below(&dice, INSIDE_NS));
+    }
+    kill(c->pid, SIGKILL);
+}
+
+/* With shorter turns on the processors more processes are met in the midst of something, and the
+ * dead are gone sooner. A wish: kernels before 6.12 ignore it. */
+static void take_short_turns(void) {
+    struct { /* the kernel's struct sched_attr, which no header declares beside <sched.h> */
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } attr = {.size = sizeof attr, .runtime = TURN_NS};
+    attr.nice = getpriority(PRIO_PROCESS, 0);
+    syscall(SYS_sched_setattr, 0, &attr, 0);
+}
+
+/* --- the watchdog ----------------------------------------------------------------------------- */
+
+/* Since when this worker should have gone on, 0 when it may be where it is. */
+static int64_t due(const cell *c) {
+    uint32_t op = md__read32(&c->op), awaited = md__peek32(&c->awaited);
+    int64_t since = (int64_t)md__peek64(&c->since),
+            main_gone = (int64_t)md__read64(&shown->main_gone);
+    if (op != WAIT && op != LISTEN) return since + HANG_NS;
+    if (main_gone) return (main_gone > since ? main_gone : since) + TOLD_NS;
+    if (op == LISTEN) return 0; /* nobody may have changed anything */
+    if (!awaited) return since + TOLD_NS;
+    const place *p = &shown->places[awaited - 1];
+    uint64_t word = md__read64(&p->word);
+    int64_t live = (int64_t)md__peek64(&p->since);
+    if (standing(word) != LIVE || md__read64(&p->word) != word) return 0;
+    return (live > since ? live : since) + TOLD_NS;
+}
+
+static bool all_go_on(void) {
+    int64_t now = md_now();
+    for (uint32_t i = 0; i < CAST_SIZE; i++) {
+        cell *c = &shown->cells[i];
+        uint64_t began = md__peek64(&c->since);
+        int64_t then = c->pid ? due(c) : 0;
+        if (!then || now < then || md__peek64(&c->since) != began) continue;
+        self = c;
+        fail("hangs, pid %d, for %.1f s", (int)c->pid, (double)(now - (int64_t)began) / 1e9);
+        self = NULL;
+        show_process(c->pid);
+    }
+    return !md__read32(&shown->failures);
+}
+
+static void on_alarm(int signal) {
+    static const char words[] = "FAILED: the killer itself hangs\n";
+    (void)signal;
+    if (write(STDERR_FILENO, words, sizeof words - 1) < 0) _exit(4);
+    _exit(3);
+}
+
+/* --- a round ---------------------------------------------------------------------------------- */
+
+static void verify_all(md_registry reg) {
+    char words[2048] = "";
+    for (uint32_t n = 0; n < PLACES; n++) verify_place(reg, n);
+    int rc = md_check(reg, words, sizeof words);
+    if (rc) fail("broken invariants (%s):\n%s", md_status_text(rc), words);
+    for (uint32_t n = 0; n < PLACES; n++) verify_place(reg, n);
+}
+
+/* When all is quiet: as many facts as were acknowledged, and no slot of the dead that a sweep would
+ * not free. */
+static void verify_quiet(md_registry reg, uint32_t attachers) {
+    char few[8];
+    size_t size;
+    uint64_t live = 0, acknowledged = 0, member;
+    uint32_t role;
+    md_stats s;
+    verify_all(reg);
+    for (uint32_t n = 0; n < PLACES; n++)
+        acknowledged += standing(md__read64(&shown->places[n].word)) == LIVE;
+    int rc = md_list_since(reg, MD_IMPL, 0, few, sizeof few, &size, &live);
+    if ((rc && rc != MD_ENOBUFS) || live != acknowledged)
+        fail("%llu facts are there, %llu acknowledged (%s)", (unsigned long long)live,
+             (unsigned long long)acknowledged, md_status_text(rc));
+    rc = md_join(reg, 0, &member, &role); /* sweeps */
+    if (rc && rc != MD_ECLOSED) fail("joining after all are gone: %s", md_status_text(rc));
+    if (rc == 0 && md_leave(reg, member)) fail("leaving after all are gone");
+    if (md_stat(reg, &s)) fail("md_stat after all are gone");
+    /* The main one's slot is never given to another; we have one; attachers come and go. */
+    if (rc == 0 && (s.processes > 2 + attachers || s.members > 1 + attachers))
+        fail("%u processes and %u members are left", s.processes, s.members);
+    total.recoveries += s.recoveries;
+    if (s.committed > total.committed) total.committed = s.committed;
+}
+
+static bool is_done(int64_t began) {
+    if (md__read32(&shown->failures)) return true;
+    if (options.rounds && total.rounds >= options.rounds) return true;
+    if (options.kills && total.kills >= options.kills) return true;
+    return (double)(md_now() - began) / 1e9 >= options.seconds;
+}
+
+static void clear_board(void) {
+    for (uint32_t n = 0; n < PLACES; n++)
+        settle(&shown->places[n], md__read64(&shown->places[n].word), NULL);
+    md__poke32(&shown->leave, 0);
+    md__publish64(&shown->main_gone, 0);
+}
+
+static bool start_main(md_registry *reg) {
+    clear_board();
+    while (below(&dice, 4) == 0) { /* one that is killed as it begins */
+        start(0, 0);
+        spin(below(&dice, 2 * SPIN_NS));
+        kill(shown->cells[0].pid, SIGKILL);
+        bury(0, 0, 0);
+        clear_board();
+    }
+    start(0, 0);
+    int rc = md_attach(shown->name, md_now() + HANG_NS, reg);
+    if (rc) fail("the new main member's registry: %s", md_status_text(rc));
+    return rc == 0;
+}
+
+/* The rest hears that the main member is gone; some of them are killed as they do. */
+static void end_round(md_registry reg) {
+    int64_t end = md_now() + HANG_NS + TOLD_NS;
+    uint32_t left = CAST_SIZE, kills = below(&dice, 2) ? below(&dice, CAST_SIZE) : 0;
+    if (below(&dice, 4)) {
+        md__publish64(&shown->main_gone, (uint64_t)md_now());
+        kill_somewhere(0);
+        bury(0, reg, 0);
+    } else {
+        md__publish32(&shown->leave, 1);
+        while (!gone() && md_now() < end && all_go_on()) {}
+    }
+    while (left && md_now() < end && all_go_on()) {
+        left = 0;
+        for (uint32_t i = 0; i < CAST_SIZE; i++) {
+            if (!shown->cells[i].pid || CAST[i] == ATTACHER || bury(i, reg, WNOHANG)) continue;
+            left++;
+            if (!kills || below(&dice, 2)) continue;
+            kills--;
+            kill_somewhere(i);
+            bury(i, reg, 0);
+        }
+        sched_yield();
+    }
+    if (left) fail("%u workers do not end", left);
+}
+
+/* Several die before the first of them is buried: a recovery can be killed as well, and to die
+ * takes a processor, of which there are few. */
+static void kill_some(uint32_t present, md_registry reg) {
+    uint32_t dead[AT_ONCE], many = 1 + below(&dice, AT_ONCE), n = 0;
+    while (n < many) {
+        uint32_t i = 1 + below(&dice, CAST_SIZE - 1), twice = 0;
+        if (!(present >> i & 1)) continue;
+        for (uint32_t k = 0; k < n; k++) twice |= dead[k] == i;
+        if (twice) break;
+        kill_somewhere(i);
+        dead[n++] = i;
+    }
+    for (uint32_t k = 0; k < n; k++) bury(dead[k], reg, 0);
+    if (below(&dice, 8) == 0) verify_all(reg);
+    for (uint32_t k = 0; k < n; k++) start(dead[k], reg);
+}
+
+static void play_round(int64_t began) {
+    md_registry reg;
+    uint32_t attachers = 0, kills = 1 + below(&dice, KILLS_A_ROUND), present = 0;
+    unsigned long until = total.kills;
+    alarm(60);
+    if (!start_main(&reg)) return;
+    while (!present) {
+        for (uint32_t i = 1; i < CAST_SIZE; i++)
+            present |= (uint32_t)(takes_part(CAST[i]) && below(&dice, 3) == 0) << i;
+    }
+    for (uint32_t i = 1; i < CAST_SIZE; i++) {
+        cell *c = &shown->cells[i];
+        if (c->pid) present |= 1u << i; /* an attacher of the round before */
+        if (!c->pid && present >> i & 1) start(i, reg);
+        attachers += CAST[i] == ATTACHER && c->pid;
+    }
+    for (until += kills; total.kills < until && !is_done(began) && all_go_on();)
+        kill_some(present, reg);
+    end_round(reg);
+    if (!md__read32(&shown->failures)) verify_quiet(reg, attachers);
+    md_close(reg);
+    total.rounds++;
+}
+
+/* --- the program ------------------------------------------------------------------------------ */
+
+static void read_options(int argc, char **argv) {
+    options.seed = (uint64_t)md_now() / 1000 % 1000000;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        const char *name = argv[i], *value = argv[i + 1];
+        if (strcmp(name, "--seconds") == 0)
+            options.seconds = atof(value);
+        else if (strcmp(name, "--rounds") == 0)
+            options.rounds = strtoul(value, NULL, 10);
+        else if (strcmp(name, "--kills") == 0)
+            options.kills = strtoul(value, NULL, 10);
+        else if (strcmp(name, "--seed") == 0)
+            options.seed = strtoull(value, NULL, 10);
+        else if (strcmp(name, "--roles") == 0)
+            options.roles = value;
+        else
+            argc = 0;
+    }
+    if (argc % 2) return;
+    fprintf(stderr,
+            "usage: kill [--seconds N] [--rounds N] [--kills N] [--seed S] [--roles A,B]\n");
+    exit(2);
+}
+
+/* The last one was killed and has left the name behind. */
+static void remove_name(void) {
+    struct main_member m;
+    uint32_t role;
+    if (md_create(shown->name, CAPACITY, &m.reg)) return;
+    if (md_join(m.reg, 0, &m.member, &role) == 0) md_leave(m.reg, m.member);
+    md_close(m.reg);
+}
+
+int main(int argc, char **argv) {
+    read_options(argc, argv);
+    shown = shared(sizeof *shown);
+    dice = options.seed;
+    snprintf(shown->name, sizeof shown->name, "kill-%d", (int)getpid());
+    printf("== kill --seed %llu\n", (unsigned long long)options.seed);
+    fflush(stdout);
+    signal(SIGALRM, on_alarm);
+    take_short_turns();
+    int64_t began = md_now();
+    while (!is_done(began)) play_round(began);
+    for (uint32_t i = 0; i < CAST_SIZE; i++) {
+        if (!shown->cells[i].pid) continue;
+        kill(shown->cells[i].pid, SIGKILL);
+        bury(i, 0, 0);
+    }
+    remove_name();
+    return print_report((double)(md_now() - began) / 1e9);
+}
