@@ -12,10 +12,10 @@ well, or leaves. Afterwards:
 - check_invariants finds nothing;
 - all the others have heard that the main member is gone and have ended by themselves; nobody hangs;
 - every wait has returned within 300 ms of its outcome, the time not counted in which this machine
-  had no processor for the thread.
+  had no processor for threads of its process (what returned later by the clock is shown as well).
 
-This process has one thread and no sub-interpreters: it can fork. tests of the native core do the
-same a hundred times as fast (native/stress/kill.c); here it is Python's layers that are met in the
+This process has one thread and no sub-interpreters: it can fork. That of the native core does the
+same fifty times as fast (native/stress/kill.c); here it is Python's layers that are met in the
 midst of something. A seed gives the same choices again; what they meet is up to the scheduler.
 """
 

@@ -70,12 +70,17 @@ def scale(x):
 
 
 def queued_ns() -> int:
-    """How long this thread was ready to run and had no processor, in nanoseconds."""
-    try:
-        with open("/proc/thread-self/schedstat") as file:
-            return int(file.read().split()[1])
-    except (OSError, IndexError):
-        return 0
+    """How long threads of this process were ready to run and had no processor, in nanoseconds: any
+    of them may have the GIL that a waiter needs to return.
+    """
+    queued = 0
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/schedstat") as file:
+                queued += int(file.read().split()[1])
+        except (OSError, IndexError):
+            pass  # it has ended, or this kernel does not count
+    return queued
 
 
 # --- the main member ------------------------------------------------------------------------------
