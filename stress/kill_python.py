@@ -14,9 +14,9 @@ well, or leaves. Afterwards:
 - every wait has returned within 300 ms of its outcome, the time not counted in which this machine
   had no processor for threads of its process (what returned later by the clock is shown as well).
 
-This process has one thread and no sub-interpreters: it can fork. That of the native core does the
-same fifty times as fast (native/stress/kill.c); here it is Python's layers that are met in the
-midst of something. A seed gives the same choices again; what they meet is up to the scheduler.
+This process has one thread and no sub-interpreters: it can fork. Many more kills a second meet the
+native core in native/stress/kill.c; here it is Python's layers that are met in the midst of
+something. A seed gives the same choices again; what they meet is up to the scheduler.
 """
 
 from __future__ import annotations

@@ -344,9 +344,8 @@ static void read_options(int argc, char **argv) {
     bool anybody = false;
     for (uint32_t i = 1; i < CAST_SIZE; i++) anybody |= takes_part(CAST[i]);
     if (argc % 2 && anybody) return;
-    fprintf(stderr,
-            "usage: kill [--seconds N] [--rounds N] [--kills N] [--seed S] [--roles A,B]\n"
-            "roles, beside the main member's:");
+    fprintf(stderr, "usage: kill [--seconds N] [--rounds N] [--kills N] [--seed S] [--roles A,B]\n"
+                    "roles, beside the main member's:");
     for (int r = MAIN + 1; r < ROLES; r++) fprintf(stderr, " %s", ROLE_NAMES[r]);
     fprintf(stderr, "\n");
     exit(2);
