@@ -137,6 +137,48 @@ TEST(a_wait_that_begins_after_the_death_ends_at_once_and_facts_can_still_be_read
     stage_free(s);
 }
 
+/* The main member, killed between a commit and its wake. */
+static void commit_and_tell_nobody(void *arg) {
+    struct stage *s = arg;
+    struct main_member m = open_main(NULL, SIZE);
+    md__reg *reg;
+    OK(md_address(m.reg, s->address, sizeof s->address));
+    OK(md__enter(m.reg, &reg));
+    step_give(s->ready);
+    step_take(s->go);
+    md__u32 *word = &md__event(reg, md__hash("n", 1))->word;
+    md__poke32(word, md__peek32(word) & ~1u); /* so that ringing it wakes nobody */
+    OK(put(m, MD_STACK, "n", KEY, "b", NULL));
+    step_give(s->ready);
+    step_take(s->go);
+}
+
+/* The kernel wakes one sleeper, here the one for whom a fact is there: it returns with the fact. */
+TEST(who_is_woken_by_the_death_tells_the_rest_even_when_it_has_what_it_waited_for) {
+    int times = rounds(20), woken = 0;
+    for (int i = 0; i < times; i++) {
+        struct stage *s = stage_make();
+        struct waiter first = {0}, second = {0};
+        md_registry look;
+        pid_t pid = child(commit_and_tell_nobody, s);
+        CHECK(step_take(s->ready));
+        OK(md_attach(s->address, 0, &look));
+        uint64_t member = join(look, 0, MD_WORKER);
+        waiter_start(&first, look, member, "n");
+        waiter_start(&second, look, member, "never");
+        step_give(s->go);
+        CHECK(step_take(s->ready));
+        kill_now(pid);
+        OK(waiter_end(&first));
+        EQ(waiter_end(&second), MD_EDIED);
+        woken += second.stats.slices == 0;
+        OK(md_leave(look, member));
+        OK(md_close(look));
+        stage_free(s);
+    }
+    if (has_waitv()) CHECK(woken > times / 2); /* a loaded machine may take a slice's time */
+}
+
 TEST(waiters_that_are_killed_hinder_nobody) {
     struct stage *s = stage_make();
     struct main_member m = open_main(NULL, SIZE);
@@ -308,6 +350,7 @@ int main(void) {
     RUN(all_who_wait_are_told_when_the_main_member_is_killed);
     RUN(a_lease_taken_by_a_thread_lives_and_dies_with_the_process);
     RUN(a_wait_that_begins_after_the_death_ends_at_once_and_facts_can_still_be_read);
+    RUN(who_is_woken_by_the_death_tells_the_rest_even_when_it_has_what_it_waited_for);
     RUN(waiters_that_are_killed_hinder_nobody);
     RUN(the_lock_of_a_killed_holder_is_had_at_once_and_readers_never_stop);
     RUN(a_lock_that_is_held_for_long_is_waited_for_and_then_had);
