@@ -241,7 +241,8 @@ class Killer:
                 state[rest[0]] = word
             elif word in ("closing", "closed"):
                 inside = [name for name in state if name.startswith(f"{rest[0]}::")]
-                state.update(dict.fromkeys(inside, word))
+                # In a registry that is closed, the end of a library is no act of its own.
+                state.update(dict.fromkeys(inside, "closing" if left else word))
             left = left or word == "leaving"
         there = set(registry.operators())
         for name, word in state.items():
@@ -263,10 +264,20 @@ class Killer:
         killed = gone != 0
         if not killed:
             gone = next((int(rest[0]) for word, *rest in lines_of(main) if word == "leaving"), 0)
+        there = {int(rest[1]): int(rest[2]) for word, *rest in lines_of(main) if word == "defined"}
         for victim in started:
             for word, *rest in lines_of(victim):
                 if word == "waited":
-                    self.total.note_wait(self.what(victim), rest[0], *map(int, rest[1:]), gone)
+                    began, came, end, queued = map(int, rest[1:])
+                    sure = there.get(came, gone) if rest[0] == "fact" else came or gone
+                    self.total.note_wait(
+                        self.what(victim),
+                        rest[0],
+                        end,
+                        queued,
+                        max(began, came or gone),
+                        max(began, sure),
+                    )
                 elif word == "failed" or (word == "missing" and killed):
                     self.total.failures.append(f"{self.what(victim)}: {word} {' '.join(rest)}")
                 self.total.acknowledged += word == "defined"

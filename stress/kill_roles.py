@@ -4,8 +4,9 @@ Runs in main interpreters and in sub-interpreters: nothing is imported here but 
 every interpreter has. Each victim writes down what it does, one line and one system call each, so
 that the lines of the dead are there and whole: `word name numbers...`.
 
-    begun, defined NAME         the main member's definitions: before the call, after it returned
-    closing, closed NAMESPACE   the same for the end of a library with all that it has defined
+    begun NAME                  a definition of the main member, before the call
+    defined NAME BEGAN RETURNED the same, after it
+    closing, closed NAMESPACE   the end of a library with all that it has defined, before and after
     waited OUTCOME BEGAN CAME RETURNED QUEUED   times in ns; CAME is 0 where the killer knows it
     missing                     no registry of that name: right when the main member has left
     failed TEXT                 what must not be
@@ -69,18 +70,22 @@ def scale(x):
     return x
 
 
-def queued_ns() -> int:
-    """How long threads of this process were ready to run and had no processor, in nanoseconds: any
-    of them may have the GIL that a waiter needs to return.
+def queued_ns() -> dict[str, int]:
+    """How long each thread of this process was ready to run and had no processor, in nanoseconds:
+    any of them may have the GIL that a waiter needs to return.
     """
-    queued = 0
+    queued = {}
     for task in os.listdir("/proc/self/task"):
         try:
             with open(f"/proc/self/task/{task}/schedstat") as file:
-                queued += int(file.read().split()[1])
+                queued[task] = int(file.read().split()[1])
         except (OSError, IndexError):
             pass  # it has ended, or this kernel does not count
     return queued
+
+
+def queued_since(before: dict[str, int]) -> int:
+    return sum(ns - before.get(task, 0) for task, ns in queued_ns().items())
 
 
 # --- the main member ------------------------------------------------------------------------------
@@ -105,8 +110,9 @@ def churn(diary: Diary, registry: md.Registry, number: int, seed: int) -> None:
                 continue
             name = f"{namespace}::f{i}"
             diary.write("begun", name)
-            library.define(f"f{i}(Tensor x, int began={time.monotonic_ns()}) -> Tensor")
-            diary.write("defined", name)
+            began = time.monotonic_ns()
+            library.define(f"f{i}(Tensor x, int began={began}) -> Tensor")
+            diary.write("defined", name, began, time.monotonic_ns())
             library.impl(f"f{i}", lambda x, began: began, "CPU")
         time.sleep(dice.below(5) / 1000)  # what is there at once is waited for by nobody
         diary.write("closing", namespace)
@@ -139,7 +145,7 @@ def wait(diary: Diary, registry: md.Registry, seed: int) -> None:
         except md.errors.RegistryClosedError as error:
             outcome, gone = "left", error
         returned = time.monotonic_ns()
-        diary.write("waited", outcome, began, came, returned, queued_ns() - queued)
+        diary.write("waited", outcome, began, came, returned, queued_since(queued))
         if gone is not None:
             raise gone
 
