@@ -252,7 +252,7 @@ TEST(every_opening_is_given_back_by_itself) {
 
 /* --- found while it grows --------------------------------------------------------------------- */
 
-enum { ROOM = 32 << 20 };
+enum { ROOM = 12 << 20 };
 
 struct growing {
     char address[MD_MAX_ADDRESS];
@@ -271,7 +271,7 @@ static void attach_until_over(void *arg) {
 TEST(a_registry_that_grows_can_be_attached_to_at_any_moment) {
     static char body[MD_MAX_BODY];
     struct growing *g = shared(sizeof *g);
-    for (int i = 0; i < rounds(10); i++) {
+    for (int i = 0; i < rounds(20); i++) {
         char record[sizeof body + BUF];
         pid_t pid[2];
         int rc = 0;
