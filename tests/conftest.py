@@ -7,7 +7,7 @@ import os
 import pytest
 
 import mdispatch as md
-from mdispatch import _native
+from mdispatch import _native, guards
 from mdispatch._registry.local import LocalRegistry
 from mdispatch._registry.shared import ENVIRONMENT, SharedRegistry
 
@@ -53,6 +53,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if slow:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_locked():
+    """A lock of this thread's that a test leaves taken would stop another test's threads."""
+    yield
+    sets = guards.local.__dict__.get("sets")
+    assert sets is None or not sets.lock._is_owned()
+
+
+@pytest.fixture
+def renewed_lock():
+    """For tests that raise at every step: a trace function that does so where a with statement has
+    just taken a lock leaves it taken. No signal handler is called there.
+    """
+    yield
+    guards._after_fork()
 
 
 @pytest.fixture

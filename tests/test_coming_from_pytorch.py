@@ -95,7 +95,7 @@ def test_each_row_has_a_name_or_says_why_not(heading):
 # --- what it names exists -------------------------------------------------------------------------
 
 CONTRACT = (ROOT / "native" / "mdispatch.h").read_text()
-PACKAGE = "\n".join(path.read_text() for path in sorted((ROOT / "mdispatch").glob("*.py")))
+PACKAGE = "\n".join(path.read_text() for path in sorted(Path(md.__file__).parent.glob("*.py")))
 
 
 def resolved(name):

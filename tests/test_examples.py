@@ -18,6 +18,7 @@ import pytest
 
 import mdispatch as md
 from mdispatch import registry, values
+from mdispatch._registry.shared import ENVIRONMENT
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 DATA = EXAMPLES / "data"
@@ -28,11 +29,16 @@ RATE = 8000
 def default_registry() -> Iterator[None]:
     """One of these tests' own. Nothing of it is left for others, nor of the types registered."""
     known, before = dict(values._types._registered), registry._default
+    # Another test may have made one, which the environment names.
+    address = os.environ.pop(ENVIRONMENT, None)
     registry._default = None
     yield
     if registry._default is not None:
         registry._default.close()
     registry._default = before
+    os.environ.pop(ENVIRONMENT, None)
+    if address is not None:
+        os.environ[ENVIRONMENT] = address
     vars(md.ops).clear()
     values._types._registered.clear()
     values._types._registered.update(known)

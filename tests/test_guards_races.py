@@ -25,6 +25,8 @@ from mdispatch.keys import BACKEND_BITS, FULL, DispatchKey, DispatchKeySet
 
 INCLUDED, EXCLUDED = guards.DEFAULT_INCLUDED, guards.DEFAULT_EXCLUDED
 
+pytestmark = pytest.mark.usefixtures("renewed_lock")
+
 
 def sets():
     """The bits of both sets of this thread. What calls read has to be the same."""

@@ -16,6 +16,8 @@ from mdispatch._hermetic import SafeObject, hermetic, is_hermetic
 
 HERMETIC = sys.modules[SafeObject.__module__].__file__
 
+pytestmark = pytest.mark.usefixtures("renewed_lock")
+
 
 class Thing:
     pass
@@ -60,15 +62,6 @@ def opened(sent):
         return pickle.loads(sent).open()
     except errors.ObjectGoneError:
         return None
-
-
-@pytest.fixture(autouse=True)
-def lock_of_the_sets():
-    """A trace function that raises where a with statement has just taken a lock leaves it taken. No
-    signal handler is called there.
-    """
-    yield
-    guards._after_fork()
 
 
 @pytest.fixture(autouse=True)

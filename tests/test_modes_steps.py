@@ -16,6 +16,8 @@ from mdispatch import _python_key, errors, guards, modes, transforms
 from mdispatch.modes import DispatchMode, DispatchModeKey
 from mdispatch.transforms import Transform
 
+pytestmark = pytest.mark.usefixtures("renewed_lock")
+
 
 class Array:
     __dispatch_keys__ = ("CPU", "AutogradCPU")
@@ -64,15 +66,6 @@ class BeforeDispatch:
             if modes.pre_dispatch_modes():
                 modes.pop_pre_dispatch_mode()
             raise
-
-
-@pytest.fixture(autouse=True)
-def lock_of_the_sets():
-    """A trace function that raises where a with statement has just taken a lock leaves it taken. No
-    signal handler is called there.
-    """
-    yield
-    guards._after_fork()
 
 
 def state():
