@@ -1,0 +1,50 @@
+#!/bin/sh
+# Runs the model: `run.sh FOLDER short|long`. Short: each writer killed alone, and the variants
+# that must fail. Long: kills everywhere. A run that does not search everything is a failure.
+set -u
+out=$1/model how=${2:-short} failed=0
+here=$(cd "$(dirname "$0")" && pwd)
+if ! command -v spin >/dev/null; then
+    echo "#### MODEL SKIPPED, NOTHING WAS CHECKED: no spin here (apt-get install spin) ####"
+    exit 0
+fi
+mkdir -p "$out" && cd "$out" || exit 2
+
+# verify holds|fails TITLE FLAGS...
+verify() {
+    should=$1 title=$2
+    shift 2
+    rm -f pan pan.* ./*.trail
+    spin -a "$@" "$here/registry.pml" >spin.log 2>&1 || { cat spin.log; exit 2; }
+    ${CC:-cc} -O2 -w -DSAFETY -DCOLLAPSE -DNOFAIR -DMEMLIM=16000 -o pan pan.c || exit 2
+    ./pan -m1000000 -w26 >pan.log 2>&1
+    states=$(sed -n 's/^ *\([0-9]*\) states, stored.*/\1/p' pan.log)
+    memory=$(sed -n 's/^ *\([0-9.]*\).*total actual memory.*/\1/p' pan.log)
+    seconds=$(sed -n 's/^pan: elapsed time \([0-9.]*\).*/\1/p' pan.log)
+    found=holds
+    grep -q 'Search not completed\|max search depth\|out of memory' pan.log && found=unfinished
+    grep -q 'assertion violated\|invalid end state' pan.log && found=fails
+    echo "$title: $found, $states states, $memory MB, $seconds s ($*)"
+    [ $found = "$should" ] || { failed=1; echo "#### $title should be: $should ####"; }
+}
+
+verify fails "waiters sleep without a slice" -DWRONG=1
+verify fails "event words raised before the commit" -DWRONG=2
+verify fails "a waiter looks before it prepares" -DWRONG=3
+verify fails "the lock is waited for without a slice" -DWRONG=4 -DJOINS=1
+verify fails "recovery does not raise the sequence" -DWRONG=5 "-DKILLS=(me==R1)"
+verify fails "the sequence is raised before the commit" -DWRONG=6 "-DKILLS=false"
+verify fails "who the lease woke does not wake the rest" -DWRONG=7
+verify fails "recovery keeps what is not linked" -DWRONG=8
+verify fails "nothing is repaired" -DWRONG=9
+verify holds "nobody is killed, main strikes" -DMAIN=1 "-DKILLS=false"
+verify holds "nobody is killed, main leaves" -DMAIN=2 "-DKILLS=false"
+verify holds "the registrar can be killed" "-DKILLS=(me==R1)"
+verify holds "the main member can be killed" "-DKILLS=(me==R0)"
+if [ "$how" = long ]; then
+    verify holds "all can be killed" -DMAIN=0
+    verify holds "writers can be killed, main strikes" -DMAIN=1 "-DKILLS=(me<=R1)"
+    verify holds "writers can be killed, main leaves" -DMAIN=2 "-DKILLS=(me<=R1)"
+    verify holds "writers can be killed, a waiter joins" -DJOINS=1 "-DKILLS=(me<=W0)"
+fi
+exit $failed
