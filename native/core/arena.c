@@ -64,7 +64,7 @@ static void put_back(struct md__header *h, md__reg *reg, struct md__block *block
 
 void md__free(md__reg *reg, struct md__block *block) {
     struct md__header *h = md__header(reg);
-    md__poke64(&h->used, md__peek64(&h->used) - block->size);
+    if (!MD_FAULT_IS(11)) md__poke64(&h->used, md__peek64(&h->used) - block->size);
     put_back(h, reg, block);
 }
 
@@ -154,6 +154,6 @@ int md__rebuild(md__reg *reg) {
     md__poke64(&h->used, used);
     /* Raised in any case: the dead one may have committed and not come to raise it. */
     if (md__peek64(&h->next_seq) > last_seq) last_seq = md__peek64(&h->next_seq);
-    md__publish64(&h->next_seq, last_seq + 1);
+    md__publish64(&h->next_seq, last_seq + !MD_FAULT_IS(18));
     return 0;
 }

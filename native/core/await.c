@@ -70,8 +70,8 @@ static int await(md__reg *reg, struct md__wait *wait, struct goal *goal, int64_t
     for (;;) {
         uint32_t seen = md__event_prepare(wait->event);
         uint32_t lease_seen = md__or32(lease, FUTEX_WAITERS) | FUTEX_WAITERS;
-        /* The kernel woke one of us: that one wakes the rest, whatever it returns itself. */
-        if (lease_seen & FUTEX_OWNER_DIED) md__futex_wake(lease, INT32_MAX);
+        /* The kernel woke one of us: that one wakes the rest, whatever it will return itself. */
+        if (lease_seen & FUTEX_OWNER_DIED && !MD_FAULT_IS(19)) md__futex_wake(lease, INT32_MAX);
         int rc = md__member_check(reg, wait->member, &m);
         if (rc) return rc;
         if (md__is_closed(reg)) return MD_ECLOSED;

@@ -56,6 +56,7 @@ static struct timespec as_timespec(int64_t ns) {
 
 uint32_t md__event_prepare(md__u32 *word) {
     uint32_t seen = md__read32(word);
+    if (MD_FAULT_IS(4)) return seen;
     while (!(seen & 1)) {
         if (md__swap_if32(word, &seen, seen | 1)) return seen | 1;
     }
@@ -67,7 +68,7 @@ uint32_t md__event_prepare(md__u32 *word) {
 void md__event_ring(md__u32 *word) {
     uint32_t seen = md__peek32(word);
     while (!md__swap_if32(word, &seen, (seen + 2) & ~1u)) {}
-    if (seen & 1) md__futex_wake(word, INT_MAX);
+    if (seen & 1) md__futex_wake(word, MD_FAULT_IS(3) ? 1 : INT_MAX);
 }
 
 void md__event_ring_all(md__reg *reg) {

@@ -85,7 +85,7 @@ int md__index_create(md__reg *reg, uint32_t log2) {
     uint64_t old_word = md__peek64(&h->index), old_mask;
     struct md__index *old = old_word ? index_at(reg, old_word, &old_mask) : NULL;
     if (old) {
-        for (uint64_t i = 0; i <= old_mask; i++) {
+        for (uint64_t i = MD_FAULT_IS(13) ? old_mask / 2 : 0; i <= old_mask; i++) {
             uint64_t slot = md__peek64(&old->slots[i]);
             if (slot) place(index, mask, (uint32_t)(slot >> 32), (uint32_t)slot);
         }
@@ -143,7 +143,7 @@ int md__node_make(md__reg *reg, const char *name, size_t len, uint32_t hash,
     md__store_words(node->name, name, len);
     md__publish32(&node->block.tag, MD__TAG_NODE); /* md_list finds it from here on */
     struct md__index *index = index_at(reg, md__peek64(&h->index), &mask);
-    place(index, mask, hash, ref);
+    if (!MD_FAULT_IS(12)) place(index, mask, hash, ref);
     md__poke64(&h->names, md__peek64(&h->names) + 1);
     *out = node;
     return 0;

@@ -8,6 +8,7 @@
 #ifndef MD_CORE_INTERNAL_H
 #define MD_CORE_INTERNAL_H
 
+#include "fault.h"
 #include "layout.h"
 
 /* One wait under way in this process, on its thread's stack. */

@@ -208,7 +208,7 @@ void md__process_forked(md__reg *reg) {
 /* Frees the slots of processes that ended without saying so. Under the region's mutex. */
 void md__sweep(md__reg *reg) {
     struct md__header *h = md__header(reg);
-    uint32_t processes = md__read32(&h->process_top);
+    uint32_t processes = MD_FAULT_IS(16) ? 0 : md__read32(&h->process_top);
     for (uint32_t i = 1; i < processes && i < MD_MAX_PROCESSES; i++) {
         struct md__process *p = md__process(reg, i);
         uint32_t state = md__read32(&p->state), word = md__read32(md__lease_word(p));

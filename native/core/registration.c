@@ -85,11 +85,11 @@ static int find_once(const md__reg *reg, struct md__node *node, const struct md_
         if (!f) return MD__AGAIN;
         if (matches(f, q->kind, q->key) && found++ == 0 && md__pack(reg, node, f, out))
             return MD__AGAIN;
-        if (found >= q->at_least) break;
+        if (found + MD_FAULT_IS(14) >= q->at_least) break;
         ref = md__read32(&f->next);
     }
-    if (md__version_after(&node->version) != before) return MD__AGAIN;
-    if (found < q->at_least) return MD_ENOENT;
+    if (!MD_FAULT_IS(8) && md__version_after(&node->version) != before) return MD__AGAIN;
+    if (found + MD_FAULT_IS(14) < q->at_least) return MD_ENOENT;
     return out->used > out->cap ? MD_ENOBUFS : 0;
 }
 
@@ -155,12 +155,12 @@ static void raise_sequence(md__reg *reg) {
 
 /* Who waits for this name, and who waits for any change. */
 static void ring(md__reg *reg, const struct md__node *node) {
-    md__event_ring(&md__event(reg, node->hash)->word);
-    md__event_ring(&md__header(reg)->changes);
+    if (!MD_FAULT_IS(1)) md__event_ring(&md__event(reg, node->hash)->word);
+    if (!MD_FAULT_IS(2)) md__event_ring(&md__header(reg)->changes);
 }
 
 static void raise_versions(md__reg *reg, struct md__node *node, uint32_t rule) {
-    md__raise(&node->version);
+    if (!MD_FAULT_IS(7)) md__raise(&node->version);
     if (!(rule & MD_RAISE_ALL)) return;
     uint64_t top = md__peek64(&md__header(reg)->arena_top);
     for (uint64_t at = MD__ARENA_AT; at < top;) {
@@ -176,6 +176,7 @@ static struct md__fact *live_twin(md__reg *reg, struct md__node *node, uint32_t 
     uint64_t seq = UINT64_MAX;
     for (uint32_t ref = md__peek32(&node->head); ref;) {
         struct md__fact *f = md__older_at(reg, ref, &seq);
+        if (MD_FAULT_IS(15)) return NULL;
         if (!f || matches(f, kind, key)) return f;
         ref = md__peek32(&f->next);
     }
@@ -204,7 +205,8 @@ static int commit(md__reg *reg, const struct md__member *m, const struct md__que
     rc = md__alloc(reg, sizeof(struct md__fact) + ((t->body_len + t->where_len + 7) & ~7ull), &ref);
     if (rc) return rc;
     struct md__fact *f = md__fresh(reg, ref);
-    md__poke32(&f->next, md__peek32(&node->head));
+    md__poke32(&f->next, MD_FAULT_IS(6) ? 0 : md__peek32(&node->head));
+    if (MD_FAULT_IS(5)) md__publish32(&node->head, ref);
     md__poke32(&f->node, md__ref(reg, node));
     md__poke64(&f->seq, md__peek64(&h->next_seq));
     md__poke64(&f->interp, md__peek64(&m->interp));
@@ -233,7 +235,7 @@ static int commit(md__reg *reg, const struct md__member *m, const struct md__que
     }
     md__publish32(&node->head, ref); /* the commit */
     raise_sequence(reg);
-    md__poke64(&h->facts, md__peek64(&h->facts) + 1);
+    if (!MD_FAULT_IS(10)) md__poke64(&h->facts, md__peek64(&h->facts) + 1);
     raise_versions(reg, node, rule);
     ring(reg, node);
     return 0;
@@ -291,8 +293,8 @@ static int strike(md__reg *reg, uint64_t ref, uint64_t seq) {
         if (!newer) return MD_ENOENT;
         link = &newer->next;
     }
-    md__publish32(link, md__peek32(&f->next)); /* the commit */
-    raise_sequence(reg);
+    md__publish32(link, MD_FAULT_IS(20) ? 0 : md__peek32(&f->next)); /* the commit */
+    if (!MD_FAULT_IS(9)) raise_sequence(reg);
     md__poke64(&h->facts, md__peek64(&h->facts) - 1);
     raise_versions(reg, node, md__peek32(&f->rule));
     ring(reg, node);
