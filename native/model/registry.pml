@@ -31,9 +31,14 @@
 #ifndef MAIN
 #define MAIN 0
 #endif
-#ifndef KILLS
-#define KILLS true /* who may be killed: an expression over me */
+/* Who may be killed: those from FIRST to LAST. */
+#ifndef FIRST
+#define FIRST 0
 #endif
+#ifndef LAST
+#define LAST 4
+#endif
+#define KILLS (me >= FIRST && me <= LAST)
 
 #define R0 0
 #define R1 1

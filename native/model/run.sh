@@ -32,19 +32,19 @@ verify fails "waiters sleep without a slice" -DWRONG=1
 verify fails "event words raised before the commit" -DWRONG=2
 verify fails "a waiter looks before it prepares" -DWRONG=3
 verify fails "the lock is waited for without a slice" -DWRONG=4 -DJOINS=1
-verify fails "recovery does not raise the sequence" -DWRONG=5 "-DKILLS=(me==R1)"
-verify fails "the sequence is raised before the commit" -DWRONG=6 "-DKILLS=false"
+verify fails "recovery does not raise the sequence" -DWRONG=5 -DFIRST=1 -DLAST=1
+verify fails "the sequence is raised before the commit" -DWRONG=6 -DFIRST=5
 verify fails "who the lease woke does not wake the rest" -DWRONG=7
 verify fails "recovery keeps what is not linked" -DWRONG=8
 verify fails "nothing is repaired" -DWRONG=9
-verify holds "nobody is killed, main strikes" -DMAIN=1 "-DKILLS=false"
-verify holds "nobody is killed, main leaves" -DMAIN=2 "-DKILLS=false"
-verify holds "the registrar can be killed" "-DKILLS=(me==R1)"
-verify holds "the main member can be killed" "-DKILLS=(me==R0)"
+verify holds "nobody is killed, main strikes" -DMAIN=1 -DFIRST=5
+verify holds "nobody is killed, main leaves" -DMAIN=2 -DFIRST=5
+verify holds "the registrar can be killed" -DFIRST=1 -DLAST=1
+verify holds "the main member can be killed" -DFIRST=0 -DLAST=0
 if [ "$how" = long ]; then
     verify holds "all can be killed" -DMAIN=0
-    verify holds "writers can be killed, main strikes" -DMAIN=1 "-DKILLS=(me<=R1)"
-    verify holds "writers can be killed, main leaves" -DMAIN=2 "-DKILLS=(me<=R1)"
-    verify holds "writers can be killed, a waiter joins" -DJOINS=1 "-DKILLS=(me<=W0)"
+    verify holds "writers can be killed, main strikes" -DMAIN=1 -DLAST=1
+    verify holds "writers can be killed, main leaves" -DMAIN=2 -DLAST=1
+    verify holds "writers can be killed, a waiter joins" -DJOINS=1 -DLAST=2
 fi
 exit $failed
