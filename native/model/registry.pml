@@ -14,6 +14,8 @@
  * STEP(...) is one access to shared memory, or one step of the kernel; before it, and while asleep,
  * its process can be killed. Every sleep may end by its slice at any moment.
  *
+ * -DWITHOUT=2, 3 or 4 leaves out W0, W1 or W2, for a search that is sooner done.
+ *
  * WRONG=n builds a protocol that is broken in one place; each must fail:
  *   1  waiters sleep without a slice           2  the event words are raised before the commit
  *   3  a waiter looks before it prepares       4  the lock is waited for without a slice
@@ -78,13 +80,13 @@ bit ahead = 1, risen;
 /* Ghosts: what the properties speak of. */
 byte inside;          /* holders of the lock */
 bit acked_a, acked_b; /* md_register has returned 0; for A: and md_strike was not called */
-byte saw;             /* what W2 has listed */
-bit took;             /* W2 has taken the sequence */
+byte took;            /* W2 has taken the sequence (1), and listed the facts (2); 0 once it is over */
+bit missed;           /* the facts have changed since, and the sequence has not risen since */
 bit owes[5];          /* has made something known and has still to wake somebody for it */
 bit excused;          /* somebody died who owed a wake */
 
 #define in_chain(f) (head == f || (head != 0 && next[head] == f))
-#define chain ((in_chain(A) -> 1 : 0) + (in_chain(B) -> 2 : 0))
+#define TELL risen = (took > 0); missed = 0 /* the sequence goes up */
 #define whole                                                                                      \
     (facts == in_chain(A) + in_chain(B) && is_fact[A] == in_chain(A) &&                            \
      is_fact[B] == in_chain(B) && listed[A] != is_fact[A] && listed[B] != is_fact[B] && ahead)
@@ -145,7 +147,7 @@ inline recover() {
          OR_DIE;
          facts = count; count = 0;
          OR_DIE;
-         ahead = 1; risen = risen | (took && WRONG != 5); owes[me] = 1;
+         ahead = 1; if :: WRONG != 5 -> TELL :: else fi; owes[me] = 1;
          assert(whole)); /* check.c: md__check */
     RING_NAME; /* eventcount.c: md__event_ring_all */
     RING_OTHER;
@@ -211,14 +213,14 @@ inline commit(f) {
     RING_NAME;
     RING_CHANGES;
 #elif WRONG == 6
-    STEP(risen = took);
+    STEP(TELL);
 #endif
     STEP(assert(ahead); listed[f] = 0; /* md__alloc */
          OR_DIE;
          next[f] = head; is_fact[f] = 1;
          OR_DIE;
-         head = f; ahead = (WRONG == 6); owes[me] = 1); /* the commit */
-    STEP(if :: WRONG != 6 -> ahead = 1; risen = took :: else fi; /* raise_sequence */
+         head = f; ahead = (WRONG == 6); missed = (took == 2); owes[me] = 1); /* the commit */
+    STEP(if :: WRONG != 6 -> ahead = 1; TELL :: else fi; /* raise_sequence */
          OR_DIE;
          facts++);
 #if WRONG != 2
@@ -231,8 +233,9 @@ inline commit(f) {
 
 /* registration.c: strike. */
 inline strike(f) {
-    STEP(if :: head == f -> head = next[f] :: else -> next[head] = next[f] fi; owes[me] = 1);
-    STEP(risen = took; /* raise_sequence */
+    STEP(if :: head == f -> head = next[f] :: else -> next[head] = next[f] fi;
+         missed = (took == 2); owes[me] = 1);
+    STEP(TELL; /* raise_sequence */
          OR_DIE;
          facts--);
     RING_NAME;
@@ -272,6 +275,7 @@ inline release_lease() {
 inline end_of_process() {
     atomic {
         excused = excused | owes[me]; owes[me] = 0;
+        if :: me == W2 -> took = 0; risen = 0; missed = 0 :: else fi;
         fresh[me] = 0; was = 0; assume = 0; count = 0; seen = 0;
         if
         :: owner != me + 1 && !pending && me != R0 -> st[me] = OVER; goto end_over
@@ -313,6 +317,7 @@ active proctype main_member() { /* R0: the processes have their ids in the order
     fi;
 #endif
     st[me] = OVER; /* and lives on */
+end_idle:
     if :: DIE fi;
 killed:
     end_of_process();
@@ -339,21 +344,25 @@ end_over:
 
 #define WAKE_ALL WAKE(W0, ON_EVENT); WAKE(W1, ON_EVENT); WAKE(W2, ON_EVENT)
 #define RETURN                                                                                     \
-    died = 0; ended = 0; passed_on = 0; fresh[me] = 0; owes[me] = 0; st[me] = OVER; goto end_over
+    died = 0; ended = 0; passed_on = 0; fresh[me] = 0; owes[me] = 0;                              \
+    if :: me == W2 -> took = 0; risen = 0; missed = 0 :: else fi; st[me] = OVER; goto end_over
 
 active [3] proctype waiter() { /* W0, W1, W2 */
     LOCALS;
     bit died; /* lease_seen & FUTEX_OWNER_DIED */
     bit ended; /* header.state */
     bit passed_on = (WRONG == 7); /* who saw the death wakes the others on the lease */
+#ifdef WITHOUT
+    atomic { if :: me == WITHOUT -> st[me] = OVER; goto end_over :: else fi };
+#endif
     if
     :: me - W0 < JOINS -> lock(); UNLOCK(skip) /* member.c: md_join */
     :: else
     fi;
     if
     :: me == W2 ->
-           STEP(took = 1);    /* await.c: md_await_change with seq 0 */
-           STEP(saw = chain)  /* list.c: md_list */
+           STEP(took = 1); /* await.c: md_await_change with seq 0 */
+           STEP(took = 2) /* list.c: md_list */
     :: else
     fi;
 #if WRONG == 3
@@ -421,7 +430,7 @@ end:
     :: atomic { AT_REST && LEFT_ASLEEP && (!excused || WRONG == 1) -> assert(false) }
     :: atomic { AT_REST && LEFT_LOCKED && (!excused || WRONG == 4) -> assert(false) }
     /* And a slice helps: no change that the sequence does not tell of, once the lock is clean. */
-    :: atomic { AT_REST && st[W2] == ON_EVENT && chain != saw && !risen && !lock_died ->
+    :: atomic { AT_REST && st[W2] == ON_EVENT && missed && !lock_died ->
                 assert(false) }
     od
 }
