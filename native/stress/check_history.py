@@ -92,7 +92,7 @@ def check_sequence(r: Round, changes: list[Op]):
         yield "a sequence number was given out twice"
     if r.next_seq != 1 + len(changes):
         yield f"the sequence ends at {r.next_seq} after {len(changes)} changes"
-    first_end_after, latest = [], NEVER
+    latest = NEVER
     for o in reversed(made):  # who has a greater number must not have ended before o began
         if latest < o.begin:
             yield f"numbered before one that had ended: {o}"
@@ -197,7 +197,8 @@ def check_reads(r: Round, facts: dict[int, Fact], changes: list[Op], late: Count
                 late["awaits"] += 1
                 since = o.end - LATE_NS
                 late["late"] += since > o.begin and o.at_least <= sum(
-                    f.made.key == o.key and f.made.name == o.name
+                    f.made.key == o.key
+                    and f.made.name == o.name
                     and f.there_throughout(since, o.end)
                     for f in facts.values()
                 )
