@@ -91,6 +91,10 @@ class Signature:
         return binder
 
 
+# Most operators have none. Never changed: an entry puts a dict of its own in its place.
+_NO_RULES: dict[int, Rules] = {}
+
+
 class _State:
     """What the facts of one version give. Replaced as a whole."""
 
@@ -130,7 +134,7 @@ class Entry:
         self._registry = registry
         self._fallbacks = fallbacks
         self._changes = 0
-        self._rules: dict[int, Rules] = {}
+        self._rules = _NO_RULES
         self._lock = RLock()
 
     def rules(self, generation: int) -> Rules:

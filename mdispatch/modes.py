@@ -129,6 +129,7 @@ class DispatchMode:
         entries = local.stack.entries
         for entry in entries[::-1]:
             if entry.mode is self:
+                # Not by a function of its own: a signal handler may raise where that begins.
                 try:
                     take_off(entries, entry)
                 except BaseException:  # of a signal handler, perhaps before anything was done

@@ -55,6 +55,7 @@ class Registry:
         self._listeners = Listeners(registry)
         self._ops: Ops | None = None
         self._imports: ImportPolicy | None = None
+        self._loader = self._load  # one for all entries
         self._entry_type: type[Entry] | None = None  # once it is loaded
         if isinstance(registry, SharedRegistry):
             registry.after_fork = self._forked
@@ -266,7 +267,7 @@ class Registry:
             from ._entry import Entry
 
             self._entry_type = Entry
-        return self._entry_type(self._facts, name, self._fallbacks, self._load)
+        return self._entry_type(self._facts, name, self._fallbacks, self._loader)
 
     def reduced_operator(self, name: str) -> tuple[object, ...]:
         """What a pickle of an operator holds. TypeError for a registry that is not found by it."""

@@ -147,6 +147,7 @@ class Transform:
         entries = local.entries
         for entry in entries[::-1]:
             if entry.transform is self:
+                # Not by a function of its own: a signal handler may raise where that begins.
                 try:
                     take_off(entries, entry)
                 except BaseException:  # of a signal handler, perhaps before anything was done
