@@ -39,7 +39,8 @@ int md__alloc(md__reg *reg, uint64_t size, uint32_t *ref) {
         h->free_lists[size_class] = md__peek32(&b->next);
         *ref = first;
     } else {
-        uint64_t top = md__peek64(&h->arena_top);
+        uint64_t top = md__top(reg);
+        if (top < MD__ARENA_AT || top % 16) return MD_EDAMAGED;
         if (top + whole > reg->mapped) return MD_EFULL;
         int rc = md__region_grow(reg, top + whole);
         if (rc) return rc;
@@ -53,10 +54,12 @@ int md__alloc(md__reg *reg, uint64_t size, uint32_t *ref) {
     return 0;
 }
 
+/* A block whose size no class has was never given out by us: it stays out of the lists. */
 static void put_back(struct md__header *h, md__reg *reg, struct md__block *block) {
     struct free_block *b = (struct free_block *)block;
     uint32_t size_class;
-    md__block_size(block->size, &size_class);
+    uint32_t size = md__once32(&block->size);
+    if (md__block_size(size, &size_class) != size || size_class >= MD__CLASSES) return;
     md__poke32(&b->block.tag, MD__TAG_FREE);
     md__poke32(&b->next, h->free_lists[size_class]);
     h->free_lists[size_class] = md__ref(reg, block);
@@ -89,10 +92,10 @@ static bool is_linked(md__reg *reg, struct md__fact *fact) {
 static int index_again(md__reg *reg, struct md__node *node) {
     struct md__node *found = NULL;
     char name[MD_MAX_NAME + 1];
-    if (node->name_len > MD_MAX_NAME || sizeof *node + node->name_len > node->block.size)
-        return MD_EDAMAGED;
-    md__load_words(name, node->name, node->name_len);
-    int rc = md__node_find(reg, name, node->name_len, node->hash, &found);
+    uint32_t len = md__once32(&node->name_len);
+    if (len > MD_MAX_NAME || sizeof *node + len > node->block.size) return MD_EDAMAGED;
+    md__load_words(name, node->name, len);
+    int rc = md__node_find(reg, name, len, node->hash, &found);
     if (rc == MD_ENOENT) return md__node_index(reg, node);
     return rc == 0 && found != node ? MD_EDAMAGED : rc;
 }
@@ -100,15 +103,15 @@ static int index_again(md__reg *reg, struct md__node *node) {
 /* Raises every version, so that the memory of what the dead one unlinked may be written again:
  * after the last version, not after its own, since a fact can lie in front of its node. */
 static int raise_all(md__reg *reg) {
-    uint64_t top = md__peek64(&md__header(reg)->arena_top);
-    if (top > reg->mapped) return MD_EDAMAGED;
+    uint64_t top = md__top(reg);
+    if (!top) return MD_EDAMAGED;
     for (uint64_t at = MD__ARENA_AT; at < top;) {
         struct md__block *block = (struct md__block *)(reg->base + at);
-        uint32_t size_class;
-        if (block->size < 64 || block->size > top - at ||
-            md__block_size(block->size, &size_class) != block->size || size_class >= MD__CLASSES)
+        uint32_t size_class, size = md__once32(&block->size);
+        if (!md__is_step(size, top - at) || md__block_size(size, &size_class) != size ||
+            size_class >= MD__CLASSES)
             return MD_EDAMAGED;
-        at += block->size;
+        at += size;
         if (md__peek32(&block->tag) == MD__TAG_NODE)
             md__raise(&((struct md__node *)block)->version);
     }
@@ -120,14 +123,15 @@ static int raise_all(md__reg *reg) {
  * index in force. Killed itself at any instruction, it can simply be run again. */
 int md__rebuild(md__reg *reg) {
     struct md__header *h = md__header(reg);
-    uint64_t top = md__peek64(&h->arena_top), facts = 0, names = 0, used = 0, last_seq = 0;
+    uint64_t top = md__top(reg), facts = 0, names = 0, used = 0, last_seq = 0;
     int rc = raise_all(reg);
     if (rc) return rc;
     for (uint32_t i = 0; i < MD__CLASSES; i++) h->free_lists[i] = 0;
     for (uint64_t at = MD__ARENA_AT; at < top;) {
         struct md__block *block = (struct md__block *)(reg->base + at);
-        uint32_t tag = md__peek32(&block->tag);
-        at += block->size;
+        uint32_t tag = md__peek32(&block->tag), size = md__once32(&block->size);
+        if (!md__is_step(size, top - at)) return MD_EDAMAGED;
+        at += size;
         bool kept = false;
         if (tag == MD__TAG_FACT) {
             struct md__fact *fact = (struct md__fact *)block;
@@ -145,7 +149,7 @@ int md__rebuild(md__reg *reg) {
             kept = md__ref(reg, block) == (uint32_t)(md__peek64(&h->index) >> 8);
         }
         if (kept)
-            used += block->size;
+            used += size;
         else
             put_back(h, reg, block);
     }

@@ -7,6 +7,7 @@
 #ifndef MD_CORE_ATOMICS_H
 #define MD_CORE_ATOMICS_H
 
+#include <endian.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,6 +29,12 @@ static inline void md__poke32(md__u32 *p, uint32_t v) {
 }
 static inline void md__poke64(md__u64 *p, uint64_t v) {
     atomic_store_explicit(p, v, memory_order_relaxed);
+}
+
+/* A field that is constant once published, read exactly once: what is checked is what is used, even
+ * when somebody writes over it who should not. */
+static inline uint32_t md__once32(const uint32_t *p) {
+    return *(const volatile uint32_t *)p;
 }
 
 /* Publish: everything written before is seen by whoever reads the new value with md__read*. */
@@ -59,6 +66,9 @@ static inline uint32_t md__or32(md__u32 *p, uint32_t bits) {
 static inline void md__add32(md__u32 *p, uint32_t v) {
     atomic_fetch_add_explicit(p, v, memory_order_acq_rel);
 }
+static inline uint64_t md__add64(md__u64 *p, uint64_t v) {
+    return atomic_fetch_add_explicit(p, v, memory_order_acq_rel);
+}
 
 /* Between publishing a replacement and writing over what it replaced. */
 static inline void md__retire(void) {
@@ -78,6 +88,22 @@ static inline uint64_t md__version_after(const md__u64 *version) {
     return atomic_load_explicit((md__u64 *)version, memory_order_relaxed);
 }
 
+/* One to seven bytes as a number, the first one lowest. They overlap where that saves a step: no byte
+ * goes through memory, where the processor would wait for it. */
+static inline uint64_t md__few_bytes(const char *p, size_t bytes) {
+    if (bytes >= 4) {
+        uint32_t first, last;
+        memcpy(&first, p, 4);
+        memcpy(&last, p + bytes - 4, 4);
+        return le32toh(first) | (uint64_t)le32toh(last) << 8 * (bytes - 4);
+    }
+    uint64_t first = (uint8_t)p[0], middle = (uint8_t)p[bytes / 2], last = (uint8_t)p[bytes - 1];
+    return first | middle << 8 * (bytes / 2) | last << 8 * (bytes - 1);
+}
+static inline void md__put_few_bytes(char *to, uint64_t w, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++, w >>= 8) to[i] = (char)w;
+}
+
 /* Bytes of a record that may be rewritten while they are read: copied word by word, judged
  * afterwards by the version. Both places are multiples of 8, and there is room for whole words. */
 static inline void md__store_words(md__u64 *to, const void *from, size_t bytes) {
@@ -87,11 +113,7 @@ static inline void md__store_words(md__u64 *to, const void *from, size_t bytes) 
         memcpy(&w, src, 8);
         md__poke64(to, w);
     }
-    if (bytes) {
-        uint64_t w = 0;
-        memcpy(&w, src, bytes);
-        md__poke64(to, w);
-    }
+    if (bytes) md__poke64(to, htole64(md__few_bytes(src, bytes)));
 }
 static inline void md__load_words(void *to, const md__u64 *from, size_t bytes) {
     char *dst = to;
@@ -99,10 +121,7 @@ static inline void md__load_words(void *to, const md__u64 *from, size_t bytes) {
         uint64_t w = md__peek64(from);
         memcpy(dst, &w, 8);
     }
-    if (bytes) {
-        uint64_t w = md__peek64(from);
-        memcpy(dst, &w, bytes);
-    }
+    if (bytes) md__put_few_bytes(dst, le64toh(md__peek64(from)), bytes);
 }
 
 #endif

@@ -22,32 +22,47 @@ __attribute__((format(printf, 2, 3))) static void say(struct report *r, const ch
     va_start(args, words);
     int n = vsnprintf(r->buf + r->used, r->cap - r->used, words, args);
     va_end(args);
-    if (n > 0) r->used += (size_t)n;
+    r->used += (size_t)n;
 }
 
 struct totals {
     uint64_t facts, names, used, free_blocks, last_seq;
 };
 
-static void check_fact(md__reg *reg, struct report *r, uint32_t ref, const struct md__fact *f,
-                       const struct md__node *node) {
+static void check_fact(md__reg *reg, struct report *r, uint32_t ref, const struct md__fact *f) {
     unsigned long long seq = md__peek64(&f->seq);
-    if (md__peek32(&f->node) != md__ref(reg, node))
-        say(r, "fact %u names another node than the one it hangs on\n", ref);
     if (seq >= md__peek64(&md__header(reg)->next_seq))
         say(r, "fact %u has a seq that was not given out yet\n", ref);
     if (sizeof *f + md__peek32(&f->body_len) + md__peek32(&f->where_len) > f->block.size)
         say(r, "fact %u is longer than its block\n", ref);
-    if (!(md__peek32(&f->rule) & MD_UNIQUE)) return;
-    for (uint32_t other = md__peek32(&f->next); other;) {
+    bool unique = md__peek32(&f->rule) & MD_UNIQUE, claim = md__peek32(&f->kind) == MD_CLAIM;
+    for (uint32_t other = unique || claim ? md__peek32(&f->next) : 0; other;) {
         const struct md__fact *o = md__at(reg, other, sizeof *o);
         if (!o || md__peek64(&o->seq) >= seq) return;
         seq = md__peek64(&o->seq);
-        if (md__peek32(&o->kind) == md__peek32(&f->kind) &&
-            md__peek32(&o->key) == md__peek32(&f->key))
+        bool same = md__peek32(&o->kind) == md__peek32(&f->kind) &&
+                    md__peek32(&o->key) == md__peek32(&f->key);
+        if (same && unique)
             say(r, "facts %u and %u are both live under a rule that allows one\n", ref, other);
+        if (same && claim && md__peek64(&o->member) == md__peek64(&f->member))
+            say(r, "facts %u and %u are claims of one member\n", ref, other);
         other = md__peek32(&o->next);
     }
+}
+
+/* Where there is no main member, what is registered belongs to those who have a claim on it. See
+ * Note [Claims] in elect.c. */
+static void check_claims(md__reg *reg, struct report *r, const struct md__node *node,
+                         const char *name) {
+    struct md__queue q;
+    if (md__peek32(&node->head) == 0) return;
+    bool claimed = md__queue_now(reg, name, node->name_len, &q) == 0;
+    if (claimed && !md__lease_of(reg, q.registrar))
+        say(r, "node %u: the registrar of its namespace is no member\n", md__ref(reg, node));
+    if (claimed != md__is_elect(reg))
+        say(r, "node %u: %s\n", md__ref(reg, node),
+            claimed ? "claims, in a registry with a main member"
+                    : "facts in a namespace on which nobody has a claim");
 }
 
 static void check_chain(md__reg *reg, struct report *r, const struct md__node *node,
@@ -63,7 +78,13 @@ static void check_chain(md__reg *reg, struct report *r, const struct md__node *n
             say(r, "fact %u is not older than the one before it\n", ref);
             return;
         }
-        check_fact(reg, r, ref, f, node);
+        /* It is looked at with the node that it names, and with no other: so none is looked at
+         * twice, and a damaged region is checked in the time of a whole one. */
+        if (md__peek32(&f->node) != md__ref(reg, node)) {
+            say(r, "fact %u names another node than the one it hangs on\n", ref);
+            return;
+        }
+        check_fact(reg, r, ref, f);
         newer = md__peek64(&f->seq);
         if (newer > t->last_seq) t->last_seq = newer;
         t->facts++;
@@ -75,31 +96,33 @@ static void check_chain(md__reg *reg, struct report *r, const struct md__node *n
 static void check_node(md__reg *reg, struct report *r, struct md__node *node, struct totals *t) {
     char name[MD_MAX_NAME + 1];
     struct md__node *found = NULL;
-    if (node->name_len > MD_MAX_NAME || sizeof *node + node->name_len > node->block.size) {
+    uint32_t len = md__once32(&node->name_len);
+    if (len > MD_MAX_NAME || sizeof *node + len > node->block.size) {
         say(r, "node %u is longer than its block\n", md__ref(reg, node));
         return;
     }
-    md__load_words(name, node->name, node->name_len);
-    if (node->hash != md__hash(name, node->name_len))
-        say(r, "node %u has a wrong hash\n", md__ref(reg, node));
-    if (md__node_find(reg, name, node->name_len, node->hash, &found) || found != node)
+    md__load_words(name, node->name, len);
+    if (node->hash != md__hash(name, len)) say(r, "node %u has a wrong hash\n", md__ref(reg, node));
+    if (md__node_find(reg, name, len, node->hash, &found) || found != node)
         say(r, "node %u is not found by its name\n", md__ref(reg, node));
     t->names++;
     t->used += node->block.size;
     check_chain(reg, r, node, t);
+    check_claims(reg, r, node, name);
 }
 
 static void check_blocks(md__reg *reg, struct report *r, struct totals *t) {
     const struct md__header *h = md__header(reg);
-    uint64_t top = md__peek64(&h->arena_top);
+    uint64_t top = md__top(reg);
     uint32_t index = (uint32_t)(md__peek64(&h->index) >> 8), facts = 0, size_class;
     for (uint64_t at = MD__ARENA_AT; at < top;) {
         struct md__block *b = (struct md__block *)(reg->base + at);
-        if (b->size < 64 || b->size > top - at || md__block_size(b->size, &size_class) != b->size) {
-            say(r, "the block at %llu has size %u\n", (unsigned long long)at, b->size);
+        uint32_t size = md__once32(&b->size);
+        if (!md__is_step(size, top - at) || md__block_size(size, &size_class) != size) {
+            say(r, "the block at %llu has size %u\n", (unsigned long long)at, size);
             return;
         }
-        at += b->size;
+        at += size;
         switch (md__peek32(&b->tag)) {
         case MD__TAG_NODE:
             check_node(reg, r, (struct md__node *)b, t);
@@ -110,7 +133,7 @@ static void check_blocks(md__reg *reg, struct report *r, struct totals *t) {
         case MD__TAG_INDEX:
             if (md__ref(reg, b) != index)
                 say(r, "block %u is an index that is not in force\n", md__ref(reg, b));
-            t->used += b->size;
+            t->used += size;
             break;
         case MD__TAG_FREE:
             t->free_blocks++;
@@ -173,7 +196,7 @@ int md__check(md__reg *reg, char *buf, size_t cap) {
     const struct md__header *h = md__header(reg);
     if (cap) buf[0] = '\0';
     if (memcmp(h->magic, MD__MAGIC, 8)) say(&r, "the magic is gone\n");
-    if (md__peek64(&h->arena_top) > md__peek64(&h->committed) ||
+    if (!md__top(reg) || md__peek64(&h->arena_top) > md__peek64(&h->committed) ||
         md__peek64(&h->committed) > reg->mapped)
         say(&r, "the arena reaches beyond the memory that backs it\n");
     else
@@ -194,6 +217,8 @@ int md_check(md_registry handle, char *buf, size_t cap) {
     if (rc == 0) {
         rc = md__check(reg, buf, cap) ? MD_EDAMAGED : 0;
         md__unlock(reg);
+    } else {
+        snprintf(buf, cap, "the lock cannot be had: %s\n", md_status_text(rc));
     }
     md__exit(reg);
     return rc;

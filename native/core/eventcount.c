@@ -16,7 +16,8 @@
  * needless system call, once.
  *
  * A committer killed between its two steps, or between its CAS and its wake, has told nobody: hence
- * every sleep ends after a slice at the latest, and a recovery of the lock rings all words.
+ * every sleep ends after a slice at the latest, and a recovery of the lock wakes the sleepers of all
+ * words, whatever their bit 0. See Note [Slices] in crowd.c.
  *
  * The count wraps after 2^31 rings; a waiter would have to miss exactly that many between its steps
  * 1 and 3.
@@ -38,8 +39,6 @@ struct md__waitv {
     uint32_t reserved;
 };
 enum { MD__SYS_FUTEX_WAITV = 449, MD__WAITV_U32 = 2 };
-
-static const int64_t SLICE_NS = 100 * 1000 * 1000;
 
 /* Whether the kernel has futex_waitv and lets us use it; some container runtimes answer EPERM. */
 static md__u32 waitv_refused;
@@ -71,9 +70,13 @@ void md__event_ring(md__u32 *word) {
     if (seen & 1) md__futex_wake(word, MD_FAULT_IS(3) ? 1 : INT_MAX);
 }
 
+/* Wakes unasked: bit 0 may be clear because somebody was killed between its CAS and its wake. */
 void md__event_ring_all(md__reg *reg) {
-    for (uint32_t i = 0; i < MD__EVENTS; i++) md__event_ring(&md__event(reg, i)->word);
-    md__event_ring(&md__header(reg)->changes);
+    for (uint32_t i = 0; i <= MD__EVENTS; i++) {
+        md__u32 *word = i < MD__EVENTS ? &md__event(reg, i)->word : &md__header(reg)->changes;
+        md__event_ring(word);
+        md__futex_wake(word, INT_MAX);
+    }
 }
 
 void md__futex_wake(md__u32 *word, int count) {
@@ -99,14 +102,16 @@ static int sleep_on_one(md__u32 *event, uint32_t seen, struct timespec *until) {
 }
 
 /* Sleeps until the event word or the lease word is rung or has changed, a slice has passed,
- * `until_ns` is there, or a signal arrived. With `lease` NULL only the event word is watched. */
-int md__sleep(md__u32 *event, uint32_t seen, md__u32 *lease, uint32_t lease_seen,
-              int64_t until_ns) {
-    int64_t slice = md_now() + SLICE_NS;
+ * `until_ns` is there, or a signal arrived. With `lease` NULL only the event word is watched; where
+ * only one can be, the slices have to tell of the lease, and are short. */
+int md__sleep(md__u32 *event, uint32_t seen, md__u32 *lease, uint32_t lease_seen, int64_t until_ns,
+              int64_t slice_ns) {
+    bool refused = md__peek32(&waitv_refused);
+    int64_t slice = md_now() + (refused ? MD__SLICE_NS : slice_ns);
     if (until_ns == MD_FOREVER || slice < until_ns) until_ns = slice;
     struct timespec until = as_timespec(until_ns);
     int rc;
-    if (lease && !md__peek32(&waitv_refused)) {
+    if (lease && !refused) {
         rc = sleep_on_two(event, seen, lease, lease_seen, &until);
         if (rc < 0 && (errno == ENOSYS || errno == EPERM)) {
             md__poke32(&waitv_refused, 1);

@@ -10,11 +10,17 @@
 
 enum { PLACE_BITS = 8 };
 
+/* Eight bytes at a time: every look-up hashes a name. It is part of the format. */
 uint32_t md__hash(const char *name, size_t len) {
-    uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a, then mixed: its low bits alone are weak */
-    for (size_t i = 0; i < len; i++) h = (h ^ (unsigned char)name[i]) * 0x100000001b3ull;
-    h ^= h >> 32;
-    h *= 0x9e3779b97f4a7c15ull;
+    uint64_t h = len, w;
+    for (; len >= 8; len -= 8, name += 8) {
+        memcpy(&w, name, 8);
+        h = (h ^ le64toh(w)) * 0x9e3779b97f4a7c15ull;
+        h ^= h >> 32;
+    }
+    h = (h ^ (len ? md__few_bytes(name, len) : 0)) * 0x9e3779b97f4a7c15ull;
+    h ^= h >> 32; /* the upper bits depend on all, the lower ones do not yet */
+    h *= 0xd6e8feb86659fd93ull;
     return (uint32_t)(h >> 32);
 }
 
@@ -35,13 +41,14 @@ static bool has_name(const md__reg *reg, const struct md__node *node, const char
                      size_t len) {
     if (node->name_len != len || !md__at(reg, md__ref(reg, node), sizeof *node + len)) return false;
     const md__u64 *words = node->name;
-    for (size_t done = 0; done < len; done += 8, words++) {
-        uint64_t here = md__peek64(words), there = 0;
-        size_t part = len - done < 8 ? len - done : 8;
-        memcpy(&there, name + done, part);
-        if (memcmp(&here, &there, part)) return false;
+    uint64_t there;
+    for (; len >= 8; len -= 8, name += 8) {
+        memcpy(&there, name, 8);
+        if (md__peek64(words++) != there) return false;
     }
-    return true;
+    if (len == 0) return true;
+    uint64_t behind = ~0ull << 8 * len; /* the name; whatever is there, it does not count */
+    return (le64toh(md__peek64(words)) & ~behind) == md__few_bytes(name, len);
 }
 
 /* Without the lock. 0 and the node, or MD_ENOENT. */
@@ -67,10 +74,18 @@ int md__node_find(const md__reg *reg, const char *name, size_t len, uint32_t has
     }
 }
 
-static void place(struct md__index *index, uint64_t mask, uint32_t hash, uint32_t ref) {
-    uint64_t i = hash;
-    while (md__peek64(&index->slots[i & mask])) i++;
-    md__publish64(&index->slots[i & mask], (uint64_t)hash << 32 | ref);
+/* Where a name of this hash is entered. There is room by the count of names, but that is a word of
+ * the region too: NULL when the array is full all the same. */
+static md__u64 *free_slot(struct md__index *index, uint64_t mask, uint32_t hash) {
+    for (uint64_t i = 0; i <= mask; i++) {
+        md__u64 *slot = &index->slots[(hash + i) & mask];
+        if (!md__peek64(slot)) return slot;
+    }
+    return NULL;
+}
+
+static void place(md__u64 *slot, uint32_t hash, uint32_t ref) {
+    md__publish64(slot, (uint64_t)hash << 32 | ref);
 }
 
 /* Under the lock, as all below. */
@@ -78,16 +93,18 @@ int md__index_create(md__reg *reg, uint32_t log2) {
     struct md__header *h = md__header(reg);
     uint32_t ref;
     uint64_t size = sizeof(struct md__index) + (8ull << log2), mask = (1ull << log2) - 1;
+    uint64_t old_word = md__peek64(&h->index), old_mask;
+    struct md__index *old = old_word ? index_at(reg, old_word, &old_mask) : NULL;
+    if (old_word && !old) return MD_EDAMAGED;
     int rc = md__alloc(reg, size, &ref);
     if (rc) return rc;
     struct md__index *index = md__fresh(reg, ref);
     for (uint64_t i = 0; i <= mask; i++) md__poke64(&index->slots[i], 0);
-    uint64_t old_word = md__peek64(&h->index), old_mask;
-    struct md__index *old = old_word ? index_at(reg, old_word, &old_mask) : NULL;
     if (old) {
         for (uint64_t i = MD_FAULT_IS(13) ? old_mask / 2 : 0; i <= old_mask; i++) {
             uint64_t slot = md__peek64(&old->slots[i]);
-            if (slot) place(index, mask, (uint32_t)(slot >> 32), (uint32_t)slot);
+            md__u64 *to = free_slot(index, mask, (uint32_t)(slot >> 32));
+            if (slot && to) place(to, (uint32_t)(slot >> 32), (uint32_t)slot);
         }
     }
     md__poke32(&index->block.tag, MD__TAG_INDEX);
@@ -111,12 +128,11 @@ static int reserve(md__reg *reg) {
 /* What a dead holder of the lock left to do for a node that it had made: it had made room for it.
  */
 int md__node_index(md__reg *reg, struct md__node *node) {
-    uint64_t mask, used = 0;
+    uint64_t mask;
     struct md__index *index = index_at(reg, md__peek64(&md__header(reg)->index), &mask);
-    if (!index) return MD_EDAMAGED;
-    for (uint64_t i = 0; i <= mask; i++) used += md__peek64(&index->slots[i]) != 0;
-    if (2 * (used + 1) > mask + 1) return MD_EDAMAGED;
-    place(index, mask, node->hash, md__ref(reg, node));
+    md__u64 *slot = index ? free_slot(index, mask, node->hash) : NULL;
+    if (!slot) return MD_EDAMAGED;
+    place(slot, node->hash, md__ref(reg, node));
     return 0;
 }
 
@@ -141,9 +157,14 @@ int md__node_make(md__reg *reg, const char *name, size_t len, uint32_t hash,
     node->name_len = (uint32_t)len;
     node->unused = 0;
     md__store_words(node->name, name, len);
-    md__publish32(&node->block.tag, MD__TAG_NODE); /* md_list finds it from here on */
     struct md__index *index = index_at(reg, md__peek64(&h->index), &mask);
-    if (!MD_FAULT_IS(12)) place(index, mask, hash, ref);
+    md__u64 *slot = index ? free_slot(index, mask, hash) : NULL;
+    if (!slot) {
+        md__free(reg, &node->block);
+        return MD_EDAMAGED;
+    }
+    md__publish32(&node->block.tag, MD__TAG_NODE); /* md_list finds it from here on */
+    if (!MD_FAULT_IS(12)) place(slot, hash, ref);
     md__poke64(&h->names, md__peek64(&h->names) + 1);
     *out = node;
     return 0;

@@ -26,7 +26,7 @@
 #include "atomics.h"
 
 #define MD__MAGIC "mdisptch"
-#define MD__FORMAT 2u
+#define MD__FORMAT 4u
 
 enum {
     MD__EVENTS = 64,
@@ -63,6 +63,7 @@ struct md__header {
                            one */
     uint32_t uid;       /* [once] owner */
     uint32_t main_pid;  /* [once] creator */
+    uint32_t policy;    /* [once] md_policy */
 
     _Alignas(64) md__u64 committed; /* [atomic] bytes backed by memory; only grows */
     md__u64 arena_top;              /* [atomic] end of the last block; only grows */
@@ -138,6 +139,7 @@ struct md__fact {
     md__u32 node;
     md__u64 seq;
     md__u64 interp;
+    md__u64 member; /* whose registration it is, as md_join named it */
     md__u32 pid;
     md__u32 kind;
     md__u32 key;
@@ -160,7 +162,7 @@ static_assert(sizeof(struct md__header) <= MD__HEADER_SIZE, "header fits its pag
 static_assert(sizeof(struct md__event) == 64, "event words do not share cache lines");
 static_assert(sizeof(struct md__process) == 128, "process slot");
 static_assert(sizeof(struct md__member) == 128, "member slot");
-static_assert(sizeof(struct md__node) == 32 && sizeof(struct md__fact) == 56, "blocks");
+static_assert(sizeof(struct md__node) == 32 && sizeof(struct md__fact) == 64, "blocks");
 static_assert(MD__ARENA_AT == 401408, "the table above says where the arena starts");
 
 #endif

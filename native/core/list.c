@@ -21,7 +21,8 @@ static int list_once(const md__reg *reg, struct md__node *node, struct wanted *w
     size_t start = out->used;
     while (ref) {
         struct md__fact *f = md__older_at(reg, ref, &seq);
-        if (!f) break;
+        /* Of one name only, or a list could be as long as the number of names times facts. */
+        if (!f || md__peek32(&f->node) != md__ref(reg, node)) break;
         if (!wanted->kind || md__peek32(&f->kind) == wanted->kind) {
             live++;
             if (seq >= wanted->since && md__pack(reg, node, f, out)) break;
@@ -76,12 +77,13 @@ static int list_node(md__reg *reg, struct md__node *node, struct wanted *wanted,
 }
 
 static int list_all(md__reg *reg, struct wanted *wanted, struct md__sink *out) {
-    uint64_t top = md__read64(&md__header(reg)->arena_top), version;
-    if (top > reg->mapped) return MD_EDAMAGED;
+    uint64_t top = md__top(reg), version;
+    if (!top) return MD_EDAMAGED;
     for (uint64_t at = MD__ARENA_AT; at < top;) {
         struct md__node *node = (struct md__node *)(reg->base + at);
-        if (!md__is_step(node->block.size, top - at)) return MD_EDAMAGED;
-        at += node->block.size;
+        uint32_t size = md__once32(&node->block.size);
+        if (!md__is_step(size, top - at)) return MD_EDAMAGED;
+        at += size;
         if (md__read32(&node->block.tag) != MD__TAG_NODE) continue;
         int rc = list_node(reg, node, wanted, out, &version);
         if (rc) return rc;

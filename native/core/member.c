@@ -12,7 +12,8 @@
  * thread in every process would make every fork() of it a fork of a multi-threaded process, about
  * which CPython 3.12+ rightly warns.)
  *
- * Slot 0 belongs to the creator, whose lease waiters watch. It is never given to anyone else.
+ * Slot 0 belongs to the creator, whose lease waiters watch; it is never given to anyone else. Where
+ * there is no main member (elect.c) it is a slot like the others, and waiters watch the registrar's.
  *
  * Slots are taken and given back under the region's mutex. A slot counts from the moment its state
  * says so, which is after its lease is held; a death in between leaves a free slot, whose mutex is
@@ -27,10 +28,12 @@
 #include <unistd.h>
 
 #include "internal.h"
+#include "kernels.h"
 
 struct md__lease_thread {
     pthread_t thread;
     pthread_mutex_t *lease;
+    int refused;   /* why it could not be had; set before phase 3 */
     md__u32 phase; /* 0 starting, 1 held, 2 asked to let go, 3 could not be had */
 };
 
@@ -50,8 +53,8 @@ int md__lease_probe(void) {
     uint32_t words[sizeof m / 4];
     memcpy(words, &m, sizeof m);
     rc = MD_ESYS - ENOTSUP;
-    for (uint32_t i = 0; i < sizeof m / 4 && rc; i++) {
-        if ((words[i] & FUTEX_TID_MASK) != tid) continue;
+    for (uint32_t i = 0; i < sizeof m / 4 && rc; i++) { /* one-sided: no C library is without it */
+        if ((words[i] & FUTEX_TID_MASK) != tid) continue; /* one-sided: glibc has it in front */
         md__poke32(&lease_word_at, i * 4);
         md__poke32(&lease_word_known, 1);
         rc = 0;
@@ -61,8 +64,12 @@ int md__lease_probe(void) {
     return rc;
 }
 
+md__u32 *md__mutex_word(pthread_mutex_t *m) {
+    return (md__u32 *)((char *)m + md__peek32(&lease_word_at));
+}
+
 md__u32 *md__lease_word(struct md__process *p) {
-    return (md__u32 *)((char *)&p->lease + md__peek32(&lease_word_at));
+    return md__mutex_word(&p->lease);
 }
 
 int md__lease_is_dead(struct md__process *p) {
@@ -71,7 +78,8 @@ int md__lease_is_dead(struct md__process *p) {
 
 static void *hold_lease(void *arg) {
     struct md__lease_thread *t = arg;
-    int held = pthread_mutex_trylock(t->lease) == 0;
+    t->refused = pthread_mutex_trylock(t->lease);
+    int held = t->refused == 0;
     md__publish32(&t->phase, held ? 1 : 3);
     md__futex_wake(&t->phase, INT_MAX);
     while (held && md__read32(&t->phase) == 1) md__futex_wait(&t->phase, 1);
@@ -79,28 +87,34 @@ static void *hold_lease(void *arg) {
     return NULL;
 }
 
+/* An errno. */
+static int spawn(struct md__lease_thread *t) {
+    pthread_attr_t attr;
+    sigset_t all, before;
+    int rc = pthread_attr_init(&attr);
+    if (rc) return rc;
+    pthread_attr_setstacksize(&attr, 128 * 1024); /* refused: a larger one serves as well */
+    sigfillset(&all);                             /* signals are for the program's own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&t->thread, &attr, hold_lease, t);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return rc;
+}
+
 static int start_lease_thread(md__reg *reg, pthread_mutex_t *lease) {
     struct md__lease_thread *t = calloc(1, sizeof *t);
     if (!t) return MD_ESYS - ENOMEM;
     t->lease = lease;
-    pthread_attr_t attr;
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, 128 * 1024);
-    sigset_t all, before;
-    sigfillset(&all); /* signals are for the program's own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&t->thread, &attr, hold_lease, t);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
+    int rc = spawn(t);
+    if (rc == 0) {
+        while (md__read32(&t->phase) == 0) md__futex_wait(&t->phase, 0);
+        rc = t->refused;
+        if (rc) pthread_join(t->thread, NULL);
+    }
     if (rc) {
         free(t);
         return MD_ESYS - rc;
-    }
-    while (md__read32(&t->phase) == 0) md__futex_wait(&t->phase, 0);
-    if (md__read32(&t->phase) != 1) {
-        pthread_join(t->thread, NULL);
-        free(t);
-        return MD_EDAMAGED;
     }
     reg->lease_thread = t;
     return 0;
@@ -140,7 +154,8 @@ static void drop_lease(md__reg *reg, struct md__process *p) {
 int md__process_join(md__reg *reg) {
     struct md__header *h = md__header(reg);
     if (reg->process != MD__NO_SLOT) return 0;
-    uint32_t first = reg->creator ? 0 : 1, top = md__read32(&h->process_top), i;
+    uint32_t first = reg->creator || md__is_elect(reg) ? 0 : 1, top = md__read32(&h->process_top),
+             i;
     for (i = first; i < MD_MAX_PROCESSES && i < top; i++) {
         if (md__read32(&md__process(reg, i)->state) == MD__FREE) break;
     }
@@ -162,6 +177,7 @@ static void free_member(struct md__member *m) {
 }
 
 static void free_members(md__reg *reg, uint32_t process) {
+    md__end_claims(reg, process, MD__ALL);
     uint32_t top = md__read32(&md__header(reg)->member_top);
     for (uint32_t i = 0; i < top && i < MD_MAX_MEMBERS; i++) {
         struct md__member *m = md__member(reg, i);
@@ -173,35 +189,60 @@ static void free_members(md__reg *reg, uint32_t process) {
  * of its own. */
 static void close_registry(md__reg *reg) {
     struct md__header *h = md__header(reg);
-    if (reg->path[0]) unlink(reg->path);
-    reg->path[0] = '\0';
+    md__region_unlink(reg);
     md__publish32(&h->main_state, MD__MAIN_LEFT);
     md__publish32(&h->state, MD__CLOSED);
     md__event_ring_all(reg);
 }
 
-/* Takes along the members that did not leave before; nobody registers once the creator is gone. */
+/* Of a slot that is not free. */
+static bool is_here(struct md__process *p) {
+    uint32_t word = md__read32(md__lease_word(p));
+    return !(word & FUTEX_OWNER_DIED) && (word & FUTEX_TID_MASK);
+}
+
+/* Whether any process but this one is there: one that is leaving may still have its lease. */
+int md__is_anyone_here(md__reg *reg) {
+    uint32_t top = md__read32(&md__header(reg)->process_top);
+    for (uint32_t i = 0; i < top && i < MD_MAX_PROCESSES; i++) {
+        struct md__process *p = md__process(reg, i);
+        if (i != reg->process && md__read32(&p->state) == MD__LIVE && is_here(p)) return 1;
+    }
+    return 0;
+}
+
+/* Takes along the members that did not leave before. Nobody registers once the creator is gone, or
+ * the last one of those who have no main member.
+ *
+ * Where the lock cannot be had (damaged, or its holder is stopped) it leaves all the same. Facts are
+ * not to be touched then, so claims stay, and with them the members and the slot: it is as if the
+ * process had died, and whoever sweeps next finds that nobody has its lease. */
 void md__process_leave(md__reg *reg) {
     if (reg->process == MD__NO_SLOT) return;
     struct md__process *p = md__process(reg, reg->process);
-    int locked = md__lock(reg) == 0; /* damaged or stuck: leave all the same */
-    if (reg->creator) close_registry(reg);
-    free_members(reg, reg->process);
+    int locked = md__lock(reg) == 0;
+    bool elect = md__is_elect(reg), clears = locked || !elect;
+    if (locked && elect) md__sweep(reg);
+    if (elect ? locked && !md__is_anyone_here(reg) : reg->creator) close_registry(reg);
+    if (clears) free_members(reg, reg->process);
     drop_lease(reg, p);
-    if (reg->process != 0) md__publish32(&p->state, reg->parked ? MD__LEAVING : MD__FREE);
+    if (clears && (reg->process != 0 || elect))
+        md__publish32(&p->state, reg->parked ? MD__LEAVING : MD__FREE);
     reg->process = MD__NO_SLOT;
     if (locked) md__unlock(reg);
 }
 
 /* In the child of a fork: nothing of the parent's is ours. Its lease thread did not come along. */
 void md__process_forked(md__reg *reg) {
+    md__publish32(&reg->forked, 1);
     free(reg->lease_thread);
     reg->lease_thread = NULL;
     reg->process = MD__NO_SLOT;
     reg->creator = 0;
     reg->parked = 0;
-    reg->path[0] = '\0';
     reg->waits = NULL;
+    reg->paced = 0;
+    md__poke32(&reg->waiting, 0);
     pthread_mutex_init(&reg->waits_lock, NULL);
 }
 
@@ -209,11 +250,9 @@ void md__process_forked(md__reg *reg) {
 void md__sweep(md__reg *reg) {
     struct md__header *h = md__header(reg);
     uint32_t processes = MD_FAULT_IS(16) ? 0 : md__read32(&h->process_top);
-    for (uint32_t i = 1; i < processes && i < MD_MAX_PROCESSES; i++) {
+    for (uint32_t i = md__is_elect(reg) ? 0 : 1; i < processes && i < MD_MAX_PROCESSES; i++) {
         struct md__process *p = md__process(reg, i);
-        uint32_t state = md__read32(&p->state), word = md__read32(md__lease_word(p));
-        if (state == MD__FREE) continue;
-        if (!(word & FUTEX_OWNER_DIED) && (word & FUTEX_TID_MASK)) continue;
+        if (md__read32(&p->state) == MD__FREE || is_here(p)) continue;
         free_members(reg, i);
         md__publish32(&p->state, MD__FREE);
     }
@@ -231,9 +270,30 @@ int md__member_check(const md__reg *reg, uint64_t member, struct md__member **ou
     return 0;
 }
 
+static md__u32 host_joined; /* atomic, any thread; never taken back */
+
+int md_has_host(void) {
+    return md__read32(&host_joined) != 0;
+}
+
+/* The main member that joined as `interp`: interpreter 0, or the host; both of the creator's process. */
+static struct md__member *find_main(const md__reg *reg, int64_t interp) {
+    uint32_t top = md__read32(&md__header(reg)->member_top);
+    for (uint32_t i = 0; i < top && i < MD_MAX_MEMBERS; i++) {
+        struct md__member *m = md__member(reg, i);
+        if (md__read32(&m->state) == MD__LIVE && md__peek32(&m->role) == MD_MAIN &&
+            md__peek32(&m->process) == 0 && (int64_t)md__peek64(&m->interp) == interp)
+            return m;
+    }
+    return NULL;
+}
+
 static int join(md__reg *reg, int64_t interp, uint64_t *member, uint32_t *role) {
     struct md__header *h = md__header(reg);
     if (md__read32(&h->state) == MD__CLOSED) return MD_ECLOSED;
+    /* Of a team's name a newer registry may be in use by now; a main member needs no name. */
+    if (md__is_elect(reg) && reg->process == MD__NO_SLOT && !md__region_is_named(reg))
+        return MD_ECLOSED;
     md__sweep(reg);
     int rc = md__process_join(reg);
     if (rc) return rc;
@@ -241,9 +301,11 @@ static int join(md__reg *reg, int64_t interp, uint64_t *member, uint32_t *role) 
     while (i < MD_MAX_MEMBERS && i < top && md__read32(&md__member(reg, i)->state) != MD__FREE) i++;
     if (i >= MD_MAX_MEMBERS) return MD_EMEMBERS;
     struct md__member *m = md__member(reg, i);
-    *role = reg->creator && interp == 0 && md__peek32(&h->main_state) == MD__MAIN_NOT_YET
-                ? MD_MAIN
-                : MD_WORKER;
+    *role = MD_WORKER;
+    if (md__is_elect(reg))
+        *role = MD_PEER;
+    else if (reg->creator && (interp == 0 || interp == MD_HOST) && !find_main(reg, interp))
+        *role = MD_MAIN;
     md__poke32(&m->process, reg->process);
     md__poke32(&m->role, *role);
     md__poke64(&m->interp, (uint64_t)interp);
@@ -251,6 +313,7 @@ static int join(md__reg *reg, int64_t interp, uint64_t *member, uint32_t *role) 
     md__publish32(&m->state, MD__LIVE);
     if (i >= top) md__publish32(&h->member_top, i + 1);
     if (*role == MD_MAIN) md__publish32(&h->main_state, MD__MAIN_HERE);
+    if (interp == MD_HOST) md__publish32(&host_joined, 1);
     *member = (uint64_t)md__peek32(&m->generation) << 32 | i;
     return 0;
 }
@@ -270,7 +333,7 @@ int md_join(md_registry handle, int64_t interp, uint64_t *member, uint32_t *role
 
 /* Sends this process's sleepers of one member to look again; to cancel ends those with the ticket
  * (0: any). */
-static void disturb(md__reg *reg, uint64_t member, uint64_t ticket, int cancel) {
+void md__disturb(md__reg *reg, uint64_t member, uint64_t ticket, int cancel) {
     pthread_mutex_lock(&reg->waits_lock);
     for (struct md__wait *w = reg->waits; w; w = w->next) {
         if (w->member != member || (ticket && w->ticket != ticket)) continue;
@@ -295,12 +358,19 @@ int md_leave(md_registry handle, uint64_t member) {
     if (rc == 0) {
         rc = md__member_check(reg, member, &m);
         if (rc == 0) {
-            if (md__peek32(&m->role) == MD_MAIN) close_registry(reg);
+            if (md__peek32(&m->role) == MD_MAIN) {
+                int64_t other = md__peek64(&m->interp) == 0 ? MD_HOST : 0;
+                if (find_main(reg, other))
+                    md__strike_all_of(reg, member);
+                else
+                    close_registry(reg);
+            }
+            md__end_claims(reg, reg->process, member);
             free_member(m);
         }
         md__unlock(reg);
     }
-    if (rc == 0) disturb(reg, member, 0, 0);
+    if (rc == 0) md__disturb(reg, member, 0, 0);
     md__exit(reg);
     return rc;
 }
@@ -309,15 +379,12 @@ int md_cancel(md_registry handle, uint64_t member, uint64_t ticket) {
     md__reg *reg;
     int rc = md__enter(handle, &reg);
     if (rc) return rc;
-    disturb(reg, member, ticket, 1);
+    md__disturb(reg, member, ticket, 1);
     md__exit(reg);
     return 0;
 }
 
-int md_members(md_registry handle, md_member_info *infos, size_t cap, size_t *count) {
-    md__reg *reg;
-    int rc = md__enter(handle, &reg);
-    if (rc) return rc;
+void md__members(md__reg *reg, md_member_info *infos, size_t cap, size_t *count) {
     uint32_t top = md__read32(&md__header(reg)->member_top);
     *count = 0;
     for (uint32_t i = 0; i < top && i < MD_MAX_MEMBERS; i++) {
@@ -343,6 +410,20 @@ int md_members(md_registry handle, md_member_info *infos, size_t cap, size_t *co
             info->wait_name[sizeof info->wait_name - 1] = '\0';
         }
     }
+}
+
+int md_members(md_registry handle, md_member_info *infos, size_t cap, size_t *count) {
+    md__reg *reg;
+    int rc = md__enter(handle, &reg);
+    if (rc) return rc;
+    md__members(reg, infos, cap, count);
     md__exit(reg);
     return 0;
+}
+
+/* Who holds a lock: the thread's id, 0 for nobody. */
+uint32_t md__mutex_owner(const pthread_mutex_t *m, int *died) {
+    uint32_t word = md__read32((const md__u32 *)((const char *)m + md__peek32(&lease_word_at)));
+    *died = (word & FUTEX_OWNER_DIED) != 0;
+    return word & FUTEX_TID_MASK;
 }

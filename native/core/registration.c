@@ -21,33 +21,39 @@ static uint64_t packed_size(uint64_t text) {
     return (sizeof(md_record) + text + 7) & ~7ull;
 }
 
+/* A record in a caller's buffer, of whatever alignment. Its fields are written there one by one:
+ * copied as a whole from where they have just been put together, they cost more than all the rest. */
+struct __attribute__((packed, may_alias)) record_at {
+    md_record fields;
+};
+
 /* Packs one fact. MD__AGAIN when it cannot be true: a reader has walked into reused memory. */
 int md__pack(const md__reg *reg, const struct md__node *node, struct md__fact *f,
              struct md__sink *out) {
     uint64_t body = md__peek32(&f->body_len), where = md__peek32(&f->where_len),
-             name = node->name_len;
+             name = md__once32(&node->name_len);
     if (body > MD_MAX_BODY || where > MD_MAX_WHERE || name > MD_MAX_NAME) return MD__AGAIN;
     uint32_t ref = md__ref(reg, f);
-    if (!md__at(reg, ref, sizeof *f + body + where)) return MD__AGAIN;
+    if (!md__at(reg, ref, sizeof *f + body + where) ||
+        !md__at(reg, md__ref(reg, node), sizeof *node + name))
+        return MD__AGAIN;
     uint64_t size = packed_size(name + body + where);
     if (out->used + size <= out->cap) {
         char *to = out->buf + out->used;
-        md_record r = {
-            .size = size,
-            .seq = md__peek64(&f->seq),
-            .ref = ref,
-            .interp = (int64_t)md__peek64(&f->interp),
-            .pid = md__peek32(&f->pid),
-            .kind = md__peek32(&f->kind),
-            .key = (int32_t)md__peek32(&f->key),
-            .name_len = (uint32_t)name,
-            .body_len = (uint32_t)body,
-            .where_len = (uint32_t)where,
-        };
+        struct record_at *r = (struct record_at *)to;
         memset(to + size - 8, 0, 8);
-        memcpy(to, &r, sizeof r);
-        md__load_words(to + sizeof r, node->name, name);
-        md__load_words(to + sizeof r + name, f->text, body + where);
+        r->fields.size = size;
+        r->fields.seq = md__peek64(&f->seq);
+        r->fields.ref = ref;
+        r->fields.interp = (int64_t)md__peek64(&f->interp);
+        r->fields.pid = md__peek32(&f->pid);
+        r->fields.kind = md__peek32(&f->kind);
+        r->fields.key = (int32_t)md__peek32(&f->key);
+        r->fields.name_len = (uint32_t)name;
+        r->fields.body_len = (uint32_t)body;
+        r->fields.where_len = (uint32_t)where;
+        md__load_words(to + sizeof *r, node->name, name);
+        md__load_words(to + sizeof *r + name, f->text, body + where);
     } else if (out->used == 0 && out->cap >= sizeof size) {
         memcpy(out->buf, &size, sizeof size);
     }
@@ -162,13 +168,14 @@ static void ring(md__reg *reg, const struct md__node *node) {
 static void raise_versions(md__reg *reg, struct md__node *node, uint32_t rule) {
     if (!MD_FAULT_IS(7)) md__raise(&node->version);
     if (!(rule & MD_RAISE_ALL)) return;
-    uint64_t top = md__peek64(&md__header(reg)->arena_top);
+    uint64_t top = md__top(reg);
     for (uint64_t at = MD__ARENA_AT; at < top;) {
         struct md__node *other = (struct md__node *)(reg->base + at);
-        if (!md__is_step(other->block.size, top - at)) return;
+        uint32_t size = md__once32(&other->block.size);
+        if (!md__is_step(size, top - at)) return;
         if (md__peek32(&other->block.tag) == MD__TAG_NODE && other != node)
             md__raise(&other->version);
-        at += other->block.size;
+        at += size;
     }
 }
 
@@ -183,15 +190,8 @@ static struct md__fact *live_twin(md__reg *reg, struct md__node *node, uint32_t 
     return NULL;
 }
 
-struct text {
-    const char *body;
-    size_t body_len;
-    const char *where;
-    size_t where_len;
-};
-
-static int commit(md__reg *reg, const struct md__member *m, const struct md__query *q,
-                  uint32_t rule, const struct text *t, struct md__sink *out) {
+int md__commit(md__reg *reg, const struct md__member *m, uint64_t member, const struct md__query *q,
+               uint32_t rule, const struct md__text *t, struct md__sink *out) {
     struct md__header *h = md__header(reg);
     struct md__node *node;
     uint32_t ref;
@@ -210,6 +210,7 @@ static int commit(md__reg *reg, const struct md__member *m, const struct md__que
     md__poke32(&f->node, md__ref(reg, node));
     md__poke64(&f->seq, md__peek64(&h->next_seq));
     md__poke64(&f->interp, md__peek64(&m->interp));
+    md__poke64(&f->member, member);
     md__poke32(&f->pid, md__peek32(&md__process(reg, reg->process)->pid));
     md__poke32(&f->kind, q->kind);
     md__poke32(&f->key, (uint32_t)q->key);
@@ -241,15 +242,16 @@ static int commit(md__reg *reg, const struct md__member *m, const struct md__que
     return 0;
 }
 
-/* Takes the lock for a member that may change facts. To a child of fork, its parent's main member
- * is nobody. */
-static int lock_as_main(md__reg *reg, uint64_t member, struct md__member **m) {
+/* Takes the lock for a member that may change facts, or may in its namespaces. To a child of fork,
+ * its parent's members are nobody. */
+static int lock_as_registrar(md__reg *reg, uint64_t member, struct md__member **m) {
     int rc = md__lock(reg);
     if (rc) return rc;
     rc = md__member_check(reg, member, m);
     if (rc == MD_ENOENT) rc = MD_EROLE;
     if (rc == 0 && md__read32(&md__header(reg)->state) == MD__CLOSED) rc = MD_ECLOSED;
-    if (rc == 0 && md__peek32(&(*m)->role) != MD_MAIN) rc = MD_EROLE;
+    uint32_t role = md__is_elect(reg) ? MD_PEER : MD_MAIN;
+    if (rc == 0 && md__peek32(&(*m)->role) != role) rc = MD_EROLE;
     if (rc) md__unlock(reg);
     return rc;
 }
@@ -258,7 +260,7 @@ int md_register(md_registry handle, uint64_t member, uint32_t kind, uint32_t rul
                 const char *name, size_t name_len, const char *body, size_t body_len,
                 const char *where, size_t where_len, void *buf, size_t cap) {
     struct md__query q;
-    struct text t = {body ? body : "", body_len, where ? where : "", where_len};
+    struct md__text t = {body ? body : "", body_len, where ? where : "", where_len};
     struct md__sink out = {buf, cap, 0};
     struct md__member *m;
     md__reg *reg;
@@ -271,21 +273,31 @@ int md_register(md_registry handle, uint64_t member, uint32_t kind, uint32_t rul
     if (body_len > MD_MAX_BODY || where_len > MD_MAX_WHERE) return MD_ETOOLONG;
     rc = md__enter(handle, &reg);
     if (rc) return rc;
-    rc = lock_as_main(reg, member, &m);
+    rc = lock_as_registrar(reg, member, &m);
     if (rc == 0) {
-        rc = commit(reg, m, &q, rule, &t, &out);
+        if (md__is_elect(reg)) rc = md__may_change(reg, member, name, name_len, false);
+        if (rc == 0) rc = md__commit(reg, m, member, &q, rule, &t, &out);
         md__unlock(reg);
     }
     md__exit(reg);
     return rc;
 }
 
-static int strike(md__reg *reg, uint64_t ref, uint64_t seq) {
-    struct md__header *h = md__header(reg);
-    struct md__fact *f = ref > UINT32_MAX ? NULL : fact_at(reg, (uint32_t)ref);
-    if (!f || md__peek64(&f->seq) != seq) return MD_ENOENT;
+/* The node of a fact, when both are what `ref` and `seq` say. */
+static struct md__node *node_of(const md__reg *reg, uint64_t ref, uint64_t seq,
+                                struct md__fact **fact) {
+    struct md__fact *f = *fact = ref > UINT32_MAX ? NULL : fact_at(reg, (uint32_t)ref);
+    if (!f || md__peek64(&f->seq) != seq) return NULL;
     struct md__node *node = md__at(reg, md__peek32(&f->node), sizeof *node);
-    if (!node || md__peek32(&node->block.tag) != MD__TAG_NODE) return MD_ENOENT;
+    return node && md__peek32(&node->block.tag) == MD__TAG_NODE ? node : NULL;
+}
+
+/* Under the lock. */
+int md__strike(md__reg *reg, uint64_t ref, uint64_t seq) {
+    struct md__header *h = md__header(reg);
+    struct md__fact *f;
+    struct md__node *node = node_of(reg, ref, seq, &f);
+    if (!node) return MD_ENOENT;
     md__u32 *link = &node->head;
     uint64_t last = UINT64_MAX;
     while (md__peek32(link) != (uint32_t)ref) {
@@ -302,14 +314,40 @@ static int strike(md__reg *reg, uint64_t ref, uint64_t seq) {
     return 0;
 }
 
+/* Under the lock: what one member has registered. */
+void md__strike_all_of(md__reg *reg, uint64_t member) {
+    uint64_t top = md__peek64(&md__header(reg)->arena_top);
+    if (top > reg->mapped) return;
+    for (uint64_t at = MD__ARENA_AT; at < top;) {
+        const struct md__fact *f = (struct md__fact *)(reg->base + at);
+        if (!md__is_step(f->block.size, top - at)) break;
+        at += f->block.size;
+        if (md__peek32(&f->block.tag) == MD__TAG_FACT && md__peek64(&f->member) == member)
+            md__strike(reg, md__ref(reg, f), md__peek64(&f->seq));
+    }
+}
+
+static int may_strike(md__reg *reg, uint64_t member, uint64_t ref, uint64_t seq) {
+    char name[MD_MAX_NAME + 1];
+    struct md__fact *f;
+    const struct md__node *node = node_of(reg, ref, seq, &f);
+    size_t len = node ? node->name_len : 0;
+    if (!node || len > MD_MAX_NAME || !md__at(reg, md__ref(reg, node), sizeof *node + len))
+        return MD_ENOENT;
+    if (md__peek32(&f->kind) == MD_CLAIM) return MD_EROLE; /* md_release does that */
+    md__load_words(name, node->name, len);
+    return md__may_change(reg, member, name, len, true);
+}
+
 int md_strike(md_registry handle, uint64_t member, uint64_t ref, uint64_t seq) {
     struct md__member *m;
     md__reg *reg;
     int rc = md__enter(handle, &reg);
     if (rc) return rc;
-    rc = lock_as_main(reg, member, &m);
+    rc = lock_as_registrar(reg, member, &m);
     if (rc == 0) {
-        rc = strike(reg, ref, seq);
+        if (md__is_elect(reg)) rc = may_strike(reg, member, ref, seq);
+        if (rc == 0) rc = md__strike(reg, ref, seq);
         md__unlock(reg);
     }
     md__exit(reg);

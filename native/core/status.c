@@ -22,17 +22,17 @@ static const char *const WORDS[] = {
     [-MD_EVERSION] = "a registry of another version or build",
     [-MD_EBOOT] = "a registry from before the last boot",
     [-MD_ENAMESPACE] = "a registry of another PID namespace",
-    [-MD_EOWNER] = "a registry of another user, or writable by others",
+    [-MD_EOWNER] = "a registry of another user, or not with its rights",
     [-MD_ENOTFILE] = "not a regular file",
     [-MD_EDAMAGED] = "the registry is damaged",
     [-MD_ELOCK] = "the lock's holder does not let go",
     [-MD_EHANDLES] = "too many registries are open in this process",
+    [-MD_EELECTED] = "the caller is the registrar",
 };
 
 const char *md_status_text(int status) {
     if (status <= MD_ESYS) return "a system call failed";
-    if (status > 0 || -status >= (int)(sizeof WORDS / sizeof *WORDS) || !WORDS[-status])
-        return "unknown status";
+    if (status > 0 || -status >= (int)(sizeof WORDS / sizeof *WORDS)) return "unknown status";
     return WORDS[-status];
 }
 
