@@ -23,17 +23,25 @@ struct op {
     int names;      /* the registry knows so many when it begins; 0: as it comes */
     int tight;      /* what has been backed by memory is used up */
     int no_spares;  /* and so is the whole capacity, when it is nearly full */
+    int team;       /* in a registry without a main member, see crash_elect.h */
+    void (*ready)(struct main_member w); /* what it does before, and is not stepped through */
+    void (*then)(struct main_member m);  /* what the scene does after that */
 };
 
 static char address[MD_MAX_ADDRESS];
 static md_record facts[8]; /* the operation's own */
 static enum fill fill_now;
+static int team_now; /* the scene is a team's: what has no namespace lies in one of the scene's */
 
 static char xs[MD_MAX_BODY]; /* filled by open_scene, so that no step is spent on it */
 
 static int put_text(struct main_member m, uint32_t kind, uint32_t rule, int32_t key,
                     const char *name, const char *body, size_t len, md_record *out) {
-    char buf[sizeof(md_record) + MD_MAX_BODY + MD_MAX_NAME + 64];
+    char buf[sizeof(md_record) + MD_MAX_BODY + MD_MAX_NAME + 64], full[64];
+    if (team_now && strncmp(name, "shop", 4) && !strstr(name, "::")) {
+        snprintf(full, sizeof full, "t::%s", name);
+        name = full;
+    }
     int rc = md_register(m.reg, m.member, kind, rule, key, name, strlen(name), body, len, "t.c:1",
                          5, buf, sizeof buf);
     if (rc == 0 && out) memcpy(out, buf, sizeof *out);
@@ -90,13 +98,25 @@ static void some_hundred_facts(struct main_member m) {
     }
 }
 
-/* Uses up what the registry can hold, but for a few places for short facts and one for an index. */
+/* A fact without a place, which is as short as a name is. */
+static int put_bare(struct main_member m, const char *name, md_record *out) {
+    char buf[BUF];
+    if (team_now) name = "t::spare";
+    int rc = md_register(m.reg, m.member, MD_IMPL, MD_STACK, KEY, name, strlen(name), "", 0, "", 0,
+                         buf, sizeof buf);
+    if (rc == 0) memcpy(out, buf, sizeof *out);
+    return rc;
+}
+
+/* Uses up what the registry can hold, but for a few places for short facts and names, and one for
+ * an index. */
 static void use_up(struct main_member m, int spares) {
-    enum { SHORT = 6 };
-    md_record spare[SHORT + 1];
+    enum { SHORT = 6, NAMES = 4, SPARES = SHORT + NAMES + 1 };
+    md_record spare[SPARES];
     if (spares) {
         for (int i = 0; i < SHORT; i++) OK(put_body(m, "spare", "", &spare[i]));
-        OK(put_long(m, "spare", 4500, &spare[SHORT]));
+        for (int i = 0; i < NAMES; i++) OK(put_bare(m, "spare", &spare[SHORT + i]));
+        OK(put_long(m, "spare", 4500, &spare[SPARES - 1]));
     } else {
         OK(put_body(m, "spare", "", NULL));
     }
@@ -104,7 +124,7 @@ static void use_up(struct main_member m, int spares) {
         while (put_long(m, "spare", len, NULL) == 0) {}
     }
     EQ(put_body(m, "spare", "", NULL), MD_EFULL);
-    for (int i = 0; spares && i <= SHORT; i++) OK(strike_out(m, &spare[i]));
+    for (int i = 0; spares && i < SPARES; i++) OK(strike_out(m, &spare[i]));
 }
 
 static void use_up_what_is_backed(struct main_member m) {
@@ -121,7 +141,16 @@ static void use_up_what_is_backed(struct main_member m) {
 /* A registry for the operation, with its main member here. */
 static struct main_member open_scene(const struct op *op, enum fill fill) {
     uint64_t room = (uint64_t)(op->tight && fill == NEARLY_FULL ? 4096 : op->room);
-    struct main_member m = open_main(NULL, MD__MIN_CAPACITY + room);
+    struct main_member m = {0};
+    char buf[BUF];
+    team_now = op->team;
+    if (team_now) {
+        OK(md_elect(NULL, MD__MIN_CAPACITY + room, &m.reg));
+        m.member = join(m.reg, 0, MD_PEER);
+        OK(md_claim(m.reg, m.member, "t", 1, "", 0, buf, sizeof buf));
+    } else {
+        m = open_main(NULL, MD__MIN_CAPACITY + room);
+    }
     fill_now = fill;
     memset(xs, 'x', sizeof xs);
     OK(md_address(m.reg, address, sizeof address));
@@ -221,6 +250,9 @@ static int leave_and_close(struct main_member w, int call) {
 }
 static int leave(struct main_member w, int call) {
     return md_leave(w.reg, w.member);
+}
+static int close_only(struct main_member w, int call) {
+    return md_close(w.reg);
 }
 
 enum { ROOM = 1 << 16 };

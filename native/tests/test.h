@@ -27,6 +27,9 @@
 
 #define TEST(name) static void name(void)
 #define RUN(name) test_run(name, #name)
+/* For what is stepped through instruction by instruction: ThreadSanitizer has a hundred where the
+ * library has one, and sees nothing, since only one thread moves. */
+#define RUN_STEPPED(name) test_run_stepped(name, #name)
 #define CHECK(truth) test_check((truth) ? 1 : 0, #truth, __FILE__, __LINE__)
 #define EQ(is, should) test_equal((long long)(is), (long long)(should), #is, __FILE__, __LINE__)
 #define OK(call) EQ(call, 0)
@@ -43,7 +46,6 @@ static int test_failures, test_passed, test_failed;
 #endif
 
 #if defined(__SANITIZE_THREAD__)
-#include <dlfcn.h>
 enum { LEASES_PER_THREAD = 60 };        /* it follows no more locks than that */
 enum { FORKS_BESIDE_BUSY_THREADS = 0 }; /* locks of its own stay locked in the child for ever */
 void __tsan_mutex_create(void *m, unsigned flags);
@@ -61,19 +63,7 @@ const char *__tsan_default_options(void) {
                                                                           forget_parents_lock */
 }
 
-/* ThreadSanitizer does not know this way to lock, and would take each mutex of ours for an unlocked
- * one. */
-void __tsan_mutex_pre_lock(void *m, unsigned flags);
-void __tsan_mutex_post_lock(void *m, unsigned flags, int recursion);
-int pthread_mutex_clocklock(pthread_mutex_t *m, clockid_t clock, const struct timespec *until) {
-    enum { TRY = 1 << 4, TRY_FAILED = 1 << 5 };
-    int (*real)(pthread_mutex_t *, clockid_t, const struct timespec *);
-    *(void **)&real = dlsym(RTLD_NEXT, "pthread_mutex_clocklock");
-    __tsan_mutex_pre_lock(m, TRY);
-    int rc = real(m, clock, until);
-    __tsan_mutex_post_lock(m, rc == 0 || rc == EOWNERDEAD ? TRY : TRY | TRY_FAILED, 0);
-    return rc;
-}
+#include "clocklock.h"
 #else
 enum { LEASES_PER_THREAD = 64 };
 enum { FORKS_BESIDE_BUSY_THREADS = 1 };
@@ -112,6 +102,15 @@ static inline void test_run(void (*test)(void), const char *name) {
     fflush(stdout);
     test_failed += failed;
     test_passed += !failed;
+}
+
+static inline void test_run_stepped(void (*test)(void), const char *name) {
+#if defined(__SANITIZE_THREAD__)
+    printf("left out %s\n", name);
+    (void)test;
+#else
+    test_run(test, name);
+#endif
 }
 
 static inline int test_done(void) {
@@ -308,11 +307,14 @@ static inline int await_fact(md_registry reg, uint64_t member, const char *name,
 }
 
 /* A child of fork, or a stranger: opens the registry by its address and joins. */
-static inline struct main_member attach_worker(const char *address) {
+static inline struct main_member attach_as(const char *address, uint32_t role) {
     struct main_member m = {0};
     OK(md_attach(address, md_now() + 5000000000, &m.reg));
-    m.member = join(m.reg, 0, MD_WORKER);
+    m.member = join(m.reg, 0, role);
     return m;
+}
+static inline struct main_member attach_worker(const char *address) {
+    return attach_as(address, MD_WORKER);
 }
 
 /* One thread that waits for one fact of kind MD_IMPL under KEY. */

@@ -51,7 +51,21 @@ TEST(malformed_names_and_addresses_are_refused) {
                                       "fd:1:2:xyz",
                                       "fd:1:2:0123456789abcdef0123456789abcde",
                                       "fd:1:2:0123456789abcdef0123456789abcdef0",
+                                      "fd:1:2:0123456789abcdef0123456789abcde/",
+                                      "fd:1:2:0123456789abcdef0123456789abcde:",
+                                      "fd:1:2:0123456789abcdef0123456789abcdeF",
+                                      "fd:1:2:0123456789abcdef0123456789abcdeg",
                                       "fd:a:b:c",
+                                      "fd:-1:3:0123456789abcdef0123456789abcdef",
+                                      "fd:0:3:0123456789abcdef0123456789abcdef",
+                                      "fd:1:-3:0123456789abcdef0123456789abcdef",
+                                      "fd: 1:3:0123456789abcdef0123456789abcdef",
+                                      "fd:+1:3:0123456789abcdef0123456789abcdef",
+                                      "fd:01:3:0123456789abcdef0123456789abcdef",
+                                      "fd:1:03:0123456789abcdef0123456789abcdef",
+                                      "fd:4294967297:3:0123456789abcdef0123456789abcdef",
+                                      "fd:1:4294967299:0123456789abcdef0123456789abcdef",
+                                      "fd:1:99999999999999999999:0123456789abcdef0123456789abcdef",
                                       "x\\y",
                                       "a*"};
     char long_name[MD_MAX_ADDRESS * 4];
@@ -68,6 +82,9 @@ TEST(malformed_names_and_addresses_are_refused) {
     EQ(md_attach(long_name, 0, &reg), MD_ENAME);
     EQ(md_create(long_name, SIZE, &reg), MD_ENAME);
     long_name[128] = '\0';
+    snprintf(long_name, 16, "%d", (int)getpid()); /* nobody else's */
+    long_name[strlen(long_name)] = 'x';
+    EQ(strlen(long_name), 128);
     EQ(md_attach(long_name, 0, &reg), MD_ENOENT);
     struct main_member m = open_main(long_name, SIZE);
     OK(md_attach(long_name, 0, &reg));
@@ -77,6 +94,37 @@ TEST(malformed_names_and_addresses_are_refused) {
     EQ(md_attach(NULL, 0, &reg), MD_EINVAL);
     EQ(md_attach(name, -2, &reg), MD_EINVAL);
     EQ(md_attach("fd:999999999:3:0123456789abcdef0123456789abcdef", 0, &reg), MD_EDIED);
+}
+
+/* By the rule as it is written down: letters, digits, hyphen, underscore, and a dot that is not the
+ * first. */
+TEST(each_character_is_allowed_in_a_name_or_it_is_not) {
+    for (int c = 1; c < 256; c++) {
+        static const char ALLOWED[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                      "0123456789_-.";
+        int good = strchr(ALLOWED, c) != NULL;
+        char text[80];
+        md_registry reg;
+        for (int first = 0; first < 2; first++) {
+            snprintf(text, sizeof text, first ? "%c%s" : "x%c%s", c, name);
+            int rc = md_create(text, SIZE, &reg);
+            if (!EQ(rc, good && !(first && c == '.') ? 0 : MD_ENAME))
+                fprintf(stderr, "    \"%s\"\n", text);
+            if (rc == 0) OK(md_close(reg));
+        }
+    }
+}
+
+/* A number of a descriptor that another file has by now. */
+TEST(an_address_names_one_registry_and_no_other) {
+    struct main_member m = open_main(NULL, SIZE);
+    char address[MD_MAX_ADDRESS];
+    md_registry reg;
+    OK(md_address(m.reg, address, sizeof address));
+    char *last = address + strlen(address) - 1;
+    *last = *last == '0' ? '1' : '0';
+    EQ(md_attach(address, 0, &reg), MD_ENOENT);
+    close_main(m);
 }
 
 /* --- what may lie there ----------------------------------------------------------------------- */
@@ -146,8 +194,11 @@ TEST(a_hostile_file_is_refused_with_the_reason_and_at_once) {
     WITH(stamp, 0, MD_EVERSION);
     lay_down_with(offsetof(struct md__header, boot), "0123456789abcdef", 16);
     check_status(MD_EBOOT, "boot");
+    close_main(open_main(name, SIZE)); /* nobody of then is alive: it makes room */
     WITH(pid_space, 1, MD_ENAMESPACE);
+    WITH(uid, geteuid() + 1, MD_EOWNER);
     WITH(capacity, 0, MD_EDAMAGED);
+    WITH(capacity, MD__MIN_CAPACITY + 8, MD_EDAMAGED);
     WITH(capacity, UINT64_MAX, MD_EDAMAGED);
     WITH(capacity, MD__MIN_CAPACITY - 1, MD_EDAMAGED);
     WITH(capacity, MD__MAX_CAPACITY + 1, MD_EDAMAGED);
@@ -181,11 +232,11 @@ TEST(what_is_no_file_of_ours_is_refused) {
     check_status(MD_ENOTFILE, "dangling link");
     unlink(path);
     unlink(real);
-    static const mode_t open_modes[] = {0620, 0602, 0666};
-    for (int i = 0; i < 3; i++) {
+    static const mode_t other_modes[] = {0620, 0602, 0666, 0640, 0604, 0700, 0400, 04600, 02600};
+    for (size_t i = 0; i < sizeof other_modes / sizeof *other_modes; i++) {
         lay_down(good, good_size);
-        chmod(path, open_modes[i]);
-        check_status(MD_EOWNER, "writable by others");
+        chmod(path, other_modes[i]);
+        check_status(MD_EOWNER, "rights other than ours");
         EQ(md_create(name, SIZE, &reg), MD_EOWNER);
     }
     lay_down(good, good_size);
@@ -194,6 +245,33 @@ TEST(what_is_no_file_of_ours_is_refused) {
     else
         printf("       (not root: no file of another user)\n");
     unlink(path);
+}
+
+/* With no memory left a hole is as deadly to touch as what lies beyond the end. */
+TEST(a_file_with_holes_is_refused) {
+    lay_down(good, good_size);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    OK(ftruncate(fd, (off_t)good_size + 65536));
+    check_status(0, "longer than it needs to be");
+    OK(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, MD__MEMBERS_AT, 65536));
+    check_status(MD_EDAMAGED, "a hole");
+    OK(ftruncate(fd, 0));
+    OK(ftruncate(fd, (off_t)good_size));
+    EQ(pwrite(fd, good, 4096, 0), 4096);
+    check_status(MD_EFORMAT, "holes behind the header");
+    close(fd);
+    unlink(path);
+}
+
+TEST(who_leaves_takes_away_its_own_file_only) {
+    md_registry left_over;
+    struct main_member m = open_main(name, SIZE);
+    unlink(path);
+    OK(md_create(name, SIZE, &left_over));
+    close_main(m);
+    CHECK(access(path, F_OK) == 0);
+    OK(md_close(left_over));
+    CHECK(access(path, F_OK) < 0);
 }
 
 /* --- the dead make room ----------------------------------------------------------------------- */
@@ -413,8 +491,12 @@ TEST(creators_and_attachers_of_one_name_get_along) {
 int main(void) {
     set_names();
     RUN(malformed_names_and_addresses_are_refused);
+    RUN(each_character_is_allowed_in_a_name_or_it_is_not);
+    RUN(an_address_names_one_registry_and_no_other);
     RUN(a_hostile_file_is_refused_with_the_reason_and_at_once);
     RUN(what_is_no_file_of_ours_is_refused);
+    RUN(a_file_with_holes_is_refused);
+    RUN(who_leaves_takes_away_its_own_file_only);
     RUN(the_name_of_a_dead_main_member_is_given_anew_and_of_a_living_one_not);
     RUN(of_racing_creators_exactly_one_wins);
     RUN(attaching_waits_for_the_name);

@@ -10,14 +10,14 @@
  *
  * The short form looks at all images of the operations in an empty registry, and at some of the
  * others, chosen by their number. `test_crash_points all` looks at all of them. docs/reliability.md
- * shows its table.
+ * shows its table. A second argument is a part of the names of the operations that are wanted.
  */
-#include "crash_ops.h"
-#include "crash_state.h"
+#include "crash_elect.h"
 
 enum { MAX_IMAGES = 1 << 14, LONGEST_CHAIN = 3 };
 
 static int every_image;
+static const char *only = ""; /* the rows in whose names this stands */
 
 /* A few faults are shown, not thousands. */
 static int give_up(void) {
@@ -88,6 +88,37 @@ static void check_goes_on(struct cell *c) {
     OK(md_leave(w.reg, w.member));
 }
 
+/* The same in a team: what was left when the dead ones are gone is `left`. */
+static void check_team_goes_on(struct cell *c, uint64_t left) {
+    static const char *const SPACES[] = {"shop", "own", "fresh"};
+    struct main_member w = c->m;
+    md_stats s;
+    md_record r;
+    w.member = join(w.reg, 98, MD_PEER);
+    CHECK(list_all_facts(w.reg) == left);
+    OK(md_stat(w.reg, &s));
+    EQ(s.members, 2);
+    EQ(s.processes, 2);
+    for (int i = 0; i < 3; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%s::f", SPACES[i]);
+        int other = is_claimed(SPACES[i], strlen(SPACES[i]), 0), rc = peer_claim(w, SPACES[i]);
+        if (rc == MD_EFULL && c->fill == NEARLY_FULL) continue;
+        EQ(rc, other ? MD_EEXIST : 0);
+        rc = put_body(w, name, "", &r);
+        if (rc != MD_EFULL || c->fill != NEARLY_FULL) EQ(rc, other ? MD_EROLE : 0);
+        if (rc == 0) {
+            check_newest(&r);
+            OK(strike_out(w, &r));
+            OK(put_body(w, name, "", &r));
+        }
+        OK(peer_release(w, SPACES[i]));
+    }
+    CHECK(list_all_facts(w.reg) == left);
+    check_whole(w.reg);
+    OK(md_leave(w.reg, w.member));
+}
+
 /* In a fresh process: finds what the dead one left. */
 static void look_after_death(void *arg) {
     struct cell *c = arg;
@@ -99,21 +130,25 @@ static void look_after_death(void *arg) {
     OK(md_stat(c->m.reg, &s));
     uint64_t recoveries = s.recoveries, unlocked = list_all_facts(c->m.reg);
     check_all_found(c->m.reg);
+    uint64_t left = team_now ? hash_for((uint32_t)getppid()) : unlocked;
+    if (team_now) check_all_claimed();
     OK(md_stat(c->m.reg, &s));
     EQ(s.recoveries, recoveries); /* those who read had no need of the lock */
     check_whole(c->m.reg);
     OK(md_stat(c->m.reg, &s));
     EQ(s.recoveries, recoveries + (uint64_t)held);
     take_state(c->m.reg, &now);
-    CHECK(now.facts == unlocked);
+    CHECK(now.facts == (held ? left : unlocked)); /* a recovery sweeps */
     check_told(&c->state, &now, c->op->raises_all);
-    c->found->facts = now.facts;
+    c->found->facts = left;
     c->found->held = held;
     md__reg *reg;
     OK(md__enter(c->m.reg, &reg));
     uint32_t state = md__read32(&md__header(reg)->state);
     md__exit(reg);
-    if (state == MD__OPEN)
+    if (state == MD__OPEN && team_now)
+        check_team_goes_on(c, left);
+    else if (state == MD__OPEN)
         check_goes_on(c);
     else
         CHECK(state == MD__CLOSED && c->op == &MAIN_LEAVES);
@@ -153,8 +188,9 @@ static void act_stepped(void *arg) {
     struct cell *c = arg;
     struct main_member w = c->m;
     OK(md_attach(address, 0, &w.reg));
-    if (c->op->as != STRANGER) w.member = join(w.reg, 0, MD_WORKER);
-    if (c->op->as == WRITER) promote(w.reg, w.member);
+    if (c->op->as != STRANGER) w.member = join(w.reg, 0, team_now ? MD_PEER : MD_WORKER);
+    if (c->op->as == WRITER && !team_now) promote(w.reg, w.member);
+    if (c->op->ready) c->op->ready(w);
     be_stepped(&c->stepper);
     for (int call = 0; call < c->op->calls; call++) {
         EQ(c->op->act(w, call), c->op->should);
@@ -176,6 +212,7 @@ static void start(struct cell *c, const struct op *op) {
     c->op = op;
     arm_all_words(c->m.reg);
     stepper_start(&c->stepper, act_stepped, c);
+    if (op->then) op->then(c->m);
 }
 
 static int holds_the_lock(const struct cell *c) {
@@ -204,7 +241,7 @@ static void step_and_look(struct cell *c, long stride) {
         if ((int)md__read32(&c->stepper.stops->calls_done) > done) {
             done++;
             take_state(c->m.reg, &c->state);
-            c->facts[done] = c->state.facts;
+            c->facts[done] = team_now ? hash_for((uint32_t)getpid()) : c->state.facts;
         }
         if (c->stepper.changed && is_new_image(c) && c->images++ % stride == stride / 2)
             look_at_image(c);
@@ -340,6 +377,22 @@ static struct row rows[] = {
     {.name = "recovery after a killed recovery, 3 moments",
      .op = &RECOVERY,
      .chains = KILLED_RECOVERIES},
+    {.op = &CLAIM},
+    {.op = &SECOND_CLAIM},
+    {.op = &RELEASE},
+    {.op = &HAND_ON},
+    {.op = &LAST_RELEASE},
+    {.op = &BY_REGISTRAR},
+    {.op = &BY_THE_NEXT},
+    {.op = &SOLE_STRIKE},
+    {.op = &LEAVE_CLAIMS},
+    {.op = &CLOSE_CLAIMS},
+    {.op = &SWEEP_NEXT},
+    {.op = &SWEEP_LAST},
+    {.op = &WAITER_SWEEPS},
+    {.name = "recovery after a killed claim, release, leave, sweep, recovery in a team",
+     .op = &RECOVERY,
+     .chains = KILLED_CLAIMS},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -401,6 +454,7 @@ TEST(a_death_at_any_instruction_leaves_the_old_state_or_the_new_one) {
            "looked at | lock held | old | new | facts unchanged | faults |\n"
            "|---|---|---|---|---|---|---|---|---|\n");
     for (int i = 0; i < ROWS && !give_up(); i++) {
+        if (!strstr(rows[i].name ? rows[i].name : rows[i].op->name, only)) continue;
         run_row(&rows[i]);
         print_row(&rows[i]);
         add(&sum, &rows[i]);
@@ -412,6 +466,7 @@ TEST(a_death_at_any_instruction_leaves_the_old_state_or_the_new_one) {
 
 int main(int argc, char **argv) {
     every_image = argc > 1 && strcmp(argv[1], "all") == 0;
+    if (argc > 2) only = argv[2];
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     const char *why_not = "a sanitizer's own instructions are not the library's";
 #else

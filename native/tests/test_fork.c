@@ -253,10 +253,52 @@ TEST(a_child_waits_for_the_lock_that_a_thread_of_its_parent_held_at_the_fork) {
     family_free(&f);
 }
 
+static void join_and_leave(void *arg) {
+    struct main_member *m = arg;
+    uint64_t member = join(m->reg, 0, MD_WORKER);
+    OK(md_leave(m->reg, member));
+}
+
+/* Somebody has cleaned up in /dev/shm: no stranger finds the registry, those who have it go on. */
+TEST(a_child_joins_although_the_file_has_lost_its_name) {
+    char name[64], path[128];
+    snprintf(name, sizeof name, "fork-%d", (int)getpid());
+    snprintf(path, sizeof path, "/dev/shm/mdispatch-%u/%s", (unsigned)geteuid(), name);
+    struct main_member m = open_main(name, MD__MIN_CAPACITY);
+    OK(unlink(path));
+    EQ(reap(child(join_and_leave, &m)), 0);
+    close_main(m);
+}
+
+static void lock_as_a_stranger(void *arg) {
+    const struct family *f = arg;
+    uint64_t member;
+    uint32_t role;
+    EQ(md_check(f->m.reg, NULL, 0), MD_ENAMESPACE);
+    EQ(md_join(f->m.reg, 0, &member, &role), MD_ENAMESPACE);
+    OK(find(f->m.reg, "n", KEY, NULL, 0)); /* that takes no lock */
+}
+
+static void go_elsewhere(void *arg) {
+    if (unshare(CLONE_NEWPID)) {
+        printf("       (left out: no PID namespace to be had: %s)\n", strerror(errno));
+        return;
+    }
+    OK(reap(child(lock_as_a_stranger, arg)));
+}
+
+TEST(a_child_in_another_pid_namespace_takes_no_lock) {
+    struct family f = family_make();
+    OK(reap(child(go_elsewhere, &f)));
+    family_free(&f);
+}
+
 int main(void) {
+    RUN(a_child_joins_although_the_file_has_lost_its_name);
     RUN(a_child_reads_and_waits_as_a_member_of_its_own_and_changes_nothing);
     RUN(the_parents_lease_and_registry_survive_whatever_its_children_do);
     RUN(a_grandchild_is_a_member_too);
+    RUN(a_child_in_another_pid_namespace_takes_no_lock);
     RUN(a_child_is_sound_that_was_forked_while_another_thread_registered);
     RUN(a_child_is_sound_that_was_forked_while_another_thread_opened_and_closed);
     RUN(a_child_is_sound_that_was_forked_while_other_threads_waited);

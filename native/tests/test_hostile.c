@@ -39,10 +39,18 @@ static struct main_member take_model(void) {
     return m;
 }
 
-/* A place whose content is worth doubting. Not the lock's and the lease's: what those say is the
- * kernel's business. */
+/* Mutexes that somebody may hold. What stands in them the C library believes, so who writes there
+ * writes into the memory of the holder: docs/security.md says what that means. */
+static bool is_of_a_lock(size_t at) {
+    size_t lock = offsetof(struct md__header, mutex);
+    if (at >= MD__PROCESSES_AT && at < MD__MEMBERS_AT)
+        return (at - MD__PROCESSES_AT) % sizeof(struct md__process) < sizeof(pthread_mutex_t);
+    return at >= lock && at < lock + sizeof(pthread_mutex_t);
+}
+
+/* A place whose content is worth doubting. */
 static size_t draw_place(void) {
-    size_t lock = offsetof(struct md__header, mutex), slot = MD__PROCESSES_AT, at;
+    size_t at;
     do {
         switch (draw() % 8) {
         case 0:
@@ -58,16 +66,17 @@ static size_t draw_place(void) {
             at = MD__ARENA_AT + draw() % (good_top - MD__ARENA_AT);
         }
         at &= ~(size_t)3;
-    } while ((at >= lock && at < lock + sizeof(pthread_mutex_t)) ||
-             (at >= slot && at < slot + sizeof(pthread_mutex_t)));
+    } while (is_of_a_lock(at));
     return at;
 }
 
 static uint32_t draw_value(const char *bytes) {
     uint32_t v;
-    switch (draw() % 6) {
+    switch (draw() % 7) {
     case 0:
         return 0;
+    case 5: /* mapped, and perhaps not backed by memory */
+        return (uint32_t)(MD__ARENA_AT + draw() % (SIZE - MD__ARENA_AT)) & ~15u;
     case 1:
         return UINT32_MAX - draw() % 3;
     case 2:
@@ -82,6 +91,13 @@ static uint32_t draw_value(const char *bytes) {
     }
 }
 
+static void lay_down(const char *bytes) {
+    unlink(path);
+    int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+    EQ(write(fd, bytes, good_size), good_size);
+    close(fd);
+}
+
 static void lay_down_spoiled(void) {
     char *copy = malloc(good_size);
     memcpy(copy, good, good_size);
@@ -90,11 +106,46 @@ static void lay_down_spoiled(void) {
         uint32_t v = draw_value(copy);
         memcpy(copy + at, &v, 4);
     }
-    unlink(path);
-    int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
-    EQ(write(fd, copy, good_size), good_size);
-    close(fd);
+    lay_down(copy);
     free(copy);
+}
+
+/* The words by which all walks go: the arena's end, and sizes and lengths of a node. */
+static size_t draw_way_mark(void) {
+    size_t at = MD__ARENA_AT, hops = draw() % 20;
+    struct md__node node;
+    switch (draw() % 4) {
+    case 0:
+        return offsetof(struct md__header, arena_top);
+    case 1:
+        return offsetof(struct md__header, committed);
+    default:
+        do {
+            memcpy(&node, good + at, sizeof node);
+            if (at + node.block.size >= good_top) break;
+            at += node.block.size;
+        } while (hops-- || md__peek32(&node.block.tag) != MD__TAG_NODE);
+        return at + (draw() % 2 ? 0 : offsetof(struct md__node, name_len));
+    }
+}
+
+/* Writes over words of the file and puts them back, for ever: what a call has checked is not
+ * what it finds a moment later. */
+static void intrude(void *ready) {
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    char *base = mmap(NULL, good_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED) abort();
+    step_give(*(struct step *)ready);
+    for (;;) {
+        size_t at = draw() % 2 ? draw_place() : draw_way_mark();
+        volatile uint32_t *word = (volatile uint32_t *)(base + at);
+        uint32_t value = draw_value(good), was;
+        memcpy(&was, good + at, 4);
+        for (uint32_t n = draw() % 5000; n; n--) {
+            *word = value;
+            *word = was;
+        }
+    }
 }
 
 static void check_answer(int rc) {
@@ -154,15 +205,22 @@ static void use_all(void *arg) {
     check_answer(md_close(reg));
 }
 
-TEST(with_any_words_overwritten_every_call_returns) {
+static struct main_member set_up(uint64_t *start, int *times) {
     struct main_member model = take_model();
     const char *again = getenv("MD_SEED");
-    uint64_t start = again ? strtoull(again, NULL, 0) : (uint64_t)md_now();
-    int times = again ? 1 : rounds(1500);
+    *start = again ? strtoull(again, NULL, 0) : (uint64_t)md_now();
+    if (again) *times = 1;
     snprintf(name, sizeof name, "hostile-%d", (int)getpid());
     snprintf(path, sizeof path, "/dev/shm/mdispatch-%u/%s", (unsigned)geteuid(), name);
     md_registry none; /* makes the folder */
     EQ(md_attach(name, 0, &none), MD_ENOENT);
+    return model;
+}
+
+TEST(with_any_words_overwritten_every_call_returns) {
+    uint64_t start;
+    int times = rounds(1500);
+    struct main_member model = set_up(&start, &times);
     for (int i = 0; i < times; i++) {
         seed = start + (uint64_t)i;
         lay_down_spoiled();
@@ -174,7 +232,99 @@ TEST(with_any_words_overwritten_every_call_returns) {
     free(good);
 }
 
+static void use_all_often(void *arg) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    for (int i = 0; i < 40; i++) {
+        EQ(pwrite(fd, good, good_size, 0), good_size); /* the last use closed it */
+        use_all(arg);
+    }
+}
+
+TEST(while_somebody_writes_into_it_every_call_returns) {
+    uint64_t start;
+    int times = rounds(25);
+    struct main_member model = set_up(&start, &times);
+    for (int i = 0; i < times; i++) {
+        struct step ready = step_make();
+        seed = start + (uint64_t)i;
+        lay_down(good);
+        pid_t intruder = child(intrude, &ready);
+        CHECK(step_take(ready));
+        step_free(ready);
+        if (!EQ(reap(child(use_all_often, NULL)), 0))
+            fprintf(stderr, "    MD_SEED=%llu\n", (unsigned long long)start + i);
+        kill_now(intruder);
+    }
+    unlink(path);
+    close_main(model);
+    free(good);
+}
+
+/* --- a lock that was written over ----------------------------------------------------------- */
+
+struct lock_noise {
+    size_t word;
+    uint32_t value;
+    int rc; /* of the call that takes the lock */
+    int64_t took;
+};
+
+static void lock_it(void *arg) {
+    struct lock_noise *noise = arg;
+    char words[4096];
+    md_registry reg;
+    alarm(5);
+    OK(md_attach(name, 0, &reg));
+    noise->took = md_now();
+    noise->rc = md_check(reg, words, sizeof words);
+    noise->took = md_now() - noise->took;
+    OK(md_close(reg));
+}
+
+static void try_lock_noise(struct lock_noise *noise, size_t word, uint32_t value) {
+    char *copy = malloc(good_size);
+    memcpy(copy, good, good_size);
+    memcpy(copy + offsetof(struct md__header, mutex) + 4 * word, &value, 4);
+    lay_down(copy);
+    free(copy);
+    if (!EQ(reap(child(lock_it, noise)), 0))
+        fprintf(stderr, "    word %zu of the mutex is %#x\n", word, value);
+}
+
+/* The time is the least of three tries: a busy machine adds to it. */
+TEST(a_lock_that_was_written_over_is_an_error_and_no_crash) {
+    enum { WORDS = sizeof(pthread_mutex_t) / 4, NOBODY = 0x3ffffff0 };
+    static const uint32_t values[] = {1,          2,          3,          0x10,       0x20,
+                                      0x40,       0x80,       0x90,       0xb0,       0xd0,
+                                      0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff, NOBODY};
+    uint64_t start;
+    int times = 1;
+    struct main_member model = set_up(&start, &times);
+    struct lock_noise *noise = shared(sizeof *noise);
+    size_t lock_word = (size_t)((char *)md__mutex_word((pthread_mutex_t *)good) - good) / 4;
+    for (size_t word = 0; word < WORDS; word++) {
+        for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+            if (word == lock_word && values[i] < 1000) continue; /* somebody's number */
+            int64_t least = INT64_MAX;
+            for (int try = 0; try < 3 && least > 100000000; try++) {
+                try_lock_noise(noise, word, values[i]);
+                if (noise->took < least) least = noise->took;
+            }
+            CHECK(least <= 100000000);
+            CHECK(noise->rc == 0 || noise->rc == MD_EDAMAGED);
+        }
+    }
+    try_lock_noise(noise, lock_word, NOBODY);
+    EQ(noise->rc, MD_EDAMAGED);
+    munmap(noise, sizeof *noise);
+    unlink(path);
+    close_main(model);
+    free(good);
+}
+
 int main(void) {
     RUN(with_any_words_overwritten_every_call_returns);
+    RUN(while_somebody_writes_into_it_every_call_returns);
+    RUN(a_lock_that_was_written_over_is_an_error_and_no_crash);
     return test_done();
 }

@@ -124,6 +124,32 @@ TEST(closing_in_another_thread_than_the_one_with_the_lease_ends_well) {
     EQ(reap(child(parked_main, NULL)), 0);
 }
 
+static md_registry inherited;
+
+static void parked_worker(void *arg) {
+    OK(md_close(inherited)); /* a stranger, who opens it by its address */
+    struct main_member w = attach_worker(arg);
+    in_thread(close_there, &w);
+    w = attach_worker(arg); /* in another slot: the first one's lease is still held */
+    OK(md_close(w.reg));
+}
+
+TEST(a_worker_that_closed_in_another_thread_keeps_its_slot_until_its_process_ends) {
+    struct main_member m = open_main(NULL, SIZE);
+    char address[MD_MAX_ADDRESS];
+    md_stats s;
+    OK(md_address(m.reg, address, sizeof address));
+    inherited = m.reg;
+    EQ(reap(child(parked_worker, address)), 0);
+    OK(md_stat(m.reg, &s));
+    EQ(s.processes, 2);
+    EQ(s.members, 1);
+    OK(md_leave(m.reg, join(m.reg, 1, MD_WORKER))); /* which sweeps */
+    OK(md_stat(m.reg, &s));
+    EQ(s.processes, 1);
+    close_main(m);
+}
+
 /* --- exec ------------------------------------------------------------------------------------- */
 
 static void exec_self(void *arg) {
@@ -198,6 +224,7 @@ int main(int argc, char **argv) {
     RUN(a_child_can_be_forked_beside_a_lease_thread);
     RUN(a_worker_that_joined_in_a_thread_is_alive_until_its_process_ends);
     RUN(closing_in_another_thread_than_the_one_with_the_lease_ends_well);
+    RUN(a_worker_that_closed_in_another_thread_keeps_its_slot_until_its_process_ends);
     RUN(waiters_are_told_when_the_main_process_becomes_another_program);
     RUN(a_process_that_execs_starts_anew_and_its_children_learn_that_it_died);
     return test_done();

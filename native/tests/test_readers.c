@@ -299,7 +299,7 @@ TEST(a_reader_that_stood_still_at_any_instruction_does_not_take_anothers_fact_fo
 }
 
 int main(void) {
-    RUN(a_reader_that_stood_still_at_any_instruction_does_not_take_anothers_fact_for_its_own);
+    RUN_STEPPED(a_reader_that_stood_still_at_any_instruction_does_not_take_anothers_fact_for_its_own);
     RUN(readers_in_other_processes_see_only_what_was_written_whole);
     RUN(readers_in_other_threads_see_only_what_was_written_whole);
     RUN(readers_see_only_what_was_written_whole_while_writers_are_killed);

@@ -53,6 +53,36 @@ TEST(the_first_of_a_unique_kind_is_kept_and_shown_to_the_second) {
     close_main(m);
 }
 
+TEST(texts_of_every_length_come_back_whole_at_any_alignment_of_the_buffer) {
+    struct main_member m = open_main(NULL, SMALL);
+    const char *text = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP";
+    char buf[BUF], name[32];
+    md_record r;
+    for (size_t len = 1; len <= 17; len++) { /* and each differs from the next one in one byte */
+        for (size_t at = 0; at < len; at++) {
+            memcpy(name, text, len);
+            name[at] = '\xff';
+            OK(md_register(m.reg, m.member, MD_DEF, MD_UNIQUE, 0, name, len, text + at, len, text,
+                           at, buf, BUF));
+        }
+        EQ(md_find(m.reg, MD_DEF, 0, text, len, buf, BUF), MD_ENOENT);
+    }
+    for (size_t len = 1; len <= 17; len++) {
+        for (size_t at = 0; at < len; at++) {
+            char *to = buf + (len + at) % 8;
+            memcpy(name, text, len);
+            name[at] = '\xff';
+            OK(md_find(m.reg, MD_DEF, 0, name, len, to, BUF - 8));
+            memcpy(&r, to, sizeof r);
+            EQ(r.name_len == len && r.body_len == len && r.where_len == at, 1);
+            EQ(memcmp(to + sizeof r, name, len), 0);
+            EQ(memcmp(to + sizeof r + len, text + at, len), 0);
+            EQ(memcmp(to + sizeof r + len + len, text, at), 0);
+        }
+    }
+    close_main(m);
+}
+
 TEST(a_unique_fact_is_refused_where_a_stacked_one_lives) {
     struct main_member m = open_main(NULL, SMALL);
     OK(put(m, MD_STACK, "a", KEY, "1", NULL));
@@ -295,8 +325,46 @@ TEST(only_interpreter_0_of_the_creator_registers) {
     close_main(m);
 }
 
+/* The right to write does not outlive the registry. */
+TEST(nobody_registers_in_a_registry_whose_main_member_left) {
+    struct main_member m = open_main(NULL, SMALL), w = m;
+    w.member = join(m.reg, 1, MD_WORKER);
+    promote(w.reg, w.member);
+    OK(put(w, MD_STACK, "n", KEY, "b", NULL));
+    OK(md_leave(m.reg, m.member));
+    EQ(put(w, MD_STACK, "n", KEY, "b", NULL), MD_ECLOSED);
+    check_list(m.reg, "n", "b,");
+    OK(md_close(m.reg));
+}
+
+TEST(what_has_no_body_and_no_place_is_registered_without_them) {
+    struct main_member m = open_main(NULL, SMALL);
+    char buf[BUF];
+    md_record r;
+    OK(md_register(m.reg, m.member, MD_NAME, MD_STACK, 0, "n", 1, NULL, 0, NULL, 0, buf, BUF));
+    memcpy(&r, buf, sizeof r);
+    EQ(r.body_len + r.where_len, 0);
+    close_main(m);
+}
+
+TEST(each_status_has_words_of_its_own_and_a_failed_call_its_errno) {
+    EQ(md_abi(), MD_ABI);
+    for (int status = 0; status >= MD_EHANDLES; status--) {
+        CHECK(strcmp(md_status_text(status), "unknown status"));
+        EQ(md_status_errno(status), 0);
+        for (int other = 0; other > status; other--)
+            CHECK(strcmp(md_status_text(status), md_status_text(other)));
+    }
+    EQ(strcmp(md_status_text(MD_ESYS - ENOMEM), "a system call failed"), 0);
+    EQ(md_status_errno(MD_ESYS - ENOMEM), ENOMEM);
+    EQ(md_status_errno(MD_ESYS), 0);
+    EQ(strcmp(md_status_text(1), "unknown status"), 0);
+    EQ(strcmp(md_status_text(-999), "unknown status"), 0);
+}
+
 int main(void) {
     RUN(the_first_of_a_unique_kind_is_kept_and_shown_to_the_second);
+    RUN(texts_of_every_length_come_back_whole_at_any_alignment_of_the_buffer);
     RUN(a_unique_fact_is_refused_where_a_stacked_one_lives);
     RUN(the_newest_of_a_stack_is_in_effect_and_the_one_before_returns);
     RUN(five_facts_can_be_struck_in_every_order);
@@ -305,5 +373,8 @@ int main(void) {
     RUN(a_buffer_too_small_learns_the_size_and_nothing_is_registered);
     RUN(versions_rise_for_the_name_concerned_and_with_raise_all_for_all);
     RUN(only_interpreter_0_of_the_creator_registers);
+    RUN(nobody_registers_in_a_registry_whose_main_member_left);
+    RUN(what_has_no_body_and_no_place_is_registered_without_them);
+    RUN(each_status_has_words_of_its_own_and_a_failed_call_its_errno);
     return test_done();
 }

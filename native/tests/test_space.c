@@ -250,6 +250,26 @@ TEST(every_opening_is_given_back_by_itself) {
     EQ(md_close(a), MD_ECLOSED);
 }
 
+/* What a process leaves that is killed between backing the region and saying so. */
+TEST(memory_that_a_dead_one_had_backed_is_counted_before_it_is_used) {
+    struct main_member m = open_main(NULL, MD__MIN_CAPACITY + (4 << 20));
+    md__reg *reg;
+    md_stats s;
+    OK(md_stat(m.reg, &s));
+    OK(md__enter(m.reg, &reg));
+    OK(fallocate(reg->fd, 0, (off_t)s.committed, 1 << 20));
+    CHECK(md__region_top(reg, s.committed + (1 << 20))); /* which this process knows by now */
+    md__exit(reg);
+    static char body[MD_MAX_BODY];
+    char buf[MD_MAX_BODY + BUF];
+    for (int i = 0; i < 12; i++) {
+        OK(md_register(m.reg, m.member, MD_IMPL, MD_STACK, KEY, "s::f", 4, body, sizeof body, "", 0,
+                       buf, sizeof buf));
+        check_whole(m.reg);
+    }
+    close_main(m);
+}
+
 /* --- found while it grows --------------------------------------------------------------------- */
 
 enum { ROOM = 12 << 20 };
@@ -300,6 +320,7 @@ int main(void) {
     RUN(a_closed_handle_is_answered_for_ever);
     RUN(a_process_has_room_for_64_registries_and_again_after_closing);
     RUN(every_opening_is_given_back_by_itself);
+    RUN(memory_that_a_dead_one_had_backed_is_counted_before_it_is_used);
     RUN(a_registry_that_grows_can_be_attached_to_at_any_moment);
     return test_done();
 }

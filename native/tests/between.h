@@ -1,0 +1,81 @@
+/* between.h - what happens between any two instructions of a call.
+ *
+ * The calling thread runs with the processor's trap flag set; after the chosen instruction its handler
+ * of SIGTRAP does what another thread or process could do at that moment. So a race is lost at each
+ * instruction where it can be lost, by choice and not by luck. What is done in the handler may wait
+ * for nothing that the interrupted call holds.
+ *
+ * The trap flag is a thing of x86-64.
+ */
+#ifndef MD_TESTS_BETWEEN_H
+#define MD_TESTS_BETWEEN_H
+
+#include <ucontext.h>
+
+#include "test.h"
+
+static volatile struct {
+    long at, now;
+    void (*deed)(void);
+    int on; /* again after each later instruction */
+} between;
+
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+enum { BETWEEN_WORKS = 1, TRAP = 1 << 8 };
+
+static inline void between_on_trap(int signal, siginfo_t *info, void *context) {
+    int saved = errno;
+    if (++between.now >= between.at) {
+        between.deed();
+        if (between.on) return;
+        ((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &= ~TRAP; /* the rest at full speed */
+    }
+    errno = saved;
+}
+
+static inline void between_trap(int on) {
+    uint64_t flags = __builtin_ia32_readeflags_u64();
+    __builtin_ia32_writeeflags_u64(on ? flags | TRAP : flags & ~(uint64_t)TRAP);
+}
+#else
+enum { BETWEEN_WORKS = 0 };
+static inline void between_on_trap(int signal, siginfo_t *info, void *context) {
+}
+static inline void between_trap(int on) {
+}
+#endif
+
+/* Calls `act` with `deed` done after its instruction number `at`. Whether it has that many. */
+static inline int act_between(long at, void (*act)(void), void (*deed)(void)) {
+    struct sigaction on = {.sa_sigaction = between_on_trap, .sa_flags = SA_SIGINFO};
+    between.at = at;
+    between.now = 0;
+    between.deed = deed;
+    sigaction(SIGTRAP, &on, NULL);
+    void (*volatile call)(void) = act; /* not to be mixed with what stands around it */
+    between_trap(1);
+    call();
+    between_trap(0);
+    return between.now >= at;
+}
+
+/* `start`, then `act` with `deed` after its first instruction, after `stride` more, and so on up to
+ * `last` or its end, then `end`. */
+static inline void at_instructions(long stride, long last, void (*start)(void), void (*act)(void),
+                                   void (*deed)(void), void (*end)(void)) {
+    int more = BETWEEN_WORKS, failures = test_failures;
+    long at = 1;
+    for (; more && at <= last; at += stride) {
+        start();
+        more = act_between(at, act, deed);
+        end();
+        if (test_failures != failures) break; /* a few faults are shown, not thousands */
+    }
+    if (!BETWEEN_WORKS)
+        printf("       (left out: no trap flag here)\n");
+    else
+        printf("       up to instruction %ld\n", at - stride);
+    if (test_failures != failures) fprintf(stderr, "at instruction %ld\n", at);
+}
+
+#endif

@@ -1,0 +1,242 @@
+/* crash_elect.h - what is done to a team's registry (elect.c) while every death is tried.
+ *
+ * Whoever dies loses its claims, and what nobody else has a claim on goes with it. So what a death
+ * has to leave is not the state before the call or after it, but what is left of that when the dead
+ * are gone: the claims of the process that lives on (the scene's own), and what lies in the
+ * namespaces that it has claimed. Without the lock, before anybody has swept, there are other states
+ * too, for a namespace ends fact by fact; never one with facts on which nobody has a claim.
+ */
+#ifndef MD_TESTS_CRASH_ELECT_H
+#define MD_TESTS_CRASH_ELECT_H
+
+#include "crash_ops.h"
+#include "crash_state.h"
+
+/* --- what is left of a list ------------------------------------------------------------------- */
+
+static size_t space_of(const char *record, md_record *r) {
+    memcpy(r, record, sizeof *r);
+    const char *name = record + sizeof *r;
+    const char *end = memmem(name, r->name_len, "::", 2);
+    return end ? (size_t)(end - name) : r->name_len;
+}
+
+/* Whether a process (0: any) has a claim on a namespace, in the list taken last. */
+static int is_claimed(const char *space, size_t len, uint32_t pid) {
+    md_record r;
+    for (size_t at = 0; at < listed_size; at += r.size) {
+        memcpy(&r, listed + at, sizeof r);
+        if (!r.size) break;
+        if (r.kind == MD_CLAIM && (!pid || r.pid == pid) && r.name_len == len &&
+            memcmp(listed + at + sizeof r, space, len) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* The hash of the list taken last, without those who are dead: all but one process. */
+static uint64_t hash_for(uint32_t pid) {
+    uint64_t h = 7;
+    md_record r;
+    for (size_t at = 0; at < listed_size; at += r.size) {
+        size_t len = space_of(listed + at, &r);
+        if (!CHECK(r.size)) break;
+        int stays =
+            r.kind == MD_CLAIM ? r.pid == pid : is_claimed(listed + at + sizeof r, len, pid);
+        if (stays) h = hash_bytes(h, listed + at, r.size);
+    }
+    return h;
+}
+
+static void check_all_claimed(void) {
+    md_record r;
+    for (size_t at = 0; at < listed_size; at += r.size) {
+        size_t len = space_of(listed + at, &r);
+        if (!CHECK(r.size)) return;
+        CHECK(is_claimed(listed + at + sizeof r, len, 0));
+    }
+}
+
+/* --- operations ------------------------------------------------------------------------------- */
+
+static int peer_claim(struct main_member m, const char *space) {
+    char buf[BUF];
+    return md_claim(m.reg, m.member, space, strlen(space), "t.c:1", 5, buf, sizeof buf);
+}
+
+static int peer_release(struct main_member m, const char *space) {
+    return md_release(m.reg, m.member, space, strlen(space));
+}
+
+/* Short, so that what a nearly full registry has left will do. */
+static void peer_put(struct main_member m, const char *name, md_record *out) {
+    OK(put_kind(m, MD_IMPL, MD_STACK, KEY, name, "", out));
+}
+
+static void claims_shop(struct main_member m) {
+    int rc = peer_claim(m, "shop");
+    CHECK(rc == 0 || rc == MD_EEXIST);
+}
+
+static void has_shop(struct main_member m) {
+    OK(peer_claim(m, "shop"));
+    peer_put(m, "shop::f", NULL);
+}
+
+static void has_a_full_shop(struct main_member m) {
+    has_shop(m);
+    peer_put(m, "shop::f", &facts[0]);
+    peer_put(m, "shop::g", NULL);
+    peer_put(m, "shop", NULL);
+}
+
+static void has_shop_and_more(struct main_member m) {
+    has_shop(m);
+    OK(peer_claim(m, "own"));
+    peer_put(m, "own::f", NULL);
+}
+
+/* A registrar in a process of its own, to be killed later. */
+static struct step registrar_ready;
+static pid_t registrar;
+
+static void be_a_registrar(void *arg) {
+    struct main_member m = attach_as(address, MD_PEER);
+    has_a_full_shop(m);
+    step_give(registrar_ready);
+    for (;;) pause();
+}
+
+static void a_registrar(struct main_member m) {
+    registrar_ready = step_make();
+    registrar = child(be_a_registrar, NULL);
+    CHECK(step_take(registrar_ready));
+    step_free(registrar_ready);
+}
+
+static void the_registrar_dies(struct main_member m) {
+    kill_now(registrar);
+}
+
+static void a_dead_registrar(struct main_member m) {
+    a_registrar(m);
+    the_registrar_dies(m);
+}
+
+static void a_dead_registrar_before_me(struct main_member m) {
+    a_registrar(m);
+    EQ(peer_claim(m, "shop"), MD_EEXIST);
+    the_registrar_dies(m);
+}
+
+static int claim_shop(struct main_member w, int call) {
+    return peer_claim(w, "shop");
+}
+static int release_shop(struct main_member w, int call) {
+    return peer_release(w, "shop");
+}
+static int register_in_shop(struct main_member w, int call) {
+    return put_kind(w, MD_IMPL, MD_STACK, KEY, call ? "shop::g" : "shop::f", "", NULL);
+}
+static int leave_then_close(struct main_member w, int call) {
+    return call == 0 ? md_leave(w.reg, w.member) : md_close(w.reg);
+}
+static int wait_or_register(struct main_member w, int call) {
+    char buf[BUF];
+    md_wait_stats stats = {0};
+    int rc;
+    do
+        rc = md_await_or_elect(w.reg, w.member, MD_IMPL, KEY, 1, "shop::never", 11, MD_FOREVER, 0,
+                               buf, sizeof buf, &stats);
+    while (rc == MD_EINTR);
+    return rc;
+}
+
+#define TEAM .team = 1, .room = ROOM
+static const struct op CLAIM = {"first claim of a namespace", NULL, claim_shop, 1, TEAM};
+static const struct op SECOND_CLAIM = {
+    "another claim of a namespace", has_shop, claim_shop, 1, .should = MD_EEXIST, TEAM};
+static const struct op RELEASE = {"release of one claim of two", has_shop, release_shop, 1,
+                                  .ready = claims_shop,          TEAM};
+static const struct op HAND_ON = {"release by the registrar, another one is next",
+                                  NULL,
+                                  release_shop,
+                                  1,
+                                  .ready = has_a_full_shop,
+                                  .then = claims_shop,
+                                  TEAM};
+static const struct op LAST_RELEASE = {"release of the last claim, with facts of three names",
+                                       NULL,
+                                       release_shop,
+                                       1,
+                                       .ready = has_a_full_shop,
+                                       TEAM};
+static const struct op BY_REGISTRAR = {"two registrations by the registrar",
+                                       NULL,
+                                       register_in_shop,
+                                       2,
+                                       .ready = has_shop,
+                                       .then = claims_shop,
+                                       TEAM};
+static const struct op BY_THE_NEXT = {"registration by who has to sweep the registrar first",
+                                      a_registrar,
+                                      register_in_shop,
+                                      1,
+                                      .ready = claims_shop,
+                                      .then = the_registrar_dies,
+                                      TEAM};
+static const struct op SOLE_STRIKE = {"strike by who alone has a claim", NULL, strike_oldest, 1,
+                                      .ready = has_a_full_shop,          TEAM};
+static const struct op LEAVE_CLAIMS = {"leave with two claims, of one the last, then close",
+                                       NULL,
+                                       leave_then_close,
+                                       2,
+                                       .ready = has_shop_and_more,
+                                       .then = claims_shop,
+                                       TEAM};
+static const struct op CLOSE_CLAIMS = {"close with two claims without leaving",
+                                       NULL,
+                                       close_only,
+                                       2,
+                                       .ready = has_shop_and_more,
+                                       .then = claims_shop,
+                                       TEAM};
+static const struct op SWEEP_NEXT = {"join that sweeps a dead registrar, another one is next",
+                                     a_dead_registrar_before_me,
+                                     join_as,
+                                     1,
+                                     STRANGER,
+                                     TEAM};
+static const struct op SWEEP_LAST = {"join that sweeps a dead registrar, the only one",
+                                     a_dead_registrar,
+                                     join_as,
+                                     1,
+                                     STRANGER,
+                                     TEAM};
+static const struct op WAITER_SWEEPS = {"wait that sweeps the registrar and comes next",
+                                        a_registrar,
+                                        wait_or_register,
+                                        1,
+                                        .should = MD_EELECTED,
+                                        .ready = claims_shop,
+                                        .then = the_registrar_dies,
+                                        TEAM};
+
+static const struct death KILLED_CLAIMS[] = {{&CLAIM, 1, 2},
+                                             {0},
+                                             {&LAST_RELEASE, 1, 3},
+                                             {0},
+                                             {&LAST_RELEASE, 2, 3},
+                                             {0},
+                                             {&LEAVE_CLAIMS, 1, 2},
+                                             {0},
+                                             {&SWEEP_LAST, 1, 2},
+                                             {0},
+                                             {&SWEEP_NEXT, 1, 2},
+                                             {0},
+                                             {&LAST_RELEASE, 1, 2},
+                                             {&RECOVERY, 1, 2},
+                                             {0},
+                                             {0}};
+
+#endif

@@ -1,0 +1,184 @@
+/* test_crowd.c - many waiters in one process: Note [Slices] in core/crowd.c, and nobody is forgotten.
+ *
+ * That a crowd is told of what happened without being rung is shown by who it was brought back by,
+ * not by a clock: a waiter that came back at the end of its own slice counts no wake.
+ */
+#include "test.h"
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { MANY = 300 };
+#else
+enum { MANY = 1200 };
+#endif
+
+struct crowd {
+    struct waiter waiters[MANY];
+    struct main_member m;
+};
+
+/* All of them are counted as waiting when this returns, and all but the last few asleep. */
+static void crowd_begin(struct crowd *c, const char *const names[2], int second) {
+    pthread_attr_t attr;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, 256 << 10);
+    for (int i = 0; i < MANY; i++) {
+        c->waiters[i] = (struct waiter){.reg = c->m.reg,
+                                        .member = c->m.member,
+                                        .name = names[i >= MANY - second],
+                                        .at_least = 1,
+                                        .deadline = MD_FOREVER};
+        OK(pthread_create(&c->waiters[i].thread, &attr, waiter_run, &c->waiters[i]));
+    }
+    pthread_attr_destroy(&attr);
+    until_waiting(c->m.reg, MANY);
+    for (int i = 0; i < MANY; i++) until_asleep(getpid(), (pid_t)md__read32(&c->waiters[i].tid));
+}
+
+static void crowd_end(struct crowd *c, int from, int to, int rc) {
+    for (int i = from; i < to; i++) {
+        OK(pthread_join(c->waiters[i].thread, NULL));
+        EQ(c->waiters[i].rc, rc);
+    }
+}
+
+static struct crowd crowd;
+static const char *const ONE[2] = {"t::one", "t::one"};
+
+TEST(one_registration_wakes_a_crowd) {
+    crowd.m = open_main(NULL, 1 << 20);
+    for (int round = 0; round < rounds(10); round++) {
+        md_record r;
+        crowd_begin(&crowd, ONE, 0);
+        OK(put(crowd.m, MD_UNIQUE, "t::one", KEY, "b", &r));
+        crowd_end(&crowd, 0, MANY, 0);
+        OK(strike_out(crowd.m, &r));
+    }
+    close_main(crowd.m);
+}
+
+TEST(a_cancel_ends_its_waits_in_a_crowd_and_no_others) {
+    crowd.m = open_main(NULL, 1 << 20);
+    crowd_begin(&crowd, ONE, 0);
+    struct waiter one = {.reg = crowd.m.reg,
+                         .member = crowd.m.member,
+                         .name = "t::one",
+                         .at_least = 1,
+                         .deadline = MD_FOREVER,
+                         .ticket = 77};
+    OK(pthread_create(&one.thread, NULL, waiter_run, &one));
+    until_waiting(crowd.m.reg, MANY + 1);
+    OK(md_cancel(crowd.m.reg, crowd.m.member, 77));
+    OK(pthread_join(one.thread, NULL));
+    EQ(one.rc, MD_ECANCELED);
+    EQ(waiters(crowd.m.reg), MANY);
+    OK(md_cancel(crowd.m.reg, crowd.m.member, 0));
+    crowd_end(&crowd, 0, MANY, MD_ECANCELED);
+    close_main(crowd.m);
+}
+
+/* It is the main thread that runs the handlers of signals: that it is one of many does not keep it
+ * from looking for them every tenth of a second. */
+TEST(the_main_thread_has_short_slices_in_a_crowd_as_well) {
+    md__reg *reg;
+    crowd.m = open_main(NULL, 1 << 20);
+    crowd_begin(&crowd, ONE, 0);
+    OK(md__enter(crowd.m.reg, &reg));
+    for (int i = 0; i < 100; i++) EQ(md__slice(reg), MD__SLICE_NS);
+    md__exit(reg);
+    OK(md_cancel(crowd.m.reg, crowd.m.member, 0));
+    crowd_end(&crowd, 0, MANY, MD_ECANCELED);
+    close_main(crowd.m);
+}
+
+/* --- a writer that was killed before its wake -------------------------------------------------- */
+
+struct writer {
+    struct main_member m;
+    uint64_t right; /* the main member's, which the writer borrows: it is a child of its fork */
+    bool raises;    /* killed after it raised the word, else before */
+};
+
+/* Commits, and cannot ring: its event words are its own. Then it dies holding the lock. */
+static void commit_and_die(void *arg) {
+    struct writer *w = arg;
+    md__reg *reg;
+    uint64_t member;
+    uint32_t role;
+    md__u32 *word, *words;
+    md_record r;
+    OK(md_join(w->m.reg, 0, &member, &role));
+    OK(md__enter(w->m.reg, &reg));
+    md__poke32(&md__member(reg, (uint32_t)member)->role, MD_MAIN);
+    word = &md__event(reg, md__hash("t::one", 6))->word;
+    words = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, reg->fd, MD__EVENTS_AT);
+    if (words == MAP_FAILED) abort();
+    word = words + (word - &md__event(reg, 0)->word);
+    if (mmap(md__event(reg, 0), 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, reg->fd,
+             MD__EVENTS_AT) == MAP_FAILED)
+        abort();
+    OK(put((struct main_member){w->m.reg, member}, MD_UNIQUE, "t::one", KEY, "b", &r));
+    OK(md__lock(reg));
+    uint32_t seen = md__read32(word);
+    while (w->raises && !md__swap_if32(word, &seen, (seen + 2) & ~1u)) {}
+    if (test_failures == 0) kill(getpid(), SIGKILL);
+}
+
+static void tell_without_a_ring(bool raises) {
+    struct writer w = {.raises = raises};
+    int rung = 0;
+    crowd.m = open_main(NULL, 1 << 20);
+    w.m = crowd.m;
+    crowd_begin(&crowd, ONE, 0);
+    EQ(reap(child(commit_and_die, &w)), -SIGKILL);
+    crowd_end(&crowd, 0, MANY, 0);
+    for (int i = 0; i < MANY; i++) rung += crowd.waiters[i].stats.wakes > 0;
+    printf("       %d of %d were rung\n", rung, MANY);
+    CHECK(!has_waitv() || rung > MANY * 2 / 3);
+    md_stats s;
+    OK(md_stat(crowd.m.reg, &s));
+    EQ(s.recoveries, 1);
+    close_main(crowd.m);
+}
+
+TEST(a_crowd_hears_of_what_was_committed_by_one_who_was_killed_before_its_ring) {
+    tell_without_a_ring(false);
+}
+
+TEST(a_crowd_hears_of_what_was_committed_by_one_who_was_killed_between_ring_and_wake) {
+    tell_without_a_ring(true);
+}
+
+/* --- a crowd that goes ------------------------------------------------------------------------- */
+
+/* Those who stay chose their slices for a crowd; they are rung, to choose shorter ones. */
+TEST(who_stays_behind_when_a_crowd_goes_does_not_keep_its_long_slices) {
+    enum { FEW = 10 };
+    static const char *const NAMES[2] = {"t::one", "t::other"};
+    CHECK(md__hash(NAMES[0], 6) % MD__EVENTS != md__hash(NAMES[1], 8) % MD__EVENTS);
+    crowd.m = open_main(NULL, 1 << 20);
+    crowd_begin(&crowd, NAMES, FEW);
+    OK(put(crowd.m, MD_UNIQUE, "t::one", KEY, "b", NULL));
+    crowd_end(&crowd, 0, MANY - FEW, 0);
+    EQ(waiters(crowd.m.reg), FEW);
+    md__reg *reg;
+    OK(md__enter(crowd.m.reg, &reg));
+    CHECK(reg->paced < 2 * (FEW + 1)); /* no slice under way was chosen for more */
+    md__exit(reg);
+    /* Who was rung has gone back to sleep: else the next ring would be the same one to it. */
+    for (int i = MANY - FEW; i < MANY; i++)
+        until_asleep(getpid(), (pid_t)md__read32(&crowd.waiters[i].tid));
+    OK(md_cancel(crowd.m.reg, crowd.m.member, 0));
+    crowd_end(&crowd, MANY - FEW, MANY, MD_ECANCELED);
+    for (int i = MANY - FEW; i < MANY; i++) CHECK(crowd.waiters[i].stats.wakes >= 2);
+    close_main(crowd.m);
+}
+
+int main(void) {
+    RUN(one_registration_wakes_a_crowd);
+    RUN(a_cancel_ends_its_waits_in_a_crowd_and_no_others);
+    RUN(the_main_thread_has_short_slices_in_a_crowd_as_well);
+    RUN(a_crowd_hears_of_what_was_committed_by_one_who_was_killed_before_its_ring);
+    RUN(a_crowd_hears_of_what_was_committed_by_one_who_was_killed_between_ring_and_wake);
+    RUN(who_stays_behind_when_a_crowd_goes_does_not_keep_its_long_slices);
+    return test_done();
+}

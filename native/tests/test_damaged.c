@@ -1,0 +1,434 @@
+/* A registry whose bytes contradict each other: md_check says in words what is wrong, who must
+ * repair it gives it up when that cannot be done, and then every call says so; nobody hangs or
+ * crashes. (test_hostile.c overwrites at random; here each invariant is broken by itself.) */
+#include "test.h"
+
+enum { SIZE = MD__MIN_CAPACITY + (1 << 16) };
+
+static struct main_member m;
+static md__reg *reg;
+static struct md__header *h;
+static md_record first, second;
+
+static struct md__fact *fact_of(const md_record *r) {
+    return md__at(reg, (uint32_t)r->ref, sizeof(struct md__fact));
+}
+static struct md__node *node_of(const char *name) {
+    struct md__node *node = NULL;
+    OK(md__node_find(reg, name, strlen(name), md__hash(name, strlen(name)), &node));
+    return node;
+}
+
+/* Two facts under one key of name "n", one of them of a rule that allows more. */
+static void open_it(uint64_t capacity) {
+    m = open_main(NULL, capacity);
+    OK(md__enter(m.reg, &reg));
+    h = md__header(reg);
+    OK(put(m, MD_STACK, "n", KEY, "older", &first));
+    OK(put(m, MD_STACK, "n", KEY, "newer", &second));
+    check_whole(m.reg);
+}
+static void close_it(void) {
+    md__exit(reg);
+    md_leave(m.reg, m.member);
+    OK(md_close(m.reg));
+}
+
+/* Somebody dies with the lock in his hands. */
+static void hold_and_die(void *arg) {
+    md__lock(reg);
+    kill(getpid(), SIGKILL);
+}
+static void kill_a_holder(void) {
+    EQ(reap(child(hold_and_die, NULL)), -SIGKILL);
+}
+
+/* --- what md_check finds ---------------------------------------------------------------------- */
+
+static void lose_magic(void) {
+    h->magic[0] = 'X';
+}
+static void end_beyond_the_memory(void) {
+    md__poke64(&h->committed, md__peek64(&h->arena_top) - 8);
+}
+static void back_more_than_is_mapped(void) {
+    md__poke64(&h->committed, reg->mapped + 4096);
+}
+static void make_a_second_unique_one(void) {
+    md__poke32(&fact_of(&second)->rule, MD_UNIQUE);
+}
+static void break_a_unique_chain(void) {
+    md__poke32(&fact_of(&second)->rule, MD_UNIQUE);
+    md__poke32(&fact_of(&second)->next, 7);
+}
+static void lose_the_chain(void) {
+    md__poke32(&node_of("n")->head, 7);
+}
+static void turn_the_chain_round(void) {
+    md__poke64(&fact_of(&first)->seq, md__peek64(&fact_of(&second)->seq) + 0);
+}
+static void belong_to_nobody(void) {
+    md__poke32(&md__member(reg, 0)->process, 5000);
+}
+static void belong_to_a_free_slot(void) {
+    md__poke32(&md__member(reg, 0)->process, 3);
+}
+static void have_more_members_than_slots(void) {
+    md__poke32(&h->member_top, MD_MAX_MEMBERS + 1);
+}
+static void have_more_processes_than_slots(void) {
+    md__poke32(&h->process_top, MD_MAX_PROCESSES + 1);
+}
+static void miscount(void) {
+    md__poke64(&h->facts, 17);
+}
+static void lengthen_a_body(void) {
+    md__poke32(&fact_of(&second)->body_len, 60000);
+}
+static void be_from_the_future(void) {
+    md__poke64(&fact_of(&second)->seq, 1u << 30);
+}
+static void move_to_another_node(void) {
+    md__poke32(&fact_of(&second)->node, 1);
+}
+static void lengthen_a_name(void) {
+    node_of("n")->name_len = 1000;
+}
+static void change_a_hash(void) {
+    node_of("n")->hash++;
+}
+static void mark_a_block(void) {
+    md__poke32(&fact_of(&second)->block.tag, 1);
+}
+
+static void claim_without_a_team(void) {
+    md__poke32(&fact_of(&second)->kind, MD_CLAIM);
+}
+
+static const struct {
+    void (*spoil)(void);
+    const char *words;
+} SPOILT[] = {
+    {lose_magic, "the magic is gone"},
+    {end_beyond_the_memory, "the arena reaches beyond the memory that backs it"},
+    {back_more_than_is_mapped, "the arena reaches beyond the memory that backs it"},
+    {make_a_second_unique_one, "are both live under a rule that allows one"},
+    {break_a_unique_chain, "which is no fact"},
+    {lose_the_chain, "its chain leads to 7, which is no fact"},
+    {turn_the_chain_round, "is not older than the one before it"},
+    {belong_to_nobody, "member 0 belongs to process slot 5000, which is free"},
+    {belong_to_a_free_slot, "member 0 belongs to process slot 3, which is free"},
+    {have_more_members_than_slots, "more slots in use than there are"},
+    {have_more_processes_than_slots, "more slots in use than there are"},
+    {miscount, "facts: 2 by count, 17 in the header"},
+    {lengthen_a_body, "is longer than its block"},
+    {be_from_the_future, "has a seq that was not given out yet"},
+    {move_to_another_node, "names another node than the one it hangs on"},
+    {lengthen_a_name, "is longer than its block"},
+    {change_a_hash, "has a wrong hash"},
+    {mark_a_block, "has an unknown tag"},
+    {claim_without_a_team, "claims, in a registry with a main member"},
+};
+
+TEST(each_broken_invariant_is_told_in_words) {
+    char words[4096];
+    for (size_t i = 0; i < sizeof SPOILT / sizeof *SPOILT; i++) {
+        open_it(SIZE);
+        SPOILT[i].spoil();
+        EQ(md_check(m.reg, words, sizeof words), MD_EDAMAGED);
+        if (!CHECK(strstr(words, SPOILT[i].words)))
+            fprintf(stderr, "    wanted: %s\n    found: %s\n", SPOILT[i].words, words);
+        close_it();
+    }
+}
+
+TEST(the_words_are_cut_off_where_the_buffer_ends) {
+    char words[64];
+    open_it(SIZE);
+    miscount();
+    lose_the_chain();
+    for (size_t cap = 0; cap < sizeof words; cap++) {
+        memset(words, '#', sizeof words);
+        EQ(md_check(m.reg, words, cap), MD_EDAMAGED);
+        CHECK(cap == 0 || memchr(words, '\0', cap));
+        CHECK(words[cap] == '#');
+    }
+    close_it();
+}
+
+/* --- what no recovery can repair -------------------------------------------------------------- */
+
+static void end_beyond_the_mapping(void) {
+    md__poke64(&h->arena_top, reg->mapped + 8);
+}
+static void have_a_short_block(void) {
+    fact_of(&second)->block.size = 8;
+}
+static void have_a_long_block(void) {
+    fact_of(&second)->block.size = 1u << 30;
+}
+static void have_a_crooked_block(void) {
+    fact_of(&second)->block.size = 72;
+}
+static void lose_the_index(void) {
+    md__poke64(&h->index, 255);
+}
+static void fill_the_index(void) {
+    struct md__index *index = md__at(reg, (uint32_t)(md__peek64(&h->index) >> 8), 64);
+    for (int i = 0; i < 1 << MD__FIRST_INDEX_LOG2; i++)
+        md__poke64(&index->slots[i], 0xabcull << 32 | 1);
+}
+
+static void check_given_up(void) {
+    char words[256] = "", buf[BUF];
+    uint64_t member, now;
+    uint32_t role;
+    md_wait_stats w = {0};
+    EQ(md_check(m.reg, words, sizeof words), MD_EDAMAGED);
+    CHECK(strstr(words, "the lock cannot be had: the registry is damaged"));
+    EQ(put(m, MD_STACK, "n", KEY, "third", NULL), MD_EDAMAGED);
+    EQ(strike_out(m, &first), MD_EDAMAGED);
+    EQ(md_join(m.reg, 1, &member, &role), MD_EDAMAGED);
+    EQ(md_leave(m.reg, m.member), MD_EDAMAGED);
+    EQ(md_await(m.reg, m.member, MD_IMPL, 99, 1, "n", 1, MD_FOREVER, 0, buf, sizeof buf, &w),
+       MD_EDAMAGED);
+    EQ(md_await_change(m.reg, m.member, UINT64_MAX, MD_FOREVER, 0, &now, &w), MD_EDAMAGED);
+    md__exit(reg);
+    OK(md_close(m.reg));
+}
+
+TEST(what_cannot_be_repaired_is_given_up_and_every_call_says_so) {
+    static void (*const spoils[])(void) = {
+        lose_magic,     end_beyond_the_mapping, have_a_short_block, have_a_crooked_block,
+        lose_the_index, fill_the_index,         lengthen_a_name,    make_a_second_unique_one};
+    char words[256];
+    for (size_t i = 0; i < sizeof spoils / sizeof *spoils; i++) {
+        open_it(SIZE);
+        spoils[i]();
+        kill_a_holder();
+        EQ(md_check(m.reg, words, sizeof words), MD_EDAMAGED);
+        check_given_up();
+    }
+}
+
+/* So long that it is of no class, and yet of a size that a class could have. */
+TEST(a_block_that_is_larger_than_any_is_not_taken_for_one) {
+    uint32_t ref;
+    open_it(1ull << 31);
+    OK(md__lock(reg));
+    EQ(md__alloc(reg, 1ull << 30, &ref), MD_EFULL);
+    md__unlock(reg);
+    check_whole(m.reg);
+    have_a_long_block();
+    md__poke64(&h->arena_top, reg->mapped - 4096);
+    md__poke64(&reg->backed, reg->mapped); /* it is not; only the block's head is looked at */
+    kill_a_holder();
+    EQ(md_check(m.reg, NULL, 0), MD_EDAMAGED);
+    check_given_up();
+}
+
+TEST(a_block_of_a_size_that_no_class_has_is_not_kept_for_later) {
+    static void (*const spoils[])(void) = {have_a_long_block, have_a_crooked_block};
+    for (size_t k = 0; k < sizeof spoils / sizeof *spoils; k++) {
+        open_it(SIZE);
+        spoils[k]();
+        OK(strike_out(m, &second));
+        for (uint32_t i = 0; i < MD__CLASSES; i++) EQ(h->free_lists[i], 0);
+        close_it();
+    }
+}
+
+/* What was not finished is finished, or it is given up; never is it entered into what is no index. */
+TEST(a_name_without_a_place_in_the_index_is_given_one_only_where_there_is_an_index) {
+    open_it(SIZE);
+    struct md__node *node = node_of("n");
+    uint64_t word = md__peek64(&h->index);
+    lose_the_index();
+    EQ(md__node_index(reg, node), MD_EDAMAGED);
+    md__poke64(&h->index, word);
+    fill_the_index();
+    EQ(md__node_index(reg, node), MD_EDAMAGED);
+    close_it();
+}
+
+/* --- calls on what is damaged ----------------------------------------------------------------- */
+
+TEST(a_sleeper_is_told_that_the_registry_was_given_up) {
+    struct waiter w = {0};
+    open_it(SIZE);
+    waiter_start(&w, m.reg, m.member, "later");
+    lose_magic();
+    kill_a_holder();
+    EQ(md_check(m.reg, NULL, 0), MD_EDAMAGED);
+    EQ(waiter_end(&w), MD_EDAMAGED);
+    close_it();
+}
+
+TEST(readers_of_a_chain_that_cannot_be_true_say_so) {
+    char buf[BUF];
+    size_t size;
+    uint64_t version, node;
+    open_it(SIZE);
+    turn_the_chain_round();
+    EQ(md_find(m.reg, MD_IMPL, 99, "n", 1, buf, sizeof buf), MD_EDAMAGED);
+    EQ(md_list(m.reg, "n", 1, buf, sizeof buf, &size, &version, &node), MD_EDAMAGED);
+    md__poke32(&h->state, MD__DAMAGED); /* the lock cannot be had for a second look */
+    EQ(md_find(m.reg, MD_IMPL, 99, "n", 1, buf, sizeof buf), MD_EDAMAGED);
+    EQ(md_list(m.reg, "n", 1, buf, sizeof buf, &size, &version, &node), MD_EDAMAGED);
+    close_it();
+}
+
+TEST(an_arena_that_ends_beyond_the_mapping_is_not_walked) {
+    char buf[BUF];
+    size_t size;
+    uint64_t version, node;
+    open_it(SIZE);
+    uint64_t top = md__peek64(&h->arena_top);
+    end_beyond_the_mapping();
+    EQ(md_list(m.reg, NULL, 0, buf, sizeof buf, &size, &version, &node), MD_EDAMAGED);
+    md__poke64(&h->arena_top, top);
+    check_whole(m.reg);
+    close_it();
+}
+
+/* What says that it is backed by memory and is not, is not touched. */
+TEST(memory_that_is_there_by_the_header_only_is_not_given_out) {
+    static char body[60000];
+    char buf[BUF];
+    struct stat st;
+    open_it(SIZE);
+    uint64_t committed = md__peek64(&h->committed);
+    md__poke64(&h->committed, reg->mapped);
+    EQ(md_register(m.reg, m.member, MD_IMPL, MD_STACK, KEY, "n", 1, body, sizeof body, "", 0, buf,
+                   sizeof buf),
+       MD_EDAMAGED);
+    OK(fstat(reg->fd, &st));
+    EQ(st.st_size, committed);
+    OK(fallocate(reg->fd, 0, 0, (off_t)reg->mapped)); /* as by another process that has grown it */
+    EQ(md_register(m.reg, m.member, MD_IMPL, MD_STACK, KEY, "n", 1, body, sizeof body, "", 0, buf,
+                   sizeof buf),
+       MD_ENOBUFS);
+    check_whole(m.reg);
+    close_it();
+}
+
+/* A file that is longer than the registry is not looked at beyond it. */
+TEST(what_lies_behind_the_capacity_is_no_part_of_the_registry) {
+    open_it(SIZE);
+    OK(fallocate(reg->fd, 0, 0, (off_t)reg->mapped + 8192));
+    EQ(md__region_top(reg, reg->mapped), reg->mapped);
+    EQ(md__peek64(&reg->backed), reg->mapped);
+    EQ(md__region_top(reg, reg->mapped + 4096), 0);
+    check_whole(m.reg);
+    close_it();
+}
+
+/* A full index has no empty place at which a search would end. */
+TEST(a_search_in_a_full_index_ends) {
+    open_it(SIZE);
+    fill_the_index();
+    EQ(find(m.reg, "n", KEY, NULL, 0), MD_ENOENT);
+    EQ(put(m, MD_STACK, "other", KEY, "b", NULL), MD_EDAMAGED);
+    close_it();
+}
+
+/* A name that is said to be longer than what is left of the arena is not compared. */
+TEST(a_name_that_reaches_beyond_the_arena_is_not_read) {
+    char name[MD_MAX_NAME];
+    memset(name, 'n', sizeof name);
+    open_it(SIZE);
+    struct md__index *index = md__at(reg, (uint32_t)(md__peek64(&h->index) >> 8), 64);
+    uint32_t hash = md__hash(name, sizeof name), last = (uint32_t)second.ref;
+    struct md__node *node = md__fresh(reg, last); /* the last block of the arena */
+    node->name_len = sizeof name;
+    md__poke32(&node->block.tag, MD__TAG_NODE);
+    md__poke64(&index->slots[hash % (1 << MD__FIRST_INDEX_LOG2)], (uint64_t)hash << 32 | last);
+    struct md__node *found;
+    EQ(md__node_find(reg, name, sizeof name, hash, &found), MD_ENOENT);
+    close_it();
+}
+
+TEST(a_strike_of_what_hangs_nowhere_finds_nothing) {
+    open_it(SIZE);
+    struct md__fact *f = fact_of(&second);
+    uint32_t node = md__peek32(&f->node), head = md__peek32(&node_of("n")->head);
+    md__poke32(&f->node, 0);
+    EQ(strike_out(m, &second), MD_ENOENT);
+    md__poke32(&f->node, (uint32_t)first.ref);
+    EQ(strike_out(m, &second), MD_ENOENT);
+    md__poke32(&f->node, node);
+    md__poke32(&node_of("n")->head, 0);
+    EQ(strike_out(m, &second), MD_ENOENT);
+    md__poke32(&node_of("n")->head, head);
+    check_whole(m.reg);
+    OK(strike_out(m, &second));
+    close_it();
+}
+
+TEST(a_fact_in_the_way_that_cannot_be_true_is_not_shown) {
+    open_it(SIZE);
+    lengthen_a_body();
+    md__poke32(&fact_of(&second)->body_len, MD_MAX_BODY + 1);
+    EQ(put(m, MD_UNIQUE, "n", KEY, "third", NULL), MD_EDAMAGED);
+    close_it();
+}
+
+/* --- slots ------------------------------------------------------------------------------------ */
+
+static void attach_and_join(void *arg) {
+    md_registry mine;
+    uint64_t member;
+    uint32_t role;
+    OK(md_attach(arg, 0, &mine));
+    EQ(md_join(mine, 0, &member, &role), MD_EMEMBERS);
+    OK(md_close(mine));
+}
+
+/* More processes than one wants to start: their slots are written by hand, as of living ones. */
+TEST(there_is_room_for_1024_processes_and_an_error_for_one_more) {
+    char address[MD_MAX_ADDRESS];
+    open_it(SIZE);
+    OK(md_address(m.reg, address, sizeof address));
+    for (uint32_t i = 1; i < MD_MAX_PROCESSES; i++) {
+        struct md__process *p = md__process(reg, i);
+        md__poke32(md__lease_word(p), 1);
+        md__poke32(&p->state, MD__LIVE);
+    }
+    md__poke32(&h->process_top, MD_MAX_PROCESSES);
+    EQ(reap(child(attach_and_join, address)), 0);
+    for (uint32_t i = 1; i < MD_MAX_PROCESSES; i++) {
+        md__poke32(md__lease_word(md__process(reg, i)), 0);
+        md__poke32(&md__process(reg, i)->state, MD__FREE);
+    }
+    check_whole(m.reg);
+    close_it();
+}
+
+TEST(a_member_that_cannot_be_one_is_no_member) {
+    open_it(SIZE);
+    EQ(md_leave(m.reg, MD_MAX_MEMBERS), MD_ENOENT);
+    EQ(md_leave(m.reg, UINT64_MAX), MD_ENOENT);
+    EQ(md_leave(m.reg, 1), MD_ECLOSED);
+    close_it();
+}
+
+int main(void) {
+    RUN(each_broken_invariant_is_told_in_words);
+    RUN(the_words_are_cut_off_where_the_buffer_ends);
+    RUN(what_cannot_be_repaired_is_given_up_and_every_call_says_so);
+    RUN(a_block_that_is_larger_than_any_is_not_taken_for_one);
+    RUN(a_block_of_a_size_that_no_class_has_is_not_kept_for_later);
+    RUN(a_name_without_a_place_in_the_index_is_given_one_only_where_there_is_an_index);
+    RUN(a_sleeper_is_told_that_the_registry_was_given_up);
+    RUN(readers_of_a_chain_that_cannot_be_true_say_so);
+    RUN(an_arena_that_ends_beyond_the_mapping_is_not_walked);
+    RUN(memory_that_is_there_by_the_header_only_is_not_given_out);
+    RUN(what_lies_behind_the_capacity_is_no_part_of_the_registry);
+    RUN(a_search_in_a_full_index_ends);
+    RUN(a_name_that_reaches_beyond_the_arena_is_not_read);
+    RUN(a_strike_of_what_hangs_nowhere_finds_nothing);
+    RUN(a_fact_in_the_way_that_cannot_be_true_is_not_shown);
+    RUN(there_is_room_for_1024_processes_and_an_error_for_one_more);
+    RUN(a_member_that_cannot_be_one_is_no_member);
+    return test_done();
+}

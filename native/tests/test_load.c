@@ -1,0 +1,163 @@
+/* Shared objects with a block: loaded once, asked once, refused with a reason. */
+#include "test.h"
+#include "../core/kernels.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+
+static char folder[PATH_MAX], text[1024];
+
+static const char *lib(const char *name) {
+    static _Thread_local char path[PATH_MAX + 64];
+    snprintf(path, sizeof path, "%s/libs/%s.so", folder, name);
+    return path;
+}
+
+static int load(const char *path, const md_loaded **out) {
+    memset(text, 0, sizeof text);
+    return md_load(path, out, text, sizeof text);
+}
+
+/* What nothing of it stays of. */
+static void refused(const char *name, int status, const char *words) {
+    const md_loaded *loaded;
+    for (int i = 0; i < 2; i++) {
+        EQ(load(lib(name), &loaded), status);
+        CHECK(loaded == NULL);
+        if (!CHECK(strstr(text, words))) fprintf(stderr, "%s\n", text);
+    }
+    void *handle = dlopen(lib(name), RTLD_NOW | RTLD_NOLOAD);
+    CHECK(handle == NULL); /* it is not even in memory */
+}
+
+static int runs(void) {
+    void *handle = dlopen(lib("good"), RTLD_NOW);
+    const int *count = dlsym(handle, "runs");
+    int n = *count;
+    dlclose(handle);
+    return n;
+}
+
+TEST(what_is_no_library_is_refused_with_the_reason) {
+    const md_loaded *loaded;
+    EQ(load("/nowhere/libx.so", &loaded), MD_ENOENT);
+    CHECK(strstr(text, "/nowhere/libx.so"));
+    EQ(load("/proc/self/status", &loaded), MD_ENOENT);
+    CHECK(strstr(text, "/proc/self/status"));
+    EQ(load("", &loaded), MD_EINVAL);
+    EQ(load(NULL, &loaded), MD_EINVAL);
+    EQ(md_load(NULL, &loaded, NULL, 0), MD_EINVAL);
+}
+
+TEST(a_library_without_a_block_is_refused_also_when_one_that_it_needs_has_one) {
+    const md_loaded *loaded;
+    EQ(load("libc.so.6", &loaded), MD_EFORMAT);
+    CHECK(strstr(text, "libc.so.6 has no MDISPATCH_LIBRARY block"));
+    refused("needs_good", MD_EFORMAT, "needs_good.so has no MDISPATCH_LIBRARY block");
+    refused("empty_block", MD_EFORMAT, "says nothing");
+}
+
+TEST(a_library_of_another_abi_is_refused_and_not_run) {
+    refused("other_abi", MD_EVERSION, "version 2 of kernels, this mdispatch has version 1");
+}
+
+TEST(a_block_that_fails_half_way_leaves_nothing_and_tells_the_first_failure) {
+    refused("refused", MD_EINVAL, "no such device");
+    refused("bad_schema", MD_EINVAL, "'no schema' is no schema");
+    refused("bad_name", MD_EINVAL, "'other::name' is no name of an operator in namespace shop");
+    refused("bad_function", MD_EINVAL, "a kernel needs a name and a function");
+    refused("nested", MD_EINVAL, "the block of a library cannot load another one");
+}
+
+TEST(a_block_says_what_it_brings) {
+    const md_loaded *loaded;
+    OK(load(lib("good"), &loaded));
+    EQ(loaded->kind, MD_DEF_LIBRARY);
+    CHECK(strcmp(loaded->ns, "shop") == 0);
+    CHECK(strstr(loaded->where, "good.c:"));
+    if (!EQ(loaded->size, 24)) return;
+    const md_loaded_item *item = loaded->items;
+    EQ(item[0].kind, MD_DEF);
+    CHECK(strcmp(item[0].text, "price(Tensor x) -> int") == 0);
+    EQ(item[1].kind, MD_IMPL);
+    EQ(item[1].key, MD_KEY_CPU);
+    CHECK(strcmp(item[1].text, "shop::price") == 0);
+    CHECK(strcmp(item[1].label, "c:good.so:one") == 0);
+    CHECK(strcmp(item[2].label, "c:good.so:two") == 0);
+    EQ(item[2].spec.flags, MD_RELEASE_GIL);
+    CHECK(strcmp(item[3].label, "c:good.so:two#2") == 0); /* with another user */
+    CHECK(strcmp(item[23].label, "c:good.so:one") == 0);  /* the same function is the same */
+    md_value result = md_of_none();
+    md_call call = {.user = item[3].spec.user};
+    OK(item[3].spec.function(&call, NULL, 0, &result, 1));
+    EQ(result.as.integer, 20);
+}
+
+TEST(a_library_is_asked_once_whatever_it_is_called) {
+    const md_loaded *one, *two;
+    char link[] = "/tmp/mdispatch-test-load-XXXXXX";
+    OK(load(lib("good"), &one));
+    OK(load(lib("good"), &two));
+    CHECK(one == two);
+    int fd = mkstemp(link);
+    unlink(link);
+    OK(symlink(lib("good"), link));
+    OK(load(link, &two));
+    CHECK(one == two);
+    unlink(link);
+    close(fd);
+    EQ(runs(), 1);
+}
+
+static void *load_good(void *out) {
+    const md_loaded *loaded;
+    char words[64];
+    OK(md_load(lib("good"), &loaded, words, sizeof words));
+    *(const md_loaded **)out = loaded;
+    return NULL;
+}
+
+static void load_at_once(void *unused) {
+    enum { THREADS = 8 };
+    pthread_t threads[THREADS];
+    const md_loaded *found[THREADS];
+    for (int i = 0; i < THREADS; i++) OK(pthread_create(&threads[i], NULL, load_good, &found[i]));
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK(found[i] == found[0]);
+    }
+    EQ(runs(), 1);
+}
+
+TEST(threads_that_load_it_at_once_run_its_block_once) {
+    EQ(reap(child(load_at_once, NULL)), 0);
+}
+
+static void load_again(void *expected) {
+    const md_loaded *loaded;
+    OK(load(lib("good"), &loaded));
+    CHECK(loaded == expected);
+    EQ(runs(), 1);
+    EQ(load(lib("refused"), &loaded), MD_EINVAL);
+}
+
+TEST(a_child_of_fork_has_what_its_parent_loaded) {
+    const md_loaded *loaded;
+    OK(load(lib("good"), &loaded));
+    EQ(reap(child(load_again, (void *)loaded)), 0);
+}
+
+int main(void) {
+    ssize_t n = readlink("/proc/self/exe", folder, sizeof folder - 1);
+    if (n < 0) return 1;
+    *strrchr(folder, '/') = '\0';
+    RUN(threads_that_load_it_at_once_run_its_block_once); /* before anybody has loaded it */
+    RUN(what_is_no_library_is_refused_with_the_reason);
+    RUN(a_library_without_a_block_is_refused_also_when_one_that_it_needs_has_one);
+    RUN(a_library_of_another_abi_is_refused_and_not_run);
+    RUN(a_block_that_fails_half_way_leaves_nothing_and_tells_the_first_failure);
+    RUN(a_block_says_what_it_brings);
+    RUN(a_library_is_asked_once_whatever_it_is_called);
+    RUN(a_child_of_fork_has_what_its_parent_loaded);
+    return test_done();
+}
