@@ -16,6 +16,8 @@
  *
  * -DWITHOUT=2, 3 or 4 leaves out W0, W1 or W2, for a search that is sooner done.
  *
+ * -DDEATHS=2 lets at most so many of them be killed, at any moments; without it all can be.
+ *
  * WRONG=n builds a protocol that is broken in one place; each must fail:
  *   1  waiters sleep without a slice           2  the event words are raised before the commit
  *   3  a waiter looks before it prepares       4  the lock is waited for without a slice
@@ -40,7 +42,15 @@
 #ifndef LAST
 #define LAST 4
 #endif
+/* How many of them, at most. */
+#ifdef DEATHS
+byte deaths;
+#define KILLS (me >= FIRST && me <= LAST && deaths < DEATHS)
+#define DEATH deaths++;
+#else
 #define KILLS (me >= FIRST && me <= LAST)
+#define DEATH
+#endif
 
 #define R0 0
 #define R1 1
@@ -91,11 +101,11 @@ bit excused;          /* somebody died who owed a wake */
     (facts == in_chain(A) + in_chain(B) && is_fact[A] == in_chain(A) &&                            \
      is_fact[B] == in_chain(B) && listed[A] != is_fact[A] && listed[B] != is_fact[B] && ahead)
 
-#define DIE atomic { KILLS -> st[me] = RUN; goto killed }
+#define DIE atomic { KILLS -> DEATH st[me] = RUN; goto killed }
 #define STEP(...) if :: atomic { __VA_ARGS__ } :: DIE fi
 /* Inside a STEP: between two stores to what only the holder of the lock looks at (that there is one
  * holder is itself checked) others' steps make no difference, but a death does. */
-#define OR_DIE if :: true :: KILLS -> goto killed fi
+#define OR_DIE if :: true :: KILLS -> DEATH goto killed fi
 
 #define WAKE(i, what) if :: st[i] == what -> st[i] = RUN :: else fi
 /* The kernel wakes in the order of sleep; here it wakes whom it likes. */

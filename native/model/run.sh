@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the model: `run.sh FOLDER short|long`. Short: each writer killed alone, and the variants
+# Runs the model: `run.sh FOLDER short|long`. Short: any one of all killed anywhere, and the variants
 # that must fail. Long: kills everywhere. A run that does not search everything is a failure.
 set -u
 out=$1/model how=${2:-short} failed=0
@@ -39,9 +39,14 @@ verify fails "recovery keeps what is not linked" -DWRONG=8
 verify fails "nothing is repaired" -DWRONG=9
 verify holds "nobody is killed, main strikes" -DMAIN=1 -DFIRST=5
 verify holds "nobody is killed, main leaves" -DMAIN=2 -DFIRST=5
-verify holds "the registrar can be killed" -DFIRST=1 -DLAST=1
-verify holds "the main member can be killed" -DFIRST=0 -DLAST=0
+verify fails "waiters sleep without a slice, one dies" -DWRONG=1 -DDEATHS=1
+verify fails "who the lease woke does not wake the rest, one dies" -DWRONG=7 -DDEATHS=1
+verify fails "nothing is repaired, one dies" -DWRONG=9 -DDEATHS=1
+verify holds "any one of all can be killed" -DDEATHS=1
 if [ "$how" = long ]; then
+    verify holds "any two of all can be killed" -DDEATHS=2
+    verify holds "the waiters can be killed" -DFIRST=2
+    verify holds "the writers can be killed" -DLAST=1
     verify holds "everybody can be killed" -DMAIN=0
     verify holds "writers can be killed, main strikes" -DMAIN=1 -DLAST=1
     verify holds "writers can be killed, main leaves" -DMAIN=2 -DLAST=1

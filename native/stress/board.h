@@ -39,9 +39,22 @@ typedef struct place {
     md__u64 since, ref, seq;
 } place;
 
-enum role { MAIN, REGISTRAR, CLOSER, WAITER, READER, SWEEPER, JOINER, ATTACHER, LISTENER, ROLES };
-static const char *const ROLE_NAMES[ROLES] = {
-    "main", "registrar", "closer", "waiter", "reader", "sweeper", "joiner", "attacher", "listener"};
+enum role {
+    MAIN,
+    REGISTRAR,
+    CLOSER,
+    WAITER,
+    READER,
+    SWEEPER,
+    JOINER,
+    ATTACHER,
+    LISTENER,
+    ROLES,
+    PEER = ROLES
+};
+static const char *const ROLE_NAMES[ROLES + 1] = {"main",     "registrar", "closer", "waiter",
+                                                  "reader",   "sweeper",   "joiner", "attacher",
+                                                  "listener", "peer" /* elect.c's */};
 
 enum op {
     NOTHING,
@@ -102,7 +115,7 @@ typedef struct board {
     md__u64 worst[OUTCOMES];
     md__u64 beyond; /* waits that returned later than allowed... */
     md__u64 queued; /* ...of these: only because this machine let them wait for a processor */
-    md__u64 deeds[ROLES];
+    md__u64 deeds[ROLES + 1];
     md__u64 acknowledged; /* registrations that returned MD_OK */
     md__u64 looked_up;    /* places that were compared with the registry */
     md__u32 failures;

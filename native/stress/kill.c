@@ -17,21 +17,10 @@
  * on until the victim is inside a call and then for a few microseconds more. A seed gives the same
  * choices again; what they meet is up to the scheduler.
  */
-#include <sys/resource.h>
-
-#include "report.h"
+#include "killer.h"
 #include "roles.h"
 
-enum {
-    SPIN_NS = 200000,
-    NAP_NS = 300000,
-    INSIDE_NS = 10000,
-    HUNT_NS = 400000,
-    TURN_NS = 100000,
-    KILLS_A_ROUND = 60,
-    AT_ONCE = 4
-};
-static const int64_t HANG_NS = 12ll * 1000000000; /* beyond the 10 s for which a lock is tried */
+enum { KILLS_A_ROUND = 60, AT_ONCE = 4 };
 static const int64_t TOLD_NS = 5ll * 1000000000;
 
 static const enum role CAST[] = {MAIN,   REGISTRAR, REGISTRAR, CLOSER,  CLOSER,
@@ -39,7 +28,7 @@ static const enum role CAST[] = {MAIN,   REGISTRAR, REGISTRAR, CLOSER,  CLOSER,
                                  JOINER, ATTACHER,  LISTENER,  LISTENER};
 enum { CAST_SIZE = sizeof CAST / sizeof *CAST };
 
-static uint64_t dice, children;
+static uint64_t children;
 
 /* --- starting and ending workers -------------------------------------------------------------- */
 
@@ -111,44 +100,6 @@ static bool bury(uint32_t i, md_registry reg, int flags) {
     return true;
 }
 
-static void spin(int64_t ns) {
-    for (int64_t end = md_now() + ns; md_now() < end;) {}
-}
-
-/* Where there are fewer processors than busy processes, a killer that turns in a loop keeps its
- * victim from running; then the interrupt that ends a nap finds it at a random instruction. */
-static void kill_somewhere(uint32_t i) {
-    cell *c = &shown->cells[i];
-    struct timespec nap = {.tv_nsec = (long)below(&dice, NAP_NS)};
-    int64_t end = md_now() + HUNT_NS;
-    switch (below(&dice, 3)) {
-    case 0:
-        spin(below(&dice, SPIN_NS));
-        break;
-    case 1:
-        nanosleep(&nap, NULL);
-        break;
-    default:
-        while (md__read32(&c->op) == NOTHING && md_now() < end) sched_yield();
-        spin(below(&dice, INSIDE_NS));
-    }
-    kill(c->pid, SIGKILL);
-}
-
-/* With shorter turns on the processors more processes are met in the midst of something, and the
- * dead are gone sooner. A wish: kernels before 6.12 ignore it. */
-static void take_short_turns(void) {
-    struct { /* the kernel's struct sched_attr, which no header declares beside <sched.h> */
-        uint32_t size, policy;
-        uint64_t flags;
-        int32_t nice;
-        uint32_t priority;
-        uint64_t runtime, deadline, period;
-    } attr = {.size = sizeof attr, .runtime = TURN_NS};
-    attr.nice = getpriority(PRIO_PROCESS, 0);
-    syscall(SYS_sched_setattr, 0, &attr, 0);
-}
-
 /* --- the watchdog ----------------------------------------------------------------------------- */
 
 /* Since when this worker should have gone on, 0 when it may be where it is. */
@@ -180,13 +131,6 @@ static bool all_go_on(void) {
         show_process(c->pid);
     }
     return !md__read32(&shown->failures);
-}
-
-static void on_alarm(int signal) {
-    static const char words[] = "FAILED: the killer itself hangs\n";
-    (void)signal;
-    if (write(STDERR_FILENO, words, sizeof words - 1) < 0) _exit(4);
-    _exit(3);
 }
 
 /* --- a round ---------------------------------------------------------------------------------- */
@@ -324,26 +268,10 @@ static void play_round(int64_t began) {
 
 /* --- the program ------------------------------------------------------------------------------ */
 
-static void read_options(int argc, char **argv) {
-    options.seed = (uint64_t)md_now() / 1000 % 1000000;
-    for (int i = 1; i + 1 < argc; i += 2) {
-        const char *name = argv[i], *value = argv[i + 1];
-        if (strcmp(name, "--seconds") == 0)
-            options.seconds = atof(value);
-        else if (strcmp(name, "--rounds") == 0)
-            options.rounds = strtoul(value, NULL, 10);
-        else if (strcmp(name, "--kills") == 0)
-            options.kills = strtoul(value, NULL, 10);
-        else if (strcmp(name, "--seed") == 0)
-            options.seed = strtoull(value, NULL, 10);
-        else if (strcmp(name, "--roles") == 0)
-            options.roles = value;
-        else
-            argc = 0;
-    }
-    bool anybody = false;
+static void read_roles(int argc, char **argv) {
+    bool anybody = false, good = read_options(argc, argv);
     for (uint32_t i = 1; i < CAST_SIZE; i++) anybody |= takes_part(CAST[i]);
-    if (argc % 2 && anybody) return;
+    if (good && anybody) return;
     fprintf(stderr, "usage: kill [--seconds N] [--rounds N] [--kills N] [--seed S] [--roles A,B]\n"
                     "roles, beside the main member's:");
     for (int r = MAIN + 1; r < ROLES; r++) fprintf(stderr, " %s", ROLE_NAMES[r]);
@@ -361,7 +289,7 @@ static void remove_name(void) {
 }
 
 int main(int argc, char **argv) {
-    read_options(argc, argv);
+    read_roles(argc, argv);
     shown = shared(sizeof *shown);
     dice = options.seed;
     snprintf(shown->name, sizeof shown->name, "kill-%d", (int)getpid());

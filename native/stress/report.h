@@ -18,6 +18,27 @@ static struct totals {
         committed;
 } total;
 
+/* Whether they could be understood. */
+static bool read_options(int argc, char **argv) {
+    options.seed = (uint64_t)md_now() / 1000 % 1000000;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        const char *name = argv[i], *value = argv[i + 1];
+        if (strcmp(name, "--seconds") == 0)
+            options.seconds = atof(value);
+        else if (strcmp(name, "--rounds") == 0)
+            options.rounds = strtoul(value, NULL, 10);
+        else if (strcmp(name, "--kills") == 0)
+            options.kills = strtoul(value, NULL, 10);
+        else if (strcmp(name, "--seed") == 0)
+            options.seed = strtoull(value, NULL, 10);
+        else if (strcmp(name, "--roles") == 0)
+            options.roles = value;
+        else
+            return false;
+    }
+    return argc % 2 == 1;
+}
+
 static void show_file(pid_t pid, const char *tid, const char *what) {
     char path[128], text[2048];
     snprintf(path, sizeof path, "/proc/%d/task/%s/%s", (int)pid, tid, what);
@@ -43,7 +64,7 @@ static void show_process(pid_t pid) {
     if (tasks) closedir(tasks);
 }
 
-static void print_waits(void) {
+static inline void print_waits(void) {
     printf("\nfrom the outcome to the waiter's return, numbers of waits (columns: at most so many "
            "us)\n%-12s",
            "");
@@ -60,7 +81,7 @@ static void print_waits(void) {
            (unsigned long long)md__peek64(&shown->queued));
 }
 
-static int print_report(double seconds) {
+static inline int print_report(double seconds) {
     uint32_t failures = md__read32(&shown->failures);
     printf("%-10s %9s %9s %14s %12s\n", "role", "started", "killed", "inside a call", "calls");
     for (int r = 0; r < ROLES; r++)
