@@ -1,17 +1,19 @@
 /* ext.c - the contract for interpreters in which cffi cannot be relied on: sub-interpreters of
  * every kind.
  *
- * Multi-phase init, no state, no classes, no logic: ints, bytes and tuples, the same names and
+ * Multi-phase init, no state, no classes, no logic: ints, texts and tuples, the same names and
  * results as mdispatch/_native/_cffi_binding.py gives over cffi. The GIL (or the thread state) is
  * released around every call that can take the lock or sleep.
  *
- * Two functions have no twin: interpreter_id(), by which it is decided who binds how, and
- * run_signal_handlers().
+ * Some functions have no twin: interpreter_id(), by which it is decided who binds how,
+ * run_signal_handlers(), caller(), which knows Python and not the contract, and those of kernels in C
+ * (kernels_ext.c, boxed.c).
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include "../mdispatch.h"
+#include "boxed.h"
 
 enum { BUFFER = 8192 };
 
@@ -41,15 +43,64 @@ static int buffer_grow(struct buffer *b, size_t cap) {
     return -1;
 }
 
+/* Texts are UTF-8; one whose end was cut off inside a character is shown all the same. */
+static PyObject *text_of(const char *p, uint32_t len) {
+    return PyUnicode_DecodeUTF8(p, (Py_ssize_t)len, "replace");
+}
+
 /* (ref, seq, kind, key, name, body, where, pid, interp) */
 static PyObject *record_tuple(const char *p) {
     md_record r;
     memcpy(&r, p, sizeof r);
     const char *name = p + sizeof r, *body = name + r.name_len, *where = body + r.body_len;
-    return Py_BuildValue("(KKIiy#y#y#IL)", (unsigned long long)r.ref, (unsigned long long)r.seq,
-                         r.kind, (int)r.key, name, (Py_ssize_t)r.name_len, body,
-                         (Py_ssize_t)r.body_len, where, (Py_ssize_t)r.where_len, r.pid,
-                         (long long)r.interp);
+    PyObject *parts[] = {
+        PyLong_FromUnsignedLongLong(r.ref), PyLong_FromUnsignedLongLong(r.seq),
+        PyLong_FromLong((long)r.kind),      PyLong_FromLong(r.key),
+        text_of(name, r.name_len),          text_of(body, r.body_len),
+        text_of(where, r.where_len),        PyLong_FromLong((long)r.pid),
+        PyLong_FromLongLong(r.interp),
+    };
+    enum { PARTS = sizeof parts / sizeof *parts };
+    PyObject *tuple = PyTuple_New(PARTS);
+    for (int i = 0; i < PARTS; i++) {
+        if (!parts[i]) Py_CLEAR(tuple);
+    }
+    for (int i = 0; i < PARTS; i++) {
+        if (tuple)
+            PyTuple_SET_ITEM(tuple, i, parts[i]);
+        else
+            Py_XDECREF(parts[i]);
+    }
+    return tuple;
+}
+
+/* The bytes of a text that is handed in, as bytes or as a str; they live as long as it does. */
+static int take_text(PyObject *text, const char **p, size_t *len) {
+    Py_ssize_t size;
+    if (PyUnicode_Check(text)) {
+        *p = PyUnicode_AsUTF8AndSize(text, &size);
+    } else {
+        char *bytes = NULL;
+        if (PyBytes_AsStringAndSize(text, &bytes, &size)) return -1;
+        *p = bytes;
+    }
+    *len = (size_t)size;
+    return *p ? 0 : -1;
+}
+
+/* Numbers that are handed in: of a handle, member, kind, rule, key. */
+static int take_numbers(PyObject *const *args, int count, uint64_t *out) {
+    for (int i = 0; i < count; i++) {
+        out[i] = (uint64_t)PyLong_AsUnsignedLongLongMask(args[i]);
+        if (out[i] == (uint64_t)-1 && PyErr_Occurred()) return -1;
+    }
+    return 0;
+}
+
+static int has_count(const char *what, Py_ssize_t count, Py_ssize_t right) {
+    if (count == right) return 1;
+    PyErr_Format(PyExc_TypeError, "%s() takes %zd arguments, not %zd", what, right, count);
+    return 0;
 }
 
 /* (status, record or None) */
@@ -72,6 +123,13 @@ static PyObject *ext_status_text(PyObject *self, PyObject *args) {
     return PyUnicode_FromString(md_status_text(status));
 }
 
+/* (status, handle). Whom nobody can tell the handle, nobody can close it. */
+static PyObject *status_and_handle(int status, md_registry reg) {
+    PyObject *result = Py_BuildValue("(iK)", status, (unsigned long long)reg);
+    if (!result && status == MD_OK) md_close(reg);
+    return result;
+}
+
 static PyObject *ext_create(PyObject *self, PyObject *args) {
     const char *name;
     unsigned long long capacity;
@@ -79,7 +137,17 @@ static PyObject *ext_create(PyObject *self, PyObject *args) {
     int status;
     if (!PyArg_ParseTuple(args, "zK", &name, &capacity)) return NULL;
     Py_BEGIN_ALLOW_THREADS status = md_create(name, capacity, &reg);
-    Py_END_ALLOW_THREADS return Py_BuildValue("(iK)", status, (unsigned long long)reg);
+    Py_END_ALLOW_THREADS return status_and_handle(status, reg);
+}
+
+static PyObject *ext_elect(PyObject *self, PyObject *args) {
+    const char *name;
+    unsigned long long capacity;
+    md_registry reg = 0;
+    int status;
+    if (!PyArg_ParseTuple(args, "zK", &name, &capacity)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = md_elect(name, capacity, &reg);
+    Py_END_ALLOW_THREADS return status_and_handle(status, reg);
 }
 
 static PyObject *ext_attach(PyObject *self, PyObject *args) {
@@ -89,7 +157,7 @@ static PyObject *ext_attach(PyObject *self, PyObject *args) {
     int status;
     if (!PyArg_ParseTuple(args, "yL", &address, &deadline)) return NULL;
     Py_BEGIN_ALLOW_THREADS status = md_attach(address, deadline, &reg);
-    Py_END_ALLOW_THREADS return Py_BuildValue("(iK)", status, (unsigned long long)reg);
+    Py_END_ALLOW_THREADS return status_and_handle(status, reg);
 }
 
 static PyObject *ext_open_default(PyObject *self, PyObject *args) {
@@ -98,7 +166,7 @@ static PyObject *ext_open_default(PyObject *self, PyObject *args) {
     int status;
     if (!PyArg_ParseTuple(args, "y", &address)) return NULL;
     Py_BEGIN_ALLOW_THREADS status = md_open_default(address, &reg);
-    Py_END_ALLOW_THREADS return Py_BuildValue("(iK)", status, (unsigned long long)reg);
+    Py_END_ALLOW_THREADS return status_and_handle(status, reg);
 }
 
 static PyObject *ext_close(PyObject *self, PyObject *args) {
@@ -125,7 +193,10 @@ static PyObject *ext_join(PyObject *self, PyObject *args) {
     int status;
     if (!PyArg_ParseTuple(args, "KL", &reg, &interp)) return NULL;
     Py_BEGIN_ALLOW_THREADS status = md_join(reg, interp, &member, &role);
-    Py_END_ALLOW_THREADS return Py_BuildValue("(iKI)", status, (unsigned long long)member, role);
+    Py_END_ALLOW_THREADS PyObject *result =
+        Py_BuildValue("(iKI)", status, (unsigned long long)member, role);
+    if (!result && status == MD_OK) md_leave(reg, member);
+    return result;
 }
 
 static PyObject *ext_leave(PyObject *self, PyObject *args) {
@@ -136,49 +207,83 @@ static PyObject *ext_leave(PyObject *self, PyObject *args) {
     Py_END_ALLOW_THREADS return PyLong_FromLong(status);
 }
 
-static PyObject *ext_register(PyObject *self, PyObject *args) {
+static PyObject *ext_claim(PyObject *self, PyObject *args) {
     unsigned long long reg, member;
-    unsigned int kind, rule;
-    int key, status;
-    const char *name, *body, *where;
-    Py_ssize_t name_len, body_len, where_len;
+    const char *name, *where;
+    Py_ssize_t name_len, where_len;
+    int status;
     struct buffer b;
-    if (!PyArg_ParseTuple(args, "KKIIiy#y#y#", &reg, &member, &kind, &rule, &key, &name, &name_len,
-                          &body, &body_len, &where, &where_len))
+    if (!PyArg_ParseTuple(args, "KKy#y#", &reg, &member, &name, &name_len, &where, &where_len))
+        return NULL;
+    buffer_init(&b); /* long enough: a claim has no body */
+    Py_BEGIN_ALLOW_THREADS status =
+        md_claim(reg, member, name, (size_t)name_len, where, (size_t)where_len, b.data, b.cap);
+    Py_END_ALLOW_THREADS return status_and_record(status, status == MD_OK || status == MD_EEXIST,
+                                                  b.data);
+}
+
+static PyObject *ext_release(PyObject *self, PyObject *args) {
+    unsigned long long reg, member;
+    const char *name;
+    Py_ssize_t name_len;
+    int status;
+    if (!PyArg_ParseTuple(args, "KKy#", &reg, &member, &name, &name_len)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = md_release(reg, member, name, (size_t)name_len);
+    Py_END_ALLOW_THREADS return PyLong_FromLong(status);
+}
+
+/* (status, ref, seq, None), or (MD_EEXIST, 0, 0, record of what is in the way) */
+static PyObject *ext_register(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    uint64_t n[5];
+    const char *name, *body, *where;
+    size_t name_len, body_len, where_len;
+    int status;
+    struct buffer b;
+    md_record r = {0};
+    if (!has_count("register", count, 8) || take_numbers(args, 5, n) ||
+        take_text(args[5], &name, &name_len) || take_text(args[6], &body, &body_len) ||
+        take_text(args[7], &where, &where_len))
         return NULL;
     buffer_init(&b);
     for (;;) {
         uint64_t need = 0;
         Py_BEGIN_ALLOW_THREADS status =
-            md_register(reg, member, kind, rule, key, name, (size_t)name_len, body,
-                        (size_t)body_len, where, (size_t)where_len, b.data, b.cap);
+            md_register(n[0], n[1], (uint32_t)n[2], (uint32_t)n[3], (int32_t)n[4], name, name_len,
+                        body, body_len, where, where_len, b.data, b.cap);
         Py_END_ALLOW_THREADS if (status != MD_ENOBUFS) break;
         memcpy(&need, b.data, sizeof need);
         if (buffer_grow(&b, need)) return NULL;
     }
-    PyObject *result = status_and_record(status, status == MD_OK || status == MD_EEXIST, b.data);
+    PyObject *first = status == MD_EEXIST ? record_tuple(b.data) : Py_NewRef(Py_None);
+    if (status == MD_OK) memcpy(&r, b.data, sizeof r);
+    PyObject *result = first ? Py_BuildValue("(iKKN)", status, (unsigned long long)r.ref,
+                                             (unsigned long long)r.seq, first)
+                             : NULL;
+    /* an error must have changed nothing */
+    if (!result && status == MD_OK) md_strike(n[0], n[1], r.ref, r.seq);
     buffer_free(&b);
     return result;
 }
 
-static PyObject *ext_strike(PyObject *self, PyObject *args) {
-    unsigned long long reg, member, ref, seq;
+static PyObject *ext_strike(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    uint64_t n[4];
     int status;
-    if (!PyArg_ParseTuple(args, "KKKK", &reg, &member, &ref, &seq)) return NULL;
-    Py_BEGIN_ALLOW_THREADS status = md_strike(reg, member, ref, seq);
+    if (!has_count("strike", count, 4) || take_numbers(args, 4, n)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = md_strike(n[0], n[1], n[2], n[3]);
     Py_END_ALLOW_THREADS return PyLong_FromLong(status);
 }
 
-static PyObject *ext_find(PyObject *self, PyObject *args) {
-    unsigned long long reg;
-    unsigned int kind;
-    int key, status;
+static PyObject *ext_find(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    uint64_t n[3];
     const char *name;
-    Py_ssize_t name_len;
+    size_t name_len;
+    int status;
     struct buffer b;
-    if (!PyArg_ParseTuple(args, "KIiy#", &reg, &kind, &key, &name, &name_len)) return NULL;
+    if (!has_count("find", count, 4) || take_numbers(args, 3, n) ||
+        take_text(args[3], &name, &name_len))
+        return NULL;
     buffer_init(&b);
-    while ((status = md_find(reg, kind, key, name, (size_t)name_len, b.data, b.cap)) ==
+    while ((status = md_find(n[0], (uint32_t)n[1], (int32_t)n[2], name, name_len, b.data, b.cap)) ==
            MD_ENOBUFS) {
         uint64_t need;
         memcpy(&need, b.data, sizeof need);
@@ -189,24 +294,37 @@ static PyObject *ext_find(PyObject *self, PyObject *args) {
     return result;
 }
 
+/* MD_OK when there is such a fact: the buffer that is too small for it is all that find lacks. */
+static PyObject *ext_has(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    uint64_t n[3];
+    const char *name;
+    size_t name_len;
+    char none[1];
+    if (!has_count("has", count, 4) || take_numbers(args, 3, n) ||
+        take_text(args[3], &name, &name_len))
+        return NULL;
+    int status = md_find(n[0], (uint32_t)n[1], (int32_t)n[2], name, name_len, none, 0);
+    return PyLong_FromLong(status == MD_ENOBUFS ? MD_OK : status);
+}
+
 static PyObject *ext_await_fact(PyObject *self, PyObject *args) {
     unsigned long long reg, member, ticket;
     unsigned int kind, at_least;
     long long deadline;
-    int key, status;
+    int key, status, or_elect;
     const char *name;
     Py_ssize_t name_len;
     struct buffer b;
     md_wait_stats stats = {0, 0, 0, 0, 0};
-    if (!PyArg_ParseTuple(args, "KKIiIy#LK", &reg, &member, &kind, &key, &at_least, &name,
-                          &name_len, &deadline, &ticket))
+    if (!PyArg_ParseTuple(args, "KKIiIs#LKp", &reg, &member, &kind, &key, &at_least, &name,
+                          &name_len, &deadline, &ticket, &or_elect))
         return NULL;
     buffer_init(&b);
     for (;;) {
         uint64_t need = 0;
-        Py_BEGIN_ALLOW_THREADS status =
-            md_await(reg, member, kind, key, at_least, name, (size_t)name_len, deadline, ticket,
-                     b.data, b.cap, &stats);
+        Py_BEGIN_ALLOW_THREADS status = (or_elect ? md_await_or_elect : md_await)(
+            reg, member, kind, key, at_least, name, (size_t)name_len, deadline, ticket, b.data,
+            b.cap, &stats);
         Py_END_ALLOW_THREADS if (status != MD_ENOBUFS) break;
         memcpy(&need, b.data, sizeof need);
         if (buffer_grow(&b, need)) return NULL;
@@ -304,6 +422,19 @@ static PyObject *ext_version(PyObject *self, PyObject *args) {
     return status < 0 ? PyLong_FromLong(status) : PyLong_FromUnsignedLongLong(version);
 }
 
+static PyObject *members_list(const md_member_info *infos, size_t count) {
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list && i < count; i++) {
+        const md_member_info *m = &infos[i];
+        PyObject *t = Py_BuildValue("(LIIIIKIiy)", (long long)m->interp, m->pid, m->role, m->alive,
+                                    m->waiters, (unsigned long long)m->waiting_ns, m->wait_kind,
+                                    (int)m->wait_key, m->wait_name);
+        if (!t || PyList_Append(list, t) < 0) Py_CLEAR(list);
+        Py_XDECREF(t);
+    }
+    return list;
+}
+
 static PyObject *ext_members(PyObject *self, PyObject *args) {
     unsigned long long reg;
     size_t cap = 16, count = 0;
@@ -321,17 +452,17 @@ static PyObject *ext_members(PyObject *self, PyObject *args) {
         if (count <= cap) break;
         cap = count + 16;
     }
-    PyObject *list = PyList_New(0);
-    for (size_t i = 0; list && i < count; i++) {
-        md_member_info *m = &infos[i];
-        PyObject *t = Py_BuildValue("(LIIIIKIiy)", (long long)m->interp, m->pid, m->role, m->alive,
-                                    m->waiters, (unsigned long long)m->waiting_ns, m->wait_kind,
-                                    (int)m->wait_key, m->wait_name);
-        if (!t || PyList_Append(list, t) < 0) Py_CLEAR(list);
-        Py_XDECREF(t);
-    }
+    PyObject *list = members_list(infos, count);
     PyMem_RawFree(infos);
     return list ? Py_BuildValue("(iN)", status, list) : NULL;
+}
+
+static PyObject *figures_tuple(const md_stats *s) {
+    return Py_BuildValue("(KKKKKKKIIIII)", (unsigned long long)s->capacity,
+                         (unsigned long long)s->committed, (unsigned long long)s->used,
+                         (unsigned long long)s->facts, (unsigned long long)s->names,
+                         (unsigned long long)s->next_seq, (unsigned long long)s->recoveries,
+                         s->main_pid, s->main_state, s->processes, s->members, s->policy);
 }
 
 static PyObject *ext_stat(PyObject *self, PyObject *args) {
@@ -340,11 +471,8 @@ static PyObject *ext_stat(PyObject *self, PyObject *args) {
     memset(&s, 0, sizeof s);
     if (!PyArg_ParseTuple(args, "K", &reg)) return NULL;
     int status = md_stat(reg, &s);
-    return Py_BuildValue("(i(KKKKKKKIIII))", status, (unsigned long long)s.capacity,
-                         (unsigned long long)s.committed, (unsigned long long)s.used,
-                         (unsigned long long)s.facts, (unsigned long long)s.names,
-                         (unsigned long long)s.next_seq, (unsigned long long)s.recoveries,
-                         s.main_pid, s.main_state, s.processes, s.members);
+    PyObject *figures = figures_tuple(&s);
+    return figures ? Py_BuildValue("(iN)", status, figures) : NULL;
 }
 
 static PyObject *ext_check(PyObject *self, PyObject *args) {
@@ -354,6 +482,89 @@ static PyObject *ext_check(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "K", &reg)) return NULL;
     Py_BEGIN_ALLOW_THREADS status = md_check(reg, report, sizeof report);
     Py_END_ALLOW_THREADS return Py_BuildValue("(iy)", status, report);
+}
+
+/* (figures, device, inode, facts of each kind, attach, alive, dead, lock_tid, lock_died,
+ * torn, fixed, address) */
+static PyObject *inspection_tuple(const md_inspection *in) {
+    unsigned long long k[8];
+    for (int i = 0; i < 8; i++) k[i] = in->kinds[i];
+    PyObject *figures = figures_tuple(&in->stats);
+    if (!figures) return NULL;
+    return Py_BuildValue("(NKK(KKKKKKKK)iIIIIIIy)", figures, (unsigned long long)in->device,
+                         (unsigned long long)in->inode, k[0], k[1], k[2], k[3], k[4], k[5], k[6],
+                         k[7], (int)in->attach, in->alive, in->dead, in->lock_tid, in->lock_died,
+                         in->torn, in->fixed, in->address);
+}
+
+static PyObject *ext_inspect(PyObject *self, PyObject *args) {
+    const char *address;
+    size_t cap = 16, count = 0;
+    md_member_info *infos = NULL;
+    md_inspection in;
+    int status;
+    if (!PyArg_ParseTuple(args, "y", &address)) return NULL;
+    for (;;) {
+        md_member_info *more = PyMem_RawRealloc(infos, cap * sizeof *infos);
+        if (!more) {
+            PyMem_RawFree(infos);
+            return PyErr_NoMemory();
+        }
+        infos = more;
+        Py_BEGIN_ALLOW_THREADS status = md_inspect(address, &in, infos, cap, &count);
+        Py_END_ALLOW_THREADS if (count <= cap) break;
+        cap = count + 16;
+    }
+    PyObject *list = members_list(infos, count);
+    PyObject *seen = status ? Py_NewRef(Py_None) : inspection_tuple(&in);
+    PyMem_RawFree(infos);
+    if (list && seen) return Py_BuildValue("(iNN)", status, seen, list);
+    Py_XDECREF(list);
+    Py_XDECREF(seen);
+    return NULL;
+}
+
+static PyObject *ext_folder(PyObject *self, PyObject *args) {
+    char path[MD_MAX_ADDRESS] = "";
+    int status = md_folder(path, sizeof path);
+    return Py_BuildValue("(iy)", status, path);
+}
+
+static PyObject *ext_reap(PyObject *self, PyObject *args) {
+    const char *name;
+    int status;
+    if (!PyArg_ParseTuple(args, "y", &name)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = md_reap(name);
+    Py_END_ALLOW_THREADS return PyLong_FromLong(status);
+}
+
+/* Whether a module of this package, or the package itself, has these globals. */
+static int is_ours(PyObject *globals, PyObject *key) {
+    PyObject *name = PyDict_GetItemWithError(globals, key);
+    const char *text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+    if (!text) PyErr_Clear(); /* half a character: nothing of ours */
+    return text && strncmp(text, "mdispatch", 9) == 0 && (text[9] == '\0' || text[9] == '.');
+}
+
+/* The nearest code that is not ours, as _place.py finds it, and where in it: (code, last instruction),
+ * or None. Every registration asks for it. `key` is "__name__". */
+static PyObject *ext_caller(PyObject *self, PyObject *key) {
+    PyFrameObject *frame = PyEval_GetFrame();
+    Py_XINCREF(frame);
+    while (frame) {
+        PyObject *globals = PyFrame_GetGlobals(frame);
+        int ours = is_ours(globals, key);
+        Py_DECREF(globals);
+        if (!ours) break;
+        PyFrameObject *back = PyFrame_GetBack(frame);
+        Py_DECREF(frame);
+        frame = back;
+    }
+    if (!frame) Py_RETURN_NONE;
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    int at = PyFrame_GetLasti(frame);
+    Py_DECREF(frame);
+    return Py_BuildValue("(Ni)", code, at);
 }
 
 static PyObject *ext_interpreter_id(PyObject *self, PyObject *args) {
@@ -402,15 +613,19 @@ static PyMethodDef methods[] = {
     {"now", ext_now, METH_NOARGS, NULL},
     {"status_text", ext_status_text, METH_VARARGS, NULL},
     {"create", ext_create, METH_VARARGS, NULL},
+    {"elect", ext_elect, METH_VARARGS, NULL},
     {"attach", ext_attach, METH_VARARGS, NULL},
     {"open_default", ext_open_default, METH_VARARGS, NULL},
     {"close", ext_close, METH_VARARGS, NULL},
     {"address", ext_address, METH_VARARGS, NULL},
     {"join", ext_join, METH_VARARGS, NULL},
     {"leave", ext_leave, METH_VARARGS, NULL},
-    {"register", ext_register, METH_VARARGS, NULL},
-    {"strike", ext_strike, METH_VARARGS, NULL},
-    {"find", ext_find, METH_VARARGS, NULL},
+    {"claim", ext_claim, METH_VARARGS, NULL},
+    {"release", ext_release, METH_VARARGS, NULL},
+    {"register", (PyCFunction)(void (*)(void))ext_register, METH_FASTCALL, NULL},
+    {"strike", (PyCFunction)(void (*)(void))ext_strike, METH_FASTCALL, NULL},
+    {"find", (PyCFunction)(void (*)(void))ext_find, METH_FASTCALL, NULL},
+    {"has", (PyCFunction)(void (*)(void))ext_has, METH_FASTCALL, NULL},
     {"await_fact", ext_await_fact, METH_VARARGS, NULL},
     {"await_change", ext_await_change, METH_VARARGS, NULL},
     {"cancel", ext_cancel, METH_VARARGS, NULL},
@@ -420,12 +635,23 @@ static PyMethodDef methods[] = {
     {"members", ext_members, METH_VARARGS, NULL},
     {"stat", ext_stat, METH_VARARGS, NULL},
     {"check", ext_check, METH_VARARGS, NULL},
+    {"inspect", ext_inspect, METH_VARARGS, NULL},
+    {"folder", ext_folder, METH_NOARGS, NULL},
+    {"reap", ext_reap, METH_VARARGS, NULL},
+    {"caller", ext_caller, METH_O, NULL},
+    {"has_host", ext_has_host, METH_NOARGS, NULL},
+    {"kernel_drop", ext_kernel_drop, METH_VARARGS, NULL},
+    {"kernel_function", ext_kernel_function, METH_VARARGS, NULL},
+    {"kernel_label", ext_kernel_label, METH_VARARGS, NULL},
+    {"kernel_put", ext_kernel_put, METH_VARARGS, NULL},
+    {"load", ext_load, METH_VARARGS, NULL},
     {"interpreter_id", ext_interpreter_id, METH_NOARGS, NULL},
     {"run_signal_handlers", ext_run_signal_handlers, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, boxed_exec},
 #ifdef Py_MOD_PER_INTERPRETER_GIL_SUPPORTED
     {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
 #endif
