@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from .meta import MetaTensor
     from .modes import DispatchMode, DispatchModeKey, disable_md_dispatch
     from .operators import Namespace, OpOverload, OpOverloadPacket
+    from .pool import BrokenInterpreterPool, InterpreterPool
     from .pystub import python_module
     from .python_dispatcher import PythonDispatcher
     from .schema import FunctionSchema, parse_schema
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AutoDispatchBelowAutograd",
     "AutogradContext",
+    "BrokenInterpreterPool",
     "CustomOpDef",
     "DEFAULT_TIMEOUT",
     "DispatchKey",
@@ -79,6 +81,7 @@ __all__ = [
     "FunctionSchema",
     "HigherOrderOperator",
     "IncludeDispatchKeyGuard",
+    "InterpreterPool",
     "Library",
     "MdispatchError",
     "MetaTensor",
@@ -149,13 +152,22 @@ def is_main_interpreter() -> bool:
     return default_registry().is_main
 
 
-def register_or_verify() -> str:
+def register_or_verify(namespace: str | None = None) -> str:
     """``"register"`` where this interpreter's registrations are made, ``"verify"`` where they are
     compared.
 
-    (c10: _RegisterOrVerify)
+    Where the default registry has no main member (:meth:`Registry.elect`) that is decided for each
+    ``namespace``, which must be given then: InvalidArgumentError. InvalidNameError for what is no
+    namespace. (c10: _RegisterOrVerify)
     """
-    return "register" if default_registry().is_main else "verify"
+    registry = default_registry()
+    if namespace is None and registry.elects:
+        raise errors.InvalidArgumentError(
+            f"registry {registry.address} has no main member: who registers is decided for each "
+            "namespace; give one"
+        )
+    registers = registry.is_main if namespace is None else registry.registers(namespace)
+    return "register" if registers else "verify"
 
 
 def allow_imports(*modules: str) -> None:
@@ -189,6 +201,7 @@ ops = _DefaultOps()
 _HOME = {
     "AutoDispatchBelowAutograd": "guards",
     "AutogradContext": "_autograd_context",
+    "BrokenInterpreterPool": "pool",
     "CustomOpDef": "custom_ops",
     "DEFAULT_TIMEOUT": "_roles",
     "DispatchKey": "keys",
@@ -200,6 +213,7 @@ _HOME = {
     "FunctionSchema": "schema",
     "HigherOrderOperator": "higher_order",
     "IncludeDispatchKeyGuard": "guards",
+    "InterpreterPool": "pool",
     "Library": "library",
     "MetaTensor": "meta",
     "ObservedCall": "_observers",

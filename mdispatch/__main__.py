@@ -14,7 +14,9 @@ __all__ = ["main"]
 def main() -> None:
     """Runs the command line. Ends the process with its exit status."""
     try:
-        from .cli import app
+        from .cli import app_for
+
+        app = app_for(sys.argv[1:])
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing in ("", "mdispatch"):

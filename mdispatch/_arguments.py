@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import errors
 from ._keys import DispatchKey, parse_key
 from ._nearest import shown
-from ._schema_names import OperatorName
+from ._schema_names import OperatorName, is_plain_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ def check_reserved(namespace: str, kind: str) -> None:
 
 def operator_name(namespace: str, name: str) -> str:
     """The full name of what a library of ``namespace`` calls ``name``."""
+    if type(name) is str and namespace != WILDCARD:
+        prefix = namespace + "::"
+        word = name.removeprefix(prefix)
+        if is_plain_name(word):
+            return prefix + word
     if not isinstance(name, str):
         raise errors.InvalidNameError(
             f"an operator is named by a str or an OpOverload, not {shown(name)}", name

@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 
 
 __all__ = ["call", "call_boxed", "call_for_dispatch_key", "call_with_keyset"]
-__all__ += ["call_python_kernel", "call_registered", "call_with_python_kernels", "checked_answer"]
+__all__ += ["call_python_kernel", "call_registered", "call_with_python_kernels", "check_result"]
+__all__ += ["checked_answer"]
 __all__ += ["redispatch", "redispatch_boxed"]
 
 _HANDLERS = DispatchKey.Python.raw | DispatchKey.PreDispatch.raw
@@ -154,6 +155,9 @@ def call_registered(
     table, signature = operator._entry.current(operator._generation)
     positional, keywords = _bound(operator, signature, args, kwargs)
     kernel = table.at(key)
+    while isinstance(kernel, AbsentKernel) and operator._entry.load(kernel.fact):
+        table = operator._entry.current(operator._generation)[0]
+        kernel = table.at(key)
     if not isinstance(kernel, LocalKernel) or kernel.is_fallthrough:
         raise missing_at(operator._entry._registry, operator._entry.name, table, key)
     slot = Slot(kernel, "kernel" if key in table.kernels else "backend fallback")
@@ -167,7 +171,7 @@ def call_python_kernel(
     """Runs one of the operator's rules, with its arguments and result as those of any kernel."""
     signature = operator._entry.current(operator._generation)[1]
     positional, keywords = _bound(operator, signature, args, kwargs)
-    return _checked(operator, signature, kernel.function(*positional, **keywords), kernel)
+    return check_result(operator, signature, kernel.function(*positional, **keywords), kernel)
 
 
 def call_with_python_kernels(
@@ -186,7 +190,7 @@ def call_with_python_kernels(
     slot = table.lookup(raw & ~_DISPATCHER)
     kernel = slot.kernel
     if isinstance(kernel, PythonKernel):
-        return _checked(operator, signature, kernel.function(*positional, **keywords), kernel)
+        return check_result(operator, signature, kernel.function(*positional, **keywords), kernel)
     if kernel is None or slot.is_fallthrough:
         raise missing(operator._entry._registry, operator._entry.name, table, raw & ~_DISPATCHER)
     return _run(operator, "redispatch", table, signature, raw, positional, keywords, slot)
@@ -272,13 +276,13 @@ def _run(
         )
     else:
         result = _invoke(operator, table, slot, raw, positional, keywords)
-    try:  # what _checked does, without its frame
+    try:  # what check_result does, without its frame
         return signature.returns.check(result, slot.kernel)
     except ForeignObjectError as error:
         raise refused(error, operator._entry.name) from None
 
 
-def _checked(operator: Operator, signature: Signature, result: Any, by: object) -> Any:
+def check_result(operator: Operator, signature: Signature, result: Any, by: object) -> Any:
     try:
         return signature.returns.check(result, by)
     except ForeignObjectError as error:
@@ -292,7 +296,7 @@ def checked_answer(operator: Operator, result: Any, by: str) -> Any:
     signature = operator._entry.signature()
     if signature is None or signature.generation != operator._generation:
         return result
-    return _checked(operator, signature, result, by)
+    return check_result(operator, signature, result, by)
 
 
 def _invoke(

@@ -18,22 +18,29 @@ if TYPE_CHECKING:
 
     Row = tuple[Text, ...]
 
-__all__ = ["fit", "place_text", "plain", "say", "say_columns", "say_pairs"]
+__all__ = ["PAGE", "fit", "number_of", "place_text", "plain", "say", "say_columns", "say_figures"]
+__all__ += ["say_pairs"]
 
 _GAP = 2
 _LEAST = 20  # A column is not made narrower than this.
+PAGE = 100  # What reads well without a screen to fit.
 _ENDLESS = 1_000_000
 
 
-def fit(console: Console) -> None:
-    """Makes a console as wide as it takes, where nobody's screen is the limit."""
+def fit(console: Console, width: int = _ENDLESS) -> None:
+    """Makes a console as wide as it takes, or as a page, where nobody's screen is the limit."""
     if not console.is_terminal:
-        console.width = _ENDLESS
+        console.width = width
 
 
 def plain(text: str) -> str:
     """Without what would steer a terminal: a registration's texts may hold anything."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def number_of(number: int, what: str) -> str:
+    """So many of something, in words."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def place_text(where: str) -> str:
@@ -130,3 +137,67 @@ def _print_row(console: Console, row: Row, widths: Sequence[int]) -> None:
 
 def _print(console: Console, line: Text) -> None:
     console.print(line, soft_wrap=True)
+
+
+def say_figures(
+    console: Console,
+    headings: Sequence[str],
+    rows: Sequence[tuple[Row, Sequence[tuple[str, Text]]]],
+    left: int,
+) -> None:
+    """A table of figures: all columns but the first ``left`` end under each other, and under each
+    row stands what more there is to say, behind a word. A first cell that would make the table
+    too wide has its own line; where there is no room for all others, each row becomes a list.
+    """
+    head = tuple(map(Text, headings))
+    widths = _widths([head, *(row for row, _ in rows)])
+    others = sum(widths[1:]) - _GAP
+    short = [row[0].cell_len for row, _ in rows if row[0].cell_len + _GAP + others <= console.width]
+    widths[0] = max([*short, head[0].cell_len]) + _GAP
+    if widths[0] + others > console.width:
+        _say_lists(console, headings, rows)
+        return
+    _print(console, _aligned(head, widths, left))
+    utf = console.encoding.startswith("utf")
+    _print(console, Text(("─" if utf else "-") * (widths[0] + others)))
+    for row, below in rows:
+        if row[0].cell_len + _GAP > widths[0]:
+            _print(console, row[0])
+            row = (Text(), *row[1:])
+        _print(console, _aligned(row, widths, left))
+        _say_below(console, below)
+
+
+def _aligned(row: Row, widths: Sequence[int], left: int) -> Text:
+    line = Text()
+    for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
+        room = " " * (width - _GAP - cell.cell_len)
+        between = " " * (_GAP if number + 1 < len(row) else 0)
+        line.append_text(cell if number < left else Text(room).append_text(cell))
+        line.append((room if number < left else "") + between)
+    line.rstrip()
+    return line
+
+
+def _say_below(console: Console, below: Sequence[tuple[str, Text]]) -> None:
+    width = _GAP + max((len(word) for word, _ in below), default=0) + _GAP
+    for word, text in below:
+        room = max(_LEAST, console.width - width)
+        lines = text.wrap(console, room)
+        for number, line in enumerate(lines):
+            line.rstrip()
+            before = word if number == 0 else ""
+            _print(console, Text(f"{'  ' + before:{width}}").append_text(line))
+
+
+def _say_lists(
+    console: Console,
+    headings: Sequence[str],
+    rows: Sequence[tuple[Row, Sequence[tuple[str, Text]]]],
+) -> None:
+    for row, below in rows:
+        _print(console, row[0])
+        for heading, cell in zip(headings[1:], row[1:], strict=True):
+            say(console, Text(f"{heading} ").append_text(cell), indent=2)
+        for word, text in below:
+            say(console, Text(f"{word} " if word else "").append_text(text), indent=2)

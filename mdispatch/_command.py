@@ -10,7 +10,7 @@ import importlib
 import os
 import sys
 import traceback
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
 import typer
@@ -20,12 +20,13 @@ from ._registry.shared import ENVIRONMENT
 from .warming import examine
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import TextIO
 
     from .warming import WarmUp
 
-__all__ = ["Answer", "complain", "import_in_main", "module_names", "standard_output", "write"]
+__all__ = ["Answer", "complain", "import_in_main", "module_names", "progress", "replace_file"]
+__all__ += ["standard_output", "text_for", "write", "write_text"]
 
 
 class Answer(Protocol):
@@ -49,11 +50,29 @@ def write(answer: Answer, file: TextIO, as_json: bool) -> None:
     """The answer, for machines or for people, and the end of the file. Who does not read on, as
     ``head``, is no error.
     """
+    write_text(answer.json() + "\n" if as_json else text_for(answer, file), file)
+
+
+def write_text(text: str, file: TextIO) -> None:
+    """The same of an answer that is a text already."""
     with suppress(BrokenPipeError), file:
-        file.write(answer.json() + "\n" if as_json else _shown(answer, file))
+        file.write(text)
 
 
-def _shown(answer: Answer, file: TextIO) -> str:
+def replace_file(path: str, text: str) -> None:
+    """Puts a file in place in one step: who reads it meanwhile has the old one or the new one."""
+    part = f"{path}.{os.getpid()}.part"
+    try:
+        with open(part, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(part)
+        raise
+
+
+def text_for(answer: Answer, file: TextIO) -> str:
     """The text for people, as it fits where it goes."""
     console = Console(file=file, markup=False, emoji=False, highlight=False)
     with console.capture() as shown:
@@ -113,3 +132,24 @@ def _print_traceback(error: BaseException) -> None:
     while shown.stack and shown.stack[0].filename.startswith(folders):
         del shown.stack[0]
     print(*shown.format(), sep="", end="", file=sys.stderr)
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """Shows how many workers are done, where someone may be looking. Yields what counts one."""
+    console = Console(stderr=True)
+    if not sys.stderr.isatty() or console.is_dumb_terminal:
+        yield lambda: None
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as shown:
+        task = shown.add_task("", total=total)
+        yield lambda: shown.advance(task)

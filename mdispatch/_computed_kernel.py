@@ -46,10 +46,12 @@ class ComputedKernel:
 
     @property
     def label(self) -> str:
+        """The kernel's name, as tables show it."""
         return self.kernel.label
 
     @property
     def reason(self) -> str:
+        """The rule that put it there: "kernel", "autograd kernel", "backend fallback" ..."""
         return self._slot.reason
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:

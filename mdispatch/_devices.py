@@ -34,7 +34,8 @@ _devices = _COMMON_DEVICES
 def device_key(device: str) -> DispatchKey:
     """The key of a device by its name, with or without an index: CUDA for "cuda:1".
 
-    InvalidKeyError, with the nearest names, when there is no such device.
+    InvalidKeyError, with the nearest names, when there is no such device. (c10:
+    computeDispatchKey; torch: _dispatch_key_for_device)
     """
     devices = _devices
     kind, colon, index = device.partition(":")

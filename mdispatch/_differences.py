@@ -31,16 +31,31 @@ def key_name(kind: int, key: int) -> str:
     return DispatchKey(key).name if kind in (facts.IMPL, facts.FALLBACK) else ""
 
 
-def _namespace_facts(registry: RegistryProtocol, namespace: str) -> list[Registration]:
+def _namespace_facts(
+    registry: RegistryProtocol, namespace: str
+) -> tuple[list[Registration], list[Registration]]:
+    """The registrar's claim, where there is one, and what is registered."""
     prefix = namespace + "::"
     _, _, all_facts = registry.registrations()
-    return [f for f in all_facts if f.name == namespace or f.name.startswith(prefix)]
+    claims = [f for f in all_facts if f.kind == facts.CLAIM and f.name == namespace]
+    return claims[:1], [
+        f
+        for f in all_facts
+        if f.kind != facts.CLAIM and (f.name == namespace or f.name.startswith(prefix))
+    ]
 
 
-def _main(registry: RegistryProtocol, known: list[Registration]) -> str:
+def who(registry: RegistryProtocol, namespace: str = "") -> str:
+    """Who registers what others verify."""
+    if registry.role != facts.PEER:
+        return "the main interpreter"
+    return f"the registrar of {namespace!r}" if namespace else "the registrar"
+
+
+def _main(registry: RegistryProtocol, namespace: str, known: list[Registration]) -> str:
     if known:
-        return f"the main interpreter (pid {known[0].pid})"
-    return f"the main interpreter of registry {registry.label}"
+        return f"{who(registry, namespace)} (pid {known[0].pid})"
+    return f"{who(registry, namespace)} of registry {registry.label}"
 
 
 def _what(kind: int, name: str, key: str, at_least: int) -> str:
@@ -76,10 +91,11 @@ def never_registered(
 ) -> errors.NotRegisteredError:
     """The wait ended without the fact: says which of the reasons it is."""
     namespace = name.partition("::")[0]
-    known = _namespace_facts(registry, namespace)
+    claims, known = _namespace_facts(registry, namespace)
     key_text = key_name(kind, key)
     what = _what(kind, name, key_text, at_least)
-    head = f"{_main(registry, known)} did not {what} within {round(waited, 3):g} s"
+    main = _main(registry, namespace, claims or known)
+    head = f"{main} did not {what} within {round(waited, 3):g} s"
     same = [f for f in known if f.name == name]
     kernels = [f for f in same if f.kind == facts.IMPL]
     keys_there = tuple(key_name(f.kind, f.key) for f in kernels)
@@ -114,9 +130,7 @@ def never_registered(
             "no fallbacks" if kind == facts.FALLBACK else f"nothing in namespace {namespace!r}"
         )
         lines.append(f"  there: {nothing}")
-        lines.append(
-            "Import the same module in the main interpreter, or give it more time (timeout=)."
-        )
+        lines.append(f"Import the same module in {who(registry)}, or give it more time (timeout=).")
     error = cls(
         "\n".join(lines),
         kind=facts.KIND_NAMES[kind],
@@ -133,12 +147,12 @@ def never_registered(
 
 
 def schema_differs(
-    fact: Registration, body: str, here: str, difference: str
+    registry: RegistryProtocol, fact: Registration, body: str, here: str, difference: str
 ) -> errors.SchemaMismatchError:
     """Both define the operator, with different schemas."""
     how = "has another schema" if body != fact.body else "is defined otherwise"
     error = errors.SchemaMismatchError(
-        f"{fact.name} {how} in the main interpreter (pid {fact.pid}): {difference}\n"
+        f"{fact.name} {how} in {who(registry)} (pid {fact.pid}): {difference}\n"
         f"  here:  {body}    ({here})\n"
         f"  there: {fact.body}    ({fact.where})\n"
         "Make both import the same version of the module.",
@@ -152,7 +166,9 @@ def schema_differs(
     return error
 
 
-def missing_in_worker(fact: Registration) -> errors.MissingInWorkerError:
+def missing_in_worker(
+    registry: RegistryProtocol, fact: Registration
+) -> errors.MissingInWorkerError:
     """The main interpreter has it from a module that was imported here too, and here it is not."""
     key = key_name(fact.kind, fact.key)
     what = {
@@ -165,7 +181,7 @@ def missing_in_worker(fact: Registration) -> errors.MissingInWorkerError:
     }[fact.kind]
     told = fact.body.partition("\n")[0] or facts.KIND_NAMES[fact.kind]
     return errors.MissingInWorkerError(
-        f"{what} in the main interpreter (pid {fact.pid}), and this interpreter imported the "
+        f"{what} in {who(registry)} (pid {fact.pid}), and this interpreter imported the "
         "module without it\n"
         f"  there: {told}    ({fact.where})\n"
         "Does the module register only in some interpreters? It must do the same in each.",

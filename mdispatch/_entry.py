@@ -6,7 +6,7 @@ then replaced together, as one object, never patched: a call in another thread s
 the new ones. What a call needs and a registration does not (schemas, tables, values) is imported by
 the first call, so that a worker that only verifies does not pay for it.
 
-Locking: ``_lock`` is held while callables are added or dropped and while a table is computed; calls
+Locking: ``lock`` is held while callables are added or dropped and while a table is computed; calls
 take no lock. The thread that has it can take it again: signal handlers and finalizers run at any
 place, and may call or change the very operator. ``_changes`` counts what they do to the callables,
 so that a table computed from what was there before is not kept. In the main interpreter a fact and
@@ -19,7 +19,7 @@ from _thread import RLock
 
 from . import _registry as facts
 from . import errors
-from ._kernels import FALLBACK_NAME, Fallbacks, LocalKernel, inherit
+from ._kernels import C_LABEL, FALLBACK_NAME, Fallbacks, LocalKernel, inherit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from ._bind import Binder
     from ._keys import DispatchKey
-    from ._registry import Registration, RegistryProtocol
+    from ._native._call import Cell, Shape
+    from ._registry import Registration, RegistryProtocol, Struck
     from ._returns import Returns
     from ._rules import Rules
     from ._table import DispatchTable
@@ -46,12 +47,13 @@ class Signature:
 
     __slots__ = (
         "_binder",
+        "_returns",
         "_schema",
+        "_shape",
         "dispatch_keywords",
         "dispatch_positions",
         "fact",
         "generation",
-        "returns",
     )
 
     def __init__(self, fact: Registration) -> None:
@@ -59,7 +61,8 @@ class Signature:
         self.generation = fact.generation
         self._schema: FunctionSchema | None = None
         self._binder: Binder | None = None
-        self.returns: Returns  # set with the binder
+        self._shape: Shape | None = None
+        self._returns: Returns  # set with the binder
         self.dispatch_positions: tuple[int, ...] = ()
         self.dispatch_keywords: tuple[str, ...] = ()
 
@@ -72,24 +75,43 @@ class Signature:
         return self._schema
 
     @property
-    def binder(self) -> Binder:
-        binder = self._binder
-        if binder is None:
-            from ._bind import Binder
-            from ._placement import as_tensor
-            from ._returns import Returns
+    def shape(self) -> Shape:
+        """The schema for calls in C."""
+        if self._shape is None:
+            from ._call_shape import shape_of
 
-            schema = self.schema
-            binder = Binder(schema, as_tensor)
-            self.returns = Returns(schema, as_tensor)
-            dispatched = [schema.arguments[i] for i in schema.dispatch_arguments]
-            self.dispatch_positions = tuple(
-                i for i in schema.dispatch_arguments if not schema.arguments[i].kwarg_only
-            )
-            self.dispatch_keywords = tuple(a.name for a in dispatched if a.kwarg_only)
-            self._binder = binder  # last: whoever sees it sees the others too
+            self._shape = shape_of(self.schema)
+        return self._shape
+
+    @property
+    def binder(self) -> Binder:
+        return self._binder or self._work_out()
+
+    @property
+    def returns(self) -> Returns:
+        if self._binder is None:
+            self._work_out()
+        return self._returns
+
+    def _work_out(self) -> Binder:
+        from ._bind import Binder
+        from ._placement import as_tensor
+        from ._returns import Returns
+
+        schema = self.schema
+        binder = Binder(schema, as_tensor)
+        self._returns = Returns(schema, as_tensor)
+        dispatched = [schema.arguments[i] for i in schema.dispatch_arguments]
+        self.dispatch_positions = tuple(
+            i for i in schema.dispatch_arguments if not schema.arguments[i].kwarg_only
+        )
+        self.dispatch_keywords = tuple(a.name for a in dispatched if a.kwarg_only)
+        self._binder = binder  # last: whoever sees it sees the others too
         return binder
 
+
+# The room for backend fallbacks among the targets of a plan.
+_FALLBACK_TARGETS = 4
 
 # Most operators have none. Never changed: an entry puts a dict of its own in its place.
 _NO_RULES: dict[int, Rules] = {}
@@ -118,6 +140,20 @@ class _State:
 class Entry:
     """One operator, by its name with overload: ``ns::name`` or ``ns::name.overload``."""
 
+    __slots__ = (
+        "_cell",
+        "_changes",
+        "_fallbacks",
+        "_registry",
+        "_rules",
+        "_signature",
+        "_state",
+        "kernels",
+        "load",
+        "lock",
+        "name",
+    )
+
     def __init__(
         self,
         registry: RegistryProtocol,
@@ -131,11 +167,12 @@ class Entry:
         self.kernels: dict[DispatchKey, list[LocalKernel]] = {}
         self._state: _State | None = None
         self._signature: Signature | None = None
+        self._cell: Cell | None = None
         self._registry = registry
         self._fallbacks = fallbacks
         self._changes = 0
         self._rules = _NO_RULES
-        self._lock = RLock()
+        self.lock = RLock()
 
     def rules(self, generation: int) -> Rules:
         """What is registered in this interpreter only, for one generation of the operator."""
@@ -143,7 +180,7 @@ class Entry:
         if rules is None:
             from ._rules import Rules
 
-            with self._lock:
+            with self.lock:
                 rules = self._rules.get(generation) or Rules(self.name)
                 if generation >= max(
                     self._rules, default=0
@@ -153,37 +190,40 @@ class Entry:
 
     def forked(self) -> None:
         """In the child of a fork; there is one thread then."""
-        self._lock = RLock()
+        self.lock = RLock()
         self._changed()
         inherit(self.kernels)
 
     # --- changing what is here
 
-    def add(self, kernel: LocalKernel, claim: Callable[[], Registration]) -> Registration:
-        """Main interpreter: the fact and the callable, under one hold of the lock."""
-        with self._lock:
-            fact = claim()
-            kernel.seq = fact.seq
-            self.kernels.setdefault(kernel.key, []).append(kernel)
-            self._changed()
-        return fact
+    def add(self, kernel: LocalKernel, seq: int) -> None:
+        """Main interpreter: the callable, under the hold of the lock in which its fact was made."""
+        kernel.seq = seq
+        self._keep(kernel)
 
-    def remove(self, kernel: LocalKernel, strike: Callable[[], bool]) -> None:
+    def remove(self, kernel: LocalKernel, fact: Struck) -> None:
         """Main interpreter: the fact, then the callable, under one hold of the lock."""
-        with self._lock:
-            strike()
+        with self.lock:
+            self._registry.strike(fact)
             self._remove(kernel)
 
     def keep(self, kernel: LocalKernel) -> None:
         """Worker: the callable, its fact having been verified."""
-        with self._lock:
-            self.kernels.setdefault(kernel.key, []).append(kernel)
-            self._changed()
+        with self.lock:
+            self._keep(kernel)
 
     def drop(self, kernel: LocalKernel) -> None:
         """Worker: the callable."""
-        with self._lock:
+        with self.lock:
             self._remove(kernel)
+
+    def _keep(self, kernel: LocalKernel) -> None:
+        here = self.kernels.get(kernel.key)
+        if here is None:
+            self.kernels[kernel.key] = [kernel]
+        else:
+            here.append(kernel)
+        self._changed()
 
     def _remove(self, kernel: LocalKernel) -> None:
         here = self.kernels.get(kernel.key, [])
@@ -196,8 +236,55 @@ class Entry:
     def _changed(self) -> None:
         self._changes += 1
         self._state = None
+        if self._cell is not None:
+            self._cell.clear()
+
+    # --- calls in C
+
+    def cell(self) -> Cell:
+        """Where they find their plan."""
+        with self.lock:
+            if self._cell is None:
+                from ._native._call import Cell, changed
+
+                self._fallbacks.when_changed = changed
+                self._cell = Cell()
+            return self._cell
+
+    def renew(self, generation: int) -> None:
+        """Makes a plan of the facts as they are now, where calls in C can be made: the registry has
+        words that they can look at. Raises OperatorGoneError.
+        """
+        cell = self._cell
+        assert cell is not None
+        begun = cell.begin()  # before the facts are read: a plan of older ones is not kept
+        state = self._current()
+        signature = state.signature
+        if signature is None or signature.generation != generation:
+            raise self._gone(signature)
+        view = self._registry.view()
+        if view is not None:
+            table = state.table
+            cell.install(
+                begun,
+                view,
+                state.node,
+                state.version,
+                generation,
+                table.mask,
+                table.backend_masks,
+                signature.shape,
+                table,
+                signature,
+                min(len(table.kernels) + _FALLBACK_TARGETS, 254),
+            )
 
     # --- looking
+
+    def fact(self, seq: int) -> Registration | None:
+        """The registration of this number, as long as it is there."""
+        _, _, there = self._registry.registrations(self.name)
+        return next((fact for fact in there if fact.seq == seq), None)
 
     def _current(self) -> _State:
         state = self._state
@@ -228,10 +315,23 @@ class Entry:
         """The table of the facts as they are now."""
         return self._current().table
 
+    def recompute(self) -> None:
+        """Has the next call compute the table anew: the process has got a kernel in C."""
+        with self.lock:
+            self._changed()
+
+    def _callables(self, there: list[Registration]) -> dict[DispatchKey, list[LocalKernel]]:
+        """Those of this interpreter and, for facts of kernels in C, after them the process's."""
+        if not any(fact.text.startswith(C_LABEL) for fact in there if fact.kind == facts.IMPL):
+            return self.kernels
+        from ._c_kernels import with_c_kernels
+
+        return with_c_kernels(self._registry, there, self.kernels)
+
     def _refresh(self) -> _State:
         from ._pairing import table_of
 
-        with self._lock:
+        with self.lock:
             changes = self._changes
             # The version is read with the facts: a change after this makes the state stale, never
             # wrong for ever.
@@ -245,7 +345,13 @@ class Entry:
             with self._fallbacks.lock:
                 fallbacks = self._fallbacks.changes
                 _, _, fallbacks_there = self._registry.registrations(FALLBACK_NAME)
-                table = table_of(there, self.kernels, fallbacks_there, self._fallbacks.kernels)
+                table = table_of(
+                    there,
+                    self.kernels,
+                    fallbacks_there,
+                    self._fallbacks.kernels,
+                    lambda: self._callables(there),
+                )
             state = _State(version, node, fallbacks, table, signature)
             if node and changes == self._changes:
                 self._state = state
@@ -277,7 +383,7 @@ class Entry:
         """Where the facts, the callables and the table in use contradict each other, in words."""
         from ._invariants import faults_of_facts, faults_of_table
 
-        with self._lock:
+        with self.lock:
             version, node, there = self._registry.registrations(self.name)
             state = self._state
             with self._fallbacks.lock:
@@ -287,6 +393,8 @@ class Entry:
                 _, _, fallbacks = self._registry.registrations(FALLBACK_NAME)
                 found = [
                     *faults_of_facts(self.name, there, self.kernels, self._registry.role),
-                    *faults_of_table(kept, there, self.kernels, fallbacks, self._fallbacks.kernels),
+                    *faults_of_table(
+                        kept, there, self._callables(there), fallbacks, self._fallbacks.kernels
+                    ),
                 ]
         return [f"{self.name}: {each}" for each in found]

@@ -19,14 +19,16 @@ from .guards import excluded_keys, included_keys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ._kernels import LocalKernel
     from ._registry import Registration
     from ._table import DispatchTable
     from .keys import DispatchKeySet
     from .registry import Registry
 
-__all__ = ["Explanation", "TableRow", "dangling", "dump", "dump_table", "existing", "found"]
-__all__ += ["kernels_by_key", "operators", "table_rows", "why"]
+__all__ = ["Explanation", "TableRow", "computed", "dangling", "dump", "dump_table", "existing"]
+__all__ += ["found", "kernels_by_key", "operators", "rows_of", "table_rows", "why"]
 
 
 # --- which operators there are --------------------------------------------------------------------
@@ -134,7 +136,7 @@ def dump(registry: Registry, name: str) -> str:
     return "\n".join(lines)
 
 
-def kernels_by_key(there: list[Registration]) -> list[tuple[DispatchKey, list[Registration]]]:
+def kernels_by_key(there: Sequence[Registration]) -> list[tuple[DispatchKey, list[Registration]]]:
     """The kernels among these facts by key, runtime keys in table order before alias keys, the
     newest of a key, which is the active one, first.
     """
@@ -153,14 +155,19 @@ def _origin(fact: Registration) -> str:
 # --- the table ------------------------------------------------------------------------------------
 
 
-def _table(registry: Registry, there: list[Registration]) -> DispatchTable:
+def _table(registry: Registry, there: Sequence[Registration]) -> DispatchTable:
     _, _, fallbacks = registry._facts.registrations(FALLBACK_NAME)
+    return computed(there, fallbacks)
+
+
+def computed(there: Sequence[Registration], fallbacks: Sequence[Registration]) -> DispatchTable:
+    """The table that these facts of one operator and those fallbacks give."""
     return table_of(
         there, _kernels(there, facts.IMPL), fallbacks, _kernels(fallbacks, facts.FALLBACK)
     )
 
 
-def _kernels(there: list[Registration], kind: int) -> dict[DispatchKey, list[LocalKernel]]:
+def _kernels(there: Sequence[Registration], kind: int) -> dict[DispatchKey, list[LocalKernel]]:
     kernels: dict[DispatchKey, list[LocalKernel]] = {}
     for fact in there:
         if fact.kind == kind:
@@ -170,10 +177,13 @@ def _kernels(there: list[Registration], kind: int) -> dict[DispatchKey, list[Loc
 
 def table_rows(registry: Registry, name: str) -> list[TableRow]:
     """One row per runtime key, in table order, those without a kernel too."""
-    entries = _table(registry, existing(registry, name)).entries
+    return rows_of(_table(registry, existing(registry, name)))
+
+
+def rows_of(table: DispatchTable) -> list[TableRow]:
     return [
         TableRow(key, entry.reason, entry.kernel, entry.is_fallthrough)
-        for key, entry in zip(RUNTIME_KEYS, entries, strict=True)
+        for key, entry in zip(RUNTIME_KEYS, table.entries, strict=True)
     ]
 
 

@@ -8,8 +8,8 @@ The JSON is one object; its keys are stable (new ones may come). Common to all t
     operator        the name, ns::name or ns::name.overload
     schema          the definition's, in canonical form; null when the operator is not defined
 
-A place is an object: where ("file:line"), pid, interpreter (its id). Null stands for no place: that
-of a fallback that is built in.
+A place is an object: where ("file:line"), pid, interpreter (its id; -1: the program that embeds
+interpreters). Null stands for no place: that of a fallback that is built in.
 
 ``table`` adds
 
@@ -52,9 +52,8 @@ from rich.text import Text
 from . import _registry as facts
 from ._columns import fit, place_text, plain, say, say_columns, say_pairs
 from ._explain import kernels_by_key
-from ._explain_subject import by, kernel_text, names, place_of_fact
+from ._explain_subject import by, kernel_json, kernel_text, names, place_of_fact
 from ._explanation import listed
-from ._kernels import FALLTHROUGH
 from ._keys import RUNTIME_KEYS
 
 if TYPE_CHECKING:
@@ -154,15 +153,7 @@ class Registrations:
 
     def json(self) -> str:
         kernels = [
-            {
-                "key": key.name,
-                "alias": key.is_alias,
-                "active": active,
-                "kernel": fact.body,
-                "falls_through": fact.body == FALLTHROUGH,
-                "signature": fact.signature or None,
-                "place": place_of_fact(fact),
-            }
+            kernel_json(key.name, key.is_alias, active, fact)
             for key, active, fact in self._kernels()
         ]
         there = self.subject.definition

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ._keys import DispatchKey
     from ._registry import Registration
 
-__all__ = ["Subject", "by", "kernel_text", "names", "place_of_fact"]
+__all__ = ["Subject", "by", "kernel_json", "kernel_text", "names", "place_of_fact"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,21 @@ def place_of_fact(fact: Registration | None) -> dict[str, object] | None:
     return {"where": fact.where, "pid": fact.pid, "interpreter": fact.interpreter}
 
 
+def kernel_json(key: str, alias: bool, active: bool, fact: Registration) -> dict[str, object]:
+    """A kernel of an operator as the JSON has it; ``active`` is the newest of its key."""
+    return {
+        "key": key,
+        "alias": alias,
+        "active": active,
+        "kernel": fact.body,
+        "falls_through": fact.body == FALLTHROUGH,
+        "signature": fact.signature or None,
+        "place": place_of_fact(fact),
+    }
+
+
 def by(fact: Registration) -> str:
-    return f"by pid {fact.pid}, interpreter {fact.interpreter}"
+    return f"by {facts.who(fact.pid, fact.interpreter)}"
 
 
 def kernel_text(label: str) -> Text:

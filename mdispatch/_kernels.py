@@ -16,18 +16,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["FALLBACK_NAME", "FALLTHROUGH", "Fallbacks", "LocalKernel", "fallthrough_kernel"]
-__all__ += ["inherit"]
+    from ._registry import Registration
+
+__all__ = ["C_LABEL", "FALLBACK_NAME", "FALLTHROUGH", "Fallbacks", "LocalKernel"]
+__all__ += ["fallthrough_kernel", "inherit"]
 
 #: Under this name the fallbacks of all operators are registered; no operator can be called so.
 FALLBACK_NAME = "_"
 #: The label of a kernel that means "as if this key were not there". It says all there is: no
 #: callable is needed.
 FALLTHROUGH = "fallthrough"
+#: How the labels of kernels in C begin: "c:libshop.so:scale". See _c_kernels.py.
+C_LABEL = "c:"
 
 
 def fallthrough_kernel(*args: object, **kwargs: object) -> None:
-    """Registered as a kernel or fallback, makes calls pass by its key. It never runs.
+    """Registered as a kernel or fallback, makes calls pass by its key. To run it is an error.
 
     (PyTorch: torch.library.fallthrough_kernel, CppFunction::makeFallthrough)
     """
@@ -86,29 +90,51 @@ class LocalKernel:
 class Fallbacks:
     """The callables of this interpreter's backend fallbacks, by key; all operators share them.
 
-    ``lock`` is held while they change and while a table is computed from them: a fallback's fact is
-    struck before its callable is dropped, and a table that saw the fact must find the callable. It
-    is taken after an entry's own lock. ``changes`` counts; a table of another count is out of date.
+    ``lock`` is held while they change and while a table is computed from them: as with an entry's
+    kernels, in the main interpreter a fact and its callable come and go under one hold of it. It is
+    taken after an entry's own lock. ``changes`` counts; a table of another count is out of date.
     """
 
-    __slots__ = ("changes", "kernels", "lock")
+    __slots__ = ("changes", "kernels", "lock", "when_changed")
 
     def __init__(self) -> None:
         self.kernels: dict[DispatchKey, list[LocalKernel]] = {}
         self.changes = 0
+        #: Calls in C do not look at ``changes``; once there are any, this tells them.
+        self.when_changed: Callable[[], object] = int
         self.lock = RLock()
 
-    def add(self, kernel: LocalKernel) -> None:
+    def add(self, kernel: LocalKernel, claim: Callable[[], Registration]) -> Registration:
+        """Main interpreter: the fact and the callable, under one hold of the lock."""
+        with self.lock:
+            fact = claim()
+            kernel.seq = fact.seq
+            self.keep(kernel)
+        return fact
+
+    def remove(self, kernel: LocalKernel, strike: Callable[[], bool]) -> None:
+        """Main interpreter: the fact, then the callable, under one hold of the lock."""
+        with self.lock:
+            strike()
+            self.drop(kernel)
+
+    def keep(self, kernel: LocalKernel) -> None:
+        """Worker: the callable, its fact having been verified."""
         with self.lock:
             self.kernels.setdefault(kernel.key, []).append(kernel)
-            self.changes += 1
+            self._changed()
 
     def drop(self, kernel: LocalKernel) -> None:
+        """Worker: the callable."""
         with self.lock:
             here = self.kernels.get(kernel.key, [])
             if kernel in here:
                 here.remove(kernel)
-            self.changes += 1
+            self._changed()
+
+    def _changed(self) -> None:
+        self.changes += 1
+        self.when_changed()
 
 
 def inherit(kernels: dict[DispatchKey, list[LocalKernel]]) -> None:

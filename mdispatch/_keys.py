@@ -106,11 +106,12 @@ class DispatchKey(int, metaclass=_KeyType):
 
     @classmethod
     def parse(cls, key: str | DispatchKey) -> DispatchKey:
-        """See parse_key."""
+        """The key of a name, as :func:`mdispatch.keys.parse_key` reads it. InvalidKeyError."""
         return parse_key(key)
 
     @property
     def name(self) -> str:
+        """The name, "CPU"."""
         return _NAME[self]
 
     @property
@@ -136,6 +137,7 @@ class DispatchKey(int, metaclass=_KeyType):
 
     @property
     def is_alias(self) -> bool:
+        """Whether the key stands for others and has no bits. (c10: isAliasDispatchKey)"""
         return self >= _FIRST_ALIAS
 
     def __repr__(self) -> str:
@@ -155,7 +157,8 @@ FULL = (1 << 62) - 1
 
 # Dense, Quantized, Sparse, SparseCsr, NestedTensor, AutogradFunctionality
 _PER_BACKEND = (1, 5, 8, 9, 10, 21)
-_PER_BACKEND_BITS = sum(1 << 15 + functionality for functionality in _PER_BACKEND)
+#: The bits of the functionalities that exist per backend.
+PER_BACKEND_BITS = sum(1 << 15 + functionality for functionality in _PER_BACKEND)
 
 # PyTorch's numbers, in the order of the class: the functionalities, six blocks of 16 keys with a
 # backend, the alias keys. The numbers left out belong to markers, which are no keys.
@@ -211,9 +214,10 @@ TABLE_INDEX = {key: index for index, key in enumerate(RUNTIME_KEYS)}
 
 # By functionality: the table index of its first key, and the backend bits that count on from there.
 _MASK = tuple(BACKEND_BITS * (functionality in _PER_BACKEND) for functionality in range(47))
-_OFFSET = [0]
+_offset = [0]
 for _mask in _MASK[:-1]:
-    _OFFSET.append(_OFFSET[-1] + (16 if _mask else 1))
+    _offset.append(_offset[-1] + (16 if _mask else 1))
+OFFSETS = tuple(_offset)
 
 
 def table_index(key: DispatchKey) -> int:
@@ -237,9 +241,9 @@ def highest_index(raw: int) -> int:
     getDispatchTableIndexForDispatchKeySet takes it for that of CPU.)
     """
     if not raw & BACKEND_BITS:
-        raw &= ~_PER_BACKEND_BITS
+        raw &= ~PER_BACKEND_BITS
     functionality = (raw >> 16).bit_length()
-    return _OFFSET[functionality] + ((raw & _MASK[functionality]) >> 1).bit_length()
+    return OFFSETS[functionality] + ((raw & _MASK[functionality]) >> 1).bit_length()
 
 
 def backend_index(raw: int) -> int:

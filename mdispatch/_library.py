@@ -10,9 +10,11 @@ from . import _registry as facts
 from . import errors
 from ._arguments import check_namespace, check_reserved, key_or_none
 from ._keys import DispatchKey
+from ._logs import described, registry_log
 from ._nearest import shown
 from ._place import caller, place_of
-from ._registering import RegistrationHandle, open_namespace
+from ._places import Places
+from ._registering import KernelHandle, RegistrationHandle, open_namespace
 from ._roles import DEFAULT_TIMEOUT
 from .registry import Registry, given_or_default
 
@@ -60,8 +62,12 @@ class OpenLibrary:
         frame = None if _place else caller()
         self._place = _place
         self.where = _place or place_of(frame)
+        self._places = Places()
         self.closed = False
+        self._is_counted = False  # among the open libraries of the namespace
         self._handles: list[RegistrationHandle] = []
+        # Asked once: a registration takes hardly longer than the question.
+        self._is_told = registry_log.listens()
         self._lock = RLock()  # over _handles and closed
         self._replaced: dict[str, Registration] = {}
         self._stub = ""  # what names the Python module of later definitions
@@ -79,19 +85,25 @@ class OpenLibrary:
             earlier = self.registry._libraries.get(identity)
             if earlier is None or earlier.where == self.where or earlier._code is not self._code:
                 self._identity = identity
-        if is_module or _replaces or (kind == "DEF" and not _place):
-            earlier = self.registry._libraries.get(self._identity)
-            if earlier is not None:
-                self._replaced = earlier._definitions()
-                earlier.close()
-            library: Any = self  # every one is a Library
-            self.registry._libraries[self._identity] = library
-        if kind == "DEF":
-            try:
+        self.registry.open_namespace(namespace, self.where)
+        self._is_counted = True
+        try:
+            if is_module or _replaces or (kind == "DEF" and not _place):
+                self._replace()
+            if kind == "DEF":
                 self._hold(open_namespace(self.registry, namespace, self._here, self.timeout))
-            except BaseException:
-                self.registry._libraries.pop(self._identity, None)
-                raise
+        except BaseException:
+            self.close()
+            raise
+
+    def _replace(self) -> None:
+        """Takes the place of the same library as it was opened before."""
+        earlier = self.registry._libraries.get(self._identity)
+        if earlier is not None:
+            self._replaced = earlier._definitions()
+            earlier.close()
+        library: Any = self  # every one is a Library
+        self.registry._libraries[self._identity] = library
 
     # --- ending
 
@@ -100,10 +112,16 @@ class OpenLibrary:
         with self._lock:
             self.closed = True
             handles, self._handles = self._handles, []
+            is_counted, self._is_counted = self._is_counted, False
         if self.registry._libraries.get(self._identity) is self:
             self.registry._libraries.pop(self._identity, None)
-        for handle in reversed(handles):
-            handle.close()
+        try:
+            end = _end_told if registry_log.listens() else _end
+            for handle in reversed(handles):
+                end(handle)
+        finally:
+            if is_counted:
+                self.registry.close_namespace(self.namespace)
 
     def __enter__(self: L) -> L:
         return self
@@ -146,27 +164,61 @@ class OpenLibrary:
         return key
 
     def _hold(self, handle: RegistrationHandle | None) -> None:
-        """Keeps a handle until the library is closed. LibraryClosedError when that came first."""
-        with self._lock:
-            if handle is not None and not self.closed:
-                self._handles.append(handle)
-                return
+        """Keeps a handle until the library is closed. LibraryClosedError when that came first.
+
+        Without the lock: ``close`` says that it closes, then takes the handles. Whoever still finds
+        the library open afterwards has added to those that will be taken; who does not ends its own
+        one, which may be taken all the same and ends once.
+        """
         if handle is not None:
+            self._handles.append(handle)
+            if not self.closed:
+                if self._is_told:
+                    self._tell(handle)
+                return
             handle.close()
         self._check_open()
 
+    def _tell(self, handle: RegistrationHandle) -> None:
+        """For the log: what this interpreter registered. What it verified is told by _roles.py."""
+        registry, fact = self.registry, _known_fact(handle)
+        if fact is not None and (registry.is_main or registry._facts.is_mine(fact)):
+            registry_log.tell("registered %s from %s", described(*fact.what), fact.where)
+        registry.tell_of_recoveries()
+
     def _let_go(self, handles: Iterable[RegistrationHandle | None]) -> None:
         """Ends some of the registrations, the last one first."""
+        end = _end_told if registry_log.listens() else _end
         for handle in reversed([each for each in handles if each is not None]):
             with self._lock:
                 if handle in self._handles:
                     self._handles.remove(handle)
-            handle.close()
+            end(handle)
 
     def _definitions(self) -> dict[str, Registration]:
         """What this library has defined, by name."""
-        found = (handle.registration for handle in self._handles)
+        kernel = KernelHandle  # of which there is no need to know more
+        found = (each.registration for each in self._handles if not isinstance(each, kernel))
         return {fact.name: fact for fact in found if fact is not None and fact.kind == facts.DEF}
 
     def _here(self) -> str:
-        return self._place or place_of(caller())
+        return self._place or self._places.here()
+
+
+def _end(handle: RegistrationHandle) -> None:
+    handle.close()
+
+
+def _end_told(handle: RegistrationHandle) -> None:
+    fact = _known_fact(handle)
+    handle.close()
+    if fact is not None:
+        registry_log.tell("let go of %s", described(*fact.what))
+
+
+def _known_fact(handle: RegistrationHandle) -> Registration | None:
+    """The fact, where it is still to be had: only the log asks, which is no reason to fail."""
+    try:
+        return handle.registration
+    except errors.MdispatchError:
+        return None

@@ -212,19 +212,32 @@ class Listeners:
         """Commits a definition by calling ``commit``, and tells of it."""
         with self.lock:
             fact = commit()
-            before = self._live.get(fact.name)
-            if before is not None and before.seq == fact.seq:
-                self._again[fact.name] = self._again.get(fact.name, 0) + 1
-            else:
-                if before is not None:
-                    self._again.pop(fact.name, None)
-                    self._end(before)
-                self._live[fact.name] = fact
-                if self._handles:
-                    self._queue.append((True, fact, self._handles))
+            self.note(fact)
+        self.tell()
+        return fact
+
+    def note(self, fact: Registration) -> None:
+        """Under the lock, after the commit of a definition; :meth:`tell` follows it."""
+        name = fact.name
+        before = self._live.get(name)
+        if before is not None:
+            if before.seq == fact.seq:
+                self._again[name] = self._again.get(name, 0) + 1
+                return
+            self._again.pop(name, None)
+            self._end(before)
+        self._live[name] = fact
+        if self._handles:
+            self._queue.append((True, fact, self._handles))
+
+    def tell(self) -> None:
+        """Tells what was noted."""
         if self._queue:
             self._tell_all()
-        return fact
+
+    def is_defined(self, name: str) -> bool:
+        """Whether this interpreter has defined the operator, or verified its definition."""
+        return name in self._live
 
     def struck(self, fact: Registration, strike: Callable[[], bool]) -> bool:
         """Ends a definition by calling ``strike``, and tells of it if that says that it did."""
@@ -237,8 +250,7 @@ class Listeners:
                     self._again[fact.name] = again - 1
                 elif not again:
                     self._end(live)
-        if self._queue:
-            self._tell_all()
+        self.tell()
         return done
 
     def drop(self, handle: ListenerHandle) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 from . import _registry as facts
+from ._logs import calls_log
 from .errors import InvalidArgumentError
 
 TYPE_CHECKING = False
@@ -82,6 +83,8 @@ class ImportPolicy:
             return False
         for module in modules_bringing(registry, fact):
             if module not in self._tried and self.admits(module):
+                if calls_log.listens():
+                    calls_log.tell("a call of %s imports %s for a kernel", fact.name, module)
                 try:
                     __import__(module)  # a second thread waits in it for the first one
                 finally:

@@ -40,7 +40,7 @@ TRACE_VARIABLE = "MDISPATCH_SHOW_DISPATCH_TRACE"
 
 
 class ObservedCall:
-    """One run of a kernel, as observers see it.
+    """One run of a kernel, as observers see it. (PyTorch: RecordFunction)
 
     ``operator`` is the name, ``how`` the way it was reached ("call", "redispatch", "call_boxed",
     "redispatch_boxed", "call_for_dispatch_key"), ``key_set`` what was dispatched on and ``key`` its
@@ -106,6 +106,7 @@ class ObserverHandle:
         """The calls that begin from now on go unseen. Idempotent."""
         with _lock:
             observing.now = tuple(other for other in observing.now if other is not self)
+            observing.when_changed()
 
     def __enter__(self) -> ObserverHandle:
         return self
@@ -120,9 +121,11 @@ class ObserverHandle:
 
 
 class _Observing:
-    __slots__ = ("next_number", "now")
+    __slots__ = ("next_number", "now", "when_changed")
 
     def __init__(self) -> None:
+        #: Whoever keeps what calls need looks at ``now`` again.
+        self.when_changed: Callable[[], object] = int
         self.now: tuple[ObserverHandle, ...] = ()
         self.next_number = 1
 
@@ -174,6 +177,7 @@ def observe_calls(
     handle = ObserverHandle(before, after, with_arguments)
     with _lock:
         observing.now = (*observing.now, handle)
+        observing.when_changed()
     return handle
 
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from . import _python_key, errors
 from . import _registry as facts
-from ._kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
+from ._kernels import C_LABEL, FALLTHROUGH, LocalKernel, fallthrough_kernel
 from ._keys import DispatchKey, table_index
 from ._loading import modules_bringing
 from ._pystubs import missing_fake
-from ._table import DispatchTable, compute_table
+from ._table import DispatchTable, compute_table, fallback_entries
 from .keys import DispatchKeySet, is_included_in_alias
 from .transforms import FRONT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from ._registry import Registration, RegistryProtocol
 
@@ -75,6 +75,7 @@ def _builtin_fallbacks() -> dict[DispatchKey, LocalKernel]:
 
 
 BUILTIN_FALLBACKS = _builtin_fallbacks()
+_BUILTIN_ENTRIES = fallback_entries(BUILTIN_FALLBACKS)
 
 
 def pair(there: list[Registration], here: list[LocalKernel]) -> LocalKernel | AbsentKernel | None:
@@ -87,6 +88,10 @@ def pair(there: list[Registration], here: list[LocalKernel]) -> LocalKernel | Ab
     """
     if not there:
         return None
+    newest = there[-1]
+    for kernel in here:
+        if abs(kernel.seq) == newest.seq:  # by the first rule, whatever comes of the others
+            return kernel
     left = list(here)
     chosen: dict[int, LocalKernel] = {}
     rules: tuple[Callable[[Registration, LocalKernel], bool], ...] = (
@@ -102,30 +107,47 @@ def pair(there: list[Registration], here: list[LocalKernel]) -> LocalKernel | Ab
             if match is not None:
                 chosen[fact.seq] = match
                 left.remove(match)
-    newest = there[-1]
     return chosen.get(newest.seq) or AbsentKernel(newest)
 
 
 def active(
-    there: Iterable[Registration], here: Here
+    there: Sequence[Registration], kind: int, here: Here, more: Callable[[], Here] | None = None
 ) -> dict[DispatchKey, LocalKernel | AbsentKernel]:
-    """The active kernel of each key that has facts."""
-    by_key: dict[DispatchKey, list[Registration]] = {}
-    for fact in there:
-        by_key.setdefault(DispatchKey(fact.key), []).append(fact)
-    found = {key: pair(list_there, here.get(key, [])) for key, list_there in by_key.items()}
-    return {key: kernel for key, kernel in found.items() if kernel is not None}
+    """The active kernel of each key that has facts of this kind, which come oldest first.
+
+    ``more`` is asked for all callables when ``here`` has none that was registered with a fact.
+    """
+    newest = {fact.key: fact for fact in there if fact.kind == kind}  # keys are their numbers
+    found: dict[DispatchKey, LocalKernel | AbsentKernel] = {}
+    for number, fact in newest.items():
+        seq = fact.seq
+        for kernel in here.get(number, ()):  # type: ignore[call-overload]
+            if kernel.seq == seq or kernel.seq == -seq:  # as pair would find it
+                found[kernel.key] = kernel
+                break
+        else:
+            if more is not None:
+                here, more = more(), None
+            key = DispatchKey(number)
+            its = [each for each in there if each.key == number and each.kind == kind]
+            paired = pair(its, here.get(key, []))
+            if paired is not None:
+                found[key] = paired
+    return found
 
 
 def table_of(
-    there: Iterable[Registration],
+    there: Sequence[Registration],
     here: Here,
-    fallbacks_there: Iterable[Registration],
+    fallbacks_there: Sequence[Registration],
     fallbacks_here: Here,
+    more: Callable[[], Here] | None = None,
 ) -> DispatchTable:
-    """The table of an operator with these facts and callables."""
-    kernels = active((f for f in there if f.kind == facts.IMPL), here)
-    fallbacks = active((f for f in fallbacks_there if f.kind == facts.FALLBACK), fallbacks_here)
+    """The table of an operator with these facts and callables; ``more`` as for :func:`active`."""
+    kernels = active(there, facts.IMPL, here, more)
+    fallbacks = active(fallbacks_there, facts.FALLBACK, fallbacks_here)
+    if not fallbacks:  # as nearly always
+        return compute_table(kernels, BUILTIN_FALLBACKS, _BUILTIN_ENTRIES)
     return compute_table(kernels, {**BUILTIN_FALLBACKS, **fallbacks})
 
 
@@ -199,12 +221,15 @@ def _not_here(
     if modules:
         allowed = ", ".join(map(repr, modules))
         advice = f"Import {module} here too, or let calls do it: allow_imports({allowed})."
+    lacks = "this interpreter has not imported the module that registers it"
+    if fact.body.startswith(C_LABEL):
+        lacks = "this process has not loaded the library that brings it"
+        advice = "Load it in any interpreter of this process: ops.load_library(path)."
     if len(modules) > 1:
         advice = f"The operator names {module}, and {modules[1]} registered the kernel. {advice}"
     error = errors.LocalKernelMissingError(
-        f"{name} has a kernel at {DispatchKey(fact.key).name} ({fact.body}), but this interpreter "
-        f"has not imported the module that registers it\n  registered at {fact.where} by pid "
-        f"{fact.pid}\n{advice}",
+        f"{name} has a kernel at {DispatchKey(fact.key).name} ({fact.body}), but {lacks}\n"
+        f"  registered at {fact.where} by pid {fact.pid}\n{advice}",
         name,
         key.name,
         available,

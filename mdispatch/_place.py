@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["caller", "label_of", "place_of"]
+__all__ = ["caller", "label_of", "place_of", "printable"]
 
 
 def caller() -> FrameType | None:
@@ -16,7 +16,7 @@ def caller() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
-        if name != "mdispatch" and not name.startswith("mdispatch."):
+        if not name.startswith("mdispatch") or name[9:10] not in ("", "."):
             return frame
         frame = frame.f_back
     return None
@@ -25,7 +25,7 @@ def caller() -> FrameType | None:
 def place_of(frame: FrameType | None) -> str:
     """``file:line`` of a frame."""
     return (
-        _printable(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        printable(f"{frame.f_code.co_filename}:{frame.f_lineno}")
         if frame is not None
         else "(no Python code)"
     )
@@ -35,12 +35,14 @@ def label_of(kernel: object) -> str:
     """A kernel's name for people: ``module.qualname``."""
     module = getattr(kernel, "__module__", "") or ""
     name = getattr(kernel, "__qualname__", "") or type(kernel).__qualname__
-    return _printable(f"{module}.{name}" if module else str(name))
+    return printable(f"{module}.{name}" if module else str(name))
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Names of files and functions may hold half characters, which no other process could be
     told, and ends of lines, which part the texts of the registry.
     """
+    if text.isascii() and "\n" not in text:
+        return text
     text = text.replace("\n", " ")
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

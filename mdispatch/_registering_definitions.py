@@ -7,10 +7,11 @@ from __future__ import annotations
 from . import _registry as facts
 from . import errors
 from ._keys import DispatchKey
-from ._registering_base import RegistrationHandle, claim
+from ._registering_base import DefinitionHandle, RegistrationHandle, claim
 from ._registering_stubs import claim_stub, verify_stub, warn_of_override
-from ._roles import known_definition, verify
+from ._roles import known_definition, registers, until_settled, verify
 from ._schema_names import split_name
+from ._schema_pieces import canonical_schema
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from ._registering_base import Place
     from ._registry import Registration
     from .registry import Registry
-    from .schema import FunctionSchema
 
-__all__ = ["define"]
+__all__ = ["define", "define_here"]
 
 
+@until_settled
 def define(
     registry: Registry,
     schema: str,
@@ -35,73 +36,84 @@ def define(
     stub: str = "",
     replaced: Mapping[str, Registration] | None = None,
 ) -> tuple[str, RegistrationHandle | None]:
-    """The operator's full name, and the handle of its definition. (c10: registerDef)
+    """The operator's full name, and the handle of its definition, where this interpreter registers
+    or verifies. The arguments are those of :func:`define_here`.
+    """
+    full = split_name(schema, namespace) if registry.elects else ""
+    if registers(registry, facts.DEF, 0, full, 0):
+        return define_here(
+            registry,
+            schema,
+            namespace,
+            where(),
+            attributes=attributes,
+            stub=stub,
+            replaced=replaced,
+        )
+    return _verify_definition(registry, schema, namespace, where, timeout, attributes, stub)
+
+
+def define_here(
+    registry: Registry,
+    schema: str,
+    namespace: str,
+    where: str,
+    *,
+    attributes: str = "",
+    stub: str = "",
+    replaced: Mapping[str, Registration] | None = None,
+) -> tuple[str, DefinitionHandle]:
+    """The operator's full name, and the handle of its definition, in the main interpreter or by a
+    registrar. (c10: registerDef)
 
     ``stub`` names the Python module of the operator, see :func:`stub_of`.
 
     ``replaced`` are the definitions that this one may take the place of: a library opened again
     goes on with their generations where nothing else has changed.
     """
-    prefix = namespace + "::"
-    written = schema if schema.startswith(prefix) else prefix + schema
-    if not registry.is_main:
-        return _verify_definition(
-            registry, schema, namespace, written, where, timeout, attributes, stub
-        )
-    from .schema import parse_schema
-
-    name = split_name(schema, namespace)
-    parsed = parse_schema(schema, namespace)
-    canonical = str(parsed)
-    before = (replaced or {}).get(name)
-    goes_on = before and before.body == canonical and before.attributes == attributes
-    text = facts.def_text(
-        canonical, written, attributes, before.generation if before and goes_on else 0
-    )
-
-    base, _, overload = name.partition(".")
-
+    name, canonical = canonical_schema(schema, namespace)
+    generation = 0
+    if replaced:
+        before = replaced.get(name)
+        if before and before.body == canonical and before.attributes == attributes:
+            generation = before.generation
+    text = facts.def_text(canonical, _written(schema, namespace), attributes, generation)
+    named = None
     if stub:
         _refuse_second(registry, name, where)  # what is refused warns of nothing
         warn_of_override(registry, name, stub, where)
-    named: list[Registration] = []
-
-    def commit() -> Registration:
-        if name in registry.names_with_signatures:
-            _check_kernels(registry, name, parsed, where)
+    with registry.definitions_lock:
+        if registry.elects or name in registry.names_with_signatures:
+            _check_kernels(registry, name, canonical, where)  # another registrar's, too
         if stub:
-            named.append(claim_stub(registry, name, stub, where))
+            named = claim_stub(registry, name, stub, where)
         try:
-            fact = claim(registry, facts.DEF, 0, name, text, where)
+            handle = DefinitionHandle(registry, named)
+            fact = handle.registration = claim(registry, facts.DEF, 0, name, text, where)
         except BaseException:
-            forget_stub()
+            if named is not None:
+                registry.strike(named)
             raise
-        registry.note_overload(base, overload)
-        return fact
+        registry.defined(fact)
+    registry.tell()
+    return name, handle
 
-    def forget_stub() -> None:
-        for stub_fact in named:
-            registry.strike(stub_fact)
 
-    fact = registry.registered(commit)
-    return name, RegistrationHandle(
-        fact,
-        lambda: registry.forget_overload(base, overload),
-        lambda: registry.struck(fact, lambda: registry.strike(fact)),
-        forget_stub,
-    )
+def _written(schema: str, namespace: str) -> str:
+    prefix = namespace + "::"
+    return schema if schema.startswith(prefix) else prefix + schema
 
 
 def _verify_definition(
     registry: Registry,
     schema: str,
     namespace: str,
-    written: str,
     where: Place,
     timeout: float | None,
     attributes: str,
     stub: str,
 ) -> tuple[str, RegistrationHandle | None]:
+    written = _written(schema, namespace)
     name = written.partition("(")[0]
     fact = known_definition(registry._facts, name, written, attributes)
     if fact is None:
@@ -128,39 +140,44 @@ def _verify_definition(
         )
         if fact is None:
             return name, None
-    verified = fact
+    there = fact
     if stub:
         verify_stub(registry, name, stub, where, timeout, is_defined=True)
-    _check_kernels_here(registry, verified, where)
-    registry.registered(lambda: verified)
-    return name, RegistrationHandle(verified, lambda: registry.struck(verified, lambda: True))
+    _check_kernels_here(registry, there, where)
+    registry.registered(lambda: there)
+
+    def end() -> bool:
+        return not registry.elects or registry.strike(there) or True
+
+    return name, RegistrationHandle(there, lambda: registry.struck(there, end))
 
 
 # --- against the kernels that are there -----------------------------------------------------------
 
 
-def _check_kernels(registry: Registry, name: str, schema: FunctionSchema, where: Place) -> None:
+def _check_kernels(registry: Registry, name: str, canonical: str, where: str) -> None:
     """Before a definition: it has to fit the signatures of the kernels that are there. A second
     one is refused as such, whether or not it fits.
     """
-    from ._differences import check_signature
-
     _refuse_second(registry, name, where)
     _, _, there = registry._facts.registrations(name)
     for fact in there:
         if fact.kind == facts.IMPL and fact.signature:
-            key = DispatchKey(fact.key).name
-            check_signature(schema, fact.signature, key, fact.body, fact.where, where())
+            from ._differences import check_signature
+            from .schema import parse_schema
+
+            key, schema = DispatchKey(fact.key).name, parse_schema(canonical)
+            check_signature(schema, fact.signature, key, fact.body, fact.where, where)
 
 
-def _refuse_second(registry: Registry, name: str, where: Place) -> None:
+def _refuse_second(registry: Registry, name: str, where: str) -> None:
     """Before a definition: there is none yet."""
     fact = registry._facts.find(facts.DEF, 0, name)
     if fact is not None:
         from ._differences import registered_twice
 
         kind = facts.KIND_NAMES[facts.DEF]
-        twice = errors.DuplicateRegistrationError("", kind, name, "", fact.where, where())
+        twice = errors.DuplicateRegistrationError("", kind, name, "", fact.where, where)
         raise registered_twice(twice, 0)
 
 

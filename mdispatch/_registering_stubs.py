@@ -13,7 +13,7 @@ from __future__ import annotations
 from . import _registry as facts
 from . import errors
 from ._place import caller
-from ._roles import verify
+from ._roles import note, verify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["claim_stub", "verify_stub", "warn_of_override"]
 
 
-def warn_of_override(registry: Registry, name: str, stub: str, where: Place) -> None:
+def warn_of_override(registry: Registry, name: str, stub: str, where: str) -> None:
     """Main interpreter: to be called before anything is registered, because a filter may make an
     error of the warning.
     """
@@ -42,7 +42,7 @@ def warn_of_override(registry: Registry, name: str, stub: str, where: Place) -> 
     else:
         what = f"{name} has named its Python module {first[0]!r}, and now names {second[0]!r}"
     message = (
-        f"{what}\n  first:  {there.where}\n  second: {where()}\n"
+        f"{what}\n  first:  {there.where}\n  second: {where}\n"
         "The later one is in effect until it is closed. Name the module in one place."
     )
     frame = caller()
@@ -59,9 +59,11 @@ def warn_of_override(registry: Registry, name: str, stub: str, where: Place) -> 
     )
 
 
-def claim_stub(registry: Registry, name: str, stub: str, where: Place) -> Registration:
+def claim_stub(registry: Registry, name: str, stub: str, where: str) -> Registration:
     """Main interpreter: the fact."""
-    return registry._facts.register(facts.PYSTUB, 0, name, stub, where())
+    fact = registry._facts.register(facts.PYSTUB, 0, name, stub, where)
+    note(registry._facts, fact)
+    return fact
 
 
 def verify_stub(
@@ -83,7 +85,7 @@ def verify_stub(
     def compare(newest: Registration) -> None:
         _, _, there = registry._facts.registrations(name)
         if not any(fact.kind == facts.PYSTUB and fact.body == stub for fact in there):
-            raise _differs(name, stub, where(), newest)
+            raise _differs(registry, name, stub, where(), newest)
 
     if is_defined and not registry._facts.has(facts.PYSTUB, 0, name):
         # By way of the definition, because that is there and needs no wait.
@@ -94,19 +96,24 @@ def verify_stub(
     )
 
 
-def _differs(name: str, stub: str, here: str, fact: Registration) -> errors.PystubMismatchError:
+def _differs(
+    registry: Registry, name: str, stub: str, here: str, fact: Registration
+) -> errors.PystubMismatchError:
     """Main interpreter and worker name different modules; ``fact`` is the main one's, or the
     definition, where that names none.
     """
+    from ._differences import who
+
+    main = who(registry._facts)
     named = fact.body if fact.kind == facts.PYSTUB else ""
     module, _, context = stub.partition("\n")
     module_there, _, context_there = named.partition("\n")
     if not named:
-        there = f"the main interpreter (pid {fact.pid}) names none"
+        there = f"{main} (pid {fact.pid}) names none"
     elif module == module_there:
-        there = f"in the main interpreter (pid {fact.pid}) with another context"
+        there = f"in {main} (pid {fact.pid}) with another context"
     else:
-        there = f"the main interpreter (pid {fact.pid}) names {module_there!r}"
+        there = f"{main} (pid {fact.pid}) names {module_there!r}"
     error = errors.PystubMismatchError(
         f"{name} names its Python module {module!r} here, and {there}\n"
         f"  here:  {_told(module, context)}    ({here})\n"

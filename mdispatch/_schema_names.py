@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .errors import InvalidNameError, SchemaSyntaxError
 
-__all__ = ["MAX_NAME", "OperatorName", "Value", "is_identifier", "split_name"]
+__all__ = ["MAX_NAME", "OperatorName", "Value", "is_identifier", "is_plain_name", "split_name"]
 
 _BLANKS = " \t\r\n"
 #: More letters than this no namespace, operator or overload has.
@@ -88,7 +88,9 @@ class OperatorName(Value):
 
     @classmethod
     def parse(cls, text: str) -> OperatorName:
-        """The name in a text such as "ns::add.out". Blanks around it and its colons are nothing."""
+        """The name in a text such as "ns::add.out". Blanks around it and its colons are nothing.
+        InvalidNameError.
+        """
         if not isinstance(text, str):
             raise _invalid(text, "is no str: it cannot be the name of an operator")
         namespace, colons, rest = text.strip(_BLANKS).rpartition("::")
@@ -140,6 +142,13 @@ def _invalid(name: object, fault: str) -> InvalidNameError:
     return InvalidNameError(f"{shown(name)} {fault}", name)
 
 
+def is_plain_name(text: str) -> bool:
+    """Whether it is a name as nearly all are: one word, without namespace and overload."""
+    return (  # as is_identifier, without a call of its own: every registration asks
+        text.isascii() and text.isidentifier() and text not in _RESERVED and len(text) <= MAX_NAME
+    )
+
+
 def split_name(text: str, namespace: str | None = None) -> str:
     """The full name of the operator that a schema declares, without parsing the rest of it.
 
@@ -149,4 +158,6 @@ def split_name(text: str, namespace: str | None = None) -> str:
     head, parenthesis, _ = text.partition("(")
     if not parenthesis:
         raise SchemaSyntaxError("a schema has '(' after the name", text, len(text))
+    if namespace and is_plain_name(head) and is_plain_name(namespace):
+        return f"{namespace}::{head}"
     return str(OperatorName.parse(head).within(namespace))

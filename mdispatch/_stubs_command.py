@@ -1,26 +1,30 @@
-"""The command ``mdispatch stubs``: where it looks, where its answer goes, and its exit status."""
+"""The command ``mdispatch stubs``: where it looks, where its answer goes, and its exit status.
+
+The JSON is one object; its keys are stable (new ones may come).
+
+    format          1
+    mdispatch       version
+    registry        its address
+    modules         names, as given
+    operators       names, sorted
+    file            as given to --output, or null
+    stub            the text of the stub
+"""
 
 from __future__ import annotations
 
-import os
+import json
 import shlex
-from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from ._command import complain, import_in_main, module_names, standard_output
+from . import __version__
+from ._asking import Attach, answering, opened
+from ._command import complain, module_names, replace_file, standard_output, write_text
 from ._stubs import stub_text
-from .errors import MdispatchError
-from .registry import Registry, default_registry
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-    from typing import TextIO
 
 __all__ = ["EPILOG", "stubs"]
-
-_PATIENCE = 0.5  # seconds in which a registry has to appear
 
 #: What the help ends with.
 EPILOG = """\
@@ -52,16 +56,14 @@ def stubs(
             metavar="MODULE", callback=module_names, help="Modules that register operators."
         ),
     ] = None,
-    registry: Annotated[
-        str | None,
-        typer.Option(
-            "--registry", metavar="NAME", help="Look into this registry: name or address."
-        ),
-    ] = None,
+    registry: Attach = None,
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write to this file, not to stdout."),
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: keys in pydoc mdispatch._stubs_command.")
+    ] = False,
 ) -> None:
     """Print a stub for type checkers: the operators of these modules, or of a registry in a process
     that is running, with the types of their schemas.
@@ -75,9 +77,10 @@ def stubs(
     command = shlex.join(
         ["mdispatch", "stubs", *(modules or ()), *(["--registry", registry] if registry else ())]
     )
-    try:
-        with _opened(modules, registry) as source:
-            if not source.operators():
+    with answering():
+        with opened(modules, registry) as source:
+            names = sorted(source.operators())
+            if not names:
                 complain(
                     f"{', '.join(modules or ())}: no operators are defined there"
                     if modules
@@ -85,39 +88,23 @@ def stubs(
                 )
                 raise typer.Exit(1)
             text = stub_text(source, command, modules or ())
-        _write(text, answer, output)
-    except MdispatchError as error:
-        complain(str(error))
-        raise typer.Exit(2) from None
-    except OSError as error:
-        complain(f"the stub could not be written: {error}")
-        raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-
-
-def _opened(modules: list[str] | None, registry: str | None) -> AbstractContextManager[Registry]:
-    """The registry to look into: this process's own, or one that is left afterwards."""
-    if registry is not None:
-        return Registry.attach(registry, timeout=_PATIENCE)
-    import_in_main(modules or ())
-    return nullcontext(default_registry())
-
-
-def _write(text: str, answer: TextIO, output: str | None) -> None:
-    """To the file in one step: a type checker that looks meanwhile sees the old one or the new one.
-    Who does not read standard output to its end, as ``head``, is no error.
-    """
-    if output is None:
-        with suppress(BrokenPipeError), answer:
-            answer.write(text)
-        return
-    part = f"{output}.{os.getpid()}.part"
-    try:
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(part, output)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(part)
-        raise
+            address = source.address
+        try:
+            if output is not None:
+                replace_file(output, text)
+            if as_json:
+                told = {
+                    "format": 1,
+                    "mdispatch": __version__,
+                    "registry": address,
+                    "modules": modules or [],
+                    "operators": names,
+                    "file": output,
+                    "stub": text,
+                }
+                text = json.dumps(told, indent=2) + "\n"
+            if as_json or output is None:
+                write_text(text, answer)
+        except OSError as error:
+            complain(f"the stub could not be written: {error}")
+            raise typer.Exit(2) from None

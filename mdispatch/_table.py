@@ -54,7 +54,7 @@ from .keys import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Protocol
 
     class Kernel(Protocol):
@@ -64,8 +64,10 @@ if TYPE_CHECKING:
         def is_fallthrough(self) -> bool: ...
 
     Kernels = Mapping[DispatchKey, Kernel]
+    Masks = tuple[int, tuple[int, ...] | None]
+    Below = tuple[list["Entry"], list[int], Masks]
 
-__all__ = ["DispatchTable", "Entry", "compute_table"]
+__all__ = ["DispatchTable", "Entry", "compute_table", "fallback_entries"]
 
 _KERNEL = "kernel"
 _BACKEND = "default backend kernel"
@@ -100,6 +102,11 @@ def _slots(alias: DispatchKey) -> tuple[int, ...]:
 
 
 _SLOTS = {alias: _slots(alias) for alias, _ in _ALIASES}
+# Of each slot: the bit that a fallthrough there takes away, and for which backend; -1: for all.
+_FALLS = tuple(
+    (bits & ~BACKEND_BITS, backend_index(bits) if bits & BACKEND_BITS else -1)
+    for bits in RUNTIME_BITS
+)
 _AUTOGRAD_OTHER = TABLE_INDEX[DispatchKey.AutogradOther]
 _BEHIND_AUTOGRAD = tuple((TABLE_INDEX[key], keys.raw) for key, keys in BEHIND_AUTOGRAD.items())
 
@@ -133,9 +140,15 @@ class DispatchTable:
 
     __slots__ = ("_fallbacks", "_kernels", "backend_masks", "entries", "mask")
 
-    def __init__(self, entries: tuple[Entry, ...], kernels: Kernels, fallbacks: Kernels) -> None:
+    def __init__(
+        self,
+        entries: tuple[Entry, ...],
+        kernels: Kernels,
+        fallbacks: Kernels,
+        masks: Masks,
+    ) -> None:
         self.entries = entries
-        self.mask, self.backend_masks = _masks(entries)
+        self.mask, self.backend_masks = masks
         self._kernels = kernels
         self._fallbacks = fallbacks
 
@@ -196,16 +209,30 @@ class DispatchTable:
                 yield f"{key} {'is passed by' if passed else 'stays'}, which its kernel is not for"
 
 
-def compute_table(kernels: Kernels, fallbacks: Kernels) -> DispatchTable:
-    """The table of an operator.
-
-    ``kernels`` maps each key of the operator to the newest kernel there; a kernel registered
-    without a key is one at CompositeImplicitAutograd. ``fallbacks`` maps runtime keys to the
-    backend fallbacks, which all operators share.
+def fallback_entries(fallbacks: Kernels) -> Below:
+    """What every table has where the operator has nothing of its own, which of it falls through,
+    and the masks of that.
     """
     entries = [_NOTHING] * len(RUNTIME_BITS)
     for key, kernel in fallbacks.items():
         entries[table_index(key)] = Entry(kernel, _FALLBACK)
+    falling = [i for i, entry in enumerate(entries) if entry.is_fallthrough]
+    return entries, falling, _masks(entries, falling)
+
+
+def compute_table(
+    kernels: Kernels, fallbacks: Kernels, below: Below | None = None
+) -> DispatchTable:
+    """The table of an operator.
+
+    ``kernels`` maps each key of the operator to the newest kernel there; a kernel registered
+    without a key is one at CompositeImplicitAutograd. ``fallbacks`` maps runtime keys to the
+    backend fallbacks, which all operators share; ``below`` are their ``fallback_entries``, where
+    the caller has them already.
+    """
+    base, falling, masks = fallback_entries(fallbacks) if below is None else below
+    entries = base[:]
+    own = False
     for alias, reason in _ALIASES:
         if alias not in kernels:
             continue
@@ -217,12 +244,21 @@ def compute_table(kernels: Kernels, fallbacks: Kernels) -> DispatchTable:
             explicit = _EXPLICIT in kernels
             slots = () if explicit else tuple(slot for slot in slots if slot not in backed)
         entry = Entry(kernels[alias], reason)
+        own = own or entry.is_fallthrough
         for slot in slots:
             entries[slot] = entry
     for key, kernel in kernels.items():
-        if key in TABLE_INDEX:
-            entries[TABLE_INDEX[key]] = Entry(kernel, _KERNEL)
-    return DispatchTable(tuple(entries), dict(kernels), dict(fallbacks))
+        slot = TABLE_INDEX.get(key, -1)
+        if slot >= 0:
+            entries[slot] = entry = Entry(kernel, _KERNEL)
+            own = own or entry.is_fallthrough
+    if own:
+        masks = _masks(entries, range(len(entries)))
+    else:
+        still = [slot for slot in falling if entries[slot] is base[slot]]
+        if len(still) < len(falling):
+            masks = _masks(entries, still)
+    return DispatchTable(tuple(entries), dict(kernels), dict(fallbacks), masks)
 
 
 def _backed(kernels: Kernels) -> set[int]:
@@ -235,22 +271,23 @@ def _backed(kernels: Kernels) -> set[int]:
     }
 
 
-def _masks(entries: tuple[Entry, ...]) -> tuple[int, tuple[int, ...] | None]:
+def _masks(entries: Sequence[Entry], where: Iterable[int]) -> Masks:
+    """The masks of a table whose fallthroughs are among these entries."""
     shared = FULL
-    by_backend: list[int] | None = None
-    for bits, entry in zip(RUNTIME_BITS, entries, strict=True):
-        if entry.is_fallthrough:
-            functionality = bits & ~BACKEND_BITS
-            if bits == functionality:
+    by_backend: list[int] = []
+    for slot in where:
+        if entries[slot].is_fallthrough:
+            functionality, backend = _FALLS[slot]
+            if backend < 0:
                 shared &= ~functionality
             else:
                 by_backend = by_backend or [FULL] * 16
-                by_backend[backend_index(bits)] &= ~functionality
-    if by_backend is None:
+                by_backend[backend] &= ~functionality
+    if not by_backend:
         return shared, None
-    masks = tuple(mask & shared for mask in by_backend)
-    if len(set(masks)) == 1:
-        return masks[0], None
+    if by_backend.count(by_backend[0]) == 16:
+        return by_backend[0] & shared, None
+    masks = tuple([mask & shared for mask in by_backend])
     union = 0
     for mask in masks:
         union |= mask

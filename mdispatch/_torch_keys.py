@@ -43,7 +43,9 @@ __all__ = [
 
 
 class DispatchKeySet(_keys.DispatchKeySet):
-    """A key set with PyTorch's names for what it can do. It can also do all that ours can."""
+    """A key set with PyTorch's names for what it can do. It can also do all that ours can. Made of
+    one key. (PyTorch: torch._C.DispatchKeySet)
+    """
 
     __slots__ = ()
 
@@ -54,26 +56,32 @@ class DispatchKeySet(_keys.DispatchKeySet):
     @staticmethod
     @_theirs
     def from_raw_repr(raw: int, /) -> DispatchKeySet:
+        """The set with these bits. RuntimeError when there are others than those of keys."""
         if isinstance(raw, float) or not hasattr(raw, "__index__"):
             raise TypeError(f"the bits of a key set are an int, not {shown(raw)}")
         return _compat(_keys.DispatchKeySet.from_raw(int(raw)))
 
     def raw_repr(self) -> int:
+        """The bits, an int."""
         return self.raw
 
     def highestPriorityTypeId(self) -> DispatchKey:
+        """The key with the highest priority, Undefined for an empty set."""
         return self.highest_priority()
 
     @_theirs
     def has(self, key: DispatchKey | str) -> bool:
+        """Whether all bits of the key are in the set."""
         return super().has(_key(key))
 
     @_theirs
     def add(self, key: DispatchKey | str) -> DispatchKeySet:
+        """The set with this key."""
         return _compat(self | _keys.DispatchKeySet(_key(key)))
 
     @_theirs
     def remove(self, key: DispatchKey | str) -> DispatchKeySet:
+        """The set without this key's functionality; the backend bits stay."""
         return _compat(self - _keys.DispatchKeySet(_key(key)))
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -154,7 +162,9 @@ def _parse_dispatch_key(name: str) -> DispatchKey | None:
 
 @_theirs
 def _dispatch_key_for_device(device_type: str) -> str:
-    """The name of the key of a type of device: CUDA for "cuda". An index is refused."""
+    """The name of the key of a type of device: CUDA for "cuda". RuntimeError for an index, and for
+    what is no device.
+    """
     if ":" in device_type:
         raise InvalidArgumentError(f"a type of device has no index: {shown(device_type)}")
     return _keys.device_key(device_type).name
@@ -167,7 +177,7 @@ def _dispatch_keyset_full() -> DispatchKeySet:
 
 @_theirs
 def _dispatch_keyset_full_after(key: DispatchKey | str) -> DispatchKeySet:
-    """What is left for a kernel at this key. Keys without a place in the order are refused."""
+    """What is left for a kernel at this key. RuntimeError for keys without a place in the order."""
     return _compat(_keys.DispatchKeySet.full_after(_key(key)))
 
 
@@ -229,10 +239,12 @@ def _dispatch_keys(tensor: object) -> DispatchKeySet:
 
 
 def _dispatch_key_set(tensor: object) -> str:
-    """The keys that an object carries, as they print."""
+    """The keys that an object carries, as they print. TypeError when it carries none."""
     return repr(_keys_of(tensor))
 
 
 def _dispatch_isTensorSubclassLike(tensor: object) -> bool:
-    """Whether a value wraps or describes another, by the keys that it carries."""
+    """Whether a value wraps or describes another, by the keys that it carries. TypeError when it
+    carries none.
+    """
     return bool(_keys_of(tensor).raw & _SUBCLASS_LIKE.raw)

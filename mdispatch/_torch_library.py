@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from functools import wraps
+from operator import index as as_index
 
 from . import _registry as facts
 from . import keys as _keys
@@ -80,11 +81,17 @@ class _DispatchModule:
 
     @_theirs
     def def_(self, schema: str, alias: str = "") -> _DispatchModule:
+        """Defines an operator by its schema; ``alias`` is the alias analysis, "" for that of the
+        schema. Returns the module.
+
+        RuntimeError for what ``Library.define`` refuses.
+        """
         self._define(schema, alias)
         return self
 
     @_theirs
     def def_legacy(self, schema: str) -> _DispatchModule:
+        """As :meth:`def_`, without a word on aliases, which means that anything may be."""
         self._opened()._define(schema, _UNSET)
         return self
 
@@ -92,7 +99,9 @@ class _DispatchModule:
     def def_name_t_t(
         self, name: str, dispatch: str = "", debug: str = "default_def_name_t_t"
     ) -> _DispatchModule:
-        """Defines by the kernel's signature, and registers the kernel."""
+        """Defines by the kernel's signature, one Tensor in and one out, and registers the kernel.
+        Returns the module. RuntimeError as :meth:`def_` and :meth:`impl_t_t`.
+        """
         if "(" in name:
             return self.def_schema_t_t(name, dispatch, debug=debug)
         if _text(dispatch):
@@ -109,7 +118,9 @@ class _DispatchModule:
         alias: str = "",
         debug: str = "default_def_schema_t_t",
     ) -> _DispatchModule:
-        """Defines by the schema that is called ``name`` here, and registers the kernel."""
+        """Defines by the schema that is called ``name`` here, and registers the kernel. Returns the
+        module. RuntimeError as :meth:`def_` and :meth:`impl_t_t`.
+        """
         if _text(dispatch):
             _key(dispatch)
         defined = self._define(name, alias)
@@ -118,7 +129,9 @@ class _DispatchModule:
 
     @_theirs
     def define(self, schema: str, alias_analysis: str = "", tags: Iterable[Any] = ()) -> str:
-        """Returns the name as it was written, without the overload."""
+        """Defines an operator. Returns the name as it was written, without the overload.
+        RuntimeError as :meth:`def_`.
+        """
         self._define(schema, alias_analysis, [getattr(tag, "name", tag) for tag in tags])
         return schema.partition("(")[0].partition(".")[0].strip()
 
@@ -129,6 +142,12 @@ class _DispatchModule:
 
     @_theirs
     def impl_t_t(self, name: str, dispatch: str = "", debug: str = "impl_t_t") -> _DispatchModule:
+        """Registers a kernel that returns its one argument, at ``dispatch``, else at the module's
+        key; ``debug`` is its name. Returns the module.
+
+        RuntimeError for what ``Library.impl`` refuses. A UserWarning, once, when it overrides
+        another.
+        """
         self._impl(name, self._typed(name, dispatch, debug))
         return self
 
@@ -140,6 +159,12 @@ class _DispatchModule:
         func: Callable[..., Any],
         with_keyset: bool = False,
     ) -> None:
+        """Registers a function as a kernel, with the key set as its first argument if
+        ``with_keyset``.
+
+        RuntimeError for what ``Library.impl`` refuses. A UserWarning, once, when it overrides
+        another.
+        """
         self._impl(name, self._kernel(name, dispatch, func, with_keyset))
 
     def _typed(self, name: str, dispatch: str, debug: str) -> LocalKernel:
@@ -183,6 +208,9 @@ class _DispatchModule:
 
     @_theirs
     def fallback_fallthrough(self, dispatch: str = "") -> _DispatchModule:
+        """Makes calls pass by the key where an operator has no kernel. Returns the module.
+        RuntimeError as :meth:`fallback`.
+        """
         self._fallback(_text(dispatch), fallthrough_kernel, False)
         return self
 
@@ -190,6 +218,10 @@ class _DispatchModule:
     def fallback(
         self, dispatch: DispatchKey | str, func: Callable[..., Any], with_keyset: bool = False
     ) -> None:
+        """Registers a backend fallback: at an alias key, one for each key that it stands for.
+
+        RuntimeError for what ``Library.fallback`` refuses.
+        """
         self._fallback(_key(dispatch), func, with_keyset)
 
     def _fallback(
@@ -234,6 +266,10 @@ _warned: weakref.WeakSet[Registry] = weakref.WeakSet()
 def _dispatch_library(
     kind: str, name: str, dispatch: str, file: str = "/dev/null", linenum: int = 0
 ) -> _DispatchModule:
-    """Opens a library: ``kind`` is DEF, FRAGMENT or IMPL, ``name`` the namespace."""
-    place = f"{_text(file)}:{linenum.__index__()}"
+    """Opens a library: ``kind`` is DEF, FRAGMENT or IMPL, ``name`` the namespace, ``dispatch`` the
+    key of kernels registered without one, or "".
+
+    RuntimeError for what ``Library`` refuses, a second DEF of a namespace among it.
+    """
+    place = f"{_text(file)}:{as_index(linenum)}"
     return _DispatchModule(_text(kind), _text(name), _text(dispatch), place)

@@ -113,13 +113,15 @@ def _table_line(row: TableRow) -> str:
 
 @_theirs
 def _dispatch_check_invariants(name: str) -> None:
-    """Raises when what is derived for an operator is not what its registrations give."""
+    """Recomputes what is derived for an operator. RuntimeError when it is not what its
+    registrations give.
+    """
     _registry().check_invariants(_text(name))
 
 
 @_theirs
 def _dispatch_check_all_invariants() -> None:
-    """The same for everything in the registry."""
+    """The same for everything in the registry. RuntimeError likewise."""
     _registry().check_invariants()
 
 
@@ -137,13 +139,17 @@ def _registered(name: str) -> dict[DispatchKey, Registration]:
 
 @_theirs
 def _dispatch_has_kernel_for_dispatch_key(name: str, dispatch: DispatchKey | str) -> bool:
-    """Whether there is a kernel at exactly this key."""
+    """Whether there is a kernel at exactly this key. RuntimeError for an operator that is not
+    there.
+    """
     return _key(dispatch) in _registered(name)
 
 
 @_theirs
 def _dispatch_has_kernel_for_any_dispatch_key(name: str, key_set: _keys.DispatchKeySet) -> bool:
-    """Kernels of alias keys do not count."""
+    """Whether there is a kernel at a key of the set; kernels of alias keys do not count.
+    RuntimeError for an operator that is not there.
+    """
     _key_set(key_set)
     return any(key.raw and key_set.has(key) for key in _registered(name))
 
@@ -157,7 +163,9 @@ def _runtime(key: DispatchKey) -> DispatchKey:
 
 @_theirs
 def _dispatch_has_computed_kernel_for_dispatch_key(name: str, dispatch: str) -> bool:
-    """Whether the computed table has a kernel in the slot of this key."""
+    """Whether the computed table has a kernel in the slot of this key. RuntimeError for an operator
+    that is not there, and for an alias key.
+    """
     key = _runtime(_key(_text(dispatch)))
     full = existing(_registry(), name)[0].name
     table = _registry().entry(full).current_table()
@@ -168,7 +176,7 @@ def _dispatch_has_computed_kernel_for_dispatch_key(name: str, dispatch: str) -> 
 def _dispatch_kernel_for_dispatch_key_is_fallthrough(
     name: str, dispatch: DispatchKey | str
 ) -> bool:
-    """Whether the kernel at exactly this key falls through. Raises when there is none."""
+    """Whether the kernel at exactly this key falls through. RuntimeError when there is none."""
     fact = _registered(name).get(_key(dispatch))
     if fact is None:
         raise InvalidArgumentError(f"{name} has no kernel at {dispatch}")
@@ -217,7 +225,9 @@ def _dispatch_has_backend_fallback(key: DispatchKey | str) -> bool:
 
 @_theirs
 def _dispatch_pystub(name: str, overload: str) -> tuple[str, str] | None:
-    """The Python module that an operator names for its fake kernel, and the context."""
+    """The Python module that an operator names for its fake kernel, and the context; None when it
+    names none. RuntimeError for what is no name.
+    """
     full = str(_named(name, overload))
     fact = _registry()._facts.find(facts.PYSTUB, 0, full)
     if fact is None:
@@ -227,7 +237,7 @@ def _dispatch_pystub(name: str, overload: str) -> tuple[str, str] | None:
 
 
 class _DispatchOperatorHandle:
-    """An operator that was found."""
+    """An operator that was found, one definition."""
 
     def __init__(self, registry: Registry, name: OperatorName) -> None:
         self._operator = OpOverload(registry, str(name))
@@ -236,11 +246,13 @@ class _DispatchOperatorHandle:
 
     @_theirs
     def schema(self) -> FunctionSchema:
+        """The schema. RuntimeError when the definition was closed."""
         schema: FunctionSchema = self._operator.schema
         return schema
 
     @_theirs
     def debug(self) -> str:
+        """From where it was registered. RuntimeError when the definition was closed."""
         self._operator.schema  # noqa: B018  # raises when it is gone
         with using(self._registry):
             fact = next(fact for fact in _found(self._name) if fact.kind == facts.DEF)
@@ -248,12 +260,13 @@ class _DispatchOperatorHandle:
 
     @_theirs
     def redispatch_boxed(self, key_set: _keys.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
+        """A call by the table with just this key set. RuntimeError where it is refused."""
         return self._operator.redispatch(key_set, *args, **kwargs)
 
 
 @_theirs
 def _dispatch_find_schema_or_throw(name: str, overload_name: str) -> _DispatchOperatorHandle:
-    """The handle of an operator that is defined."""
+    """The handle of an operator that is defined. RuntimeError when it is not."""
     full = _named(name, overload_name)
     there = _found(str(full))
     if not any(fact.kind == facts.DEF for fact in there):
@@ -264,7 +277,9 @@ def _dispatch_find_schema_or_throw(name: str, overload_name: str) -> _DispatchOp
 
 @_theirs
 def _dispatch_call_boxed(handle: _DispatchOperatorHandle, *args: Any, **kwargs: Any) -> Any:
-    """Calls an operator by its handle."""
+    """Calls an operator by its handle. RuntimeError where the call is refused; what a kernel raises
+    passes through.
+    """
     if not isinstance(handle, _DispatchOperatorHandle):
         raise TypeError(f"this takes the handle of an operator, not {shown(handle)}")
     return handle._operator(*args, **kwargs)

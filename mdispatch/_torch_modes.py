@@ -5,6 +5,7 @@ guards that switch what is there on and off.
 from __future__ import annotations
 
 from enum import Enum
+from operator import index as as_index
 
 from . import guards, modes
 from ._nearest import shown
@@ -79,7 +80,7 @@ def _len_torch_dispatch_stack() -> int:
 def _get_dispatch_stack_at(index: int) -> Mode:
     """The mode at a place, 0 is the lowest. RuntimeError where there is none, also below 0."""
     stack = modes.mode_stack()
-    if not 0 <= index.__index__() < len(stack):
+    if not 0 <= as_index(index) < len(stack):
         raise InvalidArgumentError(
             f"there is no mode at {index}: this thread has {len(stack)}, the lowest is 0"
         )
@@ -98,27 +99,33 @@ def _get_current_dispatch_mode() -> Mode | None:
 
 @_theirs
 def _push_on_torch_dispatch_stack(mode: Mode | None) -> None:
-    """Puts a mode on the stack, below all others if it is infrastructure; None changes nothing."""
+    """Puts a mode on the stack, below all others if it is infrastructure; None changes nothing.
+    RuntimeError for what is no mode, and for a second one of a kind.
+    """
     if mode is not None:
         modes.push_mode(mode)
 
 
 @_theirs
 def _pop_torch_dispatch_stack(mode_key: Kind | None = None) -> Mode:
-    """Takes off the innermost mode, or the infrastructure mode of a kind."""
+    """Takes off the innermost mode, or the infrastructure mode of a kind. RuntimeError when there
+    is none.
+    """
     return modes.pop_mode(None if mode_key is None else _kind(mode_key))
 
 
 @_theirs
 def _get_dispatch_mode(mode_key: Kind) -> Mode | None:
-    """The infrastructure mode of a kind."""
+    """The infrastructure mode of a kind, None when there is none."""
     kind = _kind(mode_key)
     return next((each.mode for each in modes.local.stack.entries if each.slot == kind), None)
 
 
 @_theirs
 def _set_dispatch_mode(mode: DispatchMode) -> None:
-    """Puts an infrastructure mode in its place."""
+    """Puts an infrastructure mode in its place. RuntimeError for another mode, and for a second one
+    of a kind.
+    """
     if getattr(mode, "mode_key", None) is None:
         raise InvalidArgumentError(
             f"{shown(mode)} has no mode_key: push modes that are no infrastructure"
@@ -162,12 +169,14 @@ class _ModeStackStateForPreDispatch:
 
     @_theirs
     def get(self, index: int) -> Mode | None:
-        """The mode of a slot, or None."""
+        """The mode of a slot, or None. RuntimeError for another number than 0 and 1."""
         return _before(self._slot(index))
 
     @_theirs
     def set(self, index: int, mode: DispatchMode | None) -> None:
-        """Puts a mode of the slot's kind there, in place of what is there; None takes it off."""
+        """Puts a mode of the slot's kind there, in place of what is there; None takes it off.
+        RuntimeError for a mode of another kind, and for another number than 0 and 1.
+        """
         slot = self._slot(index)
         if mode is not None and modes._checked(mode, "set")[1] != slot:
             raise InvalidArgumentError(f"slot {index} takes a mode of kind {slot}: {shown(mode)}")
@@ -181,7 +190,7 @@ class _ModeStackStateForPreDispatch:
 
     def _slot(self, index: int) -> str:
         slots = modes._PRE_DISPATCH_SLOTS
-        if not 0 <= index.__index__() < len(slots):
+        if not 0 <= as_index(index) < len(slots):
             raise InvalidArgumentError(f"there is no slot {index} before dispatch, only 0 and 1")
         return slots[index]
 
@@ -211,7 +220,7 @@ def mode_stack_state_for_pre_dispatch() -> _ModeStackStateForPreDispatch:
 @_theirs
 def unset_mode_pre_dispatch(mode_key: Kind | None, schema_check: bool = False) -> Mode | None:
     """Takes off the mode of a kind, PROXY or FUNCTIONAL, or with None the one without a kind.
-    Returns it, or None when there was none.
+    Returns it, or None when there was none. RuntimeError for another kind.
     """
     slot = None if mode_key is None else _kind(mode_key)
     if slot is not None and (schema_check or slot not in modes._PRE_DISPATCH_SLOTS):
@@ -224,13 +233,15 @@ def unset_mode_pre_dispatch(mode_key: Kind | None, schema_check: bool = False) -
 
 @_theirs
 def _set_mode_pre_dispatch(mode: DispatchMode) -> None:
-    """Puts a mode on the stack before dispatch: one of a kind, or one without a kind alone."""
+    """Puts a mode on the stack before dispatch: one of a kind, or one without a kind alone.
+    RuntimeError for any other.
+    """
     modes.push_pre_dispatch_mode(mode)
 
 
 @_theirs
 def _pop_mode_from_pre_dispatch() -> Mode:
-    """Takes off the mode that is asked first."""
+    """Takes off the mode that is asked first. RuntimeError when there is none."""
     return modes.pop_pre_dispatch_mode()
 
 
@@ -241,7 +252,7 @@ def _len_torch_dispatch_stack_pre_dispatch() -> int:
 
 @_theirs
 def _get_dispatch_mode_pre_dispatch(mode_key: Kind) -> Mode | None:
-    """The mode of a kind before dispatch."""
+    """The mode of a kind before dispatch, or None. RuntimeError for a kind that cannot be there."""
     slot = _kind(mode_key)
     if slot not in modes._PRE_DISPATCH_SLOTS:
         raise InvalidArgumentError(f"no mode of kind {slot} can come before dispatch")

@@ -27,7 +27,8 @@ def _dispatch_get_computed_kernel_for_dispatch_key(
 ) -> ComputedKernel:
     """The kernel in the slot of a runtime key, to be called with ``call_boxed(key_set, ...)``.
 
-    Where the key falls through there is nothing to call, and it raises as for one that is missing.
+    RuntimeError for an operator that is not there, for an alias key, and where no kernel is in the
+    slot. Where the key falls through there is nothing to call, and it raises likewise.
     """
     return get_kernel(_text(name), _key(dispatch), registry=_registry())
 
@@ -35,7 +36,7 @@ def _dispatch_get_computed_kernel_for_dispatch_key(
 @_theirs
 def key_extractor(tensors: Iterable[object], key_mask: _keys.DispatchKeySet) -> DispatchKeySet:
     """The key set of a call with these values: their keys and those that this thread includes,
-    without those it excludes, of ``key_mask``.
+    without those it excludes, of ``key_mask``. TypeError for a value without keys.
     """
     key_set = guards.included_keys()
     for tensor in tensors:

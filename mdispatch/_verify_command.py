@@ -5,19 +5,13 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ._command import import_in_main, module_names, standard_output, write
+from ._command import complain, import_in_main, module_names, progress, standard_output, write
 from ._verify import Plan, Workers
 from ._verify_show import Result
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 __all__ = ["verify"]
 
@@ -68,7 +62,8 @@ def verify(
       0    all workers agree with the main interpreter
       1    some differ: each difference is explained; also a worker that was killed, or in which
            alone the import fails
-      2    unusable arguments; no such module, or one that fails in the main interpreter
+      2    unusable arguments; no such module, or one that fails in the main interpreter; the
+           answer could not be written
       130  interrupted
     """
     if not interpreters and not processes:
@@ -78,13 +73,17 @@ def verify(
     answer = standard_output()
     workers = None
     try:
-        with _progress(interpreters + processes) as step:
+        with progress("warming up", interpreters + processes) as step:
             main = import_in_main(plan.modules, plan.timeout)
             workers = Workers(plan, plan.limit(main.import_seconds))
             rows = workers.rows(step)
         result = Result(plan, main, rows)
-        write(result, answer, as_json)
         status = 0 if result.agree else 1
+        try:
+            write(result, answer, as_json)
+        except OSError as error:
+            complain(f"the answer could not be written: {error}")
+            status = 2
         if workers.close():
             raise typer.Exit(status)
     except KeyboardInterrupt:
@@ -94,16 +93,3 @@ def verify(
     # Some thread is inside an interpreter and will not leave it: nothing else ends the process.
     sys.stderr.flush()
     os._exit(status)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """Shows how many workers are done, where someone may be looking. Yields what counts one."""
-    console = Console(stderr=True)
-    if not sys.stderr.isatty() or console.is_dumb_terminal:
-        yield lambda: None
-        return
-    columns = (TextColumn("warming up"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=total)
-        yield lambda: progress.advance(task)

@@ -79,11 +79,11 @@ def register_autograd(
         _ = op.schema  # OperatorGoneError
     kernel = _Kernel(registry, name, backward, setup_context, place_of(caller()))
     # A worker that registers what the main interpreter has registered need not look at it again.
-    if registry.is_main:
+    if not registry.is_worker:
         _, _, there = registry._facts.registrations(name)
         if any(fact.kind == facts.DEF for fact in there):
             kernel.formula()
-        else:
+        elif registry.registers(name.partition("::")[0]):
             _fail_not_found(registry, name)
     if lib is not None:
         lib.impl(name, kernel, "Autograd", with_keyset=True)

@@ -31,6 +31,9 @@ def register_op(
     ``schema`` carries the namespace. Without ``dispatch_key`` the kernel serves every key
     (CompositeImplicitAutograd). In a worker it verifies, like every registration. Nothing stays
     registered when either part is refused.
+
+    Raises InvalidNameError (no namespace), InvalidArgumentError (no schema, not callable), and what
+    :meth:`Library.define` and :meth:`Library.impl` raise.
     """
 
     if not isinstance(schema, str):

@@ -17,6 +17,7 @@ __all__ = [
     "ArgumentError",
     "AutogradError",
     "BindingError",
+    "BoxingError",
     "DataDependentError",
     "DuplicateRegistrationError",
     "FakeKernelMissingError",
@@ -26,8 +27,10 @@ __all__ = [
     "InvalidKeyError",
     "InvalidNameError",
     "InvariantError",
+    "KernelError",
     "KeyMismatchError",
     "LibraryClosedError",
+    "LibraryLoadError",
     "LocalKernelMissingError",
     "MainMemberGoneError",
     "MainNeverArrivedError",
@@ -74,8 +77,11 @@ class MdispatchError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         state = dict(self.__dict__)
+        # What Python's own classes keep elsewhere.
         if isinstance(self, OSError) and self.errno is not None:
-            state["errno"] = self.errno  # OSError keeps it elsewhere
+            state["errno"] = self.errno
+        if isinstance(self, ImportError) and self.path is not None:
+            state["path"] = self.path
         return _rebuilt, (type(self), self.args, state)
 
 
@@ -201,6 +207,16 @@ class LibraryClosedError(MdispatchError):
 
 
 # --- verifying: what a worker hears ---------------------------------------------------------------
+
+
+class LibraryLoadError(MdispatchError, ImportError):
+    """A shared library with kernels in C cannot be loaded, or refuses itself. Nothing was changed.
+    ``path`` is what was to be loaded.
+    """
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class VerificationError(MdispatchError):
@@ -376,6 +392,29 @@ class FakeKernelMissingError(MissingKernelError):
     context: str = ""
 
 
+class KernelError(MdispatchError, RuntimeError):
+    """A kernel in C says that it has failed. ``operator`` is whose call it was, ``kernel`` the
+    kernel's label, ``code`` its own number for what went wrong.
+    """
+
+    def __init__(self, message: str, operator: str = "", kernel: str = "", code: int = 0) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.kernel = kernel
+        self.code = code
+
+
+class BoxingError(MdispatchError, TypeError):
+    """A value cannot be told to a kernel in C, or what such a kernel returned is no value.
+    ``operator`` is whose call it was, ``kernel`` the kernel's label.
+    """
+
+    def __init__(self, message: str, operator: str = "", kernel: str = "") -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.kernel = kernel
+
+
 class WrongModuleError(MdispatchError, RuntimeError):
     """A fake kernel was registered by another module than the operator's definition names.
 
@@ -498,7 +537,7 @@ class RegistryExistsError(RegistryError, FileExistsError):
 
 
 class RegistryOwnerError(RegistryError, PermissionError):
-    """The registry belongs to another user, or others could write to it."""
+    """The registry, or the folder of its name, belongs to another user or lets others in."""
 
 
 class RegistryAccessError(RegistryError, OSError):

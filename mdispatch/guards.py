@@ -30,6 +30,7 @@ import os
 from _thread import RLock, _local
 
 from ._keys import BACKEND_BITS, FULL, RUNTIME_KEYS, DispatchKey, parse_key
+from ._native import _call
 from .errors import InvalidArgumentError, InvalidKeyError
 from .keys import DispatchKeySet
 
@@ -131,8 +132,13 @@ def _kept(excluded: int) -> int:
     return ~(excluded & ~BACKEND_BITS) & FULL
 
 
-class ThreadSets:
-    """The sets of one thread. ``now`` is what its calls read: the bits to add, the bits to keep."""
+_call.start(DEFAULT_INCLUDED.raw, _kept(DEFAULT_EXCLUDED.raw))
+
+
+class ThreadSets(_call.Sets):
+    """The sets of one thread. ``now`` is what its calls read: the bits to add, the bits to keep.
+    Calls in C read the same from what it is derived from.
+    """
 
     __slots__ = ("changes", "excluded", "included", "lock", "now")
 
@@ -172,6 +178,7 @@ class ThreadSets:
         while seen != self.changes:
             seen = self.changes
             self.now = (self.included.value(), _kept(self.excluded.value()))
+            self.put(*self.now)
 
 
 class _Opened:
@@ -244,6 +251,7 @@ class _Guard:
 
     @property
     def is_open(self) -> bool:
+        """Whether it is in effect: entered, and not left."""
         return bool(self._opened)
 
     def _taken(self, sets: ThreadSets) -> tuple[tuple[_Set, _Step], ...]:

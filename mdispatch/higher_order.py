@@ -163,7 +163,7 @@ class HigherOrderOperator:
         return parse_key(key) in self.rules.py_kernels
 
     def has_kernel_for_any_dispatch_key(self, key_set: DispatchKeySet) -> bool:
-        """Whether one is registered at any key of a set. (PyTorch:
+        """Whether one is registered at any key of a set. Raises OperatorGoneError. (PyTorch:
         OperatorBase.has_kernel_for_any_dispatch_key)
         """
         return any(key.raw and key_set.has(key) for key in self.rules.py_kernels)
@@ -209,13 +209,15 @@ class HigherOrderOperator:
         """From now on calls pass by this key, as if no argument carried it, until a rule is
         registered there. Of a key that exists per backend: by all of its functionality.
 
-        InvalidKeyError for Undefined and alias keys. (PyTorch: HigherOrderOperator.fallthrough)
+        InvalidKeyError for Undefined and alias keys, OperatorGoneError. (PyTorch:
+        HigherOrderOperator.fallthrough)
         """
         key = parse_key(key)
         if not key.raw:
             raise InvalidKeyError(
                 f"{key} is in no key set, so no call could pass by it: name runtime keys", key
             )
+        self.rules  # noqa: B018  # raises when it was closed
         with lock():
             self.non_fallthrough_keys -= DispatchKeySet(key)
 
@@ -223,9 +225,10 @@ class HigherOrderOperator:
         """How it was decided what runs at a runtime key: the rules of precedence that were tried,
         up to the one that applies, then the place of what it found.
 
-        InvalidKeyError for a key without a slot in tables.
+        InvalidKeyError for a key without a slot in tables, OperatorGoneError.
         """
         key = parse_key(key)
+        self.rules  # noqa: B018  # raises when it was closed
         rule = self._rules.at(key)
         where = (f"registered at {rule.where}",) if rule is not None else ()
         return *self._rules.table().why(key), *where

@@ -95,17 +95,26 @@ class DispatchKeySet:
 
     @property
     def raw(self) -> int:
+        """The bits, an int."""
         return self._raw
 
     def has(self, key: DispatchKey | str) -> bool:
-        """Whether all bits of the key are in the set."""
+        """Whether all bits of the key, given as a key or its name, are in the set. InvalidKeyError.
+        (c10: DispatchKeySet::has)
+        """
         raw = parse_key(key).raw
         return self._raw & raw == raw
 
     def add(self, key: DispatchKey | str) -> DispatchKeySet:
+        """The set with this key, given as a key or its name. InvalidKeyError. (c10:
+        DispatchKeySet::add)
+        """
         return self | DispatchKeySet(key)
 
     def remove(self, key: DispatchKey | str) -> DispatchKeySet:
+        """The set without this key's functionality; its backend bits stay. InvalidKeyError. (c10:
+        DispatchKeySet::remove)
+        """
         return self - DispatchKeySet(key)
 
     def highest_priority(self) -> DispatchKey:
@@ -203,21 +212,23 @@ BEHIND_AUTOGRAD = {
 }
 
 
-def runtime_keys(key: DispatchKey) -> DispatchKeySet:
+def runtime_keys(key: DispatchKey | str) -> DispatchKeySet:
     """What a registration at ``key`` serves: an alias key's set, any other key alone.
 
     (c10: getRuntimeDispatchKeySet)
     """
+    key = parse_key(key)
     return _ALIASES[key] if key.is_alias else DispatchKeySet(key)
 
 
-def is_included_in_alias(key: DispatchKey, alias: DispatchKey) -> bool:
+def is_included_in_alias(key: DispatchKey | str, alias: DispatchKey | str) -> bool:
     """Whether ``alias`` stands for ``key``. A key that is no alias stands for itself.
 
     Undefined is in none; as ``alias`` it raises InvalidKeyError. An alias key as ``key`` has no
     bits and so is in all of them, as in the original: ask about runtime keys.
     (c10: isIncludedInAlias)
     """
+    key, alias = parse_key(key), parse_key(alias)
     if alias is DispatchKey.Undefined:
         raise InvalidKeyError("Undefined stands for no keys", alias)
     if key is DispatchKey.Undefined or not alias.is_alias:
@@ -225,14 +236,15 @@ def is_included_in_alias(key: DispatchKey, alias: DispatchKey) -> bool:
     return _ALIASES[alias].has(key.functionality if alias is DispatchKey.Autograd else key)
 
 
-def backend_keys_of_autograd(key: DispatchKey) -> DispatchKeySet:
+def backend_keys_of_autograd(key: DispatchKey | str) -> DispatchKeySet:
     """The keys whose kernels an autograd key leads to, {CPU} for AutogradCPU; empty for others.
 
     (c10: getBackendKeySetFromAutograd)
     """
-    return BEHIND_AUTOGRAD.get(key) or DispatchKeySet()
+    return BEHIND_AUTOGRAD.get(parse_key(key)) or DispatchKeySet()
 
 
-def functionality_to_backend_keys(key: DispatchKey) -> tuple[DispatchKey, ...]:
+def functionality_to_backend_keys(key: DispatchKey | str) -> tuple[DispatchKey, ...]:
     """SparseCPU to SparseMeta for Sparse; any other key alone."""
+    key = parse_key(key)
     return _PER_BACKEND.get(key, (key,))

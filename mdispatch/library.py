@@ -19,18 +19,21 @@ from ._arguments import (
     stub_of,
 )
 from ._kernels import LocalKernel
-from ._keys import DispatchKey, table_index
+from ._keys import TABLE_INDEX, DispatchKey, table_index
 from ._library import OpenLibrary
 from ._nearest import shown
 from ._registering import (
     RegistrationHandle,
     define,
+    define_here,
     fall_back,
     hold_name,
     implement,
+    implement_here,
     implement_known,
     name_module,
 )
+from ._registering_c import implement_in_c
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[..., Any])
 
 __all__ = ["Library"]
+
+_META = DispatchKey.Meta
 
 
 class Library(OpenLibrary):
@@ -135,16 +140,29 @@ class Library(OpenLibrary):
             )
         if not isinstance(schema, str):
             raise errors.InvalidArgumentError(f"a schema is a str, not {shown(schema)}")
-        name, handle = define(
-            self.registry,
-            schema,
-            self.namespace,
-            self._here,
-            self.timeout,
-            attributes=attributes,
-            stub=self._stub,
-            replaced=self._replaced,
-        )
+        registry, namespace = self.registry, self.namespace
+        handle: RegistrationHandle | None
+        if registry.is_main:
+            name, handle = define_here(
+                registry,
+                schema,
+                namespace,
+                self._here(),
+                attributes=attributes,
+                stub=self._stub,
+                replaced=self._replaced,
+            )
+        else:
+            name, handle = define(
+                registry,
+                schema,
+                namespace,
+                self._here,
+                self.timeout,
+                attributes=attributes,
+                stub=self._stub,
+                replaced=self._replaced,
+            )
         self._hold(handle)
         return name
 
@@ -228,17 +246,33 @@ class Library(OpenLibrary):
         self._check_open()
         checked_callable(function)
         key = self._key(dispatch_key, op)
-        if not key.is_alias:
-            table_index(key)  # a kernel without a slot would never run
-        if key is DispatchKey.Meta:
+        if type(function).__module__ == "_cffi_backend":
+            from ._cdata import kernel_address, plain_kernel
+
+            address = kernel_address(function, with_keyset or bool(signature))
+            if address:
+                name = operator_name(self.namespace, name_of(op))
+                handle = implement_in_c(
+                    self.registry, name, key, *address, self._here, self.timeout, allow_override
+                )
+                self._hold(handle)
+                return handle
+            kernel = plain_kernel(key, function, with_keyset, signature)
+            return self._impl(op, kernel, allow_override)
+        if key not in TABLE_INDEX and not key.is_alias:
+            table_index(key)  # refused: a kernel without a slot would never run
+        if key is _META:
             self._check_meta(op)
         return self._impl(op, LocalKernel(key, function, with_keyset, signature), allow_override)
 
     def _impl(
         self, op: str | OpOverload, kernel: LocalKernel, allow_override: bool = True
     ) -> RegistrationHandle | None:
-        handle = None
-        if isinstance(op, str) and not kernel.signature and not self.registry.is_main:
+        handle: RegistrationHandle | None = None
+        if self.registry.is_main:
+            name = operator_name(self.namespace, name_of(op))
+            handle = implement_here(self.registry, name, kernel, self._here(), allow_override)
+        elif isinstance(op, str) and not kernel.signature and self.registry.is_worker:
             prefix = self.namespace + "::"
             full = op if op.startswith(prefix) else prefix + op
             handle = implement_known(self.registry, full, kernel)

@@ -8,8 +8,8 @@ definition.
 from __future__ import annotations
 
 from . import _registry as facts
+from ._call_c import connect
 from ._call_py import (
-    call,
     call_boxed,
     call_for_dispatch_key,
     call_python_kernel,
@@ -17,10 +17,10 @@ from ._call_py import (
     call_with_keyset,
     call_with_python_kernels,
     checked_answer,
-    redispatch,
     redispatch_boxed,
 )
 from ._keys import DispatchKey, parse_key
+from ._native import _call
 from ._nearest import nearest, shown
 from ._placement import refused
 from ._schema_names import OperatorName
@@ -34,10 +34,12 @@ from .errors import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from os import PathLike
     from types import ModuleType
     from typing import Any, TypeVar
 
     from ._entry import Entry
+    from ._load_library import LoadedLibrary
     from ._rules import Rules
     from .higher_order import HigherOrderNamespace
     from .keys import DispatchKeySet
@@ -45,12 +47,21 @@ if TYPE_CHECKING:
     from .schema import FunctionSchema
     from .transforms import TransformType
 
+    C = TypeVar("C")
     F = TypeVar("F", bound=Callable[..., Any])
 
 __all__ = ["Namespace", "OpOverload", "OpOverloadPacket", "Ops"]
 
+if TYPE_CHECKING:
 
-class OpOverload:
+    def _callable(cls: type[C]) -> type[C]: ...
+
+else:
+    _callable = _call.callable
+
+
+@_callable
+class OpOverload(_call.Operator):
     """One operator with one schema. Calling it runs the kernel that its arguments' dispatch keys
     select.
 
@@ -66,6 +77,7 @@ class OpOverload:
         signature = self._entry.signature()
         # Generations count from 1: what is not defined never will be.
         self._generation = signature.generation if signature is not None else 0
+        self._attach(self._entry.cell(), self._generation)
         self.__qualname__ = self.__name__ = name
 
     @property
@@ -117,22 +129,11 @@ class OpOverload:
         signature = self._entry.signature()
         return signature is None or signature.generation != self._generation
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return call(self, args, kwargs)
-
-    def redispatch(self, key_set: DispatchKeySet, /, *args: Any, **kwargs: Any) -> Any:
-        """Runs the kernel of ``key_set`` as it is, whatever keys the arguments carry: this thread's
-        included and excluded keys do not count, and nothing falls through.
-
-        From inside a kernel that was registered with its key set, ``op.redispatch(key_set &
-        DispatchKeySet.full_after("AutogradCPU"), ...)`` goes on below AutogradCPU. (c10:
-        redispatch)
-        """
-        return redispatch(self, key_set, args, kwargs)
-
     def call_with_keyset(self, key_set: DispatchKeySet, /, *args: Any, **kwargs: Any) -> Any:
         """A call with ``key_set`` in place of the keys that the arguments carry: for operators
         without tensor arguments, say. This thread's sets and fallthrough count as in every call.
+
+        Raises what a call raises: ArgumentError, MissingKernelError, OperatorGoneError and others.
         """
         return call_with_keyset(self, key_set, args, kwargs)
 
@@ -273,9 +274,14 @@ class OpOverload:
         return f"<mdispatch operator {self.name}>"
 
 
-class OpOverloadPacket:
+#: So many overloads a packet tries without Python.
+_TRIED = 8
+
+
+@_callable
+class OpOverloadPacket(_call.Packet):
     """All overloads of one name. Called, it runs the first one, in the order of definition, whose
-    schema fits.
+    schema fits; ArgumentError, with the reason of each, when none does. (torch: OpOverloadPacket)
     """
 
     def __init__(self, registry: Registry, base: str) -> None:
@@ -295,13 +301,17 @@ class OpOverloadPacket:
         """The schemas by overload, in the order of definition."""
         return {overload: self._operator(overload).schema for overload in self.overloads()}
 
-    def __getattr__(self, overload: str) -> OpOverload:
+    if TYPE_CHECKING:
+
+        def __getattr__(self, overload: str) -> OpOverload: ...
+
+    def __missing__(self, overload: str) -> OpOverload:
         if overload.startswith("__"):
             raise AttributeError(overload)
         return self._found(overload)
 
     def _found(self, overload: str) -> OpOverload:
-        known = self.overloads()
+        known = self._look_up(overload)
         if overload not in known:
             raise OperatorNotFoundError(
                 f"{self._base} has no overload {shown(overload)}; it has "
@@ -321,30 +331,23 @@ class OpOverloadPacket:
             operator = self._operators[overload] = OpOverload(self._registry, name)
         return operator
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def _look_up(self, wanted: str = "") -> list[str]:
+        """The overloads' names. What calls and look-ups in C keep of them is that from now on."""
+        # Who only looks needs no memory of a registry that is closed later.
+        view = self._registry._facts.view(make=not wanted)
+        begun = self._begin(view) if view is not None else None  # before they are looked up
         known = self.overloads()
-        if len(known) == 1:
-            return self._operator(known[0])(*args, **kwargs)
-        refusals = []
-        for overload in known:
-            operator = self._operator(overload)
-            try:
-                operator._entry.current(operator._generation)[1].binder.bind(args, kwargs)
-            except ArgumentError as error:
-                refusals.append("  " + str(error).replace("\n", "\n  "))
-                continue
-            except ForeignObjectError as error:
-                raise refused(error, operator.name) from None
-            return operator(*args, **kwargs)
-        if not known:
-            raise OperatorGoneError(
-                f"operator {self._base} is not defined: its last registration was closed",
-                self._base,
-            )
-        raise ArgumentError(
-            f"no overload of {self._base} takes these arguments:\n" + "\n".join(refusals),
-            self._base,
-        )
+        if view is not None and begun is not None and known:
+            if wanted in known:
+                self._operator(wanted)
+            order = tuple(map(self._operator, known[:_TRIED]))
+            by_name = {
+                name: operator
+                for name, operator in self._operators.items()
+                if name in known and not operator.is_gone and not _has(self, name)
+            }
+            self._settle(begun, view, order, len(known) == 1, by_name)
+        return known
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.overloads()})
@@ -353,8 +356,43 @@ class OpOverloadPacket:
         return f"<mdispatch operators {self._base}: {', '.join(self.overloads())}>"
 
 
-class Namespace:
-    """The operators of one namespace."""
+def _call_packet(packet: OpOverloadPacket, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The first overload, in the order of definition, whose schema fits."""
+    known = packet.overloads()
+    if len(known) == 1:
+        return packet._operator(known[0])(*args, **kwargs)
+    refusals = []
+    for overload in known:
+        operator = packet._operator(overload)
+        try:
+            operator._entry.current(operator._generation)[1].binder.bind(args, kwargs)
+        except ArgumentError as error:
+            refusals.append("  " + str(error).replace("\n", "\n  "))
+            continue
+        except ForeignObjectError as error:
+            raise refused(error, operator.name) from None
+        return operator(*args, **kwargs)
+    if not known:
+        raise OperatorGoneError(
+            f"operator {packet._base} is not defined: its last registration was closed",
+            packet._base,
+        )
+    raise ArgumentError(
+        f"no overload of {packet._base} takes these arguments:\n" + "\n".join(refusals),
+        packet._base,
+    )
+
+
+def _has(packet: OpOverloadPacket, name: str) -> bool:
+    """Whether it is an attribute of the packet itself."""
+    return name in vars(packet) or hasattr(OpOverloadPacket, name)
+
+
+connect(_call_packet, OpOverloadPacket._look_up)
+
+
+class Namespace(_call.Names):
+    """The operators of one namespace. (torch: _OpNamespace)"""
 
     # Whatever has another name can be an operator's.
     __slots__ = ("__dict__", "__name", "__registry")
@@ -369,7 +407,7 @@ class Namespace:
         names = (f.name for f in there if f.kind == facts.DEF and f.name.startswith(prefix))
         return sorted({name[len(prefix) :].partition(".")[0] for name in names})
 
-    def __getattr__(self, name: str) -> OpOverloadPacket:
+    def __missing__(self, name: str) -> OpOverloadPacket:
         if name.startswith("__"):
             raise AttributeError(name)
         packet = self._found(name)
@@ -409,15 +447,15 @@ class Namespace:
         return f"<mdispatch namespace {self.__name}>"
 
 
-class Ops:
-    """The namespaces of a registry."""
+class Ops(_call.Names):
+    """The namespaces of a registry. (torch: _Ops)"""
 
     __slots__ = ("__dict__", "__registry")
 
     def __init__(self, registry: Registry) -> None:
         self.__registry = registry
 
-    def __getattr__(self, name: str) -> Namespace:
+    def __missing__(self, name: str) -> Namespace:
         if name.startswith("__"):
             raise AttributeError(name)
         namespace = Namespace(self.__registry, name)
@@ -441,9 +479,36 @@ class Ops:
             module = getattr(module, part)
         return module
 
+    def load_library(
+        self, path: str | PathLike[str], *, timeout: float | None = 2.0
+    ) -> LoadedLibrary:
+        """Loads a shared library whose ``MDISPATCH_LIBRARY`` block registers operators and kernels
+        in C, and registers or, in a worker, verifies what it brings.
+
+        It is loaded once per process, and for good; its kernels run in every interpreter of the
+        process, loaded there or not. Loaded again, it is the same. ``timeout`` is how many seconds
+        each verification waits. What is returned can be closed, which ends the registrations.
+
+        Raises LibraryLoadError, what :class:`Library`, its ``define`` and its ``impl`` raise, and
+        InvalidArgumentError; then nothing stays registered. (PyTorch: torch.ops.load_library)
+        """
+        from ._load_library import load_library  # few programs have any
+
+        return load_library(self.__registry, path, timeout)
+
+    @property
+    def loaded_libraries(self) -> set[str]:
+        """The paths that :meth:`load_library` has loaded here, and that were not closed since.
+        (PyTorch: torch.ops.loaded_libraries)
+        """
+        from ._load_library import loaded_libraries
+
+        return loaded_libraries(self.__registry)
+
     def __dir__(self) -> list[str]:
         """The namespaces that there are, for completion."""
-        return sorted({*self.__registry.namespaces(), "find", "higher_order", "import_module"})
+        own = {"find", "higher_order", "import_module", "load_library", "loaded_libraries"}
+        return sorted({*self.__registry.namespaces(), *own})
 
     def find(self, name: str) -> OpOverload:
         """The operator of a full name: ``ns::name``, ``ns::name.default`` or ``ns::name.overload``.

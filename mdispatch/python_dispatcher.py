@@ -28,7 +28,7 @@ class PythonDispatcher:
         print(dispatcher.dispatchTable())
 
     The definition and the kernels end with the object. RuntimeError while there is another one on
-    the same registry.
+    the same registry. (torch: PythonDispatcher)
     """
 
     namespace = "__test__"

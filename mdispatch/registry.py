@@ -10,11 +10,14 @@ from __future__ import annotations
 from _thread import RLock, allocate_lock
 
 from . import _registry as facts
-from ._kernels import Fallbacks, inherit
+from ._arguments import check_namespace
+from ._kernels import C_LABEL, Fallbacks, inherit
 from ._listeners import Listeners
+from ._logs import registry_log
+from ._native import c_kernels
 from ._registry.shared import DEFAULT_CAPACITY, SharedRegistry
 from ._schema_names import OperatorName
-from .errors import InvalidArgumentError, InvariantError
+from .errors import InvalidArgumentError, InvariantError, LibraryClosedError, MdispatchError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,10 +26,11 @@ if TYPE_CHECKING:
 
     from ._entry import Entry
     from ._explain import Explanation, TableRow
-    from ._kernels import LocalKernel
     from ._listeners import ListenerHandle
+    from ._load_library import LoadedLibrary
     from ._loading import ImportPolicy
     from ._registry import Registration, RegistryProtocol
+    from .errors import VerificationError
     from .guards import Keys
     from .library import Library
     from .operators import OpOverload, Ops
@@ -47,11 +51,20 @@ class Registry:
         self._facts = registry
         self._entries: dict[str, Entry] = {}
         self._fallbacks = Fallbacks()
+        # Of names that had an overload with a name: all that are defined here, in their order.
         self._overloads: dict[str, list[str]] = {}
+        self._recoveries = 0  # that the log was told of
         self._listed: tuple[int, int, dict[str, list[str]]] = (0, 0, {})
         self._libraries: dict[tuple[str, ...], Library] = {}
+        #: Those with kernels in C, by their number in this process.
+        self._loaded_libraries: dict[int, LoadedLibrary] = {}
+        # The places of the libraries that are open, by namespace. A list that was made stays:
+        # signal handlers may open and close libraries at any place.
+        self._claims: dict[str, list[str]] = {}
         self._lock = RLock()
         self.names_with_signatures: set[str] = set()
+        #: What warm_up found to differ, by the modules that it had imported.
+        self.differing: dict[str, tuple[VerificationError, ...]] = {}
         self._listeners = Listeners(registry)
         self._ops: Ops | None = None
         self._imports: ImportPolicy | None = None
@@ -73,7 +86,27 @@ class Registry:
         Raises InvalidNameError, InvalidArgumentError (capacity), RegistryExistsError,
         RegistryOwnerError, RegistryFullError (64 registries open), SystemCallError.
         """
-        return cls(SharedRegistry.create(name, capacity))
+        return _told(cls(SharedRegistry.create(name, capacity)))
+
+    @classmethod
+    def elect(cls, name: str | None = None, *, capacity: int = DEFAULT_CAPACITY) -> Registry:
+        """Opens a registry without a main member: creates it, or attaches to it when another
+        process of the team was first. It lives as long as anybody has it open.
+
+        In it each namespace has a registrar, the first interpreter that opened a library of it; all
+        others verify. When the registrar closes its libraries, ends or dies, the next one in line
+        goes on in its place; what is registered stays as long as any interpreter has a library of
+        the namespace open, and goes with the last.
+
+        ``name`` and ``capacity`` are those of :meth:`create`; without a name a new registry is made
+        for the interpreters of this process. The name of a registry whose processes all died, with
+        a main one or without, is taken over. ``MDISPATCH_REGISTRY=elect:NAME`` in the environment
+        makes it the default registry of every process that finds it there.
+
+        Raises RegistryExistsError when a living registry with a main member has the name; else as
+        :meth:`create`.
+        """
+        return _told(cls(SharedRegistry.elect(name, capacity)))
 
     @classmethod
     def attach(cls, name: str, *, timeout: float | None = 2.0) -> Registry:
@@ -84,7 +117,7 @@ class Registry:
         RegistryOwnerError, RegistryAccessError, RegistryDamagedError, InvalidNameError,
         InvalidArgumentError (timeout), SystemCallError.
         """
-        return cls(SharedRegistry.attach(name, timeout))
+        return _told(cls(SharedRegistry.attach(name, timeout)))
 
     @property
     def address(self) -> str:
@@ -93,8 +126,44 @@ class Registry:
 
     @property
     def is_main(self) -> bool:
-        """Whether this interpreter is the one that registers."""
+        """Whether this interpreter is the one that registers: never where there is no main member
+        (:meth:`elect`).
+        """
         return self._facts.role == facts.MAIN
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether this interpreter verifies what a main one registers."""
+        return self._facts.role == facts.WORKER
+
+    @property
+    def elects(self) -> bool:
+        """Whether there is no main member; each namespace has a registrar then (:meth:`elect`)."""
+        return self._facts.role == facts.PEER
+
+    def registers(self, namespace: str) -> bool:
+        """Whether registrations in ``namespace`` are made by this interpreter, or would be by the
+        library that it opens now; False where they are verified.
+
+        InvalidNameError; where the registry was closed, RegistryClosedError.
+        """
+        check_namespace(namespace, "FRAGMENT")
+        if not self.elects:
+            return self.is_main
+        with self._lock:
+            if self._claims.get(namespace):
+                return self.claim(namespace)
+        return self.registrar(namespace) is None
+
+    def registrar(self, namespace: str) -> Registration | None:
+        """The claim of the interpreter that registers in ``namespace``, with its process and place;
+        None when nobody has a library of it open, and where there is a main member.
+
+        A process that has died just now may still be named. InvalidNameError.
+        """
+        check_namespace(namespace, "FRAGMENT")
+        _, _, there = self._facts.registrations(namespace)
+        return next((fact for fact in there if fact.kind == facts.CLAIM), None)
 
     @property
     def ops(self) -> Ops:
@@ -249,7 +318,7 @@ class Registry:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<mdispatch.Registry {self.address} {'main' if self.is_main else 'worker'}>"
+        return f"<mdispatch.Registry {self.address} {facts.ROLE_NAMES[self._facts.role]}>"
 
     # --- for the modules above: the local side
 
@@ -257,9 +326,7 @@ class Registry:
         """The entry of an operator in this interpreter, made when it is asked for first."""
         entry = self._entries.get(name)
         if entry is None:
-            made = self._new_entry(name)
-            with self._lock:
-                entry = self._entries.setdefault(name, made)
+            entry = self._entries.setdefault(name, self._new_entry(name))
         return entry
 
     def _new_entry(self, name: str) -> Entry:
@@ -279,6 +346,12 @@ class Registry:
         return operator_of, (name,)
 
     def _load(self, fact: Registration) -> bool:
+        if fact.text.startswith(C_LABEL):
+            from ._c_kernels import is_here
+
+            if fact.kind == facts.IMPL and is_here(self._facts, fact):
+                self.entry(fact.name).recompute()  # it came after the table was computed
+                return True
         return self._imports is not None and self._imports.load(self._facts, fact)
 
     @property
@@ -287,6 +360,15 @@ class Registry:
         second one could be waited for by two threads in two orders.
         """
         return self._listeners.lock
+
+    def tell_of_recoveries(self) -> None:
+        """For the log: that a member has died while it held the registry's lock."""
+        if isinstance(self._facts, SharedRegistry):
+            so_far = self._facts.stat()[6]
+            if so_far > self._recoveries:
+                self._recoveries = so_far
+                text = "recovered %s from a member that died with its lock; recoveries so far: %d"
+                registry_log.tell(text, self.address, so_far)
 
     def registered(self, commit: Callable[[], Registration]) -> Registration:
         """Commits a definition, and tells the listeners."""
@@ -300,26 +382,49 @@ class Registry:
         """Ends any other registration."""
         return self._facts.strike(fact)
 
-    def note_overload(self, base: str, overload: str) -> None:
-        """Main interpreter: remembers in which order it defined the overloads of a name."""
-        with self._lock:
-            known = self._overloads.setdefault(base, [])
-            if overload not in known:
-                known.append(overload)
+    # Of the names that are defined in this interpreter. All of it under ``definitions_lock``.
 
-    def forget_overload(self, base: str, overload: str) -> None:
-        with self._lock:
-            known = self._overloads.get(base, [])
-            if overload in known:
+    def defined(self, fact: Registration) -> None:
+        """After the commit of a definition, which is its first here; :meth:`tell` follows, when the
+        lock has been let go.
+        """
+        self._listeners.note(fact)
+        base, _, overload = fact.name.partition(".")
+        known = self._overloads.get(base)
+        if known is None and overload:
+            first = [""] if self._listeners.is_defined(base) else []
+            known = self._overloads.setdefault(base, first)
+        if known is not None and overload not in known:
+            known.append(overload)
+        self._facts.touch()
+
+    def tell(self) -> None:
+        """Tells the listeners what was defined."""
+        self._listeners.tell()
+
+    def end(self, fact: Registration) -> None:
+        """Ends a definition that was made here, and tells the listeners."""
+        base, _, overload = fact.name.partition(".")
+
+        def strike() -> bool:
+            known = self._overloads.get(base)
+            if known and overload in known:
                 known.remove(overload)
+            self._facts.touch()
+            return self._facts.strike(fact) or self.elects
+
+        self._listeners.struck(fact, strike)
 
     def overloads(self, base: str) -> list[str]:
         """The overloads of ``ns::name`` in the order of their definitions, whichever of them were
         imported here; "" is the one without a name.
         """
-        known = self._overloads.get(base)
-        if known and self.is_main:
-            return list(known)
+        if self.is_main and not c_kernels.has_host():  # which may have defined others
+            known = self._overloads.get(base)
+            if known:
+                return list(known)
+            if known is None and self._listeners.is_defined(base):
+                return [""]
         return list(self._overloads_there().get(base, ()))
 
     def _overloads_there(self) -> dict[str, list[str]]:
@@ -340,20 +445,56 @@ class Registry:
             self._listed = listed = (following, len(there), found)
         return listed[2]
 
-    def add_fallback(self, kernel: LocalKernel) -> None:
-        self._fallbacks.add(kernel)
+    def open_namespace(self, namespace: str, where: str) -> None:
+        """One more library. Where there is no main member, the first one queues up to register."""
+        if not self.elects:
+            return
+        with self._lock:
+            self._claims.setdefault(namespace, []).append(where)
+            try:
+                self.claim(namespace)
+            except BaseException:
+                self.close_namespace(namespace)
+                raise
 
-    def drop_fallback(self, kernel: LocalKernel) -> None:
-        self._fallbacks.drop(kernel)
+    def close_namespace(self, namespace: str) -> None:
+        """One library less, after what it has registered."""
+        with self._lock:
+            opened = self._claims.get(namespace)
+            if opened:
+                opened.pop()
+                if not opened:
+                    self._facts.release(namespace)
+
+    def claim(self, namespace: str) -> bool:
+        """Whether this interpreter is the registrar of a namespace of which it has a library open.
+
+        LibraryClosedError when another thread has just closed the last one: what queued up now
+        would stay in the queue for good.
+        """
+        with self._lock:
+            opened = self._claims.get(namespace)
+            if not opened:
+                raise LibraryClosedError(
+                    f"all libraries of {namespace!r} were closed meanwhile; open another",
+                    namespace,
+                )
+            return self._facts.claim(namespace, opened[0])
 
     def _forked(self) -> None:
         """In the child of a fork: other threads may have held the locks."""
+        from contextlib import suppress
+
         self._lock = RLock()
         self._fallbacks.lock = RLock()
         inherit(self._fallbacks.kernels)
         self._listeners.forked()
         for entry in self._entries.values():
             entry.forked()
+        for namespace in [each for each, opened in self._claims.items() if opened]:
+            # Where the registry is closed, or full, the next registration tries again and says so.
+            with suppress(MdispatchError):
+                self.claim(namespace)
 
 
 _lock = allocate_lock()
@@ -373,6 +514,15 @@ def default_registry() -> Registry:
             if _default is None:
                 _default = Registry(SharedRegistry.default())
             registry = _default
+        _told(registry)
+    return registry
+
+
+def _told(registry: Registry) -> Registry:
+    """For the log, when no lock is held any more."""
+    if registry_log.listens():
+        role = facts.ROLE_NAMES[registry._facts.role]
+        registry_log.tell("joined %s as %s", registry.address, role)
     return registry
 
 

@@ -11,6 +11,11 @@ everything is asked of libraries, registries, guards and keys. ::
     m.def_("foo(Tensor x) -> Tensor").impl_t_t("foo", "CPU", debug="fn_cpu")
     print(C._dispatch_dump_table("test::foo"))
 
+The names are those of ``torch._C`` (torch/csrc/utils/python_dispatch.cpp and, for modes and guards,
+its neighbours), of torch/_ops.py and of torch/utils/_python_dispatch.py. A key is a DispatchKey or
+its name: what is no key is a RuntimeError, what is neither, or no str where a name belongs, a
+TypeError. Other errors stand with the functions.
+
 The functions work on the default registry, or in a ``with using(registry):`` block of this thread
 on that one. As in PyTorch, a module object ends its registrations when it dies, and no second
 registration takes the place of the first.

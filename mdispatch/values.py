@@ -16,7 +16,7 @@ from .keys import DispatchKey, DispatchKeySet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
 __all__ = ["TypeKeys", "is_tensor", "key_set_of", "register_type"]
@@ -50,12 +50,15 @@ class TypeKeys:
     def __init__(self) -> None:
         self._registered: weakref.WeakKeyDictionary[type, int] = weakref.WeakKeyDictionary()
         self._found: weakref.WeakKeyDictionary[type, int] = weakref.WeakKeyDictionary()
+        #: What else is kept of types, by calls, is out of date.
+        self.when_changed: Callable[[], object] = int
 
     def register(self, cls: type, raw: int) -> None:
         self._registered[cls] = raw
         # A new one, not an empty one: a look-up under way in another thread puts its answer into
         # the old one.
         self._found = weakref.WeakKeyDictionary()
+        self.when_changed()
 
     def knows(self, cls: type) -> bool:
         """Whether the class, or a base of it, is registered."""
@@ -68,16 +71,36 @@ class TypeKeys:
         raw = found.get(cls)
         if raw is not None:
             return raw
-        handler = getattr(cls, "__md_dispatch__", None)
-        # A mode has such a method too, and is no value that calls could be about.
-        handled = _PYTHON if handler is not None and not getattr(cls, "is_mode", False) else 0
+        handled = _handled(cls)
+        raw = self._registered_as(cls)
+        if raw is not None:
+            found[cls] = raw | handled
+            return raw | handled
+        raw = _raw_by_protocol(value)
+        return raw | handled if raw is not None else handled or None
+
+    def _registered_as(self, cls: type) -> int | None:
         for base in cls.__mro__:
             raw = self._registered.get(base)
             if raw is not None:
-                found[cls] = raw | handled
-                return raw | handled
-        raw = _raw_by_protocol(value)
-        return raw | handled if raw is not None else handled or None
+                return raw
+        return None
+
+    def raw_of_type(self, cls: type) -> int | bool | None:
+        """The bits that all its values carry; None when each is to be asked, and False when Python
+        has to ask them.
+        """
+        handled = _handled(cls)
+        raw = self._registered_as(cls)
+        if raw is not None:
+            return raw | handled
+        return False if handled else None
+
+
+def _handled(cls: type) -> int:
+    handler = getattr(cls, "__md_dispatch__", None)
+    # A mode has such a method too, and is no value that calls could be about.
+    return _PYTHON if handler is not None and not getattr(cls, "is_mode", False) else 0
 
 
 def _raw_by_protocol(value: object) -> int | None:
@@ -139,7 +162,13 @@ def _no_keys(keys: object, what: str) -> InvalidKeyError:
 _types = TypeKeys()
 
 raw_of = _types.raw_of
+raw_of_type = _types.raw_of_type
 knows_type = _types.knows
+
+
+def when_types_change(tell: Callable[[], object]) -> None:
+    """Calls ``tell`` whenever a type was registered."""
+    _types.when_changed = tell
 
 
 def register_type(
@@ -165,11 +194,14 @@ def register_type(
 
 def key_set_of(value: object) -> DispatchKeySet:
     """The key set a value carries; the empty set when it carries none and so is no Tensor of any
-    schema.
+    schema. InvalidKeyError for a ``__dispatch_keys__`` with what is no key. (c10:
+    TensorImpl::key_set)
     """
     return DispatchKeySet.from_raw(_types.raw_of(value) or 0)
 
 
 def is_tensor(value: object) -> bool:
-    """Whether a value carries dispatch keys: what schemas call a Tensor."""
+    """Whether a value carries dispatch keys: what schemas call a Tensor. InvalidKeyError as
+    :func:`key_set_of`.
+    """
     return _types.raw_of(value) is not None

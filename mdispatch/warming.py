@@ -2,18 +2,25 @@
 
 The same call is an initializer for thread pools, interpreter pools, process pools and bare
 interpreters. In the main interpreter it just imports: there is nothing to verify.
+
+What a module differed in stays with the registry (``Registry.differing``): a module is imported
+once, and whoever warms up with it again is to hear the same.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from time import perf_counter
 
 from . import _registry as facts
 from . import errors
-from ._differences import missing_in_worker
+from . import registry as registries
+from ._differences import missing_in_worker, who
+from ._native import interpreter_id
 from ._nearest import shown
+from ._registry.opening import ENVIRONMENT
 from ._roles import Audit
 from .registry import Registry, given_or_default
 
@@ -57,25 +64,54 @@ class WarmUp:
 
 
 def warm_up(
-    modules: str | Iterable[str], *, timeout: float | None = 2.0, registry: Registry | None = None
+    modules: str | Iterable[str],
+    path: Iterable[str] = (),
+    *,
+    timeout: float | None = 2.0,
+    registry: Registry | None = None,
 ) -> WarmUp:
     """Imports ``modules`` (a name or several) and verifies what they register against the main
     interpreter.
 
-    All waits together take at most ``timeout`` seconds. Fits as ``initializer=mdispatch.warm_up,
-    initargs=([...],)``.
+    All waits together take at most ``timeout`` seconds. ``path`` is put at the head of ``sys.path``
+    first: fresh interpreters do not inherit what their main interpreter has added to its own. Fits
+    as ``initializer=mdispatch.warm_up, initargs=([...], sys.path)``. It may be called again: what
+    differed once differs still.
 
     Raises WarmUpError with every difference found, each an exception of its own class; what the
-    modules themselves raise passes through (ImportError and others).
+    modules themselves raise passes through (ImportError and others). RegistryNotFoundError in a
+    child process of multiprocessing that was started before its parent had a registry. Where it is
+    itself the initializer of a multiprocessing.Pool, each task raises that in its place: Pool would
+    replace a worker whose initializer raises by another one, for ever.
     """
-    result = examine(modules, timeout=timeout, registry=registry)
+    try:
+        return _warm_up(modules, path, timeout, registry)
+    except Exception as error:
+        frame = sys._getframe(1)
+        if frame.f_globals.get("__name__") == "multiprocessing.pool":
+            from ._pool_refusal import refuse_tasks
+
+            refuse_tasks(frame, error)
+        raise
+
+
+def _warm_up(
+    modules: str | Iterable[str],
+    path: Iterable[str],
+    timeout: float | None,
+    registry: Registry | None,
+) -> WarmUp:
+    if registry is None:
+        _check_not_alone()
+    registry = given_or_default(registry)
+    result = examine(modules, path, timeout=timeout, registry=registry)
     if result.differences:
         count = len(result.differences)
         listed = "\n".join(
             f"{i}. {_indented(error)}" for i, error in enumerate(result.differences, 1)
         )
         raise errors.WarmUpError(
-            f"{count} difference{'s' * (count > 1)} to the main interpreter:\n{listed}",
+            f"{count} difference{'s' * (count > 1)} to {who(registry._facts)}:\n{listed}",
             result.differences,
         )
     return result
@@ -85,8 +121,30 @@ def _indented(error: BaseException) -> str:
     return str(error).replace("\n", "\n   ")
 
 
+def _check_not_alone() -> None:
+    """A child of multiprocessing finds its parent's registry in its environment. One that does not
+    would be a main interpreter of its own here, and verify nothing.
+    """
+    process = sys.modules.get("multiprocessing.process")
+    if process is None or interpreter_id != 0 or registries._default is not None:
+        return
+    parent = process.parent_process()
+    if parent is not None and not os.environ.get(ENVIRONMENT):
+        raise errors.RegistryNotFoundError(
+            f"process {os.getpid()} is a worker of process {parent.pid}, and was started before "
+            "that one had a registry: it would verify nothing\n"
+            "Warm up there before the pool or process (or the fork server that all later ones "
+            "come from) is started. If this process is to register for itself, call "
+            "mdispatch.default_registry() in it first."
+        )
+
+
 def examine(
-    modules: str | Iterable[str], *, timeout: float | None = 2.0, registry: Registry | None = None
+    modules: str | Iterable[str],
+    path: Iterable[str] = (),
+    *,
+    timeout: float | None = 2.0,
+    registry: Registry | None = None,
 ) -> WarmUp:
     """As :func:`warm_up`, but returns the differences instead of raising them."""
     try:
@@ -103,7 +161,11 @@ def examine(
             )
     timeout = facts.check_timeout(timeout)
     registry = given_or_default(registry)
+    _extend_path(path)
     before = set(sys.modules)
+    known = [
+        error for name in names if name in before for error in registry.differing.get(name, ())
+    ]
     began = perf_counter()
     with Audit(timeout) as audit:
         try:
@@ -112,6 +174,9 @@ def examine(
         except BaseException as error:
             for difference in audit.differences:
                 error.add_note(f"before that, while warming up: {difference}")
+            if isinstance(error, ModuleNotFoundError) and error.name in names:
+                error.add_note(_where_to_look(registry, error.name))
+            _keep(registry, names, [*known, *audit.differences])
             raise
     took = perf_counter() - began
     new = [name for name in sys.modules if name not in before]
@@ -120,13 +185,58 @@ def examine(
         files = _files_of([*names, *new])
         mine = [f for f in there if _file_of(f) in files]
         return WarmUp(_count(mine, facts.DEF), _count(mine, facts.IMPL), took, 0.0, ())
-    found = [*audit.differences, *_missing_here(there, audit, _files_of(new))]
+    missing = _missing_here(registry, there, audit, _files_of(new))
+    found = _keep(registry, names, [*known, *audit.differences, *missing])
     return WarmUp(
         _count(audit.facts, facts.DEF),
         _count(audit.facts, facts.IMPL),
         took,
         audit.longest_wait,
         tuple(found),
+    )
+
+
+def _extend_path(path: Iterable[str]) -> None:
+    """Puts what is not at the head of ``sys.path`` there, in its order."""
+    try:
+        wanted = [] if isinstance(path, str) else list(dict.fromkeys(path))
+    except TypeError:
+        wanted = None
+    folders = [each for each in wanted or () if isinstance(each, str)]
+    if isinstance(path, str) or folders != wanted:
+        raise errors.InvalidArgumentError(
+            f"path is a list of folders, as sys.path is, not {shown(path)}"
+        )
+    if sys.path[: len(folders)] != folders:
+        sys.path[:] = [*folders, *(each for each in sys.path if each not in folders)]
+        importlib.invalidate_caches()
+
+
+def _keep(
+    registry: Registry, names: list[str], found: list[errors.VerificationError]
+) -> list[errors.VerificationError]:
+    """Notes what differs with the modules that were imported, each difference once."""
+    once = list({id(error): error for error in found}.values())
+    for name in names:
+        if once and name in sys.modules:
+            registry.differing[name] = tuple(once)
+        else:
+            registry.differing.pop(name, None)
+    return once
+
+
+def _where_to_look(registry: Registry, name: str) -> str:
+    """What to tell somebody who does not find a module."""
+    ending = f"/{name.replace('.', '/')}"
+    _, _, there = registry._facts.registrations()
+    files = {_file_of(fact) for fact in there}
+    main = next(
+        (f for f in sorted(files) if f.endswith((f"{ending}.py", f"{ending}/__init__.py"))), ""
+    )
+    has = f"{who(registry._facts)} has it from {main}; " if main and not registry.is_main else ""
+    return (
+        f"{has}this interpreter looked in {', '.join(map(repr, sys.path))}. Fresh interpreters do "
+        "not inherit a sys.path: give them one, as in warm_up(modules, sys.path)."
     )
 
 
@@ -144,7 +254,7 @@ def _files_of(modules: list[str]) -> set[str]:
 
 
 def _missing_here(
-    there: list[Registration], audit: Audit, files: set[str]
+    registry: Registry, there: list[Registration], audit: Audit, files: set[str]
 ) -> list[errors.VerificationError]:
     """What the main interpreter registered from the modules that were imported here just now, and
     this one did not. What was imported before was verified before.
@@ -158,7 +268,8 @@ def _missing_here(
     sources = files | {_file_of(f) for f in audit.facts if f.kind == facts.LIBRARY}
     # Of several modules that an operator names, a worker compares with the newest.
     stubs = {f.name: f for f in there if f.kind == facts.PYSTUB}
-    candidates = [f for f in there if f.kind != facts.PYSTUB] + list(stubs.values())
+    others = [f for f in there if f.kind not in (facts.PYSTUB, facts.CLAIM)]
+    candidates = others + list(stubs.values())
     left = [f for f in candidates if f.seq not in verified and _file_of(f) in sources]
     if not left:
         return []
@@ -177,7 +288,7 @@ def _missing_here(
         if spare.get(what):
             spare[what] -= 1
             continue
-        error = missing_in_worker(fact)
+        error = missing_in_worker(registry._facts, fact)
         if (error.kind, error.name, error.key) not in told:
             missing.append(error)
     return missing

@@ -1,9 +1,10 @@
 """Which binding serves in this interpreter, and the names that every binding has.
 
-Both bind the same libmdispatch. The main interpreter of a process uses cffi; in sub-interpreters
-cffi is refused or, worse, depends on who imported it first, so there the extension serves. That is
-decided by the interpreter, not by trying. ``MDISPATCH_BINDING=ext|cffi`` forces one where both can
-load; cffi has no support for free-threaded 3.13, so that build falls to the extension everywhere.
+Both bind the same libmdispatch. The main interpreter of a process uses cffi, but for what is done
+once or more for each operator (``often``); in sub-interpreters cffi is refused or, worse, depends
+on who imported it first, so there the extension serves. That is decided by the interpreter, not by
+trying. ``MDISPATCH_BINDING=ext|cffi`` forces one where both can load; cffi has no support for
+free-threaded 3.13, so that build falls to the extension everywhere.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from ..errors import BindingError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType
     from typing import Any
 
     from ._contract import Binding
@@ -23,8 +26,8 @@ if TYPE_CHECKING:
 else:
     from . import _ext
 
-__all__ = ["BINDING_NAMES", "Binding", "abi", "choose", "interpreter_id", "native"]
-__all__ += ["run_signal_handlers", "which"]
+__all__ = ["BINDING_NAMES", "Binding", "abi", "c_kernels", "caller", "choose", "interpreter_id"]
+__all__ += ["native", "often", "run_signal_handlers", "which"]
 
 BINDING_NAMES = (
     "abi",
@@ -34,9 +37,14 @@ BINDING_NAMES = (
     "await_fact",
     "cancel",
     "check",
+    "claim",
     "close",
     "create",
+    "elect",
     "find",
+    "folder",
+    "has",
+    "inspect",
     "join",
     "leave",
     "list_facts",
@@ -44,7 +52,9 @@ BINDING_NAMES = (
     "members",
     "now",
     "open_default",
+    "reap",
     "register",
+    "release",
     "stat",
     "status_text",
     "strike",
@@ -52,12 +62,19 @@ BINDING_NAMES = (
 )
 
 #: The number of this package's contract; a library of another number is refused.
-ABI = 2
+ABI = 3
 
 interpreter_id: int = _ext.interpreter_id()
 
 #: Runs due signal handlers, in sub-interpreters too: the extension's, whatever binds the rest.
 run_signal_handlers = _ext.run_signal_handlers
+
+#: ``caller("__name__")`` is the nearest code that is not ours, and the place in it; None when there
+#: is none.
+caller: Callable[[str], tuple[CodeType, int] | None] = _ext.caller
+
+#: Has the functions for kernels in C (native/bind/kernels_ext.c): the extension, likewise.
+c_kernels: Any = _ext
 
 
 def choose(asked: str, interpreter: int, free_threaded: bool, version: tuple[int, int]) -> str:
@@ -95,6 +112,10 @@ else:
             "Unset MDISPATCH_BINDING or set it to 'ext': the extension serves in every interpreter."
         ) from error
     native = _cffi_binding
+
+#: What every registration, look-up and wait goes through: the extension, which costs a fraction of
+#: cffi, unless a binding was asked for.
+often: Binding = native if os.environ.get("MDISPATCH_BINDING", "") else _ext
 
 abi: int = native.abi()
 if abi != ABI:

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ._contract import MemberTuple, RecordTuple, StatTuple, WaitTuple
+    from ._contract import InspectionTuple, MemberTuple, RecordTuple, StatTuple, WaitTuple
 
 _BUFFER = 8192
 _RECORD = ffi.sizeof("md_record")
@@ -21,11 +21,21 @@ close = lib.md_close
 leave = lib.md_leave
 strike = lib.md_strike
 cancel = lib.md_cancel
+reap = lib.md_reap
 
 
 def status_text(status: int) -> str:
     text: bytes = ffi.string(lib.md_status_text(status))
     return text.decode()
+
+
+def _text(at: Any, length: int) -> str:
+    text: bytes = ffi.buffer(at, length)[:]
+    return text.decode("utf-8", "replace")
+
+
+def _bytes(text: bytes | str) -> bytes:
+    return text.encode() if isinstance(text, str) else text
 
 
 def _record(buffer: Any, at: int) -> tuple[RecordTuple, int]:
@@ -38,9 +48,9 @@ def _record(buffer: Any, at: int) -> tuple[RecordTuple, int]:
         r.seq,
         r.kind,
         r.key,
-        ffi.buffer(buffer + name, r.name_len)[:],
-        ffi.buffer(buffer + body, r.body_len)[:],
-        ffi.buffer(buffer + where, r.where_len)[:],
+        _text(buffer + name, r.name_len),
+        _text(buffer + body, r.body_len),
+        _text(buffer + where, r.where_len),
         r.pid,
         r.interp,
     )
@@ -70,6 +80,11 @@ def create(name: str | None, capacity: int) -> tuple[int, int]:
     return lib.md_create(ffi.NULL if name is None else name.encode(), capacity, out), out[0]
 
 
+def elect(name: str | None, capacity: int) -> tuple[int, int]:
+    out = ffi.new("md_registry *")
+    return lib.md_elect(ffi.NULL if name is None else name.encode(), capacity, out), out[0]
+
+
 def attach(address: bytes, deadline_ns: int) -> tuple[int, int]:
     out = ffi.new("md_registry *")
     return lib.md_attach(address, deadline_ns, out), out[0]
@@ -91,16 +106,28 @@ def join(registry: int, interpreter: int) -> tuple[int, int, int]:
     return lib.md_join(registry, interpreter, member, role), member[0], role[0]
 
 
+def claim(registry: int, member: int, name: bytes, where: bytes) -> tuple[int, RecordTuple | None]:
+    buffer = ffi.new("char[]", _BUFFER)  # long enough: a claim has no body
+    status = lib.md_claim(registry, member, name, len(name), where, len(where), buffer, _BUFFER)
+    there = status in (lib.MD_OK, lib.MD_EEXIST)
+    return status, _record(buffer, 0)[0] if there else None
+
+
+def release(registry: int, member: int, name: bytes) -> int:
+    return int(lib.md_release(registry, member, name, len(name)))
+
+
 def register(
     registry: int,
     member: int,
     kind: int,
     rule: int,
     key: int,
-    name: bytes,
-    body: bytes,
-    where: bytes,
-) -> tuple[int, RecordTuple | None]:
+    name: bytes | str,
+    body: bytes | str,
+    where: bytes | str,
+) -> tuple[int, int, int, RecordTuple | None]:
+    name, body, where = _bytes(name), _bytes(body), _bytes(where)
     size = _BUFFER
     while True:
         buffer = ffi.new("char[]", size)
@@ -122,11 +149,14 @@ def register(
         if status != lib.MD_ENOBUFS:
             break
         size = _needed(buffer)
-    there = status in (lib.MD_OK, lib.MD_EEXIST)
-    return status, _record(buffer, 0)[0] if there else None
+    if status != lib.MD_OK:
+        return status, 0, 0, _record(buffer, 0)[0] if status == lib.MD_EEXIST else None
+    record = ffi.cast("md_record *", buffer)
+    return status, record.ref, record.seq, None
 
 
-def find(registry: int, kind: int, key: int, name: bytes) -> tuple[int, RecordTuple | None]:
+def find(registry: int, kind: int, key: int, name: bytes | str) -> tuple[int, RecordTuple | None]:
+    name = _bytes(name)
     size = _BUFFER
     while True:
         buffer = ffi.new("char[]", size)
@@ -137,21 +167,30 @@ def find(registry: int, kind: int, key: int, name: bytes) -> tuple[int, RecordTu
     return status, _record(buffer, 0)[0] if status == lib.MD_OK else None
 
 
+def has(registry: int, kind: int, key: int, name: bytes | str) -> int:
+    name = _bytes(name)
+    status: int = lib.md_find(registry, kind, key, name, len(name), ffi.NULL, 0)
+    return 0 if status == lib.MD_ENOBUFS else status  # it is there, and too large for no buffer
+
+
 def await_fact(
     registry: int,
     member: int,
     kind: int,
     key: int,
     at_least: int,
-    name: bytes,
+    name: bytes | str,
     deadline_ns: int,
     ticket: int,
+    or_elect: bool,
 ) -> tuple[int, RecordTuple | None, WaitTuple]:
+    name = _bytes(name)
     size = _BUFFER
     stats = ffi.new("md_wait_stats *")
+    wait = lib.md_await_or_elect if or_elect else lib.md_await
     while True:
         buffer = ffi.new("char[]", size)
-        status = lib.md_await(
+        status = wait(
             registry,
             member,
             kind,
@@ -225,7 +264,11 @@ def members(registry: int) -> tuple[int, list[MemberTuple]]:
         if count[0] <= room:
             break
         room = count[0] + 16
-    return status, [
+    return status, _members(infos, count[0])
+
+
+def _members(infos: Any, count: int) -> list[MemberTuple]:
+    return [
         (
             m.interp,
             m.pid,
@@ -237,14 +280,18 @@ def members(registry: int) -> tuple[int, list[MemberTuple]]:
             m.wait_key,
             ffi.string(m.wait_name),
         )
-        for m in infos[0 : count[0]]
+        for m in infos[0:count]
     ]
 
 
 def stat(registry: int) -> tuple[int, StatTuple]:
     s = ffi.new("md_stats *")
     status = lib.md_stat(registry, s)
-    return status, (
+    return status, _figures(s)
+
+
+def _figures(s: Any) -> StatTuple:
+    return (
         s.capacity,
         s.committed,
         s.used,
@@ -256,9 +303,44 @@ def stat(registry: int) -> tuple[int, StatTuple]:
         s.main_state,
         s.processes,
         s.members,
+        s.policy,
     )
 
 
 def check(registry: int) -> tuple[int, bytes]:
     report = ffi.new("char[]", 4096)
     return lib.md_check(registry, report, 4096), ffi.string(report)
+
+
+def inspect(address: bytes) -> tuple[int, InspectionTuple | None, list[MemberTuple]]:
+    out = ffi.new("md_inspection *")
+    count = ffi.new("size_t *")
+    room = 16
+    while True:
+        infos = ffi.new("md_member_info[]", room)
+        status = lib.md_inspect(address, out, infos, room, count)
+        if count[0] <= room:
+            break
+        room = count[0] + 16
+    if status:
+        return status, None, []
+    seen = (
+        _figures(out.stats),
+        out.device,
+        out.inode,
+        tuple(out.kinds),
+        out.attach,
+        out.alive,
+        out.dead,
+        out.lock_tid,
+        out.lock_died,
+        out.torn,
+        out.fixed,
+        ffi.string(out.address),
+    )
+    return status, seen, _members(infos, count[0])
+
+
+def folder() -> tuple[int, bytes]:
+    out = ffi.new("char[]", lib.MD_MAX_ADDRESS)
+    return lib.md_folder(out, lib.MD_MAX_ADDRESS), ffi.string(out)

@@ -7,14 +7,20 @@ from __future__ import annotations
 from typing import Protocol, TypeAlias
 
 #: ref, seq, kind, key, name, body, where, pid, interpreter
-RecordTuple: TypeAlias = tuple[int, int, int, int, bytes, bytes, bytes, int, int]
+RecordTuple: TypeAlias = tuple[int, int, int, int, str, str, str, int, int]
 #: slept_ns, sleeps, wakes, slices, by_lease
 WaitTuple: TypeAlias = tuple[int, int, int, int, int]
 #: interpreter, pid, role, alive, waiters, waiting_ns, wait_kind, wait_key, wait_name
 MemberTuple: TypeAlias = tuple[int, int, int, int, int, int, int, int, bytes]
 #: capacity, committed, used, facts, names, next_seq, recoveries, main_pid, main_state, processes,
-#: members
-StatTuple: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int]
+#: members, policy
+StatTuple: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
+
+#: figures, device, inode, facts of each kind (8), attach, alive, dead, lock_tid, lock_died,
+#: torn, fixed, address
+InspectionTuple: TypeAlias = tuple[
+    StatTuple, int, int, tuple[int, ...], int, int, int, int, int, int, int, bytes
+]
 
 
 class Binding(Protocol):
@@ -24,12 +30,17 @@ class Binding(Protocol):
     def now(self) -> int: ...
     def status_text(self, status: int, /) -> str: ...
     def create(self, name: str | None, capacity: int, /) -> tuple[int, int]: ...
+    def elect(self, name: str | None, capacity: int, /) -> tuple[int, int]: ...
     def attach(self, address: bytes, deadline_ns: int, /) -> tuple[int, int]: ...
     def open_default(self, address: bytes, /) -> tuple[int, int]: ...
     def close(self, registry: int, /) -> int: ...
     def address(self, registry: int, /) -> tuple[int, bytes]: ...
     def join(self, registry: int, interpreter: int, /) -> tuple[int, int, int]: ...
     def leave(self, registry: int, member: int, /) -> int: ...
+    def claim(
+        self, registry: int, member: int, name: bytes, where: bytes, /
+    ) -> tuple[int, RecordTuple | None]: ...
+    def release(self, registry: int, member: int, name: bytes, /) -> int: ...
     def register(
         self,
         registry: int,
@@ -37,15 +48,16 @@ class Binding(Protocol):
         kind: int,
         rule: int,
         key: int,
-        name: bytes,
-        body: bytes,
-        where: bytes,
+        name: bytes | str,
+        body: bytes | str,
+        where: bytes | str,
         /,
-    ) -> tuple[int, RecordTuple | None]: ...
+    ) -> tuple[int, int, int, RecordTuple | None]: ...
     def strike(self, registry: int, member: int, ref: int, seq: int, /) -> int: ...
     def find(
-        self, registry: int, kind: int, key: int, name: bytes, /
+        self, registry: int, kind: int, key: int, name: bytes | str, /
     ) -> tuple[int, RecordTuple | None]: ...
+    def has(self, registry: int, kind: int, key: int, name: bytes | str, /) -> int: ...
     def await_fact(
         self,
         registry: int,
@@ -53,9 +65,10 @@ class Binding(Protocol):
         kind: int,
         key: int,
         at_least: int,
-        name: bytes,
+        name: bytes | str,
         deadline_ns: int,
         ticket: int,
+        or_elect: bool,
         /,
     ) -> tuple[int, RecordTuple | None, WaitTuple]: ...
     def await_change(
@@ -72,3 +85,8 @@ class Binding(Protocol):
     def members(self, registry: int, /) -> tuple[int, list[MemberTuple]]: ...
     def stat(self, registry: int, /) -> tuple[int, StatTuple]: ...
     def check(self, registry: int, /) -> tuple[int, bytes]: ...
+    def inspect(
+        self, address: bytes, /
+    ) -> tuple[int, InspectionTuple | None, list[MemberTuple]]: ...
+    def folder(self) -> tuple[int, bytes]: ...
+    def reap(self, name: bytes, /) -> int: ...

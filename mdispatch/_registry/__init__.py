@@ -7,19 +7,24 @@ and the policy.
 
 from __future__ import annotations
 
+from _operator import itemgetter
+
 from ..errors import InvalidArgumentError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import Any, Protocol
 
-__all__ = ["DEF", "FALLBACK", "IMPL", "KIND_NAMES", "LIBRARY", "NAME", "PYSTUB", "RULES"]
-__all__ += ["MAIN", "WORKER", "Registration", "RegistryProtocol", "Waited", "check_timeout"]
-__all__ += ["def_text", "impl_text"]
+    from .._native._call import View
+
+__all__ = ["CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "KIND_NAMES", "LIBRARY", "NAME", "PYSTUB"]
+__all__ += ["MAIN", "PEER", "WORKER", "Elected", "Registration", "RegistryProtocol", "Struck"]
+__all__ += ["ROLE_NAMES", "RULES", "Waited", "check_timeout"]
+__all__ += ["def_text", "impl_text", "who"]
 
 # Kinds and rules carry the numbers of the contract (mdispatch.h, md_kind and md_rule); a test
 # compares them.
-LIBRARY, DEF, IMPL, FALLBACK, PYSTUB, NAME = 1, 2, 3, 4, 5, 6
+LIBRARY, DEF, IMPL, FALLBACK, PYSTUB, NAME, CLAIM = 1, 2, 3, 4, 5, 6, 7
 KIND_NAMES = {
     LIBRARY: "library",
     DEF: "def",
@@ -27,6 +32,7 @@ KIND_NAMES = {
     FALLBACK: "fallback",
     PYSTUB: "pystub",
     NAME: "name",
+    CLAIM: "claim",  # on a namespace, where there is no main member
 }
 _UNIQUE, _STACK, _RAISE_ALL = 1, 2, 16
 #: The policy: what a second registration of the same kind, name and key means. The core knows only
@@ -40,7 +46,14 @@ RULES = {
     NAME: _STACK,
 }
 
-MAIN, WORKER = 1, 2
+#: In place of an interpreter's number: a program that embeds Python. (mdispatch.h, MD_HOST)
+HOST = -1
+MAIN, WORKER, PEER = 1, 2, 3
+ROLE_NAMES = {MAIN: "main", WORKER: "worker", PEER: "peer"}
+
+
+class Elected(Exception):
+    """Ends a wait: this interpreter is the registrar now, and nobody else will register it."""
 
 
 # As written, too: where the same text comes again, nothing has to be parsed.
@@ -82,20 +95,41 @@ def def_text(canonical: str, written: str, attributes: str = "", generation: int
     return f"{canonical}\n{attributes}\n{generation or ''}\n{written}"
 
 
+def who(pid: int, interpreter: int) -> str:
+    """A member, for people: a program that embeds interpreters is one beside them."""
+    at = "the program itself" if interpreter == HOST else f"interpreter {interpreter}"
+    return f"pid {pid}, {at}"
+
+
 def impl_text(label: str, signature: str = "") -> str:
     """The text of an IMPL fact: the kernel's label and, if it has one, its signature."""
     return f"{label}\n{signature}" if signature else label
 
 
-class Registration:
+def _field(place: int) -> Any:
+    return property(itemgetter(place))
+
+
+class Registration(tuple[object, ...]):
     """One fact: who registered what, from where. A value; it does not know whether it was struck
     out since.
     """
 
-    __slots__ = ("ref", "seq", "kind", "key", "name", "text", "where", "pid", "interpreter")
+    # A tuple, as the bindings hand it out: thousands are made at once.
+    __slots__ = ()
 
-    def __init__(
-        self,
+    ref: int = _field(0)
+    seq: int = _field(1)
+    kind: int = _field(2)
+    key: int = _field(3)
+    name: str = _field(4)
+    text: str = _field(5)
+    where: str = _field(6)
+    pid: int = _field(7)
+    interpreter: int = _field(8)
+
+    def __new__(
+        cls,
         ref: int,
         seq: int,
         kind: int,
@@ -105,16 +139,13 @@ class Registration:
         where: str,
         pid: int,
         interpreter: int,
-    ) -> None:
-        self.ref = ref
-        self.seq = seq
-        self.kind = kind
-        self.key = key
-        self.name = name
-        self.text = text
-        self.where = where
-        self.pid = pid
-        self.interpreter = interpreter
+    ) -> Registration:
+        return tuple.__new__(cls, (ref, seq, kind, key, name, text, where, pid, interpreter))
+
+    @property
+    def what(self) -> tuple[int, int, str]:
+        """Kind, key and name."""
+        return self.kind, self.key, self.name
 
     @property
     def body(self) -> str:
@@ -123,7 +154,7 @@ class Registration:
 
     @property
     def attributes(self) -> str:
-        """What a definition says beside its schema: see :func:`def_text`."""
+        """What a definition says beside its schema: see ``def_text``."""
         return self._line(1)
 
     @property
@@ -159,11 +190,11 @@ class Registration:
             return schema == canonical and not attributes
         return schema in (canonical, rest[-1]) and attributes == rest[0]
 
-    def _astuple(self) -> tuple[object, ...]:
-        return tuple(getattr(self, slot) for slot in self.__slots__)
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Registration) and self._astuple() == other._astuple()
+        return isinstance(other, Registration) and tuple.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
     def __hash__(self) -> int:
         return hash((self.ref, self.seq))
@@ -171,7 +202,7 @@ class Registration:
     def __repr__(self) -> str:
         return (
             f"Registration({KIND_NAMES.get(self.kind, self.kind)} {self.name!r} key={self.key} "
-            f"at {self.where} by pid {self.pid}, interpreter {self.interpreter})"
+            f"at {self.where} by {who(self.pid, self.interpreter)})"
         )
 
 
@@ -203,6 +234,14 @@ class Waited:
 
 if TYPE_CHECKING:
 
+    class Struck(Protocol):
+        """What names a fact that is to be struck out."""
+
+        @property
+        def ref(self) -> int: ...
+        @property
+        def seq(self) -> int: ...
+
     class RegistryProtocol(Protocol):
         """What everything above the registry relies on. Errors are those of
         :mod:`mdispatch.errors`.
@@ -210,7 +249,9 @@ if TYPE_CHECKING:
 
         @property
         def role(self) -> int:
-            """MAIN where registrations are made, WORKER where they are verified."""
+            """MAIN where registrations are made, WORKER where they are verified, PEER where that is
+            decided for each namespace.
+            """
 
         @property
         def label(self) -> str:
@@ -221,7 +262,7 @@ if TYPE_CHECKING:
             RegistryClosedError.
             """
 
-        def strike(self, registration: Registration) -> bool:
+        def strike(self, registration: Struck) -> bool:
             """Strikes a fact out; False when it is gone, or not this member's to strike."""
 
         def find(self, kind: int, key: int, name: str) -> Registration | None:
@@ -238,9 +279,11 @@ if TYPE_CHECKING:
             at_least: int,
             timeout: float | None,
             ticket: int = 0,
+            or_elect: bool = False,
         ) -> tuple[Registration | None, Waited]:
             """Waits until ``at_least`` such facts are there: the newest, or None after ``timeout``
-            seconds.
+            seconds. With ``or_elect`` it raises Elected when it is this member's turn to register
+            them.
             """
 
         def await_change(
@@ -265,8 +308,27 @@ if TYPE_CHECKING:
             one: who knows the others can tell whether one of them has gone.
             """
 
+        def claim(self, namespace: str, where: str) -> bool:
+            """PEER: queues up for a namespace, if this member is not in its queue already; whether
+            it is the registrar.
+            """
+
+        def release(self, namespace: str) -> None:
+            """PEER: leaves the queue. The last one takes what is registered along."""
+
+        def is_mine(self, registration: Registration) -> bool:
+            """PEER: whether this very member has registered it."""
+
         def version(self, node: int) -> int:
             """The version word of a name's node."""
+
+        def view(self, make: bool = True) -> View | None:
+            """What keeps the registry's words in place for calls in C; None where it has none, and
+            where there is none yet that is not to be made. The memory stays mapped with it.
+            """
+
+        def touch(self) -> None:
+            """What calls in C know of the names defined in this interpreter is out of date."""
 
         def check(self) -> str:
             """The broken invariants of the registry itself, one per line; "" when none is."""

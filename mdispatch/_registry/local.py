@@ -18,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from . import Struck
+
 __all__ = ["LocalRegistry"]
 
 
@@ -81,13 +83,15 @@ class LocalRegistry:
             self._changed.notify_all()
             return fact
 
-    def strike(self, registration: Registration) -> bool:
+    def strike(self, registration: Struck) -> bool:
         with self._changed:
-            if self._closed or registration not in self._facts:
+            wanted = registration.ref, registration.seq
+            found = [fact for fact in self._facts if (fact.ref, fact.seq) == wanted]
+            if self._closed or not found:
                 return False
-            self._facts.remove(registration)
+            self._facts.remove(found[0])
             self._next_seq += 1
-            self._raise_versions(registration.kind, registration.name)
+            self._raise_versions(found[0].kind, found[0].name)
             self._changed.notify_all()
             return True
 
@@ -102,7 +106,14 @@ class LocalRegistry:
         return self.find(kind, key, name) is not None
 
     def await_fact(
-        self, kind: int, key: int, name: str, at_least: int, timeout: float | None, ticket: int = 0
+        self,
+        kind: int,
+        key: int,
+        name: str,
+        at_least: int,
+        timeout: float | None,
+        ticket: int = 0,
+        or_elect: bool = False,
     ) -> tuple[Registration | None, Waited]:
         timeout = check_timeout(timeout)
         with self._changed:
@@ -170,12 +181,27 @@ class LocalRegistry:
             live = [f for f in self._facts if f.kind == kind]
             return len(live), [f for f in live if f.seq >= seq]
 
+    def claim(self, namespace: str, where: str) -> bool:
+        return self.role == MAIN  # it has no peers
+
+    def release(self, namespace: str) -> None:
+        pass
+
+    def is_mine(self, registration: Registration) -> bool:
+        return True
+
     def version(self, node: int) -> int:
         with self._changed:
             self._check_open()
             if not 0 < node <= len(self._nodes):
                 raise errors.InvalidArgumentError(f"there is no node {node}")
             return self._versions[self._nodes[node - 1]]
+
+    def view(self, make: bool = True) -> None:
+        """Calls go through Python."""
+
+    def touch(self) -> None:
+        """There are none to be told."""
 
     def check(self) -> str:
         """Nothing here is derived but the versions."""

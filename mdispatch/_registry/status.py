@@ -14,7 +14,7 @@ __all__ = ["deadline_after", "error_for"]
 FOREVER = -1
 
 CLOSED, DIED, TIMED_OUT, INTERRUPTED, CANCELLED = -3, -4, -5, -6, -7
-EXISTS, NOT_FOUND, ROLE, DAMAGED = -8, -9, -10, -21
+EXISTS, NOT_FOUND, ROLE, TOO_LONG, DAMAGED, LOCK, ELECTED = -8, -9, -10, -13, -21, -22, -24
 SYSTEM = -1000
 
 _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
@@ -38,8 +38,8 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     ),
     ROLE: (
         errors.RegistryError,
-        "only its main member registers in registry {0}; this interpreter verifies, or the "
-        "main one has forked",
+        "only its main member, or a namespace's registrar, registers in registry {0}; this "
+        "interpreter verifies, or the one that registers has forked",
     ),
     -11: (
         errors.RegistryFullError,
@@ -49,7 +49,7 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
         errors.RegistryFullError,
         "registry {0} has no slot for another process or interpreter; close some",
     ),
-    -13: (
+    TOO_LONG: (
         errors.InvalidArgumentError,
         "too long for a registry: names have at most 1023 bytes, schemas 65536, places 1024",
     ),
@@ -69,7 +69,8 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     ),
     -19: (
         errors.RegistryOwnerError,
-        "registry {0} belongs to another user, or others may write to it; it is not used",
+        "registry {0} belongs to another user, or has not the rights of a registry (its file 0600, "
+        "its folder 0700); it is not used",
     ),
     -20: (
         errors.RegistryAccessError,

@@ -6,12 +6,15 @@ are threads ``threading`` is loaded, and it alone offers a hook that runs before
 
 No wait slips through: it is counted under the lock, or refused because the end has begun; and
 the end goes on telling those that are counted, some of whom may not sleep yet, until all went.
+Where the end has begun before the first wait, nobody will call the hook: so it is that wait, still
+under the lock, that notes the end for all others. (The lock can be taken again by its thread: a
+signal's handler may come to wait.)
 """
 
 from __future__ import annotations
 
 import sys
-from _thread import allocate_lock
+from _thread import RLock
 from time import sleep
 
 from ..errors import WaitCancelledError
@@ -30,15 +33,15 @@ class Waits:
 
     def __init__(self, cancel_all: Callable[[], None]) -> None:
         self._cancel_all = cancel_all
-        self._lock = allocate_lock()
+        self._lock = RLock()
         self._count = 0
         self._hooked = False
         self._ending = False
 
     def begin(self) -> None:
-        if not self._hooked:
-            self._hook()
         with self._lock:
+            if not self._hooked:
+                self._hook()
             if self._ending:
                 raise WaitCancelledError(_SHUTTING_DOWN)
             self._count += 1
@@ -51,11 +54,13 @@ class Waits:
         threading = sys.modules.get("threading")
         if threading is None:
             return
-        self._hooked = True
         try:
             threading._register_atexit(self._end_all)
-        except RuntimeError as error:
-            raise WaitCancelledError(_SHUTTING_DOWN) from error
+            self._hooked = True
+        except RuntimeError:
+            self._ending = True
+        # It may have begun while the hook was added, and not have found it.
+        self._ending = self._ending or threading._SHUTTING_DOWN
 
     def _end_all(self) -> None:
         with self._lock:
@@ -66,5 +71,5 @@ class Waits:
 
     def forked(self) -> None:
         """In the child of a fork: the other threads' waits did not come along."""
-        self._lock = allocate_lock()
+        self._lock = RLock()
         self._count = 0
