@@ -1,0 +1,87 @@
+"""The pytest plugin of mdispatch: fixtures, and options for a whole run. See docs/pools.md.
+
+pytest imports this file in every run where mdispatch is installed, so nothing happens here: it lies
+beside the package because whatever lies in it would import it. What is asked for is in
+mdispatch/_testing.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Executor
+
+    from mdispatch import Registry
+    from mdispatch._testing import Snapshot
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("mdispatch")
+    group.addoption(
+        "--mdispatch-warm-up",
+        metavar="MODULES",
+        action="append",
+        help="import these operator modules (a,b,c) before the tests; with -n, all workers verify "
+        "against the first",
+    )
+    parser.addini("mdispatch_warm_up", "operator modules, as --mdispatch-warm-up has them", "args")
+    parser.addini("mdispatch_snapshot", "registry_snapshot for every test", "bool", default=False)
+    parser.addini("mdispatch_interpreters", "workers of the fixture interpreters", default="2")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    asked = config.getoption("mdispatch_warm_up") or config.getini("mdispatch_warm_up")
+    if asked:
+        from mdispatch._testing import WarmUpOfRun
+
+        config.pluginmanager.register(WarmUpOfRun(config), "mdispatch-warm-up")
+    if config.getini("mdispatch_snapshot"):
+        from mdispatch._testing import SnapshotOfAll
+
+        config.pluginmanager.register(SnapshotOfAll(), "mdispatch-snapshot")
+
+
+@pytest.fixture
+def mdispatch_registry() -> Iterator[Registry]:
+    """A registry of the test's own, in which it registers. After the test its invariants hold, and
+    it is closed.
+    """
+    from mdispatch._testing import own_registry
+
+    with own_registry() as registry:
+        yield registry
+
+
+@pytest.fixture(scope="session")
+def mdispatch_shared_registry(request: pytest.FixtureRequest) -> Iterator[Registry]:
+    """One registry for the whole run, a team: with -n all workers of pytest-xdist share it."""
+    from mdispatch._testing import shared_registry
+
+    with shared_registry(request.config) as registry:
+        yield registry
+
+
+@pytest.fixture
+def interpreters(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    """An InterpreterPool for the test. Its interpreters have sys.path, the default registry, and
+    what --mdispatch-warm-up names.
+
+    ``@pytest.mark.parametrize("interpreters", [4], indirect=True)`` makes it one of four.
+    """
+    from mdispatch._testing import interpreter_pool
+
+    with interpreter_pool(request.config, getattr(request, "param", None)) as pool:
+        yield pool
+
+
+@pytest.fixture
+def registry_snapshot(request: pytest.FixtureRequest) -> Iterator[Snapshot]:
+    """Fails a test that leaves registrations behind, and says which and where they were made."""
+    from mdispatch._testing import snapshot
+
+    with snapshot(request.config) as taken:
+        yield taken
