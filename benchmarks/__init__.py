@@ -1,1 +1,3 @@
-"""What mdispatch costs, as ratios: ``python -m benchmarks`` runs every job, see run.py."""
+"""The benchmarks that need the repository: ``mdispatch bench``, started here, runs them beside its
+own. ``python -m benchmarks`` is the same.
+"""

@@ -1,4 +1,7 @@
-from .run import main
+import sys
+
+from mdispatch.__main__ import main
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.argv.insert(1, "bench")
+    main()

@@ -1,0 +1,192 @@
+"""Defining operators and giving each a kernel, in the main interpreter: a thousand, and a hundred
+thousand; closing them again; and a module of thousands of lines.
+
+Per operator, ``define`` and one ``impl``: in calls of an empty Python function, measured in turns
+with it, which is what another machine can be compared by; and how many a second. The schemas are
+of 600 kinds. Times are those of the thread: what else runs on the machine makes them longer, too,
+but not as much; and without the garbage collector's, which looks at all that a process has, again
+and again while it grows: that is a figure of its own. Bytes are for two kernels.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import tracemalloc
+from random import Random
+from time import perf_counter, thread_time
+from typing import TYPE_CHECKING
+
+import mdispatch as md
+from mdispatch._bench import figure, ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mdispatch._bench import Figure
+    from mdispatch._bench.measure import Settings
+
+FEW, MANY, QUICK_MANY = 1_000, 100_000, 10_000
+ROUNDS, ROUNDS_OF_MANY = 21, 3
+LINES = 3_000
+TRACED = 10_000
+CAPACITY = 512 << 20
+CALLS = 100_000
+
+KINDS = [
+    f"({first}, {second}{third}) -> {returned}"
+    for first in ("Tensor self", "Tensor x", "Tensor(a!) self", "Tensor[] tensors", "Tensor? input")
+    for second in (
+        "Tensor other",
+        "Scalar alpha",
+        "int dim",
+        "float p",
+        "bool train",
+        "int[2] size",
+    )
+    for third in ("", ", *, Tensor(a!) out", ", int n=1", ', str mode="mean"', ", float eps=1e-05")
+    for returned in ("Tensor", "(Tensor, Tensor)", "()", "Tensor[]")
+]
+
+
+def kernel(x: object) -> object:
+    return x
+
+
+def calls() -> float:
+    """Seconds of one call of an empty function."""
+    began = thread_time()
+    for i in range(CALLS):
+        kernel(i)
+    return (thread_time() - began) / CALLS
+
+
+def close_newest_first(library: md.Library) -> None:
+    library.close()
+
+
+def close_oldest_first(library: md.Library) -> None:
+    for handle in library._handles:
+        handle.close()
+    library.close()
+
+
+def close_at_random(library: md.Library) -> None:
+    handles = list(library._handles)
+    Random(5).shuffle(handles)
+    for handle in handles:
+        handle.close()
+    library.close()
+
+
+CLOSE = {
+    "newest first": close_newest_first,
+    "oldest first": close_oldest_first,
+    "at random": close_at_random,
+}
+
+
+def once(
+    count: int, close: Callable[[md.Library], None], collecting: bool = False
+) -> tuple[float, float, float]:
+    """Seconds per operator of registering and of closing, and wall seconds of registering."""
+    names = [f"operator_{i:06}" for i in range(count)]
+    schemas = [name + KINDS[i % len(KINDS)] for i, name in enumerate(names)]
+    with md.Registry.create(capacity=CAPACITY) as registry:
+        library = md.Library("bench", "DEF", registry=registry)
+        gc.collect()
+        if not collecting:
+            gc.disable()
+        wall, began = perf_counter(), thread_time()
+        for name, schema in zip(names, schemas, strict=True):
+            library.define(schema)
+            library.impl(name, kernel, "CPU")
+        registered, wall = thread_time(), perf_counter() - wall
+        close(library)
+        closed = thread_time()
+    gc.enable()
+    return (registered - began) / count, (closed - registered) / count, wall / count
+
+
+def rates(asked: Settings) -> Iterator[Figure]:
+    most = QUICK_MANY if asked.quick else MANY
+    rounds = {FEW: asked.rounds_of(ROUNDS), most: asked.rounds or ROUNDS_OF_MANY}
+    took: dict[tuple[int, str], list[tuple[float, float, float]]] = {}
+    plain: dict[tuple[int, str], list[float]] = {}
+    once(FEW, close_newest_first)  # imports, and reads every kind of schema
+    for count in (FEW, most):
+        for _ in range(rounds[count]):
+            for order, close in CLOSE.items():
+                plain.setdefault((count, order), []).append(calls())
+                took.setdefault((count, order), []).append(once(count, close))
+    for count in (FEW, most):
+        every = [t for order in CLOSE for t in took[count, order]]
+        bare = [p for order in CLOSE for p in plain[count, order]]
+        what = f"define and impl, {count:,} operators"
+        yield figure(f"{what}: us each", [t[0] for t in every], "us", scale=1e6, aim=10)
+        yield figure(f"{what}: us each, by the wall", [t[2] for t in every], "us", scale=1e6)
+        yield ratio(f"{what} / call of an empty function", [t[0] for t in every], bare)
+    few, many = ([t[0] for order in CLOSE for t in took[n, order]] for n in (FEW, most))
+    least = min(len(few), len(many))
+    yield ratio(f"the same, {most:,} / {FEW:,}", many[:least], few[:least], aim=1.3)
+    for count in (FEW, most):
+        for order in CLOSE:
+            register, close_ = ([t[i] for t in took[count, order]] for i in (0, 1))
+            yield ratio(f"closing {order} / registering, {count:,}", close_, register, aim=1)
+
+
+def straight() -> Iterator[Figure]:
+    """A module that is nothing but definitions, one to a line: the last lines against the first."""
+    lines = ["from time import thread_time", "began = thread_time()"]
+    lines += [f'lib.define("op_{i}(Tensor x) -> Tensor")' for i in range(LINES)]
+    third = LINES // 3
+    lines.insert(2 + third, "first = thread_time() - began")
+    lines.insert(3 + 2 * third, "began = thread_time()")
+    lines.append("last = thread_time() - began")
+    code = compile("\n".join(lines), "module.py", "exec")
+    first, last = [], []
+    for _ in range(5):
+        with md.Registry.create(capacity=CAPACITY) as registry:
+            scope = {"lib": md.Library("bench", "DEF", registry=registry), "__name__": "module"}
+            exec(code, scope)
+        first.append(float(str(scope["first"])))
+        last.append(float(str(scope["last"])))
+    what = f"the last {third:,} lines of a module of {LINES:,} definitions / the first"
+    yield ratio(what, last, first)
+
+
+def memory() -> Iterator[Figure]:
+    """Each operator with two kernels, each from a function and a line of its own."""
+    lines = []
+    for i in range(TRACED):
+        lines.append(f"name = lib.define({f'operator_{i:06}' + KINDS[i % len(KINDS)]!r})")
+        lines.append(f'lib.impl(name, kernels[{2 * i}], "CPU")')
+        lines.append(f'lib.impl(name, kernels[{2 * i + 1}], "CUDA")')
+    code = compile("\n".join(lines), "/home/user/project/package/module.py", "exec")
+    kernels = [type(kernel)(kernel.__code__, {}, f"kernel_{i}") for i in range(2 * TRACED)]
+    with md.Registry.create(capacity=CAPACITY) as registry:
+        library = md.Library("bench", "DEF", registry=registry)
+        _, _, empty, *_ = registry._facts.stat()  # type: ignore[attr-defined]
+        gc.collect()
+        tracemalloc.start()
+        before, _ = tracemalloc.get_traced_memory()
+        exec(code, {"lib": library, "kernels": kernels, "__name__": "module"})
+        after, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        _, committed, used, *_ = registry._facts.stat()  # type: ignore[attr-defined]
+    what = f"bytes per operator with two kernels, at {TRACED:,}"
+    yield figure(f"local {what}", [(after - before) / TRACED], "B", aim=2048)
+    yield figure(f"shared {what}, used", [(used - empty) / TRACED], "B", aim=1024)
+    yield figure(f"shared {what}, committed", [committed / TRACED], "B", aim=1024)
+
+
+def figures(asked: Settings) -> Iterator[Figure]:
+    yield from rates(asked)
+    yield from straight()
+    yield from memory()
+
+
+if __name__ == "__main__":  # for perf and valgrind: nothing but registering so many
+    once(int(sys.argv[-1]), close_newest_first)
+    os._exit(0)
