@@ -1,6 +1,6 @@
 """Kills Python processes that share a registry, at random instants, and looks what is left.
 
-    python stress/kill_python.py [--seconds N] [--rounds N] [--seed S]
+    python stress/kill_python.py [--light] [--seconds N] [--rounds N] [--seed S]
 
 One round is the life of one main member: a process that defines and closes operators in three
 threads. Other processes wait, verify, call, listen and attach, in threads and in sub-interpreters
@@ -16,13 +16,16 @@ well, or leaves. Afterwards:
 
 This process has one thread and no sub-interpreters: it can fork. Many more kills a second meet the
 native core in native/stress/kill.c; here it is Python's layers that are met in the midst of
-something. A seed gives the same choices again; what they meet is up to the scheduler.
+something. With --light a process has one thread and one interpreter and lives for some
+milliseconds, so that there are ten times as many kills: of those who attach, join, verify, wait,
+look and leave. A seed gives the same choices again; what they meet is up to the scheduler.
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
+import json
 import os
 import select
 import signal
@@ -37,6 +40,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import kill_roles as roles
 from kill_report import Totals
+from measure import Dice
 
 import mdispatch as md
 from mdispatch import host
@@ -50,6 +54,7 @@ CAST = (
     ("attach", "wait"),
     ("+wait", "wait", "+attach"),
 )
+LIGHT_CAST = (("wait",), ("verify",), ("attach",), ("wait",), ("verify",), ("attach",), ("listen",))
 
 
 @dataclass
@@ -82,10 +87,13 @@ def in_thread(what: str, name: str, path: str, seed: int) -> None:
         roles.loop(what, name, path, seed)
 
 
-def be_worker(kind: int, name: str, path: str, seed: int) -> None:
+def be_worker(cast: tuple[str, ...], name: str, path: str, seed: int) -> None:
+    if len(cast) == 1:
+        in_thread(cast[0], name, path, seed * 8)
+        return
     threads = [
         threading.Thread(target=in_thread, args=(what, name, path, seed * 8 + i))
-        for i, what in enumerate(CAST[kind])
+        for i, what in enumerate(cast)
     ]
     for thread in threads:
         thread.start()
@@ -93,7 +101,7 @@ def be_worker(kind: int, name: str, path: str, seed: int) -> None:
         thread.join()
 
 
-def be_main(name: str, path: str, seed: int, leave: int) -> None:
+def be_main(name: str, path: str, seed: int, leave: int, light: bool) -> None:
     diary = roles.Diary(path)
     registry = md.Registry.create(name, capacity=1 << 26)
     library = roles.define_stable(registry)
@@ -102,7 +110,7 @@ def be_main(name: str, path: str, seed: int, leave: int) -> None:
             target=diary.run, args=(roles.churn, registry, i, seed * 8 + i), daemon=True
         )
         thread.start()
-    if seed % 2:
+    if seed % 2 and not light:
         args = ("+wait", name, path, seed * 8 + 7)
         threading.Thread(target=in_thread, args=args, daemon=True).start()
     os.read(leave, 1)
@@ -117,11 +125,17 @@ def be_main(name: str, path: str, seed: int, leave: int) -> None:
 class Killer:
     """One run."""
 
-    def __init__(self, seconds: float, rounds: int, seed: int, folder: Path) -> None:
+    def __init__(
+        self, seconds: float, rounds: int, seed: int, folder: Path, light: bool = False
+    ) -> None:
+        self.light = light
+        self.cast = LIGHT_CAST if light else CAST
+        self.naps = (0, 1_000, 8_000) if light else (0, 30_000, 120_000)  # us
+        self.most = 256 if light else 16  # kills in one round
         self.end = time.monotonic() + seconds
         self.limit = rounds
         self.seed = seed
-        self.dice = roles.Dice(seed)
+        self.dice = Dice(seed)
         self.folder = folder
         self.name = f"kill-python-{os.getpid()}"
         self.total = Totals()
@@ -138,16 +152,16 @@ class Killer:
             with open(f"{path}.stacks", "w") as stacks:
                 faulthandler.enable(stacks)
                 if kind < 0:
-                    be_main(self.name, str(path), seed, leave)
+                    be_main(self.name, str(path), seed, leave, self.light)
                 else:
-                    be_worker(kind, self.name, str(path), seed)
+                    be_worker(self.cast[kind], self.name, str(path), seed)
                 os._exit(0)
         finally:
             os._exit(1)
 
     def kill(self, victim: Victim) -> None:
         """At a random instant: after a nap, in which some come to full swing, and a turn."""
-        nap = (0, 30_000, 120_000)[self.dice.below(3)]
+        nap = self.naps[self.dice.below(3)]
         select.select([], [], [], self.dice.below(nap + 1) / 1e6)
         end = time.monotonic_ns() + self.dice.below(300_000)
         while time.monotonic_ns() < end:
@@ -167,10 +181,10 @@ class Killer:
             started = [main]
         registry = md.Registry.attach(self.name, timeout=HANG_SECONDS)
         workers = []
-        for kind in range(len(CAST)):
+        for kind in range(len(self.cast)):
             workers.append(self.start(kind))
         started += workers
-        for _ in range(self.dice.below(16)):
+        for _ in range(self.dice.below(self.most)):
             if time.monotonic() > self.end:
                 break
             victim = workers.pop(self.dice.below(len(workers)))
@@ -211,7 +225,7 @@ class Killer:
                 self.total.failures.append(f"{self.what(victim)} ended with {status}\n{text}")
 
     def what(self, victim: Victim) -> str:
-        role = "main" if victim.kind < 0 else " ".join(CAST[victim.kind])
+        role = "main" if victim.kind < 0 else " ".join(self.cast[victim.kind])
         return f"pid {victim.pid} ({role})"
 
     def stacks_of(self, victim: Victim) -> str:
@@ -296,7 +310,7 @@ class Killer:
                 break
         with md.Registry.create(self.name):
             pass  # its name is free again
-        self.total.report(self.seed, time.monotonic() - began)
+        self.total.report(self.seed, time.monotonic() - began, " --light" if self.light else "")
         return 1 if self.total.failures else 0
 
 
@@ -321,10 +335,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--light", action="store_true", help="many short lives")
+    parser.add_argument("--figures", help="a file for the figures, as JSON")
     parser.add_argument("--seed", type=int, default=time.time_ns() // 1000 % 1_000_000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mdispatch-kill-") as folder:
-        return Killer(options.seconds, options.rounds, options.seed, Path(folder)).run()
+        killer = Killer(options.seconds, options.rounds, options.seed, Path(folder), options.light)
+        code = killer.run()
+    if options.figures:
+        Path(options.figures).write_text(json.dumps(killer.total.figures().as_dict()))
+    return code
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-ALLOWED_NS = 300_000_000
+from measure import ALLOWED_NS, Figures
+
 BOUNDS_MS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 300)
 OUTCOMES = {
     "fact": "fact there",
@@ -51,7 +52,22 @@ class Totals:
                 "of them without a processor"
             )
 
-    def report(self, seed: int, seconds: float) -> None:
+    def figures(self) -> Figures:
+        """The same for the table of the whole suite."""
+        made = Figures()
+        made.count("rounds", self.rounds)
+        made.count("kills", self.kills)
+        made.count("definitions", self.acknowledged)
+        made.count("late by the clock", self.beyond)
+        waits = sum(len(each) for each in self.times.values())
+        counted = (self.acknowledged, self.heard, self.verified, self.attached, waits)
+        made.count("operations", sum(counted))
+        for outcome, times in self.times.items():
+            for took in times:
+                made.latency(f"{OUTCOMES[outcome]} to waiter", took)
+        return made
+
+    def report(self, seed: int, seconds: float, how: str = "") -> None:
         print("from the outcome to the waiter's return, numbers of waits (columns: at most ms)")
         print(f"{'':12}", *(f"{bound:>6g}" for bound in BOUNDS_MS), "beyond  worst ms")
         for outcome, title in OUTCOMES.items():
@@ -73,4 +89,5 @@ class Totals:
         for failure in self.failures[:10]:
             print("FAILED:", failure)
         if self.failures:
-            print(f"again: python stress/kill_python.py --seed {seed} --rounds {self.rounds + 1}")
+            again = f"--seed {seed} --rounds {self.rounds + 1}{how}"
+            print(f"again: python stress/kill_python.py {again}")

@@ -21,22 +21,13 @@ import os
 import time
 import traceback
 
+from measure import Dice, queued_ns, queued_since
+
 import mdispatch as md
 
 NAMESPACES = 3
 OPERATORS = 8
 STABLE = "stable::f"
-
-
-class Dice:
-    """Random numbers: the module random would be most of an interpreter's start."""
-
-    def __init__(self, seed: int) -> None:
-        self._state = seed * 0x9E3779B97F4A7C15 + 1
-
-    def below(self, limit: int) -> int:
-        self._state = (self._state * 6364136223846793005 + 1442695040888963407) % 2**64
-        return (self._state >> 33) % limit
 
 
 class Diary:
@@ -68,24 +59,6 @@ class Tensor:
 
 def scale(x):
     return x
-
-
-def queued_ns() -> dict[str, int]:
-    """How long each thread of this process was ready to run and had no processor, in nanoseconds:
-    any of them may have the GIL that a waiter needs to return.
-    """
-    queued = {}
-    for task in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{task}/schedstat") as file:
-                queued[task] = int(file.read().split()[1])
-        except (OSError, IndexError):
-            pass  # it has ended, or this kernel does not count
-    return queued
-
-
-def queued_since(before: dict[str, int]) -> int:
-    return sum(ns - before.get(task, 0) for task, ns in queued_ns().items())
 
 
 # --- the main member ------------------------------------------------------------------------------
