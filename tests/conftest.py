@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -29,24 +31,39 @@ def files(*names: str) -> tuple[str, ...]:
     return tuple(f"test_{name}" for name in names)
 
 
-#: Long comparisons with a model or with recordings, which no version of Python changes.
-SPECIFICATION = files("guards_models", "machine", "oracle", "orders", "privateuse", "schema")
+#: Long comparisons with a model or with recordings, and what commands print: no version of Python
+#: changes them.
+SPECIFICATION = files(
+    *("explain_command", "guards_models", "machine", "oracle", "orders", "privateuse", "report"),
+    *("schema", "stubs", "top."),
+)
 
 #: What these show does not depend on the binding: once per Python is enough.
 EITHER_BINDING = SPECIFICATION + files(
-    *("autograd", "bad_input", "bind.", "coming_from", "conformance", "custom_op", "docs"),
-    *("explain_command", "fake", "functions", "golden_errors", "hermetic", "higher_order", "homes"),
-    *("keys", "meta", "modes", "opcheck", "pystub", "readme", "safe_objects", "stubs", "structure"),
-    *("table", "tape", "torch_compat", "transforms", "tutorial", "value_checks", "verify_command"),
+    *("autograd", "bad_input", "bind.", "coming_from", "conformance", "custom_op"),
+    *("doctor", "fake", "functions", "golden_errors", "hermetic", "higher_order", "homes"),
+    *("keys", "meta", "modes", "opcheck", "pystub", "safe_objects", "structure"),
+    *("table", "tape", "torch_compat", "transforms", "value_checks", "verify_command"),
+    *("forking", "fuzz", "many_waiters", "pools", "pytest_plugin", "stress_suite"),
 )
+
+MARKS = {"either_binding": EITHER_BINDING, "specification": SPECIFICATION}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files whose tests would all be deselected are not imported: it takes seconds."""
+    unwanted = config.getoption("markexpr").split(" and ")
+    for mark, names in MARKS.items():
+        if f"not {mark}" in unwanted and collection_path.name.startswith(names):
+            return True
+    return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.name.startswith(EITHER_BINDING):
-            item.add_marker("either_binding")
-        if item.path.name.startswith(SPECIFICATION):
-            item.add_marker("specification")
+        for mark, names in MARKS.items():
+            if item.path.name.startswith(names):
+                item.add_marker(mark)
     if config.getoption("--long"):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]
@@ -61,6 +78,15 @@ def nothing_is_left_locked():
     yield
     sets = guards.local.__dict__.get("sets")
     assert sets is None or not sets.lock._is_owned()
+
+
+@pytest.fixture(autouse=True)
+def no_address_is_left():
+    """A test that opens the default registry publishes it for children; those of the next one would
+    find it.
+    """
+    yield
+    os.environ.pop(ENVIRONMENT, None)
 
 
 @pytest.fixture
@@ -88,9 +114,17 @@ def facts(request: pytest.FixtureRequest):
 
 
 @pytest.fixture
-def registry():
-    """A shared registry in which this interpreter registers."""
-    with md.Registry.create() as created:
-        yield created
-        if not created._facts._closed:
-            assert created._facts.check() == ""
+def registry(mdispatch_registry: md.Registry) -> md.Registry:
+    """A shared registry in which this interpreter registers: the plugin's, by a shorter name."""
+    return mdispatch_registry
+
+
+@pytest.fixture(scope="session")
+def hold(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A program that attaches to a registry, takes its lock, says so and waits to be killed."""
+    native = Path(__file__).parent.parent / "native"
+    program = str(tmp_path_factory.mktemp("hold") / "hold")
+    sources = [native / "tests" / "hold.c", *sorted((native / "core").glob("*.c"))]
+    flags = ["-std=c11", "-D_GNU_SOURCE", "-pthread"]
+    subprocess.run([os.environ.get("CC", "cc"), *flags, "-o", program, *sources], check=True)
+    return program

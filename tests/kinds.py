@@ -194,8 +194,11 @@ def run_main(text: str, *args: object, timeout: float = 90.0, check: bool = True
     with ran:
         try:
             out, err = ran.communicate(timeout=timeout)
-        except BaseException:
+        except BaseException as error:
             os.killpg(ran.pid, signal.SIGKILL)  # the workers too
+            if isinstance(error, subprocess.TimeoutExpired):
+                out, err = ran.communicate()
+                raise AssertionError(f"not done after {timeout} s\n{out}\n{err}") from None
             raise
         finally:
             file.unlink()

@@ -553,16 +553,24 @@ def test_an_address_that_is_none_is_refused(address):
         assert_clear(caught.value)
 
 
-@pytest.mark.parametrize("pid", [1, 2**22 + 1, 999999999, -1, 0])
+@pytest.mark.parametrize("pid", [1, 2**22 + 1, 999999999])
 def test_an_address_that_leads_nowhere_is_refused_at_once(pid):
     with pytest.raises(errors.RegistryError) as caught:
         md.Registry.attach(f"fd:{pid}:0:{'0' * 32}", timeout=60)
     assert_clear(caught.value)
 
 
+@pytest.mark.parametrize("pid", [-1, 0])
+def test_an_address_without_a_process_is_none(pid):
+    with pytest.raises(errors.InvalidNameError) as caught:
+        md.Registry.attach(f"fd:{pid}:0:{'0' * 32}", timeout=60)
+    assert_clear(caught.value)
+
+
 def test_an_address_of_this_process_that_is_no_registry_is_refused(tmp_path):
     with open(tmp_path / "file", "w+b") as file:
-        os.truncate(file.fileno(), 1 << 20)
+        os.chmod(file.fileno(), 0o600)
+        os.posix_fallocate(file.fileno(), 0, 1 << 20)
         with pytest.raises(errors.RegistryFormatError):
             md.Registry.attach(f"fd:{os.getpid()}:{file.fileno()}:{'0' * 32}", timeout=0)
     reader, writer = os.pipe()

@@ -20,6 +20,7 @@ HAS_CFFI = not (FREE_THREADED and sys.version_info < (3, 14))
 WHICH = """
 import os
 FORCED = {forced!r}
+os.environ.pop("MDISPATCH_BINDING", None)
 if FORCED:
     os.environ["MDISPATCH_BINDING"] = FORCED
 try:

@@ -13,8 +13,6 @@ from kinds import INTERPRETERS, run_main, until
 
 import mdispatch as md
 
-NATIVE = Path(__file__).parent.parent / "native"
-
 WAITING_WORKER = """
 import mdispatch as md, time
 registry = md.default_registry()
@@ -77,22 +75,25 @@ def test_death_is_told_by_the_lease_not_by_the_slice(tmp_path) -> None:
         if main_pid == 0:
             os.write(write, md.default_registry().address.encode())
             signal.pause()
-        address = os.read(read, 200).decode()
-        from mdispatch._native import native
-        status, handle = native.attach(address.encode(), -1)
-        assert status == 0
-        status, member, role = native.join(handle, 0)
-        assert (status, role) == (0, 2)
-        pid = os.fork()
-        if pid == 0:
-            until(lambda: native.members(handle)[1][-1][4] == 1)
+        try:
+            address = os.read(read, 200).decode()
+            from mdispatch._native import native
+            status, handle = native.attach(address.encode(), -1)
+            assert status == 0
+            status, member, role = native.join(handle, 0)
+            assert (status, role) == (0, 2)
+            pid = os.fork()
+            if pid == 0:
+                until(lambda: native.members(handle)[1][-1][4] == 1)
+                os.kill(main_pid, signal.SIGKILL)
+                os._exit(0)
+            until_then = native.now() + 30 * 10**9
+            status, _, stats = native.await_fact(
+                handle, member, 2, 0, 1, b"never::comes", until_then, 0, False)
+            assert os.waitpid(pid, 0)[1] == 0
+            done(status=status, by_lease=stats[4], kernel=os.uname().release)
+        finally:  # it has our output open, for which whoever reads it waits
             os.kill(main_pid, signal.SIGKILL)
-            os._exit(0)
-        until_then = native.now() + 30 * 10**9
-        status, _, stats = native.await_fact(
-            handle, member, 2, 0, 1, b"never::comes", until_then, 0)
-        os.waitpid(pid, 0)
-        done(status=status, by_lease=stats[4], kernel=os.uname().release)
         """,
         str(tmp_path),
     )
@@ -154,16 +155,6 @@ def test_an_interpreter_destroyed_under_nobody_leaves_no_member(kind, tmp_path) 
         str(tmp_path),
     )
     assert (got["members"], got["check"]) == (1, "")
-
-
-@pytest.fixture(scope="session")
-def hold(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A program that attaches to a registry, takes its lock, says so and waits to be killed."""
-    program = str(tmp_path_factory.mktemp("hold") / "hold")
-    sources = [NATIVE / "tests" / "hold.c", *sorted((NATIVE / "core").glob("*.c"))]
-    flags = ["-std=c11", "-D_GNU_SOURCE", "-pthread"]
-    subprocess.run([os.environ.get("CC", "cc"), *flags, "-o", program, *sources], check=True)
-    return program
 
 
 def test_a_worker_killed_while_it_holds_the_lock_stops_nobody(hold: str) -> None:

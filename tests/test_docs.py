@@ -1,4 +1,9 @@
-"""The Python in the documentation runs as it stands, each page from its top to its end."""
+"""The Python in the documentation runs as it stands, each page from its top to its end.
+
+What is copied from a file of the examples, and says so in a comment above, is just what stands in
+that file: examples/run.py runs it, where its packages are. What is a file of tests is run by
+test_pytest_plugin.py.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +14,29 @@ from pathlib import Path
 
 import pytest
 
+import mdispatch as md
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+#: With texts in C beside those in Python; tests/test_embedding.py runs both.
+IN_C = {"embedding"}
+
+
+BLOCK = re.compile(r"^(?:<!-- (\S+)[^\n]* -->\n)?```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def snippets(page):
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [code for source, code in BLOCK.findall(page.read_text()) if not source]
+
+
+def copies(page):
+    return [(source, code) for source, code in BLOCK.findall(page.read_text()) if source]
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if snippets(page)], ids=lambda page: page.stem
+    "page",
+    [page for page in PAGES if snippets(page) and page.stem not in IN_C],
+    ids=lambda page: page.stem,
 )
 def test_each_page_runs(page, tmp_path):
     script = tmp_path / "page.py"
@@ -34,8 +52,58 @@ def test_each_page_runs(page, tmp_path):
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if copies(page)], ids=lambda page: page.stem
+)
+def test_what_is_copied_from_an_example_stands_there(page):
+    for source, code in copies(page):
+        if source != "pytest:":
+            assert code in (ROOT / source).read_text(), source
+
+
+def test_the_page_of_pools_has_every_example_of_one():
+    shown = {source for source, _ in copies(ROOT / "docs" / "pools.md")}
+    # The two that only start a server and ask it are not shown.
+    assert {f"examples/pools/{path.name}" for path in (ROOT / "examples/pools").glob("*.py")} - {
+        *("examples/pools/ask_server.py", "examples/pools/gunicorn_server.py"),
+        "examples/pools/web_app.py",
+    } == shown - {"pytest:"}
+
+
+def test_the_quick_start_shows_what_comes_out(tmp_path):
+    """Its error, as it is printed, and its command, on the file that it has the reader write."""
+    page = ROOT / "docs" / "quick-start.md"
+    shop, *others = snippets(page)
+    (tmp_path / "shop.py").write_text(shop)
+    (tmp_path / "page.py").write_text("\n".join([shop, *others]))
+
+    def run(*words):
+        return subprocess.run(
+            [sys.executable, *words],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=tmp_path,
+        )
+
+    (shown,) = re.findall(r"^```text\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert run("page.py").stdout == shown
+    (command,) = re.findall(r"^\.venv/bin/mdispatch (.*)$", page.read_text(), re.MULTILINE)
+    ran = run("-m", "mdispatch", *command.split())
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "All 6 workers agree" in ran.stdout
+
+
 def test_there_are_pages_with_snippets():
     assert "dispatcher" in {page.stem for page in PAGES if snippets(page)}
+
+
+def place_of(page, link):
+    """The package may be tested as it is installed, without its folder beside docs/."""
+    if link.startswith("../mdispatch/"):
+        return Path(md.__file__).parent / link.removeprefix("../mdispatch/")
+    return page.parent / link
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
@@ -43,8 +111,19 @@ def test_what_a_page_names_is_there(page):
     """Links to files of this repository, and test files named as evidence."""
     text = page.read_text()
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
-    missing = [link for link in links if not (page.parent / link).exists()]
+    missing = [link for link in links if not place_of(page, link).exists()]
     missing += [
         path for path in re.findall(r"`(tests/\w+\.py)`", text) if not (ROOT / path).exists()
     ]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", ["reliability", "security"])
+def test_tests_that_are_named_as_evidence_are_there(page):
+    """A word in code of five parts or more is the name of a test, in Python or in C."""
+    sources = [*(ROOT / "tests").glob("*.py"), *(ROOT / "native" / "tests").glob("*.c")]
+    tests = "\n".join(source.read_text() for source in sources)
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    names = set(re.findall(r"`((?:[a-z0-9]+_){4,}[a-z0-9]+)`", text))
+    assert names
+    assert [name for name in names if not re.search(rf"(?:def |TEST\(){name}\b", tests)] == []

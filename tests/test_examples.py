@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import math
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -38,6 +39,7 @@ def default_registry() -> Iterator[None]:
     values._types._registered.clear()
     values._types._registered.update(known)
     values._types._found.clear()
+    values._types.when_changed()
 
 
 def example(name: str) -> Iterator[ModuleType]:
@@ -258,3 +260,63 @@ def test_similarity_does_not_mind_case_and_punctuation(text: ModuleType) -> None
 def test_a_plain_str_is_no_text(text: ModuleType) -> None:
     with pytest.raises(md.errors.ArgumentError, match="Tensor"):
         md.ops.text.tokenize("only a str")
+
+
+# --- the table of examples, and what runs it ------------------------------------------------------
+
+
+@pytest.fixture
+def runner() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("examples_run", EXAMPLES / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_file_of_the_examples_is_in_the_table(runner: ModuleType) -> None:
+    folder = Path(runner.HERE)
+    readme = (folder / "README.md").read_text()
+    named = set(re.findall(r"^\| `(\S+\.py)`", readme, re.MULTILINE))
+    there = {str(path.relative_to(folder)) for path in folder.rglob("*.py")}
+    assert there - named == {"run.py"}
+    assert named <= there
+    programs = set(runner.table(folder / "README.md"))
+    assert {"audio_ops.py", "pools/threads.py", "pools/ray_workers.py"} <= programs
+    guarded = {name for name in there if "__main__" in (folder / name).read_text()}
+    helpers = {"run.py", "divergent_ops.py", "everywhere.py", "data/make_samples.py"}
+    assert guarded - helpers == programs, "a program that no row runs"
+
+
+@pytest.mark.parametrize(
+    ("rows", "arguments", "code", "last"),
+    [
+        ({"good": ""}, [], 0, "1 passed, 0 failed, 0 skipped"),
+        ({"good": "", "bad": ""}, [], 1, "1 passed, 1 failed, 0 skipped"),
+        ({"good": "", "gone": ""}, [], 1, "1 passed, 1 failed, 0 skipped"),
+        ({"good": "", "extra": "no_such_package"}, [], 0, "1 passed, 0 failed, 1 skipped"),
+        ({"good": "", "extra": "no_such_package"}, ["--all"], 1, "1 passed, 1 failed, 0 skipped"),
+        ({"good": "", "extra": "Python 9.9"}, ["--all"], 0, "1 passed, 0 failed, 1 skipped"),
+        ({"extra": "no_such_package"}, [], 1, "0 passed, 0 failed, 1 skipped"),
+        ({}, [], 1, "0 passed, 0 failed, 0 skipped"),
+    ],
+)
+def test_an_example_that_does_not_run_is_red(
+    runner: ModuleType,
+    rows: dict[str, str],
+    arguments: list[str],
+    code: int,
+    last: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "good.py").write_text("print(1)")
+    (tmp_path / "bad.py").write_text("raise SystemExit('it says why')")
+    (tmp_path / "extra.py").write_text("import no_such_package")
+    lines = [f"| `{name}.py` | An example. | {needs} |" for name, needs in rows.items()]
+    (tmp_path / "README.md").write_text("\n".join([*lines, "| `helper.py` | None. | - |", ""]))
+    assert runner.main(arguments, tmp_path) == code
+    said = capsys.readouterr().out
+    assert said.splitlines()[-1] == last
+    assert ("it says why" in said) == ("bad" in rows)

@@ -12,6 +12,7 @@ import pytest
 import mdispatch as md
 from mdispatch import _registry as kinds
 from mdispatch import errors
+from mdispatch._native import native
 from mdispatch._registry.local import LocalRegistry
 
 
@@ -167,6 +168,14 @@ def test_a_handle_does_nothing_once_the_registry_is_closed(what, monkeypatch):
     handle.close()
 
 
+def test_a_registry_that_is_just_being_closed_gives_no_view_of_its_words():
+    registry = md.Registry.create()
+    native.close(registry._facts._handle)  # by another thread, after view() looked
+    with pytest.raises(errors.RegistryClosedError):
+        registry._facts.view()
+    registry.close()
+
+
 def test_a_library_that_many_threads_close_ends_everything_once(registry):
     for _ in range(20):
         lib = md.Library("s", "DEF", registry=registry)
@@ -186,7 +195,7 @@ def test_libraries_of_many_threads_register_and_close_without_touching_each_othe
             lib.impl(f"f{i}", says((i, number)), "CPU")
             lib.impl("shared", says(i), "CPU", signature="(Tensor x) -> Any")
             lib.register_name("name")
-            assert registry.ops.s.__getattr__(f"f{i}")(CPU) == (i, number)
+            assert getattr(registry.ops.s, f"f{i}")(CPU) == (i, number)
             lib.close()
 
     assert together(4, run) == []

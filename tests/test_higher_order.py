@@ -84,7 +84,9 @@ def test_an_operator_is_found_by_its_name_until_it_is_closed(op):
     op.close()
     assert op.is_gone
     assert "op" not in higher_order_names()
-    for use in (op, lambda: op.py_impl("CPU"), lambda: op.dispatch("CPU"), lambda: op.py_kernels):
+    uses = [op, lambda: op.py_impl("CPU"), lambda: op.dispatch("CPU"), lambda: op.py_kernels]
+    uses += [lambda: op.fallthrough("CPU"), lambda: op.why("CPU")]
+    for use in uses:
         with pytest.raises(errors.OperatorGoneError, match="higher_order::op was closed"):
             use()
 

@@ -21,10 +21,13 @@ from mdispatch.keys import (
     DispatchKey,
     DispatchKeySet,
     backend_index,
+    backend_keys_of_autograd,
     device_key,
+    functionality_to_backend_keys,
     highest_index,
     is_included_in_alias,
     parse_key,
+    runtime_keys,
     table_index,
 )
 
@@ -214,6 +217,25 @@ def test_the_nearest_names_come_first_and_far_ones_not_at_all():
     assert nearest("xyz", names) == ()
     assert nearest("", names) == ()
     assert nearest("x" * 10_000, names) == ()
+
+
+QUESTIONS = {
+    "runtime_keys": runtime_keys,
+    "backend_keys_of_autograd": backend_keys_of_autograd,
+    "functionality_to_backend_keys": functionality_to_backend_keys,
+    "is_included_in_alias": lambda key: is_included_in_alias(key, "Autograd"),
+    "in which alias": lambda key: is_included_in_alias("AutogradCPU", key),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_key_is_asked_about_by_its_name_too(question):
+    ask = QUESTIONS[question]
+    for key in (DispatchKey.AutogradCPU, DispatchKey.Sparse, DispatchKey.Autograd):
+        assert ask(key.name) == ask(key)
+    for nonsense in ("AutogradCUP", 3, None):
+        with pytest.raises(InvalidKeyError):
+            ask(nonsense)
 
 
 def test_importing_keys_schemas_and_tables_imports_nothing_else():

@@ -12,6 +12,7 @@ from kinds import INTERPRETERS, run_main
 
 import mdispatch as md
 from mdispatch import _observers
+from mdispatch._entry import Entry
 
 
 class Array:
@@ -89,6 +90,24 @@ def test_while_observers_come_and_go_each_hears_the_end_of_what_it_heard_begin(f
     assert any(len({call.depth for call in began}) == 2 for began, _ in heard)
     assert any(len(began) > 2 for began, _ in heard), "the threads never met"
     assert _observers.observing.now == ()
+
+
+def test_who_begins_to_look_on_while_a_plan_is_made_misses_no_call(f, monkeypatch):
+    """As another thread may, between a call's look for observers and the plan that it makes."""
+    heard, handles = [], []
+    real = Entry.renew
+
+    def renew(entry, generation):
+        if not handles:
+            handles.append(md.observe_calls(heard.append))
+        real(entry, generation)
+
+    monkeypatch.setattr(Entry, "renew", renew)
+    f(CPU)
+    del heard[:]  # of that call itself, which was under way, it may have heard or not
+    f(CPU)
+    handles.pop().close()
+    assert len(heard) == 1
 
 
 def test_another_thread_may_close_an_observer_in_the_middle_of_a_call(registry):

@@ -599,7 +599,7 @@ result = {"before": outcome(lambda: f(Array())), "stub": outcome(lambda: g(Array
 registry.allow_imports("elsewhere", "feat")
 result["others"] = outcome(lambda: f(Array()))
 registry.allow_imports("feature")
-result["after"] = outcome(lambda: f(Array())), outcome(lambda: g(Array()))
+result["after"] = outcome(lambda: CALL), outcome(lambda: g(Array()))
 """
 
 WITHOUT_IMPORT = """
@@ -611,11 +611,14 @@ WITHOUT_IMPORT = """
 """
 
 
+@pytest.mark.parametrize("call", ["f(Array())", "f.default.call_for_dispatch_key('CPU', Array())"])
 @pytest.mark.parametrize("place", PLACES[1:])
-def test_an_operator_that_is_not_loaded_here_names_its_module_and_may_import_it(place, tmp_path):
+def test_an_operator_that_is_not_loaded_here_names_its_module_and_may_import_it(
+    place, call, tmp_path
+):
     stub = "lib.set_python_module('kernels.of_g')"
     (tmp_path / "feature.py").write_text(BRINGS.replace("STUB", stub))
-    found = run_main(WITHOUT_IMPORT, place, str(tmp_path), USES)
+    found = run_main(WITHOUT_IMPORT, place, str(tmp_path), USES.replace("CALL", call))
     missing = ("feature", True, "feature.py:7")
     assert found["before"] == found["others"] == missing
     assert found["stub"] == ("kernels.of_g", True, "feature.py:10")
@@ -870,6 +873,29 @@ def test_while_a_fallback_comes_and_goes_calls_run_it_or_find_none(registry, def
             wild = md.Library("_", "IMPL", registry=registry)
             wild.fallback(says("fallback"), "CPU")
             wild.close()
+
+
+def test_no_table_is_computed_between_a_fallbacks_fact_and_its_callable(
+    registry, define, monkeypatch
+):
+    """Paired in between, the callable was neither the fact's nor anybody's: its number came while
+    the rules were asked.
+    """
+    f = define("Tensor x").default
+    lock, register = registry._fallbacks.lock, registry._facts.register
+    was_free = []
+
+    def register_and_look(*args):
+        fact = register(*args)
+        looking = threading.Thread(target=lambda: was_free.append(lock.acquire(blocking=False)))
+        looking.start()
+        looking.join()
+        return fact
+
+    monkeypatch.setattr(registry._facts, "register", register_and_look)
+    md.Library("_", "IMPL", registry=registry).fallback(says("fallback"), "CPU")
+    assert was_free == [False]
+    assert f(CPU) == "fallback"
 
 
 def test_while_a_definition_is_replaced_no_call_mixes_the_old_and_the_new(registry):

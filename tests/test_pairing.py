@@ -165,9 +165,9 @@ def test_facts_and_callables_of_other_keys_change_nothing(seed):
         key: [kernel(rng.choice((0, 1, 2, 3)), rng.choice("ab"), key) for _ in range(3)]
         for key in (CPU, CUDA)
     }
-    both = active(there, here)
+    both = active(there, kinds.IMPL, here)
     for key in (CPU, CUDA):
-        alone = active([f for f in there if f.key == key], {key: here[key]})
+        alone = active([f for f in there if f.key == key], kinds.IMPL, {key: here[key]})
         assert alone.keys() == both.keys() & {key}
         for found in alone:
             if isinstance(alone[found], AbsentKernel):
@@ -182,16 +182,19 @@ def test_active_has_exactly_the_keys_that_have_facts():
         CUDA: [kernel(key=CUDA)],
         DispatchKey.Meta: [kernel(key=DispatchKey.Meta)],
     }
-    assert active([], here) == {}
-    found = active([fact(1), fact(2, key=CUDA)], here)
+    assert active([], kinds.IMPL, here) == {}
+    found = active([fact(1), fact(2, key=CUDA)], kinds.IMPL, here)
     assert found == {CPU: here[CPU][0], CUDA: here[CUDA][0]}
     assert all(isinstance(key, DispatchKey) for key in found)
-    assert isinstance(active([fact(1)], {})[CPU], AbsentKernel)
+    assert isinstance(active([fact(1)], kinds.IMPL, {})[CPU], AbsentKernel)
 
 
-def test_active_takes_any_iterable_once():
-    mine = kernel()
-    assert active(iter([fact(1)]), {CPU: [mine]}) == {CPU: mine}
+def test_facts_of_another_kind_do_not_count():
+    mine = kernel(1)
+    there = [fact(1), fact(2, kind=kinds.FALLBACK)]
+    assert active(there, kinds.IMPL, {CPU: [mine]}) == {CPU: mine}
+    assert active(there, kinds.DEF, {CPU: [mine]}) == {}
+    assert isinstance(active(there, kinds.FALLBACK, {})[CPU], AbsentKernel)
 
 
 # --- tables ---------------------------------------------------------------------------------------

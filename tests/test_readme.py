@@ -69,3 +69,30 @@ def test_each_command_of_the_readme_runs(command: str) -> None:
 
 def test_there_are_commands_in_the_readme() -> None:
     assert len(COMMANDS) >= 3
+
+
+def shape(text: str) -> list[str]:
+    """The lines without what differs from run to run and from machine to machine: versions, process
+    ids, milliseconds, and how wide a column is for them.
+    """
+    text = re.sub(r"\d+\.\d[\w.+]*|(?<=pid )\d+", "N", text)
+    text = re.sub(r"^(interpreter|process)( +)\d+", r"\1 N", text, flags=re.MULTILINE)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    return [re.sub("─+", "─", line) for line in lines if line]
+
+
+def test_the_set_up_ends_as_the_readme_shows(tmp_path) -> None:
+    """The last of the commands that set up, as a new user gives them, on this Python."""
+    command = re.findall(r"^\.venv/bin/mdispatch (verify .*)$", README, re.MULTILINE)
+    shown = re.findall(
+        r"^What the first one ends with:\n\n```text\n(.*?)^```", README, re.DOTALL | re.MULTILINE
+    )
+    ran = subprocess.run(
+        [sys.executable, "-m", "mdispatch", *command[0].split()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert shape(ran.stdout) == shape(shown[0])

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import mdispatch as md
-from mdispatch import _native, _registry, _schema_scanner, errors
+from mdispatch import _c_kernels, _load_library, _native, _registry, _schema_scanner, errors
 from mdispatch._native import _contract, _ext
 from mdispatch._registry import status
 
@@ -27,8 +27,8 @@ NATIVE = ROOT / "native"
 
 #: Bottom up: a module imports only from rows that stand before its own. "" is the package.
 LAYERS = (
-    "errors",
-    "_nearest _place _unraisable _size_parts _dlpack _aliases",
+    "errors _pool_refusal _pool_worker",
+    "_forking _nearest _place _unraisable _size_parts _dlpack _aliases",
     "_sizes _value_checks",
     "_shapes _alias_check",
     "_autograd_context _tape_walk _torch_engine",
@@ -42,14 +42,17 @@ LAYERS = (
     "_schema_defaults",
     "_schema_parser",
     "schema",
+    "_schema_pieces",
     "_table _bind",
     "_returns",
     "_native._contract",
     "_native._cffi_binding",
     "_native",
-    "_homes",
+    "_homes _places",
     "_registry",
+    "_logs",
     "_registry.local _registry.status _registry.waits",
+    "_registry.opening",
     "_registry.shared",
     "_pystubs _loading",
     "_kernels _differences values guards _everywhere",
@@ -59,32 +62,53 @@ LAYERS = (
     "transforms _roles _observers _listeners",
     "_rules _fakes",
     "_python_key _higher_order",
-    "_placement _pairing",
-    "_call_py _explanation _invariants",
+    "_placement _pairing _c_kernels",
+    "_call_py _explanation _invariants _call_shape",
+    "_call_c",
     "_explain _computed_kernel",
     "_entry higher_order",
-    "operators",
-    "registry",
-    "_autocasting _stubs",
     "_registering_base",
     "_registering_stubs",
     "_registering_definitions",
     "_registering",
+    "_registering_c",
+    "_load_library",
+    "operators",
+    "registry",
+    "_autocasting _stubs _cdata",
     "_library",
     "library waiting warming host",
+    "_old_pool",
+    "pool",
+    "_testing",
     "_targets",
     "aio decorator _operator_library _torch_common autograd functions fake pystub _opcheck",
-    "_torch_keys custom_ops",
+    "_torch_keys custom_ops telemetry",
     "_torch_threads _torch_library",
     "_torch_looking _torch_modes _torch_resolving",
     "torch_compat",
     "python_dispatcher",
     "",
-    "_columns _command",
+    "config",
+    "_columns _command _stress",
     "_verify_values _verify_show _verify_worker",
-    "_verify _explain_subject",
-    "_explain_show _verify_command _stubs_command",
-    "_explain_command",
+    "_verify _explain_subject _inspecting",
+    "_finding",
+    "_doctor _asking",
+    "_catalogue _explain_show _verify_command _stubs_command _doctor_show",
+    "_doctor_command _ls_show _report _report_markup _report_style _stress_show _top_show",
+    "_report_operators _stress_command _top_command",
+    "_report_page",
+    "_pictures _bench",
+    "_bench.measure _bench.fresh",
+    "_bench.pairs _bench.peers _bench.jobs _bench.worker",
+    "_bench.calls _bench.parallel _bench.parallel_calls _bench.find",
+    "_bench.own _bench.rebuild _bench.import_cost _bench.memory _bench.verify_many _bench.wake_up",
+    "_bench.running",
+    "_bench_show",
+    "_bench_plot",
+    "_bench_command",
+    "_explain_command _ls_command _report_command",
     "cli",
     "__main__",
 )
@@ -92,10 +116,15 @@ ROW = {name: row for row, names in enumerate(LAYERS) for name in names.split() o
 
 #: What is not in the standard library, and who may import it.
 FOREIGN = {
-    "typer": {"cli", "_command", "_explain_command", "_stubs_command", "_verify_command"},
+    "pytest": {"_testing"},
+    "typer": {"cli", "_command", "_explain_command", "_stubs_command", "_verify_command"}
+    | {"_asking", "_bench_command", "_doctor_command", "_ls_command", "_report_command"}
+    | {"_stress_command", "_top_command"},
+    "opentelemetry": {"telemetry"},
     "rich": {
-        *("_columns", "_command", "_explain_show", "_explain_subject"),
-        *("_verify_command", "_verify_show"),
+        *("_doctor_show", "_top_command", "_top_show", "_ls_show"),
+        *("_bench_show", "_columns", "_command", "_explain_show", "_explain_subject"),
+        "_verify_show",
     },
 }
 
@@ -153,7 +182,7 @@ def test_imports_point_downwards_only(name):
     ours, _ = imports_of(name)
     assert {other for other in ours if other in MODULES and ROW[other] >= ROW[name]} == set()
     unknown = ours - set(MODULES)
-    assert unknown <= {"_native._cffi"}, "neither ours nor built"
+    assert unknown <= {"_native._cffi", "_native._call"}, "neither ours nor built"
 
 
 @pytest.mark.parametrize("name", MODULES, ids=lambda name: name or "mdispatch")
@@ -186,7 +215,8 @@ def includes(path):
 def test_the_core_includes_the_contract_its_own_headers_and_the_system(path):
     own = {f'"{header.name}' for header in (NATIVE / "core").glob("*.h")}
     for include in includes(path):
-        assert include.startswith("<") or include in {*own, '"../mdispatch.h', '"mdispatch.h'}
+        contract = {'"../mdispatch.h', '"mdispatch.h', '"../mdispatch_kernels.h'}
+        assert include.startswith("<") or include in own | contract
         assert not re.search(r"python|torch|cffi", include, re.IGNORECASE)
     assert not re.search(r"\bPy[A-Z_]\w+|\bPyObject\b", path.read_text())
 
@@ -195,8 +225,9 @@ def test_the_core_includes_the_contract_its_own_headers_and_the_system(path):
     "path", sorted((NATIVE / "bind").glob("*.[ch]")), ids=lambda path: path.name
 )
 def test_bindings_include_the_contract_and_nothing_of_the_core(path):
+    own = {f'"{header.name}' for header in (NATIVE / "bind").glob("*.h")}
     ours = {include for include in includes(path) if include.startswith('"')}
-    assert ours <= {'"../mdispatch.h'}
+    assert ours <= {*own, '"../mdispatch.h', '"../mdispatch_kernels.h'}
 
 
 def test_the_contract_includes_only_what_c_has():
@@ -223,14 +254,35 @@ def test_constants_in_python_are_those_of_the_header():
     assert {name: HEADER[f"MD_{name.upper()}"] for name in _registry.KIND_NAMES.values()} == {
         name: kind for kind, name in _registry.KIND_NAMES.items()
     }
-    for name in ("LIBRARY", "DEF", "IMPL", "FALLBACK", "PYSTUB", "NAME", "MAIN", "WORKER"):
+    for name in ("LIBRARY", "DEF", "IMPL", "FALLBACK", "PYSTUB", "NAME", "CLAIM"):
+        assert getattr(_registry, name) == HEADER[f"MD_{name}"]
+    for name in ("MAIN", "WORKER", "PEER"):
         assert getattr(_registry, name) == HEADER[f"MD_{name}"]
     assert (HEADER["MD_UNIQUE"], HEADER["MD_STACK"]) == (_registry._UNIQUE, _registry._STACK)
     assert HEADER["MD_RAISE_ALL"] == _registry._RAISE_ALL
-    assert set(_registry.RULES) == set(_registry.KIND_NAMES)
+    assert {*_registry.RULES, _registry.CLAIM} == set(_registry.KIND_NAMES)
     assert _native.ABI == _native.abi == HEADER["MD_ABI"]
     assert HEADER["MD_FOREVER"] == status.FOREVER
+    assert HEADER["MD_HOST"] == _registry.HOST
     assert HEADER["MD_MAX_BODY"] == _schema_scanner.MAX_TEXT
+
+
+def test_kernels_in_c_have_the_numbers_of_their_headers():
+    text = (NATIVE / "mdispatch_kernels.h").read_text()
+    numbers = {name: int(value) for name, value in re.findall(r"\b(MD_\w+)\s*=\s*(\d+)", text)}
+    keys = {name[7:]: value for name, value in numbers.items() if name.startswith("MD_KEY_")}
+    assert keys == {name: int(key) for name, key in md.DispatchKey.__members__.items()}
+    kinds = {numbers["MD_DEF_LIBRARY"]: "DEF", numbers["MD_FRAGMENT"]: "FRAGMENT"}
+    assert kinds == _load_library._KINDS
+    assert HEADER["MD_DEF"] == _load_library._DEF
+    assert (HEADER["MD_ENOENT"], HEADER["MD_EFORMAT"], HEADER["MD_EVERSION"]) == (
+        _load_library._NOT_FOUND,
+        _load_library._NO_BLOCK,
+        _load_library._OTHER_ABI,
+    )
+    boxed = (NATIVE / "bind" / "boxed.h").read_text()
+    flags = {name: int(value) for name, value in re.findall(r"\b(BOXED_\w+) = (\d)", boxed)}
+    assert flags == {"BOXED_TENSOR": _c_kernels._TENSOR, "BOXED_WRITTEN": _c_kernels._WRITTEN}
 
 
 def test_statuses_in_python_are_those_of_the_header():
@@ -242,6 +294,7 @@ def test_statuses_in_python_are_those_of_the_header():
     assert (HEADER["MD_EINTR"], HEADER["MD_ECANCELED"]) == (status.INTERRUPTED, status.CANCELLED)
     assert (HEADER["MD_EEXIST"], HEADER["MD_ENOENT"]) == (status.EXISTS, status.NOT_FOUND)
     assert (HEADER["MD_EROLE"], HEADER["MD_EDAMAGED"]) == (status.ROLE, status.DAMAGED)
+    assert HEADER["MD_EELECTED"] == status.ELECTED
     assert HEADER["MD_ESYS"] == status.SYSTEM
 
 
@@ -255,6 +308,7 @@ def test_the_library_that_is_loaded_has_the_constants_of_the_header():
 @pytest.mark.parametrize("name", STATUSES)
 def test_every_status_that_can_come_out_has_a_class_and_words(name):
     handled = {"MD_OK", "MD_EINTR", "MD_ETIMEDOUT", "MD_ECANCELED", "MD_ENOBUFS", "MD_ESYS"}
+    handled |= {"MD_EELECTED"}
     if name not in handled:
         assert STATUSES[name] in status._EXCEPTIONS
         error = status.error_for(STATUSES[name], "the-registry")
@@ -294,8 +348,10 @@ def test_every_binding_has_exactly_the_names_of_the_contract(cffi_binding):
     assert sorted(_native.BINDING_NAMES) == list(_native.BINDING_NAMES)
     assert public(_contract.Binding) == set(_native.BINDING_NAMES)
     assert public(cffi_binding) == set(_native.BINDING_NAMES)
-    # By the first it is decided who binds; the other is needed where only the extension serves.
-    assert public(_ext) == {*_native.BINDING_NAMES, "interpreter_id", "run_signal_handlers"}
+    # By the first it is decided who binds; the others are needed where only the extension serves.
+    kernels = {"has_host", "kernel_drop", "kernel_function", "kernel_label", "kernel_put", "load"}
+    alone = {"caller", "interpreter_id", "run_signal_handlers", *kernels}
+    assert public(_ext) == {*_native.BINDING_NAMES, *alone}
 
 
 def shape(value):
@@ -330,8 +386,13 @@ def run_contract(native):
     call("close", default)
     _, member, _ = call("join", reg, 0)
     _, worker, _ = call("join", reg, 5)
+    call("folder")
+    call("inspect", address)
+    call("inspect", b"fd:x")
+    call("reap", b"no-such-registry")
+    call("reap", b"../x")
     register = (reg, member, 2, 1, 0, b"s::f", b"schema", b"here:1")
-    _, record = call("register", *register)
+    _, ref, number, _ = call("register", *register)
     call("register", *register)
     call("register", *register[:5], b"", b"", b"")
     call("register", reg, worker, *register[2:])
@@ -339,10 +400,16 @@ def run_contract(native):
     call("find", reg, 2, 0, b"s::f")
     call("find", reg, 3, -5, "ü".encode())
     call("find", reg, 2, 1, b"s::f")
-    call("await_fact", reg, member, 2, 0, 1, b"s::f", -1, 0)
-    call("await_fact", reg, member, 3, -5, 1, "ü".encode(), -1, 0)
-    call("await_fact", reg, member, 2, 0, 2, b"s::f", deadline, 9)
-    call("await_fact", reg, member, 2, 0, 0, b"s::f", deadline, 9)
+    call("has", reg, 2, 0, b"s::f")
+    call("has", reg, 3, -5, "ü")
+    call("has", reg, 2, 1, "s::f")
+    call("has", reg, 2, 1, b"")
+    call("register", reg, member, 3, 2, 7, "ü", "ä" * 5000, "here:1")
+    call("find", reg, 3, 7, "ü")
+    call("await_fact", reg, member, 2, 0, 1, b"s::f", -1, 0, False)
+    call("await_fact", reg, member, 3, -5, 1, "ü".encode(), -1, 0, True)
+    call("await_fact", reg, member, 2, 0, 2, b"s::f", deadline, 9, False)
+    call("await_fact", reg, member, 2, 0, 0, b"s::f", deadline, 9, False)
     _, seq, _ = call("await_change", reg, member, 0, -1, 0)
     call("await_change", reg, member, seq, deadline, 9)
     call("await_change", reg, member, seq, -2, 9)
@@ -357,21 +424,38 @@ def run_contract(native):
     call("members", reg)
     call("stat", reg)
     call("check", reg)
-    call("strike", reg, member, record[0], record[1])
-    call("strike", reg, member, record[0], record[1])
+    call("strike", reg, member, ref, number)
+    call("strike", reg, member, ref, number)
     call("leave", reg, worker)
     call("leave", reg, worker)
     call("leave", reg, member)
     call("close", reg)
+    call("elect", "not a name", 1 << 20)
+    call("elect", None, 5)
+    _, team = call("elect", None, 1 << 20)
+    _, first, _ = call("join", team, 0)
+    _, second, _ = call("join", team, 1)
+    call("claim", team, first, b"s", b"here:1")
+    call("claim", team, second, b"s", b"")
+    call("claim", team, first, b"s::f", b"")
+    call("await_fact", team, first, 2, 0, 1, b"s::f", deadline, 0, True)
+    call("await_fact", team, second, 2, 0, 1, b"s::f", deadline, 0, True)
+    call("stat", team)
+    call("release", team, second, b"s")
+    call("release", team, second, b"s")
+    call("close", team)
     for name, *args in (
         ("close",),
         ("address",),
         ("join", 0),
         ("leave", member),
+        ("claim", member, b"s", b""),
+        ("release", member, b"s"),
         ("register", *register[1:]),
         ("strike", member, 1, 1),
         ("find", 2, 0, b"s::f"),
-        ("await_fact", member, 2, 0, 1, b"s::f", -1, 0),
+        ("has", 2, 0, b"s::f"),
+        ("await_fact", member, 2, 0, 1, b"s::f", -1, 0, False),
         ("await_change", member, 0, -1, 0),
         ("cancel", member, 0),
         ("list_facts", None),
@@ -599,6 +683,7 @@ def observed(error):
         attributes,
         inner,
         getattr(error, "errno", None),
+        getattr(error, "path", None),
     )
 
 

@@ -171,6 +171,15 @@ def test_the_place_below_the_lowest_mode_is_refused_where_pytorch_crashes():
         C._get_dispatch_stack_at(-1)
 
 
+def test_what_is_no_number_of_a_place_is_a_type_error():
+    state = C.mode_stack_state_for_pre_dispatch()
+    for use in (C._get_dispatch_stack_at, state.get, lambda at: state.set(at, None)):
+        with pytest.raises(TypeError):
+            use("0")
+    with pytest.raises(TypeError):
+        C._dispatch_library("FRAGMENT", "places", "", "file", "1")
+
+
 def test_a_refused_push_leaves_the_mode_alone_where_pytorch_loses_a_reference():
     mode = Mode("fake", C._TorchDispatchModeKey.FAKE)
     C._push_on_torch_dispatch_stack(mode)

@@ -82,7 +82,7 @@ def environment(**changes: str) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name not in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "MDISPATCH_REGISTRY")
+        if name not in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "MDISPATCH_REGISTRY")
     }
     return kept | changes
 

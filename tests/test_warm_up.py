@@ -1,8 +1,7 @@
-"""Warming up: an initializer for every kind of pool, which tells everything that differs."""
+"""Warming up tells everything that differs. As the initializer of pools: test_pools.py."""
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from pathlib import Path
 
@@ -49,53 +48,6 @@ def shop(tmp_path: Path) -> Path:
     (tmp_path / "shop_ops.py").write_text(MODULE)
     (tmp_path / "divergent_ops.py").write_text(DIVERGENT)
     return tmp_path
-
-
-WORK = """
-def work(n):
-    import mdispatch as md
-    return md.register_or_verify(), md.ops.shop.size(md.ops.shop.scale(bytearray(n)))
-"""
-
-
-@pytest.mark.parametrize(
-    "kind", ["threads", "interpreters", "processes", "fork", "forkserver", "spawn"]
-)
-def test_it_is_an_initializer_for_every_pool(kind, shop) -> None:
-    if kind == "interpreters" and sys.version_info < (3, 14):
-        pytest.skip("InterpreterPoolExecutor came with 3.14")
-    (shop / "shop_work.py").write_text(WORK)
-    got = run_main(
-        """
-        import concurrent.futures as futures, multiprocessing
-        kind, folder = args
-        sys.path.insert(0, folder)
-        os.environ["PYTHONPATH"] = folder
-        from shop_work import work
-        start = {"initializer": md.warm_up, "initargs": (["shop_ops"],)}
-        if kind == "interpreters":
-            # Workers of interpreter pools do not inherit changes of sys.path (cpython#126714).
-            start = {"initializer": exec, "initargs": (
-                f"import sys; sys.path.insert(0, {folder!r})\\n"
-                "import mdispatch; mdispatch.warm_up('shop_ops')",)}
-        md.warm_up(["shop_ops"])
-        if kind in ("fork", "forkserver", "spawn"):
-            with multiprocessing.get_context(kind).Pool(2, **start) as pool:
-                got = pool.map(work, range(8))
-        else:
-            cls = {"threads": "ThreadPoolExecutor", "interpreters": "InterpreterPoolExecutor",
-                   "processes": "ProcessPoolExecutor"}[kind]
-            if kind == "processes":
-                start["mp_context"] = multiprocessing.get_context("spawn")
-            with getattr(futures, cls)(2, **start) as pool:
-                got = list(pool.map(work, range(8)))
-        done(got=got)
-        """,
-        kind,
-        str(shop),
-    )
-    role = "register" if kind == "threads" else "verify"
-    assert got["got"] == [(role, 2 * n) for n in range(8)]
 
 
 @pytest.mark.parametrize("kind", [*INTERPRETERS, "fork", "spawn"])

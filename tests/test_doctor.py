@@ -1,0 +1,721 @@
+"""``mdispatch doctor``: what it sees of registries that live, die, are closed, damaged or left
+over; what it takes away and what it leaves alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import mmap
+import os
+import pty
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kinds import until
+from registries import FOLDER, main_of, mdispatch, seen, until_stopped, until_waiting, worker_of
+from test_verify_command import environment
+
+import mdispatch as md
+from mdispatch import _doctor_show, errors
+from mdispatch._command import text_for
+from mdispatch._doctor_command import diagnose
+from mdispatch._doctor_show import Diagnosis, waiting_text
+from mdispatch._inspecting import Member
+from mdispatch._native import native
+from mdispatch._registry import DEF, HOST, Registration
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A name that no other test uses, and nothing of it left afterwards."""
+    name = f"{request.node.name[5:17]}-{os.getpid()}"
+    yield name
+    (FOLDER / f"{name}-model").unlink(missing_ok=True)
+    path = FOLDER / name
+    if path.is_dir() and not path.is_symlink():
+        path.rmdir()
+    else:
+        path.unlink(missing_ok=True)
+
+
+def diagnosis(name: str, *options: str, status: int) -> Diagnosis:
+    """What the command finds out about one registry, when its exit status is what it should be."""
+    found_out = diagnose(name, "--reap" in options, "--check" in options)
+    assert min(found_out.needs_attention, 1) == status, found_out.json()
+    return found_out
+
+
+def doctor(name: str, *options: str, status: int) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(diagnosis(name, *options, status=status).json())
+    return answer
+
+
+def about(name: str, *options: str, status: int) -> dict[str, Any]:
+    (registry,) = doctor(name, *options, status=status)["registries"]
+    return dict(registry)
+
+
+def text(name: str, *options: str, status: int) -> str:
+    """What people read who have no terminal."""
+    page = io.StringIO()
+    shown = text_for(diagnosis(name, *options, status=status), page)
+    assert max(map(len, shown.splitlines())) <= 100
+    assert "\x1b" not in shown
+    return shown
+
+
+def command(*arguments: str, status: int, **changes: str) -> str:
+    done = mdispatch("doctor", *arguments, **changes)
+    assert (done.returncode, done.stderr) == (status, ""), done.stdout
+    return done.stdout
+
+
+# --- the living -----------------------------------------------------------------------------------
+
+
+def test_a_live_registry_is_told_with_all_its_figures(name: str) -> None:
+    with main_of(name) as main, worker_of(name) as worker:
+        worker.do("other = md.Registry.attach(sys.argv[1])")
+        told = about(name, status=0)
+        with md.Registry.attach(name) as here:
+            figures = here._facts.stat()
+        assert told["address"] == main.address == f"shm:{name}"
+        assert (told["name"], told["state"], told["policy"]) == (name, "open", "main")
+        assert told["main"] == {"pid": main.pid, "state": "alive", "stopped": False}
+        assert told["processes"] == {"alive": 2, "dead": 0}
+        assert [(m["pid"], m["interpreter"], m["role"]) for m in told["members"]] == [
+            (main.pid, 0, "main"),
+            (worker.pid, 0, "worker"),
+            (worker.pid, 0, "worker"),
+        ]
+        assert all(m["alive"] and m["waits"] is None for m in told["members"])
+        # The library, two definitions and a kernel; three names with the namespace.
+        assert (told["operators"], told["kernels"], told["facts"]) == (2, 1, 4)
+        assert (told["capacity"], told["committed"], told["used"], told["facts"]) == figures[:4]
+        assert (told["names"], told["sequence"], told["recoveries"]) == figures[4:7]
+        assert 0 < told["free"] < told["capacity"] - told["used"]
+        assert (told["error"], told["text"], told["lock"]) == (None, None, None)
+        assert (told["deleted"], told["held_by"], told["problems"]) == (False, [], [])
+
+
+def test_people_get_a_table_with_what_there_is_to_say(name: str) -> None:
+    with main_of(name) as main, worker_of(name) as worker:
+        worker.do("wait(md.wait_for_impl, 'shop::scale', 'CUDA', 100)")
+        until_waiting(name, 1)
+        lines = command(name, status=0).splitlines()
+        assert lines[0].split() == [
+            *("registry", "state", "main", "members"),
+            *("processes", "operators", "facts", "names", "waiting"),
+        ]
+        row = next(line for line in lines if str(main.pid) in line)
+        assert row.split() == [name, "open", str(main.pid), "2", "2", "2", "4", "3", "1"]
+        shown = "\n".join(lines)
+        assert re.search(r"memory +[\d.]+ KiB used, [\d.]+ MiB free of 4 MiB; ", shown)
+        assert f"waiting  pid {worker.pid}, interpreter 0: a kernel of shop::scale at CUDA" in shown
+        assert lines[-1] == "1 registry, nothing wrong."
+
+
+def test_who_waits_and_for_what_is_told(name: str) -> None:
+    with main_of(name), worker_of(name) as one, worker_of(name) as other:
+        one.do("wait(md.wait_for_def, 'shop::later', 100)")
+        until_waiting(name, 1)
+        one.do("wait(md.wait_for_impl, 'shop::scale', 'AutogradCPU', 100)")
+        other.do(
+            "threading.Thread(target=registry._facts.await_change, daemon=True, "
+            "args=(registry._facts.await_change(0, 0)[0], 100)).start()"
+        )
+        until_waiting(name, 3)
+        waits = {m["pid"]: m["waits"] for m in about(name, status=0)["members"] if m["waits"]}
+        assert 0 <= waits[one.pid].pop("seconds") < 60
+        assert waits[one.pid] == {
+            "threads": 2,
+            "kind": "impl",
+            "name": "shop::scale",
+            "key": "AutogradCPU",
+        }
+        assert 0 <= waits[other.pid].pop("seconds") < 60
+        assert waits[other.pid] == {"threads": 1, "kind": None, "name": "", "key": None}
+        shown = text(name, status=0)
+        assert f"pid {one.pid}, interpreter 0, newest of 2 threads: a kernel of" in shown
+        assert f"pid {other.pid}, interpreter 0: any change" in shown
+
+
+def test_looking_joins_nothing_and_changes_nothing(name: str) -> None:
+    with main_of(name):
+        before = (FOLDER / name).read_bytes()
+        about(name, status=0)
+        text(name, status=0)
+        assert (FOLDER / name).read_bytes() == before
+
+
+def held_by(pid: int) -> list[dict[str, Any]]:
+    """The registries that this process has and no file leads to."""
+    everything: list[dict[str, Any]] = json.loads(diagnose().json())["registries"]
+    return [registry for registry in everything if pid in registry["held_by"]]
+
+
+def test_an_anonymous_registry_is_listed_once_with_an_address_to_attach_to() -> None:
+    with main_of("") as main, worker_of(main.address) as worker:
+        worker.do("child = os.fork() or threading.Event().wait()")
+        found = held_by(main.pid)
+        assert [r["address"] for r in found] == [main.address]
+        assert found[0]["name"] is None
+        assert {main.pid, worker.pid} < set(found[0]["held_by"])
+        with md.Registry.attach(found[0]["address"]) as here:
+            assert here.operators() == ["shop::scale", "shop::shift"]
+        shorter = main.address.rpartition(":")[0]
+        assert about(shorter, status=0)["address"] == main.address
+        worker.do("os.kill(child, 9), os.waitpid(child, 0)")
+
+
+def test_a_registry_is_listed_by_whoever_still_has_it(name: str) -> None:
+    with main_of("") as main, worker_of(main.address) as worker:
+        main.kill()
+        (told,) = held_by(worker.pid)
+        assert told["address"].startswith(f"fd:{worker.pid}:")
+        assert (told["state"], told["held_by"]) == ("main died", [worker.pid])
+        assert about(told["address"], status=1)["problems"] == told["problems"]
+
+
+def test_both_bindings_tell_the_same(name: str) -> None:
+    if sys.version_info[:2] == (3, 13) and "free-threading" in sys.version:
+        pytest.skip("cffi does not support free-threaded 3.13")
+    with main_of(name):
+        options = ("--json", "--check", name)
+        one, other = (command(*options, status=0, MDISPATCH_BINDING=b) for b in ("cffi", "ext"))
+        assert json.loads(one) == json.loads(other) == doctor(name, "--check", status=0)
+
+
+# --- the dead -------------------------------------------------------------------------------------
+
+
+def test_a_dead_main_member_needs_attention_and_its_file_stays_while_a_worker_lives(
+    name: str,
+) -> None:
+    with main_of(name) as main, worker_of(name) as worker:
+        main.kill()
+        told = about(name, "--reap", status=1)
+        assert (told["state"], told["error"]) == ("main died", "MainMemberGoneError")
+        assert told["main"] == {"pid": main.pid, "state": "died", "stopped": False}
+        assert told["processes"] == {"alive": 1, "dead": 1}
+        assert [m["alive"] for m in told["members"]] == [False, True]
+        assert f"pid {main.pid}, died" in told["problems"][0]
+        assert f"{main.pid}  1, 1 dead" in text(name, status=1)
+        worker.kill()
+        assert "--reap" in about(name, status=1)["problems"][0]
+        assert "1 file is left over" in text(name, status=1)
+        answer = doctor(name, "--reap", status=0)
+        assert answer["registries"] == []
+        (reaped,) = answer["reaped"]
+        assert (reaped["name"], reaped["removed"]) == (name, True)
+        assert str(main.pid) in reaped["why"]
+        assert not (FOLDER / name).exists()
+        with pytest.raises(errors.RegistryNotFoundError):
+            diagnose(name)
+
+
+def test_people_are_told_what_was_removed(name: str) -> None:
+    with main_of(name) as main:
+        main.kill()
+    shown = text(name, "--reap", status=0)
+    assert shown.startswith(f"removed: {name}: its main member, pid {main.pid}, was dead")
+    assert shown.endswith("\n\nNo registries.\n")
+    with main_of(name):
+        assert text(name, "--reap", status=0).startswith("Nothing to remove.")
+        assert (FOLDER / name).exists()
+
+
+def test_a_killed_worker_needs_attention_until_somebody_joins(name: str) -> None:
+    with main_of(name), worker_of(name) as worker:
+        worker.kill()
+        told = about(name, "--reap", status=1)
+        assert told["state"] == "open"
+        assert told["processes"] == {"alive": 1, "dead": 1}
+        assert f"1 process died without leaving (pid {worker.pid})" in told["problems"][0]
+        with worker_of(name):
+            assert about(name, status=0)["processes"] == {"alive": 2, "dead": 0}
+
+
+def test_a_creation_that_was_killed_is_left_over(name: str) -> None:
+    make = f"import os; from mdispatch._native import native; native.create({name!r}, 1 << 20); "
+    subprocess.run([sys.executable, "-c", make + "os.kill(os.getpid(), 9)"], check=False)
+    told = about(name, status=1)
+    assert (told["state"], told["main"]["state"]) == ("main died", "died")
+    assert doctor(name, "--reap", status=0)["reaped"][0]["removed"]
+
+
+def test_a_closed_registry_is_told_by_who_still_has_it_and_is_nothing_wrong(name: str) -> None:
+    with main_of(name), main_of("") as main, worker_of(main.address) as worker:
+        fd = worker.address.split(":")
+        worker.do("print(end='')")
+        main.do("registry.close()")
+        found = held_by(worker.pid)
+        assert [(r["state"], r["problems"]) for r in found] == [("closed", [])]
+        assert found[0]["address"].split(":")[3] == fd[3]
+
+
+def test_a_registry_whose_file_was_deleted_is_found_and_can_be_attached_to(name: str) -> None:
+    with main_of(name) as main:
+        (FOLDER / name).unlink()
+        (told,) = held_by(main.pid)
+        assert (told["state"], told["deleted"]) == ("open", True)
+        assert "file was deleted" in told["problems"][0]
+        with md.Registry.attach(told["address"]) as here:
+            assert here.operators() == ["shop::scale", "shop::shift"]
+
+
+# --- stopped processes ----------------------------------------------------------------------------
+
+
+def test_a_registry_is_shown_at_once_while_a_stopped_process_holds_its_lock(
+    name: str, hold: str
+) -> None:
+    with main_of(name) as main, subprocess.Popen([hold, name], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        told = about(name, status=0)
+        assert told["lock"] == {
+            "thread": holder.pid,
+            "pid": holder.pid,
+            "stopped": False,
+            "died": False,
+        }
+        holder.send_signal(signal.SIGSTOP)
+        until_stopped(holder.pid)
+        before = time.monotonic()
+        told = about(name, "--reap", status=1)
+        assert time.monotonic() - before < 9  # what it waits for a lock at most
+        assert told["lock"]["stopped"]
+        assert f"held by pid {holder.pid}, which is stopped" in told["problems"][0]
+        holder.kill()
+        holder.wait()
+        told = about(name, status=1)
+        assert told["lock"]["died"]
+        main.do("lib.define('more() -> ()')")
+        told = about(name, status=0)
+        assert (told["lock"], told["recoveries"]) == (None, 1)
+
+
+@pytest.mark.slow
+def test_a_check_gives_up_where_a_stopped_process_holds_the_lock(name: str, hold: str) -> None:
+    with main_of(name), subprocess.Popen([hold, name], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        holder.send_signal(signal.SIGSTOP)
+        until_stopped(holder.pid)
+        (checked,) = doctor(name, "--check", status=1)["checks"]
+        assert not checked["well"]
+        assert "is it stopped?" in checked["error"]
+        holder.kill()
+
+
+def test_a_stopped_main_process_needs_attention(name: str) -> None:
+    with main_of(name) as main:
+        os.kill(main.pid, signal.SIGSTOP)
+        until_stopped(main.pid)
+        assert about(name, status=1)["main"]["stopped"]
+        assert f"{main.pid} stopped" in text(name, status=1)
+        os.kill(main.pid, signal.SIGCONT)
+
+
+# --- what cannot be opened ------------------------------------------------------------------------
+
+# What the header of a region has where: native/core/layout.h.
+FORMAT, BOOT, PID_SPACE, COMMITTED, STATE, FACTS = 8, 24, 56, 128, 152, 336
+ODD = {
+    "another version": (FORMAT, b"\xff", errors.RegistryFormatError, "refused"),
+    "another boot": (BOOT, b"0123456789abcdef", errors.RegistryFormatError, "refused"),
+    "another namespace": (PID_SPACE, b"\1" + bytes(7), errors.RegistryFormatError, "refused"),
+    "damaged": (COMMITTED, b"\xff" * 8, errors.RegistryDamagedError, "damaged"),
+    "said to be damaged": (STATE, b"\2", errors.RegistryDamagedError, "damaged"),
+}
+
+
+def lay_down(name: str, content: bytes) -> Path:
+    FOLDER.mkdir(mode=0o700, exist_ok=True)
+    path = FOLDER / name
+    path.touch(mode=0o600)
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_what_nobody_can_judge_is_told_and_removed_only_when_nobody_has_it_open(
+    kind: str, name: str
+) -> None:
+    at, patch, error, state = ODD[kind]
+    with main_of(f"{name}-model"):  # so that a lease in the copy is that of a living process
+        model = (FOLDER / f"{name}-model").read_bytes()
+        path = lay_down(name, model[:at] + patch + model[at + len(patch) :])
+        told = about(name, status=1)
+        assert (told["state"], told["error"]) == (state, error.__name__)
+        assert told["text"] in told["problems"][0]
+        assert "--reap" in told["problems"][0]
+        assert (told["facts"] is None) == (kind == "another version")
+        with path.open("r+b") as file, mmap.mmap(file.fileno(), 4096):
+            file.close()
+            (left,) = doctor(name, "--reap", status=1)["reaped"]
+            assert (left["name"], left["removed"]) == (name, False)
+            assert "some process has it open" in left["why"]
+            assert text(name, "--reap", status=1).startswith(f"left alone: {name}: ")
+        assert path.exists()
+        (left,) = doctor(name, "--reap", status=0)["reaped"]
+        assert left["removed"]
+        assert not path.exists()
+
+
+def broken_files(folder: Path) -> dict[str, Any]:
+    def noise(path: Path) -> None:
+        path.write_bytes(os.urandom(500_000))
+        path.chmod(0o600)
+
+    def open_to_others(path: Path) -> None:
+        path.touch()
+        path.chmod(0o666)
+
+    return {
+        "empty": (lambda path: path.touch(0o600), "RegistryFormatError"),
+        "noise": (noise, "RegistryFormatError"),
+        "folder": (Path.mkdir, "RegistryAccessError"),
+        "FIFO": (os.mkfifo, "RegistryAccessError"),
+        "link": (lambda path: path.symlink_to("/etc/passwd"), "RegistryAccessError"),
+        "others may write": (open_to_others, "RegistryOwnerError"),
+    }
+
+
+@pytest.mark.parametrize("kind", broken_files(FOLDER))
+def test_what_is_no_registry_is_told_with_the_reason_and_left_alone(kind: str, name: str) -> None:
+    make, error = broken_files(FOLDER)[kind]
+    FOLDER.mkdir(mode=0o700, exist_ok=True)
+    make(FOLDER / name)
+    answer = doctor(name, "--reap", status=1)
+    (told,) = answer["registries"]
+    assert (told["state"], told["error"]) == ("refused", error)
+    assert (told["members"], told["used"], told["main"]) == (None, None, None)
+    assert answer["reaped"] == []
+    assert os.path.lexists(FOLDER / name)
+    shown = text(name, status=1)
+    assert "refused" in shown
+    assert "1 registry, 1 needs attention." in shown
+
+
+def test_a_live_registry_with_noise_in_its_blocks_is_told(name: str) -> None:
+    with main_of(name):
+        with (FOLDER / name).open("r+b") as file:
+            file.seek(401408)
+            size = file.read(4)
+            file.seek(401408)
+            file.write(b"\1\0\0\0")
+        assert "--check" in about(name, status=1)["problems"][0]
+        (checked,) = doctor(name, "--check", status=1)["checks"]
+        assert "has size 1" in checked["broken"][0]
+        with (FOLDER / name).open("r+b") as file:
+            file.seek(401408)
+            file.write(size)
+        about(name, status=0)
+
+
+# --- the check ------------------------------------------------------------------------------------
+
+
+def test_a_check_tells_that_all_is_well_and_leaves_no_trace(name: str) -> None:
+    with main_of(name) as main:
+        before = about(name, status=0)
+        answer = doctor(name, "--check", status=0)
+        assert answer["checks"] == [
+            {"address": main.address, "well": True, "broken": [], "error": None}
+        ]
+        assert answer["registries"] == [before]
+        assert "check   all invariants hold" in text(name, "--check", status=0)
+        main.do("lib.define('more() -> ()')")
+        assert about(name, status=0) != before
+
+
+def test_a_check_tells_which_invariants_are_broken(name: str) -> None:
+    with main_of(name):
+        with (FOLDER / name).open("r+b") as file:
+            file.seek(FACTS)
+            assert struct.unpack("<Q", file.read(8)) == (4,)
+            file.seek(FACTS)
+            file.write(struct.pack("<Q", 7))
+        (checked,) = doctor(name, "--check", status=1)["checks"]
+        assert (checked["well"], checked["error"]) == (False, None)
+        assert checked["broken"] == ["facts: 4 by count, 7 in the header"]
+        shown = text(name, "--check", status=1)
+        assert "check   facts: 4 by count, 7 in the header" in shown
+
+
+def test_what_does_not_live_is_not_checked(name: str) -> None:
+    with main_of(name) as main:
+        main.kill()
+    assert doctor(name, "--check", status=1)["checks"] == []
+
+
+# --- reaping and creating at the same time --------------------------------------------------------
+
+CREATES = """
+import os, sys
+from mdispatch._native import native
+name, folder, rounds = sys.argv[1].encode(), sys.argv[2], int(sys.argv[3])
+for _ in range(rounds):
+    if os.fork() == 0:  # leaves a dead one behind, if it gets that far
+        native.create(name.decode(), 1 << 20)
+        os._exit(0)
+    os.wait()
+    status, handle = native.create(name.decode(), 1 << 20)
+    assert status == 0, status
+    mine = os.stat(f"{folder}/{name.decode()}").st_ino
+    for _ in range(20):
+        assert os.stat(f"{folder}/{name.decode()}").st_ino == mine
+    native.close(handle)
+"""
+
+
+def test_reaping_never_takes_a_name_away_from_who_is_alive(name: str) -> None:
+    ended = threading.Event()
+    reaped = []
+
+    def reap() -> None:
+        while not ended.is_set():
+            status = native.reap(name.encode())
+            assert status in (0, -8, -9), status  # removed, somebody's, nothing there
+            reaped.append(status == 0)
+
+    reapers = [threading.Thread(target=reap) for _ in range(2)]
+    for reaper in reapers:
+        reaper.start()
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CREATES, name, str(FOLDER), "150"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    ended.set()
+    for reaper in reapers:
+        reaper.join()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert any(reaped)
+
+
+# --- in a place of our own ------------------------------------------------------------------------
+
+APART = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
+
+
+def may_be_apart() -> bool:
+    if not shutil.which("unshare"):
+        return False
+    mount = ["sh", "-c", "mount -t tmpfs none /dev/shm"]
+    return subprocess.run([*APART, *mount], capture_output=True, check=False).returncode == 0
+
+
+needs_apart = pytest.mark.skipif(not may_be_apart(), reason="may not make namespaces here")
+
+
+def apart(script: str) -> dict[str, Any]:
+    """Runs a script where there are no other processes and an empty /dev/shm."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import json, os, signal\nfrom registries import *\n"
+        "def doctor(*args):\n    done = mdispatch('doctor', *args)\n"
+        "    return done.returncode, done.stdout, done.stderr\n" + script
+    )
+    mount = 'mount -t tmpfs none /dev/shm && exec "$@"'
+    done = subprocess.run(
+        [*APART, "sh", "-c", mount, "sh", sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+@needs_apart
+def test_a_user_without_registries_is_told_so_and_gets_no_folder() -> None:
+    told = apart("print(json.dumps([doctor(), doctor('--reap'), FOLDER.exists()]))")
+    assert told == [
+        [0, "No registries.\n", ""],
+        [0, "Nothing to remove.\n\nNo registries.\n", ""],
+        False,
+    ]
+
+
+@needs_apart
+def test_all_registries_are_listed_and_reaping_takes_the_dead_ones_only() -> None:
+    code, before, after, names = apart("""
+with main_of("lives"), main_of("") as anonymous, main_of("dies") as dies, main_of("died") as died:
+    with worker_of("died"):
+        dies.kill()
+        died.kill()
+        before = doctor()
+        after = doctor("--reap")
+        names = sorted(os.listdir(FOLDER))
+        print(json.dumps([anonymous.address, before, after, names]))
+""")
+    status, shown, _ = before
+    assert status == 1
+    rows = [line.split()[:3] for line in shown.splitlines()[2:] if line[:1] not in ("", " ")]
+    assert [row[:2] for row in rows[:3]] == [["died", "main"], ["dies", "left"], ["lives", "open"]]
+    assert rows[3] == [code]
+    assert shown.endswith("4 registries, 2 need attention.\n")
+    status, shown, _ = after
+    assert status == 1  # for the one that has a worker
+    assert shown.startswith("removed: dies: ")
+    assert shown.endswith("3 registries, 1 needs attention.\n")
+    assert names == ["died", "lives"]
+
+
+@needs_apart
+def test_a_folder_that_others_can_get_into_is_told() -> None:
+    status, shown, _ = apart("""
+FOLDER.mkdir(mode=0o755)
+print(json.dumps(doctor()))
+""")
+    assert status == 1
+    assert "belongs to another user, or has not the rights of a registry" in shown
+
+
+@needs_apart
+def test_a_registry_of_another_pid_namespace_stays_until_nobody_has_it_open(name: str) -> None:
+    with main_of(name, "unshare", "--pid", "--fork", "--kill-child"):
+        told = about(name, "--reap", status=1)
+        assert (told["state"], told["error"]) == ("refused", "RegistryFormatError")
+        assert "PID namespace" in told["text"]
+        assert (told["operators"], told["main"]["stopped"]) == (2, False)
+        assert (FOLDER / name).exists()
+
+    # The process inside ends with the one that made the namespace, a moment later.
+    def is_gone() -> bool:
+        assert native.reap(name.encode()) in (0, -9, -18)  # removed, gone, somebody has it open
+        return not (FOLDER / name).exists()
+
+    until(is_gone)
+
+
+# --- how it is said -------------------------------------------------------------------------------
+
+
+def test_what_is_asked_for_and_is_not_there_gives_status_2(name: str) -> None:
+    for wrong in (name, "../x", "fd:999999999:3"):
+        done = mdispatch("doctor", wrong)
+        assert (done.returncode, done.stdout) == (2, ""), wrong
+        assert done.stderr.startswith("mdispatch: ")
+    assert mdispatch("doctor", "--no-such-option").returncode == 2
+
+
+def test_every_key_of_the_json_is_documented(name: str) -> None:
+    def keys(value: Any) -> Iterator[str]:
+        for key, item in value.items() if isinstance(value, dict) else ():
+            yield key
+            yield from keys(item)
+        for item in value if isinstance(value, list) else ():
+            yield from keys(item)
+
+    with main_of(name), worker_of(name) as worker:
+        worker.do("wait(md.wait_for_def, 'shop::later', 100)")
+        until_waiting(name, 1)
+        answer = doctor(name, "--check", "--reap", status=0)
+    documented = set(re.findall(r"\w+", _doctor_show.__doc__ or ""))
+    assert set(keys(answer)) - documented == set()
+
+
+def terminal(columns: int, *arguments: str, **changes: str) -> str:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    with subprocess.Popen(
+        [sys.executable, "-m", "mdispatch", *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment(TERM="xterm-256color", **changes),
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while data := os.read(ours, 65536):
+                shown += data
+        except OSError:
+            pass  # nobody has the terminal open any more
+        os.close(ours)
+    assert process.returncode == 1, shown
+    return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("columns", [40, 80, 150])
+def test_a_terminal_gets_lines_that_fit_and_colours_unless_it_wants_none(
+    columns: int, name: str
+) -> None:
+    with main_of(name) as main, worker_of(name) as worker:
+        worker.do("wait(md.wait_for_impl, 'shop::scale', 'CUDA', 100)")
+        until_waiting(name, 1)
+        os.kill(main.pid, signal.SIGSTOP)
+        until_stopped(main.pid)
+        shown = terminal(columns, "doctor", name)
+        assert "\x1b[32mopen" in shown
+        bare = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+        lines = bare.splitlines()
+        assert max(len(line) for line in lines if name not in line) <= columns
+        words = " ".join(bare.split())
+        for told in (name, "open", f"{main.pid} stopped", "shop::scale at CUDA", "kill -CONT"):
+            assert told in words
+        assert not re.search(r"\x1b\[[0-9;]*3\dm", terminal(columns, "doctor", name, NO_COLOR="1"))
+
+
+def test_a_name_cannot_steer_the_terminal() -> None:
+    name = f"\x1b[31mred-{os.getpid()}"
+    path = lay_down(name, b"")
+    try:
+        done = mdispatch("doctor")
+        assert f"red-{os.getpid()}" in done.stdout
+        assert "\x1b" not in done.stdout
+        assert "RegistryFormatError" not in done.stdout
+    finally:
+        path.unlink()
+
+
+def test_ctrl_c_ends_a_reaper_that_waits_for_a_creator(name: str) -> None:
+    with main_of(name) as main:
+        main.kill()
+    folder = os.open(FOLDER, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    command = [sys.executable, "-m", "mdispatch", "doctor", "--reap", name]
+    # A suite that runs in the background has SIGINT ignored, and so would its children.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, env=environment(), preexec_fn=heed) as process:
+        try:
+            call = Path(f"/proc/{process.pid}/syscall")
+            naps = {"35", "230"}  # (clock_)nanosleep, between two attempts
+            until(lambda: os.uname().machine != "x86_64" or call.read_text().split()[0] in naps)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+        finally:
+            os.close(folder)  # or all creators of this user wait for it, and this process, too
+    assert seen(name).is_leftover
+
+
+def test_a_program_that_embeds_interpreters_is_called_so():
+    for number, who in ((HOST, "the program itself"), (2, "interpreter 2")):
+        member = Member(7, number, "worker", True, 1, DEF, "s::f", 0, 2.0)
+        assert waiting_text(member).plain.startswith(f"pid 7, {who}: ")
+    assert repr(Registration(64, 1, DEF, 0, "s::f", "", "host.c:3", 7, HOST)).endswith(
+        "at host.c:3 by pid 7, the program itself)"
+    )
