@@ -1,0 +1,12 @@
+"""joblib: its default backend, loky, takes an initializer like other executors."""
+
+from joblib import Parallel, delayed
+from word_ops import LINES, job
+
+import mdispatch as md
+
+if __name__ == "__main__":
+    parallel = Parallel(n_jobs=2, initializer=md.warm_up, initargs=(["word_ops"],))
+    answers = parallel(delayed(job)(line) for line in LINES)
+    print(answers)
+    assert answers == [("verify", n) for n in (5, 5, 4, 3)]

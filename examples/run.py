@@ -1,0 +1,87 @@
+"""Runs the programs among the examples, those of the tables of README.md, and says which ran.
+
+    python examples/run.py           what needs more than is installed is left out, and listed
+    python examples/run.py --all     everything must run, but what needs a newer Python
+
+Exit status 0 when all that had to run did, and ended well.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+LIMIT = 120  # seconds for one example
+
+
+def table(readme: Path) -> dict[str, str]:
+    """The programs, with what each needs: "" for nothing, a package or "Python 3.14". A row without
+    a last cell is that of a file that is no program.
+    """
+    rows = re.findall(r"^\| `(\S+\.py)` \|.*\| *([^|]*?) *\|$", readme.read_text(), re.MULTILINE)
+    return {name: needs for name, needs in rows if needs != "-"}
+
+
+def why_not(needs: str) -> str:
+    """What is missing here; "" when nothing is."""
+    if needs.startswith("Python "):
+        wanted = tuple(map(int, needs.removeprefix("Python ").split(".")))
+        return needs if sys.version_info < wanted else ""
+    return needs if needs and importlib.util.find_spec(needs) is None else ""
+
+
+def run(program: Path, folder: str) -> tuple[bool, str]:
+    """Whether it ended well, and what it said."""
+    # What packages write down for themselves goes with the folder.
+    homes = {"HOME": folder, "RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0"}
+    with subprocess.Popen(
+        [sys.executable, str(program)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={k: v for k, v in os.environ.items() if k != "MDISPATCH_REGISTRY"} | homes,
+        start_new_session=True,
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            said = process.communicate()[0] + f"\nkilled after {LIMIT} s\n"
+    return process.returncode == 0, said
+
+
+def main(arguments: list[str], here: Path = HERE) -> int:
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
+    counts = {"ok": 0, "FAILED": 0, "left out": 0}
+    lines, must_all = [], "--all" in arguments
+    for name, needs in table(here / "README.md").items():
+        missing = why_not(needs)
+        began = time.monotonic()
+        if not missing:
+            with tempfile.TemporaryDirectory(prefix="md-", ignore_cleanup_errors=True) as folder:
+                well, said = run(here / name, folder)
+            result = "ok" if well else "FAILED"
+            if not well:
+                print(f"==== {name}\n{said}")
+        else:
+            is_late = must_all and not missing.startswith("Python ")
+            result = "FAILED" if is_late else "left out"
+        counts[result] += 1
+        took = f"{time.monotonic() - began:5.1f} s" if not missing else f"needs {missing}"
+        lines.append(f"{python:6} {name:34} {result:9} {took}")
+    print(*lines, sep="\n")
+    print("{ok} passed, {FAILED} failed, {left out} skipped".format_map(counts))
+    return 0 if counts["ok"] and not counts["FAILED"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
