@@ -557,6 +557,33 @@ def test_guards_of_this_thread_count_and_those_of_others_do_not(registry, lib):
     assert _call.guards() == before
 
 
+BACKENDS = ("CPU", "CUDA", "HIP", "XLA", "MPS", "IPU", "XPU", "HPU", "VE", "Lazy", "MTIA", "Meta")
+
+
+def test_names_without_end_are_asked_about_in_many_threads(lib, registry):
+    lib.define("g(Tensor x) -> str")
+    for name in BACKENDS:
+        lib.impl("g", lambda x, name=name: name, name)
+    g = registry.ops.s.g.default
+    start, wrong = threading.Barrier(4), []
+
+    def ask(seed):
+        dice = random.Random(seed)
+        start.wait()
+        for _ in range(4000):
+            keys = tuple(dice.choices(BACKENDS, k=3))
+            answer = g(Carries(keys))
+            if answer != max(keys, key=BACKENDS.index):
+                wrong.append((keys, answer))
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
 def test_a_thread_that_ends_with_changed_sets_is_counted_no_more(f):
     before = _call.guards()
     thread = threading.Thread(target=lambda: md.guards.set_included("XLA", True))

@@ -155,6 +155,18 @@ static inline void md__forget_own(const struct state *st) {
     if (PyErr_Occurred() && st->own_errors && PyErr_ExceptionMatches(st->own_errors)) PyErr_Clear();
 }
 
+/* A new reference, or NULL with an error or without: without a GIL, another thread may take out what
+ * was found. */
+static inline PyObject *md__dict_find(PyObject *dict, PyObject *key) {
+    PyObject *found = NULL;
+#if PY_VERSION_HEX >= 0x030d0000
+    (void)PyDict_GetItemRef(dict, key, &found);
+#else
+    found = Py_XNewRef(PyDict_GetItemWithError(dict, key));
+#endif
+    return found;
+}
+
 /* Whether it is one of Python's own types: what their values are not, these do not become by an
  * attribute. */
 static inline int md__is_builtin(const PyTypeObject *type) {

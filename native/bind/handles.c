@@ -205,7 +205,7 @@ static PyObject *packet_getattro(PyObject *self, PyObject *name) {
     in_use use;
     Route *route = enter((Packet *)self, &use);
     if (route && route->by_name && PyUnicode_CheckExact(name))
-        found = Py_XNewRef(PyDict_GetItemWithError(route->by_name, name));
+        found = md__dict_find(route->by_name, name);
     leave(use);
     return found || PyErr_Occurred() ? found : look_up(self, name);
 }

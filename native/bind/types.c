@@ -123,9 +123,10 @@ static int ask_attribute(struct state *st, PyObject *value, uint64_t *raw) {
     if (Py_TYPE(keys) == (PyTypeObject *)st->key_set_type) {
         found = as_raw(*(PyObject **)((char *)keys + st->raw_at), raw) == 0;
     } else if (is_named(keys) && st->raw_by_name) {
-        PyObject *known = PyDict_GetItemWithError(st->raw_by_name, keys);
+        PyObject *known = md__dict_find(st->raw_by_name, keys);
         if (known) {
             found = as_raw(known, raw) == 0;
+            Py_DECREF(known);
         } else if (!PyErr_Occurred() && ask_python(st, value, raw)) {
             PyObject *number = PyLong_FromUnsignedLongLong(*raw);
             if (PyDict_GET_SIZE(st->raw_by_name) >= MOST_NAMED) PyDict_Clear(st->raw_by_name);
