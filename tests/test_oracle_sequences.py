@@ -359,13 +359,13 @@ def fails_at_a_key(sequence):
     return any(name in KEYS for _, _, name in texts)
 
 
-#: A third of them every day, all of them in the long form.
+#: A sixth of them every day, all of them in the long form.
 EVERY_SEQUENCE = [
     pytest.param(
         file,
         number,
         id=f"{file}-{sequence['id']}",
-        marks=[pytest.mark.slow] if number % 3 else [],
+        marks=[pytest.mark.slow] if number % 6 else [],
     )
     for file in FILES
     for number, sequence in enumerate(recording(file)["sequences"])

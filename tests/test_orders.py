@@ -197,7 +197,7 @@ def test_in_every_order_of_one_of_each_kind_what_is_registered_decides_alone(
     part: int, long_form: bool
 ) -> None:
     size = ALL_ORDERS // PARTS
-    length = size if long_form else size // 25
+    length = size if long_form else size // 50
     walk = Walk(local_registry())
     orders = itertools.islice(orders_of(ONE_OF_EACH), part * size, part * size + length)
     assert walk.lead(orders) == length
@@ -216,23 +216,24 @@ def test_in_every_order_of_up_to_three_of_any_what_is_registered_decides_alone(
     assert walk.lead(orders_of((unit,))) == 1
     assert sum(walk.lead(orders_of((unit, other))) for other in later) == 6 * count
     three = itertools.combinations_with_replacement(later, 2)
-    some = three if long_form else itertools.islice(three, 0, None, 6)
+    one_in = 1 if long_form else 12
+    some = itertools.islice(three, 0, None, one_in)
     done = sum(walk.lead(orders_of((unit, *others))) for others in some)
     all_of_three = count * (count + 1) // 2
-    assert done == 90 * (all_of_three if long_form else (all_of_three + 5) // 6)
+    assert done == 90 * -(-all_of_three // one_in)
     walk.registry.check_invariants()
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", range(5))
 def test_the_shared_registry_has_it_the_same_in_any_order(part: int, long_form: bool) -> None:
-    one_in = 50 if long_form else 1000
+    one_in = 50 if long_form else 2000
     with md.Registry.create() as registry:
         walk = Walk(registry, thorough=True)
         done = walk.lead(itertools.islice(orders_of(ONE_OF_EACH), part, None, one_in))
         assert done == len(range(part, ALL_ORDERS, one_in))
         of_three = list(itertools.combinations_with_replacement(UNITS, 3))
-        for units in of_three[part :: 5 if long_form else 50]:
+        for units in of_three[part :: 5 if long_form else 100]:
             walk.lead(itertools.islice(orders_of(units), part, None, 5))
         assert walk.refused > 0
         registry.check_invariants()
@@ -289,7 +290,7 @@ def test_it_does_not_matter_which_registrations_share_a_library(
     units: tuple[str, ...], long_form: bool
 ) -> None:
     walk = Walk(local_registry())
-    one_in = 1 if long_form else 4
+    one_in = 1 if long_form else 8
     for groups in partitions(tuple(range(len(units)))):
         # A group is closed last of its own: one in so many of all orders has it so.
         count = math.factorial(len(units) + len(groups))
