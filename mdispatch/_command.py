@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import typer
 from rich.console import Console
 
+from ._columns import plain
 from ._registry.shared import ENVIRONMENT
 from .warming import examine
 
@@ -81,8 +82,12 @@ def text_for(answer: Answer, file: TextIO) -> str:
 
 
 def complain(message: str) -> None:
-    """Tells on standard error why there is no answer."""
-    print(f"mdispatch: {message}", file=sys.stderr)
+    """Tells on standard error why there is no answer, by texts from anywhere."""
+    _tell(f"mdispatch: {message}\n")
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write("\n".join(map(plain, text.split("\n"))))
 
 
 def module_names(names: list[str] | None) -> list[str]:
@@ -131,7 +136,7 @@ def _print_traceback(error: BaseException) -> None:
     folders = (os.path.dirname(__file__), os.path.dirname(importlib.__file__), "<frozen importlib")
     while shown.stack and shown.stack[0].filename.startswith(folders):
         del shown.stack[0]
-    print(*shown.format(), sep="", end="", file=sys.stderr)
+    _tell("".join(shown.format()))
 
 
 @contextmanager

@@ -70,6 +70,12 @@ lib.define("f(Tensor x) -> ()")
 lib.impl("f", kernel)
 """
 
+ODD_TWICE = """
+from odd import kernel, lib
+for _ in range(2):
+    lib.impl("f", kernel, "CPU", allow_override=False)
+"""
+
 RUNNING = """
 import os, sys
 sys.path.insert(0, sys.argv[2])
@@ -92,6 +98,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "shop.py").write_text(SHOP)
     (folder / "other.py").write_text(OTHER)
     (folder / "odd.py").write_text(ODD)
+    (folder / "odd_twice.py").write_text(ODD_TWICE)
     (folder / "fails.py").write_text("raise RuntimeError('never works')\n")
     (folder / "hangs.py").write_text(
         "import time\npipe = open('alive', 'w')\nprint('begun', file=pipe, flush=True)\n"
@@ -676,6 +683,11 @@ def test_what_modules_call_their_things_steers_no_terminal(folder: Path) -> None
         assert done.returncode == 0, done.stderr
         assert "\x1b" not in done.stdout
         assert "\\x1b[31m" in done.stdout
+    done = run(folder, "show", "odd::f", "--import", "odd_twice")
+    assert done.returncode == 2
+    assert "\x1b" not in done.stderr
+    assert "a kernel at CPU already" in done.stderr
+    assert "\\x1b[31m" in done.stderr
 
 
 def test_who_reads_the_first_line_only_hears_of_no_error(folder: Path) -> None:
