@@ -149,6 +149,7 @@ class Killer:
         if pid:
             return Victim(kind, pid, path)
         try:
+            os.nice(5)  # whoever is to be killed runs on until the killer gets a processor
             with open(f"{path}.stacks", "w") as stacks:
                 faulthandler.enable(stacks)
                 if kind < 0:
