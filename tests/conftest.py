@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -117,6 +119,36 @@ def facts(request: pytest.FixtureRequest):
 def registry(mdispatch_registry: md.Registry) -> md.Registry:
     """A shared registry in which this interpreter registers: the plugin's, by a shorter name."""
     return mdispatch_registry
+
+
+@pytest.fixture
+def lib(registry: md.Registry) -> Iterator[md.Library]:
+    """The library that defines what is in ``s``."""
+    yield md.Library("s", "DEF", registry=registry)
+    with suppress(md.errors.RegistryClosedError):
+        registry.check_invariants()
+
+
+@pytest.fixture
+def wild(registry: md.Registry) -> md.Library:
+    """The library of fallbacks."""
+    return md.Library("_", "IMPL", registry=registry)
+
+
+@pytest.fixture
+def worker(registry: md.Registry) -> Iterator[md.Registry]:
+    """A second membership of this interpreter: it verifies."""
+    with md.Registry.attach(registry.address, timeout=0) as attached:
+        assert not attached.is_main
+        yield attached
+        with suppress(md.errors.RegistryClosedError):
+            attached.check_invariants()
+
+
+@pytest.fixture
+def mine(worker: md.Registry) -> md.Library:
+    """The worker's library."""
+    return md.Library("s", "FRAGMENT", registry=worker, timeout=0)
 
 
 @pytest.fixture(scope="session")

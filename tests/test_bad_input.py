@@ -35,12 +35,6 @@ def lib(registry):
     return lib
 
 
-@pytest.fixture
-def worker(registry):
-    with md.Registry.attach(registry.address, timeout=0) as attached:
-        yield attached
-
-
 # What takes which of the values above; all the others must be refused.
 
 

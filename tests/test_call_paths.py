@@ -124,11 +124,6 @@ PLAIN = {
 }
 
 
-@pytest.fixture
-def lib(registry):
-    return md.Library("s", "DEF", registry=registry)
-
-
 def recording(got, answer=None, takes=""):
     """A kernel that notes what it got and from where."""
 

@@ -30,16 +30,6 @@ def takes(*args, **kwargs):
 
 
 @pytest.fixture
-def lib(registry):
-    return md.Library("s", "DEF", registry=registry)
-
-
-@pytest.fixture
-def wild(registry):
-    return md.Library("_", "IMPL", registry=registry)
-
-
-@pytest.fixture
 def define(registry, lib):
     """Defines s::f with a kernel at each of the keys that says its key; gives the operator."""
 

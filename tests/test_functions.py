@@ -59,13 +59,6 @@ def f(registry):
     registry.check_invariants()
 
 
-@pytest.fixture
-def worker(registry):
-    """A second membership of this interpreter: it verifies."""
-    with md.Registry.attach(registry.address, timeout=0) as attached:
-        yield attached
-
-
 # --- define ---------------------------------------------------------------------------------------
 
 

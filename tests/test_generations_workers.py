@@ -35,15 +35,6 @@ def fragment(registry, *schemas, word="kernel"):
     return lib
 
 
-@pytest.fixture
-def worker(registry):
-    """A second membership of this interpreter: it verifies."""
-    with md.Registry.attach(registry.address, timeout=0) as attached:
-        yield attached
-        attached.check_invariants()
-    registry.check_invariants()
-
-
 # --- a second membership of this interpreter ------------------------------------------------------
 
 

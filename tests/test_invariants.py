@@ -57,13 +57,6 @@ def entry(registry, lib):
     return registry.entry("s::f")
 
 
-@pytest.fixture
-def worker(registry):
-    """A second membership of this interpreter: it verifies."""
-    with md.Registry.attach(registry.address, timeout=0) as attached:
-        yield attached
-
-
 # --- silent ---------------------------------------------------------------------------------------
 
 

@@ -39,11 +39,6 @@ def says(word):
 
 
 @pytest.fixture
-def lib(registry):
-    return md.Library("s", "DEF", registry=registry)
-
-
-@pytest.fixture
 def f(registry, lib):
     """The operator s::f, defined and without kernels."""
     lib.define("f(Tensor x) -> str")
@@ -232,7 +227,8 @@ def test_closing_twice_is_harmless(registry, lib):
     assert there(registry) == [("library", "s", "Undefined")]
 
 
-def test_a_closed_library_refuses_everything_and_says_where_it_was(registry, lib):
+def test_a_closed_library_refuses_everything_and_says_where_it_was(registry):
+    lib = md.Library("s", "DEF", registry=registry)
     lib.define("f(Tensor x) -> str")
     lib.close()
     wild = md.Library("_", "IMPL", registry=registry)
@@ -443,11 +439,6 @@ def test_overloads_are_definitions_of_their_own(registry, lib):
 
 
 # --- fallbacks ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def wild(registry):
-    return md.Library("_", "IMPL", registry=registry)
 
 
 def test_a_fallback_serves_every_operator_without_a_kernel_there(registry, lib, f, wild):
@@ -670,14 +661,6 @@ def test_register_op_leaves_nothing_when_the_operator_is_there_already(registry,
 
 
 # --- in a worker: verifying -----------------------------------------------------------------------
-
-
-@pytest.fixture
-def worker(registry):
-    """A second membership of this interpreter: it verifies."""
-    with md.Registry.attach(registry.address, timeout=0) as attached:
-        assert not attached.is_main
-        yield attached
 
 
 def test_a_worker_keeps_its_own_kernels_once_they_are_verified(registry, lib, f, worker):

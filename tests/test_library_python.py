@@ -52,25 +52,6 @@ def state(registry):
     return facts, versions, kernels, overloads, dict(registry._fallbacks.kernels)
 
 
-@pytest.fixture
-def lib(registry):
-    yield md.Library("s", "DEF", registry=registry)
-    registry.check_invariants()
-
-
-@pytest.fixture
-def worker(registry):
-    """A second membership of this interpreter: it verifies."""
-    with md.Registry.attach(registry.address, timeout=0) as attached:
-        yield attached
-        attached.check_invariants()
-
-
-@pytest.fixture
-def mine(worker):
-    return md.Library("s", "FRAGMENT", registry=worker, timeout=0)
-
-
 # --- set_python_module ----------------------------------------------------------------------------
 
 

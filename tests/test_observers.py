@@ -23,11 +23,6 @@ CPU, GRAD = Array("CPU"), Array("CPU", "AutogradCPU")
 
 
 @pytest.fixture
-def lib(registry):
-    return md.Library("s", "DEF", registry=registry)
-
-
-@pytest.fixture
 def f(registry, lib):
     """s::f, with a kernel at CPU that returns its number."""
     lib.define("f(Tensor x, int n=3, *, str word='w') -> Any")

@@ -20,11 +20,6 @@ class Array:
 
 
 @pytest.fixture
-def lib(registry):
-    return md.Library("s", "DEF", registry=registry)
-
-
-@pytest.fixture
 def f(registry, lib):
     lib.define("f(Tensor x, int n=1) -> Any", tags=["core"])
     return registry.ops.s.f.default

@@ -5,15 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 
-import pytest
-
-import mdispatch as md
 from mdispatch import _places
-
-
-@pytest.fixture
-def lib(registry):
-    return md.Library("s", "DEF", registry=registry)
 
 
 def run(lines, lib, name="module.py"):

@@ -24,11 +24,6 @@ Keys = md.DispatchKeySet
 
 
 @pytest.fixture
-def lib(registry):
-    return md.Library("s", "DEF", registry=registry)
-
-
-@pytest.fixture
 def f(registry, lib):
     """The operator s::f, defined and without kernels."""
     lib.define("f(Tensor x, int n=0) -> Any")

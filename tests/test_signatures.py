@@ -41,20 +41,6 @@ def everything(registry):
     return found, versions, entries, kernels, overloads, set(registry.names_with_signatures)
 
 
-@pytest.fixture
-def lib(registry):
-    yield md.Library("s", "DEF", registry=registry)
-    registry.check_invariants()
-
-
-@pytest.fixture
-def worker(registry):
-    """A second membership of this interpreter: it verifies."""
-    with md.Registry.attach(registry.address, timeout=0) as attached:
-        yield attached
-        attached.check_invariants()
-
-
 FITTING = [
     ("(Tensor x, int n) -> Tensor", "(Tensor x, int n) -> Tensor"),
     ("(Tensor x, int n=3) -> Tensor", "(Tensor self, int other) -> Tensor"),

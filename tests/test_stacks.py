@@ -18,11 +18,6 @@ Keys = md.DispatchKeySet
 
 
 @pytest.fixture
-def lib(registry):
-    return md.Library("s", "DEF", registry=registry)
-
-
-@pytest.fixture
 def define(registry, lib):
     """Defines s::f with one kernel at CPU; gives the operator."""
 

@@ -130,24 +130,22 @@ static PyObject *status_and_handle(int status, md_registry reg) {
     return result;
 }
 
-static PyObject *ext_create(PyObject *self, PyObject *args) {
+static PyObject *made(PyObject *args, int (*make)(const char *, uint64_t, md_registry *)) {
     const char *name;
     unsigned long long capacity;
     md_registry reg = 0;
     int status;
     if (!PyArg_ParseTuple(args, "zK", &name, &capacity)) return NULL;
-    Py_BEGIN_ALLOW_THREADS status = md_create(name, capacity, &reg);
+    Py_BEGIN_ALLOW_THREADS status = make(name, capacity, &reg);
     Py_END_ALLOW_THREADS return status_and_handle(status, reg);
 }
 
+static PyObject *ext_create(PyObject *self, PyObject *args) {
+    return made(args, md_create);
+}
+
 static PyObject *ext_elect(PyObject *self, PyObject *args) {
-    const char *name;
-    unsigned long long capacity;
-    md_registry reg = 0;
-    int status;
-    if (!PyArg_ParseTuple(args, "zK", &name, &capacity)) return NULL;
-    Py_BEGIN_ALLOW_THREADS status = md_elect(name, capacity, &reg);
-    Py_END_ALLOW_THREADS return status_and_handle(status, reg);
+    return made(args, md_elect);
 }
 
 static PyObject *ext_attach(PyObject *self, PyObject *args) {
