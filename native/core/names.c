@@ -10,6 +10,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -100,12 +103,21 @@ int md__open_folder(int *fd) {
 int md__lock_folder(int folder, bool heed_signals) {
     const struct timespec nap = {.tv_nsec = 1000000};
     int64_t give_up = md_now() + PATIENCE_NS;
-    while (flock(folder, LOCK_EX | LOCK_NB) < 0) {
-        if (errno != EWOULDBLOCK && errno != EINTR) return md__sys();
-        if (md_now() >= give_up) return MD_ELOCK;
-        if (nanosleep(&nap, NULL) < 0 && heed_signals) return MD_EINTR;
+    sigset_t all, before;
+    int rc = 0;
+    /* One that arrives between two naps is kept for the next one, and ends it. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    while (rc == 0 && flock(folder, LOCK_EX | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK)
+            rc = md__sys();
+        else if (md_now() >= give_up)
+            rc = MD_ELOCK;
+        else if (ppoll(NULL, 0, &nap, &before) < 0 && heed_signals)
+            rc = MD_EINTR;
     }
-    return 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
 }
 
 int md__open_status(int err) {
