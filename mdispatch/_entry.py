@@ -380,7 +380,22 @@ class Entry:
     # --- checking
 
     def broken_invariants(self) -> list[str]:
-        """Where the facts, the callables and the table in use contradict each other, in words."""
+        """Where the facts, the callables and the table in use contradict each other, in words.
+
+        The operator's facts and those of the fallbacks are read one after the other, and somebody
+        else may change them in between. Who does so raises the operator's version before the
+        registry's lock is free, which ``check`` takes: so what is found while the version stays
+        the same until after that is a fault.
+        """
+        while True:
+            version, node, found = self._broken()
+            if found:
+                self._registry.check()
+            if not found or not node or self._registry.version(node) == version:
+                return [f"{self.name}: {each}" for each in found]
+
+    def _broken(self) -> tuple[int, int, list[str]]:
+        """The version that was looked at, its node, and what is wrong if nothing has changed."""
         from ._invariants import faults_of_facts, faults_of_table
 
         with self.lock:
@@ -397,4 +412,4 @@ class Entry:
                         kept, there, self._callables(there), fallbacks, self._fallbacks.kernels
                     ),
                 ]
-        return [f"{self.name}: {each}" for each in found]
+        return version, node, found

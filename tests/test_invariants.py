@@ -373,6 +373,37 @@ def test_threads_that_register_call_and_close_raise_no_false_alarm(registry, lib
     registry.check_invariants()
 
 
+@pytest.mark.parametrize("at", [0, 1], ids=["before", "after"])
+def test_a_fallback_that_main_closes_between_two_looks_of_a_worker_is_no_false_alarm(
+    registry, lib, worker, at
+):
+    wild = md.Library("_", "IMPL", registry=registry)
+    wild.fallback(says("main"), "Conjugate")
+    entry = worker.entry("s::f")
+    kept = entry.current_table()
+    looks = []
+
+    class Meanwhile:
+        """The registry, in which something happens around the first look at the operator."""
+
+        def __getattr__(self, name):
+            return getattr(worker._facts, name)
+
+        def registrations(self, name):
+            looks.append(name)
+            if at == 0 and looks == [entry.name]:
+                wild.close()
+            found = worker._facts.registrations(name)
+            if at == 1 and looks == [entry.name]:
+                wild.close()
+            return found
+
+    entry._registry = Meanwhile()
+    worker.check_invariants("s::f")
+    assert looks.count(entry.name) == 1 + at
+    assert entry.current_table() is not kept
+
+
 def test_while_a_worker_keeps_a_fallback_there_is_no_false_alarm(registry, lib, worker):
     """A table that is kept from before is out of date the moment the callable is there."""
     wild = md.Library("_", "IMPL", registry=registry)
