@@ -312,10 +312,11 @@ def test_a_signal_handler_may_send_and_close_in_the_middle_of_either():
         with SafeObject(Thing()) as own:
             backs.append(pickle.loads(pickle.dumps(own)).open() is own.open())
         backs.append(pickle.loads(pickle.dumps(parcel)).open() is thing())
+        signal.setitimer(signal.ITIMER_REAL, 1e-4)  # by a clock, slow ones would pile up
 
     before = signal.signal(signal.SIGALRM, handler)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 1e-5, 1e-4)
+        signal.setitimer(signal.ITIMER_REAL, 1e-5)
         while len(backs) < 100:
             with SafeObject(Thing()) as own:
                 assert pickle.loads(pickle.dumps(own)).open() is own.open()
