@@ -24,6 +24,12 @@ $(COVERED)/%.o: tests/%.c $(wildcard tests/*.h) $(HEADERS)
 $(COVERED)/test_%: $(COVERED)/test_%.o $(COVERED_OBJECTS) $(COVERED)/share.o coverage/counters.ld
 	gcc -o $@ $< $(COVERED_OBJECTS) $(COVERED)/share.o $(COUNTED) -pthread
 
+# What test_load loads is not counted.
+$(COVERED)/libs: $(LIBS)
+	rm -rf $@
+	cp -r $(BUILD)/libs $@
+$(COVERED)/test_load: COUNTED += -rdynamic
+
 COVERED_REPLAYS = $(COVERED)/replay_region $(COVERED)/replay_contract
 $(COVERED)/fuzz/%.o: fuzz/%.c $(wildcard fuzz/*.h) $(HEADERS)
 	@mkdir -p $(@D)
@@ -46,7 +52,7 @@ $(COVERED)/refusals: refusals/run.c $(wildcard refusals/*.h) tests/test.h \
 	$(PLAIN) -o $@ $< $(COVERED)/libmdispatch.so.1 -Wl,-rpath,'$$ORIGIN' -pthread -ldl
 
 .PHONY: coverage
-coverage: $(COVERED_TESTS) $(COVERED_REPLAYS) $(COVERED)/refusals $(COVERED)/shim.so
+coverage: $(COVERED_TESTS) $(COVERED_REPLAYS) $(COVERED)/refusals $(COVERED)/shim.so $(COVERED)/libs
 	rm -f $(COVERED)/core/*.gcda
 	@set -e; for t in $(COVERED_TESTS); do echo "== $$t"; MD_ROUNDS=1 timeout 900 $$t >$$t.log || \
 		{ cat $$t.log; exit 1; }; done
