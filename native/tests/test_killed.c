@@ -303,7 +303,7 @@ TEST(writers_killed_at_random_moments_spoil_nothing) {
 
 int main(void) {
     RUN_STEPPED(a_writer_killed_at_any_instruction_leaves_the_old_state_or_the_new_one);
-    RUN(a_fact_that_was_committed_but_not_rung_is_found_within_a_slice);
+    RUN_STEPPED(a_fact_that_was_committed_but_not_rung_is_found_within_a_slice);
     RUN(writers_killed_at_random_moments_spoil_nothing);
     return test_done();
 }
