@@ -87,7 +87,8 @@ def complain(message: str) -> None:
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write("\n".join(map(plain, text.split("\n"))))
+    if sys.stderr is not None:  # closed by whoever started us
+        sys.stderr.write("\n".join(map(plain, text.split("\n"))))
 
 
 def module_names(names: list[str] | None) -> list[str]:

@@ -118,6 +118,21 @@ def test_every_command_is_asked_something_here() -> None:
 every_command = pytest.mark.parametrize("command", [*COMMANDS])
 
 
+def test_without_a_standard_error_the_status_is_the_same(folder: Path) -> None:
+    shell = ("sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-m", "mdispatch")
+    for words, status in ((("--import", "nowhere"), 2), (HERE, 0)):
+        done = subprocess.run(
+            [*shell, "ls", "--json", *words],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            timeout=110,
+        )
+        assert done.returncode == status
+        assert bool(done.stdout) == (status == 0)
+
+
 # --- the answer -----------------------------------------------------------------------------------
 
 

@@ -477,6 +477,38 @@ static void reap_for_long(void *arg) {
     }
 }
 
+static void no_op(int signal) {
+    (void)signal;
+}
+
+static void reap_interrupted(void *arg) {
+    struct sigaction action = {.sa_handler = no_op};
+    sigaction(SIGUSR1, &action, NULL);
+    EQ(md_reap(arg), MD_EINTR);
+}
+
+/* Also when the nap in which it comes is over before the reaper goes on. */
+TEST(a_signal_interrupts_a_reaper_that_waits_for_the_folder) {
+    char folder[MD_MAX_ADDRESS];
+    OK(md_folder(folder, sizeof folder));
+    for (int stopped = 0; stopped < 2; stopped++) {
+        int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), status;
+        CHECK(flock(fd, LOCK_EX) == 0);
+        pid_t pid = child(reap_interrupted, name);
+        until_inside(pid, pid, SYS_ppoll, SYS_ppoll);
+        if (stopped) {
+            struct timespec nap = {.tv_nsec = 5000000};
+            kill(pid, SIGSTOP);
+            CHECK(waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status));
+            nanosleep(&nap, NULL);
+        }
+        kill(pid, SIGUSR1);
+        kill(pid, SIGCONT);
+        EQ(reap(pid), 0);
+        close(fd);
+    }
+}
+
 TEST(reaping_and_creating_at_the_same_time_harms_nobody) {
     struct race *r = shared(sizeof *r);
     void (*const roles[])(void *) = {create_and_leave, create_and_die, reap_for_long,
@@ -503,6 +535,7 @@ int main(void) {
     RUN(the_dead_are_removed_although_somebody_has_the_file_open);
     RUN(a_creation_that_was_killed_leaves_what_can_be_removed);
     RUN(arguments_that_no_reaper_can_use_are_refused);
+    RUN(a_signal_interrupts_a_reaper_that_waits_for_the_folder);
     RUN(reaping_and_creating_at_the_same_time_harms_nobody);
     return test_done();
 }
