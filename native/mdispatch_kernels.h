@@ -275,8 +275,8 @@ int md_library_status(const md_library *m, char *text, size_t cap);
 
 /* Strikes out what the library has registered, the newest first, and forgets its kernels; a call
  * that is under way goes on, and `release` comes after it. NULL is nothing. The status of the first
- * thing that could not be struck out; MD_ECLOSED when the registry was closed before: then nothing
- * was left to strike out. */
+ * thing that could not be struck out; MD_ECLOSED when the registry was closed or its member had left
+ * before: then nothing was left to strike out. */
 int md_library_close(md_library *m);
 
 /* The process's table, from labels to functions. An entry is put before the fact with its label is
@@ -300,7 +300,7 @@ void md_kernel_let_go(md_held_kernel *held);
 typedef struct md_loaded_item {
     uint32_t kind; /* MD_DEF or MD_IMPL */
     int32_t key;
-    const char *text;  /* the schema, or the operator's name as it was written */
+    const char *text;  /* the schema as it was written, or the operator's name with its namespace */
     const char *label; /* of the kernel, or "" */
     const char *where;
     md_kernel_spec spec;

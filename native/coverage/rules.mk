@@ -28,7 +28,6 @@ $(COVERED)/test_%: $(COVERED)/test_%.o $(COVERED_OBJECTS) $(COVERED)/share.o cov
 $(COVERED)/libs: $(LIBS)
 	rm -rf $@
 	cp -r $(BUILD)/libs $@
-$(COVERED)/test_load: COUNTED += -rdynamic
 
 COVERED_REPLAYS = $(COVERED)/replay_region $(COVERED)/replay_contract
 $(COVERED)/fuzz/%.o: fuzz/%.c $(wildcard fuzz/*.h) $(HEADERS)

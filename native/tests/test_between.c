@@ -523,6 +523,51 @@ TEST(a_name_that_is_overwritten_at_any_moment_of_a_registration_is_noticed_or_do
     at_instructions(97, 9999, open_and_note_index, register_it, spoil_names, check_refused_or_done);
 }
 
+/* --- holds ------------------------------------------------------------------------------------ */
+
+/* The interrupted one may be in malloc(), so another thread holds in its place; what that needs of
+ * memory it has put aside. */
+static md_held *ours, *theirs;
+static md__u32 asked, done;
+static uint32_t turn; /* of `asked`; the last is UINT32_MAX */
+
+static void *hold_when_asked(void *unused) {
+    for (uint32_t next = 1;; next++) {
+        free(malloc(24));
+        md__publish32(&done, next - 1);
+        while (md__read32(&asked) < next) sched_yield();
+        if (md__read32(&asked) == UINT32_MAX) return NULL;
+        OK(md_hold(m.reg, &theirs));
+    }
+}
+static void hold_it(void) {
+    rc = md_hold(m.reg, &ours);
+}
+static void hold_it_too(void) {
+    md__publish32(&asked, ++turn);
+    while (md__read32(&done) < turn) sched_yield();
+}
+static void check_held(void) {
+    unsigned char there;
+    char *base = reg->base;
+    OK(rc);
+    if (between.now < between.at) hold_it_too();
+    CHECK(ours == theirs);
+    close_main(m);
+    md_let_go(ours);
+    CHECK(mincore(base, 4096, &there) == 0);
+    md_let_go(theirs);
+    CHECK(mincore(base, 4096, &there) < 0);
+}
+
+TEST(of_two_who_hold_first_one_makes_the_count_and_both_are_counted) {
+    pthread_t thread;
+    OK(pthread_create(&thread, NULL, hold_when_asked, NULL));
+    at_instructions(1, 9999, open_it, hold_it, hold_it_too, check_held);
+    md__publish32(&asked, UINT32_MAX);
+    pthread_join(thread, NULL);
+}
+
 int main(void) {
     RUN(who_prepares_while_the_word_is_rung_notices_or_is_woken);
     RUN(a_ring_is_heard_by_whoever_prepares_meanwhile);
@@ -542,5 +587,6 @@ int main(void) {
     RUN(of_two_who_arm_the_lease_at_once_both_have_armed_it);
     RUN(an_end_of_the_arena_that_is_overwritten_while_a_claim_ends_is_noticed_or_does_no_harm);
     RUN(a_name_that_is_overwritten_at_any_moment_of_a_registration_is_noticed_or_does_no_harm);
+    RUN(of_two_who_hold_first_one_makes_the_count_and_both_are_counted);
     return test_done();
 }

@@ -170,7 +170,7 @@ static void use_everything(void *arg) {
     OK(md_close(f->m.reg));
 }
 
-static void fork_beside(void *(*body)(void *)) {
+static void fork_beside(void *(*body)(void *), int times) {
     if (!FORKS_BESIDE_BUSY_THREADS) {
         printf("       (left out: ThreadSanitizer itself hangs in such a child)\n");
         return;
@@ -178,7 +178,6 @@ static void fork_beside(void *(*body)(void *)) {
     struct family f = family_make();
     struct busy b = {.f = &f};
     pthread_t t;
-    int times = rounds(150);
     pthread_create(&t, NULL, body, &b);
     while (!md__read32(&b.turns)) sched_yield();
     for (int i = 0; i < times && !test_failures; i++) EQ(reap(child(use_everything, &f)), 0);
@@ -188,11 +187,17 @@ static void fork_beside(void *(*body)(void *)) {
 }
 
 TEST(a_child_is_sound_that_was_forked_while_another_thread_registered) {
-    fork_beside(register_for_ever);
+    fork_beside(register_for_ever, rounds(150));
 }
 
 TEST(a_child_is_sound_that_was_forked_while_another_thread_opened_and_closed) {
-    fork_beside(open_for_ever);
+    fork_beside(open_for_ever, rounds(25)); /* it has the lock that fork() waits for nearly always */
+}
+
+static void open_all_places(void) {
+    md_registry reg[64];
+    for (int i = 0; i < LEASES_PER_THREAD; i++) OK(md_create(NULL, MD__MIN_CAPACITY, &reg[i]));
+    _exit(test_failures != 0);
 }
 
 static void close_in_child(void *arg) {
@@ -202,10 +207,7 @@ static void close_in_child(void *arg) {
     EQ(md_cancel(f->m.reg, f->m.member, 0), 0); /* the parent's waiters are no business of ours */
     OK(md_close(f->m.reg));
     EQ(md_close(f->m.reg), MD_ECLOSED);
-    md_registry
-        reg[64]; /* the place is free again although a thread of the parent was inside a call */
-    for (int i = 0; i < LEASES_PER_THREAD; i++) OK(md_create(NULL, MD__MIN_CAPACITY, &reg[i]));
-    _exit(test_failures != 0);
+    open_all_places(); /* it is free although a thread of the parent was inside a call */
 }
 
 TEST(a_child_is_sound_that_was_forked_while_other_threads_waited) {
@@ -218,6 +220,26 @@ TEST(a_child_is_sound_that_was_forked_while_other_threads_waited) {
     OK(put(f.m, MD_STACK, "later", KEY, "b", NULL));
     for (int i = 0; i < 3; i++) OK(waiter_end(&w[i]));
     family_free(&f);
+}
+
+static void find_it_closed(void *arg) {
+    struct family *f = arg;
+    md_stats s;
+    EQ(md_stat(f->m.reg, &s), MD_ECLOSED);
+    open_all_places();
+}
+
+TEST(a_child_has_the_place_of_a_registry_that_was_closed_during_a_call_of_its_parent) {
+    struct family f = family_make();
+    md__reg *reg;
+    OK(md__enter(f.m.reg, &reg));
+    OK(md_close(f.m.reg));
+    EQ(reap(child(find_it_closed, &f)), 0);
+    CHECK(reg->base);
+    md__exit(reg);
+    CHECK(!reg->base);
+    step_free(f.ready);
+    step_free(f.go);
 }
 
 static void *hold_and_let_go(void *arg) {
@@ -302,6 +324,7 @@ int main(void) {
     RUN(a_child_is_sound_that_was_forked_while_another_thread_registered);
     RUN(a_child_is_sound_that_was_forked_while_another_thread_opened_and_closed);
     RUN(a_child_is_sound_that_was_forked_while_other_threads_waited);
+    RUN(a_child_has_the_place_of_a_registry_that_was_closed_during_a_call_of_its_parent);
     RUN(a_child_waits_for_the_lock_that_a_thread_of_its_parent_held_at_the_fork);
     return test_done();
 }

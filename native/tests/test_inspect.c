@@ -509,6 +509,36 @@ TEST(a_signal_interrupts_a_reaper_that_waits_for_the_folder) {
     }
 }
 
+static struct step noted;
+static void note_it(int signal) {
+    step_give(noted);
+}
+
+static void create_undisturbed(void *arg) {
+    struct sigaction action = {.sa_handler = note_it};
+    md_registry handle;
+    sigaction(SIGUSR1, &action, NULL);
+    OK(md_create(arg, SIZE, &handle));
+    OK(md_close(handle));
+}
+
+TEST(a_signal_does_not_keep_anybody_from_creating_who_waits_for_the_folder) {
+    char folder[MD_MAX_ADDRESS];
+    OK(md_folder(folder, sizeof folder));
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CHECK(flock(fd, LOCK_EX) == 0);
+    noted = step_make();
+    pid_t pid = child(create_undisturbed, name);
+    until_inside(pid, pid, SYS_ppoll, SYS_ppoll);
+    kill(pid, SIGUSR1);
+    CHECK(step_take(noted)); /* signals come only while it naps */
+    until_inside(pid, pid, SYS_ppoll, SYS_ppoll);
+    flock(fd, LOCK_UN); /* the child has the descriptor too */
+    close(fd);
+    EQ(reap(pid), 0);
+    step_free(noted);
+}
+
 TEST(reaping_and_creating_at_the_same_time_harms_nobody) {
     struct race *r = shared(sizeof *r);
     void (*const roles[])(void *) = {create_and_leave, create_and_die, reap_for_long,
@@ -536,6 +566,7 @@ int main(void) {
     RUN(a_creation_that_was_killed_leaves_what_can_be_removed);
     RUN(arguments_that_no_reaper_can_use_are_refused);
     RUN(a_signal_interrupts_a_reaper_that_waits_for_the_folder);
+    RUN(a_signal_does_not_keep_anybody_from_creating_who_waits_for_the_folder);
     RUN(reaping_and_creating_at_the_same_time_harms_nobody);
     return test_done();
 }

@@ -278,6 +278,7 @@ TEST(after_the_first_failure_a_library_does_nothing_and_its_close_leaves_nothing
     EQ(md_library_open(reg, host, "shop", MD_DEF_LIBRARY, "host", "h.c:2", &again), MD_EEXIST);
     OK(md_def(m, "f(Tensor x) -> int"));
     EQ(md_def(m, "f(Tensor x) -> float"), MD_EEXIST);
+    EQ(md_def(m, "g(Tensor x) -> float"), MD_EEXIST);
     EQ(md_impl_with(m, "f", 1, one, &released, count, 0), MD_EEXIST);
     EQ(md_refuse(m, "too late"), MD_EEXIST);
     EQ(md_library_status(m, text, sizeof text), MD_EEXIST);
@@ -345,7 +346,7 @@ TEST(what_a_host_cannot_register_is_refused_in_words) {
 
 TEST(names_are_judged_letter_by_letter) {
     char full[MD_MAX_NAME + 1], label[256], longest[600];
-    const char *fine[] = {"f", "_", "Az_09", "f.x", "shop::f", "shop::f.out_1", "shopf", "shop"};
+    const char *fine[] = {"f", "_", "Az_09", "f.x", "shop::f", "shop::f.out_1", "shopf", "shop", "shopkeeper"};
     const char *bad[] = {
         "",   ".",  "f.", ".f", "f.1",    "1f",     "f g",     "f-g",     "f@",    "f[",
         "f`", "f{", "f/", "f:", "shop:f", "shop::", "shop::1", "shoo::f", "f.x.y", "\xc3\xa4"};
@@ -454,6 +455,32 @@ TEST(a_library_that_outlives_the_registry_closes_and_says_so) {
     OK(md_close(reg));
 }
 
+TEST(a_library_closes_although_what_it_registered_is_gone_already) {
+    md_registry reg = make();
+    uint64_t host = join(reg, MD_HOST, MD_MAIN);
+    md_library *m = open_shop(reg, host);
+    char buf[512];
+    md_record r;
+    OK(md_def(m, "f(Tensor x) -> int"));
+    OK(md_find(reg, MD_DEF, 0, "shop::f", 7, buf, sizeof buf));
+    memcpy(&r, buf, sizeof r);
+    OK(md_strike(reg, host, r.ref, r.seq));
+    OK(md_library_close(m));
+    EQ(facts(reg), 0);
+    OK(md_close(reg));
+}
+
+TEST(a_registry_that_was_closed_takes_no_kernel_while_a_last_call_is_under_way) {
+    md_registry handle = make();
+    md__reg *reg;
+    md_kernel_spec s = spec(one, NULL);
+    OK(md__enter(handle, &reg));
+    OK(md_close(handle));
+    EQ(md_kernel_put(handle, "shop::f", 1, "late", &s), MD_ECLOSED);
+    md__exit(reg);
+    EQ(md_kernel_put(handle, "shop::f", 1, "later", &s), MD_ECLOSED);
+}
+
 TEST(a_process_without_a_host_has_none) {
     md_registry reg = make();
     join(reg, 0, MD_MAIN);
@@ -479,5 +506,7 @@ int main(void) {
     RUN(places_that_are_too_long_keep_their_end);
     RUN(host_and_main_interpreter_both_register_in_either_order);
     RUN(a_library_that_outlives_the_registry_closes_and_says_so);
+    RUN(a_library_closes_although_what_it_registered_is_gone_already);
+    RUN(a_registry_that_was_closed_takes_no_kernel_while_a_last_call_is_under_way);
     return test_done();
 }

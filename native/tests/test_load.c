@@ -49,24 +49,117 @@ TEST(what_is_no_library_is_refused_with_the_reason) {
     EQ(md_load(NULL, &loaded, NULL, 0), MD_EINVAL);
 }
 
+/* The handle of a library has a map: but for a test. */
+static int has_no_map;
+int dlinfo(void *handle, int request, void *out) {
+    static __typeof__(&dlinfo) real;
+    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "dlinfo");
+    return has_no_map ? -1 : real(handle, request, out);
+}
+
 TEST(a_library_without_a_block_is_refused_also_when_one_that_it_needs_has_one) {
     const md_loaded *loaded;
     EQ(load("libc.so.6", &loaded), MD_EFORMAT);
     CHECK(strstr(text, "libc.so.6 has no MDISPATCH_LIBRARY block"));
     refused("needs_good", MD_EFORMAT, "needs_good.so has no MDISPATCH_LIBRARY block");
-    refused("empty_block", MD_EFORMAT, "says nothing");
+    refused("absolute", MD_EFORMAT, "absolute.so has no MDISPATCH_LIBRARY block");
+    has_no_map = 1;
+    refused("filled", MD_EFORMAT, "filled.so has no MDISPATCH_LIBRARY block");
+    has_no_map = 0;
 }
 
-TEST(a_library_of_another_abi_is_refused_and_not_run) {
-    refused("other_abi", MD_EVERSION, "version 2 of kernels, this mdispatch has version 1");
+/* --- blocks that fail -------------------------------------------------------------------------- */
+
+static void is_refused(md_library_block block, int status, const char *words) {
+    void *handle = dlopen(lib("filled"), RTLD_NOW);
+    *(md_library_block *)dlsym(handle, "mdispatch_library") = block;
+    const md_loaded *loaded;
+    EQ(load(lib("filled"), &loaded), status);
+    CHECK(loaded == NULL);
+    if (!CHECK(strstr(text, words))) fprintf(stderr, "%s\n", text);
+    dlclose(handle);
+    CHECK(dlopen(lib("filled"), RTLD_NOW | RTLD_NOLOAD) == NULL); /* nothing of it stays */
 }
 
-TEST(a_block_that_fails_half_way_leaves_nothing_and_tells_the_first_failure) {
+static void not_run(md_library *m) {
+    CHECK(!"nobody may run this");
+}
+
+TEST(a_block_of_another_abi_or_that_says_nothing_is_refused_and_not_run) {
+    const md_library_block fine = {MD_KERNEL_ABI, MD_DEF_LIBRARY, "shop", "x:1", not_run};
+    md_library_block block = fine;
+    block.abi++;
+    is_refused(block, MD_EVERSION, "version 2 of kernels, this mdispatch has version 1");
+    for (int i = 0; i < 6; i++) {
+        block = fine;
+        if (i == 0) block.ns = NULL;
+        if (i == 1) block.ns = "no space";
+        if (i == 2) block.where = NULL;
+        if (i == 3) block.run = NULL;
+        if (i == 4) block.kind = 0;
+        if (i == 5) block.kind = MD_FRAGMENT + 1;
+        is_refused(block, MD_EFORMAT, "filled.so has a block that says nothing");
+    }
+}
+
+static int kernel(md_call *call, const md_value *args, size_t n_args, md_value *results,
+                  size_t n_results) {
+    return 0;
+}
+static const md_kernel_spec spec = {.function = kernel};
+
+static void bad_schema(md_library *m) {
+    EQ(md_def(m, "no schema"), MD_EINVAL);
+    EQ(md_refuse(m, "only the first failure is told"), MD_EINVAL);
+}
+static void bad_name(md_library *m) {
+    EQ(md_impl(m, "other::name", MD_KEY_CPU, kernel), MD_EINVAL);
+}
+static void no_name(md_library *m) {
+    EQ(md_impl(m, NULL, MD_KEY_CPU, kernel), MD_EINVAL);
+}
+static void no_spec(md_library *m) {
+    EQ(m->impl(m, "f", MD_KEY_CPU, NULL, "f", "x:1"), MD_EINVAL);
+}
+static void no_function(md_library *m) {
+    EQ(md_impl(m, "f", MD_KEY_CPU, NULL), MD_EINVAL);
+}
+static void no_label(md_library *m) {
+    EQ(m->impl(m, "f", MD_KEY_CPU, &spec, NULL, "x:1"), MD_EINVAL);
+}
+static void no_reason(md_library *m) {
+    EQ(md_refuse(m, NULL), MD_EINVAL);
+}
+static void loads_another(md_library *m) {
+    const md_loaded *loaded;
+    char words[256];
+    EQ(md_load("/anything.so", &loaded, words, sizeof words), MD_EINVAL);
+    EQ(md_refuse(m, words), MD_EINVAL);
+}
+
+TEST(a_block_that_fails_is_refused_with_its_first_failure) {
+    const char *incomplete = "a kernel needs a name and a function";
+    const struct {
+        void (*run)(md_library *m);
+        const char *words;
+    } bad[] = {
+        {bad_schema, "'no schema' is no schema"},
+        {bad_name, "'other::name' is no name of an operator in namespace shop"},
+        {no_name, incomplete},
+        {no_spec, incomplete},
+        {no_function, incomplete},
+        {no_label, incomplete},
+        {no_reason, ""},
+        {loads_another, "the block of a library cannot load another one"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        md_library_block block = {MD_KERNEL_ABI, MD_DEF_LIBRARY, "shop", "x:1", bad[i].run};
+        is_refused(block, MD_EINVAL, bad[i].words);
+    }
+}
+
+TEST(a_block_that_fails_half_way_leaves_nothing) {
     refused("refused", MD_EINVAL, "no such device");
-    refused("bad_schema", MD_EINVAL, "'no schema' is no schema");
-    refused("bad_name", MD_EINVAL, "'other::name' is no name of an operator in namespace shop");
-    refused("bad_function", MD_EINVAL, "a kernel needs a name and a function");
-    refused("nested", MD_EINVAL, "the block of a library cannot load another one");
 }
 
 TEST(a_block_says_what_it_brings) {
@@ -75,7 +168,7 @@ TEST(a_block_says_what_it_brings) {
     EQ(loaded->kind, MD_DEF_LIBRARY);
     CHECK(strcmp(loaded->ns, "shop") == 0);
     CHECK(strstr(loaded->where, "good.c:"));
-    if (!EQ(loaded->size, 24)) return;
+    if (!EQ(loaded->size, 26)) return;
     const md_loaded_item *item = loaded->items;
     EQ(item[0].kind, MD_DEF);
     CHECK(strcmp(item[0].text, "price(Tensor x) -> int") == 0);
@@ -86,7 +179,10 @@ TEST(a_block_says_what_it_brings) {
     CHECK(strcmp(item[2].label, "c:good.so:two") == 0);
     EQ(item[2].spec.flags, MD_RELEASE_GIL);
     CHECK(strcmp(item[3].label, "c:good.so:two#2") == 0); /* with another user */
-    CHECK(strcmp(item[23].label, "c:good.so:one") == 0);  /* the same function is the same */
+    CHECK(strcmp(item[4].text, "shop::cost") == 0);
+    CHECK(strcmp(item[4].label, "c:good.so:two") == 0); /* for another name */
+    CHECK(strcmp(item[5].label, "c:good.so:one") == 0); /* another function, in the place of `two` */
+    CHECK(strcmp(item[25].label, "c:good.so:one") == 0); /* the same function is the same */
     md_value result = md_of_none();
     md_call call = {.user = item[3].spec.user};
     OK(item[3].spec.function(&call, NULL, 0, &result, 1));
@@ -154,8 +250,9 @@ int main(void) {
     RUN(threads_that_load_it_at_once_run_its_block_once); /* before anybody has loaded it */
     RUN(what_is_no_library_is_refused_with_the_reason);
     RUN(a_library_without_a_block_is_refused_also_when_one_that_it_needs_has_one);
-    RUN(a_library_of_another_abi_is_refused_and_not_run);
-    RUN(a_block_that_fails_half_way_leaves_nothing_and_tells_the_first_failure);
+    RUN(a_block_of_another_abi_or_that_says_nothing_is_refused_and_not_run);
+    RUN(a_block_that_fails_is_refused_with_its_first_failure);
+    RUN(a_block_that_fails_half_way_leaves_nothing);
     RUN(a_block_says_what_it_brings);
     RUN(a_library_is_asked_once_whatever_it_is_called);
     RUN(a_child_of_fork_has_what_its_parent_loaded);

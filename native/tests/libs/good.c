@@ -25,5 +25,7 @@ MDISPATCH_LIBRARY(shop, m) {
     md_impl(m, "price", MD_KEY_CPU, one);
     md_impl_with(m, "shop::price", MD_KEY_CUDA, two, &first, NULL, MD_RELEASE_GIL);
     md_impl_with(m, "price", MD_KEY_CUDA, &two, &second, NULL, 0);
+    md_impl_with(m, "cost", MD_KEY_CUDA, two, &second, NULL, 0);
+    md_impl(m, "price", MD_KEY_CUDA, one);
     for (int i = 0; i < 20; i++) md_impl(m, "price", MD_KEY_Meta, one);
 }
