@@ -10,15 +10,14 @@ process that was killed, or else there are two registrars.
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
+from scenario import Scenario
 
 import mdispatch as md
 
@@ -77,7 +76,7 @@ def live_once():
         if registers:
             os.unlink(token)
         lib.close()
-    os.write(log, b"r" if registers else b"v")
+    os.write(log, b".")
 
 log = os.open(FOLDER + "/log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 while not os.path.exists(FOLDER + "/stop"):
@@ -125,36 +124,34 @@ def until_grown(log: Path, count: int) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.scenario("killed team", share=2.0)
 def test_a_team_that_is_killed_and_replaced_loses_nothing(
-    pytestconfig: pytest.Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    scenario: Scenario, tmp_path: Path
 ) -> None:
-    seconds = pytestconfig.getoption("--seconds") / 3
-    rounds, seed = pytestconfig.getoption("--rounds"), pytestconfig.getoption("--seed")
-    dice = random.Random(seed)
-    name = f"stress-elect-{os.getpid()}-{seed}"
+    name = f"stress-elect-{os.getpid()}-{scenario.seed}"
     file = Path(f"/dev/shm/mdispatch-{os.geteuid()}/{name}")
     log = tmp_path / "log"
     log.touch()
-    counts: Counter[str] = Counter()
-    end = time.monotonic() + seconds
+    dice, count = scenario.dice, scenario.figures.count
     members = [start(name, tmp_path) for _ in range(MEMBERS)]
+    count("interpreters", MEMBERS)
     try:
-        while time.monotonic() < end and not (rounds and counts["kills"] >= rounds):
+        for _ in scenario.rounds():
             # At once, or when some have come and gone; all of them in one turn of eight.
-            if dice.random() < 3 / 4:
-                until_grown(log, dice.randrange(12))
-            time.sleep(dice.random() * 0.01)
-            chosen = dice.sample(range(MEMBERS), MEMBERS if dice.random() < 1 / 8 else 1)
+            if dice.below(4):
+                until_grown(log, dice.below(12))
+            scenario.pause(10)
+            chosen = dice.shuffled(range(MEMBERS))[: 1 if dice.below(8) else MEMBERS]
             for i in chosen:
                 assert members[i].poll() is None, "a member ended by itself"
                 members[i].kill()
             for i in chosen:
                 assert members[i].wait() == -signal.SIGKILL
-                counts["kills"] += 1
-            counts["all at once"] += len(chosen) == MEMBERS
             check_nobody_failed(tmp_path)
             for i in chosen:
                 members[i] = start(name, tmp_path)
+            count("kills", len(chosen))
+            count("interpreters", len(chosen))
         (tmp_path / "stop").touch()
         assert [each.wait(PATIENCE) for each in members] == [0] * MEMBERS
     finally:
@@ -162,11 +159,7 @@ def test_a_team_that_is_killed_and_replaced_loses_nothing(
             each.kill()
             each.wait()
     check_nobody_failed(tmp_path)
-    done = log.read_bytes()
-    counts |= Counter(registered=done.count(b"r"), verified=done.count(b"v"))
-    with capsys.disabled():
-        told = ", ".join(f"{count} {what}" for what, count in counts.items())
-        print(f"\nteam, seed {seed}: {told}")
+    count("operations", log.stat().st_size)
     # A killed one may have been the last: then its name waits for whoever comes next.
     with md.Registry.elect(name) as registry:
         assert registry.operators() == []

@@ -16,7 +16,8 @@
  *
  * -DWITHOUT=2, 3 or 4 leaves out W0, W1 or W2, for a search that is sooner done.
  *
- * -DDEATHS=2 lets at most so many of them be killed, at any moments; without it all can be.
+ * Without -DMORTAL all can be killed; its bits say who: 1 R0, 2 R1, 4 W0, 8 W1, 16 W2. -DDEATHS=2 lets
+ * at most so many of them be killed. Both at any moments.
  *
  * WRONG=n builds a protocol that is broken in one place; each must fail:
  *   1  waiters sleep without a slice           2  the event words are raised before the commit
@@ -35,20 +36,15 @@
 #ifndef MAIN
 #define MAIN 0
 #endif
-/* Who may be killed: those from FIRST to LAST. */
-#ifndef FIRST
-#define FIRST 0
+#ifndef MORTAL
+#define MORTAL 31
 #endif
-#ifndef LAST
-#define LAST 4
-#endif
-/* How many of them, at most. */
 #ifdef DEATHS
 byte deaths;
-#define KILLS (me >= FIRST && me <= LAST && deaths < DEATHS)
+#define KILLS (((MORTAL >> me) & 1) && deaths < DEATHS)
 #define DEATH deaths++;
 #else
-#define KILLS (me >= FIRST && me <= LAST)
+#define KILLS ((MORTAL >> me) & 1)
 #define DEATH
 #endif
 
