@@ -272,21 +272,23 @@ def main(path: str) -> int:
     seen: Counter[str] = Counter()
     late: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
-    broken = 0
+    broken = rounds = bad = 0
     with open(path, "rb") as file:
         for r in read_rounds(file):
             kinds.update(f"{KINDS[o.kind]} {o.rc}" for o in r.ops)
+            before, rounds = broken, rounds + 1
             for words in check(r, seen, late):
                 broken += 1
                 if broken <= 10:
                     print(f"round of seed {r.seed}: {words}")
+            bad += broken > before
     if late["late"] > 2 and late["late"] * 20 > late["awaits"]:
         broken += 1
         print(f"waits ended late, nobody woke them: {late['late']} of {late['awaits']}")
     print(", ".join(f"{k}: {n}" for k, n in sorted(kinds.items())))
     print(", ".join(f"{k}: {n}" for k, n in seen.items()), f", late waits: {late['late']}")
-    print(f"{broken} violations")
-    return 1 if broken else 0
+    print(f"{broken} violations\n{rounds - bad} passed, {bad} failed")
+    return 1 if broken or not rounds else 0
 
 
 if __name__ == "__main__":
