@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import pty
 import re
 import secrets
 import shlex
@@ -21,6 +19,7 @@ from typing import Any
 
 import pytest
 import typer
+from terminals import on_terminal
 from test_verify_command import environment
 
 import mdispatch as md
@@ -178,29 +177,10 @@ def test_people_get_the_answer_only_and_no_colours_with_no_color(
     folder: Path, command: str
 ) -> None:
     """On a terminal, where there would be colours."""
-    ours, theirs = pty.openpty()
-    words = [*ASKED[command], *(["page.html"] if command == "report" else [])]
-    environ = {"TERM": "xterm-256color", "NO_COLOR": "1", "COLUMNS": "100"}
-    with subprocess.Popen(
-        [sys.executable, "-m", "mdispatch", command, *words],
-        cwd=folder,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=subprocess.PIPE,
-        env=environment(**environ),
-    ) as process:
-        os.close(theirs)
-        shown = b""
-        try:
-            while data := os.read(ours, 65536):
-                shown += data
-        except OSError:
-            pass  # what a terminal answers when nobody has it open any more
-        os.close(ours)
-        assert process.stderr is not None
-        complaints = process.stderr.read()
-    text = shown.decode()
-    assert process.returncode == 0, complaints
+    words = [command, *ASKED[command], *(["page.html"] if command == "report" else [])]
+    done = on_terminal(*words, columns=100, cwd=folder, apart=True, NO_COLOR="1")
+    text = done.stdout
+    assert done.returncode == 0, done.stderr
     assert bool(text) == (command != "report"), "that of report is the file"
     assert "said" not in text
     assert not re.search(r"\x1b\[[0-9;]*(?:3|4|9|10)[0-7]m", text)

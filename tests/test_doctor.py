@@ -9,14 +9,12 @@ import io
 import json
 import mmap
 import os
-import pty
 import re
 import shutil
 import signal
 import struct
 import subprocess
 import sys
-import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -27,6 +25,7 @@ from typing import Any
 import pytest
 from kinds import until
 from registries import FOLDER, main_of, mdispatch, seen, until_stopped, until_waiting, worker_of
+from terminals import on_terminal, without_style
 from test_verify_command import environment
 
 import mdispatch as md
@@ -638,28 +637,6 @@ def test_every_key_of_the_json_is_documented(name: str) -> None:
     assert set(keys(answer)) - documented == set()
 
 
-def terminal(columns: int, *arguments: str, **changes: str) -> str:
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    with subprocess.Popen(
-        [sys.executable, "-m", "mdispatch", *arguments],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=environment(TERM="xterm-256color", **changes),
-    ) as process:
-        os.close(theirs)
-        shown = b""
-        try:
-            while data := os.read(ours, 65536):
-                shown += data
-        except OSError:
-            pass  # nobody has the terminal open any more
-        os.close(ours)
-    assert process.returncode == 1, shown
-    return shown.decode().replace("\r\n", "\n")
-
-
 @pytest.mark.parametrize("columns", [40, 80, 150])
 def test_a_terminal_gets_lines_that_fit_and_colours_unless_it_wants_none(
     columns: int, name: str
@@ -669,15 +646,19 @@ def test_a_terminal_gets_lines_that_fit_and_colours_unless_it_wants_none(
         until_waiting(name, 1)
         os.kill(main.pid, signal.SIGSTOP)
         until_stopped(main.pid)
-        shown = terminal(columns, "doctor", name)
+        done = on_terminal("doctor", name, columns=columns)
+        shown = done.stdout
+        assert done.returncode == 1, shown
         assert "\x1b[32mopen" in shown
-        bare = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+        bare = without_style(shown)
         lines = bare.splitlines()
         assert max(len(line) for line in lines if name not in line) <= columns
         words = " ".join(bare.split())
         for told in (name, "open", f"{main.pid} stopped", "shop::scale at CUDA", "kill -CONT"):
             assert told in words
-        assert not re.search(r"\x1b\[[0-9;]*3\dm", terminal(columns, "doctor", name, NO_COLOR="1"))
+        plain = on_terminal("doctor", name, columns=columns, NO_COLOR="1").stdout
+        assert name in plain
+        assert not re.search(r"\x1b\[[0-9;]*3\dm", plain)
 
 
 def test_a_name_cannot_steer_the_terminal() -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import re
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from terminals import on_terminal, without_style
 from test_verify_command import environment
 
 import mdispatch as md
@@ -620,31 +617,9 @@ def test_in_a_pipe_a_row_stays_a_line_and_no_line_ends_with_blanks(folder: Path)
 
 
 def terminal(folder: Path, columns: int, *arguments: str, **changes: str) -> str:
-    """What is shown on a terminal of so many columns."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    with subprocess.Popen(
-        [sys.executable, "-m", "mdispatch", *arguments],
-        cwd=folder,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=environment(TERM="xterm-256color", **changes),
-    ) as process:
-        os.close(theirs)
-        shown = b""
-        try:
-            while data := os.read(ours, 65536):
-                shown += data
-        except OSError:
-            pass  # what a terminal answers when nobody has it open any more
-        os.close(ours)
-    assert process.returncode == 0, shown
-    return shown.decode().replace("\r\n", "\n")
-
-
-def without_style(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+    done = on_terminal(*arguments, columns=columns, cwd=folder, **changes)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
 
 
 @pytest.mark.parametrize("columns", [30, 45, 60, 80, 120])
