@@ -20,6 +20,7 @@ from _thread import RLock
 from . import _registry as facts
 from . import errors
 from ._kernels import C_LABEL, FALLBACK_NAME, Fallbacks, LocalKernel, inherit
+from ._native import unlock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -190,6 +191,7 @@ class Entry:
 
     def forked(self) -> None:
         """In the child of a fork; there is one thread then."""
+        unlock(self)
         self.lock = RLock()
         self._changed()
         inherit(self.kernels)

@@ -8,7 +8,7 @@ from _thread import RLock
 
 from . import errors
 from ._keys import DispatchKey
-from ._native import interpreter_id
+from ._native import interpreter_id, unlock
 from ._place import label_of
 
 TYPE_CHECKING = False
@@ -139,6 +139,8 @@ class Fallbacks:
 
 def inherit(kernels: dict[DispatchKey, list[LocalKernel]]) -> None:
     """In the child of a fork: the facts of these callables are another member's."""
+    unlock(kernels)
     for each in kernels.values():
+        unlock(each)
         for kernel in each:
             kernel.seq = -abs(kernel.seq)

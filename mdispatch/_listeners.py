@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from _thread import RLock
 
+from ._native import unlock
 from ._nearest import shown
 from .errors import InvalidArgumentError, RegistryClosedError
 
@@ -278,6 +279,7 @@ class Listeners:
         """In the child of a fork: the threads that may have held the lock, or were telling, did not
         come along. What they had not told yet is told in the parent.
         """
+        unlock(self, self._live, self._queue)
         self.lock = RLock()
         for handle in (*self._handles, *self._watched):
             handle.closed = True

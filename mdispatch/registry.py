@@ -14,7 +14,7 @@ from ._arguments import check_namespace
 from ._kernels import C_LABEL, Fallbacks, inherit
 from ._listeners import Listeners
 from ._logs import registry_log
-from ._native import c_kernels
+from ._native import c_kernels, unlock
 from ._registry.shared import DEFAULT_CAPACITY, SharedRegistry
 from ._schema_names import OperatorName
 from .errors import InvalidArgumentError, InvariantError, LibraryClosedError, MdispatchError
@@ -485,6 +485,7 @@ class Registry:
         """In the child of a fork: other threads may have held the locks."""
         from contextlib import suppress
 
+        unlock(self, self._entries, self._claims, self._fallbacks)
         self._lock = RLock()
         self._fallbacks.lock = RLock()
         inherit(self._fallbacks.kernels)

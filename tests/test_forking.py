@@ -1,6 +1,10 @@
-"""Forks while other threads import parts of the package, most of which is loaded when needed."""
+"""Forks while other threads import parts of the package, most of which is loaded when needed, or
+have been handed the lock of an object.
+"""
 
 from __future__ import annotations
+
+import sys
 
 import pytest
 from kinds import run_main
@@ -88,3 +92,33 @@ def test_what_is_loaded_before_a_fork_is_what_calls_load_by_themselves() -> None
         ["_explain", "_explanation", "_differences", "_entry", "_fakes", "library", "schema"],
     )
     assert (got["others"], got["missing"]) == ([], [])
+
+
+@pytest.mark.skipif("free-threading" not in sys.version, reason="there objects have locks")
+def test_a_child_takes_no_lock_for_taken_that_another_thread_was_handed() -> None:
+    """That thread was asleep, and did not come along."""
+    got = run_main(
+        """
+        import ctypes
+        registry = md.default_registry()
+        lib = md.Library("shop", "DEF")
+        lib.define("f(int x) -> int")
+        lib.impl("f", lambda x: x, "CompositeImplicitAutograd")
+        kernels = registry._entries["shop::f"].kernels
+        # PyObject: the owner's id, 16 bits of flags, the lock.
+        taken = [registry, registry._entries, kernels, *kernels.values()]
+        locks = [ctypes.c_uint8.from_address(id(each) + 10) for each in taken]
+        for lock in locks:
+            lock.value = 1
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(30)  # it would wait for ever
+            registry._entries.pop("shop::g", None)
+            kernels.pop("CUDA", None)
+            os._exit(registry.ops.shop.f(3) != 3)
+        for lock in locks:
+            lock.value = 0
+        done(status=os.waitpid(pid, 0)[1])
+        """
+    )
+    assert got["status"] == 0

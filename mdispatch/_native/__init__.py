@@ -27,7 +27,7 @@ else:
     from . import _ext
 
 __all__ = ["BINDING_NAMES", "Binding", "abi", "c_kernels", "caller", "choose", "interpreter_id"]
-__all__ += ["native", "often", "run_signal_handlers", "which"]
+__all__ += ["native", "often", "run_signal_handlers", "unlock", "which"]
 
 BINDING_NAMES = (
     "abi",
@@ -93,10 +93,12 @@ def choose(asked: str, interpreter: int, free_threaded: bool, version: tuple[int
     return "cffi"
 
 
+free_threaded = "free-threading" in sys.version
+
 which: str = choose(
     os.environ.get("MDISPATCH_BINDING", ""),
     interpreter_id,
-    "free-threading" in sys.version,
+    free_threaded,
     sys.version_info[:2],
 )
 
@@ -124,3 +126,13 @@ if abi != ABI:
         "mdispatch was loaded first.\n"
         "Use one installation of mdispatch per process."
     )
+
+
+def unlock(*objects: object) -> None:
+    """In the child of a fork, before it uses what other threads changed: see
+    Note [Locks that nobody has] in native/bind/handles.c.
+    """
+    if free_threaded:
+        from ._call import unlock
+
+        unlock(*objects)

@@ -212,6 +212,7 @@ void md__readers_free(struct state *st);
 #ifdef Py_GIL_DISABLED
 a64 *md__readers_enter(struct state *st);
 void md__retire(struct state *st, PyObject *object);
+void md__readers_unlock(struct state *st);
 static inline void md__readers_exit(a64 *inside) {
     atomic_fetch_sub_explicit(inside, 1, memory_order_release);
 }

@@ -339,6 +339,21 @@ static PyObject *call_changed(PyObject *m, PyObject *ignored) {
     Py_RETURN_NONE;
 }
 
+/* Note [Locks that nobody has]
+ * Without a GIL each object has a lock. One that was waited for is handed to a waiter that is still
+ * asleep, and CPython's fork, which stops all threads first, can come before that one wakes. In the
+ * child the lock is taken for ever: the first change of that dict, a look into that set would wait
+ * without end. Nobody was in the midst of a change: who is stops only after it. So the child, which has
+ * one thread, takes these for free. Only our own, which several threads change: that of the collector
+ * can be taken likewise, so what would have to go through all objects could itself wait for ever. */
+static PyObject *call_unlock(PyObject *m, PyObject *const *objects, Py_ssize_t n) {
+#ifdef Py_GIL_DISABLED
+    for (Py_ssize_t i = 0; i < n; i++) objects[i]->ob_mutex = (PyMutex){0};
+    md__readers_unlock(PyModule_GetState(m));
+#endif
+    Py_RETURN_NONE;
+}
+
 /* A type was registered. */
 static PyObject *call_types_changed(PyObject *m, PyObject *ignored) {
     md__types_changed(PyModule_GetState(m));
@@ -457,6 +472,7 @@ static PyMethodDef methods[] = {
     {"start", call_start, METH_VARARGS, NULL},
     {"turn", call_turn, METH_VARARGS, NULL},
     {"types_changed", call_types_changed, METH_NOARGS, NULL},
+    {"unlock", (PyCFunction)(void (*)(void))call_unlock, METH_FASTCALL, NULL},
     {"values", call_values, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

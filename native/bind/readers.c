@@ -118,6 +118,11 @@ void md__retire(struct state *st, PyObject *object) {
     let_go(found);
 }
 
+/* In the child of a fork: Note [Locks that nobody has] in handles.c. */
+void md__readers_unlock(struct state *st) {
+    st->readers->lock = (PyMutex){0};
+}
+
 /* No call is under way any more: the module itself goes. */
 void md__readers_free(struct state *st) {
     if (!st->readers) return;
