@@ -100,13 +100,14 @@ def test_a_child_takes_no_lock_for_taken_that_another_thread_was_handed() -> Non
     got = run_main(
         """
         import ctypes
+        from mdispatch import _keys
         registry = md.default_registry()
         lib = md.Library("shop", "DEF")
         lib.define("f(int x) -> int")
         lib.impl("f", lambda x: x, "CompositeImplicitAutograd")
         kernels = registry._entries["shop::f"].kernels
         # PyObject: the owner's id, 16 bits of flags, the lock.
-        taken = [registry, registry._entries, kernels, *kernels.values()]
+        taken = [registry, registry._entries, kernels, *kernels.values(), _keys._by_name]
         locks = [ctypes.c_uint8.from_address(id(each) + 10) for each in taken]
         for lock in locks:
             lock.value = 1
@@ -114,7 +115,7 @@ def test_a_child_takes_no_lock_for_taken_that_another_thread_was_handed() -> Non
         if pid == 0:
             signal.alarm(30)  # it would wait for ever
             registry._entries.pop("shop::g", None)
-            kernels.pop("CUDA", None)
+            kernels.pop(_keys.parse_key("CUDA"), None)
             os._exit(registry.ops.shop.f(3) != 3)
         for lock in locks:
             lock.value = 0

@@ -27,7 +27,7 @@ else:
     from . import _ext
 
 __all__ = ["BINDING_NAMES", "Binding", "abi", "c_kernels", "caller", "choose", "interpreter_id"]
-__all__ += ["native", "often", "run_signal_handlers", "unlock", "which"]
+__all__ += ["native", "often", "run_signal_handlers", "unlock", "unlock_modules", "which"]
 
 BINDING_NAMES = (
     "abi",
@@ -136,3 +136,17 @@ def unlock(*objects: object) -> None:
         from ._call import unlock
 
         unlock(*objects)
+
+
+def unlock_modules() -> None:
+    """Likewise for what this package's modules have: tables into which all threads look."""
+    if free_threaded:
+        unlock(sys.modules)
+        for name, module in list(sys.modules.items()):
+            if name.partition(".")[0] == "mdispatch" and module is not None:
+                names = module.__dict__
+                unlock(names)
+                unlock(*(each for each in names.values() if type(each) in _CONTAINERS))
+
+
+_CONTAINERS = (dict, frozenset, list, set)

@@ -15,7 +15,7 @@ from functools import partial
 from .. import errors
 from .._forking import load_the_rest
 from .._logs import described, waits_log
-from .._native import c_kernels, interpreter_id, native, often, unlock
+from .._native import c_kernels, interpreter_id, native, often, unlock, unlock_modules
 from . import HOST, KIND_NAMES, MAIN, PEER, ROLE_NAMES, RULES, WORKER, Elected, Registration, Waited
 from .opening import (
     DEFAULT_CAPACITY,
@@ -391,7 +391,8 @@ def _leave_all() -> None:
 
 
 def _rejoin_all() -> None:
-    unlock(_live, _waits)
+    unlock_modules()
+    unlock(_waits)
     _waits.forked()
     for registry in list(_live.values()):
         unlock(registry)
