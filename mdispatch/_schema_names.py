@@ -11,7 +11,7 @@ _BLANKS = " \t\r\n"
 MAX_NAME = 255
 
 # Words that PyTorch's lexer takes for its own.
-_RESERVED = dict.fromkeys(
+_RESERVED = frozenset(
     (
         *("def", "if", "else", "for", "in", "is", "and", "or", "not", "None", "True", "False"),
         *("import", "class", "with", "as", "del", "pass", "global", "raise", "assert", "break"),

@@ -100,21 +100,23 @@ def test_a_child_takes_no_lock_for_taken_that_another_thread_was_handed() -> Non
     got = run_main(
         """
         import ctypes
-        from mdispatch import _keys
+        from mdispatch import _keys, _schema_names
         registry = md.default_registry()
         lib = md.Library("shop", "DEF")
         lib.define("f(int x) -> int")
         lib.impl("f", lambda x: x, "CompositeImplicitAutograd")
         kernels = registry._entries["shop::f"].kernels
         # PyObject: the owner's id, 16 bits of flags, the lock.
-        taken = [registry, registry._entries, kernels, *kernels.values(), _keys._by_name]
+        taken = [registry, registry._entries, kernels, *kernels.values()]
+        taken += [_keys._by_name, _schema_names._RESERVED]
         locks = [ctypes.c_uint8.from_address(id(each) + 10) for each in taken]
         for lock in locks:
             lock.value = 1
         pid = os.fork()
         if pid == 0:
             signal.alarm(30)  # it would wait for ever
-            registry._entries.pop("shop::g", None)
+            name = _schema_names.OperatorName.parse("shop::g")
+            registry._entries.pop(str(name), None)
             kernels.pop(_keys.parse_key("CUDA"), None)
             os._exit(registry.ops.shop.f(3) != 3)
         for lock in locks:

@@ -128,6 +128,9 @@ if abi != ABI:
     )
 
 
+_CONTAINERS = (dict, frozenset, list, set)
+
+
 def unlock(*objects: object) -> None:
     """In the child of a fork, before it uses what other threads changed: see
     Note [Locks that nobody has] in native/bind/handles.c.
@@ -139,7 +142,9 @@ def unlock(*objects: object) -> None:
 
 
 def unlock_modules() -> None:
-    """Likewise for what this package's modules have: tables into which all threads look."""
+    """Likewise for what this package's modules have, tables into which all threads look, and for
+    the one in which they are found.
+    """
     if free_threaded:
         unlock(sys.modules)
         for name, module in list(sys.modules.items()):
@@ -147,6 +152,3 @@ def unlock_modules() -> None:
                 names = module.__dict__
                 unlock(names)
                 unlock(*(each for each in names.values() if type(each) in _CONTAINERS))
-
-
-_CONTAINERS = (dict, frozenset, list, set)

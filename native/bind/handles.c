@@ -344,8 +344,8 @@ static PyObject *call_changed(PyObject *m, PyObject *ignored) {
  * asleep, and CPython's fork, which stops all threads first, can come before that one wakes. In the
  * child the lock is taken for ever: the first change of that dict, a look into that set would wait
  * without end. Nobody was in the midst of a change: who is stops only after it. So the child, which has
- * one thread, takes these for free. Only our own, which several threads change: that of the collector
- * can be taken likewise, so what would have to go through all objects could itself wait for ever. */
+ * one thread, takes these for free. Only those of our own objects: that of
+ * the collector can be taken likewise, so what goes through all objects could itself wait for ever. */
 static PyObject *call_unlock(PyObject *m, PyObject *const *objects, Py_ssize_t n) {
 #ifdef Py_GIL_DISABLED
     for (Py_ssize_t i = 0; i < n; i++) objects[i]->ob_mutex = (PyMutex){0};

@@ -533,7 +533,8 @@ static uint32_t turn; /* of `asked`; the last is UINT32_MAX */
 
 static void *hold_when_asked(void *unused) {
     for (uint32_t next = 1;; next++) {
-        free(malloc(24));
+        void *volatile spare = malloc(24); /* or the compiler leaves both out */
+        free(spare);
         md__publish32(&done, next - 1);
         while (md__read32(&asked) < next) sched_yield();
         if (md__read32(&asked) == UINT32_MAX) return NULL;
