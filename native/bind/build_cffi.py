@@ -1,5 +1,5 @@
-"""Builds the cffi binding (API mode) from the contract itself: the marked block of mdispatch.h is
-what cffi parses."""
+"""Builds the cffi binding (API mode) from the contract itself: cffi parses the marked block of
+mdispatch.h."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def contract() -> str:
 ffibuilder = cffi.FFI()
 ffibuilder.cdef(contract())
 ffibuilder.set_source(
-    "mdispatch._native._cffi",
+    "mdispatch.facts.native._cffi",
     '#include "mdispatch.h"',
     include_dirs=[str(HERE.parent)],
     extra_link_args=["-l:libmdispatch.so.1", "-Wl,-rpath,$ORIGIN"],

@@ -8,9 +8,10 @@ a header is compiled into several objects. Shown are, for each file, lines and b
 line that did not run and each line with a branch that was not taken (how often each branch was),
 with its source.
 
-What cannot be reached is left out by a comment on the line: `/* unreachable: reason */` leaves out
-the line, `/* one-sided: reason */` its branches that are never taken. Both are counted and listed,
-so that nobody forgets them; one on a line that needs none is an error. Exit code 1 under 100 %.
+What cannot be reached is left out by a comment on the line: `/* coverage: unreachable, reason */`
+leaves out the line, `/* coverage: one-sided, reason */` its branches that are never taken. Both are
+counted and listed, so that nobody forgets them; one on a line that needs none is an error. Exit
+code 1 under 100 %.
 """
 
 import json
@@ -20,24 +21,25 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-MARK = re.compile(r"/\* (unreachable|one-sided): (.+?) \*/")
+MARK = re.compile(r"/\* coverage: (unreachable|one-sided), (.+?) \*/")
 CORE = Path(__file__).resolve().parent.parent / "core"
 
 
 def measured(folder: Path) -> tuple[dict, dict]:
     """Counts by (file, line), and by (file, line, function, n-th branch)."""
     lines, branches = defaultdict(int), defaultdict(int)
-    for notes in sorted(folder.glob("*.gcno")):
+    for notes in sorted(folder.rglob("*.gcno")):
         out = subprocess.run(
             ["gcov", "--json-format", "--stdout", "--branch-probabilities", notes.name],
-            cwd=folder,
+            cwd=notes.parent,
             check=True,
             capture_output=True,
         ).stdout
         for data in json.loads(out)["files"]:
-            name = Path(data["file"]).name
-            if not (CORE / name).is_file():
+            path = (CORE.parent / data["file"]).resolve()
+            if not path.is_relative_to(CORE):
                 continue
+            name = str(path.relative_to(CORE))
             for line in data["lines"]:
                 at = (name, line["line_number"])
                 lines[at] += line["count"]

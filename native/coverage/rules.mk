@@ -52,7 +52,7 @@ $(COVERED)/refusals: refusals/run.c $(wildcard refusals/*.h) tests/test.h \
 
 .PHONY: coverage
 coverage: $(COVERED_TESTS) $(COVERED_REPLAYS) $(COVERED)/refusals $(COVERED)/shim.so $(COVERED)/libs
-	rm -f $(COVERED)/core/*.gcda
+	rm -f $(COVERED)/core/*/*.gcda
 	@set -e; for t in $(COVERED_TESTS); do echo "== $$t"; MD_ROUNDS=1 timeout 900 $$t >$$t.log || \
 		{ cat $$t.log; exit 1; }; done
 	@set -e; for n in region contract; do echo "== $(COVERED)/replay_$$n"; \

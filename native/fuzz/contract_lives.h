@@ -64,10 +64,12 @@ static void do_leave(const struct op *op) {
     if (!m) return;
     m->live = false;
     if (m->role == MD_MAIN) r->closed = true;
+    uint32_t rules = 0;
     for (size_t i = 0; i < r->fact_count; i++) {
         struct fact *f = &r->facts[i];
-        if (f->live && f->kind == MD_CLAIM && f->member == id) end_claim(r, f);
+        if (f->live && f->kind == MD_CLAIM && f->member == id) end_claim(r, f, &rules);
     }
+    struck(r, rules);
 }
 
 static void gone(struct registry *r) {
@@ -229,7 +231,7 @@ static void end(struct registry *r) {
     do_check(&all);
     do_list(&all);
     do_stat(&all);
-    for (size_t i = 0; i < r->name_count; i++) must_have_version(r, i, true);
+    for (size_t i = 0; i < r->name_count; i++) must_have_version(r, i);
     for (; r->openings > 1; r->openings--) MUST(md_close(r->handle) == 0);
     MUST(md__enter(r->handle, &inside) == 0);
     uint64_t top = md__read64(&md__header(inside)->arena_top);

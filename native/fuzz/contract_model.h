@@ -15,7 +15,7 @@ enum { REGISTRIES = 2, MADE = 3, TEAM = 2, TEXT = MD_MAX_BODY + 256 };
 struct name {
     char text[MD_MAX_NAME + 1];
     size_t len;
-    bool known; /* it was registered once, refused or not */
+    bool known; /* it was registered once, and not refused */
     uint64_t version;
 };
 
@@ -189,8 +189,21 @@ static inline void strike(struct registry *r, struct fact *f) {
     changed(r, f->name, f->rule);
 }
 
+/* One of several that are struck at once: `rules` says whom else it concerns. */
+static inline void strike_one(struct registry *r, struct fact *f, uint32_t *rules) {
+    f->live = false;
+    *rules |= f->rule;
+    changed(r, f->name, f->rule & ~(uint32_t)MD_RAISE_ALL);
+}
+
+/* After all of them: all names are raised once, if any rule asks for it. */
+static inline void struck(struct registry *r, uint32_t rules) {
+    for (size_t i = 0; rules & MD_RAISE_ALL && i < r->name_count; i++)
+        r->names[i].version += r->names[i].known;
+}
+
 /* The last claim takes along what is registered in its namespace. */
-static inline void end_claim(struct registry *r, struct fact *claim) {
+static inline void end_claim(struct registry *r, struct fact *claim, uint32_t *rules) {
     const struct name *space = &r->names[claim->name];
     size_t claims;
     registrar_of(r, space->text, space->len, &claims);
@@ -199,9 +212,9 @@ static inline void end_claim(struct registry *r, struct fact *claim) {
         const struct name *n = &r->names[f->name];
         if (f->live && f->kind != MD_CLAIM && space_of(n->text, n->len) == space->len &&
             memcmp(n->text, space->text, space->len) == 0)
-            strike(r, f);
+            strike_one(r, f, rules);
     }
-    strike(r, claim);
+    strike_one(r, claim, rules);
 }
 
 static inline void forget(struct registry *r) {

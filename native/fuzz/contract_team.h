@@ -78,14 +78,15 @@ static void do_claim(const struct op *op) {
         size_t at = name_of(r, name, len);
         if (rc == MD_EFULL) {
             must_be_full(r, len, where_len);
-            must_have_version(r, at, r->names[at].known);
+            must_have_version(r, at);
+            return;
+        }
+        if (packed(len, 0, where_len) > cap) {
+            MUST(rc == MD_ENOBUFS);
+            must_have_version(r, at);
             return;
         }
         r->names[at].known = true;
-        if (packed(len, 0, where_len) > cap) {
-            MUST(rc == MD_ENOBUFS);
-            return;
-        }
         must_be_queued(r, member, at, where_len);
         first = registrar_of(r, name, len, &claims);
     }
@@ -103,7 +104,9 @@ static void do_release(const struct op *op) {
     if (!should) should = team_refused(r, member);
     struct fact *own = should ? NULL : claim_of(r, member, name, len);
     MUST(rc == (should ? should : own ? 0 : MD_ENOENT));
-    if (own) end_claim(r, own);
+    uint32_t rules = 0;
+    if (own) end_claim(r, own, &rules);
+    struck(r, rules);
 }
 
 static void do_await_or_elect(const struct op *op) {

@@ -11,6 +11,7 @@
  * bytes it had when it was new, instead of being made again, which would take most of the time.
  * That the holder of the lock died is written into the lock's word, as the kernel does it.
  */
+#include "../tests/own_folder.h"
 #include "contract_model.h"
 
 static struct registry made[MADE]; /* the last one is a team's */
@@ -120,14 +121,13 @@ static void must_be_full(const struct registry *r, size_t name, size_t text_len)
     md__exit(inside);
 }
 
-static void must_have_version(struct registry *r, size_t i, bool surely) {
+static void must_have_version(struct registry *r, size_t i) {
     size_t size;
     uint64_t version, node;
     struct name *n = &r->names[i];
     int rc = md_list(r->handle, n->text, n->len, pool, POOL, &size, &version, &node);
     MUST(rc == (size > POOL ? MD_ENOBUFS : 0));
     MUST(!node == !version);
-    if (node && !surely) n->known = true;
     MUST(!node == !n->known);
     if (node) MUST(version == n->version);
     if (node) MUST(md_version(r->handle, node, &version) == 0 && version == n->version);
@@ -187,15 +187,18 @@ static void do_register(const struct op *op) {
     if (rc == MD_EFULL) {
         MUST(!twin);
         must_be_full(r, len, body_len + where_len);
-        must_have_version(r, at, r->names[at].known);
+        must_have_version(r, at);
         return;
     }
-    r->names[at].known = true;
     size_t size = twin ? size_of(r, twin) : packed(len, body_len, where_len);
     MUST(rc == (size > cap ? MD_ENOBUFS : twin ? MD_EEXIST : 0));
     if (rc == MD_ENOBUFS && cap >= 8) MUST(memcmp(room(cap), &size, 8) == 0);
     if (rc == MD_EEXIST) must_be_fact(r, twin, room(cap), cap);
-    if (rc) return;
+    if (rc) {
+        must_have_version(r, at);
+        return;
+    }
+    r->names[at].known = true;
     must_be_new(r,
                 (struct fact){.member = member,
                               .name = at,
@@ -310,7 +313,7 @@ static void do_list(const struct op *op) {
     }
     MUST(rc == (!r ? MD_ECLOSED : should > cap ? MD_ENOBUFS : 0) && size == should);
     if (!rc) must_be_facts(r, room(cap), size, n);
-    if (!rc && name && len && len <= MD_MAX_NAME) must_have_version(r, name_of(r, name, len), true);
+    if (!rc && name && len && len <= MD_MAX_NAME) must_have_version(r, name_of(r, name, len));
 }
 
 static void do_list_since(const struct op *op) {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../core/internal.h"
+#include "../core/contract/contract.h"
 
 enum { OP_SIZE = 8, MAX_OPS = 48 };
 

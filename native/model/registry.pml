@@ -1,23 +1,23 @@
 /* registry.pml - the protocol of the native core for Spin: commit, ring, wait, lock, recover, and
  * the lease of the main member, with SIGKILL before every step. README.md says how to run it and
- * what is left out; `file.c: function` at a step names the code that it stands for.
+ * what it leaves out. `file.c: function` at a step names the code that the step stands for.
  *
  * Five processes share one region:
  *   R0  the main member: registers fact A; with MAIN=1 strikes it, with MAIN=2 leaves afterwards;
- *       may end with any of these deeds
+ *       may end after any of these deeds
  *   R1  another process that writes: registers fact B
  *   W0  waits for B        W1  waits for a fact that nobody registers
  *   W2  takes the sequence, lists the facts, then waits for any change
  * A and B hang in one chain and ring one event word; W1's name rings another. The first JOINS
- * waiters join first, under the lock, and so can be the ones to recover it.
+ * waiters join first, under the lock, so they may be the ones that recover it.
  *
- * STEP(...) is one access to shared memory, or one step of the kernel; before it, and while asleep,
- * its process can be killed. Every sleep may end by its slice at any moment.
+ * STEP(...) is one access to shared memory, or one step of the kernel. Before a step, and while
+ * asleep, its process can be killed. Every sleep may end by its slice at any moment.
  *
- * -DWITHOUT=2, 3 or 4 leaves out W0, W1 or W2, for a search that is sooner done.
+ * -DWITHOUT=2, 3 or 4 leaves out W0, W1 or W2, for a shorter search.
  *
- * Without -DMORTAL all can be killed; its bits say who: 1 R0, 2 R1, 4 W0, 8 W1, 16 W2. -DDEATHS=2 lets
- * at most so many of them be killed. Both at any moments.
+ * Without -DMORTAL all can be killed. Its bits say who can: 1 R0, 2 R1, 4 W0, 8 W1, 16 W2.
+ * -DDEATHS=2 limits how many can be killed. Deaths come at any moment.
  *
  * WRONG=n builds a protocol that is broken in one place; each must fail:
  *   1  waiters sleep without a slice           2  the event words are raised before the commit
@@ -25,7 +25,11 @@
  *   5  recovery does not raise the sequence    6  the sequence is raised before the commit
  *   7  a waiter that the lease woke returns what it found and does not wake the rest
  *   8  recovery keeps what it finds tagged as a fact, linked or not
- *   9  who finds the lock of a dead holder repairs nothing
+ *   9  a process that finds the lock of a dead holder repairs nothing
+ *  10  a process that takes the lock does not look whether a repair is owed
+ *
+ * -DBLIND=4, 8 or 16: W0, W1 or W2 cannot repair (it has lost its descriptor, say) and leaves the
+ * repair to the next holder. Only waiters can be blind, for they do nothing under the lock.
  */
 #ifndef WRONG
 #define WRONG 0
@@ -35,6 +39,9 @@
 #endif
 #ifndef MAIN
 #define MAIN 0
+#endif
+#ifndef BLIND
+#define BLIND 0
 #endif
 #ifndef MORTAL
 #define MORTAL 31
@@ -56,7 +63,7 @@ byte deaths;
 #define A 1
 #define B 2
 
-/* What a process does as far as others can tell: a waker makes a sleeper RUN. */
+/* What a process does, as far as others can tell. A waker makes a sleeper RUN. */
 #define RUN 0
 #define ON_EVENT 1 /* asleep on its event word and on the lease */
 #define ON_LOCK 2  /* asleep on the mutex */
@@ -67,11 +74,13 @@ byte st[5];
 /* The mutex word as glibc and the kernel keep it: owner's id, FUTEX_WAITERS, FUTEX_OWNER_DIED. */
 byte owner;
 bit lock_waiters, lock_died;
+bit owed; /* header.repair_owed */
 /* The main member's lease word: the same two bits. */
 bit lease_waiters, lease_died;
 
-/* The event words, of A and B (0), header.changes (1) and of W1's name (2): bit 0. The count above
- * it is kept as what it is for: fresh[w] says that no ring came since w prepared: word == seen. */
+/* Bit 0 of the event words: that of A and B (0), header.changes (1), that of W1's name (2). Instead
+ * of the count above bit 0 the model keeps its purpose: fresh[w] says that no ring came since w
+ * prepared, so that word == seen. */
 bit armed[3];
 bit fresh[5];
 
@@ -79,17 +88,17 @@ bit fresh[5];
 bit closed;
 byte head, next[3], facts;
 bit is_fact[3], listed[3] = 1;
-/* header.next_seq as what it is for: whether it is greater than the seq of every fact, and whether
- * it has risen since W2 took it. */
+/* The purpose of header.next_seq: whether it is greater than the seq of every fact, and whether it
+ * has risen since W2 took it. */
 bit ahead = 1, risen;
 
-/* Ghosts: what the properties speak of. */
+/* Ghosts: variables that only the properties use. */
 byte inside;          /* holders of the lock */
 bit acked_a, acked_b; /* md_register has returned 0; for A: and md_strike was not called */
-byte took;            /* W2 has taken the sequence (1), and listed the facts (2); 0 once it is over */
+byte took;            /* W2 has taken the sequence (1), listed the facts (2); 0 once it is over */
 bit missed;           /* the facts have changed since, and the sequence has not risen since */
-bit owes[5];          /* has made something known and has still to wake somebody for it */
-bit excused;          /* somebody died who owed a wake */
+bit owes[5];          /* this process has published something and must still wake somebody */
+bit excused;          /* a process died that owed a wake */
 
 #define in_chain(f) (head == f || (head != 0 && next[head] == f))
 #define TELL risen = (took > 0); missed = 0 /* the sequence goes up */
@@ -99,12 +108,13 @@ bit excused;          /* somebody died who owed a wake */
 
 #define DIE atomic { KILLS -> DEATH st[me] = RUN; goto killed }
 #define STEP(...) if :: atomic { __VA_ARGS__ } :: DIE fi
-/* Inside a STEP: between two stores to what only the holder of the lock looks at (that there is one
- * holder is itself checked) others' steps make no difference, but a death does. */
+/* Inside a STEP, between two stores to state that only the holder of the lock reads (the model also
+ * checks that there is one holder): there the steps of others make no difference, but a death does.
+ */
 #define OR_DIE if :: true :: KILLS -> DEATH goto killed fi
 
 #define WAKE(i, what) if :: st[i] == what -> st[i] = RUN :: else fi
-/* The kernel wakes in the order of sleep; here it wakes whom it likes. */
+/* The real kernel wakes the longest sleeper; here it wakes any. */
 inline wake_one_locker() {
     if
     :: st[R0] == ON_LOCK -> st[R0] = RUN; owes[R0] = 1
@@ -124,8 +134,8 @@ inline wake_one_of_the_lease() {
     fi
 }
 
-/* eventcount.c: md__event_ring: the CAS, then, if bit 0 was set, the wake. A word whose bit 0 is
- * clear is fresh for nobody. */
+/* eventcount.c: md__event_ring: the CAS and then, if bit 0 was set, the wake. A word whose bit 0 is
+ * clear is fresh for no waiter. */
 #define RING(word, cas, wake, then)                                                                \
     do                                                                                             \
     :: atomic { !was && armed[word]; armed[word] = 0; cas; was = 1 }                               \
@@ -137,9 +147,9 @@ inline wake_one_of_the_lease() {
 #define RING_OTHER RING(2, fresh[W1] = 0, WAKE(W1, ON_EVENT), skip)
 #define RING_CHANGES RING(1, fresh[W2] = 0, WAKE(W2, ON_EVENT), owes[me] = 0)
 
-/* mutex.c: recover, with the lock. Versions, recoveries and slots decide nothing here. */
+/* recover.c: recover, with the lock. Versions, recoveries and slots decide nothing here. */
 inline recover() {
-    STEP(listed[A] = 0; listed[B] = 0; count = 0; /* arena.c: md__rebuild */
+    STEP(listed[A] = 0; listed[B] = 0; count = 0; /* recover.c: md__rebuild */
          OR_DIE;
          if
          :: is_fact[A] && (in_chain(A) || WRONG == 8) -> count++
@@ -154,26 +164,31 @@ inline recover() {
          facts = count; count = 0;
          OR_DIE;
          ahead = 1; if :: WRONG != 5 -> TELL :: else fi; owes[me] = 1;
-         assert(whole)); /* check.c: md__check */
-    RING_NAME; /* eventcount.c: md__event_ring_all */
+         assert(whole); /* check.c: md__check */
+         OR_DIE;
+         owed = 0);
+    RING_NAME; /* crowd.c: md__event_ring_all */
     RING_OTHER;
     RING_CHANGES
 }
 
-/* mutex.c: md__lock; inside it glibc's pthread_mutex_clocklock of a robust mutex. */
+/* recover.c: md__lock; inside it glibc's pthread_mutex_clocklock of a robust mutex. */
 inline lock() {
     do
     :: atomic { /* CAS 0 -> id */
-           owner == 0 && !lock_died;
+           owner == 0 && !lock_died && (!owed || WRONG == 10);
            owner = me + 1; lock_waiters = assume; inside++; owes[me] = 0; assume = 0; pending = 0
        } -> break
-    :: atomic { /* CAS of a dead holder's word: EOWNERDEAD */
-           lock_died;
+    :: atomic { /* CAS of a dead holder's word: EOWNERDEAD; or CAS of 0, then the word is read */
+           lock_died || (owner == 0 && owed && WRONG != 10);
            lock_died = 0; owner = me + 1; lock_waiters = lock_waiters | assume; inside++;
            owes[me] = 0; assume = 0; pending = 0
        } ->
 #if WRONG != 9
-           recover();
+           if
+           :: (BLIND >> me) & 1 -> STEP(owed = 1) /* and the mutex is consistent: no state here */
+           :: else -> recover()
+           fi;
 #endif
            break
     :: atomic { /* CAS: sets FUTEX_WAITERS, so that the holder owes a wake */
@@ -197,23 +212,23 @@ inline lock() {
     od
 }
 
-/* mutex.c: md__unlock; inside it glibc: the word is cleared, then one is woken. */
+/* recover.c: md__unlock; inside it glibc: the word is cleared, then one is woken. */
 #define UNLOCK(then)                                                                               \
     if                                                                                             \
     :: atomic {                                                                                    \
            !lock_waiters;                                                                          \
-           assert(whole || WRONG == 9); inside--; owner = 0; then                                  \
+           assert(whole || owed || WRONG == 9); inside--; owner = 0; then                          \
        }                                                                                           \
     :: atomic {                                                                                    \
            lock_waiters;                                                                           \
-           assert(whole || WRONG == 9); inside--; owner = 0; lock_waiters = 0;                     \
+           assert(whole || owed || WRONG == 9); inside--; owner = 0; lock_waiters = 0;             \
            pending = 1; owes[me] = 1                                                               \
        } ->                                                                                        \
            STEP(wake_one_locker(); pending = 0; owes[me] = 0; then)                                \
     :: DIE                                                                                         \
     fi
 
-/* registration.c: commit. */
+/* chain.c: md__commit. */
 inline commit(f) {
 #if WRONG == 2
     RING_NAME;
@@ -237,7 +252,7 @@ inline commit(f) {
 #endif
 }
 
-/* registration.c: strike. */
+/* chain.c: md__strike. */
 inline strike(f) {
     STEP(if :: head == f -> head = next[f] :: else -> next[head] = next[f] fi;
          missed = (took == 2); owes[me] = 1);
@@ -251,9 +266,9 @@ inline strike(f) {
          listed[f] = 1)
 }
 
-/* The kernel, at the end of a process: exit_robust_list, in either order for two threads. It is not
- * killed. The mutex: FUTEX_OWNER_DIED and a wake; or, for an operation under way on a word that is
- * 0, a wake, which older kernels leave out. */
+/* The kernel at the end of a process: exit_robust_list, in either order for two threads. The kernel
+ * is never killed. The mutex: FUTEX_OWNER_DIED and a wake; or, for an operation under way on a word
+ * that is 0, a wake, which older kernels leave out. */
 inline release_mutex() {
     if
     :: atomic {
@@ -312,7 +327,7 @@ active proctype main_member() { /* R0: the processes have their ids in the order
     fi;
 #elif MAIN == 2
     if
-    :: true -> /* member.c: md_leave, close_registry */
+    :: true -> /* join.c: md_leave, md__close_registry */
            lock();
            STEP(closed = 1; owes[me] = 1);
            RING_NAME;
@@ -322,7 +337,7 @@ active proctype main_member() { /* R0: the processes have their ids in the order
     :: true
     fi;
 #endif
-    st[me] = OVER; /* and lives on */
+    st[me] = OVER; /* the process lives on */
 end_idle:
     if :: DIE fi;
 killed:
@@ -357,18 +372,18 @@ active [3] proctype waiter() { /* W0, W1, W2 */
     LOCALS;
     bit died; /* lease_seen & FUTEX_OWNER_DIED */
     bit ended; /* header.state */
-    bit passed_on = (WRONG == 7); /* who saw the death wakes the others on the lease */
+    bit passed_on = (WRONG == 7); /* a waiter that saw the death wakes the others on the lease */
 #ifdef WITHOUT
     atomic { if :: me == WITHOUT -> st[me] = OVER; goto end_over :: else fi };
 #endif
     if
-    :: me - W0 < JOINS -> lock(); UNLOCK(skip) /* member.c: md_join */
+    :: me - W0 < JOINS -> lock(); UNLOCK(skip) /* join.c: md_join */
     :: else
     fi;
     if
     :: me == W2 ->
            STEP(took = 1); /* await.c: md_await_change with seq 0 */
-           STEP(took = 2) /* list.c: md_list */
+           STEP(took = 2) /* read.c: md_list */
     :: else
     fi;
 #if WRONG == 3
@@ -377,8 +392,8 @@ active [3] proctype waiter() { /* W0, W1, W2 */
 #define PREPARE armed[EVENT_OF] = 1; fresh[me] = 1 /* eventcount.c: md__event_prepare */
 #endif
     do /* await.c: await */
-    :: /* Reads as early as this make a waiter know less than the code's, which come one after the
-        * other, so it is the harder case; what changes between them shows at the sleep. */
+    :: /* Here the waiter reads earlier than in the code, where the reads come one after the other.
+        * So it knows less, the harder case; what changes between them shows at the sleep. */
        STEP(PREPARE;
             OR_DIE;
             lease_waiters = 1; died = lease_died; ended = closed);
@@ -416,7 +431,7 @@ end_over:
 
 #define AT_REST (st[R0] && st[R1] && st[W0] && st[W1] && st[W2])
 #define TOLD (closed || lease_died) /* to every waiter */
-/* Asleep although there is something to say, and nobody left who will say it. */
+/* Asleep although there is something to tell, and nobody is left who will tell it. */
 #define LEFT_ASLEEP                                                                                \
     ((st[W0] == ON_EVENT && (TOLD || in_chain(B))) || (st[W1] == ON_EVENT && TOLD) ||              \
      (st[W2] == ON_EVENT && (TOLD || risen)))
@@ -431,12 +446,12 @@ end:
     :: atomic { inside > 1 -> assert(false) } /* mutual exclusion */
     :: atomic { acked_b && !in_chain(B) -> assert(false) } /* no acknowledged registration lost */
     :: atomic { acked_a && !in_chain(A) -> assert(false) }
-    /* When nobody runs any more, nobody sleeps who should not, unless a death took the wake along;
-     * and then there is a slice. */
+    /* When nobody runs any more, nobody sleeps who should be awake, unless a death lost the wake;
+     * in that case there is a slice. */
     :: atomic { AT_REST && LEFT_ASLEEP && (!excused || WRONG == 1) -> assert(false) }
     :: atomic { AT_REST && LEFT_LOCKED && (!excused || WRONG == 4) -> assert(false) }
-    /* And a slice helps: no change that the sequence does not tell of, once the lock is clean. */
-    :: atomic { AT_REST && st[W2] == ON_EVENT && missed && !lock_died ->
+    /* And a slice helps: once the lock is clean, the sequence tells of every change. */
+    :: atomic { AT_REST && st[W2] == ON_EVENT && missed && !lock_died && !owed ->
                 assert(false) }
     od
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs the model: `run.sh FOLDER short|long`. Short: any one of all killed anywhere, and the variants
-# that must fail. Long: all killed anywhere. A run that does not search everything is a failure.
+# Runs the model: `run.sh FOLDER short|long`. Short: any one process can be killed anywhere, and the
+# variants that must fail. Long: all can be killed anywhere. A search that is not complete is a
+# failure.
 set -u
 out=$1/model how=${2:-short} passed=0 failed=0
 here=$(cd "$(dirname "$0")" && pwd)
@@ -48,8 +49,10 @@ verify fails "waiters sleep without a slice, one dies" -DWRONG=1 -DDEATHS=1
 verify fails "who the lease woke does not wake the rest, one dies" -DWRONG=7 -DDEATHS=1
 verify fails "nothing is repaired, one dies" -DWRONG=9 -DDEATHS=1
 verify holds "any one of all can be killed" -DDEATHS=1
+verify fails "nobody looks whether a repair is owed" -DWRONG=10 -DBLIND=4 -DDEATHS=1 -DWITHOUT=3
+verify holds "any one can be killed, one cannot repair" -DBLIND=4 -DDEATHS=1 -DWITHOUT=3
 if [ "$how" = long ]; then
-    # Whichever four die, one of these has them; and nobody is left whom the fifth could harm.
+    # One of these covers any four deaths; and after four deaths the fifth can harm nobody.
     verify holds "all but W2 can be killed" -DMORTAL=15
     verify holds "all but W1 can be killed" -DMORTAL=23
     verify holds "all but W0 can be killed" -DMORTAL=27

@@ -1,4 +1,4 @@
-/* judge.h - what is checked of every call of a scenario, refused or not. See run.c. */
+/* judge.h - checks every call of a scenario, refused or not. See run.c. */
 #ifndef MD_REFUSALS_JUDGE_H
 #define MD_REFUSALS_JUDGE_H
 
@@ -22,11 +22,13 @@ static struct {
 enum { SYS = 1 };
 enum {
     CREATES = SYS | S(MD_EINVAL) | S(MD_ENAME) | S(MD_EEXIST) | S(MD_EHANDLES) | S(MD_EOWNER) |
-              S(MD_EFORMAT) | S(MD_EVERSION) | S(MD_ENOTFILE) | S(MD_ENAMESPACE) | S(MD_EDAMAGED),
+              S(MD_EFORMAT) | S(MD_EVERSION) | S(MD_ENOTFILE) | S(MD_ENAMESPACE) | S(MD_EDAMAGED) |
+              S(MD_EFOLDER),
     ATTACHES = SYS | S(MD_EINVAL) | S(MD_ENAME) | S(MD_ENOENT) | S(MD_EINTR) | S(MD_EDIED) |
                S(MD_ECLOSED) | S(MD_EFORMAT) | S(MD_EVERSION) | S(MD_EBOOT) | S(MD_ENAMESPACE) |
-               S(MD_EOWNER) | S(MD_ENOTFILE) | S(MD_EHANDLES) | S(MD_EDAMAGED),
-    LOCKS = S(MD_ECLOSED) | S(MD_EDAMAGED) | S(MD_ELOCK),
+               S(MD_EOWNER) | S(MD_ENOTFILE) | S(MD_EHANDLES) | S(MD_EDAMAGED) | S(MD_EFOLDER),
+    LOCKS = SYS | S(MD_ECLOSED) | S(MD_EDAMAGED) | S(MD_ELOCK) | S(MD_ELOST) |
+            S(MD_EREOPEN),
     JOINS = SYS | LOCKS | S(MD_EMEMBERS),
     LEAVES = LOCKS | S(MD_ENOENT),
     REGISTERS = SYS | LOCKS | S(MD_EROLE) | S(MD_EEXIST) | S(MD_EINVAL) | S(MD_ETOOLONG) |
@@ -41,14 +43,14 @@ enum {
     CLAIMS = REGISTERS,
     RELEASES = LOCKS | S(MD_ENOENT) | S(MD_EROLE) | S(MD_EINVAL) | S(MD_ETOOLONG),
     INSPECTS = SYS | S(MD_ENAME) | S(MD_ENOENT) | S(MD_EDIED) | S(MD_EFORMAT) | S(MD_EVERSION) |
-               S(MD_EDAMAGED) | S(MD_EOWNER) | S(MD_ENOTFILE),
-    FOLDERS = SYS | S(MD_ENOENT) | S(MD_EOWNER) | S(MD_ENOBUFS),
-    REAPS = INSPECTS | S(MD_EEXIST) | S(MD_EBOOT) | S(MD_ENAMESPACE) | S(MD_ELOCK) |
+               S(MD_EDAMAGED) | S(MD_EOWNER) | S(MD_ENOTFILE) | S(MD_EFOLDER),
+    FOLDERS = SYS | S(MD_ENOENT) | S(MD_EOWNER) | S(MD_ENOBUFS) | S(MD_EFOLDER),
+    REAPS = INSPECTS | S(MD_EEXIST) | S(MD_EBOOT) | S(MD_ENAMESPACE) | S(MD_EBUSY) |
             S(MD_EINTR)
 };
 
-/* What a process has: must be the same before a refused call and after it, and before a scenario
- * and after its end. */
+/* What a process has. It must be the same before and after a refused call, and before and after a
+ * scenario. */
 struct belongings {
     int descriptors, regions, threads, files;
     uint64_t facts, members, next_seq, recoveries, list_size;
@@ -56,7 +58,7 @@ struct belongings {
 };
 
 static struct belongings before_call, after_call;
-static int strict;           /* nothing is refused now: every call has its own outcome */
+static int strict;           /* nothing is refused now: every call has its usual outcome */
 static char file_prefix[32]; /* of the names that this run gives to registries */
 
 static int entries(const char *path, const char *prefix) {
@@ -71,19 +73,18 @@ static int entries(const char *path, const char *prefix) {
 
 static void count_belongings(struct belongings *b) {
     char path[64], line[512];
-    snprintf(path, sizeof path, "/dev/shm/mdispatch-%u", (unsigned)geteuid());
+    md__file_path(path, sizeof path, "");
     b->descriptors = entries("/proc/self/fd", "");
     b->threads = entries("/proc/self/task", "");
     b->files = entries(path, file_prefix);
     b->regions = 0;
     FILE *maps = fopen("/proc/self/maps", "re");
     while (maps && fgets(line, sizeof line, maps))
-        b->regions +=
-            strstr(line, "mdispatch") && (strstr(line, "/dev/shm") || strstr(line, "memfd"));
+        b->regions += strstr(line, path) || strstr(line, "memfd:mdispatch");
     if (maps) fclose(maps);
 }
 
-/* The registry's own side of it. */
+/* The same for what the registry has. */
 static void count_facts(struct belongings *b, md_registry reg) {
     md_stats s = {0};
     size_t size = 0;
@@ -109,7 +110,7 @@ static void before(md_registry reg) {
     count_facts(&before_call, reg);
 }
 
-/* A refused call has changed nothing. */
+/* Checks that a refused call has changed nothing. */
 static void check_unchanged(md_registry reg, const char *call, int line) {
     struct belongings *a = &before_call, *b = &after_call;
     for (int64_t until = md_now() + 1000000000; md_now() < until; sched_yield()) {
@@ -117,7 +118,7 @@ static void check_unchanged(md_registry reg, const char *call, int line) {
         if (a->threads == b->threads) break; /* a joined thread is listed for a moment longer */
     }
     count_facts(b, reg);
-    if (b->recoveries != a->recoveries) a->next_seq = b->next_seq; /* which a recovery raises */
+    if (b->recoveries != a->recoveries) a->next_seq = b->next_seq; /* a recovery raises it */
     int same = a->descriptors == b->descriptors && a->regions == b->regions &&
                a->threads == b->threads && a->files == b->files && a->facts == b->facts &&
                a->members == b->members && a->next_seq == b->next_seq &&
@@ -133,8 +134,8 @@ static void check_unchanged(md_registry reg, const char *call, int line) {
     test_failures++;
 }
 
-/* While nothing was refused a call ends as it should. Afterwards it may also do what it could not
- * have done otherwise, or answer with a status that its description lists. */
+/* While nothing was refused, a call must end as it should. Afterwards it may also succeed where it
+ * should have failed, or answer with a status that its description lists. */
 static int judge(md_registry reg, const char *call, int line, uint32_t listed, int should, int is) {
     int known = is == should || (shim.has_refused() && !strict &&
                                  (is == 0 || (is <= MD_ESYS && listed & SYS) ||
@@ -149,14 +150,14 @@ static int judge(md_registry reg, const char *call, int line, uint32_t listed, i
     return is;
 }
 
-/* A call that may change something in `reg` (0: in no registry that is open), and one that may
- * not. */
+/* CHANGE makes a call that may change something in `reg` (0: in no open registry), LOOK a call that
+ * may not. */
 #define CHANGE(reg, listed, should, call)                                                          \
     (before(reg), judge(reg, #call, __LINE__, listed, should, (call)))
 #define LOOK(listed, should, call)                                                                 \
     (refused_before = 1, judge(0, #call, __LINE__, listed, should, (call)))
 
-/* All invariants hold, and nobody has the lock. */
+/* Checks that all invariants hold and that nobody has the lock. */
 static void check_sound(md_registry reg) {
     char words[4096] = "";
     shim.pause();

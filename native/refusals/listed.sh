@@ -1,6 +1,6 @@
 #!/bin/sh
-# What a library calls (nm -D, from standard input) is what is listed in the file: one name a line,
-# then whether it is refused or why not.
+# Checks that a library calls just what the file lists (nm -D comes from standard input). The file
+# has one name a line, then whether the shim refuses it or why not.
 sed 's/@.*//' | awk -v list="$1" '
     BEGIN { while ((getline line < list) > 0) if (line !~ /^#/ && split(line, w, " ")) {
         listed[w[1]] = line ~ /no system call/ ? "maybe" : "yes"

@@ -1,5 +1,5 @@
-# Every allocation and every system call fails once, in turn, in each of the ways in which it can:
-# `make refusals`, with REFUSALS=--long also from then on; refusals/run.c says what is looked at.
+# `make refusals` makes every allocation and every system call fail once, in turn, in each of the
+# ways in which it can. With REFUSALS=--long later calls of its name fail, too. See refusals/run.c.
 REFUSALS ?=
 
 $(BUILD)/shim.so: refusals/shim.c refusals/shim.h
@@ -15,7 +15,7 @@ $(BUILD)/refusals: refusals/run.c $(wildcard refusals/*.h) tests/test.h $(BUILD)
 	$(CC) $(WARN) $(OPT) -D_GNU_SOURCE -o $@ $< $(BUILD)/libmdispatch.so.1 -Wl,-rpath,'$$ORIGIN' \
 		-pthread -ldl
 
-# A call of the library's that is new must be listed, with what becomes of it.
+# A call that is new in the library must be listed, with what becomes of it.
 .PHONY: refusals
 refusals: $(BUILD)/refusals $(BUILD)/shim.so $(BUILD)/libs/good.so
 	nm -D --undefined-only $(BUILD)/libmdispatch.so.1 | sh refusals/listed.sh refusals/calls.txt

@@ -1,6 +1,6 @@
 /* scenarios.h - the calls of the contract as programs make them, one after the other. Every call is
- * judged (judge.h), and whatever was refused, the scenario goes on to its end: with a handle that is
- * 0 or a member that is none, where one could not be had. */
+ * judged (judge.h). Whatever was refused, the scenario goes on to its end: if it could not get a
+ * handle or a member, it goes on with the handle 0 or with no member. */
 #ifndef MD_REFUSALS_SCENARIOS_H
 #define MD_REFUSALS_SCENARIOS_H
 
@@ -87,7 +87,7 @@ static void let_go(md_registry reg) {
 
 /* --- other processes and threads -------------------------------------------------------------- */
 
-/* A main member in a process of its own, that does nothing but live. */
+/* A main member in a process of its own. It does nothing but live. */
 struct server {
     struct step go, ready;
     const char *called;
@@ -119,7 +119,7 @@ static void start_server(const char *called, int at_once) {
 
 static void remove_name(void) {
     char path[256];
-    snprintf(path, sizeof path, "/dev/shm/mdispatch-%u/%s", (unsigned)geteuid(), name);
+    md__file_path(path, sizeof path, name);
     unlink(path);
 }
 
@@ -138,11 +138,11 @@ static void start_anonymous_server(void) {
     start_server(NULL, 1);
 }
 
-/* Something to be done by another thread as soon as this one sleeps in the kernel or, when it need
- * not sleep, is done with its call. */
+/* A deed that another thread does as soon as this thread sleeps in the kernel or, if it does not
+ * need to sleep, has finished its call. */
 struct meanwhile {
     void (*deed)(void);
-    int one, other; /* the system calls in which one sleeps */
+    int one, other; /* the system calls in which this thread sleeps */
     pid_t tid;
     md__u32 over;
     pthread_t thread;
@@ -176,7 +176,7 @@ static void end_meanwhile(struct meanwhile *w) {
     pthread_join(w->thread, NULL);
 }
 
-/* The same, done with by then, in another thread. */
+/* Does a deed in another thread and waits for its end. */
 static void *run_deed(void *arg) {
     ((void (*)(void))arg)();
     return NULL;
@@ -223,7 +223,7 @@ static void an_anonymous_registry(void) {
     LOOK(HANDLED, MD_ECLOSED, md_close(reg));
 }
 
-/* What held the memory lets go of it at last, whatever was refused. */
+/* In the end the last hold lets go of the memory, whatever was refused. */
 static void a_region_that_is_held(void) {
     const uint64_t *word;
     md_held *first = NULL, *second = NULL;
@@ -261,7 +261,7 @@ static void a_dead_registry_makes_room(void) {
     reap(child(die_as_main, NULL));
     LOOK(ATTACHES, MD_EDIED, md_attach(name, 0, &other));
     reg = 0;
-    LOOK(CREATES, 0, md_create(name, SIZE, &reg)); /* refused, it may have removed the dead one */
+    LOOK(CREATES, 0, md_create(name, SIZE, &reg)); /* refused: perhaps removed the dead one */
     member = enter(reg, 0, MD_MAIN);
     add(reg, member, MD_UNIQUE, KEY, "A", 1, 0);
     let_go(reg);
@@ -366,7 +366,7 @@ static void closed_by_another_thread(void) {
     elsewhere(let_go_of_it);
 }
 
-/* Fills what is backed by memory up to less than a page. */
+/* Fills the backed memory until less than a page is left. */
 static void fill_up(void) {
     static char body[MD_MAX_BODY];
     shim.pause();
@@ -400,7 +400,7 @@ static void a_registry_that_grows(void) {
     let_go(reg);
 }
 
-/* The 128th name needs a larger index, and the region has no room left that is backed. */
+/* The 128th name needs a larger index, and the region has no backed room left for it. */
 static void an_index_that_grows(void) {
     make_and_enter();
     shim.pause();
@@ -427,7 +427,7 @@ static void an_index_that_grows(void) {
 
 static int deed_rc;
 
-/* What is refused here is tried again; so the wait has its outcome in any case. */
+/* Tries again what is refused here, so the wait gets its outcome in any case. */
 static void add_what_is_waited_for(void) {
     char buf[256];
     for (int i = 0; i < 3; i++) {
@@ -499,7 +499,7 @@ static void a_hosts_library(void) {
     if (m) {
         CHANGE(reg, REGISTERS, 0, md_def(m, "f(Tensor x) -> int"));
         CHANGE(reg, REGISTERS, 0, md_impl(m, "f", KEY, kernel));
-        LOOK(LEAVES, 0, md_library_close(m)); /* goes as far as it can */
+        LOOK(LEAVES, 0, md_library_close(m)); /* ends as much as it can */
     }
     leave(reg, member);
     let_go(reg);
@@ -542,7 +542,7 @@ static const struct scenario {
     void (*act)(void);
     void (*end)(void);
     int regions_stay; /* a lease that its thread could not release keeps its region */
-    int brief;        /* each call in its first way only, without --long */
+    int brief;        /* without --long, each call fails only in its first way */
 } SCENARIOS[] = {
     {"an anonymous registry", nothing, an_anonymous_registry, nothing, 0, 0},
     {"a region that is held", nothing, a_region_that_is_held, nothing, 0, 1},

@@ -1,13 +1,13 @@
-/* shim.c - a library to be preloaded (LD_PRELOAD) that lets the calls fail which libmdispatch makes:
- * the nth one, in one of the ways in which that call can fail.
+/* shim.c - a library for LD_PRELOAD that makes a call of libmdispatch fail: the nth one, in one of
+ * the ways in which that call can fail.
  *
- * A call counts when it comes from libmdispatch.so: its return address lies there. So whatever else
- * the program does goes on undisturbed. The count is in memory that forked children share, and goes on
- * in them. calls.txt lists all that libmdispatch calls and says why some of it is never refused.
+ * A call counts when its return address lies in libmdispatch.so. So it does not disturb the rest of
+ * the program. The count is in memory that forked children share, and goes on in them. calls.txt
+ * lists everything that libmdispatch calls, and says why some calls are never refused.
  *
- * A refusal leaves the call undone, but for three: close() closes whatever it says, EOWNERDEAD hands
- * out the lock that it speaks of, and a FUTEX_WAKE that is refused has woken nobody. Only the words of
- * a region can be refused a wake: memory of the process's own is always there.
+ * A refused call is not made, with two exceptions: close() closes whatever it answers, and
+ * EOWNERDEAD hands out the lock that it speaks of. So a refused FUTEX_WAKE has woken nobody. Only a
+ * wake on a region's word can be refused: memory of the process's own is always there.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -89,7 +89,7 @@ static int says_again(int error) {
     return error == EINTR || error == EAGAIN || error == ETIMEDOUT;
 }
 
-/* Whether the call of this name that returns to `to` is to be refused. If so, `error` is how. */
+/* Whether to refuse the call of this name that returns to `to`. If so, `error` says how. */
 static int is_refused(const char *call, const void *to, const int *errors, int *error) {
     uintptr_t at = (uintptr_t)to;
     if (!state || !state->active || paused || at < ours_from || at >= ours_to) return 0;
@@ -194,7 +194,7 @@ static int is_in_region(uintptr_t word) {
 
 /* --- files ------------------------------------------------------------------------------------ */
 
-/* The mode, where there is one: read in any case, as the C library does. */
+/* Reads the mode even where there is none, as the C library does. */
 #define MODE(flags)                                                                                \
     mode_t mode = 0;                                                                               \
     va_list rest;                                                                                  \
@@ -222,7 +222,7 @@ int openat(int folder, const char *path, int flags, ...) {
     return real(folder, path, flags, mode);
 }
 
-/* They may also give less than they were asked for. */
+/* A call that may also give less than it was asked for. */
 #define READS(type, name, params, args, ...)                                                       \
     type name params {                                                                             \
         REAL(name);                                                                                \
@@ -278,6 +278,8 @@ PLAIN(int, linkat, (int from, const char *old, int to, const char *new, int flag
 PLAIN(int, unlink, (const char *path), (path), EACCES, ENOENT, EROFS)
 PLAIN(int, unlinkat, (int folder, const char *path, int flags), (folder, path, flags), EACCES,
       ENOENT, EROFS)
+PLAIN(int, dup3, (int from, int to, int flags), (from, to, flags), EBUSY, EINTR)
+PLAIN(int, mprotect, (void *at, size_t size, int rights), (at, size, rights), ENOMEM, EACCES)
 PLAIN(int, inotify_init1, (int flags), (flags), EMFILE, ENOMEM)
 PLAIN(int, inotify_add_watch, (int fd, const char *path, uint32_t mask), (fd, path, mask), ENOSPC,
       EACCES, ENOENT, ENOMEM)
@@ -288,7 +290,7 @@ PLAIN(int, ppoll, (struct pollfd * p, nfds_t n, const struct timespec *t, const 
 
 DIRECT(pthread_create,
        (pthread_t * thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg),
-       (thread, attr, run, arg), EAGAIN, EPERM)
+       (thread, attr, run, arg), EAGAIN, EPERM, EINVAL)
 DIRECT(pthread_attr_init, (pthread_attr_t * attr), (attr), ENOMEM)
 DIRECT(pthread_attr_setstacksize, (pthread_attr_t * attr, size_t size), (attr, size), EINVAL)
 DIRECT(pthread_mutexattr_init, (pthread_mutexattr_t * attr), (attr), ENOMEM)
@@ -302,7 +304,7 @@ DIRECT(__register_atfork,
        (void (*before)(void), void (*parent)(void), void (*child)(void), void *dso),
        (before, parent, child, dso), ENOMEM)
 
-/* One of the process's own, without attributes, is a few stores and cannot fail. */
+/* Without attributes (a mutex of the process's own) it is a few stores and cannot fail. */
 int pthread_mutex_init(pthread_mutex_t *m, const pthread_mutexattr_t *attr) {
     REAL(pthread_mutex_init);
     if (!attr) return real(m, attr);
@@ -326,7 +328,8 @@ long syscall(long number, ...) {
     const void *to = __builtin_return_address(0);
     static const int waits[] = {EINTR, EAGAIN, ETIMEDOUT, ENOMEM, END};
     static const int wakes[] = {EFAULT, END};
-    static const int two[] = {EINTR, EAGAIN, ETIMEDOUT, ENOSYS, EPERM, ENOMEM, END};
+    static const int two[] = {EINTR,  EAGAIN, ETIMEDOUT, ENOSYS, EPERM,
+                              EACCES, EINVAL, ENOMEM,    EFAULT, END};
     long a[6];
     va_list rest;
     va_start(rest, number);

@@ -1,5 +1,5 @@
-/* teams.h - more scenarios: looks from outside, what is left of the dead, registries without a main
- * member. */
+/* teams.h - more scenarios: looks from outside, remains of dead processes, and registries without a
+ * main member. */
 #ifndef MD_REFUSALS_TEAMS_H
 #define MD_REFUSALS_TEAMS_H
 
@@ -15,8 +15,8 @@ static int look_at(const char *address, int should) {
 
 static void a_folder_that_lacks_a_right(void) {
     char path[64];
-    snprintf(path, sizeof path, "/dev/shm/mdispatch-%u", (unsigned)geteuid());
-    chmod(path, 0500); /* as a umask leaves it; whoever comes next, this one or another, mends it */
+    md__file_path(path, sizeof path, "");
+    chmod(path, 0500); /* as a umask may leave it; the next process that opens it mends it */
     reg = make(name, 0);
     leave(reg, enter(reg, 0, MD_MAIN));
     let_go(reg);
@@ -29,7 +29,7 @@ static void a_look_from_outside(void) {
         EQ(seen.attach, 0);
         EQ(seen.alive, 1);
         CHECK(seen.torn || seen.kinds[MD_IMPL] == 1);
-        CHECK(!seen.torn || shim.has_refused()); /* a file that ends sooner */
+        CHECK(!seen.torn || shim.has_refused()); /* torn: a read was refused */
     }
     LOOK(FOLDERS, 0, md_folder(folder, sizeof folder));
     LOOK(REAPS, MD_EEXIST, md_reap(name));
@@ -40,7 +40,7 @@ static void a_look_by_address(void) {
     if (look_at(server.address, 0) == 0) EQ(seen.alive, 1);
 }
 
-/* Once it is told that it could not be removed it is there, and can be removed. */
+/* If the answer is that the registry could not be removed, it is still there and can be removed. */
 static void is_removed(void) {
     int rc = CHANGE(0, REAPS, 0, md_reap(name));
     shim.pause();
@@ -63,7 +63,7 @@ static void join_team(const char *called) {
     member = enter(reg, 0, MD_PEER);
 }
 
-/* To be told that one has to wait is no refusal. */
+/* An answer that says "wait for your turn" is no refusal. */
 static int queue_up(int should) {
     int rc = md_claim(reg, member, "n", 1, "t.c:2", 5, packed, sizeof packed);
     return rc == should ? 0 : rc;
@@ -101,7 +101,7 @@ static void a_team(void) {
     join_team(name);
     look_at(name, reg ? 0 : MD_ENOENT);
     use_as_peer();
-    remove_name(); /* of a team that could not be joined nobody takes the name away */
+    remove_name(); /* nobody removes the name of a team that could not be joined */
 }
 
 static void a_team_without_a_name(void) {
@@ -139,7 +139,7 @@ static void a_dead_team_makes_room(void) {
     reap(child(die_as_team, NULL));
     LOOK(ATTACHES, MD_EDIED, md_attach(name, 0, &other));
     reg = 0;
-    LOOK(ELECTS, 0, md_elect(name, SIZE, &reg)); /* refused, it may have removed the dead one */
+    LOOK(ELECTS, 0, md_elect(name, SIZE, &reg)); /* refused: perhaps removed the dead one */
     member = enter(reg, 0, MD_PEER);
     claim(0);
     let_go(reg);
@@ -156,7 +156,7 @@ static void let_it_die(void) {
     step_give(death[1]);
 }
 
-/* Its turn comes to the one who waits. */
+/* When the registrar dies, the turn comes to the waiter. */
 static void a_registrar_that_dies(void) {
     struct meanwhile m;
     death[0] = step_make();

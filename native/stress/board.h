@@ -1,17 +1,17 @@
 /* board.h - what the killer and its victims share beside the registry: who does what, what was
  * acknowledged, how long waits took, what went wrong.
  *
- * It lies in shared memory, is written with plain atomic words, and every word stays meaningful
- * when its writer is killed behind any store:
+ * The board lies in shared memory. Processes write it with plain atomic words, and every word keeps
+ * its meaning when its writer is killed after any store:
  *
  * - A place is one fact that may be there. Its word says how it stands (EMPTY, PUTTING, LIVE,
- *   STRIKING), whose turn it is and how often it has changed; it moves by compare-and-swap, so one
- *   process at a time changes the fact. LIVE and EMPTY are acknowledged: the call has returned
- *   MD_OK. What the dead left at PUTTING or STRIKING is settled by the killer, who looks which it
- *   became.
- * - A fact's body says when its registration began. So whoever hears of a fact knows its own delay,
- *   counted from before the commit, though the registrar may be dead by now.
- * - A cell is one worker: what it is inside of and since when, for the watchdog.
+ *   STRIKING), whose turn it is and how often it has changed. The word changes by compare-and-swap,
+ *   so one process at a time changes the fact. LIVE and EMPTY are acknowledged: the call has
+ *   returned MD_OK. A place that a dead process left at PUTTING or STRIKING is settled by the
+ *   killer, who looks which of the two states it reached.
+ * - A fact's body says when its registration began. So a process that hears of a fact knows its own
+ *   delay, counted from before the commit, even if the registrar is dead by now.
+ * - A cell is one worker: which call it is in and since when, for the watchdog.
  */
 #ifndef MD_STRESS_BOARD_H
 #define MD_STRESS_BOARD_H
@@ -22,7 +22,7 @@
 
 enum {
     HOT = 40,     /* places whose facts share a few names and change all the time */
-    PLACES = 340, /* the others have a name each, so that the index grows under the killing */
+    PLACES = 340, /* the others have a name each, so that the index grows amid the killing */
     NEVER = 999,  /* no place: nothing of this number is registered */
     HOT_NAMES = 5,
     CELLS = 24,
@@ -85,7 +85,7 @@ static const char *const OP_NAMES[] = {"between calls",
                                        "md_await_change",
                                        "md_check and md_members"};
 
-/* What a wait can come to. */
+/* The outcomes of a wait. */
 enum outcome { FACT, CHANGE, DEADLINE, CANCEL, MAIN_DIED, MAIN_LEFT, OUTCOMES };
 static const char *const OUTCOME_NAMES[OUTCOMES] = {"fact there", "any change",  "deadline",
                                                     "cancelled",  "main killed", "main left"};
@@ -98,10 +98,10 @@ enum { COLUMNS = sizeof BOUNDS / sizeof *BOUNDS + 1 };
 typedef struct cell {
     _Alignas(64) md__u32 op; /* enum op */
     md__u32 role;
-    md__u64 since;   /* when that op began; not 0 */
+    md__u64 since;   /* when that op began; never 0 */
     md__u32 awaited; /* the place that a wait without a deadline waits for, plus 1 */
     md__u32 deeds;
-    pid_t pid; /* the killer's own, like all below */
+    pid_t pid; /* only for the killer, like all below */
     uint32_t started;
 } cell;
 
@@ -114,10 +114,10 @@ typedef struct board {
     md__u64 times[OUTCOMES][COLUMNS];
     md__u64 worst[OUTCOMES];
     md__u64 beyond; /* waits that returned later than allowed... */
-    md__u64 queued; /* ...of these: only because this machine let them wait for a processor */
+    md__u64 queued; /* ...of these: late only because they had to wait for a processor */
     md__u64 deeds[ROLES + 1];
     md__u64 acknowledged; /* registrations that returned MD_OK */
-    md__u64 looked_up;    /* places that were compared with the registry */
+    md__u64 looked_up;    /* places that somebody compared with the registry */
     md__u32 failures;
     char words[4096]; /* of the first failure */
 } board;
@@ -135,7 +135,7 @@ static inline uint32_t below(uint64_t *state, uint32_t limit) {
     return (uint32_t)(next_random(state) >> 32) % limit;
 }
 
-/* The first one is kept: what follows is mostly its consequence. */
+/* Keeps the first failure: the later ones are mostly its consequences. */
 __attribute__((format(printf, 1, 2))) static void fail(const char *words, ...) {
     uint32_t none = 0;
     va_list args;
@@ -176,7 +176,7 @@ static inline uint32_t owner_of(uint64_t word) {
 static inline uint64_t next_word(uint64_t word, uint32_t how, uint32_t owner) {
     return ((word >> 8) + 1) << 8 | owner << 2 | how;
 }
-/* Takes the place for a change, if it stands so and nobody has it. */
+/* Takes the place for a change, if it stands at `how`: then nobody else has it. */
 static inline bool claim(place *p, uint32_t how, uint32_t becomes, uint64_t *word) {
     *word = md__read64(&p->word);
     if (standing(*word) != how) return false;
@@ -213,8 +213,8 @@ static inline size_t make_body(struct body *b, uint32_t number, uint32_t filler)
     b->began = (uint64_t)md_now();
     return BODY_HEAD + filler;
 }
-/* When the registration of this packed record began; 0 and a failure when its bytes are not what
- * somebody registered. */
+/* When the registration of this packed record began. Returns 0 and notes a failure when nobody
+ * registered these bytes. */
 static inline uint64_t read_body(const char *packed, uint32_t number) {
     md_record r;
     struct body b;
@@ -233,15 +233,15 @@ static inline uint64_t read_body(const char *packed, uint32_t number) {
     return 0;
 }
 
-/* Looks a place's fact up, without the lock. */
+/* Looks up a place's fact, without the lock. */
 static inline int find_place(md_registry reg, uint32_t number, char buf[BUF]) {
     char name[16];
     name_of(number, name);
     return md_find(reg, MD_IMPL, (int32_t)number, name, strlen(name), buf, BUF);
 }
 
-/* What was acknowledged is there, and what was struck out is not. A place that changes meanwhile
- * says nothing. */
+/* An acknowledged fact must be there, and a struck one must not. A place that changes meanwhile
+ * proves nothing. */
 static inline void verify_place(md_registry reg, uint32_t number) {
     place *p = &shown->places[number];
     uint64_t word = md__read64(&p->word), seq = md__read64(&p->seq);
@@ -267,7 +267,7 @@ static inline void verify_place(md_registry reg, uint32_t number) {
 
 /* --- waits ------------------------------------------------------------------------------------ */
 
-/* Nanoseconds that this thread was ready to run and had no processor. */
+/* For how many nanoseconds this thread was ready to run and had no processor. */
 static inline uint64_t queued_ns(void) {
     char text[128];
     unsigned long long ran, queued = 0;
@@ -279,8 +279,8 @@ static inline uint64_t queued_ns(void) {
     return sscanf(text, "%llu %llu", &ran, &queued) == 2 ? queued : 0;
 }
 
-/* One wait has returned: `came` is when its outcome was there at the earliest, `queued` how long it
- * stood in the queue for a processor since it began. */
+/* Notes a wait that has returned. `came` is the earliest time at which its outcome was there,
+ * `queued` is how long its thread waited for a processor since the wait began. */
 static inline void note_wait_time(enum outcome o, uint64_t came, uint64_t returned,
                                   uint64_t queued) {
     uint64_t took = returned > came ? returned - came : 0, worst = md__peek64(&shown->worst[o]);

@@ -1,37 +1,39 @@
-/* elect.c - kills the members of a team at random instants, newcomers all the time.
+/* elect.c - kills the members of a team at random instants, while newcomers keep coming.
  *
  *     elect [--seconds N] [--rounds N] [--kills N] [--seed S]
  *
- * A member opens the team's registry, claims some namespaces one after the other, registers what is
- * missing of a fixed set where it is the registrar and waits for the rest where it is not, verifies,
- * releases, leaves, and begins again; now and then in a thread that is not the main one, or without
- * leaving before it closes. A round ends with everybody killed or everybody leaving. What is looked at all the
- * time:
+ * A member opens the team's registry and claims some namespaces, one after the other. Where it is
+ * the registrar it registers what is missing of a fixed set, and where it is not it waits for the
+ * rest. Then it verifies, releases, leaves, and begins again. Now and then it does so in a thread
+ * that is not the main one, or it closes without leaving first. A round ends when all members are
+ * killed or all leave. These things are checked all the time:
  *
- * - A namespace's word on the board is taken by compare-and-swap by whoever is told that it is the
- *   registrar, and given back before that ends: it is never taken by two. One that its dead registrar
- *   left is taken over by the next; that this one was killed stands in its cell before it dies.
- * - Who has imported a namespace finds all its facts until it lets go of it.
- * - Those who are members at the same time are so in one region.
- * - md_check: among other things, that there are no facts without claims, and no strangers' claims.
- * - Each wait ends within 300 ms of its outcome: the fact's body says when its registration began
- *   (how long a late one's took is taken off),
- *   the board when a registrar was killed or let go. Nobody stands still.
- * - When all have left, the name is gone; when all were killed, it is taken over and empty.
+ * - A member that is told that it is the registrar of a namespace takes the namespace's word on the
+ *   board, by compare-and-swap, and gives it back before its claim ends. Two never have it at once.
+ *   The next registrar takes over a word that a dead one left; before the killer kills a member it
+ *   says so on the board.
+ * - A member that has imported a namespace finds all its facts until it lets go of it.
+ * - All who are members at the same time are members of the same region.
+ * - md_check holds: among other things, no facts without claims, and no claims of strangers.
+ * - Each wait ends within 300 ms of its outcome. The fact's body says when its registration began
+ *   (if a wait ends late, the time that the registration took is subtracted). The board says when a
+ *   registrar was killed or let go. Everybody makes progress.
+ * - When all have left, the name is gone. When all were killed, a newcomer takes the name over and
+ *   finds the registry empty.
  */
 #include "killer.h"
 
 enum { SPACES = 3, SET = 12, MEMBERS = 8, MOST_AT_ONCE = 4, A_ROUND = 120 };
 
-/* A process's life: a number that is never used again, and tells the cell that it is in. */
+/* A process's life: a number that is never used again and that contains the number of its cell. */
 typedef struct life {
     _Alignas(64) md__u64 dying; /* the life that is about to be killed, or was */
-    md__u64 now;    /* the life that is in this cell, begun when the one before was over */
-    md__u64 region; /* of which it is a member now, 0: of none */
+    md__u64 now;    /* the life in this cell now; it began after the one before was over */
+    md__u64 region; /* the region of which it is a member now, 0: none */
 } life;
 
 typedef struct space {
-    _Alignas(64) md__u64 registrar; /* the life that registers there, 0: none that knows */
+    _Alignas(64) md__u64 registrar; /* the life that knows that it registers there, 0: none */
     md__u64 ended;                  /* when the latest registrar was killed, or began to let go */
     md__u64 began[SET], took[SET];  /* of each fact's latest registration that returned */
 } space;
@@ -78,7 +80,7 @@ static bool right(struct member *m, int rc, const char *what) {
     return false;
 }
 
-/* The fact's own bytes; when its registration began. */
+/* Checks that the bytes are the fact's own. Returns when its registration began. */
 static uint64_t read_fact(const char *buf, uint32_t n, uint32_t i) {
     uint64_t body[2] = {0, 0};
     md_record r;
@@ -88,7 +90,7 @@ static uint64_t read_fact(const char *buf, uint32_t n, uint32_t i) {
     return body[1];
 }
 
-/* So that others come to wait, and to be killed while they do. */
+/* Pauses, so that others begin to wait and can be killed while they wait. */
 static void dawdle(struct member *m, uint32_t one_in, uint32_t most_ns) {
     struct timespec pause = {.tv_nsec = (long)below(&m->random, most_ns)};
     if (below(&m->random, one_in) == 0) nanosleep(&pause, NULL);
@@ -107,7 +109,7 @@ static void take_space(struct member *m, uint32_t n) {
     count(other ? &seen->inherited : &seen->turns);
 }
 
-/* Before the claim ends, whatever ends it. */
+/* Called before the claim ends, whatever ends it. */
 static void let_go(struct member *m, uint32_t n) {
     uint64_t mine = m->life;
     if (md__read64(&seen->spaces[n].registrar) != mine) return;
@@ -128,7 +130,7 @@ static bool is_here(struct member *m, uint32_t n, uint32_t i) {
     return right(m, rc, "md_find");
 }
 
-/* Whether it could: else it waits, and is told. */
+/* Registers a fact; the caller is the registrar. */
 static void put_fact(struct member *m, uint32_t n, uint32_t i) {
     uint64_t body[2] = {(uint64_t)n << 32 | i, (uint64_t)md_now()};
     char name[24], buf[BUF];
@@ -145,8 +147,9 @@ static void put_fact(struct member *m, uint32_t n, uint32_t i) {
              (unsigned long long)md__read64(&seen->spaces[n].registrar));
 }
 
-/* How long the registration that began then took: on a busy machine it stands in the queue for a
- * processor, or for the lock, before the fact is there. 0 when nobody says so: its registrar is dead. */
+/* How long the registration that began at `began` took. On a busy machine the registrar waits for a
+ * processor, or for the lock, before the fact is there. 0 when nobody says it: the registrar is
+ * dead. */
 static uint64_t registrars_time(uint32_t n, uint32_t i, uint64_t began) {
     const space *s = &seen->spaces[n];
     for (int64_t until = md_now() + ALLOWED_NS; md_now() < until; sched_yield())
@@ -154,7 +157,8 @@ static uint64_t registrars_time(uint32_t n, uint32_t i, uint64_t began) {
     return 0;
 }
 
-/* Waits for a fact that the registrar is to register. Whether this member is the registrar now. */
+/* Waits for a fact that the registrar should register. Returns whether this member is the registrar
+ * now. */
 static bool wait_for(struct member *m, uint32_t n, uint32_t i) {
     char name[24], buf[BUF];
     md_wait_stats stats = {0};
@@ -178,7 +182,7 @@ static bool wait_for(struct member *m, uint32_t n, uint32_t i) {
     return elected;
 }
 
-/* As a module is imported: what is missing is registered, or waited for. */
+/* Does as the import of a module does: registers what is missing, or waits for it. */
 static void import_space(struct member *m, uint32_t n) {
     char name[24], buf[BUF];
     space_name(name, n);
@@ -220,7 +224,7 @@ static uint64_t region_of(md_registry handle) {
     return id | 1;
 }
 
-/* Nobody is a member of another region at the same time. */
+/* Checks that nobody is a member of another region at the same time. */
 static void show_region(struct member *m) {
     uint64_t mine = region_of(m->reg);
     md__publish64(&where(m->life)->region, mine);
@@ -258,7 +262,7 @@ static void leave_team(struct member *m, uint32_t mine) {
         if (!(mine >> n & 1)) continue;
         let_go(m, n);
         space_name(name, n);
-        if (below(&m->random, 2)) continue; /* the leaving ends it */
+        if (below(&m->random, 2)) continue; /* leaving ends the claim */
         inside(STRIKE);
         int rc = md_release(m->reg, m->member, name, strlen(name));
         outside();
@@ -335,8 +339,8 @@ static void start(uint32_t i) {
     _exit(0);
 }
 
-/* That it dies stands on the board before it does, and since when its namespaces are without a
- * registrar: a moment too early. */
+/* Notes on the board that the member dies, before it dies, and since when its namespaces have no
+ * registrar: that time is a moment too early. */
 static void end_life(uint32_t i) {
     uint64_t of = life_of(i, shown->cells[i].started);
     md__publish64(&seen->lives[i].dying, of);
@@ -378,7 +382,7 @@ static bool all_go_on(void) {
     return !md__read32(&shown->failures);
 }
 
-/* Looks from outside: whoever has it open and is no member keeps nothing alive. */
+/* Looks from outside: a process that has the registry open but is no member keeps nothing alive. */
 static void look(void) {
     md_registry reg;
     md_stats s;
@@ -408,11 +412,11 @@ static void kill_some(void) {
     for (uint32_t k = 0; k < n; k++) start(dead[k]);
 }
 
-/* Everybody leaves, and some are killed as they do; or nobody is; or everybody. */
+/* Everybody leaves; or everybody leaves and some are killed as they do; or everybody is killed. */
 static void end_round(void) {
     uint32_t how = below(&dice, 3), left = MEMBERS;
     char path[160];
-    snprintf(path, sizeof path, "/dev/shm/mdispatch-%u/%s", (unsigned)geteuid(), shown->name);
+    md__file_path(path, sizeof path, shown->name);
     if (how < 2) md__publish32(&seen->leave, 1);
     for (uint32_t i = 0; i < MEMBERS; i++)
         if (how == 2 || (how == 1 && below(&dice, 2))) end_life(i);
@@ -431,7 +435,8 @@ static void end_round(void) {
         md__publish64(&seen->spaces[n].registrar, 0);
     }
     md__publish32(&seen->leave, 0);
-    /* The killer is the newcomer: nothing of the dead is left, and its own end removes the name. */
+    /* The killer is the newcomer: it finds nothing of the dead, and its own end removes the name.
+     */
     struct member m = {.goes_on = true, .life = life_of(0, 0)};
     md_stats s = {0};
     self = &shown->cells[MEMBERS];
@@ -522,7 +527,7 @@ int main(int argc, char **argv) {
     }
     struct member m = {.goes_on = true, .life = life_of(0, 0)};
     self = &shown->cells[MEMBERS];
-    if (md__read32(&shown->failures) && enter_team(&m)) { /* the name is not to stay behind */
+    if (md__read32(&shown->failures) && enter_team(&m)) { /* so that no name stays behind */
         md_leave(m.reg, m.member);
         md_close(m.reg);
     }

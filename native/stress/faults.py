@@ -1,37 +1,26 @@
 """Compiles twenty mistakes into the core, one at a time, and says what notices each of them:
-`faults.py [N ...]`, from native/. Exit status 1 when one goes unnoticed."""
+`faults.py [NAME ...]`, from native/. Exit status 1 when one goes unnoticed."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-FAULTS = {
-    1: "a commit does not wake those who wait for its name",
-    2: "a commit does not wake those who wait for any change",
-    3: "a ring wakes one sleeper and not all",
-    4: "a waiter does not say in the event word that it is there",
-    5: "the fact is published before its bytes are written",
-    6: "a new fact forgets the older ones of its name",
-    7: "the version word is not raised",
-    8: "a reader does not look at the version again",
-    9: "a strike does not raise the sequence",
-    10: "the count of facts is not raised",
-    11: "the count of bytes in use is not lowered",
-    12: "a new name is not entered into the index",
-    13: "a growing index loses a part of its entries",
-    14: "a wrong bound: at_least is satisfied by one too few",
-    15: "a unique fact is registered beside another",
-    16: "dead members are not swept",
-    17: "a dead holder's lock is taken without a repair",
-    18: "a recovery does not raise the sequence",
-    19: "who is woken by the lease does not wake the rest",
-    20: "a strike cuts off the older facts as well",
-}
+CORE = Path("core")
+#: Name to words.
+FAULTS = dict(re.findall(r"MD_FAULT_(\w+), +/\* (.+) \*/", (CORE / "ground/fault.h").read_text()))
 TESTS = ("register", "wait", "change", "readers", "death", "space", "killed")
 # Asked first, to be done sooner; whoever is not named here is asked in the order above.
-FIRST = {2: "change", 8: "readers", 13: "space", 16: "death", 19: "death"}
-FIRST |= {17: "killed", 18: "change"}
+FIRST = {
+    "CHANGE_NOT_RUNG": "change",
+    "VERSION_NOT_COMPARED": "readers",
+    "INDEX_GROWS_WITH_LOSS": "space",
+    "DEAD_NOT_SWEPT": "death",
+    "LOCK_TAKEN_WITHOUT_REPAIR": "killed",
+    "RECOVERY_KEEPS_SEQUENCE": "change",
+    "LEASE_WAKES_ONE": "death",
+}
 CFLAGS = ["-std=c11", "-O1", "-g", "-w", "-D_GNU_SOURCE", "-pthread"]
 CC = os.environ.get("CC", "cc")
 OUT = Path(os.environ.get("OUT", "build"), "faults")
@@ -60,13 +49,13 @@ def run(*command: object) -> str:
     return failed[0][:90] if done.returncode else ""
 
 
-def catcher(number: int) -> tuple[str, str]:
+def catcher(name: str) -> tuple[str, str]:
     core = OUT / "core.o"
-    sources = sorted(Path("core").glob("*.c"))
-    flags = [*CFLAGS, f"-DMD_FAULT={number}"] if number else CFLAGS
+    sources = sorted(CORE.rglob("*.c"))
+    flags = [*CFLAGS, f"-DMD_WITH_FAULT=MD_FAULT_{name}"]
     objects = []
     for s in sources:
-        objects.append(OUT / f"{s.stem}.o")
+        objects.append(OUT / f"{'_'.join(s.parts)}.o")
         subprocess.run([CC, *flags, "-c", "-o", objects[-1], s], check=True)
     subprocess.run(["ld", "-r", "-o", core, *objects], check=True)
     history, data = build("stress/history.c", core), OUT / "history.bin"
@@ -75,23 +64,23 @@ def catcher(number: int) -> tuple[str, str]:
     words = words or run(sys.executable, "stress/check_history.py", data)
     if words:
         return "histories", words
-    for test in sorted(TESTS, key=lambda t: t != FIRST.get(number)):
+    for test in sorted(TESTS, key=lambda t: t != FIRST.get(name)):
         if words := run(build(f"tests/test_{test}.c", core)):
             return f"test_{test}", words
     return "nothing", ""
 
 
-def main(numbers: list[int]) -> int:
+def main(names: list[str]) -> int:
     OUT.mkdir(parents=True, exist_ok=True)
     unnoticed = 0
     print("| fault | noticed by | what it said |\n|---|---|---|")
-    for n in numbers or FAULTS:
-        who, words = catcher(n)
+    for name in names or FAULTS:
+        who, words = catcher(name)
         unnoticed += who == "nothing"
-        print(f"| {n}: {FAULTS.get(n, 'none')} | {who} | {words.replace('|', '/')} |", flush=True)
+        print(f"| {name}: {FAULTS[name]} | {who} | {words.replace('|', '/')} |", flush=True)
     print(f"{unnoticed} unnoticed")
     return 1 if unnoticed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main([int(a) for a in sys.argv[1:]]))
+    sys.exit(main(sys.argv[1:]))

@@ -1,14 +1,15 @@
-/* history.c - records what threads and processes did to one registry, and what they were answered.
+/* history.c - records what threads and processes did to one registry, and the answers that they
+ * got.
  *
  *     history [--ops N] [--round N] [--seed N] [--out FILE]
  *
- * A round is a registry of its own: two threads of the main process and one other process write
- * (the latter made to, as in tests/test.h), two processes of two threads each read. Every thread
- * notes each call in memory that the processes share: when it began, when it returned, what came
- * back. Nothing is judged here but what one answer shows by itself (`bad`). check_history.py reads
- * the file: one struct round, then its ops, and so on.
+ * Each round has a registry of its own. Two threads of the main process and one other process write
+ * (that one is promoted, as in tests/test.h); two processes of two threads each read. Every thread
+ * notes each call in memory that the processes share: when it began, when it returned, what it
+ * answered. This program judges only what a single answer shows by itself (`bad`). check_history.py
+ * reads the file: one struct round, then its ops, and so on.
  *
- * Bodies carry the fact's id, so that the checker can know facts without trusting sequence numbers.
+ * A body carries the fact's id, so that the checker knows a fact without trusting sequence numbers.
  */
 #include "../tests/test.h"
 
@@ -17,14 +18,14 @@ enum op_kind { REGISTER = 1, STRIKE = 2, FIND = 3, LIST = 4, AWAIT = 5 };
 
 struct op {
     int64_t begin, end;
-    uint64_t seq;     /* of the record that was answered, or that was struck */
+    uint64_t seq;     /* of the record in the answer, or of the struck one */
     uint64_t version; /* LIST */
     uint32_t id;      /* REGISTER: of the new fact; STRIKE: of the struck one */
     int32_t rc;
     uint8_t kind, actor, name, key;
     uint8_t unique, bad, at_least, count;
     uint32_t slices;
-    uint32_t ids[IDS]; /* what was answered, oldest first */
+    uint32_t ids[IDS]; /* the facts in the answer, oldest first */
 };
 
 struct round {
@@ -37,7 +38,7 @@ struct stage {
     char address[MD_MAX_ADDRESS];
     uint64_t seed;
     uint32_t each;  /* operations of each actor */
-    uint32_t names; /* of these */
+    uint32_t names; /* how many names they use */
     md__u32 ready, go, done;
     md__u32 used[ACTORS];
     struct op ops[]; /* ACTORS times each */
@@ -58,7 +59,7 @@ static uint32_t draw(struct actor *a, uint32_t below) {
     return (uint32_t)(a->random >> 33) % below;
 }
 
-/* The body is the id and a tail whose length and bytes follow from it: torn ones show. */
+/* A body is the id and a tail whose length and bytes follow from the id, so a torn body shows. */
 static int body_of(uint32_t id, char *body) {
     int n = snprintf(body, 128, "%u", id);
     for (uint32_t i = 0; i < id * 2654435761u >> 26; i++) body[n++] = (char)('a' + (id + i) % 26);
@@ -165,7 +166,7 @@ static void *act(void *arg) {
     while (!md__read32(&s->go)) sched_yield();
     for (uint32_t i = 0; i < s->each; i++) {
         struct op *o = &s->ops[a->number * s->each + i];
-        /* readers end with the writers: nobody waits for what nobody will register */
+        /* readers end with the writers: nobody waits for a fact that nobody will register */
         if (a->number >= WRITERS && md__read32(&s->done) == WRITERS) break;
         o->actor = (uint8_t)a->number;
         if (a->number < WRITERS)
@@ -198,7 +199,7 @@ static void be_process(void *arg) {
     struct main_member m = attach_worker(p->stage->address);
     if (p->first < WRITERS) promote(m.reg, m.member);
     run_actors(p->stage, m, p->first, p->count);
-    md__reg *reg; /* whoever leaves as the main member closes the registry */
+    md__reg *reg; /* a member that leaves as the main member closes the registry */
     OK(md__enter(m.reg, &reg));
     md__poke32(&md__member(reg, (uint32_t)m.member)->role, MD_WORKER);
     md__exit(reg);
@@ -260,7 +261,7 @@ int main(int argc, char **argv) {
     printf("history --ops %llu --round %llu --seed %llu\n", (unsigned long long)ops,
            (unsigned long long)each, (unsigned long long)seed);
     fflush(stdout);
-    /* Fifteen rounds of sixteen are short, on one name, for the search that trusts no number. */
+    /* Fifteen rounds of sixteen are short, on one name: for the search that trusts no sequence. */
     for (uint64_t i = 0; done < ops; i++)
         done += i % 16 ? record_round(seed + i, 8, 1, out)
                        : record_round(seed + i, (uint32_t)each, NAMES, out);

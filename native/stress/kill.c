@@ -1,21 +1,22 @@
-/* kill.c - kills what uses a registry, at random instants, and looks what is left.
+/* kill.c - kills the users of a registry at random instants, and looks at what is left.
  *
  *     kill [--seconds N] [--rounds N] [--kills N] [--seed S] [--roles registrar,waiter,...]
  *
- * One round is the life of one main member: it creates the registry of this run's name, workers of
- * all roles use it, are killed with SIGKILL one after the other and replaced at once; then the main
- * member is killed as well, or leaves, the rest hears of it, and the next one takes the name over.
- * The killer lives on, takes part as a reader, and looks:
+ * One round is the life of one main member. It creates the registry of this run's name, and workers
+ * of all roles use it. The killer kills them with SIGKILL, one after the other, and replaces them
+ * at once. Then the main member is killed as well, or leaves; the others hear of it, and the next
+ * main member takes the name over. The killer lives on, takes part as a reader, and checks:
  *
- * - after each kill at what the dead one was changing: it became the old state or the new one;
- * - after each round, and now and then in between, at everything: md_check, every acknowledged
- *   registration, nothing that nobody registered, no slot still taken;
- * - at each wait's delay, which the waiters note themselves (board.h);
- * - at whoever makes no progress: a hang ends the run, with what the kernel says of the process.
+ * - after each kill, what the dead one was changing: it must be in the old state or the new one;
+ * - after each round, and now and then in between, everything: md_check, every acknowledged
+ *   registration, no fact that nobody registered, no slot still taken;
+ * - the delay of each wait, which the waiters note themselves (board.h);
+ * - that every worker makes progress: a hang ends the run, with what the kernel says of the
+ *   process.
  *
- * Instants are chosen by turning in a loop for some microseconds, by a nap as short, or by looking
- * on until the victim is inside a call and then for a few microseconds more. A seed gives the same
- * choices again; what they meet is up to the scheduler.
+ * The killer chooses an instant by spinning for some microseconds, by a nap as short, or by
+ * watching until the victim is inside a call and then for a few microseconds more. A seed gives the
+ * same choices again; what they hit is up to the scheduler.
  */
 #include "killer.h"
 #include "roles.h"
@@ -61,7 +62,8 @@ static void start(uint32_t i, md_registry reg) {
     _exit(0);
 }
 
-/* What the dead one was changing is one or the other by now, and stays it. */
+/* Settles the places that the dead worker was changing: each has its old or its new state by now,
+ * and keeps it. */
 static void settle_for(uint32_t i, md_registry reg) {
     for (uint32_t n = 0; n < PLACES; n++) {
         place *p = &shown->places[n];
@@ -79,7 +81,7 @@ static void settle_for(uint32_t i, md_registry reg) {
     }
 }
 
-/* After a kill, or when it may have ended by itself. Whether it was there. */
+/* Buries a worker that was killed or may have ended by itself. Returns whether it had ended. */
 static bool bury(uint32_t i, md_registry reg, int flags) {
     cell *c = &shown->cells[i];
     int status;
@@ -102,14 +104,14 @@ static bool bury(uint32_t i, md_registry reg, int flags) {
 
 /* --- the watchdog ----------------------------------------------------------------------------- */
 
-/* Since when this worker should have gone on, 0 when it may be where it is. */
+/* The time by which this worker should have gone on, or 0 when it may stay where it is. */
 static int64_t due(const cell *c) {
     uint32_t op = md__read32(&c->op), awaited = md__peek32(&c->awaited);
     int64_t since = (int64_t)md__peek64(&c->since),
             main_gone = (int64_t)md__read64(&shown->main_gone);
     if (op != WAIT && op != LISTEN) return since + HANG_NS;
     if (main_gone) return (main_gone > since ? main_gone : since) + TOLD_NS;
-    if (op == LISTEN) return 0; /* nobody may have changed anything */
+    if (op == LISTEN) return 0; /* perhaps nobody has changed anything */
     if (!awaited) return since + TOLD_NS;
     const place *p = &shown->places[awaited - 1];
     uint64_t word = md__read64(&p->word);
@@ -143,8 +145,8 @@ static void verify_all(md_registry reg) {
     for (uint32_t n = 0; n < PLACES; n++) verify_place(reg, n);
 }
 
-/* When all is quiet: as many facts as were acknowledged, and no slot of the dead that a sweep would
- * not free. */
+/* When all is quiet: there must be as many facts as were acknowledged, and a sweep must have freed
+ * every slot of the dead. */
 static void verify_quiet(md_registry reg, uint32_t attachers) {
     char few[8];
     size_t size;
@@ -162,7 +164,7 @@ static void verify_quiet(md_registry reg, uint32_t attachers) {
     if (rc && rc != MD_ECLOSED) fail("joining after all are gone: %s", md_status_text(rc));
     if (rc == 0 && md_leave(reg, member)) fail("leaving after all are gone");
     if (md_stat(reg, &s)) fail("md_stat after all are gone");
-    /* The main one's slot is never given to another; we have one; attachers come and go. */
+    /* Nobody else ever gets the main member's slot, we have one, and attachers come and go. */
     if (rc == 0 && (s.processes > 2 + attachers || s.members > 1 + attachers))
         fail("%u processes and %u members are left", s.processes, s.members);
     total.recoveries += s.recoveries;
@@ -185,7 +187,7 @@ static void clear_board(void) {
 
 static bool start_main(md_registry *reg) {
     clear_board();
-    while (below(&dice, 4) == 0) { /* one that is killed as it begins */
+    while (below(&dice, 4) == 0) { /* a main member that is killed as it begins */
         start(0, 0);
         spin(below(&dice, 2 * SPIN_NS));
         kill(shown->cells[0].pid, SIGKILL);
@@ -198,7 +200,7 @@ static bool start_main(md_registry *reg) {
     return rc == 0;
 }
 
-/* The rest hears that the main member is gone; some of them are killed as they do. */
+/* The others hear that the main member is gone, and some are killed as they do. */
 static void end_round(md_registry reg) {
     int64_t end = md_now() + HANG_NS + TOLD_NS;
     uint32_t left = CAST_SIZE, kills = below(&dice, 2) ? below(&dice, CAST_SIZE) : 0;
@@ -225,7 +227,7 @@ static void end_round(md_registry reg) {
     if (left) fail("%u workers do not end", left);
 }
 
-/* Several die before the first of them is buried: a recovery can be killed as well, and to die
+/* Several die before the first of them is buried. So a recovery can be killed as well. And dying
  * takes a processor, of which there are few. */
 static void kill_some(uint32_t present, md_registry reg) {
     uint32_t dead[AT_ONCE], many = 1 + below(&dice, AT_ONCE), n = 0;
@@ -254,7 +256,7 @@ static void play_round(int64_t began) {
     }
     for (uint32_t i = 1; i < CAST_SIZE; i++) {
         cell *c = &shown->cells[i];
-        if (c->pid) present |= 1u << i; /* an attacher of the round before */
+        if (c->pid) present |= 1u << i; /* an attacher from the round before */
         if (!c->pid && present >> i & 1) start(i, reg);
         attachers += CAST[i] == ATTACHER && c->pid;
     }
@@ -279,7 +281,7 @@ static void read_roles(int argc, char **argv) {
     exit(2);
 }
 
-/* The last one was killed and has left the name behind. */
+/* Removes the name that the last main member left behind when it was killed. */
 static void remove_name(void) {
     struct main_member m;
     uint32_t role;

@@ -13,7 +13,7 @@ enum {
     HUNT_NS = 400000,
     TURN_NS = 100000,
 };
-static const int64_t HANG_NS = 12ll * 1000000000; /* beyond the 10 s for which a lock is tried */
+static const int64_t HANG_NS = 12ll * 1000000000; /* more than the 10 s of patience for a lock */
 
 static uint64_t dice;
 
@@ -21,8 +21,8 @@ static void spin(int64_t ns) {
     for (int64_t end = md_now() + ns; md_now() < end;) {}
 }
 
-/* Where there are fewer processors than busy processes, a killer that turns in a loop keeps its
- * victim from running; then the interrupt that ends a nap finds it at a random instruction. */
+/* Where there are fewer processors than busy processes, a killer that spins keeps its victim from
+ * running. A nap does not: the interrupt that ends it finds the victim at a random instruction. */
 static void kill_somewhere(uint32_t i) {
     cell *c = &shown->cells[i];
     struct timespec nap = {.tv_nsec = (long)below(&dice, NAP_NS)};
@@ -41,10 +41,10 @@ static void kill_somewhere(uint32_t i) {
     kill(c->pid, SIGKILL);
 }
 
-/* With shorter turns on the processors more processes are met in the midst of something, and the
- * dead are gone sooner. A wish: kernels before 6.12 ignore it. */
+/* Asks for shorter time slices. Then kills hit more processes in the midst of something, and dead
+ * processes end sooner. It is only a wish: kernels before 6.12 ignore it. */
 static void take_short_turns(void) {
-    struct { /* the kernel's struct sched_attr, which no header declares beside <sched.h> */
+    struct { /* the kernel's struct sched_attr: its header cannot be included with <sched.h> */
         uint32_t size, policy;
         uint64_t flags;
         int32_t nice;

@@ -1,4 +1,5 @@
-/* report.h - what a run of the killer says: of a process that hangs, and of itself at the end. */
+/* report.h - what a run of the killer reports: on a process that hangs, and on itself at the end.
+ */
 #ifndef MD_STRESS_REPORT_H
 #define MD_STRESS_REPORT_H
 
@@ -18,7 +19,7 @@ static struct totals {
         committed;
 } total;
 
-/* Whether they could be understood. */
+/* Returns whether it understood all options. */
 static bool read_options(int argc, char **argv) {
     options.seed = (uint64_t)md_now() / 1000 % 1000000;
     for (int i = 1; i + 1 < argc; i += 2) {

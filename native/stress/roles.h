@@ -1,10 +1,10 @@
 /* roles.h - what the victims do until they are killed.
  *
  * Every call that a role makes stands between inside() and outside(), so that the watchdog can name
- * it. A role ends by itself only when the main member is gone. Only a main member may register: the
- * registrars and closers are made to write as it does (promote, in test.h), so that writers die and
- * the registry lives on; the main member does their work with a right of its own, and its death is
- * the registry's end.
+ * it. A role ends by itself only when the main member is gone. Only a main member may register, so
+ * registrars and closers are made to write as it does (promote, in test.h): then writers can die
+ * and the registry lives on. The main member does the same work in its own right, and its death
+ * ends the registry.
  */
 #ifndef MD_STRESS_ROLES_H
 #define MD_STRESS_ROLES_H
@@ -16,7 +16,7 @@ struct victim {
     uint64_t member;
     uint64_t random;
     uint64_t other_random; /* of a waiter's other thread */
-    md__u64 cancel_began;  /* between those two, like the next */
+    md__u64 cancel_began;  /* shared by those two threads, like `ticket` */
     md__u64 ticket;
 };
 
@@ -24,7 +24,7 @@ static bool gone(void) {
     return md__read64(&shown->main_gone) != 0;
 }
 
-/* Whether to go on after a call. Answers that tell of a gone main member are right when it is. */
+/* Whether to go on after a call. It may answer that the main member is gone only if it is gone. */
 static bool goes_on(int rc) {
     if (rc == 0) return true;
     if ((rc != MD_EDIED && rc != MD_ECLOSED) || !gone())
@@ -41,13 +41,13 @@ static bool enter_registry(struct victim *v, int64_t interp) {
     return goes_on(rc);
 }
 
-/* Room for the others: the processors are few, and who is to die needs one as well. */
+/* Makes room for the others: processors are few, and a process needs one to die, too. */
 static void breathe(struct victim *v) {
     struct timespec pause = {.tv_nsec = (long)below(&v->random, 1000000)};
     if (below(&v->random, 64) == 0) nanosleep(&pause, NULL);
 }
 
-/* --- who changes facts ------------------------------------------------------------------------ */
+/* --- roles that change facts ------------------------------------------------------------------ */
 
 static uint32_t some_place(struct victim *v) {
     return below(&v->random, 6) ? below(&v->random, HOT) : HOT + below(&v->random, PLACES - HOT);
@@ -118,13 +118,13 @@ static void be_main(struct victim *v) {
     if (goes_on(rc)) goes_on(md_close(v->reg));
 }
 
-/* --- who waits -------------------------------------------------------------------------------- */
+/* --- roles that wait -------------------------------------------------------------------------- */
 
 static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* What a wait answered, other than what it waited for. Whether to go on. */
+/* Notes a wait that ended without reaching its goal. Returns whether to go on. */
 static bool note_end(int rc, uint64_t began, int64_t deadline, uint64_t returned, uint64_t queued) {
     uint64_t main_gone = md__read64(&shown->main_gone);
     if (rc == MD_ETIMEDOUT && deadline != MD_FOREVER && returned >= (uint64_t)deadline) {
@@ -139,8 +139,8 @@ static bool note_end(int rc, uint64_t began, int64_t deadline, uint64_t returned
     return goes_on(rc);
 }
 
-/* A deadline within milliseconds, or none: by `awaited` the watchdog knows when that may not last.
- */
+/* A deadline within milliseconds, or none. `awaited` tells the watchdog how long a wait without one
+ * may last. */
 static int64_t some_deadline(struct victim *v) {
     if (below(&v->random, 4) == 0) return MD_FOREVER;
     return md_now() + (int64_t)below(&v->random, below(&v->random, 8) ? 3000000 : 150000000);
@@ -181,8 +181,8 @@ static void *wait_in_thread(void *arg) {
     return NULL;
 }
 
-/* The main thread of such a waiter cancels what its other thread waits for, now and then. A cancel
- * of a wait that is not under way is one of nothing. */
+/* Now and then the main thread of such a waiter cancels the wait of its other thread. If that wait
+ * is not under way, the cancel does nothing. */
 static void wait_and_cancel(struct victim *v) {
     pthread_t thread;
     v->other_random = v->random + 1;
@@ -202,11 +202,12 @@ static void be_waiter(struct victim *v) {
         wait_and_cancel(v);
         return;
     }
-    /* Not "until it is gone": that is for the wait to tell. */
+    /* Not "while (!gone())": the wait itself must tell that the main member is gone. */
     while (wait_once(v, 0)) {}
 }
 
-/* When the registration of the fact that made the sequence go on began; 0 when it is gone again. */
+/* When the registration of the fact that raised the sequence began; 0 when that fact is gone again.
+ */
 static uint64_t began_of(struct victim *v, uint64_t seq) {
     static char buf[1 << 16];
     size_t size;
@@ -243,7 +244,7 @@ static void be_listener(struct victim *v) {
     }
 }
 
-/* --- who looks, comes and goes ---------------------------------------------------------------- */
+/* --- roles that look, come and go ------------------------------------------------------------- */
 
 static void be_reader(struct victim *v) {
     static char buf[1 << 18];
@@ -310,7 +311,7 @@ static void *join_some(void *arg) {
         outside();
         if (!goes_on(rc)) return NULL;
     }
-    for (uint32_t i = below(&v->random, 2); i < n; i++) { /* the close takes along who is left */
+    for (uint32_t i = below(&v->random, 2); i < n; i++) { /* the close ends those who remain */
         inside(LEAVE);
         int rc = md_leave(v->reg, members[i]);
         outside();
@@ -319,8 +320,8 @@ static void *join_some(void *arg) {
     return arg;
 }
 
-/* Opens, joins with several interpreters, leaves, closes: sometimes in another thread, whose lease
- * a thread of the library's carries. */
+/* Opens, joins with several interpreters, leaves, closes. Sometimes it joins and leaves in another
+ * thread; then a thread of the library holds the lease. */
 static void be_joiner(struct victim *v) {
     pthread_t thread;
     void *good = v;
@@ -342,7 +343,7 @@ static void be_joiner(struct victim *v) {
     }
 }
 
-/* By name, through the death of main members: it outlives them and finds the next one's. */
+/* Attaches by name. It outlives the main members, and finds the registry of the next one. */
 static void be_attacher(struct victim *v) {
     md_close(v->reg);
     for (;; breathe(v)) {
@@ -369,8 +370,8 @@ static void be_attacher(struct victim *v) {
     }
 }
 
-/* A worker begins as a child of fork that inherited the registry, or lets that go and finds it by
- * its name, as a stranger does. */
+/* A worker begins as a child of fork that inherited the registry. Or it closes that and finds the
+ * registry by its name, as a stranger does. */
 static void be_worker(enum role role, struct victim *v) {
     static void (*const BODIES[ROLES])(struct victim *) = {
         [REGISTRAR] = be_registrar, [CLOSER] = be_closer,     [WAITER] = be_waiter,

@@ -1,21 +1,23 @@
-/* waiters.c - thousands of threads wait for one name, all are told, round after round.
+/* waiters.c - thousands of threads wait for one name, and all must be woken, round after round.
  *
  *     waiters [--rounds N] [--threads N] [--processes N] [--seed S]
  *
- * A round is one fact. Every thread of every process waits for it by md_await; the main member
- * registers it when all of them are counted as waiting or, in one round of four, when as many are as
- * the dice say, so that the rest is met on its way to sleep. A thread that has its fact goes on to
- * wait for the next one at once; the main member strikes out what everybody has.
+ * A round is one fact. Every thread of every process waits for it by md_await. The main member
+ * registers it when all threads are counted as waiting. In one round of four it already registers
+ * it when a random number of them are, so that the others are still on their way to sleep. A thread
+ * that has its fact waits for the next one at once. The main member strikes the facts that
+ * everybody has.
  *
  * "All awake" is the time from before the registration (or, for a thread that came later, from when
- * it began to wait) to the last return of the round. On few processors most of it is the queue for
- * them: how long each thread was ready to run and had none (/proc/thread-self/schedstat) is noted as
- * well, and shown beside. A round fails when one thread returned later than a second, that time not
- * counted; a thread never returns sooner for it.
+ * it began to wait) to the last return of the round. With few processors most of that time is spent
+ * in the queue for them. So each thread also notes how long it was ready to run and had no
+ * processor (/proc/thread-self/schedstat), and the report shows that beside. A round fails when a
+ * thread returned later than after a second, not counting the time in the queue, which never makes
+ * a thread return sooner.
  *
- * A lost wake would be covered up by the slice that brings every sleeper back after 0.1 s. So who
- * was brought back by its slice, and by nothing else, after the registration had returned and thus
- * everybody had been woken, is counted too: there may be nobody.
+ * The slice that brings every sleeper back after 0.1 s would hide a lost wake. So the program also
+ * counts threads that came back only by their slice although the registration had returned, and so
+ * had woken everybody. There must be none.
  */
 #include <stdarg.h>
 
@@ -23,7 +25,7 @@
 
 enum { ALLOWED_NS = 1000000000, HANG_S = 60, STACK = 64 << 10, CAPACITY = 4 << 20 };
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { MOST_THREADS = 400 }; /* what a thread costs there */
+enum { MOST_THREADS = 400 }; /* a thread costs much under a sanitizer */
 #else
 enum { MOST_THREADS = 30000 };
 #endif
@@ -38,26 +40,26 @@ static struct options {
 /* One thread's last wait. Written by the thread before it counts itself as returned. */
 struct seen {
     int64_t began, returned;
-    uint64_t queued; /* ns without a processor since it began */
+    uint64_t queued; /* ns without a processor since the wait began */
     md_wait_stats stats;
 };
 
 /* Shared by all processes. */
 struct board {
-    md__u32 returned; /* threads, of this round */
+    md__u32 returned; /* threads that have returned in this round */
     md__u32 over;     /* rounds that all have returned from; the main member sleeps on it */
     md__u32 failures;
-    char words[256]; /* the first failure's */
+    char words[256]; /* of the first failure */
     struct seen seen[];
 };
 static struct board *shown;
 static md_registry reg;
 
-/* Of one kind of round: in which all waited, and in which some were on their way. */
+/* Figures of one kind of round: one in which all waited, or one in which some were on their way. */
 struct figures {
     int64_t *took, *without_queue;
     size_t rounds;
-    uint64_t rung, sliced, found, queued, beyond, lost; /* waits, but for the last two: rounds */
+    uint64_t rung, sliced, found, queued, beyond, lost; /* waits; queued: ns; beyond: rounds */
 };
 
 __attribute__((format(printf, 1, 2))) static void fail(const char *words, ...) {

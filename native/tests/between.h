@@ -1,11 +1,11 @@
-/* between.h - what happens between any two instructions of a call.
+/* between.h - runs something between any two instructions of a call.
  *
- * The calling thread runs with the processor's trap flag set; after the chosen instruction its handler
- * of SIGTRAP does what another thread or process could do at that moment. So a race is lost at each
- * instruction where it can be lost, by choice and not by luck. What is done in the handler may wait
- * for nothing that the interrupted call holds.
+ * The calling thread runs with the processor's trap flag set. After the chosen instruction its
+ * SIGTRAP handler does something that another thread or process could do at that moment. So a test
+ * loses a race at each instruction where it can be lost, by choice and not by luck. The handler
+ * must not wait for anything that the interrupted call holds.
  *
- * The trap flag is a thing of x86-64.
+ * Only x86-64 has the trap flag.
  */
 #ifndef MD_TESTS_BETWEEN_H
 #define MD_TESTS_BETWEEN_H
@@ -17,7 +17,7 @@
 static volatile struct {
     long at, now;
     void (*deed)(void);
-    int on; /* again after each later instruction */
+    int on; /* repeat it after each later instruction */
 } between;
 
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
@@ -28,7 +28,8 @@ static inline void between_on_trap(int signal, siginfo_t *info, void *context) {
     if (++between.now >= between.at) {
         between.deed();
         if (between.on) return;
-        ((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &= ~TRAP; /* the rest at full speed */
+        ((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &=
+            ~TRAP; /* run the rest at full speed */
     }
     errno = saved;
 }
@@ -45,22 +46,22 @@ static inline void between_trap(int on) {
 }
 #endif
 
-/* Calls `act` with `deed` done after its instruction number `at`. Whether it has that many. */
+/* Calls `act`, and `deed` after its instruction number `at`. Returns whether it has that many. */
 static inline int act_between(long at, void (*act)(void), void (*deed)(void)) {
     struct sigaction on = {.sa_sigaction = between_on_trap, .sa_flags = SA_SIGINFO};
     between.at = at;
     between.now = 0;
     between.deed = deed;
     sigaction(SIGTRAP, &on, NULL);
-    void (*volatile call)(void) = act; /* not to be mixed with what stands around it */
+    void (*volatile call)(void) = act; /* the compiler must not mix it with the code around it */
     between_trap(1);
     call();
     between_trap(0);
     return between.now >= at;
 }
 
-/* `start`, then `act` with `deed` after its first instruction, after `stride` more, and so on up to
- * `last` or its end, then `end`. */
+/* Runs `start`, `act` and `end` again and again: with `deed` after the first instruction of `act`,
+ * then after `stride` more, and so on up to `last` or to the end of `act`. */
 static inline void at_instructions(long stride, long last, void (*start)(void), void (*act)(void),
                                    void (*deed)(void), void (*end)(void)) {
     int more = BETWEEN_WORKS, failures = test_failures;
@@ -69,7 +70,7 @@ static inline void at_instructions(long stride, long last, void (*start)(void), 
         start();
         more = act_between(at, act, deed);
         end();
-        if (test_failures != failures) break; /* a few faults are shown, not thousands */
+        if (test_failures != failures) break; /* show a few faults, not thousands */
     }
     if (!BETWEEN_WORKS)
         printf("       (left out: no trap flag here)\n");

@@ -1,5 +1,6 @@
-/* clocklock.h - ThreadSanitizer does not know this way to lock, and would take each mutex of ours for
- * an unlocked one. Part of the C tests; .ci/sanitized loads it into Python beside the sanitizer.
+/* clocklock.h - tells ThreadSanitizer about pthread_mutex_clocklock, which it does not know:
+ * without this it would take each of our mutexes for an unlocked one. Part of the C tests;
+ * .ci/sanitized loads it into Python together with the sanitizer.
  */
 #ifndef MD_TESTS_CLOCKLOCK_H
 #define MD_TESTS_CLOCKLOCK_H

@@ -1,10 +1,11 @@
-/* crash_elect.h - what is done to a team's registry (elect.c) while every death is tried.
+/* crash_elect.h - the operations on a team's registry (claims.c) in which every death is tried.
  *
- * Whoever dies loses its claims, and what nobody else has a claim on goes with it. So what a death
- * has to leave is not the state before the call or after it, but what is left of that when the dead
- * are gone: the claims of the process that lives on (the scene's own), and what lies in the
- * namespaces that it has claimed. Without the lock, before anybody has swept, there are other states
- * too, for a namespace ends fact by fact; never one with facts on which nobody has a claim.
+ * A process that dies loses its claims, and the facts on which no other process has a claim go with
+ * it. So a death has to leave neither the state before the call nor the state after it, but what
+ * remains of that state without the dead: the claims of the process that lives on (the scene's
+ * own), and the facts in the namespaces that it has claimed. A reader without the lock, before the
+ * sweep, may also see states between them, since a namespace ends fact by fact; but never one with
+ * facts on which no process has a claim.
  */
 #ifndef MD_TESTS_CRASH_ELECT_H
 #define MD_TESTS_CRASH_ELECT_H
@@ -21,7 +22,7 @@ static size_t space_of(const char *record, md_record *r) {
     return end ? (size_t)(end - name) : r->name_len;
 }
 
-/* Whether a process (0: any) has a claim on a namespace, in the list taken last. */
+/* Whether a process (0: any process) has a claim on a namespace in the latest list. */
 static int is_claimed(const char *space, size_t len, uint32_t pid) {
     md_record r;
     for (size_t at = 0; at < listed_size; at += r.size) {
@@ -34,7 +35,7 @@ static int is_claimed(const char *space, size_t len, uint32_t pid) {
     return 0;
 }
 
-/* The hash of the list taken last, without those who are dead: all but one process. */
+/* The hash of the latest list without the facts of the dead, which are all processes but one. */
 static uint64_t hash_for(uint32_t pid) {
     uint64_t h = 7;
     md_record r;
@@ -68,7 +69,7 @@ static int peer_release(struct main_member m, const char *space) {
     return md_release(m.reg, m.member, space, strlen(space));
 }
 
-/* Short, so that what a nearly full registry has left will do. */
+/* Short, so that it fits into a nearly full registry. */
 static void peer_put(struct main_member m, const char *name, md_record *out) {
     OK(put_kind(m, MD_IMPL, MD_STACK, KEY, name, "", out));
 }

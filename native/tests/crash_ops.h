@@ -1,5 +1,4 @@
-/* crash_ops.h - what is done to a registry while every death is tried: the operations, and how full
- * the registry is. */
+/* crash_ops.h - the operations in which every death is tried, and how full the registry is then. */
 #ifndef MD_TESTS_CRASH_OPS_H
 #define MD_TESTS_CRASH_OPS_H
 
@@ -7,33 +6,33 @@
 
 enum fill { EMPTY, HUNDREDS, NEARLY_FULL, FILLS };
 
-/* What kind of a process does it. */
-enum { WRITER = 0, WORKER = 1, STRANGER = 2 /* has not joined yet */ };
+/* The kind of process that does it. */
+enum { WRITER = 0, WORKER = 1, STRANGER = 2 /* it has not joined yet */ };
 
 struct op {
     const char *name;
     void (*prepare)(struct main_member m);
-    int (*act)(struct main_member w, int call); /* the calls of the operation, one at a time */
+    int (*act)(struct main_member w, int call); /* makes one call of the operation */
     int calls;
     int as;
-    int should; /* each call's answer */
+    int should; /* the status of each call */
     int raises_all;
-    int waited_for; /* others want the lock meanwhile */
-    int room;       /* bytes of capacity beyond the least */
-    int names;      /* the registry knows so many when it begins; 0: as it comes */
-    int tight;      /* what has been backed by memory is used up */
-    int no_spares;  /* and so is the whole capacity, when it is nearly full */
+    int waited_for; /* other threads want the lock meanwhile */
+    int room;       /* bytes of capacity beyond the minimum */
+    int names;      /* how many the registry knows at the beginning; 0: any number */
+    int tight;      /* all bytes that are backed by memory are used */
+    int no_spares;  /* when it is nearly full, so is the whole capacity */
     int team;       /* in a registry without a main member, see crash_elect.h */
-    void (*ready)(struct main_member w); /* what it does before, and is not stepped through */
-    void (*then)(struct main_member m);  /* what the scene does after that */
+    void (*ready)(struct main_member w); /* what it does before, without being stepped */
+    void (*then)(struct main_member m);  /* what the scene does afterwards */
 };
 
 static char address[MD_MAX_ADDRESS];
 static md_record facts[8]; /* the operation's own */
 static enum fill fill_now;
-static int team_now; /* the scene is a team's: what has no namespace lies in one of the scene's */
+static int team_now; /* the scene is a team's: names without a namespace get one of the scene's */
 
-static char xs[MD_MAX_BODY]; /* filled by open_scene, so that no step is spent on it */
+static char xs[MD_MAX_BODY]; /* open_scene fills it, so that no steps are spent on it */
 
 static int put_text(struct main_member m, uint32_t kind, uint32_t rule, int32_t key,
                     const char *name, const char *body, size_t len, md_record *out) {
@@ -78,7 +77,7 @@ static uint64_t backed_and_unused(struct main_member m) {
     return left;
 }
 
-/* Names that were registered once; in a registry that is to be empty nothing is left of them. */
+/* Names that were registered once. In a registry that has to be empty, nothing of them remains. */
 static void know_names(struct main_member m, uint64_t count) {
     char name[16];
     for (int i = 0; names_known(m) < count && !test_failures; i++) {
@@ -98,7 +97,7 @@ static void some_hundred_facts(struct main_member m) {
     }
 }
 
-/* A fact without a place, which is as short as a name is. */
+/* A fact without a place: it needs no more room than its name. */
 static int put_bare(struct main_member m, const char *name, md_record *out) {
     char buf[BUF];
     if (team_now) name = "t::spare";
@@ -108,8 +107,7 @@ static int put_bare(struct main_member m, const char *name, md_record *out) {
     return rc;
 }
 
-/* Uses up what the registry can hold, but for a few places for short facts and names, and one for
- * an index. */
+/* Fills the registry, except for a few places for short facts and names, and one for an index. */
 static void use_up(struct main_member m, int spares) {
     enum { SHORT = 6, NAMES = 4, SPARES = SHORT + NAMES + 1 };
     md_record spare[SPARES];
@@ -223,7 +221,7 @@ static int long_one(struct main_member w, int call) {
 static int twin(struct main_member w, int call) {
     return put_kind(w, MD_DEF, MD_UNIQUE, 0, "ns::f", "other", NULL);
 }
-/* One for a name that is known, one for a name that is not. */
+/* One for a known name, one for an unknown name. */
 static int too_much(struct main_member w, int call) {
     return put_long(w, call ? "fresh" : "n", fill_now == NEARLY_FULL ? 1 : MD_MAX_BODY, NULL);
 }
@@ -244,7 +242,7 @@ static int join_as(struct main_member w, int call) {
     uint32_t role;
     return md_join(w.reg, call, &member, &role);
 }
-/* The membership; its own opening; the one that it inherited, and with it the mapping. */
+/* Ends the membership, its own opening, and the opening that it inherited, with the mapping. */
 static int leave_and_close(struct main_member w, int call) {
     return call == 0 ? md_leave(w.reg, w.member) : md_close(w.reg);
 }
@@ -317,13 +315,35 @@ static const struct op LEAVE = {
     "leave, then close and unmap", three_facts, leave_and_close, 3, WORKER, .room = ROOM};
 static const struct op MAIN_LEAVES = {
     "leave of the main member", three_facts, leave, 1, WRITER, .room = ROOM};
-/* What it recovers from is what was done, and killed, before. */
+/* It recovers from the operation that was killed before. */
 static const struct op RECOVERY = {"recovery", NULL, join_as, 1, STRANGER, .room = ROOM};
+
+/* As a daemon that attached, has looked at nothing yet, and closes all its descriptors. */
+static void lose_descriptor(struct main_member w) {
+    md__reg *reg;
+    OK(md__enter(w.reg, &reg));
+    OK(md__region_reopen(reg)); /* what attached can write, unlike what was forked */
+    md__poke32(&reg->forked, 0);
+    md__poke64(&reg->backed, 0);
+    OK(close(reg->fd));
+    md__exit(reg);
+}
+static int look_in_vain(struct main_member w, int call) {
+    return md_check(w.reg, NULL, 0);
+}
+static const struct op LEFT = {"repair that is left to the next one",
+                               NULL,
+                               look_in_vain,
+                               1,
+                               STRANGER,
+                               .should = MD_ELOST,
+                               .room = ROOM,
+                               .ready = lose_descriptor};
 
 /* --- operations that died before -------------------------------------------------------------- */
 
-/* Operations that are killed one after the other, each when this part of its changes under the lock
- * was made. */
+/* Operations that are killed one after the other, each after this part of its changes under the
+ * lock; or that end, where it is no part. */
 struct death {
     const struct op *op;
     int num, den;
@@ -358,5 +378,22 @@ static const struct death KILLED_RECOVERIES[] = {{&FIRST, 3, 6},
                                                  {&RECOVERY, 1, 2},
                                                  {0},
                                                  {0}};
+/* Of a repair that is left to the next one: before it, and after it. */
+static const struct death KILLED_BEFORE_LEFT[] = {
+    {&FIRST, 3, 6}, {0}, {&NEW_INDEX, 3, 4}, {0}, {&MIDDLE, 2, 4}, {0}, {0}};
+static const struct death LEFT_REPAIRS[] = {{&FIRST, 3, 6},
+                                            {&LEFT, 0, 0},
+                                            {0},
+                                            {&MIDDLE, 2, 4},
+                                            {&LEFT, 0, 0},
+                                            {0},
+                                            {&FIRST, 3, 6},
+                                            {&LEFT, 1, 1},
+                                            {0},
+                                            {&FIRST, 3, 6},
+                                            {&LEFT, 0, 0},
+                                            {&RECOVERY, 1, 2},
+                                            {0},
+                                            {0}};
 
 #endif

@@ -1,5 +1,5 @@
-/* crash_state.h - what a registry says at one moment, to be compared with what it says after a
- * death: the facts, and what must have been told to those who rely on them. */
+/* crash_state.h - the state of a registry at one moment, to compare with the state after a death:
+ * the facts, and the words by which waiters and readers must have been told of changes. */
 #ifndef MD_TESTS_CRASH_STATE_H
 #define MD_TESTS_CRASH_STATE_H
 
@@ -8,7 +8,7 @@
 enum { MAX_NODES = 256, MAX_LIST = 1 << 18 };
 
 struct state {
-    uint64_t facts; /* hash of the list of all */
+    uint64_t facts; /* hash of the list of all facts */
     uint64_t next_seq;
     uint32_t nodes;
     struct {
@@ -27,7 +27,7 @@ static uint64_t list_all_facts(md_registry reg) {
     return hash_bytes(7, listed, listed_size);
 }
 
-/* Each fact that was listed is found by its name, too: the list does not use the index. */
+/* Each listed fact is also found by its name: the list does not use the index. */
 static void check_all_found(md_registry reg) {
     char buf[sizeof(md_record) + MD_MAX_BODY + MD_MAX_NAME + 64];
     md_record r;
@@ -38,7 +38,7 @@ static void check_all_found(md_registry reg) {
     }
 }
 
-/* No fact that is listed has its seq or a later one. */
+/* No listed fact has this seq or a later one. */
 static void check_newest(const md_record *newest) {
     md_record r;
     for (size_t at = 0; at < listed_size; at += r.size) {
@@ -81,14 +81,14 @@ static void take_state(md_registry handle, struct state *s) {
     md__exit(reg);
 }
 
-/* What must have been told, when the facts are others than before: by the version words to those
- * who built tables, by the sequence and the event words to those who wait. */
+/* If the facts have changed, others must have been told: by the version words, for readers that
+ * have built tables; by the sequence and the event words, for waiters. */
 static void check_told(const struct state *old, const struct state *now, int raises_all) {
-    uint64_t nothing = 5; /* hash_chain of none */
+    uint64_t nothing = 5; /* hash_chain of an empty chain */
     int changed = now->facts != old->facts;
     CHECK(now->next_seq >= old->next_seq + (uint64_t)changed);
     CHECK(!changed || now->changes != old->changes);
-    CHECK(now->nodes >= old->nodes); /* in the order of the arena, so the new ones come between */
+    CHECK(now->nodes >= old->nodes); /* in the order of the arena, so new ones come in between */
     for (uint32_t i = 0, k = 0; i < now->nodes; i++) {
         uint64_t version = 0, chain = nothing;
         if (k < old->nodes && old->node[k].ref == now->node[i].ref) {

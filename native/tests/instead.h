@@ -1,7 +1,7 @@
-/* instead.h - calls of the C library that a test answers itself, or does something before or after:
- * what cannot be had otherwise, or not at the moment that matters, or only after ten seconds. The
- * core is linked into the tests, so its calls come here first. Where no test has said anything, the
- * C library is called.
+/* instead.h - lets a test answer calls of the C library itself, or do something before or after
+ * them: for answers that a test cannot get otherwise, or not at the moment that matters, or only
+ * after ten seconds. The core is linked into the tests, so its calls come here first. Calls for
+ * which no test has set anything go to the C library.
  */
 #ifndef MD_TESTS_INSTEAD_H
 #define MD_TESTS_INSTEAD_H
@@ -11,7 +11,7 @@
 
 #include "test.h"
 
-enum { GO_ON = -1 }; /* what a test returns when the C library is to be called after all */
+enum { GO_ON = -1 }; /* a test returns it to have the C library called after all */
 
 static struct {
     int (*clocklock)(pthread_mutex_t *m); /* an error */
@@ -20,7 +20,7 @@ static struct {
     int (*tkill)(void);  /* an errno */
     int (*linkat)(void); /* likewise */
     void (*lstat)(struct stat *st);
-    int64_t clock_ahead, clock_step; /* each look at the clock sees it a step further ahead */
+    int64_t clock_ahead, clock_step; /* each look at the clock sees it one step later */
 } instead;
 
 static void *real_one(const char *name) {
@@ -77,7 +77,7 @@ int lstat(const char *path, struct stat *st) {
     return rc;
 }
 
-/* Six arguments, however many were given: which they are, only the kernel knows. */
+/* Always six arguments: only the kernel knows how many of them were given. */
 __attribute__((no_sanitize("address"))) long syscall(long number, ...) {
     REAL(syscall);
     long a[6];

@@ -1,22 +1,23 @@
-/* stepper.h - every death that an operation can die, without ending the operation.
+/* stepper.h - tries every death that a process can die in an operation, without ending the
+ * operation.
  *
- * A child runs with the processor's trap flag set: after each instruction its handler of SIGTRAP
- * looks whether the region has changed, and if so stops and tells its parent. At any such stop its
- * twin can be killed instead of it: the child forks in its handler; the twin exchanges its mapping
- * of the region for a copy of the region as it is at this instant; the twin is killed. What the
- * copy then holds is what the kernel made of the death of a process at that very instruction, its
- * robust mutexes included, also where it was between taking the word and entering it in its list:
- * for the list is the twin's own memory, as the child's stood at that instruction.
+ * A child runs with the processor's trap flag set. After each instruction its SIGTRAP handler looks
+ * whether the region has changed; if so, the child stops and tells its parent. At such a stop a
+ * twin can be killed in the child's place: the child forks in its handler, the twin replaces its
+ * mapping of the region by a copy of the region as it is at this instant, and the twin is killed.
+ * The copy then has what the kernel makes of the death of a process at that very instruction. That
+ * includes its robust mutexes, even between taking the word and entering it in the list: the list
+ * is the twin's own memory, with the content that the child's had at that instruction.
  *
- * One thing must be helped along: a twin has a thread id of its own, and a robust mutex is its
- * holder's by the id in the word. So in the copy the ids of the child in such words become the
- * twin's, and the twin says where its list of robust mutexes is (as the C library's fork does).
+ * One thing needs help: the word of a robust mutex has its holder's thread id, and a twin has its
+ * own id. So in the copy the child's id in such words becomes the twin's, and the twin tells the
+ * kernel where its list of robust mutexes is (as the C library's fork does).
  *
- * A trap comes after the instruction behind a system call, not between the two. None of the calls
- * made here writes to the region, so no image is lost by that. (A stop by ptrace, which trace.h
- * uses for single points, costs several times what a signal does.)
+ * A trap comes after the instruction that follows a system call, not before it. None of the system
+ * calls made here writes to the region, so no image is lost. (A stop by ptrace, which trace.h uses
+ * for single points, costs several times as much as a signal.)
  *
- * The trap flag is a thing of x86-64.
+ * Only x86-64 has the trap flag.
  */
 #ifndef MD_TESTS_STEPPER_H
 #define MD_TESTS_STEPPER_H
@@ -25,22 +26,22 @@
 
 #include "trace.h"
 
-enum { LOOK_AT_SLOTS = 8 }; /* more are never used here; stepper_end looks at all of them */
+enum { LOOK_AT_SLOTS = 8 }; /* tests never use more; stepper_end checks that */
 
-/* What the child and its parent share. */
+/* Memory that the child and its parent share. */
 struct stops {
-    md__u32 calls_done; /* by the child, of its operation */
+    md__u32 calls_done; /* how many calls of its operation the child has made */
     long instructions;
-    uint64_t list[3]; /* where the child's robust list begins, and what it is about to enter */
+    uint64_t list[3]; /* the head of the child's robust list, and the pending entry */
 };
 
 struct stepper {
     pid_t pid;
     md__reg *reg; /* the parent's own side of the region */
-    char *base;   /* another mapping of it, which nobody unmaps */
-    char *was;    /* the region as it was when it was last looked at */
-    char *view;   /* the copy, as the parent sees it */
-    int copy;     /* its file */
+    char *base;   /* another mapping of it, which stays */
+    char *was;    /* the region at the last look */
+    char *view;   /* the parent's mapping of the copy */
+    int copy;     /* the copy's file */
     uint64_t was_committed;
     uint32_t was_calls;
     uint64_t was_list[3];
@@ -56,7 +57,7 @@ struct span {
     uint64_t at, size;
 };
 
-/* All that can change: slots that are never used are left out for speed. */
+/* All that can change, without the slots that are never used: that saves time. */
 static inline void spans_of(uint64_t committed, struct span spans[4]) {
     spans[0] = (struct span){0, MD__PROCESSES_AT};
     spans[1] = (struct span){MD__PROCESSES_AT, LOOK_AT_SLOTS * sizeof(struct md__process)};
@@ -76,8 +77,8 @@ static inline uint64_t hash_bytes(uint64_t h, const void *bytes, size_t size) {
     return h;
 }
 
-/* Names the image of this instant: the region's bytes, and where the child's robust list begins,
- * which decides with them what its death would leave. */
+/* Identifies the image of this instant: the region's bytes and the head of the child's robust list.
+ * The two decide what the child's death would leave. */
 static inline uint64_t image_hash(const struct stepper *s) {
     struct span spans[4];
     uint64_t h = hash_bytes(1, s->was_list, sizeof s->was_list);
@@ -86,7 +87,7 @@ static inline uint64_t image_hash(const struct stepper *s) {
     return h;
 }
 
-/* Brings `was` up to date; whether there was anything new. */
+/* Brings `was` up to date. Returns whether anything has changed. */
 static inline int look_for_changes(struct stepper *s, const uint64_t list[3]) {
     const struct md__header *h = (const struct md__header *)s->base;
     uint64_t committed = md__peek64(&h->committed);
@@ -126,7 +127,7 @@ static inline int hear(struct step s) {
     return n == 1 ? c : 0;
 }
 
-/* A sibling of the child, which is the parent's to wait for. It dies in its sleep. */
+/* A sibling of the child, for which the parent waits. It is killed while it sleeps. */
 static inline void make_twin(const struct stepper *s) {
     if (syscall(SYS_clone, CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, NULL)) return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -175,7 +176,7 @@ static inline void trap_each_instruction(int on) {
 }
 #endif
 
-/* From here to be_stepped_no_more. */
+/* The child is stepped from here to be_stepped_no_more. */
 static inline void be_stepped(struct stepper *s) {
     struct sigaction on = {.sa_handler = on_step};
     size_t len;
@@ -195,7 +196,7 @@ static inline void be_stepped_no_more(void) {
 
 /* --- in the parent ---------------------------------------------------------------------------- */
 
-/* Around one registry, for any number of children one after the other. */
+/* Begins stepping in one registry, for any number of children, one after the other. */
 static inline void stepper_open(struct stepper *s, md_registry handle) {
     memset(s, 0, sizeof *s);
     OK(md__enter(handle, &s->reg));
@@ -232,13 +233,13 @@ static inline void stepper_start(struct stepper *s, void (*body)(void *), void *
     s->said = step_make();
     s->told = step_make();
     s->pid = child(body, arg);
-    close(s->said.fd[1]); /* so that the child's end is an end of file here */
+    close(s->said.fd[1]); /* so that the child's end is the pipe's end */
     close(s->told.fd[0]);
     if (!await_stop(s)) abort();
     s->changed = 1;
 }
 
-/* On to the next stop; 0 when the child is through. */
+/* Lets it go to the next stop. Returns 0 when the child has finished. */
 static inline int stepper_next(struct stepper *s) {
     say(s->told, GO_ON);
     return await_stop(s);
@@ -253,7 +254,8 @@ static inline void rename_holder(md__u32 *word, pid_t from, pid_t to) {
 static inline void take_copy(struct stepper *s, pid_t twin) {
     struct stat st;
     if (fstat(s->reg->fd, &st)) abort();
-    /* First to what is copied: what the last image's heirs wrote behind it is gone. */
+    /* First shortened to the bytes that are copied: this removes what was written behind the last
+     * image. */
     if (ftruncate(s->copy, (off_t)s->was_committed) || ftruncate(s->copy, st.st_size)) abort();
     memcpy(s->view, s->base, s->was_committed);
     struct md__header *h = (struct md__header *)s->view;
@@ -274,16 +276,17 @@ static inline void stepper_kill_twin(struct stepper *s) {
     EQ(reap(twin), -SIGKILL);
 }
 
-/* In another child of the parent: the copy becomes the registry that the handle names. */
+/* For another child of the parent: makes the copy the registry of the handle. */
 static inline void enter_copy(const struct stepper *s) {
     void *p = mmap(s->reg->base, s->reg->mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                    s->copy, 0);
     if (p != s->reg->base || dup2(s->copy, s->reg->fd) < 0) abort();
+    note_file(s->reg);
 }
 
 /* --- the end of a child ----------------------------------------------------------------------- */
 
-/* No slot was used that nobody looked at. */
+/* All slots that were used were also looked at. */
 static inline void check_unused_slots(const struct stepper *s) {
     const char *base = s->base;
     for (uint64_t at = MD__PROCESSES_AT + LOOK_AT_SLOTS * sizeof(struct md__process);
@@ -302,13 +305,13 @@ static inline void forget_child(struct stepper *s) {
     check_unused_slots(s);
 }
 
-/* The stopped child itself is killed. */
+/* Kills the stopped child itself. */
 static inline void stepper_kill(struct stepper *s) {
     kill_now(s->pid);
     forget_child(s);
 }
 
-/* The child is let run to its end, if it is not through already. */
+/* Lets the child run to its end, if it has not finished yet. */
 static inline void stepper_end(struct stepper *s) {
     do say(s->told, GO_ON);
     while (hear(s->said) == STOPPED);

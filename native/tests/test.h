@@ -1,9 +1,9 @@
-/* test.h - what the C tests share: checks, children, steps, waiters that are known to sleep, the
- * usual calls in short.
+/* test.h - shared by the C tests: checks, children, steps, waiters that are known to sleep, and
+ * short forms of the usual calls.
  *
- * No sleeps: steps go through pipes, a waiter is known to be asleep when md_members counts it and
- * the kernel says that its thread stands in a futex call, and the end of a process is waited for.
- * Children never return from what they run, so that a test runs once.
+ * No test sleeps for a time. Steps go through pipes. A waiter is known to be asleep when md_members
+ * counts it and the kernel says that its thread is in a futex call. Tests wait for the end of a
+ * process. Children never return from the function that they run, so that a test runs once.
  */
 #ifndef MD_TESTS_TEST_H
 #define MD_TESTS_TEST_H
@@ -23,12 +23,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../core/internal.h"
+#include "../core/contract/contract.h"
+#include "own_folder.h"
 
 #define TEST(name) static void name(void)
 #define RUN(name) test_run(name, #name)
-/* For what is stepped through instruction by instruction: ThreadSanitizer has a hundred where the
- * library has one, and sees nothing, since only one thread moves. */
+/* For tests that step instruction by instruction: ThreadSanitizer makes a hundred instructions of
+ * one, and it finds nothing, since only one thread runs. */
 #define RUN_STEPPED(name) test_run_stepped(name, #name)
 #define CHECK(truth) test_check((truth) ? 1 : 0, #truth, __FILE__, __LINE__)
 #define EQ(is, should) test_equal((long long)(is), (long long)(should), #is, __FILE__, __LINE__)
@@ -46,17 +47,17 @@ static int test_failures, test_passed, test_failed;
 #endif
 
 #if defined(__SANITIZE_THREAD__)
-enum { LEASES_PER_THREAD = 60 };        /* it follows no more locks than that */
-enum { FORKS_BESIDE_BUSY_THREADS = 0 }; /* locks of its own stay locked in the child for ever */
+enum { LEASES_PER_THREAD = 60 };        /* it can follow only that many locks */
+enum { FORKS_BESIDE_BUSY_THREADS = 0 }; /* locks of its own stay locked for ever in the child */
 void __tsan_mutex_create(void *m, unsigned flags);
 void __tsan_mutex_destroy(void *m, unsigned flags);
-/* In a child it goes on believing that the lock is held by the parent's thread that held it at the
- * fork. */
+/* In a child it still believes that the lock is held by the thread of the parent that held it at
+ * the fork. */
 static inline void forget_parents_lock(pthread_mutex_t *m) {
     __tsan_mutex_destroy(m, 0);
     __tsan_mutex_create(m, 0);
 }
-/* A wish for programs that fork with threads; nothing is suppressed. */
+/* An option for programs that fork with threads; it suppresses nothing. */
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) {
     return "die_after_fork=0:halt_on_error=1:report_destroy_locked=0"; /* the last for
@@ -93,7 +94,7 @@ static inline void test_run(void (*test)(void), const char *name) {
     int64_t start = md_now();
     const char *only = getenv("MD_ONLY");
     if (only && !strstr(name, only)) return;
-    alarm(getenv("MD_ROUNDS") ? 3600 : 120); /* a hang is a failure with a name */
+    alarm(getenv("MD_ROUNDS") ? 3600 : 120); /* so that a hang fails with the name of the test */
     fflush(stdout);
     test();
     int failed = test_failures != before;
@@ -118,8 +119,7 @@ static inline int test_done(void) {
     return test_failed ? 1 : 0;
 }
 
-/* How often: `usual` times, or as many times that as MD_ROUNDS says; a sanitizer's run is
- * shortened. */
+/* How often to repeat something: `usual` times, multiplied by MD_ROUNDS; less with a sanitizer. */
 static inline int rounds(int usual) {
     const char *more = getenv("MD_ROUNDS");
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -130,8 +130,8 @@ static inline int rounds(int usual) {
 
 /* --- children --------------------------------------------------------------------------------- */
 
-/* Runs `body` in a child that dies with its parent; its exit code says whether all its checks held.
- */
+/* Runs `body` in a child that dies with its parent. Its exit code says whether all its checks
+ * held. */
 static inline pid_t child(void (*body)(void *), void *arg) {
     fflush(NULL);
     pid_t pid = fork();
@@ -143,7 +143,7 @@ static inline pid_t child(void (*body)(void *), void *arg) {
     _exit(test_failures ? 1 : 0);
 }
 
-/* 0 when a child ended well, its signal negated when it was killed. */
+/* Waits for a child: 0 when it ended well, the negated signal when it was killed. */
 static inline int reap(pid_t pid) {
     int status;
     while (waitpid(pid, &status, 0) < 0) {
@@ -157,14 +157,14 @@ static inline void kill_now(pid_t pid) {
     EQ(reap(pid), -SIGKILL);
 }
 
-/* Memory that a test and its children share beside the registry. */
+/* Memory that a test and its children share, apart from the registry. */
 static inline void *shared(size_t size) {
     void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) abort();
     return p;
 }
 
-/* A step that somebody waits for: one byte in a pipe. */
+/* A step for which another process waits: one byte in a pipe. */
 struct step {
     int fd[2];
 };
@@ -202,7 +202,7 @@ static inline void until_waiting(md_registry reg, uint32_t count) {
     while (waiters(reg) < count) sched_yield();
 }
 
-/* Until the kernel says that this thread stands in one of two system calls. */
+/* Waits until the kernel says that this thread is in one of two system calls. */
 static inline void until_inside(pid_t pid, pid_t tid, int one, int other) {
     char path[64], text[32];
     snprintf(path, sizeof path, "/proc/%d/task/%d/syscall", (int)pid, (int)tid);
@@ -302,11 +302,11 @@ static inline int await_fact(md_registry reg, uint64_t member, const char *name,
     do
         rc = md_await(reg, member, MD_IMPL, KEY, at_least, name, strlen(name), deadline, ticket,
                       buf, sizeof buf, stats);
-    while (rc == MD_EINTR && md__on_main_thread()); /* which is to look for signals now and then */
+    while (rc == MD_EINTR && md__on_main_thread()); /* which has to look for signals now and then */
     return rc;
 }
 
-/* A child of fork, or a stranger: opens the registry by its address and joins. */
+/* For a child of fork or an unrelated process: opens the registry by its address and joins. */
 static inline struct main_member attach_as(const char *address, uint32_t role) {
     struct main_member m = {0};
     OK(md_attach(address, md_now() + 5000000000, &m.reg));
@@ -340,7 +340,7 @@ static inline void *waiter_run(void *arg) {
     return NULL;
 }
 
-/* Returns when the thread is asleep in its wait. */
+/* Returns when the thread sleeps in its wait. */
 static inline void waiter_start(struct waiter *w, md_registry reg, uint64_t member,
                                 const char *name) {
     uint32_t before = waiters(reg);
@@ -359,8 +359,16 @@ static inline int waiter_end(struct waiter *w) {
     return w->rc;
 }
 
-/* Makes a worker write as the main member does: so a writer can be killed while the main member
- * lives on. */
+/* Whatever the region's descriptor names now is the region. */
+static inline void note_file(md__reg *reg) {
+    struct stat st;
+    if (fstat(reg->fd, &st)) abort();
+    reg->device = st.st_dev;
+    reg->inode = st.st_ino;
+}
+
+/* Makes a worker write as the main member does, so that a writer can be killed while the main
+ * member lives on. */
 static inline void promote(md_registry reg, uint64_t member) {
     md__reg *r;
     OK(md__enter(reg, &r));

@@ -1,19 +1,19 @@
-/* What names promise: one registry bears a name, the dead make room, and whatever lies there is
- * judged first. */
+/* Names: a name belongs to one registry, dead registries make room, and a file of that name is
+ * examined before it is used. */
 #include <sys/file.h>
 
 #include "test.h"
 
 enum { SIZE = MD__MIN_CAPACITY };
 
-static char name[64]; /* of this test, in the folder of this user */
+static char name[64]; /* this test's name in this user's folder */
 static char folder[64];
 static char path[160];
 
 static void set_names(void) {
     snprintf(name, sizeof name, "test-%d", (int)getpid());
-    snprintf(folder, sizeof folder, "/dev/shm/mdispatch-%u", (unsigned)geteuid());
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    md__file_path(folder, sizeof folder, "");
+    snprintf(path, sizeof path, "%s%s", folder, name);
 }
 
 static int attach_now(md_registry *reg) {
@@ -96,8 +96,7 @@ TEST(malformed_names_and_addresses_are_refused) {
     EQ(md_attach("fd:999999999:3:0123456789abcdef0123456789abcdef", 0, &reg), MD_EDIED);
 }
 
-/* By the rule as it is written down: letters, digits, hyphen, underscore, and a dot that is not the
- * first. */
+/* The rule of mdispatch.h: letters, digits, hyphen, underscore, and a dot that is not the first. */
 TEST(each_character_is_allowed_in_a_name_or_it_is_not) {
     for (int c = 1; c < 256; c++) {
         static const char ALLOWED[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -115,7 +114,7 @@ TEST(each_character_is_allowed_in_a_name_or_it_is_not) {
     }
 }
 
-/* A number of a descriptor that another file has by now. */
+/* The number of a descriptor that another file has by now. */
 TEST(an_address_names_one_registry_and_no_other) {
     struct main_member m = open_main(NULL, SIZE);
     char address[MD_MAX_ADDRESS];
@@ -129,7 +128,7 @@ TEST(an_address_names_one_registry_and_no_other) {
 
 /* --- what may lie there ----------------------------------------------------------------------- */
 
-/* The bytes of a true registry whose main member lives: this process. */
+/* The bytes of a real registry whose main member lives: it is this process. */
 static struct main_member model;
 static char *good;
 static size_t good_size;
@@ -194,7 +193,11 @@ TEST(a_hostile_file_is_refused_with_the_reason_and_at_once) {
     WITH(stamp, 0, MD_EVERSION);
     lay_down_with(offsetof(struct md__header, boot), "0123456789abcdef", 16);
     check_status(MD_EBOOT, "boot");
-    close_main(open_main(name, SIZE)); /* nobody of then is alive: it makes room */
+    lay_down_with(offsetof(struct md__header, boot), "01234567", 8);
+    check_status(MD_EBOOT, "the first half of boot");
+    lay_down_with(offsetof(struct md__header, boot) + 8, "89abcdef", 8);
+    check_status(MD_EBOOT, "the second half of boot");
+    close_main(open_main(name, SIZE)); /* no process of it is alive: it makes room */
     WITH(pid_space, 1, MD_ENAMESPACE);
     WITH(uid, geteuid() + 1, MD_EOWNER);
     WITH(capacity, 0, MD_EDAMAGED);
@@ -247,7 +250,7 @@ TEST(what_is_no_file_of_ours_is_refused) {
     unlink(path);
 }
 
-/* With no memory left a hole is as deadly to touch as what lies beyond the end. */
+/* Without free memory, touching a hole is as deadly as touching bytes beyond the end. */
 TEST(a_file_with_holes_is_refused) {
     lay_down(good, good_size);
     int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -298,7 +301,7 @@ TEST(the_name_of_a_dead_main_member_is_given_anew_and_of_a_living_one_not) {
     kill_now(pid);
     check_status(MD_EDIED, "dead");
     pid = foreign_main();
-    OK(attach_now(&new)); /* not the old one, though it is open here under this very address */
+    OK(attach_now(&new)); /* not the old one, though that is open here under the same address */
     CHECK(new != old);
     md_stats s;
     OK(md_stat(new, &s));
@@ -312,8 +315,7 @@ TEST(the_name_of_a_dead_main_member_is_given_anew_and_of_a_living_one_not) {
     close_main(m);
     check_status(MD_ENOENT, "left");
     CHECK(access(path, F_OK) < 0);
-    OK(md_create(name, SIZE,
-                 &reg)); /* never joined, closed without leaving: the name is free all the same */
+    OK(md_create(name, SIZE, &reg)); /* closed without joining: the name is free */
     OK(md_close(reg));
     check_status(MD_ENOENT, "closed");
 }
@@ -330,7 +332,7 @@ static void race_to_create(void *arg) {
     char c;
     step_give(r->ready);
     close(r->go.fd[1]);
-    EQ(read(r->go.fd[0], &c, 1), 0); /* all of them see the end of the pipe at once */
+    EQ(read(r->go.fd[0], &c, 1), 0); /* all of them see the pipe close at the same time */
     int rc = md_create(name, SIZE, &reg);
     CHECK(rc == 0 || rc == MD_EEXIST);
     md__add32(rc ? &r->lost : &r->won, 1);
@@ -340,7 +342,7 @@ static void race_to_create(void *arg) {
 TEST(of_racing_creators_exactly_one_wins) {
     enum { SIDES = 6 };
     for (int round = 0; round < rounds(60);
-         round++) { /* from the second on over the corpse of the last winner */
+         round++) { /* from the second round on the last winner's file is in the way */
         struct race *r = shared(sizeof *r);
         pid_t pid[SIDES];
         *r = (struct race){.ready = step_make(), .go = step_make(), .sides = SIDES};
@@ -435,8 +437,8 @@ TEST(a_signal_interrupts_the_wait_for_a_name) {
 
 /* --- all at once ------------------------------------------------------------------------------ */
 
-/* As long as a creator has its registry open, the name is its registry's: nobody else's leaving
- * takes it away. */
+/* As long as a creator has its registry open, the name stays with that registry, whichever other
+ * process leaves. */
 static void create_and_leave_for_long(void *arg) {
     struct race *r = arg;
     while (md__read32(&r->won) < (uint32_t)r->sides && !test_failures) {

@@ -1,5 +1,5 @@
-/* Races that are lost at every instruction: between any two of a call, another one does what spoils
- * it most. */
+/* Races that are lost at every instruction: between any two instructions of a call, another thread
+ * or process does the thing that disturbs the call most. */
 #include <linux/futex.h>
 
 #include "between.h"
@@ -32,7 +32,7 @@ static void prepare_it(void) {
 static void ring_it(void) {
     md__event_ring(&word);
 }
-/* Who prepared sleeps while the word equals `seen`: only if it was not rung since. */
+/* A waiter that has prepared sleeps while the word equals `seen`: so only if no ring came since. */
 static void check_prepared(void) {
     EQ(seen & 1, 1);
     EQ(md__read32(&word) & ~1u, (word_before & ~1u) + (between.now >= between.at ? 2 : 0));
@@ -47,7 +47,7 @@ TEST(who_prepares_while_the_word_is_rung_notices_or_is_woken) {
 static void check_rung(void) {
     uint32_t now = md__read32(&word);
     EQ(now & ~1u, (word_before & ~1u) + 2);
-    /* Prepared before the ring: it has changed; after it: the bit stands. */
+    /* Prepared before the ring, the word has changed; prepared after it, the bit is set. */
     if (between.now >= between.at) CHECK(now != seen || (now & 1));
 }
 
@@ -73,7 +73,7 @@ static void close_it(void) {
 static void close_it_too(void) {
     other_rc = md_close(m.reg);
 }
-/* All is given back, and the place of the table serves again. */
+/* Everything is given back, and the place in the table can be used again. */
 static void check_closed(void) {
     md_stats s;
     EQ(md_stat(m.reg, &s), MD_ECLOSED);
@@ -120,7 +120,7 @@ TEST(calls_that_begin_and_end_together_are_all_counted) {
     at_instructions(1, 9999, open_it, look_at_it, enter_it, check_calls);
 }
 
-/* A call that ends while the counts are changed by another. */
+/* A call that ends while another one changes the counts. */
 static void enter_first(void) {
     open_it();
     enter_it();
@@ -154,7 +154,7 @@ static void open_named(void) {
 static void find_it(void) {
     rc = md_attach(address, 0, &found);
 }
-/* The table's lock is held by the one who looks; a close needs it when nobody else is inside. */
+/* The thread that looks holds the table's lock; the last close needs it. */
 static void close_if_inside(void) {
     other_rc = -100;
     if (md__read64(&reg->refs) & 0xffff) close_it_too();
@@ -173,7 +173,7 @@ static void check_found(void) {
     }
 }
 
-/* The last opening goes while somebody takes another one: it is had, or it is not. */
+/* The last opening ends while another thread takes one: it gets the registry, or it does not. */
 TEST(a_registry_can_be_closed_while_it_is_found_again) {
     int inside = 0;
     for (long at = 1; BETWEEN_WORKS; at += 11) {
@@ -197,7 +197,7 @@ static void open_the_default(void) {
 static void find_the_default(void) {
     rc = md_open_default(NULL, &found);
 }
-/* When it was closed, the next one is another; it has the same place. */
+/* If it was closed, the next registry is another one in the same place of the table. */
 static void check_default(void) {
     OK(rc);
     if (found != m.reg) EQ(other_rc, 0);
@@ -238,6 +238,19 @@ static void first_index(void) {
 static void other_index(void) {
     md__publish64(&md__header(reg)->index, index_words[1]);
 }
+/* The memory of the one that was replaced serves something else at once: nothing is found there. */
+static void other_index_and_reuse(void) {
+    other_index();
+    struct md__index *old = md__at(reg, (uint32_t)(index_words[0] >> 8), 64);
+    memset((void *)old->slots, 0, sizeof(md__u64) << (index_words[0] & 255));
+}
+static void first_index_again(void) {
+    struct md__index *old = md__at(reg, (uint32_t)(index_words[0] >> 8), 64);
+    const struct md__index *copy = md__at(reg, (uint32_t)(index_words[1] >> 8), 64);
+    memcpy((void *)old->slots, (const void *)copy->slots,
+           sizeof(md__u64) << (index_words[0] & 255));
+    first_index();
+}
 static void find_what_is_not_there(void) {
     rc = find(m.reg, "?", KEY, NULL, 0);
 }
@@ -261,7 +274,9 @@ TEST(a_reader_under_whom_the_index_is_replaced_starts_over) {
     md__unlock(reg);
     at_instructions(5, 9999, first_index, find_what_is_not_there, other_index, check_not_found);
     at_instructions(5, 9999, first_index, find_what_is_there, other_index, check_is_found);
-    first_index();
+    at_instructions(1, 9999, first_index_again, find_what_is_there, other_index_and_reuse,
+                    check_is_found);
+    first_index_again();
     OK(md__lock(reg));
     md__free(reg, md__at(reg, ref, 64));
     md__unlock(reg);
@@ -272,7 +287,7 @@ TEST(a_reader_under_whom_the_index_is_replaced_starts_over) {
 
 static struct md__node *node;
 
-/* As a writer would after each instruction of the reader's, were it not for the lock. */
+/* As a writer would do it after each instruction of the reader, if there were no lock. */
 static void change_it(void) {
     md__u32 *lock_word = md__lease_word((struct md__process *)&md__header(reg)->mutex);
     if (!md__peek32(lock_word)) md__raise(&node->version);
@@ -287,6 +302,29 @@ TEST(a_reader_that_is_outrun_for_ever_takes_the_lock) {
     between.on = 0;
     OK(rc);
     close_main(m);
+}
+
+static void find_at_once(void) {
+    char buf[BUF];
+    rc = md_find_at_once(m.reg, MD_IMPL, KEY, "n", 1, buf, sizeof buf);
+}
+
+TEST(a_reader_that_must_not_wait_says_that_it_is_outrun) {
+    open_it();
+    find_at_once();
+    EQ(rc, MD_ENOENT);
+    OK(put(m, MD_STACK, "n", KEY, "b", NULL));
+    OK(md__node_find(reg, "n", 1, md__hash("n", 1), &node));
+    find_at_once();
+    OK(rc);
+    between.on = BETWEEN_WORKS;
+    act_between(1, find_at_once, change_it);
+    between.on = 0;
+    EQ(rc, BETWEEN_WORKS ? MD_ELOCK : 0);
+    close_main(m);
+    find_at_once();
+    EQ(rc, MD_ECLOSED);
+    EQ(md_find_at_once(m.reg, MD_IMPL, KEY, "", 0, NULL, 0), MD_EINVAL);
 }
 
 static uint64_t peer;
@@ -308,7 +346,7 @@ static void close_the_team(void) {
 }
 static struct md__queue queue;
 static void read_the_queue(void) {
-    rc = md__queue(reg, "n::f", 4, &queue);
+    rc = md__look_queue(reg, "n::f", 4, &queue);
 }
 static void forget_the_queue(void) {
     memset(&queue, 0, sizeof queue);
@@ -330,7 +368,7 @@ TEST(who_reads_a_queue_that_changes_looks_again_or_takes_the_lock) {
     close_the_team();
 }
 
-/* And when the lock cannot be had, that is what is said. */
+/* And if the reader cannot get the lock, the call says so. */
 static void give_it_up(void) {
     change_it();
     md__poke32(&md__header(reg)->state, MD__DAMAGED);
@@ -365,7 +403,9 @@ static void open_and_lock(void) {
     OK(md__lock(reg));
 }
 static void make_name(void) {
-    rc = md__node_make(reg, "x", 1, md__hash("x", 1), &made);
+    bool is_new;
+    rc = md__node_prepare(reg, "x", 1, md__hash("x", 1), &made, &is_new);
+    if (rc == 0) rc = md__node_publish(reg, made);
 }
 static void check_name(void) {
     CHECK(rc == 0 || rc == MD_EDAMAGED);
@@ -386,7 +426,7 @@ static void check_refused_or_done(void) {
     OK(md_close(m.reg));
 }
 
-/* A larger index is filled up under the hands of the one who makes it. */
+/* Others fill a larger index while a writer is making it. */
 static void make_larger_index(void) {
     rc = md__index_create(reg, MD__FIRST_INDEX_LOG2 + 1);
 }
@@ -439,7 +479,7 @@ TEST(an_end_of_the_arena_that_is_overwritten_while_a_claim_ends_is_noticed_or_do
     at_instructions(101, 9999, open_and_note_top, release_it, spoil_top, check_released_or_not);
 }
 
-/* A recovery looks at the blocks twice. */
+/* A recovery reads the blocks twice. */
 static struct md__fact *last_fact;
 static void open_and_recover(void) {
     md_record r;
@@ -465,7 +505,7 @@ TEST(a_block_that_is_overwritten_while_all_is_computed_again_is_noticed_or_does_
     at_instructions(29, 9999, open_and_recover, rebuild_it, shorten_a_block, check_rebuilt_or_not);
 }
 
-/* Who arms the lease meanwhile: another waiter. */
+/* Another waiter arms the lease meanwhile. */
 static md__u32 *lease;
 static void open_and_disarm(void) {
     open_it();
@@ -493,7 +533,7 @@ static void note_when(void) {
     if (!armed_at && md__peek32(lease) & FUTEX_WAITERS) armed_at = between.now;
 }
 
-/* The instructions before it is armed, once it is known which these are. */
+/* The instructions before the lease is armed, once they are known. */
 TEST(of_two_who_arm_the_lease_at_once_both_have_armed_it) {
     armed_at = 0;
     open_and_disarm();
@@ -525,15 +565,15 @@ TEST(a_name_that_is_overwritten_at_any_moment_of_a_registration_is_noticed_or_do
 
 /* --- holds ------------------------------------------------------------------------------------ */
 
-/* The interrupted one may be in malloc(), so another thread holds in its place; what that needs of
- * memory it has put aside. */
+/* The interrupted thread may be in malloc(), so another thread makes the hold. That one has set
+ * aside the memory that it needs. */
 static md_held *ours, *theirs;
 static md__u32 asked, done;
 static uint32_t turn; /* of `asked`; the last is UINT32_MAX */
 
 static void *hold_when_asked(void *unused) {
     for (uint32_t next = 1;; next++) {
-        void *volatile spare = malloc(24); /* or the compiler leaves both out */
+        void *volatile spare = malloc(24); /* otherwise the compiler leaves both out */
         free(spare);
         md__publish32(&done, next - 1);
         while (md__read32(&asked) < next) sched_yield();
@@ -580,6 +620,7 @@ int main(void) {
     RUN(the_default_can_be_closed_while_it_is_found_again);
     RUN(a_reader_under_whom_the_index_is_replaced_starts_over);
     RUN(a_reader_that_is_outrun_for_ever_takes_the_lock);
+    RUN(a_reader_that_must_not_wait_says_that_it_is_outrun);
     RUN(who_reads_a_queue_that_changes_looks_again_or_takes_the_lock);
     RUN(who_is_outrun_for_ever_and_cannot_have_the_lock_says_so);
     RUN(an_index_that_is_overwritten_while_a_name_is_entered_is_noticed_or_does_no_harm);

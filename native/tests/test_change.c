@@ -1,5 +1,4 @@
-/* What waiting for any change promises: every change is heard of, by whoever waits, and no wake is
- * lost. */
+/* Waiting for any change: every waiter hears of every change, and no wake is lost. */
 #include "trace.h"
 
 enum { SIZE = 1 << 20, MANY = 32, CROWD = 8, LATE_NS = 20000000 };
@@ -18,7 +17,7 @@ struct watcher {
     struct main_member m;
     uint64_t seq;
     uint64_t ticket;
-    int rc; /* these four: after watcher_end */
+    int rc; /* these four are valid after watcher_end */
     uint64_t now;
     md_wait_stats stats;
     int64_t returned;
@@ -35,7 +34,7 @@ static void *watcher_run(void *arg) {
     return NULL;
 }
 
-/* Returns when the thread is asleep in its wait. */
+/* Returns when the thread sleeps in its wait. */
 static void watcher_start(struct watcher *w, md_registry reg, uint64_t member) {
     uint32_t before = waiters(reg);
     w->m = (struct main_member){reg, member};
@@ -96,7 +95,7 @@ TEST(every_change_raises_the_sequence_and_what_changes_no_fact_does_not) {
     close_main(m);
 }
 
-/* How many records of a kind there are since a sequence, and how many of the kind live in all. */
+/* The number of a kind's records since a sequence, and of all live records of the kind. */
 static size_t listed(struct main_member m, uint32_t kind, uint64_t since, uint64_t *live) {
     static char buf[1 << 19];
     size_t size, count = 0;
@@ -106,7 +105,8 @@ static size_t listed(struct main_member m, uint32_t kind, uint64_t since, uint64
     for (size_t at = 0; at < size; at += r.size, count++) {
         memcpy(&r, buf + at, sizeof r);
         CHECK(r.seq >= since && (!kind || r.kind == kind));
-        CHECK(buf[at + sizeof r] == 'n' && r.seq > before); /* of one name here: oldest first */
+        CHECK(buf[at + sizeof r] == 'n' &&
+              r.seq > before); /* all have one name here, so the oldest is first */
         before = r.seq;
     }
     return count;
@@ -147,7 +147,7 @@ TEST(facts_since_a_sequence_are_listed_and_all_of_the_kind_are_counted) {
     EQ(md_list_since(m.reg, MD_DEF, 0, small, sizeof small, &size, &live), MD_ECLOSED);
 }
 
-/* A reader takes the sequence while a writer registers: each fact with a smaller seq is there. */
+/* A reader takes the sequence while a writer registers: all facts with a smaller seq exist. */
 struct numbering {
     struct main_member m;
     md__u32 done;
@@ -344,7 +344,7 @@ TEST(closing_the_handle_ends_its_waits) {
     }
 }
 
-/* What processes share with their test. */
+/* Memory that the processes share with their test. */
 struct stage {
     char address[MD_MAX_ADDRESS];
     struct step ready, go;
@@ -499,13 +499,14 @@ static void change_traced(void *arg) {
     _exit(0);
 }
 
-/* Kills the writer after so many instructions while somebody waits. How many it took. */
+/* Kills the writer after that many instructions while another thread waits. Returns how many it
+ * took. */
 static long change_killed_at(int strikes, long at) {
     struct main_member m = open_main(NULL, SIZE);
     struct watcher w = {0};
     OK(md_address(m.reg, address, sizeof address));
     OK(put(m, MD_STACK, "n", KEY, "A", &struck));
-    pid_t pid = child(change_traced, &strikes); /* before there is a thread */
+    pid_t pid = child(change_traced, &strikes); /* before a thread exists */
     watcher_start(&w, m.reg, m.member);
     long took = step(pid, at);
     if (took == at) {
@@ -545,8 +546,8 @@ TEST(a_change_by_a_writer_killed_at_any_instruction_is_heard_of) {
     sched_setaffinity(0, sizeof before, &before);
 }
 
-/* Leaves the registry as a writer does that was killed right after its commit: the facts are new,
- * the sequence is old, the lock is held. */
+/* Leaves the registry like a writer that was killed right after its commit: the facts are new, the
+ * sequence is old, the lock is held. */
 static void commit_only(void *arg) {
     struct bystander *b = arg;
     struct main_member w = attach_worker(b->stage->address);
@@ -595,12 +596,12 @@ TEST(a_change_that_its_writer_could_not_tell_is_told_by_the_locks_next_holder) {
 
 /* --- no wake is lost -------------------------------------------------------------------------- */
 
-/* Two sides in turn: each waits for changes until the turn is its own, and then makes one. */
+/* Two sides take turns: each waits for changes until it is its turn, and then makes a change. */
 struct game {
     char address[MD_MAX_ADDRESS];
     int rounds;
     md__u32 turn;
-    md__u64 rung; /* when the change that gave the turn had returned; 0 before */
+    md__u64 rung; /* when the change that gave it the turn returned; 0 before that */
     md__u64 lost, sleeps, slices, wakes;
 };
 
@@ -689,7 +690,8 @@ TEST(two_processes_lose_no_wake) {
     hammer(1);
 }
 
-/* One side falls asleep while the other makes a change, at all distances of the two that matter. */
+/* One side falls asleep while the other makes a change, with each delay between them that
+ * matters. */
 struct meeting {
     struct main_member m;
     md__u32 round;    /* raised by the changing side when both may start */

@@ -1,7 +1,8 @@
-/* test_crowd.c - many waiters in one process: Note [Slices] in core/crowd.c, and nobody is forgotten.
+/* test_crowd.c - many waiters in one process: Note [Slices] in core/state/crowd.c, and no waiter is
+ * forgotten.
  *
- * That a crowd is told of what happened without being rung is shown by who it was brought back by,
- * not by a clock: a waiter that came back at the end of its own slice counts no wake.
+ * How a crowd hears of a change for which no ring came is shown by what ended each wait, not by a
+ * clock: a waiter that came back at the end of its own slice counts no wake.
  */
 #include "test.h"
 
@@ -16,7 +17,7 @@ struct crowd {
     struct main_member m;
 };
 
-/* All of them are counted as waiting when this returns, and all but the last few asleep. */
+/* When this returns, all of them are counted as waiting, and all but the last few sleep. */
 static void crowd_begin(struct crowd *c, const char *const names[2], int second) {
     pthread_attr_t attr;
     pthread_attr_init(&attr);
@@ -76,8 +77,8 @@ TEST(a_cancel_ends_its_waits_in_a_crowd_and_no_others) {
     close_main(crowd.m);
 }
 
-/* It is the main thread that runs the handlers of signals: that it is one of many does not keep it
- * from looking for them every tenth of a second. */
+/* The main thread runs signal handlers. It looks for signals every tenth of a second, even if it is
+ * one of many waiters. */
 TEST(the_main_thread_has_short_slices_in_a_crowd_as_well) {
     md__reg *reg;
     crowd.m = open_main(NULL, 1 << 20);
@@ -90,15 +91,16 @@ TEST(the_main_thread_has_short_slices_in_a_crowd_as_well) {
     close_main(crowd.m);
 }
 
-/* --- a writer that was killed before its wake -------------------------------------------------- */
+/* --- a writer that was killed before its wake ------------------------------------------------- */
 
 struct writer {
     struct main_member m;
-    uint64_t right; /* the main member's, which the writer borrows: it is a child of its fork */
-    bool raises;    /* killed after it raised the word, else before */
+    uint64_t right; /* the main member's: the writer, a child of its fork, borrows it */
+    bool raises;    /* whether it is killed after it raised the word, or before */
 };
 
-/* Commits, and cannot ring: its event words are its own. Then it dies holding the lock. */
+/* Commits, but cannot ring, since its event words are copies of its own. Then it dies with the
+ * lock. */
 static void commit_and_die(void *arg) {
     struct writer *w = arg;
     md__reg *reg;
@@ -148,9 +150,9 @@ TEST(a_crowd_hears_of_what_was_committed_by_one_who_was_killed_between_ring_and_
     tell_without_a_ring(true);
 }
 
-/* --- a crowd that goes ------------------------------------------------------------------------- */
+/* --- a crowd that goes ------------------------------------------------------------------------ */
 
-/* Those who stay chose their slices for a crowd; they are rung, to choose shorter ones. */
+/* The waiters that stay chose their slices for a crowd; a ring makes them choose shorter ones. */
 TEST(who_stays_behind_when_a_crowd_goes_does_not_keep_its_long_slices) {
     enum { FEW = 10 };
     static const char *const NAMES[2] = {"t::one", "t::other"};
@@ -162,9 +164,10 @@ TEST(who_stays_behind_when_a_crowd_goes_does_not_keep_its_long_slices) {
     EQ(waiters(crowd.m.reg), FEW);
     md__reg *reg;
     OK(md__enter(crowd.m.reg, &reg));
-    CHECK(reg->paced < 2 * (FEW + 1)); /* no slice under way was chosen for more */
+    CHECK(reg->paced < 2 * (FEW + 1)); /* no slice under way was chosen for more waiters */
     md__exit(reg);
-    /* Who was rung has gone back to sleep: else the next ring would be the same one to it. */
+    /* The waiters that were rung sleep again; otherwise the next ring would be the same one for
+     * them. */
     for (int i = MANY - FEW; i < MANY; i++)
         until_asleep(getpid(), (pid_t)md__read32(&crowd.waiters[i].tid));
     OK(md_cancel(crowd.m.reg, crowd.m.member, 0));

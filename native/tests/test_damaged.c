@@ -1,6 +1,7 @@
-/* A registry whose bytes contradict each other: md_check says in words what is wrong, who must
- * repair it gives it up when that cannot be done, and then every call says so; nobody hangs or
- * crashes. (test_hostile.c overwrites at random; here each invariant is broken by itself.) */
+/* A registry whose bytes contradict each other: md_check says in words what is wrong. A process
+ * that has to repair the registry gives it up if it cannot, and then every call says so. No process
+ * hangs or crashes. (test_hostile.c overwrites at random; here each invariant is broken by
+ * itself.) */
 #include "test.h"
 
 enum { SIZE = MD__MIN_CAPACITY + (1 << 16) };
@@ -19,7 +20,7 @@ static struct md__node *node_of(const char *name) {
     return node;
 }
 
-/* Two facts under one key of name "n", one of them of a rule that allows more. */
+/* Two facts under one key of name "n"; the rule of one of them allows more. */
 static void open_it(uint64_t capacity) {
     m = open_main(NULL, capacity);
     OK(md__enter(m.reg, &reg));
@@ -34,7 +35,7 @@ static void close_it(void) {
     OK(md_close(m.reg));
 }
 
-/* Somebody dies with the lock in his hands. */
+/* A process dies while it holds the lock. */
 static void hold_and_die(void *arg) {
     md__lock(reg);
     kill(getpid(), SIGKILL);
@@ -63,6 +64,9 @@ static void break_a_unique_chain(void) {
 }
 static void lose_the_chain(void) {
     md__poke32(&node_of("n")->head, 7);
+}
+static void forget_the_facts(void) {
+    md__poke32(&node_of("n")->head, 0);
 }
 static void turn_the_chain_round(void) {
     md__poke64(&fact_of(&first)->seq, md__peek64(&fact_of(&second)->seq) + 0);
@@ -115,6 +119,7 @@ static const struct {
     {make_a_second_unique_one, "are both live under a rule that allows one"},
     {break_a_unique_chain, "which is no fact"},
     {lose_the_chain, "its chain leads to 7, which is no fact"},
+    {forget_the_facts, "2 blocks are facts, 0 facts hang on nodes"},
     {turn_the_chain_round, "is not older than the one before it"},
     {belong_to_nobody, "member 0 belongs to process slot 5000, which is free"},
     {belong_to_a_free_slot, "member 0 belongs to process slot 3, which is free"},
@@ -211,7 +216,7 @@ TEST(what_cannot_be_repaired_is_given_up_and_every_call_says_so) {
     }
 }
 
-/* So long that it is of no class, and yet of a size that a class could have. */
+/* Too long for any class, though it has a size that a class could have. */
 TEST(a_block_that_is_larger_than_any_is_not_taken_for_one) {
     uint32_t ref;
     open_it(1ull << 31);
@@ -221,7 +226,7 @@ TEST(a_block_that_is_larger_than_any_is_not_taken_for_one) {
     check_whole(m.reg);
     have_a_long_block();
     md__poke64(&h->arena_top, reg->mapped - 4096);
-    md__poke64(&reg->backed, reg->mapped); /* it is not; only the block's head is looked at */
+    md__poke64(&reg->backed, reg->mapped); /* it is not; a reader looks at the block's head only */
     kill_a_holder();
     EQ(md_check(m.reg, NULL, 0), MD_EDAMAGED);
     check_given_up();
@@ -238,7 +243,8 @@ TEST(a_block_of_a_size_that_no_class_has_is_not_kept_for_later) {
     }
 }
 
-/* What was not finished is finished, or it is given up; never is it entered into what is no index. */
+/* An unfinished index is finished or given up; nothing is ever entered into memory that is no
+ * index. */
 TEST(a_name_without_a_place_in_the_index_is_given_one_only_where_there_is_an_index) {
     open_it(SIZE);
     struct md__node *node = node_of("n");
@@ -272,7 +278,7 @@ TEST(readers_of_a_chain_that_cannot_be_true_say_so) {
     turn_the_chain_round();
     EQ(md_find(m.reg, MD_IMPL, 99, "n", 1, buf, sizeof buf), MD_EDAMAGED);
     EQ(md_list(m.reg, "n", 1, buf, sizeof buf, &size, &version, &node), MD_EDAMAGED);
-    md__poke32(&h->state, MD__DAMAGED); /* the lock cannot be had for a second look */
+    md__poke32(&h->state, MD__DAMAGED); /* the second look cannot get the lock */
     EQ(md_find(m.reg, MD_IMPL, 99, "n", 1, buf, sizeof buf), MD_EDAMAGED);
     EQ(md_list(m.reg, "n", 1, buf, sizeof buf, &size, &version, &node), MD_EDAMAGED);
     close_it();
@@ -291,7 +297,7 @@ TEST(an_arena_that_ends_beyond_the_mapping_is_not_walked) {
     close_it();
 }
 
-/* What says that it is backed by memory and is not, is not touched. */
+/* Bytes that are said to be backed by memory, but are not, are not touched. */
 TEST(memory_that_is_there_by_the_header_only_is_not_given_out) {
     static char body[60000];
     char buf[BUF];
@@ -304,7 +310,7 @@ TEST(memory_that_is_there_by_the_header_only_is_not_given_out) {
        MD_EDAMAGED);
     OK(fstat(reg->fd, &st));
     EQ(st.st_size, committed);
-    OK(fallocate(reg->fd, 0, 0, (off_t)reg->mapped)); /* as by another process that has grown it */
+    OK(fallocate(reg->fd, 0, 0, (off_t)reg->mapped)); /* as if another process had grown it */
     EQ(md_register(m.reg, m.member, MD_IMPL, MD_STACK, KEY, "n", 1, body, sizeof body, "", 0, buf,
                    sizeof buf),
        MD_ENOBUFS);
@@ -312,7 +318,7 @@ TEST(memory_that_is_there_by_the_header_only_is_not_given_out) {
     close_it();
 }
 
-/* A file that is longer than the registry is not looked at beyond it. */
+/* In a file that is longer than the registry, the rest is not read. */
 TEST(what_lies_behind_the_capacity_is_no_part_of_the_registry) {
     open_it(SIZE);
     OK(fallocate(reg->fd, 0, 0, (off_t)reg->mapped + 8192));
@@ -323,7 +329,7 @@ TEST(what_lies_behind_the_capacity_is_no_part_of_the_registry) {
     close_it();
 }
 
-/* A full index has no empty place at which a search would end. */
+/* A full index has no empty place to end a search. */
 TEST(a_search_in_a_full_index_ends) {
     open_it(SIZE);
     fill_the_index();
@@ -332,7 +338,7 @@ TEST(a_search_in_a_full_index_ends) {
     close_it();
 }
 
-/* A name that is said to be longer than what is left of the arena is not compared. */
+/* A name whose length reaches beyond the arena is not compared. */
 TEST(a_name_that_reaches_beyond_the_arena_is_not_read) {
     char name[MD_MAX_NAME];
     memset(name, 'n', sizeof name);
@@ -384,7 +390,7 @@ static void attach_and_join(void *arg) {
     OK(md_close(mine));
 }
 
-/* More processes than one wants to start: their slots are written by hand, as of living ones. */
+/* More processes than a test wants to start: their slots are written by hand, as if they lived. */
 TEST(there_is_room_for_1024_processes_and_an_error_for_one_more) {
     char address[MD_MAX_ADDRESS];
     open_it(SIZE);

@@ -1,10 +1,13 @@
-/* What the death of a process promises: whoever waits for it is told at once, what it held is free
- * again. */
+/* The death of a process: its waiters are told at once, and all that it held is free again. */
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+
 #include "test.h"
 
 enum { SIZE = 1 << 20, CROWD = 16 };
 
-/* What a main member in a process of its own shares with its test. */
+/* Memory that a main member in a process of its own shares with its test. */
 struct stage {
     char address[MD_MAX_ADDRESS];
     struct step ready, go;
@@ -34,11 +37,11 @@ static void *create_and_join(void *arg) {
     return NULL;
 }
 
-/* The main member: creates, says so, and does nothing more until it is told. */
+/* The main member: creates, says so, and then waits for a step. */
 static void be_main(void *arg) {
     struct stage *s = arg;
     if (md__read32(&s->by_thread)) {
-        pthread_t t; /* which ends at once: the lease must not end with it */
+        pthread_t t; /* the thread ends at once: the lease must not end with it */
         pthread_create(&t, NULL, create_and_join, s);
         pthread_join(t, NULL);
     } else {
@@ -100,7 +103,7 @@ static void main_dies_before_a_crowd(int by_thread, int times) {
         OK(md_close(look));
         stage_free(s);
     }
-    /* By the lease or by the one whom the lease woke, not by the end of a slice; but on a loaded
+    /* The lease woke it, or a waiter that the lease woke; not the end of a slice. But on a loaded
      * machine some are just between two slices. */
     if (has_waitv()) CHECK(woken > times * CROWD / 2);
     print_latency("kill of the main member to return of a waiter", latency,
@@ -147,13 +150,13 @@ static void commit_and_tell_nobody(void *arg) {
     step_give(s->ready);
     step_take(s->go);
     md__u32 *word = &md__event(reg, md__hash("n", 1))->word;
-    md__poke32(word, md__peek32(word) & ~1u); /* so that ringing it wakes nobody */
+    md__poke32(word, md__peek32(word) & ~1u); /* so that a ring wakes no waiter */
     OK(put(m, MD_STACK, "n", KEY, "b", NULL));
     step_give(s->ready);
     step_take(s->go);
 }
 
-/* The kernel wakes one sleeper, here the one for whom a fact is there: it returns with the fact. */
+/* The kernel wakes one sleeper, here the one whose fact exists: it returns with the fact. */
 TEST(who_is_woken_by_the_death_tells_the_rest_even_when_it_has_what_it_waited_for) {
     int times = rounds(20), woken = 0;
     for (int i = 0; i < times; i++) {
@@ -256,7 +259,7 @@ TEST(a_lock_that_is_held_for_long_is_waited_for_and_then_had) {
     CHECK(step_take(s->ready));
     pid_t killer = fork();
     if (killer == 0) {
-        until_asleep(getppid(), getppid()); /* the parent stands in the lock */
+        until_asleep(getppid(), getppid()); /* the parent waits for the lock */
         kill(pid, SIGKILL);
         _exit(0);
     }
@@ -267,7 +270,7 @@ TEST(a_lock_that_is_held_for_long_is_waited_for_and_then_had) {
     stage_free(s);
 }
 
-/* Ten seconds long, so only in the long form. */
+/* It takes ten seconds, so only in the long form. */
 TEST(a_holder_that_was_stopped_is_reported_and_goes_on_later) {
     if (!getenv("MD_ROUNDS")) {
         printf("       (left out: set MD_ROUNDS)\n");
@@ -346,6 +349,71 @@ TEST(there_is_room_for_all_the_members_and_an_error_for_one_more) {
     close_main(m);
 }
 
+/* --- futex_waitv, refused ----------------------------------------------------------------------- */
+
+/* As a container's filter of system calls does it. */
+static void refuse_waitv(uint32_t error) {
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 449 /* futex_waitv */, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof rules / sizeof *rules, rules};
+    OK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    OK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+    EQ(syscall(449, NULL, 0, 0, NULL, 0), -1);
+    EQ(errno, error);
+}
+
+struct refused {
+    struct stage *stage;
+    uint32_t error;
+};
+
+static void await_fact_and_death(void *arg) {
+    struct refused *r = arg;
+    struct stage *s = r->stage;
+    struct main_member w = attach_worker(s->address);
+    refuse_waitv(r->error);
+    const char *names[] = {"n", "never"};
+    for (int i = 0; i < 2; i++) {
+        s->rc[i] = await_fact(w.reg, w.member, names[i], 1, MD_FOREVER, 0, &s->stats[i]);
+        s->returned[i] = md_now();
+        step_give(s->ready);
+    }
+}
+
+TEST(whatever_errno_refuses_futex_waitv_facts_and_deaths_are_told) {
+    uint32_t errors[] = {ENOSYS, EPERM, EACCES, EINVAL, EOPNOTSUPP, ENOMEM};
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        struct stage *s = stage_make();
+        struct refused r = {s, errors[i]};
+        pid_t main_pid = child(be_main, s);
+        CHECK(step_take(s->ready));
+        pid_t waiter = child(await_fact_and_death, &r);
+        struct main_member w = attach_worker(s->address);
+        promote(w.reg, w.member);
+        until_waiting(w.reg, 1);
+        until_asleep(waiter, waiter);
+        int64_t start = md_now();
+        OK(put(w, MD_STACK, "n", KEY, "b", NULL));
+        CHECK(step_take(s->ready));
+        OK(s->rc[0]);
+        CHECK(s->returned[0] - start < 2000000000);
+        until_waiting(w.reg, 1);
+        until_asleep(waiter, waiter);
+        start = md_now();
+        kill_now(main_pid);
+        OK(reap(waiter));
+        EQ(s->rc[1], MD_EDIED);
+        CHECK(s->returned[1] - start < 2000000000);
+        OK(md_leave(w.reg, w.member));
+        OK(md_close(w.reg));
+        stage_free(s);
+    }
+}
+
 int main(void) {
     RUN(all_who_wait_are_told_when_the_main_member_is_killed);
     RUN(a_lease_taken_by_a_thread_lives_and_dies_with_the_process);
@@ -357,5 +425,6 @@ int main(void) {
     RUN(a_holder_that_was_stopped_is_reported_and_goes_on_later);
     RUN(dead_members_are_shown_as_dead_and_their_slots_serve_again);
     RUN(there_is_room_for_all_the_members_and_an_error_for_one_more);
+    RUN(whatever_errno_refuses_futex_waitv_facts_and_deaths_are_told);
     return test_done();
 }

@@ -1,4 +1,6 @@
-/* test_elect.c - registries without a main member: claims, their queue, who comes next. */
+/* test_elect.c - registries without a main member: claims, their queue, the next registrar. */
+#include <sys/file.h>
+
 #include "test.h"
 
 enum { TEAM = MD__MIN_CAPACITY + 262144 };
@@ -75,7 +77,7 @@ TEST(who_claims_first_registers_and_the_others_do_not) {
     OK(put(a, MD_STACK, "shop::f", KEY, "a", &fact));
     EQ(put(b, MD_STACK, "shop::g", KEY, "b", NULL), MD_EROLE);
     EQ(strike_out(b, &fact), MD_EROLE);
-    OK(claim(b, "shoppe", NULL)); /* another namespace, although it begins with the same letters */
+    OK(claim(b, "shoppe", NULL)); /* another namespace, though it begins with the same letters */
     OK(put(b, MD_STACK, "shoppe::f", KEY, "b", NULL));
     OK(put(a, MD_STACK, "shop", KEY, "of the namespace's own name", NULL));
     EQ(put(a, MD_STACK, "shoppe::g", KEY, "a", NULL), MD_EROLE);
@@ -93,6 +95,8 @@ TEST(a_claim_needs_a_namespace_and_a_team) {
     EQ(claim(m, "shop", NULL), MD_EROLE);
     EQ(release(m, "shop"), MD_EROLE);
     EQ(claim(a, "shop::f", NULL), MD_EINVAL);
+    EQ(claim(a, "shop::", NULL), MD_EINVAL);
+    EQ(release(a, "shop::"), MD_EINVAL);
     EQ(claim(a, "", NULL), MD_EINVAL);
     EQ(md_claim(a.reg, a.member, NULL, 4, "", 0, buf, sizeof buf), MD_EINVAL);
     EQ(md_claim(a.reg, a.member, "shop", 4, NULL, 1, buf, sizeof buf), MD_EINVAL);
@@ -125,10 +129,10 @@ TEST(facts_stay_as_long_as_anybody_has_a_claim) {
     OK(find(a.reg, "shop::f", KEY, NULL, 0));
     EQ(put(a, MD_STACK, "shop::g", KEY, "a", NULL), MD_EROLE);
     OK(put(b, MD_STACK, "shop::g", KEY, "b", NULL));
-    EQ(claim(a, "shop", NULL), MD_EEXIST); /* it is the last now */
+    EQ(claim(a, "shop", NULL), MD_EEXIST); /* it is now the last one */
     OK(release(a, "shop"));
     EQ(strike_out(a, &fact), MD_EROLE);
-    OK(strike_out(b, &fact)); /* which another one had registered */
+    OK(strike_out(b, &fact)); /* which another member had registered */
     EQ(facts(b.reg), 2);
     check_whole(b.reg);
     OK(release(b, "shop"));
@@ -168,6 +172,47 @@ TEST(who_comes_after_in_the_same_slot_is_somebody_else) {
     OK(put(a, MD_STACK, "shop::g", KEY, "a", NULL));
     EQ(claim(again, "shop", NULL), MD_EEXIST);
     OK(md_leave(again.reg, again.member));
+    leave(a);
+}
+
+/* Which cannot be in a whole registry: a claim ends with its member. */
+TEST(a_claim_whose_member_is_no_more_is_not_taken_for_one_of_who_has_its_slot) {
+    struct main_member a = open_peer(NULL), b = another(a, 1), next;
+    OK(claim(b, "shop", NULL));
+    OK(put(b, MD_STACK, "shop::f", KEY, "b", NULL));
+    md__reg *reg;
+    OK(md__enter(b.reg, &reg));
+    md__free_member(md__member(reg, (uint32_t)b.member));
+    md__exit(reg);
+    next = another(a, 1);
+    EQ((uint32_t)next.member, (uint32_t)b.member);
+    CHECK(next.member != b.member);
+    OK(claim(next, "shoppe", NULL));
+    OK(md_leave(next.reg, next.member));
+    EQ(facts(a.reg), 2);
+    OK(find(a.reg, "shop::f", KEY, NULL, 0));
+    OK(md_leave(a.reg, a.member));
+    OK(md_close(a.reg));
+}
+
+/* Joins the queue of a namespace, and dies there unnoticed. */
+static void queue_up_and_die(void *arg) {
+    struct main_member *m = arg, mine = {m->reg, join(m->reg, 0, MD_PEER)};
+    EQ(claim(mine, "shop", NULL), MD_EEXIST);
+    kill(getpid(), SIGKILL);
+}
+
+TEST(who_is_alone_with_the_claims_of_the_dead_can_strike) {
+    struct main_member a = open_peer(NULL);
+    md_record fact;
+    md_stats s;
+    OK(claim(a, "shop", NULL));
+    OK(put(a, MD_STACK, "shop::f", KEY, "a", &fact));
+    EQ(reap(child(queue_up_and_die, &a)), -SIGKILL);
+    OK(md_stat(a.reg, &s));
+    EQ(s.members, 2); /* not swept yet */
+    OK(strike_out(a, &fact));
+    EQ(facts(a.reg), 1);
     leave(a);
 }
 
@@ -217,7 +262,7 @@ TEST(the_next_one_is_told_when_the_registrar_releases_leaves_or_registers) {
     start_turn(&of_b, a);
     OK(put(c, MD_STACK, "shop::f", KEY, "c", NULL));
     OK(end_turn(&of_b));
-    OK(await_or_elect(c, "shop::f", MD_FOREVER)); /* what is there needs nobody to register it */
+    OK(await_or_elect(c, "shop::f", MD_FOREVER)); /* a fact that exists needs no registrar */
     OK(md_leave(c.reg, c.member));
     leave(a);
 }
@@ -234,7 +279,7 @@ TEST(who_has_no_claim_just_waits) {
     leave(a);
 }
 
-/* A slice may pass before the claim is made, but not each time: what ends the wait is the claim. */
+/* A slice may end before the claim is made, but not each time: the claim is what ends the wait. */
 TEST(who_waits_is_told_when_its_own_member_claims) {
     struct main_member a = open_peer(NULL);
     uint32_t slices = 1;
@@ -257,7 +302,7 @@ struct stage {
     struct step ready, stop;
 };
 
-/* Claims, registers the half of what it has to, and is there until it is killed, or told to leave. */
+/* Claims, registers half of its facts, and stays until it is killed or told to leave. */
 static void be_registrar(void *arg) {
     struct stage *s = arg;
     struct main_member m = open_peer(s->name);
@@ -311,7 +356,7 @@ static md__reg *inner(md_registry handle) {
     return reg;
 }
 
-/* As be_registrar; but when it closes, it cannot have the lock. */
+/* As be_registrar, but it cannot get the lock when it closes. */
 static void leave_without_the_lock(void *arg) {
     struct stage *s = arg;
     struct main_member m = open_peer(s->name);
@@ -332,7 +377,7 @@ TEST(who_leaves_without_the_lock_touches_no_facts_and_is_swept) {
     struct main_member b = open_peer(s.name);
     EQ(claim(b, "shop", NULL), MD_EEXIST);
     step_give(s.stop);
-    step_take(s.ready); /* it is out, and lives on */
+    step_take(s.ready); /* it is out of the team, and lives on */
     EQ(facts(b.reg), 3);
     md__publish32(&md__header(inner(b.reg))->state, MD__OPEN);
     check_whole(b.reg);
@@ -345,7 +390,7 @@ TEST(who_leaves_without_the_lock_touches_no_facts_and_is_swept) {
     stage_free(s);
 }
 
-/* Dies with the lock, having spoilt what no recovery repairs. */
+/* Dies with the lock, after damage that no recovery can repair. */
 static void spoil(void *arg) {
     struct stage *s = arg;
     struct main_member m = open_peer(s->name);
@@ -365,12 +410,12 @@ TEST(a_damaged_registry_is_left_as_it_is) {
     EQ(reap(child(spoil, &s)), -SIGKILL);
     EQ(claim(a, "shop", NULL), MD_EDAMAGED);
     EQ(await_or_elect(a, "shop::f", MD_FOREVER), MD_EDAMAGED);
-    EQ(facts(a.reg), 3);                               /* what the dead one claimed, too */
-    md__header(inner(a.reg))->magic[0] = MD__MAGIC[0]; /* so that it is known for what it was */
+    EQ(facts(a.reg), 3);                               /* also the claims of the dead one */
+    md__header(inner(a.reg))->magic[0] = MD__MAGIC[0]; /* so that its kind is still known */
     EQ(md_elect(s.name, TEAM, &reg), MD_EDAMAGED);
     EQ(md_leave(a.reg, a.member), MD_EDAMAGED);
     OK(md_close(a.reg));
-    struct main_member b = open_peer(s.name); /* nobody is there any more: it is replaced */
+    struct main_member b = open_peer(s.name); /* no member is left: it is replaced */
     EQ(facts(b.reg), 0);
     leave(b);
     stage_free(s);
@@ -381,7 +426,7 @@ static void *close_it(void *arg) {
     return NULL;
 }
 
-/* The main thread joins, another one closes: the lease cannot be released then. */
+/* The main thread joins, and another one closes: then it cannot release the lease. */
 static void be_parked(void *arg) {
     struct stage *s = arg;
     pthread_t thread;
@@ -426,7 +471,7 @@ TEST(who_has_left_is_no_registrar_though_its_lease_stays) {
     stage_free(s);
 }
 
-/* A child of fork has none of its parent's claims, and its end is nobody's end. */
+/* A child of fork has none of its parent's claims, and its end ends no membership. */
 static void be_forked(void *arg) {
     struct main_member parent = *(struct main_member *)arg, m;
     EQ(put(parent, MD_STACK, "shop::g", KEY, "child", NULL), MD_EROLE);
@@ -456,7 +501,7 @@ TEST(what_nobody_claims_any_more_is_gone_with_the_dead_one) {
     step_take(s.ready);
     OK(find(b.reg, "shop::e", KEY, NULL, 0));
     kill_now(pid);
-    OK(claim(b, "other", NULL)); /* nothing to do with it, but who claims sweeps */
+    OK(claim(b, "other", NULL)); /* unrelated, but a member that claims sweeps */
     EQ(find(b.reg, "shop::e", KEY, NULL, 0), MD_ENOENT);
     OK(claim(b, "shop", NULL));
     EQ(facts(b.reg), 2);
@@ -468,7 +513,7 @@ TEST(the_last_one_out_takes_the_name_along_whoever_made_it) {
     struct stage s = stage_make();
     char path[128];
     md_registry none;
-    snprintf(path, sizeof path, "/dev/shm/mdispatch-%u/%s", (unsigned)geteuid(), s.name);
+    md__file_path(path, sizeof path, s.name);
     pid_t pid = child(be_registrar, &s);
     step_take(s.ready);
     struct main_member b = open_peer(s.name);
@@ -520,7 +565,8 @@ TEST(who_found_a_team_before_it_died_does_not_bring_it_back) {
     kill_now(pid);
     pid = child(be_registrar, &s); /* its successor, under the same name */
     step_take(s.ready);
-    EQ(md__read32(&md__header(inner(late.reg))->state), MD__CLOSED); /* not just without a name */
+    EQ(md__read32(&md__header(inner(late.reg))->state),
+       MD__CLOSED); /* it has not merely lost its name */
     EQ(md_join(late.reg, 0, &late.member, &role), MD_ECLOSED);
     OK(md_close(late.reg));
     struct main_member b = open_peer(s.name);
@@ -532,7 +578,7 @@ TEST(who_found_a_team_before_it_died_does_not_bring_it_back) {
 }
 
 static void path_of(const char *name, char path[128]) {
-    snprintf(path, 128, "/dev/shm/mdispatch-%u/%s", (unsigned)geteuid(), name);
+    md__file_path(path, 128, name);
 }
 
 TEST(who_found_a_team_that_has_lost_its_name_does_not_join_it) {
@@ -553,7 +599,7 @@ TEST(who_found_a_team_that_has_lost_its_name_does_not_join_it) {
     stage_free(s);
 }
 
-/* It is no member's, but somebody could join it. */
+/* It has no members, but a process could join it. */
 TEST(a_dead_teams_file_is_left_to_who_has_it_open) {
     struct stage s = stage_make();
     md_registry late;
@@ -568,7 +614,7 @@ TEST(a_dead_teams_file_is_left_to_who_has_it_open) {
     stage_free(s);
 }
 
-/* What md_check finds of claims, in words. */
+/* The words of md_check about claims. */
 TEST(each_broken_invariant_of_a_team_is_told_in_words) {
     struct main_member a = open_peer(NULL), b = another(a, 1);
     char words[1024];
@@ -608,7 +654,7 @@ TEST(each_broken_invariant_of_a_team_is_told_in_words) {
     leave(a);
 }
 
-/* The file of a team whose members are dead, with one word of its header changed. */
+/* The file of a team whose members are dead, with one changed word in its header. */
 static int open_spoilt(const char *name, size_t at, const void *word, size_t size) {
     char path[128];
     md_registry reg = 0;
@@ -645,7 +691,7 @@ TEST(a_teams_name_is_given_to_a_new_one_when_what_has_it_is_over_and_not_when_it
     stage_free(s);
 }
 
-/* A name that is said to reach beyond the arena: what is registered under it is left as it is. */
+/* A name whose length reaches beyond the arena: the facts under it stay as they are. */
 TEST(a_namespace_whose_name_cannot_be_true_is_left_as_it_is) {
     struct main_member a = open_peer(NULL);
     md_record r, fact;
@@ -724,12 +770,12 @@ TEST(a_default_that_was_closed_before_it_was_joined_is_opened_anew) {
 
 struct race {
     char name[64];
-    md__u32 inside; /* registrars there are now */
-    md__u32 most;   /* that there were at once */
+    md__u32 inside; /* how many registrars there are now */
+    md__u32 most;   /* the most that there were at one time */
     md__u32 turns;
 };
 
-/* Opens the team's registry until it could be joined: the last of the others may leave meanwhile. */
+/* Opens the team's registry until it can join it: the last other member may leave meanwhile. */
 static struct main_member open_until_joined(const char *name) {
     struct main_member m = {0};
     uint32_t role;
@@ -776,12 +822,55 @@ TEST(of_many_who_race_one_is_the_registrar_at_every_instant) {
     munmap(r, sizeof *r);
 }
 
+/* --- two who open one name at once -------------------------------------------------------------- */
+
+struct opener {
+    const char *name;
+    struct step ready, done, go;
+};
+
+static void open_beside_another(void *arg) {
+    struct opener *o = arg;
+    md_registry reg;
+    step_give(o->ready);
+    OK(md_elect(o->name, TEAM, &reg));
+    join(reg, 0, MD_PEER);
+    step_give(o->done);
+    CHECK(step_take(o->go));
+}
+
+/* Both find nothing and wait for the folder, for longer than they try again. Then one of them
+ * creates it. */
+TEST(who_was_not_the_first_to_create_it_attaches_however_long_it_waited) {
+    struct opener o = {team_name(), step_make(), step_make(), step_make()};
+    char path[MD__MAX_PATH];
+    pid_t pids[2];
+    leave(open_peer(team_name())); /* makes the folder */
+    md__file_path(path, sizeof path, ".");
+    int folder = open(path, O_RDONLY | O_CLOEXEC);
+    OK(flock(folder, LOCK_EX));
+    for (int i = 0; i < 2; i++) pids[i] = child(open_beside_another, &o);
+    for (int i = 0; i < 2; i++) CHECK(step_take(o.ready));
+    struct timespec longer = {.tv_sec = 2, .tv_nsec = 300000000};
+    nanosleep(&longer, NULL);
+    OK(flock(folder, LOCK_UN)); /* the children have the descriptor, too */
+    OK(close(folder));
+    for (int i = 0; i < 2; i++) CHECK(step_take(o.done));
+    for (int i = 0; i < 2; i++) step_give(o.go);
+    for (int i = 0; i < 2; i++) EQ(reap(pids[i]), 0);
+    step_free(o.ready);
+    step_free(o.done);
+    step_free(o.go);
+}
+
 int main(void) {
     RUN(who_claims_first_registers_and_the_others_do_not);
     RUN(a_claim_needs_a_namespace_and_a_team);
     RUN(facts_stay_as_long_as_anybody_has_a_claim);
     RUN(a_claim_that_cannot_be_answered_is_not_made);
     RUN(who_comes_after_in_the_same_slot_is_somebody_else);
+    RUN(a_claim_whose_member_is_no_more_is_not_taken_for_one_of_who_has_its_slot);
+    RUN(who_is_alone_with_the_claims_of_the_dead_can_strike);
     RUN(the_next_one_is_told_when_the_registrar_releases_leaves_or_registers);
     RUN(who_has_no_claim_just_waits);
     RUN(who_waits_is_told_when_its_own_member_claims);
@@ -802,6 +891,7 @@ int main(void) {
     RUN(a_dead_main_members_name_can_be_taken_over_by_a_team);
     RUN(the_default_registry_can_be_a_teams);
     RUN(a_default_that_was_closed_before_it_was_joined_is_opened_anew);
+    RUN(who_was_not_the_first_to_create_it_attaches_however_long_it_waited);
     RUN(of_many_who_race_one_is_the_registrar_at_every_instant);
     return test_done();
 }

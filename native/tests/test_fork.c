@@ -1,10 +1,10 @@
-/* What fork promises: a child is a stranger who knows the handle, whatever its parent's threads
- * were doing. */
+/* fork: a child is an unrelated process that knows the handle, whatever its parent's threads were
+ * doing. */
 #include "test.h"
 
 enum { SIZE = 1 << 20 };
 
-/* What a test shares with its children. */
+/* Memory that a test shares with its children. */
 struct family {
     struct main_member m;
     md_record fact;
@@ -191,7 +191,7 @@ TEST(a_child_is_sound_that_was_forked_while_another_thread_registered) {
 }
 
 TEST(a_child_is_sound_that_was_forked_while_another_thread_opened_and_closed) {
-    fork_beside(open_for_ever, rounds(25)); /* it has the lock that fork() waits for nearly always */
+    fork_beside(open_for_ever, rounds(25)); /* mostly it holds fork()'s lock */
 }
 
 static void open_all_places(void) {
@@ -204,10 +204,10 @@ static void close_in_child(void *arg) {
     struct family *f = arg;
     md_stats s;
     OK(md_stat(f->m.reg, &s));
-    EQ(md_cancel(f->m.reg, f->m.member, 0), 0); /* the parent's waiters are no business of ours */
+    EQ(md_cancel(f->m.reg, f->m.member, 0), 0); /* the parent's waiters do not count here */
     OK(md_close(f->m.reg));
     EQ(md_close(f->m.reg), MD_ECLOSED);
-    open_all_places(); /* it is free although a thread of the parent was inside a call */
+    open_all_places(); /* it is free although a thread of the parent was in a call */
 }
 
 TEST(a_child_is_sound_that_was_forked_while_other_threads_waited) {
@@ -281,11 +281,12 @@ static void join_and_leave(void *arg) {
     OK(md_leave(m->reg, member));
 }
 
-/* Somebody has cleaned up in /dev/shm: no stranger finds the registry, those who have it go on. */
+/* The file in /dev/shm was removed: no other process finds the registry; those that have it go
+ * on. */
 TEST(a_child_joins_although_the_file_has_lost_its_name) {
     char name[64], path[128];
     snprintf(name, sizeof name, "fork-%d", (int)getpid());
-    snprintf(path, sizeof path, "/dev/shm/mdispatch-%u/%s", (unsigned)geteuid(), name);
+    md__file_path(path, sizeof path, name);
     struct main_member m = open_main(name, MD__MIN_CAPACITY);
     OK(unlink(path));
     EQ(reap(child(join_and_leave, &m)), 0);
@@ -298,7 +299,7 @@ static void lock_as_a_stranger(void *arg) {
     uint32_t role;
     EQ(md_check(f->m.reg, NULL, 0), MD_ENAMESPACE);
     EQ(md_join(f->m.reg, 0, &member, &role), MD_ENAMESPACE);
-    OK(find(f->m.reg, "n", KEY, NULL, 0)); /* that takes no lock */
+    OK(find(f->m.reg, "n", KEY, NULL, 0)); /* this takes no lock */
 }
 
 static void go_elsewhere(void *arg) {
@@ -315,6 +316,100 @@ TEST(a_child_in_another_pid_namespace_takes_no_lock) {
     family_free(&f);
 }
 
+/* --- what a child may do before it joins ----------------------------------------------------------- */
+
+static md__reg *reg_of(md_registry handle) {
+    md__reg *reg;
+    OK(md__enter(handle, &reg));
+    md__exit(reg);
+    return reg;
+}
+
+static void write_to(void *base) {
+    signal(SIGSEGV, SIG_DFL); /* a sanitizer would turn it into an exit status */
+    *(volatile char *)base = 'x';
+}
+
+static void write_before_joining(void *arg) {
+    struct family *f = arg;
+    md__reg *reg = reg_of(f->m.reg);
+    EQ(fcntl(reg->fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+    EQ(mprotect(reg->base, reg->mapped, PROT_READ | PROT_WRITE), -1);
+    EQ(errno, EACCES);
+    write_to(reg->base);
+}
+
+static void write_before_joining_again(void *arg) {
+    EQ(reap(child(write_before_joining, arg)), -SIGSEGV);
+    write_before_joining(arg);
+}
+
+TEST(a_child_can_only_read_until_it_joins) {
+    struct family f = family_make();
+    EQ(reap(child(write_before_joining, &f)), -SIGSEGV);
+    EQ(reap(child(write_before_joining_again, &f)), -SIGSEGV);
+    check_parent_lives(&f);
+    family_free(&f);
+}
+
+static void write_to_a_word(void *word) {
+    write_to(word);
+}
+
+TEST(what_is_held_of_a_closed_registry_can_only_be_read) {
+    struct main_member m = open_main(NULL, SIZE);
+    const uint64_t *word;
+    md_held *held;
+    OK(md_hold(m.reg, &held));
+    OK(md_word(m.reg, 0, &word));
+    close_main(m);
+    EQ(reap(child(write_to_a_word, (void *)(uintptr_t)word)), -SIGSEGV);
+    md_let_go(held);
+}
+
+static void go_on_without_writing(struct family *f) {
+    uint64_t member;
+    uint32_t role;
+    EQ(md_join(f->m.reg, 0, &member, &role), MD_EREOPEN);
+    OK(find(f->m.reg, "n", KEY, NULL, 0));
+    EQ(put(f->m, MD_STACK, "n", KEY, "child's", NULL), MD_EREOPEN);
+    EQ(md_join(f->m.reg, 0, &member, &role), MD_EREOPEN);
+    OK(find(f->m.reg, "n", KEY, NULL, 0));
+}
+
+static void become_another_user(void *arg) {
+    EQ(syscall(SYS_setresuid, 65534, 65534, 65534), 0);
+    go_on_without_writing(arg);
+    write_before_joining(arg);
+}
+
+TEST(a_child_that_became_another_user_only_reads) {
+    if (geteuid()) {
+        printf("       (left out: only root can become somebody else)\n");
+        return;
+    }
+    struct family f = family_make();
+    EQ(reap(child(become_another_user, &f)), -SIGSEGV);
+    check_parent_lives(&f);
+    family_free(&f);
+}
+
+static void lose_proc(void *arg) {
+    OK(chroot("/dev/shm"));
+    go_on_without_writing(arg);
+}
+
+TEST(a_child_without_proc_only_reads) {
+    if (geteuid()) {
+        printf("       (left out: only root can change its root)\n");
+        return;
+    }
+    struct family f = family_make();
+    EQ(reap(child(lose_proc, &f)), 0);
+    check_parent_lives(&f);
+    family_free(&f);
+}
+
 int main(void) {
     RUN(a_child_joins_although_the_file_has_lost_its_name);
     RUN(a_child_reads_and_waits_as_a_member_of_its_own_and_changes_nothing);
@@ -326,5 +421,9 @@ int main(void) {
     RUN(a_child_is_sound_that_was_forked_while_other_threads_waited);
     RUN(a_child_has_the_place_of_a_registry_that_was_closed_during_a_call_of_its_parent);
     RUN(a_child_waits_for_the_lock_that_a_thread_of_its_parent_held_at_the_fork);
+    RUN(a_child_can_only_read_until_it_joins);
+    RUN(what_is_held_of_a_closed_registry_can_only_be_read);
+    RUN(a_child_that_became_another_user_only_reads);
+    RUN(a_child_without_proc_only_reads);
     return test_done();
 }

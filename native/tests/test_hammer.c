@@ -1,27 +1,28 @@
-/* No wake is lost: many rounds in which one side sleeps for what the other is just about to
+/* No wake is lost: many rounds in which one side falls asleep for a fact that the other is about to
  * register.
  *
- * A wake is lost when a waiter came back because its slice was over, while the registration it
- * waited for had returned long before. Each side notes when its registration returned, so that the
- * other can tell.
+ * A wake was lost when a waiter came back because its slice ended, long after the registration that
+ * it waited for had returned. Each side notes when its registration returned, so that the other can
+ * tell.
  */
 #include "test.h"
 
 enum { SIZE = 4 << 20, LATE_NS = 20000000, SIDES = 4 };
 
-/* Shared by the sides of one game. A side waits for its own name and then registers the next one's.
- */
+/* Shared by the sides of one game. A side waits for its own name, then registers the next
+ * side's. */
 struct game {
     char address[MD_MAX_ADDRESS];
     int sides, rounds;
-    md__u64 rung[SIDES]; /* when the registration that this side waits for returned; 0 before */
+    md__u64
+        rung[SIDES]; /* when the registration for which this side waits returned; 0 before that */
     md__u64 lost;
     md__u64 sleeps, slices, wakes;
 };
 
 static const char *const NAMES[SIDES] = {"ping", "pong", "pang", "pung"};
 
-/* Passes the ball to `to`: its fact is there when this returns. */
+/* Passes the ball to `to`: its fact exists when this returns. */
 static void pass(struct game *g, struct main_member m, int to, md_record *r) {
     OK(put(m, MD_UNIQUE, NAMES[to], KEY, "ball", r));
     md__publish64(&g->rung[to], (uint64_t)md_now());
@@ -52,7 +53,7 @@ static void play(struct game *g, struct main_member m, int side) {
         if (!OK(rc)) break;
         judge_wait(g, side, &s);
         memcpy(&mine, buf, sizeof mine);
-        OK(strike_out(m, &mine)); /* before the ball comes round again */
+        OK(strike_out(m, &mine)); /* before the ball returns */
         pass(g, m, next, &mine);
     }
 }
@@ -132,8 +133,7 @@ TEST(four_processes_lose_no_wake) {
     hammer(4, 1);
 }
 
-/* Sleepers come and go on one event word while it is rung: those who must not wake stay, those who
- * must do. */
+/* Sleepers come and go on one event word while it is rung: only those that have to wake up do. */
 struct crowd {
     struct main_member m;
     md__u32 round;
@@ -173,7 +173,7 @@ TEST(a_crowd_is_woken_each_time) {
     close_main(c.m);
 }
 
-/* One side falls asleep while the other registers, at all distances of the two that matter. */
+/* One side falls asleep while the other registers, with each delay between them that matters. */
 struct meeting {
     struct main_member m;
     md__u32 round;    /* raised by the registering side when both may start */

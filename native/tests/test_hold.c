@@ -1,5 +1,5 @@
-/* What holding a region promises: its words stay where they are, show every change, and outlive the
- * opening; and nothing but memory is kept. */
+/* Holding a region: its words stay where they are, show every change, and outlive the opening; and
+ * nothing but memory is kept. */
 #include "test.h"
 
 enum { SIZE = MD__MIN_CAPACITY };
@@ -16,7 +16,7 @@ static uint64_t node_of(md_registry reg, const char *name, uint64_t *version) {
     return node;
 }
 
-/* Whether anything is mapped there. */
+/* Whether there is a mapping at this address. */
 static int is_mapped(const void *p) {
     unsigned char there;
     return mincore((void *)((uintptr_t)p & ~(uintptr_t)4095), 1, &there) == 0;

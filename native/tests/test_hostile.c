@@ -1,6 +1,6 @@
-/* Nothing in a region is trusted as an index or an offset: with any words of it overwritten, every
- * call returns, with a status or with what looked right, and none crashes, hangs or reaches
- * outside. Seeded: MD_SEED replays a run. */
+/* The core trusts no index and no offset in a region: whatever words are overwritten, every call
+ * returns a status, or a result that looked right; none crashes, hangs or reads outside. Seeded:
+ * MD_SEED replays a run. */
 #include "test.h"
 
 enum { SIZE = MD__MIN_CAPACITY + (1 << 18), FACTS = 60 };
@@ -39,8 +39,8 @@ static struct main_member take_model(void) {
     return m;
 }
 
-/* Mutexes that somebody may hold. What stands in them the C library believes, so who writes there
- * writes into the memory of the holder: docs/security.md says what that means. */
+/* Mutexes that a process may hold. The C library trusts their content, so a process that writes
+ * there writes into the holder's memory: docs/security.md says what that means. */
 static bool is_of_a_lock(size_t at) {
     size_t lock = offsetof(struct md__header, mutex);
     if (at >= MD__PROCESSES_AT && at < MD__MEMBERS_AT)
@@ -48,7 +48,7 @@ static bool is_of_a_lock(size_t at) {
     return at >= lock && at < lock + sizeof(pthread_mutex_t);
 }
 
-/* A place whose content is worth doubting. */
+/* A place whose content a reader has to doubt. */
 static size_t draw_place(void) {
     size_t at;
     do {
@@ -75,7 +75,7 @@ static uint32_t draw_value(const char *bytes) {
     switch (draw() % 7) {
     case 0:
         return 0;
-    case 5: /* mapped, and perhaps not backed by memory */
+    case 5: /* mapped, but perhaps not backed by memory */
         return (uint32_t)(MD__ARENA_AT + draw() % (SIZE - MD__ARENA_AT)) & ~15u;
     case 1:
         return UINT32_MAX - draw() % 3;
@@ -110,7 +110,7 @@ static void lay_down_spoiled(void) {
     free(copy);
 }
 
-/* The words by which all walks go: the arena's end, and sizes and lengths of a node. */
+/* The words that all walks follow: the arena's end, and the sizes and lengths of a node. */
 static size_t draw_way_mark(void) {
     size_t at = MD__ARENA_AT, hops = draw() % 20;
     struct md__node node;
@@ -129,8 +129,8 @@ static size_t draw_way_mark(void) {
     }
 }
 
-/* Writes over words of the file and puts them back, for ever: what a call has checked is not
- * what it finds a moment later. */
+/* Overwrites words of the file and restores them, for ever: a call may find other values than it
+ * has just checked. */
 static void intrude(void *ready) {
     int fd = open(path, O_RDWR | O_CLOEXEC);
     char *base = mmap(NULL, good_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -152,7 +152,7 @@ static void check_answer(int rc) {
     CHECK(rc <= 0);
 }
 
-/* Every call once, first those that only look. */
+/* Makes every call once, first those that only read. */
 static void use_all(void *arg) {
     (void)arg;
     static char buf[1 << 20];
@@ -165,7 +165,7 @@ static void use_all(void *arg) {
     uint64_t version, node;
     uint32_t role;
     alarm(5);
-    if (md_attach(name, 0, &reg)) return; /* refused: fine */
+    if (md_attach(name, 0, &reg)) return; /* it is refused, which is fine */
     check_answer(md_list(reg, NULL, 0, buf, sizeof buf, &size, &version, &node));
     check_answer(md_list_since(reg, MD_IMPL, 9, buf, sizeof buf, &size, &version));
     check_answer(md_stat(reg, &stats));
@@ -193,7 +193,7 @@ static void use_all(void *arg) {
     }
     for (int i = 0; i < 8; i++) check_answer(strike_out(w, &r[i]));
     check_answer(md_check(reg, buf, 4096));
-    md__reg *inside; /* and what the next one does after a death */
+    md__reg *inside; /* and the call that follows a death */
     if (md__enter(reg, &inside)) return;
     if (md__lock(inside) == 0) {
         check_answer(md__rebuild(inside));
@@ -211,8 +211,8 @@ static struct main_member set_up(uint64_t *start, int *times) {
     *start = again ? strtoull(again, NULL, 0) : (uint64_t)md_now();
     if (again) *times = 1;
     snprintf(name, sizeof name, "hostile-%d", (int)getpid());
-    snprintf(path, sizeof path, "/dev/shm/mdispatch-%u/%s", (unsigned)geteuid(), name);
-    md_registry none; /* makes the folder */
+    md__file_path(path, sizeof path, name);
+    md_registry none; /* this makes the folder */
     EQ(md_attach(name, 0, &none), MD_ENOENT);
     return model;
 }
@@ -291,7 +291,7 @@ static void try_lock_noise(struct lock_noise *noise, size_t word, uint32_t value
         fprintf(stderr, "    word %zu of the mutex is %#x\n", word, value);
 }
 
-/* The time is the least of three tries: a busy machine adds to it. */
+/* The time is the shortest of three tries, since a busy machine adds to it. */
 TEST(a_lock_that_was_written_over_is_an_error_and_no_crash) {
     enum { WORDS = sizeof(pthread_mutex_t) / 4, NOBODY = 0x3ffffff0 };
     static const uint32_t values[] = {1,          2,          3,          0x10,       0x20,
@@ -304,7 +304,7 @@ TEST(a_lock_that_was_written_over_is_an_error_and_no_crash) {
     size_t lock_word = (size_t)((char *)md__mutex_word((pthread_mutex_t *)good) - good) / 4;
     for (size_t word = 0; word < WORDS; word++) {
         for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
-            if (word == lock_word && values[i] < 1000) continue; /* somebody's number */
+            if (word == lock_word && values[i] < 1000) continue; /* the id of some process */
             int64_t least = INT64_MAX;
             for (int try = 0; try < 3 && least > 100000000; try++) {
                 try_lock_noise(noise, word, values[i]);

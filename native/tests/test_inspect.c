@@ -1,5 +1,5 @@
-/* A look from outside sees everything, waits for nobody and leaves no trace; what is nobody's any
- * more can be removed, and nothing else. */
+/* A look from outside sees everything, waits for no process and leaves no trace. A registry that is
+ * no longer in use can be removed, and no other. */
 #include <linux/futex.h>
 #include <sys/file.h>
 
@@ -7,7 +7,7 @@
 
 enum { SIZE = MD__MIN_CAPACITY };
 
-static char name[64]; /* of this test, in the folder of this user */
+static char name[64]; /* this test's name in this user's folder */
 static char path[160];
 static md_inspection seen;
 static md_member_info infos[MD_MAX_MEMBERS];
@@ -15,7 +15,7 @@ static size_t members;
 
 static void set_names(void) {
     snprintf(name, sizeof name, "inspect-%d", (int)getpid());
-    snprintf(path, sizeof path, "/dev/shm/mdispatch-%u/%s", (unsigned)geteuid(), name);
+    md__file_path(path, sizeof path, name);
 }
 
 static int look_at(const char *address) {
@@ -23,7 +23,7 @@ static int look_at(const char *address) {
     return md_inspect(address, &seen, infos, MD_MAX_MEMBERS, &members);
 }
 
-/* All bytes of a registry, to be compared. */
+/* All bytes of a registry, for comparison. */
 static char *bytes_of(int fd, size_t *size) {
     struct stat st;
     if (fstat(fd, &st)) abort();
@@ -40,7 +40,7 @@ static void lay_down(const void *bytes, size_t size) {
     close(fd);
 }
 
-/* The main member that others live and die with: a child that can be told to take the lock. */
+/* The main member: a child that can be told to take the lock. */
 struct life {
     struct step ready, go;
     const char *name;
@@ -76,7 +76,7 @@ static pid_t begin_life(void (*body)(void *), int locks) {
     return pid;
 }
 
-/* --- the look ---------------------------------------------------------------------------------- */
+/* --- the look --------------------------------------------------------------------------------- */
 
 TEST(a_look_sees_what_members_see) {
     struct main_member m = open_main(name, SIZE);
@@ -146,7 +146,7 @@ TEST(an_anonymous_registry_is_seen_by_what_a_process_has_open) {
     close_main(m);
 }
 
-/* Mappings of this process that have the test's file or an anonymous registry behind them. */
+/* This process's mappings of the test's file or of an anonymous registry. */
 static int count_mappings(void) {
     char line[512];
     int found = 0;
@@ -227,7 +227,7 @@ TEST(a_registry_is_seen_after_its_main_member_died_and_with_who_died_beside_it) 
     EQ(md_reap(name), MD_ENOENT);
 }
 
-/* Grows to some thousand facts, then strikes and registers in turn. */
+/* Grows to some thousand facts, then strikes and registers alternately. */
 static void change_for_long(void *arg) {
     enum { MOST = 3000 };
     static md_record live[MOST];
@@ -261,7 +261,7 @@ TEST(a_look_at_a_registry_that_changes_and_grows_finds_it_whole) {
     OK(md_reap(name));
 }
 
-/* --- hostile files, and what is left of them ---------------------------------------------------- */
+/* --- hostile files, and what is left of them -------------------------------------------------- */
 
 static char *good;
 static size_t good_size;
@@ -281,7 +281,7 @@ static void lay_down_with(size_t at, const void *bytes, size_t size) {
         check_odd(0, attach, #field " = " #value);                                                 \
     } while (0)
 
-/* What the look answers, then what the reaper does while somebody has the file open, and after. */
+/* The answer of the look; then of the reaper, while a process has the file open and afterwards. */
 static void check_odd(int look, int attach, const char *what) {
     int before = test_failures;
     EQ(look_at(name), look);
@@ -300,7 +300,7 @@ static void check_odd(int look, int attach, const char *what) {
 }
 
 TEST(what_cannot_be_judged_by_its_members_is_removed_only_when_nobody_has_it_open) {
-    pid_t pid = begin_life(live_as_main, 0); /* whose leases look alive in the copies */
+    pid_t pid = begin_life(live_as_main, 0); /* the leases look alive in the copies */
     int file = open(path, O_RDONLY | O_CLOEXEC);
     good = bytes_of(file, &good_size);
     close(file);
@@ -342,7 +342,7 @@ TEST(what_cannot_be_judged_by_its_members_is_removed_only_when_nobody_has_it_ope
     OK(look_at(name));
     EQ(seen.torn, 0);
     EQ(seen.kinds[MD_IMPL], 0);
-    uint32_t dead_and_there = FUTEX_OWNER_DIED | 77; /* as no kernel leaves it */
+    uint32_t dead_and_there = FUTEX_OWNER_DIED | 77; /* no kernel leaves it like this */
     size_t lease = (size_t)((char *)md__lease_word((struct md__process *)(void *)good) - good);
     lay_down_with(MD__PROCESSES_AT + lease, &dead_and_there, sizeof dead_and_there);
     OK(look_at(name));
@@ -379,8 +379,8 @@ TEST(what_cannot_be_judged_by_its_members_is_removed_only_when_nobody_has_it_ope
     free(good);
 }
 
-/* What is judged by its members is so even while somebody has it open, as a forked child that never
- * joined has. */
+/* A registry is judged by its members, even while another process has it open, such as a forked
+ * child that never joined. */
 TEST(the_dead_are_removed_although_somebody_has_the_file_open) {
     kill_now(begin_life(live_as_main, 0));
     int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -416,12 +416,13 @@ TEST(arguments_that_no_reaper_can_use_are_refused) {
     EQ(md_reap(name), MD_ENOENT);
     char buf[MD_MAX_ADDRESS], folder[64];
     OK(md_folder(buf, sizeof buf));
-    snprintf(folder, sizeof folder, "/dev/shm/mdispatch-%u/", (unsigned)geteuid());
+    snprintf(folder, sizeof folder, "%s/mdispatch-%u/", getenv("MDISPATCH_FOLDER"),
+             (unsigned)geteuid());
     CHECK(strcmp(buf, folder) == 0);
     EQ(md_folder(buf, 3), MD_ENOBUFS);
 }
 
-/* --- all at once -------------------------------------------------------------------------------- */
+/* --- all at once ------------------------------------------------------------------------------ */
 
 struct race {
     md__u32 created, reaped;
@@ -432,7 +433,7 @@ static bool goes_on(struct race *r) {
     return md__read32(&r->created) < r->enough && !test_failures;
 }
 
-/* As long as a creator has its registry open, no reaper takes the name away. */
+/* As long as a creator has its registry open, no reaper removes the name. */
 static void create_and_leave(void *arg) {
     struct race *r = arg;
     while (goes_on(r)) {
@@ -452,7 +453,7 @@ static void create_and_leave(void *arg) {
     }
 }
 
-/* Their children die with theirs open, so that there is something to reap. */
+/* Their children die with a registry open, so that there is something to reap. */
 static void create_and_die(void *arg) {
     struct race *r = arg;
     while (goes_on(r)) {
@@ -487,7 +488,7 @@ static void reap_interrupted(void *arg) {
     EQ(md_reap(arg), MD_EINTR);
 }
 
-/* Also when the nap in which it comes is over before the reaper goes on. */
+/* Also when the nap during which it comes ends before the reaper goes on. */
 TEST(a_signal_interrupts_a_reaper_that_waits_for_the_folder) {
     char folder[MD_MAX_ADDRESS];
     OK(md_folder(folder, sizeof folder));
@@ -531,7 +532,7 @@ TEST(a_signal_does_not_keep_anybody_from_creating_who_waits_for_the_folder) {
     pid_t pid = child(create_undisturbed, name);
     until_inside(pid, pid, SYS_ppoll, SYS_ppoll);
     kill(pid, SIGUSR1);
-    CHECK(step_take(noted)); /* signals come only while it naps */
+    CHECK(step_take(noted)); /* signals come only during its naps */
     until_inside(pid, pid, SYS_ppoll, SYS_ppoll);
     flock(fd, LOCK_UN); /* the child has the descriptor too */
     close(fd);

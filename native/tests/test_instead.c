@@ -1,5 +1,5 @@
-/* Moments that are over too soon to be met, and waits that are too long for a test: the C library
- * answers here what it would answer then. */
+/* Moments that are too short to hit, and waits that are too long for a test: here the C library is
+ * made to answer as it would then. */
 #include "test.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -40,9 +40,9 @@ static uint64_t recoveries(void) {
     return s.recoveries;
 }
 
-/* --- a lock that was not to be had in one slice ------------------------------------------------- */
+/* --- a lock that was not to be had in one slice ----------------------------------------------- */
 
-static uint32_t held_as, held_after; /* what the lock's word is after the slice, and then */
+static uint32_t held_as, held_after; /* the lock's word after the slice, and then */
 static int slices, answer;
 
 static int let_a_slice_pass(pthread_mutex_t *mutex) {
@@ -68,17 +68,18 @@ static int lock_after(uint32_t as, uint32_t after, int error) {
     return rc;
 }
 
-/* A word that says that somebody holds the lock, who is not there and did not die of it, is no lock
- * that anybody will let go: that is damage. But only if it stays so. */
+/* If the lock's word names a holder that does not exist, and the kernel did not mark it as dead, no
+ * one will ever release the lock: that is damage, but only if the word stays like this. */
 TEST(a_holder_is_believed_to_be_gone_only_when_it_is) {
     open_it(NULL);
-    OK(lock_after(FUTEX_OWNER_DIED, 0, 0)); /* it died in the slice: it is cleaned up after */
+    OK(lock_after(FUTEX_OWNER_DIED, 0,
+                  0)); /* the holder died during the slice: the lock is recovered */
     EQ(recoveries(), 1);
-    OK(lock_after(77, 0, ESRCH)); /* it let go and ended after the slice */
+    OK(lock_after(77, 0, ESRCH)); /* it released the lock and ended after the slice */
     EQ(recoveries(), 1);
     OK(lock_after(77, FUTEX_OWNER_DIED, ESRCH)); /* it died after the slice */
     EQ(recoveries(), 2);
-    OK(lock_after(77, 0, EPERM)); /* it is somebody else's: let go before the next slice */
+    OK(lock_after(77, 0, EPERM)); /* another thread has it, and releases it before the next slice */
     EQ(recoveries(), 2);
     EQ(lock_after(77, 77, ESRCH), MD_EDAMAGED);
     md__poke32(lock_word, 0);
@@ -104,17 +105,17 @@ TEST(a_sleeper_that_wants_to_mend_the_lock_leaves_it_to_who_has_it) {
     instead.trylock = be_busy;
     md__mend(reg);
     EQ(recoveries(), 0);
-    instead.trylock = be_late; /* another one mends it, just before */
+    instead.trylock = be_late; /* another thread repairs it just before */
     md__mend(reg);
     EQ(recoveries(), 1);
-    check_whole(m.reg); /* it was let go again */
+    check_whole(m.reg); /* it was released again */
     EQ(reap(child(hold_and_die, NULL)), -SIGKILL);
     md__mend(reg);
     EQ(recoveries(), 2);
     close_main(m);
 }
 
-/* --- what is waited for in vain ----------------------------------------------------------------- */
+/* --- what is waited for in vain --------------------------------------------------------------- */
 
 struct stage {
     struct step ready, go;
@@ -124,7 +125,7 @@ static struct stage stage;
 
 static void hold_the_folder(void *arg) {
     char path[64];
-    snprintf(path, sizeof path, "/dev/shm/mdispatch-%u", (unsigned)geteuid());
+    md__file_path(path, sizeof path, "");
     OK(flock(open(path, O_RDONLY | O_CLOEXEC), LOCK_EX));
     step_give(stage.ready);
     step_take(stage.go);
@@ -147,17 +148,17 @@ static void end(pid_t pid, int should) {
 TEST(a_folder_that_somebody_keeps_locked_is_not_waited_for_for_ever) {
     md_registry none = 0;
     open_it(fresh_name());
-    close_main(m); /* now there is a folder */
+    close_main(m); /* now the folder exists */
     pid_t pid = begin(hold_the_folder);
     instead.clock_step = SECOND;
-    EQ(md_create(fresh_name(), SIZE, &none), MD_ELOCK);
+    EQ(md_create(fresh_name(), SIZE, &none), MD_EBUSY);
     instead.clock_step = 0;
     end(pid, 0);
     OK(md_create(name, SIZE, &none));
     OK(md_close(none));
 }
 
-/* A team all of whose members are dead; somebody else has it open. */
+/* A team whose members are all dead; another process has it open. */
 static void live_as_team(void *arg) {
     md_registry mine;
     OK(md_elect(name, SIZE, &mine));
@@ -239,7 +240,7 @@ TEST(a_team_that_somebody_joins_just_before_it_is_closed_as_dead_lives_on) {
     b.member = join(b.reg, 0, MD_PEER);
     md_stats s;
     OK(md_stat(b.reg, &s));
-    EQ(s.members, 2); /* the other one is in the same registry */
+    EQ(s.members, 2); /* the other process is in the same registry */
     end_late(late);
     OK(md_leave(b.reg, b.member));
     OK(md_close(b.reg));
@@ -249,7 +250,7 @@ static int be_there_already(void) {
     return EEXIST;
 }
 
-/* It comes and goes, always at the wrong moment. */
+/* It appears and disappears, always at the wrong moment. */
 TEST(a_name_that_is_never_there_and_never_free_is_given_up) {
     md_registry none = 0;
     instead.linkat = be_there_already;
@@ -259,7 +260,7 @@ TEST(a_name_that_is_never_there_and_never_free_is_given_up) {
     instead.linkat = NULL;
 }
 
-/* --- what another thread does meanwhile --------------------------------------------------------- */
+/* --- what another thread does meanwhile ------------------------------------------------------- */
 
 static void live_as_main(void *arg) {
     open_it(name);
@@ -285,7 +286,7 @@ TEST(a_handle_that_is_closed_while_it_is_handed_out_is_closed) {
     end(pid, 0);
 }
 
-/* --- a file of another file system -------------------------------------------------------------- */
+/* --- a file of another file system ------------------------------------------------------------ */
 
 static void be_mounted_over(struct stat *st) {
     st->st_dev++;
@@ -293,12 +294,12 @@ static void be_mounted_over(struct stat *st) {
 
 TEST(what_is_mounted_over_the_file_is_not_the_registrys) {
     char path[160];
-    snprintf(path, sizeof path, "/dev/shm/mdispatch-%u/%s", (unsigned)geteuid(), fresh_name());
+    md__file_path(path, sizeof path, fresh_name());
     open_it(name);
     instead.lstat = be_mounted_over;
     close_main(m);
     instead.lstat = NULL;
-    OK(unlink(path)); /* it was left alone */
+    OK(unlink(path)); /* it was not touched */
 }
 
 int main(void) {

@@ -1,6 +1,6 @@
-/* The process's table of kernels, and what a host registers with it. */
+/* The process's table of kernels, and a host's registrations with it. */
 #include "test.h"
-#include "../core/kernels.h"
+#include "../core/contract/kernels.h"
 
 enum { SIZE = 1 << 20 };
 
@@ -125,6 +125,20 @@ TEST(of_several_with_one_label_the_newest_is_in_effect_and_the_older_returns) {
     OK(md_close(reg));
 }
 
+TEST(who_takes_back_an_older_one_passes_the_others_of_its_name_by) {
+    md_registry reg = make();
+    md_kernel_spec a = spec(one, NULL), b = spec(two, NULL), another = spec(one, &reg);
+    OK(md_kernel_put(reg, "shop::f", 1, "c", &a));
+    OK(md_kernel_put(reg, "shop::f", 1, "c", &b));
+    OK(md_kernel_put(reg, "shop::f", 1, "d", &b));
+    EQ(md_kernel_drop(reg, "shop::f", 1, "c", &another), MD_ENOENT);
+    OK(md_kernel_drop(reg, "shop::f", 1, "c", &a));
+    CHECK(found(reg, "c") == two && found(reg, "d") == two);
+    OK(md_kernel_drop(reg, "shop::f", 1, "c", &b));
+    OK(md_kernel_drop(reg, "shop::f", 1, "d", &b));
+    OK(md_close(reg));
+}
+
 TEST(the_kernels_of_closed_registries_go_as_others_come) {
     int released = 0;
     md_kernel_spec s = spec(one, &released);
@@ -138,7 +152,7 @@ TEST(the_kernels_of_closed_registries_go_as_others_come) {
         }
         OK(md_close(reg));
     }
-    CHECK(released >= 400 - 130); /* at most twice 64 stay */
+    CHECK(released >= 400 - 130); /* at most 2 * 64 stay */
 }
 
 /* --- many threads, and fork ------------------------------------------------------------------- */
@@ -286,7 +300,7 @@ TEST(after_the_first_failure_a_library_does_nothing_and_its_close_leaves_nothing
     EQ(facts(reg), 2);
     OK(md_library_close(m));
     EQ(facts(reg), 0);
-    EQ(released, 0); /* it was never taken over */
+    EQ(released, 0); /* the table never took it over */
     OK(md_library_close(NULL));
     OK(md_leave(reg, host));
     OK(md_close(reg));
@@ -334,7 +348,7 @@ TEST(what_a_host_cannot_register_is_refused_in_words) {
     OK(md_library_open(reg, worker, "shop", MD_FRAGMENT, "host", "w", &m));
     EQ(md_impl_with(m, "f", 1, one, &released, count, 0), MD_EROLE);
     EQ(released, 0);
-    CHECK(found(reg, "c:host:one") == NULL); /* taken back */
+    CHECK(found(reg, "c:host:one") == NULL); /* it was taken back */
     OK(md_library_close(m));
     OK(md_library_open(reg, host, "shop", MD_FRAGMENT, "host", "w", &m));
     OK(md_leave(reg, host));
@@ -365,7 +379,7 @@ TEST(names_are_judged_letter_by_letter) {
     CHECK(md__is_word(longest, 255) && !md__is_word(longest, 256));
     EQ(md__full_name(&words, "shop", longest, 500, full), MD_EINVAL);
     longest[599] = '\0';
-    md__make_label(label, longest, longest, 1); /* both are cut */
+    md__make_label(label, longest, longest, 1); /* both are cut off */
     CHECK(strncmp(label, "c:xxx", 5) == 0 && strlen(label) < 256);
     md__make_label(label, "p.so", "&ns::f [1]", 12);
     CHECK(strcmp(label, "c:p.so:nsf1#12") == 0);
@@ -424,18 +438,18 @@ TEST(host_and_main_interpreter_both_register_in_either_order) {
         OK(md_register(reg, one_of, MD_NAME, MD_STACK, 0, "a", 1, "", 0, "w", 1, buf, sizeof buf));
         OK(md_register(reg, other, MD_NAME, MD_STACK, 0, "b", 1, "", 0, "w", 1, buf, sizeof buf));
         OK(md_register(reg, one_of, MD_NAME, MD_STACK, 0, "c", 1, "", 0, "w", 1, buf, sizeof buf));
-        /* Who leaves first takes along what it has registered, and the registry goes on. */
+        /* The registrations of the first to leave go with it, and the registry goes on. */
         OK(md_leave(reg, one_of));
         EQ(facts(reg), 1);
         OK(md_find(reg, MD_NAME, 0, "b", 1, buf, sizeof buf));
         OK(md_check(reg, buf, sizeof buf));
-        one_of = join(reg, host_first ? MD_HOST : 0, MD_MAIN); /* Python started anew, say */
+        one_of = join(reg, host_first ? MD_HOST : 0, MD_MAIN); /* Python is started again */
         OK(md_leave(reg, other));
         EQ(facts(reg), 0);
         md_stats stats;
         OK(md_stat(reg, &stats));
         EQ(stats.main_state, 1);
-        OK(md_leave(reg, one_of)); /* the last one closes it */
+        OK(md_leave(reg, one_of)); /* the last to leave closes it */
         OK(md_stat(reg, &stats));
         EQ(stats.main_state, 2);
         OK(md_close(reg));
@@ -495,6 +509,7 @@ int main(void) {
     RUN(what_is_put_twice_is_dropped_twice_and_released_once);
     RUN(who_holds_a_kernel_has_it_after_it_was_dropped);
     RUN(of_several_with_one_label_the_newest_is_in_effect_and_the_older_returns);
+    RUN(who_takes_back_an_older_one_passes_the_others_of_its_name_by);
     RUN(the_kernels_of_closed_registries_go_as_others_come);
     RUN(threads_put_hold_and_drop_at_once);
     RUN(a_child_of_fork_has_the_table_and_its_lock);

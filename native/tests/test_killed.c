@@ -1,8 +1,8 @@
-/* A writer killed at any instruction leaves the old state or the new one, and the next holder of
- * the lock goes on.
+/* A writer that is killed at any instruction leaves the old state or the new one, and the next
+ * holder of the lock goes on.
  *
- * The writer is a child that is made to write as the main member does, so that the main member,
- * here the parent, lives on and looks. It is stepped to an instruction by ptrace, or killed after a
+ * The writer is a child that is made to write as the main member does. So the main member, here the
+ * parent, lives on and checks. The child is stepped to an instruction by ptrace, or killed after a
  * random time in the middle of its work.
  */
 #include "trace.h"
@@ -16,10 +16,10 @@ struct deed {
     void (*prepare)(struct main_member m);
     void (*act)(struct main_member w);
     int (*is_done)(struct main_member m); /* 0 old, 1 new, -1 neither; takes no lock */
-    int as_worker;                        /* this one is not made to write */
+    int as_worker;                        /* this child is not made to write */
 };
 
-/* The bodies of one name, joined. */
+/* The bodies of one name, put together. */
 static void bodies(md_registry reg, const char *name, char *text) {
     char buf[BUF];
     size_t size;
@@ -128,8 +128,8 @@ static void check_goes_on(struct main_member m) {
     OK(md_leave(m.reg, member));
 }
 
-/* Kills after `count` instructions. Whether the deed was done by then; `count` becomes the steps
- * taken. */
+/* Kills it after `count` instructions. Returns whether the deed was done by then, and sets `count`
+ * to the steps that it took. */
 static int kill_at(const struct deed *d, long *count) {
     struct main_member m = open_main(NULL, SIZE);
     OK(md_address(m.reg, address, sizeof address));
@@ -150,7 +150,7 @@ static int kill_at(const struct deed *d, long *count) {
     check_whole(m.reg);
     EQ(d->is_done(m), done);
     OK(md_stat(m.reg, &s));
-    CHECK(s.next_seq > seq || !done); /* whoever waits for any change hears of this one */
+    CHECK(s.next_seq > seq || !done); /* a waiter for any change hears of this one */
     check_goes_on(m);
     OK(md_stat(m.reg, &s));
     done |= (int)s.recoveries << 1;
@@ -180,8 +180,8 @@ TEST(a_writer_killed_at_any_instruction_leaves_the_old_state_or_the_new_one) {
     sched_setaffinity(0, sizeof before, &before);
 }
 
-/* What the killed one had committed is noticed by a sleeper although nobody rang: its slice brings
- * it back. */
+/* A sleeper sees the fact that the killed writer had committed, although no ring came: its slice
+ * ends its sleep. */
 TEST(a_fact_that_was_committed_but_not_rung_is_found_within_a_slice) {
     long total = 1L << 30;
     int found = 0;
@@ -191,7 +191,7 @@ TEST(a_fact_that_was_committed_but_not_rung_is_found_within_a_slice) {
         struct waiter w = {.at_least = 4};
         OK(md_address(m.reg, address, sizeof address));
         three_facts(m);
-        pid_t pid = child(do_traced, (void *)&DEEDS[0]); /* before there is a thread */
+        pid_t pid = child(do_traced, (void *)&DEEDS[0]); /* before a thread exists */
         waiter_start(&w, m.reg, m.member, "n");
         long at = total / 2 + (total / 2) * i / rounds(20);
         if (step(pid, at) == at) {
@@ -216,10 +216,10 @@ TEST(a_fact_that_was_committed_but_not_rung_is_found_within_a_slice) {
 
 enum { SLOTS = 24, NAMES = 3 };
 
-/* What the writer has done, noted around each deed. */
+/* The writer's diary: it notes each deed before and after. */
 struct diary {
     md__u32 live[SLOTS];
-    md__u32 pending; /* the slot that is being changed, SLOTS for none */
+    md__u32 pending; /* the slot that it is changing; SLOTS: none */
     md__u32 deeds;
     md_record record[SLOTS];
 };
@@ -254,7 +254,7 @@ static void work_for_ever(void *arg) {
     }
 }
 
-/* Compares the registry with the diary, and brings the diary up to date where the writer was
+/* Compares the registry with the diary, and brings the diary up to date if the writer was
  * interrupted. */
 static void read_diary(struct main_member m) {
     uint32_t pending = md__read32(&diary->pending);

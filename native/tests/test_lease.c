@@ -1,10 +1,17 @@
-/* What a lease promises: it is its process's, whichever thread joined, and ends with it, also by
- * exec. */
+/* Leases: a lease belongs to its process, whichever thread joined, and ends with the process, also
+ * by exec. */
 #include <dirent.h>
+#include <dlfcn.h>
+#include <linux/futex.h>
 
 #include "test.h"
 
 enum { SIZE = 1 << 20 };
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { PRELOADS = 0 }; /* a sanitizer wants to be the first library that is loaded */
+#else
+enum { PRELOADS = 1 };
+#endif
 
 static int threads_of_this_process(void) {
     DIR *d = opendir("/proc/self/task");
@@ -35,14 +42,14 @@ static void *do_nothing(void *arg) {
     return arg;
 }
 
-/* A joined thread is listed for a moment longer. */
+/* A thread that was joined is still listed for a moment. */
 static void until_threads(int count) {
     while (threads_of_this_process() != count) sched_yield();
 }
 
 TEST(the_thread_that_holds_a_lease_ends_with_the_last_close) {
     struct main_member m;
-    in_thread(do_nothing, NULL); /* a sanitizer starts a thread of its own with the first */
+    in_thread(do_nothing, NULL); /* with the first thread a sanitizer starts one of its own */
     int before = threads_of_this_process();
     for (int i = 0; i < rounds(50); i++) {
         in_thread(create_here, &m);
@@ -111,7 +118,7 @@ static void parked_main(void *arg) {
     struct main_member m = open_main(NULL, SIZE);
     char address[MD_MAX_ADDRESS] = "";
     OK(md_address(m.reg, address, sizeof address));
-    in_thread(close_there, &m); /* which cannot let go what the main thread holds */
+    in_thread(close_there, &m); /* it cannot release what the main thread holds */
     EQ(find(m.reg, "n", KEY, NULL, 0), MD_ECLOSED);
     md_registry again;
     CHECK(md_attach(address, 0, &again) < 0);
@@ -127,14 +134,23 @@ TEST(closing_in_another_thread_than_the_one_with_the_lease_ends_well) {
 static md_registry inherited;
 
 static void parked_worker(void *arg) {
-    OK(md_close(inherited)); /* a stranger, who opens it by its address */
+    OK(md_close(inherited)); /* an unrelated process, which opens it by its address */
     struct main_member w = attach_worker(arg);
     in_thread(close_there, &w);
-    w = attach_worker(arg); /* in another slot: the first one's lease is still held */
-    OK(md_close(w.reg));
+    md_registry look;
+    md_stats s;
+    OK(md_attach(arg, 0, &look)); /* a call of the main thread: the lease is let go of */
+    OK(md_stat(look, &s));
+    EQ(s.processes, 2); /* until somebody sweeps */
+    join(look, 0, MD_WORKER);
+    OK(md_stat(look, &s));
+    EQ(s.processes, 2);
+    EQ(s.members, 2);
+    in_thread(close_there, &(struct main_member){.reg = look});
 }
 
-TEST(a_worker_that_closed_in_another_thread_keeps_its_slot_until_its_process_ends) {
+/* Its process ends without another call. */
+TEST(a_worker_that_closed_in_another_thread_is_swept) {
     struct main_member m = open_main(NULL, SIZE);
     char address[MD_MAX_ADDRESS];
     md_stats s;
@@ -144,10 +160,66 @@ TEST(a_worker_that_closed_in_another_thread_keeps_its_slot_until_its_process_end
     OK(md_stat(m.reg, &s));
     EQ(s.processes, 2);
     EQ(s.members, 1);
-    OK(md_leave(m.reg, join(m.reg, 1, MD_WORKER))); /* which sweeps */
+    OK(md_leave(m.reg, join(m.reg, 1, MD_WORKER)));
     OK(md_stat(m.reg, &s));
     EQ(s.processes, 1);
     close_main(m);
+}
+
+/* How many mappings of registries this process has. */
+static int regions_mapped(void) {
+    char line[512];
+    int n = 0;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (maps && fgets(line, sizeof line, maps)) n += strstr(line, "memfd:mdispatch") != NULL;
+    if (maps) fclose(maps);
+    return n;
+}
+
+static int robust_mutexes(void) {
+    struct robust_list_head *head;
+    const struct robust_list *at;
+    size_t size;
+    int n = 0;
+    if (syscall(SYS_get_robust_list, 0, &head, &size)) abort();
+    for (at = head->list.next; at != &head->list; at = at->next) n++;
+    return n;
+}
+
+static void count_in_child(void *arg) {
+    EQ(regions_mapped(), *(int *)arg);
+}
+
+TEST(what_another_thread_closed_is_given_back_at_the_next_call_of_the_main_thread) {
+    int before = regions_mapped(), locks = robust_mutexes();
+    struct main_member m;
+    md_stats s;
+    for (int i = 0; i < 100; i++) {
+        m = open_main(NULL, SIZE);
+        in_thread(close_there, &m);
+        EQ(regions_mapped(), before + 1);
+    }
+    EQ(reap(child(count_in_child, &before)), 0); /* what is parked is its parent's */
+    EQ(robust_mutexes(), locks + 1);
+    EQ(md_stat(m.reg, &s), MD_ECLOSED); /* any call */
+    EQ(regions_mapped(), before);
+    EQ(robust_mutexes(), locks);
+}
+
+/* The next registry in the same place of the table has words of its own. */
+TEST(a_hold_after_a_close_by_another_thread_is_of_the_new_region) {
+    struct main_member m = open_main(NULL, SIZE);
+    md_held *held;
+    const uint64_t *word;
+    uint64_t next;
+    in_thread(close_there, &m);
+    m = open_main(NULL, SIZE);
+    OK(md_hold(m.reg, &held));
+    OK(md_word(m.reg, 0, &word));
+    next = md__read64((const md__u64 *)word);
+    close_main(m);
+    EQ(md__read64((const md__u64 *)word), next); /* still there to be read */
+    md_let_go(held);
 }
 
 /* --- exec ------------------------------------------------------------------------------------- */
@@ -202,13 +274,16 @@ static int after_exec(const char *how) {
     md_registry reg;
     while (!strcmp(how, "linger")) pause();
     const char *address = getenv("MD_TEST_ADDRESS");
-    if (!strcmp(how, "own")) { /* what this process published in its earlier life counts as none */
+    if (!strcmp(
+            how,
+            "own")) { /* an address that this process published before the exec counts as none */
         OK(md_open_default(address, &reg));
         join(reg, 0, MD_MAIN);
     } else {
         pid_t pid = fork();
         if (pid) return reap(pid);
-        EQ(md_open_default(address, &reg), MD_EDIED); /* another's that is gone is an error */
+        EQ(md_open_default(address, &reg),
+           MD_EDIED); /* the address of another process, which is gone, is an error */
     }
     return test_failures != 0;
 }
@@ -218,14 +293,45 @@ TEST(a_process_that_execs_starts_anew_and_its_children_learn_that_it_died) {
     EQ(reap(child(exec_self, "child")), 0);
 }
 
+/* --- static TLS ------------------------------------------------------------------------------- */
+
+static void exec_with_much_tls(void *arg) {
+    char path[512];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 64);
+    CHECK(n > 0);
+    path[n > 0 ? n : 0] = '\0';
+    strcpy(strrchr(path, '/'), "/libs/much_tls.so");
+    setenv("LD_PRELOAD", path, 1);
+    execl("/proc/self/exe", "test_lease", "much TLS", (char *)NULL);
+    abort();
+}
+
+static int join_with_much_tls(void) {
+    struct main_member m;
+    size_t *size = dlsym(RTLD_DEFAULT, "much_tls_size");
+    CHECK(size && *size > 128 * 1024); /* it is loaded, and a stack of 128 KiB has no room for it */
+    in_thread(create_here, &m);
+    OK(put(m, MD_STACK, "n", KEY, "b", NULL));
+    close_main(m);
+    return test_failures != 0;
+}
+
+TEST(a_thread_can_join_where_static_tls_is_larger_than_a_small_stack) {
+    EQ(reap(child(exec_with_much_tls, NULL)), 0);
+}
+
 int main(int argc, char **argv) {
+    if (argc == 2 && !strcmp(argv[1], "much TLS")) return join_with_much_tls();
     if (argc == 2) return after_exec(argv[1]);
     RUN(the_thread_that_holds_a_lease_ends_with_the_last_close);
     RUN(a_child_can_be_forked_beside_a_lease_thread);
     RUN(a_worker_that_joined_in_a_thread_is_alive_until_its_process_ends);
     RUN(closing_in_another_thread_than_the_one_with_the_lease_ends_well);
-    RUN(a_worker_that_closed_in_another_thread_keeps_its_slot_until_its_process_ends);
+    RUN(a_worker_that_closed_in_another_thread_is_swept);
+    RUN(what_another_thread_closed_is_given_back_at_the_next_call_of_the_main_thread);
+    RUN(a_hold_after_a_close_by_another_thread_is_of_the_new_region);
     RUN(waiters_are_told_when_the_main_process_becomes_another_program);
     RUN(a_process_that_execs_starts_anew_and_its_children_learn_that_it_died);
+    if (PRELOADS) RUN(a_thread_can_join_where_static_tls_is_larger_than_a_small_stack);
     return test_done();
 }

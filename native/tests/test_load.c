@@ -1,6 +1,6 @@
-/* Shared objects with a block: loaded once, asked once, refused with a reason. */
+/* Shared objects with a block: loaded once, run once, refused with a reason. */
 #include "test.h"
-#include "../core/kernels.h"
+#include "../core/contract/kernels.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -18,7 +18,7 @@ static int load(const char *path, const md_loaded **out) {
     return md_load(path, out, text, sizeof text);
 }
 
-/* What nothing of it stays of. */
+/* A library of which nothing stays. */
 static void refused(const char *name, int status, const char *words) {
     const md_loaded *loaded;
     for (int i = 0; i < 2; i++) {
@@ -49,7 +49,7 @@ TEST(what_is_no_library_is_refused_with_the_reason) {
     EQ(md_load(NULL, &loaded, NULL, 0), MD_EINVAL);
 }
 
-/* The handle of a library has a map: but for a test. */
+/* The handle of a library has a map, except in this test. */
 static int has_no_map;
 int dlinfo(void *handle, int request, void *out) {
     static __typeof__(&dlinfo) real;
@@ -68,7 +68,7 @@ TEST(a_library_without_a_block_is_refused_also_when_one_that_it_needs_has_one) {
     has_no_map = 0;
 }
 
-/* --- blocks that fail -------------------------------------------------------------------------- */
+/* --- blocks that fail ------------------------------------------------------------------------- */
 
 static void is_refused(md_library_block block, int status, const char *words) {
     void *handle = dlopen(lib("filled"), RTLD_NOW);
@@ -247,7 +247,7 @@ int main(void) {
     ssize_t n = readlink("/proc/self/exe", folder, sizeof folder - 1);
     if (n < 0) return 1;
     *strrchr(folder, '/') = '\0';
-    RUN(threads_that_load_it_at_once_run_its_block_once); /* before anybody has loaded it */
+    RUN(threads_that_load_it_at_once_run_its_block_once); /* before it was ever loaded */
     RUN(what_is_no_library_is_refused_with_the_reason);
     RUN(a_library_without_a_block_is_refused_also_when_one_that_it_needs_has_one);
     RUN(a_block_of_another_abi_or_that_says_nothing_is_refused_and_not_run);

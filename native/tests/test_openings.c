@@ -1,12 +1,12 @@
-/* What opening promises when several open and close at once: one registry of one address in a
- * process, every opening counted, and a folder that is ours alone or none. */
+/* Opening and closing at the same time: a process has one registry for one address, every opening
+ * is counted, and the folder is ours alone or not used. */
 #include "test.h"
 
 enum { SIZE = MD__MIN_CAPACITY, OPENINGS = 65535 };
 
 static char name[64];
 
-/* A main member in a process of its own, once it is asked for. */
+/* A main member in a process of its own, which starts when it is asked to. */
 struct far_main {
     struct step go, ready;
     pid_t pid;
@@ -27,13 +27,13 @@ static struct far_main far_main_start(void) {
 static void far_main_end(struct far_main *f) {
     char path[160];
     kill_now(f->pid);
-    snprintf(path, sizeof path, "/dev/shm/mdispatch-%u/%s", (unsigned)geteuid(), name);
+    md__file_path(path, sizeof path, name);
     unlink(path);
     step_free(f->go);
     step_free(f->ready);
 }
 
-/* A thread that opens, and is known to wait for the name to appear. */
+/* A thread that opens, and is known to be waiting for the name. */
 struct opener {
     int64_t deadline;
     int by_default;
@@ -158,7 +158,7 @@ static void close_under_a_call(void *arg) {
     struct joiner j = {0};
     md_registry again;
     pthread_t thread;
-    OK(md_close(inherited)); /* a stranger from here on */
+    OK(md_close(inherited)); /* an unrelated process from here on */
     OK(md_attach(address, 0, &j.reg));
     OK(md__enter(j.reg, &held));
     md__exit(held);
@@ -167,7 +167,7 @@ static void close_under_a_call(void *arg) {
     pthread_create(&thread, NULL, join_slowly, &j);
     while (!md__read32(&j.tid)) sched_yield();
     until_asleep(getpid(), (pid_t)md__read32(&j.tid));
-    OK(md_close(j.reg)); /* the last opening, and a call is under way */
+    OK(md_close(j.reg)); /* the last opening, while a call is under way */
     OK(md_attach(address, 0, &again));
     CHECK(again != j.reg);
     step_give(steps[1]);
@@ -208,14 +208,14 @@ TEST(the_65536th_opening_is_refused_or_is_another_one) {
 
 /* --- the folder ------------------------------------------------------------------------------- */
 
-/* As a user who never had a registry, and whose folder is not what it should be. */
+/* As a user who never had a registry, and whose folder is not as it should be. */
 static void be_another_user(void *arg) {
     const uid_t *uid = arg;
     char folder[64];
     md_registry reg;
-    snprintf(folder, sizeof folder, "/dev/shm/mdispatch-%u", (unsigned)*uid);
+    snprintf(folder, sizeof folder, "%s/mdispatch-%u", getenv("MDISPATCH_FOLDER"), (unsigned)*uid);
     OK(seteuid(*uid));
-    EQ(md_attach("x", 0, &reg), MD_ENOENT); /* which has made the folder */
+    EQ(md_attach("x", 0, &reg), MD_ENOENT); /* it has made the folder */
     struct main_member m = open_main("x", SIZE);
     close_main(m);
     OK(chmod(folder, 0750));

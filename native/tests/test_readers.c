@@ -1,6 +1,6 @@
-/* What readers promise beside a writer that never rests: every record was written whole, and every
- * list was true at one moment. Few names and many lengths, so that blocks are struck and used again
- * under the readers' eyes. */
+/* Readers beside a writer that never rests: every record is one that a writer has written as a
+ * whole, and every list was true at one moment. There are few names and many lengths, so that
+ * blocks are struck and used again while readers read them. */
 #include "trace.h"
 
 enum { SIZE = MD__MIN_CAPACITY + (1 << 20), NAMES = 3, DEEP = 6, READERS = 3 };
@@ -15,7 +15,8 @@ struct play {
     md__u64 reads, writes, empty, bad;
 };
 
-/* A body that tells of itself: its length, its name, a number and what follows from that number. */
+/* A body that describes itself: its length, its name, a number, and bytes that follow from the
+ * number. */
 static size_t write_body(char *body, int name, uint32_t number) {
     size_t len = 8 + number * 2654435761u % 300;
     memcpy(body, &number, 4);
@@ -38,8 +39,7 @@ static int is_whole(const char *packed, const md_record *r, int name) {
            !memcmp(there + len, "w:1", 3);
 }
 
-/* Facts come and go at both ends and in the middle, never fewer than one per name under key 0 or 1.
- */
+/* Facts come and go at both ends and in the middle. Each name always has one under key 0 or 1. */
 static void write_for_long(struct play *p, struct main_member m) {
     md_record live[NAMES][DEEP];
     int depth[NAMES] = {0};
@@ -107,7 +107,7 @@ static void read_all(md_registry reg) {
 
 static void read_for_long(struct play *p, md_registry reg) {
     for (int n = 0; n < NAMES;
-         n++) { /* until each name was there once: from then on it always is */
+         n++) { /* until each name has appeared once: from then on it always exists */
         size_t size = 0;
         uint64_t version, node;
         while (size == 0 && md_now() < p->end)
@@ -180,7 +180,7 @@ TEST(readers_in_other_threads_see_only_what_was_written_whole) {
     play_end(p);
 }
 
-/* Writers that are killed and followed by others: recovery goes on under the readers' eyes too. */
+/* Writers that are killed, and others after them: readers read during recoveries, too. */
 TEST(readers_see_only_what_was_written_whole_while_writers_are_killed) {
     struct play *p = play_make();
     pid_t pid[2];
@@ -195,7 +195,7 @@ TEST(readers_see_only_what_was_written_whole_while_writers_are_killed) {
         while (md__read64(&p->writes) < enough && md_now() < p->end) sched_yield();
         kill(writer, SIGKILL);
         reap(writer);
-        char all[NAMES * 64 * 512]; /* what it left is struck, all but the newest of each name */
+        char all[NAMES * 64 * 512]; /* strikes its facts, except the newest of each name */
         md_record r[64];
         for (int n = 0; n < NAMES; n++) {
             size_t size, count = 0;
@@ -223,8 +223,8 @@ struct slow_reader {
     int how;
 };
 
-/* The bodies of name "n" are A, B, C; B may go meanwhile, but A and C are seen, and nobody else's.
- */
+/* The bodies of name "n" are A, B, C. B may go meanwhile, but the reader sees A and C, and no
+ * other. */
 static void read_slowly(void *arg) {
     struct slow_reader *s = arg;
     char buf[4096];
@@ -264,22 +264,22 @@ static int put_100(struct main_member m, const char *fact_name, int key, char le
     return put(m, MD_STACK, fact_name, key, body, r);
 }
 
-/* Stops the reader after `at` instructions, reuses what it may be reading for another name, and
- * lets it go on. */
+/* Stops the reader after `at` instructions, reuses the block that it may be reading for another
+ * name, and lets it go on. */
 static long disturb_reader(int how, long at) {
     struct slow_reader s = {.how = how};
     struct main_member m = open_main(NULL, MD__MIN_CAPACITY);
     md_record a, b, c;
-    OK(put_100(m, "o", 0, 'X', &a)); /* the other name is there before */
+    OK(put_100(m, "o", 0, 'X', &a)); /* the other name exists already */
     OK(put_100(m, "n", KEY, 'A', &a));
     OK(put_100(m, "n", KEY, 'B', &b));
     OK(put_100(m, "n", KEY + 1, 'C', &c));
     s.reg = m.reg;
     pid_t pid = child(read_slowly, &s);
     long took = step(pid, at);
-    if (took == at) { /* else it was through */
+    if (took == at) { /* otherwise it had finished */
         OK(strike_out(m, &b));
-        OK(put_100(m, "o", 1, 'X', &c)); /* in B's block, since it is of its size */
+        OK(put_100(m, "o", 1, 'X', &c)); /* in B's block, since it has its size */
         EQ(c.ref, b.ref);
     }
     EQ(let_run(pid), 0);

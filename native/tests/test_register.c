@@ -1,10 +1,9 @@
-/* What registering and striking promise: the two rules, the records, the limits, the order, the
- * versions. */
+/* Registering and striking: the two rules, the records, the limits, the order, the versions. */
 #include "test.h"
 
 enum { SMALL = 1 << 20 };
 
-/* The list of one name as text: the bodies, oldest first, a comma behind each. */
+/* The list of one name as text: the bodies, oldest first, with a comma after each. */
 static void listed(md_registry reg, const char *name, char *text, size_t cap) {
     char buf[65536];
     size_t size;
@@ -325,7 +324,7 @@ TEST(only_interpreter_0_of_the_creator_registers) {
     close_main(m);
 }
 
-/* The right to write does not outlive the registry. */
+/* The right to write ends with the registry. */
 TEST(nobody_registers_in_a_registry_whose_main_member_left) {
     struct main_member m = open_main(NULL, SMALL), w = m;
     w.member = join(m.reg, 1, MD_WORKER);

@@ -1,5 +1,5 @@
-/* What memory and handles promise: a full registry stays as it was, what is struck serves again,
- * the index grows under its readers, and a handle that was closed is answered. */
+/* Memory and handles: a full registry stays as it was, the memory of struck facts is used again,
+ * the index grows while it is read, and calls with a closed handle get an answer. */
 #include "test.h"
 
 enum { LEAST = MD__MIN_CAPACITY };
@@ -52,6 +52,33 @@ TEST(a_full_registry_stays_as_it_was_and_what_is_struck_serves_again) {
     }
     OK(md_stat(m.reg, &s2));
     EQ(s2.used, s1.used);
+    close_main(m);
+}
+
+/* There is room for the name, none for the fact, or none in the caller's buffer. */
+TEST(names_that_are_refused_leave_nothing) {
+    struct main_member m = open_main(NULL, LEAST);
+    static char body[MD_MAX_BODY];
+    char name[32], buf[16];
+    md_stats before, after;
+    OK(put(m, MD_STACK, "first", KEY, "b", NULL));
+    OK(md_stat(m.reg, &before));
+    for (int i = 0; i < 20000; i++) {
+        int len = snprintf(name, sizeof name, "refused%d", i);
+        EQ(md_register(m.reg, m.member, MD_IMPL, MD_STACK, KEY, name, (size_t)len, body,
+                       sizeof body, "", 0, buf, sizeof buf),
+           MD_EFULL);
+        EQ(md_register(m.reg, m.member, MD_IMPL, MD_STACK, KEY, name, (size_t)len, body, 1, "", 0,
+                       buf, sizeof buf),
+           MD_ENOBUFS);
+        EQ(find(m.reg, name, KEY, NULL, 0), MD_ENOENT);
+    }
+    OK(md_stat(m.reg, &after));
+    EQ(after.names, before.names);
+    EQ(after.used, before.used);
+    check_whole(m.reg);
+    OK(put(m, MD_STACK, "refused0", KEY, "b", NULL));
+    OK(put(m, MD_STACK, "another", KEY, "b", NULL));
     close_main(m);
 }
 
@@ -108,7 +135,7 @@ struct growth {
     struct main_member m;
     int names;
     md__u32 done;
-    md__u32 known; /* names that are there for sure */
+    md__u32 known; /* names that certainly exist */
     md__u32 looks;
 };
 
@@ -157,8 +184,8 @@ TEST(a_small_disk_is_an_error_and_no_crash) {
     md_stats before, after;
     OK(md__enter(m.reg, &reg));
     int fd = reg->fd;
-    reg->fd = open("/dev/full",
-                   O_RDWR | O_CLOEXEC); /* stands for a file system that has nothing left to give */
+    reg->fd = open("/dev/full", O_RDWR | O_CLOEXEC); /* stands for a full file system */
+    note_file(reg);
     OK(md_stat(m.reg, &before));
     int rc = 0, n = 0;
     for (; n < 100 && !rc; n++)
@@ -171,6 +198,7 @@ TEST(a_small_disk_is_an_error_and_no_crash) {
     check_whole(m.reg);
     close(reg->fd);
     reg->fd = fd;
+    note_file(reg);
     for (int i = 0; i < 100; i++)
         OK(md_register(m.reg, m.member, MD_DEF, MD_STACK, 0, "n", 1, body, sizeof body, "", 0, buf,
                        sizeof buf));
@@ -213,7 +241,7 @@ static void *create_32(void *arg) {
     return NULL;
 }
 
-/* Half of them by another thread: ThreadSanitizer lets no thread hold 64 leases. */
+/* Another thread makes half of them: ThreadSanitizer lets no thread hold 64 leases. */
 TEST(a_process_has_room_for_64_registries_and_again_after_closing) {
     md_registry reg[64], one_more;
     for (int round = 0; round < 3; round++) {
@@ -250,7 +278,7 @@ TEST(every_opening_is_given_back_by_itself) {
     EQ(md_close(a), MD_ECLOSED);
 }
 
-/* What a process leaves that is killed between backing the region and saying so. */
+/* The state after a process was killed between backing the region and noting it. */
 TEST(memory_that_a_dead_one_had_backed_is_counted_before_it_is_used) {
     struct main_member m = open_main(NULL, MD__MIN_CAPACITY + (4 << 20));
     md__reg *reg;
@@ -258,7 +286,7 @@ TEST(memory_that_a_dead_one_had_backed_is_counted_before_it_is_used) {
     OK(md_stat(m.reg, &s));
     OK(md__enter(m.reg, &reg));
     OK(fallocate(reg->fd, 0, (off_t)s.committed, 1 << 20));
-    CHECK(md__region_top(reg, s.committed + (1 << 20))); /* which this process knows by now */
+    CHECK(md__region_top(reg, s.committed + (1 << 20))); /* this process knows it by now */
     md__exit(reg);
     static char body[MD_MAX_BODY];
     char buf[MD_MAX_BODY + BUF];
@@ -283,11 +311,11 @@ struct growing {
 static void attach_until_over(void *arg) {
     struct growing *g = arg;
     md_registry reg;
-    OK(md_close(g->inherited)); /* a stranger, who opens the file */
+    OK(md_close(g->inherited)); /* an unrelated process, which opens the file */
     while (!md__read32(&g->over) && OK(md_attach(g->address, 0, &reg))) OK(md_close(reg));
 }
 
-/* Whoever attaches reads the bounds while the main member moves them. */
+/* A process that attaches reads the bounds while the main member changes them. */
 TEST(a_registry_that_grows_can_be_attached_to_at_any_moment) {
     static char body[MD_MAX_BODY];
     struct growing *g = shared(sizeof *g);
@@ -313,6 +341,7 @@ TEST(a_registry_that_grows_can_be_attached_to_at_any_moment) {
 
 int main(void) {
     RUN(a_full_registry_stays_as_it_was_and_what_is_struck_serves_again);
+    RUN(names_that_are_refused_leave_nothing);
     RUN(new_names_in_a_full_registry_are_refused_cleanly);
     RUN(registering_and_striking_for_ever_needs_bounded_memory);
     RUN(the_index_grows_while_others_look_names_up);

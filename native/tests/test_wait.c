@@ -1,4 +1,4 @@
-/* What waiting promises: woken and not polled, every way to end a wait, and no wake lost. */
+/* Waiting: wakes and no polling, every way to end a wait, and no lost wake. */
 #include "test.h"
 
 enum { SIZE = 1 << 20, MANY = 32 };
@@ -135,6 +135,7 @@ TEST(a_member_that_leaves_takes_its_own_waiters_along) {
     waiter_start(&its, m.reg, worker, "n");
     OK(md_leave(m.reg, worker));
     EQ(waiter_end(&its), MD_ECLOSED);
+    CHECK(its.stats.wakes >= 1); /* not by the end of a slice */
     EQ(waiters(m.reg), 1);
     again = join(m.reg, 1, MD_WORKER);
     CHECK(again != worker);
@@ -175,6 +176,44 @@ static void waiters_end_when_the_main_one(int leaves) {
     munmap(r, sizeof *r);
 }
 
+struct departing {
+    char address[MD_MAX_ADDRESS];
+    struct step ready, go;
+};
+
+static void be_main_and_leave(void *arg) {
+    struct departing *d = arg;
+    struct main_member m = open_main(NULL, SIZE);
+    OK(md_address(m.reg, d->address, sizeof d->address));
+    step_give(d->ready);
+    step_take(d->go);
+    OK(md_leave(m.reg, m.member));
+    OK(md_close(m.reg));
+}
+
+/* A mark in it would keep the next owner from taking it. */
+TEST(who_waits_too_late_leaves_no_mark_in_the_lease_that_nobody_has) {
+    struct departing *d = shared(sizeof *d);
+    md__reg *reg;
+    md_wait_stats s;
+    d->ready = step_make();
+    d->go = step_make();
+    pid_t pid = child(be_main_and_leave, d);
+    CHECK(step_take(d->ready));
+    struct main_member w = attach_worker(d->address);
+    step_give(d->go);
+    EQ(reap(pid), 0);
+    EQ(await_fact(w.reg, w.member, "n", 1, MD_FOREVER, 0, &s), MD_ECLOSED);
+    OK(md__enter(w.reg, &reg));
+    EQ(md__read32(md__lease_word(md__process(reg, 0))), 0);
+    md__exit(reg);
+    OK(md_leave(w.reg, w.member));
+    OK(md_close(w.reg));
+    step_free(d->ready);
+    step_free(d->go);
+    munmap(d, sizeof *d);
+}
+
 TEST(waiters_in_other_processes_end_when_the_main_member_leaves) {
     waiters_end_when_the_main_one(1);
 }
@@ -200,7 +239,7 @@ static void join_twice_and_close(void *arg) {
     struct main_member w = attach_worker(r->address);
     join(w.reg, 1, MD_WORKER);
     OK(md_close(w.reg));
-    OK(md_close(w.reg)); /* the opening that came with the fork */
+    OK(md_close(w.reg)); /* the opening that it inherited */
     EQ(md_close(w.reg), MD_ECLOSED);
 }
 
@@ -231,7 +270,7 @@ TEST(a_signal_returns_to_the_caller_who_can_wait_on) {
     struct waiter w = {0};
     waiter_start(&w, m.reg, m.member, "n");
     int64_t start = md_now();
-    while (waiters(m.reg)) { /* again, in case it had woken for a slice and slept not */
+    while (waiters(m.reg)) { /* again, in case its slice had just ended and it was not asleep */
         pthread_kill(w.thread, SIGUSR1);
         sched_yield();
     }
@@ -273,6 +312,7 @@ int main(void) {
     RUN(a_deadline_is_kept_and_not_anticipated);
     RUN(a_cancel_ends_the_waits_of_its_ticket_or_all);
     RUN(a_member_that_leaves_takes_its_own_waiters_along);
+    RUN(who_waits_too_late_leaves_no_mark_in_the_lease_that_nobody_has);
     RUN(waiters_in_other_processes_end_when_the_main_member_leaves);
     RUN(waiters_in_other_processes_end_when_the_main_process_closes_without_leaving);
     RUN(closing_the_handle_ends_its_waits_and_a_second_close_pulls_nothing_away);

@@ -1,4 +1,4 @@
-/* trace.h - a child that is stopped at a chosen instruction. */
+/* trace.h - stops a child at a chosen instruction. */
 #ifndef MD_TESTS_TRACE_H
 #define MD_TESTS_TRACE_H
 
@@ -6,13 +6,13 @@
 
 #include "test.h"
 
-/* In the child: from here on its parent steps. */
+/* In the child: from here on its parent steps it. */
 static inline void be_traced(void) {
     ptrace(PTRACE_TRACEME, 0, NULL, NULL);
     raise(SIGSTOP);
 }
 
-/* Stepping is several times faster when tracer and traced share a processor. */
+/* Stepping is several times faster when both processes share a processor. */
 static inline cpu_set_t share_one_processor(void) {
     cpu_set_t all, one;
     sched_getaffinity(0, sizeof all, &all);
@@ -22,12 +22,12 @@ static inline cpu_set_t share_one_processor(void) {
     return all;
 }
 
-/* In the child: the steps end here at the latest. */
+/* In the child: the stepping ends here at the latest. */
 static inline void be_traced_no_more(void) {
     raise(SIGSTOP);
 }
 
-/* In the parent: lets the child run to its end; 0 when that was a good one. */
+/* In the parent: lets the child run to its end. Returns 0 when it ended well. */
 static inline int let_run(pid_t pid) {
     int status;
     do {
@@ -37,7 +37,8 @@ static inline int let_run(pid_t pid) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/* Steps the child over so many instructions. How many it took, when it ended before. */
+/* Steps the child over that many instructions. Returns how many it took, fewer if it ended
+ * before. */
 static inline long step(pid_t pid, long count) {
     int status;
     waitpid(pid, &status, 0);

@@ -1,4 +1,4 @@
-/* What a test puts in here is what the library brings. */
+/* The library brings what a test puts in here. */
 #include "../../mdispatch_kernels.h"
 
 MD_EXPORTED md_library_block mdispatch_library;

@@ -1,4 +1,4 @@
-/* A library as it should be; it counts how often its block runs. */
+/* A correct library. It counts how often its block runs. */
 #include "../../mdispatch_kernels.h"
 
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Refuses itself after half of it. */
+/* Its block refuses in the middle, between two definitions. */
 #include "../../mdispatch_kernels.h"
 
 MDISPATCH_FRAGMENT(shop, m) {

@@ -1,0 +1,89 @@
+/* gil.h - how threads share the objects of the call path in a build with a GIL. nogil.h has the
+ * same functions for a build without one, and says what each promises; state.h includes one of the
+ * two.
+ *
+ * Locking: all of these run with the GIL held, so most have nothing to do. A call has a reference
+ * to the plan that it uses, and a replaced plan is freed with the last reference.
+ */
+#ifndef MD_CALL_GIL_H
+#define MD_CALL_GIL_H
+
+/* --- objects that calls use while another thread may replace them ----------------------------- */
+
+/* The call's reference. */
+typedef PyObject *in_use;
+
+static inline in_use enter(struct state *st) {
+    return NULL;
+}
+
+enum { ENTERED = memory_order_relaxed };
+
+static inline void hold(in_use *use, void *object) {
+    *use = object;
+    Py_XINCREF(*use);
+}
+
+static inline void leave(in_use use) {
+    Py_XDECREF(use);
+}
+
+static inline void retire(struct state *st, PyObject *object) {
+    Py_XDECREF(object);
+}
+
+static inline int readers_make(struct state *st) {
+    return 0;
+}
+
+static inline void readers_free(struct state *st) {
+}
+
+/* --- the table of types ----------------------------------------------------------------------- */
+
+static inline uint64_t begin_read(const struct known *k) {
+    return 0;
+}
+
+static inline bool is_whole(const struct known *k, uint64_t begun) {
+    return true;
+}
+
+static inline bool begin_write(struct known *k) {
+    return true;
+}
+
+static inline void end_write(struct known *k) {
+}
+
+static inline unsigned int version_tag(const PyTypeObject *type) {
+    return type->tp_version_tag;
+}
+
+/* --- the rest --------------------------------------------------------------------------------- */
+
+static inline void lock(struct state *st) {
+}
+
+static inline void unlock(struct state *st) {
+}
+
+static inline void unlock_in_child(struct state *st, PyObject *const *objects, Py_ssize_t n) {
+}
+
+static inline bool keeps_key_set(const struct target *target, uint64_t raw) {
+    return target->key_set && target->key_set_raw == raw;
+}
+
+static inline void keep_key_set(struct target *target, PyObject *key_set, uint64_t raw) {
+    PyObject *before = target->key_set;
+    target->key_set = Py_NewRef(key_set);
+    target->key_set_raw = raw;
+    Py_XDECREF(before);
+}
+
+static inline PyObject *dict_find(PyObject *dict, PyObject *key) {
+    return Py_XNewRef(PyDict_GetItemWithError(dict, key));
+}
+
+#endif

@@ -1,0 +1,231 @@
+/* module.c - the module: making and freeing its state, and the functions by which Python tells
+ * calls what has changed. */
+#include "state.h"
+
+/* changed(): makes every plan of this interpreter out of date. */
+static PyObject *call_changed(PyObject *m, PyObject *ignored) {
+    struct state *st = PyModule_GetState(m);
+    atomic_fetch_add(&st->epoch, 1);
+    Py_RETURN_NONE;
+}
+
+/* Note [Locks that nobody has]
+ * Without a GIL each object has a lock. When a lock is released while a thread waits for it,
+ * CPython may hand it to the waiter, which is still asleep. CPython's fork stops all threads first,
+ * and it can come before the waiter has woken up. The child does not have the waiter, so there the
+ * lock is taken for ever: the first change of a dict with such a lock, or look into such a set,
+ * would never come back. No thread was in the middle of a change, since a thread that changes an
+ * object stops only after the change. So the child, which has one thread, frees these locks. It
+ * frees those of our own objects only. It could not look for others, because the lock of the
+ * garbage collector can be taken for ever in the same way. */
+static PyObject *call_unlock(PyObject *m, PyObject *const *objects, Py_ssize_t n) {
+    unlock_in_child(PyModule_GetState(m), objects, n);
+    Py_RETURN_NONE;
+}
+
+/* types_changed(): a type was registered. */
+static PyObject *call_types_changed(PyObject *m, PyObject *ignored) {
+    types_changed(PyModule_GetState(m));
+    Py_RETURN_NONE;
+}
+
+/* turn(bit, off): sets or clears a bit; all calls go through Python while one is set. */
+static PyObject *call_turn(PyObject *m, PyObject *args) {
+    struct state *st = PyModule_GetState(m);
+    unsigned int bit;
+    int off;
+    if (!PyArg_ParseTuple(args, "Ip", &bit, &off)) return NULL;
+    if (off)
+        atomic_fetch_or(&st->off, 1ull << bit);
+    else
+        atomic_fetch_and(&st->off, ~(1ull << bit));
+    return call_changed(m, NULL);
+}
+
+/* callable(type): calls of its instances use vectorcall, not its __call__. From 3.12 on CPython
+ * does this by itself. */
+static PyObject *call_callable(PyObject *m, PyObject *type) {
+    if (!PyType_Check(type) || ((PyTypeObject *)type)->tp_call != PyVectorcall_Call) {
+        PyErr_SetString(PyExc_TypeError, "a class with a __call__ of its own");
+        return NULL;
+    }
+    if (PY_VERSION_HEX < 0x030c0000) {
+        ((PyTypeObject *)type)->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
+        PyType_Modified((PyTypeObject *)type);
+    }
+    return Py_NewRef(type);
+}
+
+/* guards(): how many threads have sets unlike those that threads start with; for tests. */
+static PyObject *call_guards(PyObject *m, PyObject *ignored) {
+    struct state *st = PyModule_GetState(m);
+    return PyLong_FromUnsignedLongLong(peek(&st->guards));
+}
+
+/* start(included, kept): the sets that threads start with. */
+static PyObject *call_start(PyObject *m, PyObject *args) {
+    struct state *st = PyModule_GetState(m);
+    unsigned long long included, kept;
+    if (!PyArg_ParseTuple(args, "KK", &included, &kept)) return NULL;
+    st->included = included;
+    st->kept = kept;
+    Py_RETURN_NONE;
+}
+
+/* keys(offsets, per_backend, special): the order of the keys, from keys/numbers.py, and those whose
+ * calls Python makes. */
+static PyObject *call_keys(PyObject *m, PyObject *args) {
+    struct state *st = PyModule_GetState(m);
+    PyObject *offsets;
+    unsigned long long per_backend, special;
+    if (!PyArg_ParseTuple(args, "O!KK", &PyTuple_Type, &offsets, &per_backend, &special))
+        return NULL;
+    for (int i = 0; i < FUNCTIONALITIES && i < PyTuple_GET_SIZE(offsets); i++) {
+        long offset = PyLong_AsLong(PyTuple_GET_ITEM(offsets, i));
+        if (offset < 0 || offset + BACKENDS >= ENTRIES)
+            return PyErr_Format(PyExc_ValueError, "no such offset");
+        st->offset[i] = (uint8_t)offset;
+    }
+    st->per_backend = per_backend;
+    st->special = special;
+    Py_RETURN_NONE;
+}
+
+static void set(PyObject **place, PyObject *value) {
+    PyObject *before = *place;
+    *place = Py_XNewRef(value);
+    Py_XDECREF(before);
+}
+
+/* values(raw_of_type, raw_of, DispatchKeySet, from_raw, local, MdispatchError): what keys.c and
+ * call.c need of Python to find a call's keys. */
+static PyObject *call_values(PyObject *m, PyObject *args) {
+    struct state *st = PyModule_GetState(m);
+    PyObject *raw_of_type, *raw_of, *key_set_type, *from_raw, *local, *own_errors;
+    if (!PyArg_ParseTuple(args, "OOO!OOO", &raw_of_type, &raw_of, &PyType_Type, &key_set_type,
+                          &from_raw, &local, &own_errors))
+        return NULL;
+    PyObject *member = PyObject_GetAttrString(key_set_type, "_raw");
+    if (!member) return NULL;
+    if (!Py_IS_TYPE(member, &PyMemberDescr_Type)) {
+        Py_DECREF(member);
+        return PyErr_Format(PyExc_TypeError, "a DispatchKeySet has its bits in a slot");
+    }
+    st->raw_at = ((PyMemberDescrObject *)member)->d_member->offset;
+    Py_DECREF(member);
+    set(&st->raw_of_type, raw_of_type);
+    set(&st->raw_of, raw_of);
+    set(&st->key_set_type, key_set_type);
+    set(&st->from_raw, from_raw);
+    set(&st->local, local);
+    set(&st->own_errors, own_errors);
+    Py_RETURN_NONE;
+}
+
+/* paths(call, redispatch, renew, target, check, call_packet, renew_packet): the functions of Python
+ * that make what C leaves to it. */
+static PyObject *call_paths(PyObject *m, PyObject *args) {
+    struct state *st = PyModule_GetState(m);
+    PyObject *p[7];
+    if (!PyArg_ParseTuple(args, "OOOOOOO", &p[0], &p[1], &p[2], &p[3], &p[4], &p[5], &p[6]))
+        return NULL;
+    PyObject **places[7] = {&st->call,  &st->redispatch,  &st->renew,       &st->target,
+                            &st->check, &st->call_packet, &st->renew_packet};
+    for (int i = 0; i < 7; i++) set(places[i], p[i]);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"callable", call_callable, METH_O, NULL},
+    {"changed", call_changed, METH_NOARGS, NULL},
+    {"guards", call_guards, METH_NOARGS, NULL},
+    {"keys", call_keys, METH_VARARGS, NULL},
+    {"paths", call_paths, METH_VARARGS, NULL},
+    {"start", call_start, METH_VARARGS, NULL},
+    {"turn", call_turn, METH_VARARGS, NULL},
+    {"types_changed", call_types_changed, METH_NOARGS, NULL},
+    {"unlock", (PyCFunction)(void (*)(void))call_unlock, METH_FASTCALL, NULL},
+    {"values", call_values, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+/* clang-format off */
+#define EACH_OBJECT(DO) \
+    DO(st->operator_type); DO(st->packet_type); DO(st->route_type); DO(st->names_type); \
+    DO(st->shape_type); DO(st->view_type); DO(st->plan_type); DO(st->cell_type); \
+    DO(st->sets_type); DO(st->call); DO(st->redispatch); DO(st->renew); DO(st->target); \
+    DO(st->check); DO(st->call_packet); DO(st->renew_packet); DO(st->raw_of_type); \
+    DO(st->raw_of); DO(st->from_raw); DO(st->local); DO(st->key_set_type); DO(st->own_errors); \
+    DO(st->raw_by_name); DO(st->sets_name); DO(st->keys_name); DO(st->missing_name);
+/* clang-format on */
+
+static int module_traverse(PyObject *m, visitproc visit, void *arg) {
+    struct state *st = PyModule_GetState(m);
+    EACH_OBJECT(Py_VISIT)
+    return 0;
+}
+
+/* The interpreter ends: from now on calls, which only finalizers can make, are refused. */
+static int module_clear(PyObject *m) {
+    struct state *st = PyModule_GetState(m);
+    atomic_store(&st->off, UINT64_MAX);
+    atomic_fetch_add(&st->epoch, 1);
+    types_changed(st);
+    EACH_OBJECT(Py_CLEAR)
+    return 0;
+}
+
+static void module_free(void *m) {
+    module_clear(m);
+    readers_free(PyModule_GetState(m));
+}
+
+static int add_type(PyObject *m, PyTypeObject **place, PyType_Spec *spec, int is_public) {
+    *place = (PyTypeObject *)PyType_FromModuleAndSpec(m, spec, NULL);
+    return *place ? is_public ? PyModule_AddType(m, *place) : 0 : -1;
+}
+
+static int module_exec(PyObject *m) {
+    struct state *st = PyModule_GetState(m);
+    if (readers_make(st)) return -1;
+    if (add_type(m, &st->operator_type, &operator_spec, 1) ||
+        add_type(m, &st->packet_type, &packet_spec, 1) ||
+        add_type(m, &st->route_type, &route_spec, 0) ||
+        add_type(m, &st->names_type, &names_spec, 1) ||
+        add_type(m, &st->shape_type, &shape_spec, 1) ||
+        add_type(m, &st->view_type, &view_spec, 1) || add_type(m, &st->plan_type, &plan_spec, 0) ||
+        add_type(m, &st->cell_type, &cell_spec, 1) || add_type(m, &st->sets_type, &sets_spec, 1))
+        return -1;
+    st->sets_name = PyUnicode_InternFromString("sets");
+    st->keys_name = PyUnicode_InternFromString("__dispatch_keys__");
+    st->missing_name = PyUnicode_InternFromString("__missing__");
+    st->raw_by_name = PyDict_New();
+    return st->missing_name && st->sets_name && st->keys_name && st->raw_by_name ? 0 : -1;
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, module_exec},
+#ifdef Py_MOD_PER_INTERPRETER_GIL_SUPPORTED
+    {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
+#endif
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+struct PyModuleDef call_module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "mdispatch.facts.native._call",
+    .m_doc = "Calls of operators, and what they are kept in. Use mdispatch, not this.",
+    .m_size = sizeof(struct state),
+    .m_methods = methods,
+    .m_slots = slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+    .m_free = module_free,
+};
+
+PyMODINIT_FUNC PyInit__call(void) {
+    return PyModuleDef_Init(&call_module);
+}

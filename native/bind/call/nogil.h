@@ -1,0 +1,91 @@
+/* nogil.h - how threads share the objects of the call path in a build without a GIL. gil.h has the
+ * same functions for a build with one; state.h includes one of the two.
+ *
+ * Locking: a call takes no lock, see Note [Readers] in readers.c. `lock` is a leaf: its holder runs
+ * no code of Python and takes no other lock. */
+#ifndef MD_CALL_NOGIL_H
+#define MD_CALL_NOGIL_H
+
+/* --- objects that calls use while another thread may replace them ----------------------------- */
+
+/* The counter that the call has incremented. */
+typedef a64 *in_use;
+
+/* Begins a use. Comes before the pointer to the object is read. */
+in_use enter(struct state *st);
+
+/* The memory order in which that pointer is read: here, after the counter was incremented. */
+enum { ENTERED = memory_order_seq_cst };
+
+/* Keeps the object that was read, if any, until `leave`: here the counter does. */
+static inline void hold(in_use *use, void *object) {
+}
+
+static inline void leave(in_use use) {
+    atomic_fetch_sub_explicit(use, 1, memory_order_release);
+}
+
+/* Takes over a reference to an object that was replaced, or to none. Drops it when no call can be
+ * using the object. */
+void retire(struct state *st, PyObject *object);
+
+int readers_make(struct state *st);
+void readers_free(struct state *st);
+
+/* --- the table of types: an entry's sequence is odd while a thread writes the entry ----------- */
+
+static inline uint64_t begin_read(const struct known *k) {
+    return atomic_load_explicit((a64 *)&k->sequence, memory_order_acquire);
+}
+
+/* Whether no thread was writing the entry between `begin_read` and now. */
+static inline bool is_whole(const struct known *k, uint64_t begun) {
+    atomic_thread_fence(memory_order_acquire);
+    return LIKELY(!(begun & 1) && peek(&k->sequence) == begun);
+}
+
+/* False when another thread is writing the entry. */
+static inline bool begin_write(struct known *k) {
+    uint64_t before = peek(&k->sequence);
+    if (before & 1 || !atomic_compare_exchange_strong(&k->sequence, &before, before + 1))
+        return false;
+    atomic_thread_fence(memory_order_release);
+    return true;
+}
+
+/* Nobody else changes an odd sequence. */
+static inline void end_write(struct known *k) {
+    atomic_store_explicit(&k->sequence, peek(&k->sequence) + 1, memory_order_release);
+}
+
+static inline unsigned int version_tag(const PyTypeObject *type) {
+    return __atomic_load_n(&type->tp_version_tag, __ATOMIC_RELAXED);
+}
+
+/* --- the rest --------------------------------------------------------------------------------- */
+
+/* Over the list of retired objects and over adding targets to plans. */
+void lock(struct state *st);
+void unlock(struct state *st);
+
+/* See Note [Locks that nobody has] in module.c. */
+void unlock_in_child(struct state *st, PyObject *const *objects, Py_ssize_t n);
+
+/* Whether the target keeps a key set with these bits, the last one that its kernel got. Here it
+ * keeps none: calls of several threads would write to one place. */
+static inline bool keeps_key_set(const struct target *target, uint64_t raw) {
+    return false;
+}
+
+static inline void keep_key_set(struct target *target, PyObject *key_set, uint64_t raw) {
+}
+
+/* A new reference, since another thread may take the value out of the dict at any time. NULL, with
+ * an error or without, when there is none. */
+static inline PyObject *dict_find(PyObject *dict, PyObject *key) {
+    PyObject *found = NULL;
+    (void)PyDict_GetItemRef(dict, key, &found);
+    return found;
+}
+
+#endif

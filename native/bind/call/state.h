@@ -1,0 +1,227 @@
+/* state.h - what the files of the call path share: the module's state, and the objects that a call
+ * is made of.
+ *
+ * mdispatch/dispatch/call_py.py is the specification. These files handle plain calls and leave all
+ * others to Python, so they raise no error of their own and decide nothing differently. But they
+ * run code of users when they ask a value for its keys, and a signal handler may run in between. An
+ * error from there ends the call. So where these files return 0 or NULL for "Python handles this",
+ * an error may be set, and then it is the call's error: see `forget_own`.
+ *
+ * Locking: gil.h and nogil.h say how threads share these objects, and Note [Readers] in readers.c
+ * why that is enough without a GIL. A field of type a64 or _Atomic is atomic in both builds; [gil]
+ * marks the fields that only the build with a GIL uses, while it holds the GIL. All other fields
+ * are set before other threads see the object, or have their rule beside them.
+ */
+#ifndef MD_CALL_STATE_H
+#define MD_CALL_STATE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <structmember.h>
+
+#include "../../mdispatch.h"
+
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+enum { FUNCTIONALITIES = 47, BACKENDS = 16, ENTRIES = 160, TYPES = 512, MOST_ARGUMENTS = 48 };
+
+typedef _Atomic uint64_t a64;
+
+static inline uint64_t peek(const a64 *p) {
+    return atomic_load_explicit((a64 *)p, memory_order_relaxed);
+}
+
+/* Which values a type of a schema takes as they are. Python converts or refuses all others. The
+ * numbers are those of dispatch/shape.py. */
+enum kind { OTHER, ANYTHING, SOMETHING, EXACT, NUMBER, TENSOR, LIST };
+
+struct take {
+    PyTypeObject *exact; /* EXACT, or a LIST of those; owned */
+    uint64_t counts;     /* TENSOR: all bits when its keys count for the call, else 0 */
+    uint8_t kind;
+    uint8_t none_fits;
+    uint8_t item; /* LIST: the kind of its items */
+    uint8_t item_none_fits;
+};
+
+struct argument {
+    struct take take;
+    PyObject *name;
+    PyObject *value; /* the default, NULL without one */
+    uint8_t is_list; /* the default is a tuple; each call gets a new list of its items */
+};
+
+/* What calls need of a schema. Never changes. */
+typedef struct {
+    PyObject_HEAD Py_ssize_t positional, keyword_only, returns;
+    PyObject *keywords;         /* the names of the keyword-only ones; NULL without any */
+    uint8_t is_plain;           /* a call by position alone can pass on the caller's array */
+    struct argument *arguments; /* the positional ones, then the keyword-only ones */
+    struct take *results;
+} Shape;
+
+/* Keeps a registry's memory mapped, so that plans can point to its version words. There is one for
+ * each registry and interpreter. */
+typedef struct {
+    PyObject_HEAD struct state *state;
+    md_registry registry;
+    md_held *held;
+    a64 touched; /* raised when what this interpreter knows of the overloads changes */
+} View;
+
+/* A kernel that some call has reached. */
+struct target {
+    PyObject *function;
+    PyObject *kernel;  /* the LocalKernel, for errors */
+    PyObject *key_set; /* [gil] the one that it got last */
+    uint64_t key_set_raw;
+    uint8_t with_operator; /* it gets the operator in front of the arguments */
+    uint8_t with_key_set;  /* it gets the key set in front of all that */
+};
+
+/* What calls need of one version of an operator's facts. A target is added when a call first
+ * reaches it; nothing else changes. */
+typedef struct {
+    PyObject_VAR_HEAD const a64 *word; /* the operator's version, in the registry */
+    uint64_t version, epoch, generation;
+    uint64_t mask;
+    uint64_t *masks; /* by backend; NULL when `mask` serves all */
+    View *view;
+    Shape *shape;
+    PyObject *table, *signature;
+    _Atomic uint8_t at[ENTRIES]; /* number of the target + 1; 0: not known yet */
+    uint8_t used, most;          /* `used`: under `lock` */
+    struct target targets[];
+} Plan;
+
+enum { NO_TARGET = 255 }; /* in at[]: Python makes these calls */
+
+/* Holds the plan of an operator. All handles of the operator share it. */
+typedef struct {
+    PyObject_HEAD struct state *state;
+    _Atomic(Plan *) plan;
+    a64 changes; /* how often the cell was cleared */
+} Cell;
+
+/* The base of OpOverload. */
+typedef struct {
+    PyObject_HEAD vectorcallfunc vectorcall;
+    struct state *state;
+    Cell *cell; /* set once, before the first call */
+    uint64_t generation;
+} Operator;
+
+/* The keys that a thread includes in its calls, and those that it keeps: the base of ThreadSets. */
+typedef struct {
+    PyObject_HEAD struct state *state;
+    a64 sequence; /* odd while it is written */
+    a64 included, kept;
+    uint8_t differs; /* from the sets that threads start with; under the lock of ThreadSets */
+} Sets;
+
+/* See Note [Types] in keys.c. */
+enum { UNKNOWN, REGISTERED, BY_ATTRIBUTE, BY_PYTHON };
+struct known {
+    a64 sequence;
+    _Atomic(PyTypeObject *) type;
+    a64 raw;
+    _Atomic uint32_t tag, how;
+};
+
+struct state {
+    a64 epoch;  /* raised by each change that concerns all plans of this interpreter */
+    a64 guards; /* how many threads have Sets that differ from those that threads start with */
+    a64 off;    /* one bit for each reason why every call goes through Python */
+    a64 types_epoch;
+    uint64_t included, kept, special;
+    uint64_t per_backend; /* the bits of the functionalities that exist per backend */
+    uint8_t offset[FUNCTIONALITIES + 1];
+    PyTypeObject *operator_type, *packet_type, *route_type, *names_type, *shape_type, *view_type,
+        *plan_type, *cell_type, *sets_type;
+    PyObject *call, *redispatch, *renew, *target, *check, *call_packet, *renew_packet;
+    PyObject *raw_of_type, *raw_of, *from_raw, *local, *key_set_type, *own_errors;
+    PyObject *sets_name, *keys_name, *missing_name, *raw_by_name;
+    Py_ssize_t raw_at; /* where a DispatchKeySet has its bits */
+    struct known known[TYPES];
+    struct readers *readers;
+};
+
+#ifdef Py_GIL_DISABLED
+#include "nogil.h"
+#else
+#include "gil.h"
+#endif
+
+/* Clears an error of mdispatch: Python will raise the same error, with better words. */
+static inline void forget_own(const struct state *st) {
+    if (PyErr_Occurred() && st->own_errors && PyErr_ExceptionMatches(st->own_errors)) PyErr_Clear();
+}
+
+/* Whether it is one of Python's own types: their values have no attributes that could carry keys or
+ * make them anything else. */
+static inline int is_builtin(const PyTypeObject *type) {
+    return type == &PyLong_Type || type == &PyFloat_Type || type == &PyUnicode_Type ||
+           type == &PyBool_Type || type == &PyList_Type || type == &PyTuple_Type ||
+           type == &PyDict_Type || type == &PyComplex_Type || type == &PyBytes_Type;
+}
+
+/* keys.c */
+int tensor_slow(struct state *st, PyObject *value, uint64_t *raw);
+void types_changed(struct state *st);
+
+static inline struct known *known_at(struct state *st, const PyTypeObject *type) {
+    return &st->known[((uintptr_t)type >> 4 ^ (uintptr_t)type >> 13) % TYPES];
+}
+
+/* Adds the keys of a value that is a tensor. 0, perhaps with an error, when it is none or Python
+ * has to decide. */
+static inline int tensor(struct state *st, PyObject *value, uint64_t *raw) {
+    PyTypeObject *type = Py_TYPE(value);
+    const struct known *k = known_at(st, type);
+    uint64_t begun = begin_read(k);
+    PyTypeObject *known = atomic_load_explicit(&k->type, memory_order_relaxed);
+    uint32_t tag = atomic_load_explicit(&k->tag, memory_order_relaxed);
+    uint64_t found = peek(&k->raw);
+    uint32_t how = atomic_load_explicit(&k->how, memory_order_relaxed);
+    if (UNLIKELY(!is_whole(k, begun))) return tensor_slow(st, value, raw);
+    uint32_t tag_now = version_tag(type);
+    if (LIKELY(known == type && tag == tag_now && how == REGISTERED)) {
+        *raw |= found;
+        return 1;
+    }
+    return tensor_slow(st, value, raw);
+}
+
+/* call.c */
+PyObject *operator_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+/* Calls the operator if it takes the arguments as they are; returns whether it did. */
+bool operator_try(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames,
+                  PyObject **result);
+/* 1 when it certainly refuses the arguments, 0 when Python has to decide, -1 with an error. */
+int operator_refuses(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+PyObject *operator_redispatch(PyObject *self, PyObject *const *args, Py_ssize_t n,
+                              PyObject *kwnames);
+PyObject *in_python(PyObject *function, PyObject *self, PyObject *const *args, size_t nargsf,
+                    PyObject *kwnames);
+
+/* module.c */
+extern struct PyModuleDef call_module;
+static inline struct state *state_of(PyTypeObject *type) {
+    PyObject *m = PyType_GetModuleByDef(type, &call_module);
+    return m ? PyModule_GetState(m) : NULL;
+}
+
+/* operator.c and packet.c */
+extern PyType_Spec operator_spec, packet_spec, route_spec, names_spec;
+
+/* plan.c */
+extern PyType_Spec shape_spec, view_spec, plan_spec, cell_spec, sets_spec;
+struct target *target_find(struct state *st, Plan *plan, unsigned index);
+
+#endif

@@ -1,0 +1,685 @@
+/* ext.c - the binding of the contract for all sub-interpreters, in which cffi is not reliable.
+ *
+ * Multi-phase init, no state, no classes, no logic: ints, texts and tuples. The names and results
+ * are those of mdispatch/facts/native/cffi_binding.py, the binding over cffi. Each function
+ * releases the GIL (or the thread state) around a call that can take the lock or sleep.
+ *
+ * Some functions have no twin over cffi: interpreter_id(), which the choice of a binding needs;
+ * run_signal_handlers() and caller(), which are about Python and not about the contract; and those
+ * for kernels in C (kernels.c, boxed.c).
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "../../mdispatch.h"
+#include "boxed.h"
+#include "gate.h"
+
+enum { BUFFER = 8192 };
+
+/* A buffer for packed records: on the stack while they fit there. */
+struct buffer {
+    char small[BUFFER];
+    char *data;
+    size_t cap;
+};
+
+static void buffer_init(struct buffer *b) {
+    b->data = b->small;
+    b->cap = sizeof b->small;
+}
+
+static void buffer_free(struct buffer *b) {
+    if (b->data != b->small) PyMem_RawFree(b->data);
+}
+
+static int buffer_grow(struct buffer *b, size_t cap) {
+    buffer_free(b);
+    b->data = PyMem_RawMalloc(cap);
+    b->cap = cap;
+    if (b->data) return 0;
+    buffer_init(b);
+    PyErr_NoMemory();
+    return -1;
+}
+
+/* Texts are UTF-8. The core may have cut one off inside a character: that one is shown, too. */
+static PyObject *text_of(const char *p, uint32_t len) {
+    return PyUnicode_DecodeUTF8(p, (Py_ssize_t)len, "replace");
+}
+
+/* (ref, seq, kind, key, name, body, where, pid, interp) */
+static PyObject *record_tuple(const char *p) {
+    md_record r;
+    memcpy(&r, p, sizeof r);
+    const char *name = p + sizeof r, *body = name + r.name_len, *where = body + r.body_len;
+    PyObject *parts[] = {
+        PyLong_FromUnsignedLongLong(r.ref), PyLong_FromUnsignedLongLong(r.seq),
+        PyLong_FromLong((long)r.kind),      PyLong_FromLong(r.key),
+        text_of(name, r.name_len),          text_of(body, r.body_len),
+        text_of(where, r.where_len),        PyLong_FromLong((long)r.pid),
+        PyLong_FromLongLong(r.interp),
+    };
+    enum { PARTS = sizeof parts / sizeof *parts };
+    PyObject *tuple = PyTuple_New(PARTS);
+    for (int i = 0; i < PARTS; i++) {
+        if (!parts[i]) Py_CLEAR(tuple);
+    }
+    for (int i = 0; i < PARTS; i++) {
+        if (tuple)
+            PyTuple_SET_ITEM(tuple, i, parts[i]);
+        else
+            Py_XDECREF(parts[i]);
+    }
+    return tuple;
+}
+
+/* The bytes of an argument, a bytes or a str; they live as long as the argument. */
+static int take_text(PyObject *text, const char **p, size_t *len) {
+    Py_ssize_t size;
+    if (PyUnicode_Check(text)) {
+        *p = PyUnicode_AsUTF8AndSize(text, &size);
+    } else {
+        char *bytes = NULL;
+        if (PyBytes_AsStringAndSize(text, &bytes, &size)) return -1;
+        *p = bytes;
+    }
+    *len = (size_t)size;
+    return *p ? 0 : -1;
+}
+
+/* Arguments that are numbers: a handle, member, kind, rule, key. */
+static int take_numbers(PyObject *const *args, int count, uint64_t *out) {
+    for (int i = 0; i < count; i++) {
+        out[i] = (uint64_t)PyLong_AsUnsignedLongLongMask(args[i]);
+        if (out[i] == (uint64_t)-1 && PyErr_Occurred()) return -1;
+    }
+    return 0;
+}
+
+static int has_count(const char *what, Py_ssize_t count, Py_ssize_t right) {
+    if (count == right) return 1;
+    PyErr_Format(PyExc_TypeError, "%s() takes %zd arguments, not %zd", what, right, count);
+    return 0;
+}
+
+/* (status, record or None) */
+static PyObject *status_and_record(int status, int has_record, const char *p) {
+    PyObject *record = has_record ? record_tuple(p) : Py_NewRef(Py_None);
+    return record ? Py_BuildValue("(iN)", status, record) : NULL;
+}
+
+static PyObject *ext_abi(PyObject *self, PyObject *args) {
+    return PyLong_FromLong(md_abi());
+}
+
+static PyObject *ext_now(PyObject *self, PyObject *args) {
+    return PyLong_FromLongLong(md_now());
+}
+
+static PyObject *ext_status_text(PyObject *self, PyObject *args) {
+    int status;
+    if (!PyArg_ParseTuple(args, "i", &status)) return NULL;
+    return PyUnicode_FromString(md_status_text(status));
+}
+
+/* (status, handle). If the handle cannot be returned, nobody else could close it. */
+static PyObject *status_and_handle(int status, md_registry reg) {
+    PyObject *result = Py_BuildValue("(iK)", status, (unsigned long long)reg);
+    if (!result && status == MD_OK) md_close(reg);
+    return result;
+}
+
+static PyObject *made(PyObject *args, int (*make)(const char *, uint64_t, md_registry *)) {
+    const char *name;
+    unsigned long long capacity;
+    md_registry reg = 0;
+    int status;
+    if (!PyArg_ParseTuple(args, "zK", &name, &capacity)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = make(name, capacity, &reg);
+    Py_END_ALLOW_THREADS return status_and_handle(status, reg);
+}
+
+static PyObject *ext_create(PyObject *self, PyObject *args) {
+    return made(args, md_create);
+}
+
+static PyObject *ext_elect(PyObject *self, PyObject *args) {
+    return made(args, md_elect);
+}
+
+static PyObject *ext_attach(PyObject *self, PyObject *args) {
+    const char *address;
+    long long deadline;
+    md_registry reg = 0;
+    int status;
+    if (!PyArg_ParseTuple(args, "yL", &address, &deadline)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = md_attach(address, deadline, &reg);
+    Py_END_ALLOW_THREADS return status_and_handle(status, reg);
+}
+
+static PyObject *ext_open_default(PyObject *self, PyObject *args) {
+    const char *address;
+    md_registry reg = 0;
+    int status;
+    if (!PyArg_ParseTuple(args, "y", &address)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = md_open_default(address, &reg);
+    Py_END_ALLOW_THREADS return status_and_handle(status, reg);
+}
+
+static PyObject *ext_close(PyObject *self, PyObject *args) {
+    unsigned long long reg;
+    int status;
+    if (!PyArg_ParseTuple(args, "K", &reg)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = md_close(reg);
+    Py_END_ALLOW_THREADS return PyLong_FromLong(status);
+}
+
+static PyObject *ext_address(PyObject *self, PyObject *args) {
+    unsigned long long reg;
+    char buf[MD_MAX_ADDRESS] = "";
+    if (!PyArg_ParseTuple(args, "K", &reg)) return NULL;
+    int status = md_address(reg, buf, sizeof buf);
+    return Py_BuildValue("(iy)", status, buf);
+}
+
+static PyObject *ext_join(PyObject *self, PyObject *args) {
+    unsigned long long reg;
+    long long interp;
+    uint64_t member = 0;
+    uint32_t role = 0;
+    int status;
+    if (!PyArg_ParseTuple(args, "KL", &reg, &interp)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = md_join(reg, interp, &member, &role);
+    Py_END_ALLOW_THREADS PyObject *result =
+        Py_BuildValue("(iKI)", status, (unsigned long long)member, role);
+    if (!result && status == MD_OK) md_leave(reg, member);
+    return result;
+}
+
+static PyObject *ext_leave(PyObject *self, PyObject *args) {
+    unsigned long long reg, member;
+    int status;
+    if (!PyArg_ParseTuple(args, "KK", &reg, &member)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = md_leave(reg, member);
+    Py_END_ALLOW_THREADS return PyLong_FromLong(status);
+}
+
+static PyObject *ext_claim(PyObject *self, PyObject *args) {
+    unsigned long long reg, member;
+    const char *name, *where;
+    Py_ssize_t name_len, where_len;
+    int status;
+    struct buffer b;
+    if (!PyArg_ParseTuple(args, "KKy#y#", &reg, &member, &name, &name_len, &where, &where_len))
+        return NULL;
+    buffer_init(&b); /* always large enough: a claim has no body */
+    Py_BEGIN_ALLOW_THREADS status =
+        md_claim(reg, member, name, (size_t)name_len, where, (size_t)where_len, b.data, b.cap);
+    Py_END_ALLOW_THREADS return status_and_record(status, status == MD_OK || status == MD_EEXIST,
+                                                  b.data);
+}
+
+static PyObject *ext_release(PyObject *self, PyObject *args) {
+    unsigned long long reg, member;
+    const char *name;
+    Py_ssize_t name_len;
+    int status;
+    if (!PyArg_ParseTuple(args, "KKy#", &reg, &member, &name, &name_len)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = md_release(reg, member, name, (size_t)name_len);
+    Py_END_ALLOW_THREADS return PyLong_FromLong(status);
+}
+
+/* (status, ref, seq, None), or (MD_EEXIST, 0, 0, the record that is in the way) */
+static PyObject *ext_register(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    uint64_t n[5];
+    const char *name, *body, *where;
+    size_t name_len, body_len, where_len;
+    int status;
+    struct buffer b;
+    md_record r = {0};
+    if (!has_count("register", count, 8) || take_numbers(args, 5, n) ||
+        take_text(args[5], &name, &name_len) || take_text(args[6], &body, &body_len) ||
+        take_text(args[7], &where, &where_len))
+        return NULL;
+    buffer_init(&b);
+    for (;;) {
+        uint64_t need = 0;
+        Py_BEGIN_ALLOW_THREADS status =
+            md_register(n[0], n[1], (uint32_t)n[2], (uint32_t)n[3], (int32_t)n[4], name, name_len,
+                        body, body_len, where, where_len, b.data, b.cap);
+        Py_END_ALLOW_THREADS if (status != MD_ENOBUFS) break;
+        memcpy(&need, b.data, sizeof need);
+        if (buffer_grow(&b, need)) return NULL;
+    }
+    PyObject *first = status == MD_EEXIST ? record_tuple(b.data) : Py_NewRef(Py_None);
+    if (status == MD_OK) memcpy(&r, b.data, sizeof r);
+    PyObject *result = first ? Py_BuildValue("(iKKN)", status, (unsigned long long)r.ref,
+                                             (unsigned long long)r.seq, first)
+                             : NULL;
+    /* the caller gets an error: it must have changed nothing */
+    if (!result && status == MD_OK) md_strike(n[0], n[1], r.ref, r.seq);
+    buffer_free(&b);
+    return result;
+}
+
+static PyObject *ext_strike(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    uint64_t n[4];
+    int status;
+    if (!has_count("strike", count, 4) || take_numbers(args, 4, n)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = md_strike(n[0], n[1], n[2], n[3]);
+    Py_END_ALLOW_THREADS return PyLong_FromLong(status);
+}
+
+/* A look takes no time, except where writers outrun it: only then it has to wait for the registry's
+ * lock, and gives up the GIL meanwhile. */
+static int find_it(const uint64_t n[3], const char *name, size_t name_len, char *buf, size_t cap) {
+    int status = md_find_at_once(n[0], (uint32_t)n[1], (int32_t)n[2], name, name_len, buf, cap);
+    if (status != MD_ELOCK) return status;
+    Py_BEGIN_ALLOW_THREADS status =
+        md_find(n[0], (uint32_t)n[1], (int32_t)n[2], name, name_len, buf, cap);
+    Py_END_ALLOW_THREADS return status;
+}
+
+static PyObject *ext_find(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    uint64_t n[3];
+    const char *name;
+    size_t name_len;
+    int status;
+    struct buffer b;
+    if (!has_count("find", count, 4) || take_numbers(args, 3, n) ||
+        take_text(args[3], &name, &name_len))
+        return NULL;
+    buffer_init(&b);
+    while ((status = find_it(n, name, name_len, b.data, b.cap)) == MD_ENOBUFS) {
+        uint64_t need;
+        memcpy(&need, b.data, sizeof need);
+        if (buffer_grow(&b, need)) return NULL;
+    }
+    PyObject *result = status_and_record(status, status == MD_OK, b.data);
+    buffer_free(&b);
+    return result;
+}
+
+/* MD_OK when there is such a fact: find has it when it lacks nothing but a large enough buffer. */
+static PyObject *ext_has(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    uint64_t n[3];
+    const char *name;
+    size_t name_len;
+    char none[1];
+    if (!has_count("has", count, 4) || take_numbers(args, 3, n) ||
+        take_text(args[3], &name, &name_len))
+        return NULL;
+    int status = find_it(n, name, name_len, none, 0);
+    return PyLong_FromLong(status == MD_ENOBUFS ? MD_OK : status);
+}
+
+static PyObject *ext_await_fact(PyObject *self, PyObject *args) {
+    unsigned long long reg, member, ticket;
+    unsigned int kind, at_least;
+    long long deadline;
+    int key, status, or_elect;
+    const char *name;
+    Py_ssize_t name_len;
+    struct buffer b;
+    md_wait_stats stats = {0, 0, 0, 0, 0};
+    if (!PyArg_ParseTuple(args, "KKIiIs#LKp", &reg, &member, &kind, &key, &at_least, &name,
+                          &name_len, &deadline, &ticket, &or_elect))
+        return NULL;
+    buffer_init(&b);
+    for (;;) {
+        uint64_t need = 0;
+        PyThreadState *thread = PyEval_SaveThread();
+        status = (or_elect ? md_await_or_elect : md_await)(reg, member, kind, key, at_least, name,
+                                                           (size_t)name_len, deadline, ticket,
+                                                           b.data, b.cap, &stats);
+        gate_come_back(thread);
+        if (status != MD_ENOBUFS) break;
+        memcpy(&need, b.data, sizeof need);
+        if (buffer_grow(&b, need)) return NULL;
+    }
+    PyObject *record = status == MD_OK ? record_tuple(b.data) : Py_NewRef(Py_None);
+    buffer_free(&b);
+    if (!record) return NULL;
+    return Py_BuildValue("(iN(KIIII))", status, record, (unsigned long long)stats.slept_ns,
+                         stats.sleeps, stats.wakes, stats.slices, stats.by_lease);
+}
+
+static PyObject *ext_await_change(PyObject *self, PyObject *args) {
+    unsigned long long reg, member, seq, ticket;
+    long long deadline;
+    uint64_t now_seq = 0;
+    md_wait_stats stats = {0, 0, 0, 0, 0};
+    int status;
+    if (!PyArg_ParseTuple(args, "KKKLK", &reg, &member, &seq, &deadline, &ticket)) return NULL;
+    PyThreadState *thread = PyEval_SaveThread();
+    status = md_await_change(reg, member, seq, deadline, ticket, &now_seq, &stats);
+    gate_come_back(thread);
+    return Py_BuildValue("(iK(KIIII))", status, (unsigned long long)now_seq,
+                                              (unsigned long long)stats.slept_ns, stats.sleeps,
+                                              stats.wakes, stats.slices, stats.by_lease);
+}
+
+static PyObject *ext_cancel(PyObject *self, PyObject *args) {
+    unsigned long long reg, member, ticket;
+    int status;
+    if (!PyArg_ParseTuple(args, "KKK", &reg, &member, &ticket)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = md_cancel(reg, member, ticket);
+    Py_END_ALLOW_THREADS return PyLong_FromLong(status);
+}
+
+static PyObject *records_list(const char *p, size_t size) {
+    PyObject *list = PyList_New(0);
+    for (const char *end = p + size; list && p < end;) {
+        uint64_t step;
+        memcpy(&step, p, sizeof step);
+        PyObject *t = record_tuple(p);
+        if (!t || PyList_Append(list, t) < 0) Py_CLEAR(list);
+        Py_XDECREF(t);
+        p += step;
+    }
+    return list;
+}
+
+static PyObject *ext_list_facts(PyObject *self, PyObject *args) {
+    unsigned long long reg;
+    const char *name;
+    Py_ssize_t name_len;
+    int status;
+    size_t size = 0;
+    uint64_t version = 0, node = 0;
+    struct buffer b;
+    if (!PyArg_ParseTuple(args, "Kz#", &reg, &name, &name_len)) return NULL;
+    buffer_init(&b);
+    for (;;) {
+        Py_BEGIN_ALLOW_THREADS status =
+            md_list(reg, name, (size_t)name_len, b.data, b.cap, &size, &version, &node);
+        Py_END_ALLOW_THREADS if (status != MD_ENOBUFS) break;
+        if (buffer_grow(&b, size + size / 8)) return NULL;
+    }
+    PyObject *list = status == MD_OK ? records_list(b.data, size) : PyList_New(0);
+    buffer_free(&b);
+    if (!list) return NULL;
+    return Py_BuildValue("(iKKN)", status, (unsigned long long)version, (unsigned long long)node,
+                         list);
+}
+
+static PyObject *ext_list_since(PyObject *self, PyObject *args) {
+    unsigned long long reg, since;
+    unsigned int kind;
+    int status;
+    size_t size = 0;
+    uint64_t live = 0;
+    struct buffer b;
+    if (!PyArg_ParseTuple(args, "KIK", &reg, &kind, &since)) return NULL;
+    buffer_init(&b);
+    for (;;) {
+        Py_BEGIN_ALLOW_THREADS status =
+            md_list_since(reg, kind, since, b.data, b.cap, &size, &live);
+        Py_END_ALLOW_THREADS if (status != MD_ENOBUFS) break;
+        if (buffer_grow(&b, size + size / 8)) return NULL;
+    }
+    PyObject *list = status == MD_OK ? records_list(b.data, size) : PyList_New(0);
+    buffer_free(&b);
+    return list ? Py_BuildValue("(iKN)", status, (unsigned long long)live, list) : NULL;
+}
+
+static PyObject *ext_version(PyObject *self, PyObject *args) {
+    unsigned long long reg, node;
+    uint64_t version = 0;
+    if (!PyArg_ParseTuple(args, "KK", &reg, &node)) return NULL;
+    int status = md_version(reg, node, &version);
+    return status < 0 ? PyLong_FromLong(status) : PyLong_FromUnsignedLongLong(version);
+}
+
+static PyObject *members_list(const md_member_info *infos, size_t count) {
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list && i < count; i++) {
+        const md_member_info *m = &infos[i];
+        PyObject *t = Py_BuildValue("(LIIIIKIiy)", (long long)m->interp, m->pid, m->role, m->alive,
+                                    m->waiters, (unsigned long long)m->waiting_ns, m->wait_kind,
+                                    (int)m->wait_key, m->wait_name);
+        if (!t || PyList_Append(list, t) < 0) Py_CLEAR(list);
+        Py_XDECREF(t);
+    }
+    return list;
+}
+
+static PyObject *ext_members(PyObject *self, PyObject *args) {
+    unsigned long long reg;
+    size_t cap = 16, count = 0;
+    md_member_info *infos = NULL;
+    int status;
+    if (!PyArg_ParseTuple(args, "K", &reg)) return NULL;
+    for (;;) {
+        md_member_info *more = PyMem_RawRealloc(infos, cap * sizeof *infos);
+        if (!more) {
+            PyMem_RawFree(infos);
+            return PyErr_NoMemory();
+        }
+        infos = more;
+        status = md_members(reg, infos, cap, &count);
+        if (count <= cap) break;
+        cap = count + 16;
+    }
+    PyObject *list = members_list(infos, count);
+    PyMem_RawFree(infos);
+    return list ? Py_BuildValue("(iN)", status, list) : NULL;
+}
+
+static PyObject *figures_tuple(const md_stats *s) {
+    return Py_BuildValue("(KKKKKKKIIIII)", (unsigned long long)s->capacity,
+                         (unsigned long long)s->committed, (unsigned long long)s->used,
+                         (unsigned long long)s->facts, (unsigned long long)s->names,
+                         (unsigned long long)s->next_seq, (unsigned long long)s->recoveries,
+                         s->main_pid, s->main_state, s->processes, s->members, s->policy);
+}
+
+static PyObject *ext_stat(PyObject *self, PyObject *args) {
+    unsigned long long reg;
+    md_stats s;
+    memset(&s, 0, sizeof s);
+    if (!PyArg_ParseTuple(args, "K", &reg)) return NULL;
+    int status = md_stat(reg, &s);
+    PyObject *figures = figures_tuple(&s);
+    return figures ? Py_BuildValue("(iN)", status, figures) : NULL;
+}
+
+static PyObject *ext_check(PyObject *self, PyObject *args) {
+    unsigned long long reg;
+    char report[4096] = "";
+    int status;
+    if (!PyArg_ParseTuple(args, "K", &reg)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = md_check(reg, report, sizeof report);
+    Py_END_ALLOW_THREADS return Py_BuildValue("(iy)", status, report);
+}
+
+/* (figures, device, inode, facts of each kind, attach, alive, dead, lock_tid, lock_died,
+ * torn, fixed, address) */
+static PyObject *inspection_tuple(const md_inspection *in) {
+    unsigned long long k[8];
+    for (int i = 0; i < 8; i++) k[i] = in->kinds[i];
+    PyObject *figures = figures_tuple(&in->stats);
+    if (!figures) return NULL;
+    return Py_BuildValue("(NKK(KKKKKKKK)iIIIIIIy)", figures, (unsigned long long)in->device,
+                         (unsigned long long)in->inode, k[0], k[1], k[2], k[3], k[4], k[5], k[6],
+                         k[7], (int)in->attach, in->alive, in->dead, in->lock_tid, in->lock_died,
+                         in->torn, in->fixed, in->address);
+}
+
+static PyObject *ext_inspect(PyObject *self, PyObject *args) {
+    const char *address;
+    size_t cap = 16, count = 0;
+    md_member_info *infos = NULL;
+    md_inspection in;
+    int status;
+    if (!PyArg_ParseTuple(args, "y", &address)) return NULL;
+    for (;;) {
+        md_member_info *more = PyMem_RawRealloc(infos, cap * sizeof *infos);
+        if (!more) {
+            PyMem_RawFree(infos);
+            return PyErr_NoMemory();
+        }
+        infos = more;
+        Py_BEGIN_ALLOW_THREADS status = md_inspect(address, &in, infos, cap, &count);
+        Py_END_ALLOW_THREADS if (count <= cap) break;
+        cap = count + 16;
+    }
+    PyObject *list = members_list(infos, count);
+    PyObject *seen = status ? Py_NewRef(Py_None) : inspection_tuple(&in);
+    PyMem_RawFree(infos);
+    if (list && seen) return Py_BuildValue("(iNN)", status, seen, list);
+    Py_XDECREF(list);
+    Py_XDECREF(seen);
+    return NULL;
+}
+
+static PyObject *ext_folder(PyObject *self, PyObject *args) {
+    char path[MD_MAX_ADDRESS] = "";
+    int status = md_folder(path, sizeof path);
+    return Py_BuildValue("(iy)", status, path);
+}
+
+static PyObject *ext_reap(PyObject *self, PyObject *args) {
+    const char *name;
+    int status;
+    if (!PyArg_ParseTuple(args, "y", &name)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = md_reap(name);
+    Py_END_ALLOW_THREADS return PyLong_FromLong(status);
+}
+
+/* Whether these are the globals of this package or of one of its modules. */
+static int is_ours(PyObject *globals, PyObject *key) {
+    PyObject *name = PyDict_GetItemWithError(globals, key);
+    const char *text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+    if (!text) PyErr_Clear(); /* a name with half a character is none of ours */
+    return text && strncmp(text, "mdispatch", 9) == 0 && (text[9] == '\0' || text[9] == '.');
+}
+
+/* (code, last instruction) of the nearest frame that is not of this package, or None; in C because
+ * every registration asks for it. errors/places.py is its twin in Python. `key` is "__name__". */
+static PyObject *ext_caller(PyObject *self, PyObject *key) {
+    PyFrameObject *frame = PyEval_GetFrame();
+    Py_XINCREF(frame);
+    while (frame) {
+        PyObject *globals = PyFrame_GetGlobals(frame);
+        int ours = is_ours(globals, key);
+        Py_DECREF(globals);
+        if (!ours) break;
+        PyFrameObject *back = PyFrame_GetBack(frame);
+        Py_DECREF(frame);
+        frame = back;
+    }
+    if (!frame) Py_RETURN_NONE;
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    int at = PyFrame_GetLasti(frame);
+    Py_DECREF(frame);
+    return Py_BuildValue("(Ni)", code, at);
+}
+
+static PyObject *ext_interpreter_id(PyObject *self, PyObject *args) {
+    return PyLong_FromLongLong(PyInterpreterState_GetID(PyInterpreterState_Get()));
+}
+
+/* Runs the Python signal handlers that are due, in whichever interpreter it is called.
+ *
+ * Handlers belong to the main interpreter. While the main thread runs in another interpreter,
+ * PyErr_CheckSignals() does nothing. So this thread enters the main interpreter with a thread state
+ * of its own, runs the handlers, and comes back. Returns None, or the name and the text of the
+ * exception that a handler raised. */
+static PyObject *ext_run_signal_handlers(PyObject *self, PyObject *args) {
+    PyObject *type = NULL, *value = NULL, *traceback = NULL;
+    char name[64] = "", text[256] = "";
+    if (PyInterpreterState_Get() == PyInterpreterState_Main()) {
+        if (PyErr_CheckSignals() < 0) return NULL;
+        Py_RETURN_NONE;
+    }
+    PyThreadState *visitor = PyThreadState_New(PyInterpreterState_Main());
+    if (!visitor) return PyErr_NoMemory();
+    PyThreadState *home = PyThreadState_Swap(visitor);
+    int raised = PyErr_CheckSignals() < 0;
+    if (raised) {
+        PyErr_Fetch(&type, &value, &traceback);
+        snprintf(name, sizeof name, "%s", ((PyTypeObject *)type)->tp_name);
+        PyObject *s = value ? PyObject_Str(value) : NULL;
+        const char *utf8 = s ? PyUnicode_AsUTF8(s) : NULL;
+        if (utf8) snprintf(text, sizeof text, "%s", utf8);
+        Py_XDECREF(s);
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(traceback);
+        PyErr_Clear();
+    }
+    PyThreadState_Clear(visitor);
+    PyThreadState_Swap(home);
+    PyThreadState_Delete(visitor);
+    if (!raised) Py_RETURN_NONE;
+    return Py_BuildValue("(sN)", name,
+                         PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"));
+}
+
+static PyMethodDef methods[] = {
+    {"abi", ext_abi, METH_NOARGS, NULL},
+    {"now", ext_now, METH_NOARGS, NULL},
+    {"status_text", ext_status_text, METH_VARARGS, NULL},
+    {"create", ext_create, METH_VARARGS, NULL},
+    {"elect", ext_elect, METH_VARARGS, NULL},
+    {"attach", ext_attach, METH_VARARGS, NULL},
+    {"open_default", ext_open_default, METH_VARARGS, NULL},
+    {"close", ext_close, METH_VARARGS, NULL},
+    {"address", ext_address, METH_VARARGS, NULL},
+    {"join", ext_join, METH_VARARGS, NULL},
+    {"leave", ext_leave, METH_VARARGS, NULL},
+    {"claim", ext_claim, METH_VARARGS, NULL},
+    {"release", ext_release, METH_VARARGS, NULL},
+    {"register", (PyCFunction)(void (*)(void))ext_register, METH_FASTCALL, NULL},
+    {"strike", (PyCFunction)(void (*)(void))ext_strike, METH_FASTCALL, NULL},
+    {"find", (PyCFunction)(void (*)(void))ext_find, METH_FASTCALL, NULL},
+    {"has", (PyCFunction)(void (*)(void))ext_has, METH_FASTCALL, NULL},
+    {"await_fact", ext_await_fact, METH_VARARGS, NULL},
+    {"await_change", ext_await_change, METH_VARARGS, NULL},
+    {"cancel", ext_cancel, METH_VARARGS, NULL},
+    {"list_facts", ext_list_facts, METH_VARARGS, NULL},
+    {"list_since", ext_list_since, METH_VARARGS, NULL},
+    {"version", ext_version, METH_VARARGS, NULL},
+    {"members", ext_members, METH_VARARGS, NULL},
+    {"stat", ext_stat, METH_VARARGS, NULL},
+    {"check", ext_check, METH_VARARGS, NULL},
+    {"inspect", ext_inspect, METH_VARARGS, NULL},
+    {"folder", ext_folder, METH_NOARGS, NULL},
+    {"reap", ext_reap, METH_VARARGS, NULL},
+    {"caller", ext_caller, METH_O, NULL},
+    {"has_host", ext_has_host, METH_NOARGS, NULL},
+    {"kernel_drop", ext_kernel_drop, METH_VARARGS, NULL},
+    {"kernel_function", ext_kernel_function, METH_VARARGS, NULL},
+    {"kernel_label", ext_kernel_label, METH_VARARGS, NULL},
+    {"kernel_put", ext_kernel_put, METH_VARARGS, NULL},
+    {"load", ext_load, METH_VARARGS, NULL},
+    {"interpreter_id", ext_interpreter_id, METH_NOARGS, NULL},
+    {"run_signal_handlers", ext_run_signal_handlers, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, boxed_exec},
+#ifdef Py_MOD_PER_INTERPRETER_GIL_SUPPORTED
+    {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
+#endif
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "mdispatch.facts.native._ext",
+    .m_doc = "The native contract for every interpreter. Use mdispatch, not this.",
+    .m_size = 0,
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__ext(void) {
+    return PyModuleDef_Init(&module);
+}
