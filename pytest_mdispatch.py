@@ -1,8 +1,8 @@
 """The pytest plugin of mdispatch: fixtures, and options for a whole run. See docs/pools.md.
 
-pytest imports this file in every run where mdispatch is installed, so nothing happens here: it lies
-beside the package because whatever lies in it would import it. What is asked for is in
-mdispatch/_testing.py.
+pytest imports this file in every run where mdispatch is installed, so it does no work and imports
+nothing of mdispatch. It lies beside the package because importing a module of the package would
+import the package. The work is done in mdispatch/workers/pytest_plugin.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from mdispatch import Registry
-    from mdispatch._testing import Snapshot
+    from mdispatch.workers.pytest_plugin import Snapshot
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,11 +36,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     asked = config.getoption("mdispatch_warm_up") or config.getini("mdispatch_warm_up")
     if asked:
-        from mdispatch._testing import WarmUpOfRun
+        from mdispatch.workers.pytest_plugin import WarmUpOfRun
 
         config.pluginmanager.register(WarmUpOfRun(config), "mdispatch-warm-up")
     if config.getini("mdispatch_snapshot"):
-        from mdispatch._testing import SnapshotOfAll
+        from mdispatch.workers.pytest_plugin import SnapshotOfAll
 
         config.pluginmanager.register(SnapshotOfAll(), "mdispatch-snapshot")
 
@@ -50,7 +50,7 @@ def mdispatch_registry() -> Iterator[Registry]:
     """A registry of the test's own, in which it registers. After the test its invariants hold, and
     it is closed.
     """
-    from mdispatch._testing import own_registry
+    from mdispatch.workers.pytest_plugin import own_registry
 
     with own_registry() as registry:
         yield registry
@@ -59,7 +59,7 @@ def mdispatch_registry() -> Iterator[Registry]:
 @pytest.fixture(scope="session")
 def mdispatch_shared_registry(request: pytest.FixtureRequest) -> Iterator[Registry]:
     """One registry for the whole run, a team: with -n all workers of pytest-xdist share it."""
-    from mdispatch._testing import shared_registry
+    from mdispatch.workers.pytest_plugin import shared_registry
 
     with shared_registry(request.config) as registry:
         yield registry
@@ -72,7 +72,7 @@ def interpreters(request: pytest.FixtureRequest) -> Iterator[Executor]:
 
     ``@pytest.mark.parametrize("interpreters", [4], indirect=True)`` makes it one of four.
     """
-    from mdispatch._testing import interpreter_pool
+    from mdispatch.workers.pytest_plugin import interpreter_pool
 
     with interpreter_pool(request.config, getattr(request, "param", None)) as pool:
         yield pool
@@ -80,8 +80,8 @@ def interpreters(request: pytest.FixtureRequest) -> Iterator[Executor]:
 
 @pytest.fixture
 def registry_snapshot(request: pytest.FixtureRequest) -> Iterator[Snapshot]:
-    """Fails a test that leaves registrations behind, and says which and where they were made."""
-    from mdispatch._testing import snapshot
+    """Fails a test that leaves registrations behind. The failure lists them with their places."""
+    from mdispatch.workers.pytest_plugin import snapshot
 
     with snapshot(request.config) as taken:
         yield taken

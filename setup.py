@@ -1,44 +1,48 @@
 """The native part of the build; everything else is in pyproject.toml.
 
-libmdispatch is one real shared library with a fixed name, so that cffi's module, the extension and
-any host program share one copy in a process. It lies beside the modules that are linked to it.
-Whatever does not compile ends the build.
+libmdispatch is a shared library with a fixed name, so that cffi's module, the extension and any
+host program share one copy in a process. It lies beside the modules that are linked to it. A file
+that does not compile ends the build.
 
-With SOURCE_DATE_EPOCH set, two builds of one source give the same bytes, wherever they are made:
-nothing in an archive or a binary is of the folder, the user or the minute of its build.
+With SOURCE_DATE_EPOCH set, two builds of one source give the same bytes anywhere: no archive and no
+binary depends on the folder, the user or the minute of its build.
 """
 
 import gzip
 import os
+import re
 import shutil
 import sysconfig
 import tarfile
 import time
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
 
 NATIVE = Path("native")
+README = Path("README.md").read_text()
 HEADERS = ("mdispatch.h", "mdispatch_kernels.h")
 SONAME = "libmdispatch.so.1"
+#: The folder of the package for the library and the modules that are linked to it.
+HOME = Path("facts", "native")
 # cffi supports free-threading from 3.14 on; there the extension serves alone.
 WITH_CFFI = not (
     sysconfig.get_config_var("Py_GIL_DISABLED") and sysconfig.get_python_version() == "3.13"
 )
 COMPILE = ["-std=c11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-D_GNU_SOURCE", "-pthread"]
-# -lc is named although it is the default: packaging tools take a library without it for a foreign
-# one.
+# -lc is the default, and named all the same: packaging tools take a library without it for one of
+# another platform.
 LINK = [f"-Wl,-soname,{SONAME}", "-Wl,--no-undefined", "-Wl,--no-as-needed"]
 LINK += ["-pthread", "-ldl", "-lc"]
 
 
-# For programs in C; beside the library, so that it needs to know no place.
+# For programs in C. It lies beside the library, so that its paths can be relative.
 PKG_CONFIG = """\
-prefix=${{pcfiledir}}/../..
+prefix=${{pcfiledir}}/../../..
 includedir=${{prefix}}/include
-libdir=${{prefix}}/_native
+libdir=${{prefix}}/facts/native
 
 Name: mdispatch
 Description: {description}
@@ -49,8 +53,8 @@ Libs: -L${{libdir}} -l:{soname} -Wl,-rpath,${{libdir}}
 
 
 def put(source: Path, target: Path) -> None:
-    """Copies a library to where processes may have the one before it mapped: they keep that one.
-    Written over, it would change under their feet.
+    """Replaces a library that processes may have mapped: they keep the old file. Writing into the
+    file would change it under their feet.
     """
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -64,8 +68,8 @@ class BuildWithLibrary(build_ext):
     """Makes libmdispatch first, then links every module to it."""
 
     def build_extensions(self) -> None:
-        # Some Pythons were built to look for libraries in their own folder first, and build what is
-        # built with them alike. There is one place for libmdispatch: see extension().
+        # Some Pythons were built to look for libraries in their own folder first, and pass that on
+        # to the modules they build. There is one place for libmdispatch: see extension().
         self.compiler.linker_so = [
             word for word in self.compiler.linker_so if not word.startswith("-Wl,-rpath")
         ]
@@ -75,43 +79,43 @@ class BuildWithLibrary(build_ext):
         ]
         made = Path(self.build_temp, "libmdispatch").resolve()
         made.mkdir(parents=True, exist_ok=True)
-        sources = sorted(str(p) for p in (NATIVE / "core").glob("*.c"))
+        sources = sorted(str(p) for p in (NATIVE / "core").rglob("*.c"))
         objects = self.compiler.compile(sources, output_dir=str(made), extra_postargs=COMPILE)
         self.compiler.link_shared_object(objects, str(made / SONAME), extra_postargs=LINK)
         for extension in self.extensions:
             extension.library_dirs.append(str(made))
         super().build_extensions()
-        package = Path(self.get_ext_fullpath("mdispatch._native._ext")).parent
-        package.mkdir(parents=True, exist_ok=True)
-        put(made / SONAME, package / SONAME)
-        self.add_development_files(package.parent)
+        home = Path(self.get_ext_fullpath("mdispatch.facts.native._ext")).parent
+        home.mkdir(parents=True, exist_ok=True)
+        put(made / SONAME, home / SONAME)
+        self.add_development_files(home.parents[1])
 
     def add_development_files(self, package: Path) -> None:
-        for folder in ("include", "_native/pkgconfig"):
-            (package / folder).mkdir(parents=True, exist_ok=True)
+        for folder in (package / "include", package / HOME / "pkgconfig"):
+            folder.mkdir(parents=True, exist_ok=True)
         for header in HEADERS:
             shutil.copy2(NATIVE / header, package / "include" / header)
         metadata = self.distribution.metadata
         text = PKG_CONFIG.format(
             description=metadata.description, version=metadata.version, soname=SONAME
         )
-        (package / "_native" / "pkgconfig" / "mdispatch.pc").write_text(text)
+        (package / HOME / "pkgconfig" / "mdispatch.pc").write_text(text)
 
     def copy_extensions_to_source(self) -> None:
         super().copy_extensions_to_source()
         package = Path(self.get_finalized_command("build_py").get_package_dir("mdispatch"))
-        put(Path(self.build_lib, "mdispatch", "_native", SONAME), package / "_native" / SONAME)
+        put(Path(self.build_lib, "mdispatch", HOME, SONAME), package / HOME / SONAME)
         self.add_development_files(package)
 
     def get_outputs(self) -> list[str]:
         package = Path(self.build_lib, "mdispatch")
-        added = [package / "_native" / SONAME, package / "_native" / "pkgconfig" / "mdispatch.pc"]
+        added = [package / HOME / SONAME, package / HOME / "pkgconfig" / "mdispatch.pc"]
         added += [package / "include" / header for header in HEADERS]
         return [*super().get_outputs(), *map(str, added)]
 
 
 class SameBytes(sdist):
-    """An archive in which nothing is of the machine that made it."""
+    """An archive that does not depend on the machine that made it."""
 
     def make_archive(self, base_name, format, root_dir=None, base_dir=None, *args, **kwargs):  # type: ignore[no-untyped-def]
         if format != "gztar":
@@ -137,25 +141,41 @@ class SameBytes(sdist):
 
 
 BIND = NATIVE / "bind"
-#: What calls are made of; the rest is the contract for every interpreter.
-CALLS = {BIND / f"{name}.c" for name in ("call", "handles", "plan", "readers", "types")}
 
 
 def extension(name: str, sources: list[Path]) -> Extension:
     return Extension(
-        f"mdispatch._native.{name}",
+        f"mdispatch.facts.native.{name}",
         [str(source) for source in sources],
-        depends=[str(header) for header in (*BIND.glob("*.h"), *NATIVE.glob("*.h"))],
+        depends=[str(header) for header in (*BIND.rglob("*.h"), *NATIVE.glob("*.h"))],
         extra_compile_args=["-std=c11", "-fvisibility=hidden"],
         extra_link_args=[f"-l:{SONAME}", "-Wl,-rpath,$ORIGIN"],
     )
 
 
+def long_description() -> str:
+    """README.md for an index, which has none of the files that it links to: their names stand in
+    place of links, and the picture is left out. Once the sources have an address, put it in front.
+    """
+    text = re.sub(r"^!\[[^]]*\]\((?!https?:)[^)]*\)\n+", "", README, flags=re.M)
+    text = re.sub(r"^<!--.*-->\n", "", text, flags=re.M)
+
+    def named(found: re.Match[str]) -> str:
+        words, target = found.groups()
+        return f"`{target}`" if words in target else f"{words} (`{target}`)"
+
+    return re.sub(r"\[([^]]+)\]\((?!https?:|#)([^)]+)\)", named, text)
+
+
 setup(
+    # What type checkers read has no __init__.py, by which packages are found.
+    packages=[*find_packages(include=["mdispatch", "mdispatch.*"]), "mdispatch-stubs"],
+    long_description=long_description(),
+    long_description_content_type="text/markdown",
     cmdclass={"build_ext": BuildWithLibrary, "sdist": SameBytes},
     cffi_modules=["native/bind/build_cffi.py:ffibuilder"] if WITH_CFFI else [],
     ext_modules=[
-        extension("_ext", sorted({*BIND.glob("*.c")} - CALLS)),
-        extension("_call", sorted(CALLS)),
+        extension("_ext", sorted((BIND / "ext").glob("*.c"))),
+        extension("_call", sorted((BIND / "call").glob("*.c"))),
     ],
 )

@@ -9,135 +9,18 @@ arguments' dispatch keys select.
 
 from __future__ import annotations
 
+import sys
+
 from . import errors
 from .errors import MdispatchError
 from .registry import Registry, default_registry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ._autograd_context import AutogradContext
-    from ._autograd_engines import register_autograd_engine
-    from ._fakes import get_ctx
-    from ._hermetic import SafeObject, hermetic
-    from ._kernels import fallthrough_kernel
-    from ._observers import ObservedCall, observe_calls
-    from ._opcheck import opcheck
-    from ._registry import Registration
-    from ._roles import DEFAULT_TIMEOUT
-    from ._schema_infer import infer_schema
-    from ._schema_names import OperatorName
-    from ._tensor import Tensor
-    from .aio import wait_for_def_async, wait_for_impl_async
-    from .autograd import register_autograd
-    from .custom_ops import CustomOpDef, custom_op
-    from .decorator import register_op
-    from .fake import register_fake
-    from .functions import (
-        define,
-        get_kernel,
-        impl,
-        register_autocast,
-        register_dispatch_rule,
-        register_kernel,
-        register_vmap,
-        scoped_library,
-    )
-    from .guards import (
-        AutoDispatchBelowAutograd,
-        ExcludeDispatchKeyGuard,
-        ForceDispatchKeyGuard,
-        IncludeDispatchKeyGuard,
-        enable_python_dispatcher,
-    )
-    from .higher_order import HigherOrderOperator
-    from .host import create_interpreter
-    from .keys import DispatchKey, DispatchKeySet, rename_privateuse_backend
-    from .library import Library
-    from .meta import MetaTensor
-    from .modes import DispatchMode, DispatchModeKey, disable_md_dispatch
-    from .operators import Namespace, OpOverload, OpOverloadPacket
-    from .pool import BrokenInterpreterPool, InterpreterPool
-    from .pystub import python_module
-    from .python_dispatcher import PythonDispatcher
-    from .schema import FunctionSchema, parse_schema
-    from .tape import Tape
-    from .transforms import Transform, TransformType
-    from .values import key_set_of, register_type
-    from .waiting import wait_for_def, wait_for_impl
-    from .warming import WarmUp, warm_up
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
-__all__ = [
-    "AutoDispatchBelowAutograd",
-    "AutogradContext",
-    "BrokenInterpreterPool",
-    "CustomOpDef",
-    "DEFAULT_TIMEOUT",
-    "DispatchKey",
-    "DispatchKeySet",
-    "DispatchMode",
-    "DispatchModeKey",
-    "ExcludeDispatchKeyGuard",
-    "ForceDispatchKeyGuard",
-    "FunctionSchema",
-    "HigherOrderOperator",
-    "IncludeDispatchKeyGuard",
-    "InterpreterPool",
-    "Library",
-    "MdispatchError",
-    "MetaTensor",
-    "ObservedCall",
-    "OpOverload",
-    "OpOverloadPacket",
-    "OperatorName",
-    "PythonDispatcher",
-    "Registration",
-    "Registry",
-    "SafeObject",
-    "Tape",
-    "Tensor",
-    "Transform",
-    "TransformType",
-    "WarmUp",
-    "__version__",
-    "allow_imports",
-    "create_interpreter",
-    "custom_op",
-    "default_registry",
-    "define",
-    "disable_md_dispatch",
-    "enable_python_dispatcher",
-    "errors",
-    "fallthrough_kernel",
-    "get_ctx",
-    "get_kernel",
-    "hermetic",
-    "impl",
-    "infer_schema",
-    "is_main_interpreter",
-    "key_set_of",
-    "observe_calls",
-    "opcheck",
-    "ops",
-    "parse_schema",
-    "python_module",
-    "register_autocast",
-    "register_autograd",
-    "register_autograd_engine",
-    "register_dispatch_rule",
-    "register_fake",
-    "register_kernel",
-    "register_op",
-    "register_or_verify",
-    "register_type",
-    "register_vmap",
-    "rename_privateuse_backend",
-    "scoped_library",
-    "wait_for_def",
-    "wait_for_def_async",
-    "wait_for_impl",
-    "wait_for_impl_async",
-    "warm_up",
-]
+    from .registry.ops import Namespace
 
 __version__ = "0.1.0"
 
@@ -197,81 +80,127 @@ class _DefaultOps:
 ops = _DefaultOps()
 
 # Where the other public names are: loaded when they are first asked for. A fresh interpreter that
-# imports mdispatch pays for what it uses; the modules behind these are most of the package.
-_HOME = {
-    "AutoDispatchBelowAutograd": "guards",
-    "AutogradContext": "_autograd_context",
-    "BrokenInterpreterPool": "pool",
-    "CustomOpDef": "custom_ops",
-    "DEFAULT_TIMEOUT": "_roles",
-    "DispatchKey": "keys",
-    "DispatchKeySet": "keys",
-    "DispatchMode": "modes",
-    "DispatchModeKey": "modes",
-    "ExcludeDispatchKeyGuard": "guards",
-    "ForceDispatchKeyGuard": "guards",
-    "FunctionSchema": "schema",
-    "HigherOrderOperator": "higher_order",
-    "IncludeDispatchKeyGuard": "guards",
-    "InterpreterPool": "pool",
-    "Library": "library",
-    "MetaTensor": "meta",
-    "ObservedCall": "_observers",
-    "OpOverload": "operators",
-    "OpOverloadPacket": "operators",
-    "OperatorName": "_schema_names",
-    "PythonDispatcher": "python_dispatcher",
-    "Registration": "_registry",
-    "SafeObject": "_hermetic",
-    "Tape": "tape",
-    "Tensor": "_tensor",
-    "Transform": "transforms",
-    "TransformType": "transforms",
-    "WarmUp": "warming",
-    "create_interpreter": "host",
-    "custom_op": "custom_ops",
-    "define": "functions",
-    "disable_md_dispatch": "modes",
-    "enable_python_dispatcher": "guards",
-    "fallthrough_kernel": "_kernels",
-    "get_ctx": "_fakes",
-    "get_kernel": "functions",
-    "hermetic": "_hermetic",
-    "impl": "functions",
-    "infer_schema": "_schema_infer",
-    "key_set_of": "values",
-    "observe_calls": "_observers",
-    "opcheck": "_opcheck",
-    "parse_schema": "schema",
-    "python_module": "pystub",
-    "register_autocast": "functions",
-    "register_autograd": "autograd",
-    "register_autograd_engine": "_autograd_engines",
-    "register_dispatch_rule": "functions",
-    "register_fake": "fake",
-    "register_kernel": "functions",
-    "register_op": "decorator",
-    "register_type": "values",
-    "register_vmap": "functions",
-    "rename_privateuse_backend": "keys",
-    "scoped_library": "functions",
-    "wait_for_def": "waiting",
-    "wait_for_def_async": "aio",
-    "wait_for_impl": "waiting",
-    "wait_for_impl_async": "aio",
-    "warm_up": "warming",
+# imports mdispatch pays for what it uses; the modules behind these are most of the package. Type
+# checkers read the same in mdispatch-stubs, which .ci/stubs.py makes from here.
+_LATE = {
+    "authoring.annotations": "Tensor",
+    "authoring.autograd": "register_autograd",
+    "authoring.autograd.engines": "register_autograd_engine",
+    "authoring.autograd.node": "AutogradContext",
+    "authoring.autograd.tape": "Tape",
+    "authoring.custom_op": "CustomOpDef custom_op",
+    "authoring.fake": "python_module register_fake",
+    "authoring.functions": (
+        "define get_kernel impl register_autocast register_dispatch_rule register_kernel "
+        "register_op register_vmap scoped_library"
+    ),
+    "authoring.infer": "infer_schema",
+    "authoring.meta": "MetaTensor",
+    "authoring.opcheck.check": "opcheck",
+    "dispatch.context.guards": (
+        "AutoDispatchBelowAutograd ExcludeDispatchKeyGuard ForceDispatchKeyGuard "
+        "IncludeDispatchKeyGuard enable_python_dispatcher"
+    ),
+    "dispatch.context.hermetic": "SafeObject hermetic",
+    "dispatch.context.modes": "DispatchMode DispatchModeKey disable_md_dispatch",
+    "dispatch.context.observers": "ObservedCall observe_calls",
+    "dispatch.context.transforms": "Transform TransformType",
+    "dispatch.context.values": "key_set_of register_type",
+    "dispatch.higher_order": "HigherOrderOperator",
+    "dispatch.kernels": "fallthrough_kernel",
+    "dispatch.operators": "OpOverload OpOverloadPacket",
+    "facts": "Registration",
+    "keys": "DispatchKey DispatchKeySet rename_privateuse_backend",
+    "registry.fake_kernels": "get_ctx",
+    "registry.library": "Library",
+    "registry.verify": "DEFAULT_TIMEOUT",
+    "registry.waiting": "wait_for_def wait_for_impl",
+    "registry.waiting_async": "wait_for_def_async wait_for_impl_async",
+    "schema": "FunctionSchema parse_schema",
+    "schema.names": "OperatorName",
+    "torch_compat.python_dispatcher": "PythonDispatcher",
+    "workers.interpreters": "create_interpreter",
+    "workers.pool": "BrokenInterpreterPool InterpreterPool",
+    "workers.warm_up": "WarmUp warm_up",
+}
+#: The public names that are here already.
+_EARLY = (
+    "MdispatchError Registry __version__ allow_imports default_registry errors is_main_interpreter "
+    "ops register_or_verify"
+)
+
+
+# Modules that users know by another path than the one they lie at: the same module by both.
+_MOVED = {
+    "python_dispatcher": "torch_compat.python_dispatcher",
+    "telemetry": "workers.telemetry",
+    "warming": "workers.warm_up",
+    "pool": "workers.pool",
+    "host": "workers.interpreters",
+    "tape": "authoring.autograd.tape",
+    "autograd": "authoring.autograd",
+    "meta": "authoring.meta",
+    "pystub": "authoring.fake",
+    "fake": "authoring.fake",
+    "custom_ops": "authoring.custom_op",
+    "decorator": "authoring.functions",
+    "functions": "authoring.functions",
+    "aio": "registry.waiting_async",
+    "waiting": "registry.waiting",
+    "library": "registry.library",
+    "transforms": "dispatch.context.transforms",
+    "modes": "dispatch.context.modes",
+    "guards": "dispatch.context.guards",
+    "values": "dispatch.context.values",
+    "higher_order": "dispatch.higher_order",
+    "operators": "registry.ops",
 }
 
 
+class _Moved:
+    """Finds and loads the modules of ``_MOVED`` by the paths that users know."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        package, _, module = name.rpartition(".")
+        if package != __name__ or module not in _MOVED:
+            return None
+        return type(__spec__)(name, _Moved)  # type: ignore[arg-type]  # duck typed
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> None:
+        return None
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        # What is found here afterwards is what the import gives.
+        place = _MOVED[module.__name__.rpartition(".")[2]]
+        sys.modules[module.__name__] = __import__(f"{__name__}.{place}", fromlist=["__name__"])
+
+
+sys.meta_path.append(_Moved)
+
+
+def _public_names() -> list[str]:
+    return sorted(" ".join([_EARLY, *_LATE.values()]).split())
+
+
 def __getattr__(name: str) -> object:
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'mdispatch' has no attribute {name!r}")
-    # What a `from` statement does, with a computed name and without importlib.
-    value: object = getattr(__import__(f"mdispatch.{home}", fromlist=[name]), name)
+    value: object
+    for home, names in _LATE.items():
+        if name in names.split():
+            # What a `from` statement does, with a computed name and without importlib.
+            value = getattr(__import__(f"mdispatch.{home}", fromlist=[name]), name)
+            break
+    else:
+        if name in _MOVED:
+            return __import__(f"mdispatch.{name}", fromlist=["__name__"])
+        if name != "__all__":
+            raise AttributeError(f"module 'mdispatch' has no attribute {name!r}")
+        value = _public_names()
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_public_names()})

@@ -1,25 +1,30 @@
 """The command ``mdispatch``, also ``python -m mdispatch``.
 
-The command line needs two packages that nothing else here does. Where they are missing, this says
-so, instead of a traceback.
+The command line needs packages that nothing else here does. Where one is missing, this says so,
+instead of a traceback.
 """
 
 from __future__ import annotations
 
 import sys
 
+from . import __version__
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """Runs the command line. Ends the process with its exit status."""
+    if sys.argv[1:] == ["--version"]:  # needs none of them
+        print(f"mdispatch {__version__}")
+        return
     try:
-        from .cli import app_for
+        from .cli.app import app
 
-        app = app_for(sys.argv[1:])
+        app(prog_name="mdispatch")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing in ("", "mdispatch"):
+        if missing not in ("click", "rich", "jinja2"):
             raise
         print(
             f"mdispatch: the command line needs {missing!r}, which is not installed.\n"
@@ -27,8 +32,6 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(2)
-    try:
-        app(prog_name="mdispatch")
     except KeyboardInterrupt:
         sys.exit(130)
 

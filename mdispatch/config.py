@@ -1,9 +1,12 @@
-"""Where a program in C finds mdispatch, and what to tell its compiler.
+"""Paths of mdispatch, and compiler flags for programs in C.
 
     cc -o host host.c $(python -m mdispatch.config --cflags --libs --embed)
     cc -shared -fPIC -o libshop.so shop.c $(python -m mdispatch.config --cflags)
 
-Header, library and a file for pkg-config are in the package, installed and editable.
+Header, library and a file for pkg-config are in the package, installed and editable. The examples
+are installed beside it:
+
+    cp -r "$(python -m mdispatch.config --examples)" .
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["cdef", "cflags", "include_dir", "library_dir", "libs", "main", "pkgconfig_dir"]
+__all__ = ["cdef", "cflags", "examples_dir", "include_dir", "library_dir", "libs", "main"]
+__all__ += ["pkgconfig_dir"]
 
 _PACKAGE = Path(__file__).resolve().parent
 _SONAME = "libmdispatch.so.1"
@@ -29,16 +33,31 @@ def include_dir() -> str:
 
 def library_dir() -> str:
     """The folder with libmdispatch."""
-    return str(_PACKAGE / "_native")
+    return str(_PACKAGE / "facts" / "native")
 
 
 def pkgconfig_dir() -> str:
     """The folder with mdispatch.pc, for PKG_CONFIG_PATH."""
-    return str(_PACKAGE / "_native" / "pkgconfig")
+    return str(_PACKAGE / "facts" / "native" / "pkgconfig")
+
+
+def examples_dir() -> str:
+    """The folder with the examples: where they were installed, or that of the checkout.
+
+    Raises FileNotFoundError if they are in neither place.
+    """
+    from importlib.metadata import files
+
+    if (_PACKAGE.parent / "native" / "mdispatch.h").exists():
+        return str(_PACKAGE.parent / "examples")
+    for file in files("mdispatch") or ():
+        if file.parts[-3:] == ("mdispatch", "examples", "README.md"):
+            return str(Path(file.locate()).resolve().parent)
+    raise FileNotFoundError("the examples were not installed with this package")
 
 
 def cflags(*, embed: bool = False) -> list[str]:
-    """What a compiler needs to find the headers, with ``embed`` those of this Python, too."""
+    """The compiler flags that find the headers, with ``embed`` those of this Python, too."""
     found = [f"-I{include_dir()}"]
     if embed:
         paths = sysconfig.get_paths()
@@ -47,9 +66,9 @@ def cflags(*, embed: bool = False) -> list[str]:
 
 
 def libs(*, embed: bool = False) -> list[str]:
-    """What a linker needs for libmdispatch, with ``embed`` for this Python, too.
+    """The linker flags for libmdispatch, with ``embed`` for this Python, too.
 
-    A kernel library needs none of it. Raises FileNotFoundError where this Python has no library to
+    A kernel library needs none of them. Raises FileNotFoundError if this Python has no library to
     embed.
     """
     found = [f"-L{library_dir()}", f"-l:{_SONAME}", f"-Wl,-rpath,{library_dir()}"]
@@ -77,7 +96,7 @@ def _python_libs() -> list[str]:
 
 
 def cdef() -> str:
-    """What ffi.cdef() takes to declare kernels in C."""
+    """The text with which ffi.cdef() declares kernels in C."""
     blocks = []
     for name, begin, end in (
         ("mdispatch.h", "/* contract begins */", "/* contract ends */"),
@@ -95,6 +114,7 @@ _OPTIONS = {
     "--includedir": "the folder with the headers",
     "--libdir": "the folder with libmdispatch",
     "--pkgconfigdir": "the folder with mdispatch.pc, for PKG_CONFIG_PATH",
+    "--examples": "the folder with the examples",
     "--cdef": "the declarations for cffi",
     "--version": "the version of this package",
     "--schema": "followed by TEXT: that schema in canonical form, as hosts in C register it",
@@ -108,9 +128,9 @@ def _usage() -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints what the options ask for, in one line: the command line of this module.
+    """The command line of this module: prints the answers to the options in one line.
 
-    Returns 0, 1 where something is not there, 2 for wrong use.
+    Returns 0, 1 if something does not exist, 2 for wrong use.
     """
     if list(arguments) in (["--help"], ["-h"]):
         print(_usage())
@@ -145,6 +165,7 @@ def main(arguments: Sequence[str]) -> int:
                 out.append(__version__)
             elif each != "--embed":
                 found = {"--includedir": include_dir, "--libdir": library_dir}
+                found["--examples"] = examples_dir
                 out.append(found.get(each, pkgconfig_dir)())
     except FileNotFoundError as error:
         print(error, file=sys.stderr)

@@ -1,0 +1,515 @@
+"""Operators from functions: ``custom_op``.
+
+A function with annotations becomes an operator with a schema and a kernel. Kernels for other
+devices, a fake kernel, gradients and the rest are added to it one by one::
+
+    @custom_op("shop::scale", mutates_args=())
+    def scale(x: Tensor, factor: float = 2.0) -> Tensor: ...
+
+    @scale.register_kernel("cuda")
+    def _(x, factor): ...
+
+Each operator has a library of its own, which stays open. Making the same name again from the same
+place replaces the operator. So does running the code of a module again, even if its line has moved:
+a changed module is imported again, or a changed cell of a notebook is run again.
+
+(torch.library.custom_op, torch._library.custom_ops. There, kernels that are registered for several
+devices at once all become the kernel of the last device; here each device keeps its own.)
+"""
+
+from __future__ import annotations
+
+from .. import errors, facts
+from ..dispatch.checks import attributes_of, checked_callable
+from ..dispatch.kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
+from ..errors.places import label_of
+from ..errors.words import shown
+from ..keys.numbers import DispatchKey
+from ..registry import Registry
+from ..registry.library import Library
+from ..schema import parse_schema
+from ..schema.names import OperatorName
+from .device_kernels import AliasCheck, DeviceKernel, DeviceSwitch, select_backend
+from .functions import register_autocast, register_dispatch_rule, register_vmap
+from .infer import infer_schema
+from .targets import keys_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+    from typing import Any, TypeVar, overload
+
+    from ..dispatch.operators import OpOverload
+    from ..keys import DispatchKeySet
+    from ..registry.register import RegistrationHandle
+    from ..schema import FunctionSchema
+    from ..schema.types import Argument
+    from .targets import Types
+
+    # The argument's position or name in a kernel's call, the schema's default, the function's.
+    Default = tuple[int | str, object, object]
+    F = TypeVar("F", bound=Callable[..., Any])
+
+__all__ = ["CustomOpDef", "KernelSwitchGuard", "custom_op"]
+
+_EVERY = DispatchKey.CompositeExplicitAutograd
+_NO_FAKE = "no fake kernel"
+
+if TYPE_CHECKING:
+
+    @overload
+    def custom_op(
+        name: str,
+        function: None = None,
+        *,
+        mutates_args: str | Iterable[str],
+        device_types: Types | None = None,
+        schema: str | None = None,
+        tags: str | Iterable[str] = (),
+        registry: Registry | None = None,
+    ) -> Callable[[Callable[..., Any]], CustomOpDef]: ...
+    @overload
+    def custom_op(
+        name: str,
+        function: Callable[..., Any],
+        *,
+        mutates_args: str | Iterable[str],
+        device_types: Types | None = None,
+        schema: str | None = None,
+        tags: str | Iterable[str] = (),
+        registry: Registry | None = None,
+    ) -> CustomOpDef: ...
+
+
+def custom_op(
+    name: str,
+    function: Any = None,
+    *,
+    mutates_args: str | Iterable[str],
+    device_types: Types | None = None,
+    schema: str | None = None,
+    tags: str | Iterable[str] = (),
+    registry: Registry | None = None,
+) -> Any:
+    """Makes an operator from a function. Without ``function`` it is a decorator.
+
+    ``name`` is "ns::name" or "ns::name.overload". ``mutates_args`` names the arguments that the
+    function writes to; "unknown" stands for all that it could write to. The schema is inferred from
+    the annotations (see :func:`mdispatch.infer_schema`), unless ``schema`` gives it, without a
+    name: "(Tensor(a!) x) -> ()". A given schema must mark the arguments in ``mutates_args``, and no
+    others, as written to.
+
+    ``device_types`` are the devices that the function is the kernel for, by default all of them. An
+    operator without Tensors that has kernels for some devices needs an argument ``device`` of type
+    Device, which chooses one. ``tags`` as in ``Library.define``.
+
+    A schema can only describe some defaults, as those of type ``torch.dtype``. Kernels that are
+    registered through the CustomOpDef get the function's own object for such a default.
+
+    Calls with meta values need a fake kernel (``register_fake``), unless the operator returns
+    nothing. Each returned value must have memory of its own, unless the schema says that it may
+    share it: a call that returns an argument, or one value twice, raises AliasingError.
+
+    Raises InvalidNameError, InvalidArgumentError (no schema can be inferred, ``mutates_args`` and
+    the schema differ, no argument for the device), InvalidKeyError, SchemaSyntaxError,
+    DuplicateRegistrationError (the name is defined elsewhere, with both places), RegistryFullError;
+    in a worker SchemaMismatchError, NameMismatchError, KeyMismatchError, MainNeverArrivedError.
+    After an error nothing stays registered. (torch: torch.library.custom_op)
+    """
+    parsed_name = OperatorName.parse(name)
+    if not parsed_name.namespace:
+        raise errors.InvalidNameError(f"name the namespace too: 'namespace::{name}'", name)
+    full = str(parsed_name)
+    keys = None if device_types is None else keys_of(device_types)
+    attributes = attributes_of("", tags)
+    if schema is not None and not (isinstance(schema, str) and schema.lstrip().startswith("(")):
+        raise errors.InvalidArgumentError(
+            f"the schema of {full} is {shown(schema)}: write it without a name, as "
+            "'(Tensor x) -> Tensor', or leave it out"
+        )
+    if schema is not None and not isinstance(mutates_args, str):
+        try:
+            mutates_args = [*mutates_args]
+        except TypeError:
+            mutates_args = [mutates_args]  # type: ignore[list-item]  # refused with what it is
+        for each in mutates_args:
+            if not isinstance(each, str):
+                raise errors.InvalidArgumentError(
+                    f"mutates_args has {shown(each)} in it: it is a list of arguments' names, or "
+                    "'unknown'"
+                )
+
+    def make(given: Callable[..., Any]) -> CustomOpDef:
+        checked_callable(given)
+        if schema is None:
+            text = infer_schema(given, mutates_args=mutates_args)
+            parsed = parse_schema(full + text)
+        else:
+            parsed = parse_schema(full + schema.lstrip())
+            _check_mutated(parsed, mutates_args)
+        if keys is not None:
+            _device_argument(parsed, keys)
+        with _OperatorLibrary(
+            parsed_name.namespace,
+            "FRAGMENT",
+            registry=registry,
+            _tag=f"custom_op {full}",
+            _replaces=True,
+        ) as library:
+            library.take_defaults(parsed, given)
+            library.define_with_attributes(str(parsed), attributes)
+            made = CustomOpDef(library, parsed, given)
+            made.register_kernel(device_types, given)
+        return made
+
+    return make if function is None else make(function)
+
+
+def _check_mutated(schema: FunctionSchema, mutates_args: str | Iterable[str]) -> None:
+    """Raises InvalidArgumentError if a given schema and ``mutates_args`` differ."""
+    written = [a.name for a in schema.arguments if a.alias_info and a.alias_info.writes]
+    if mutates_args == "unknown":
+        expected = [a.name for a in schema.arguments if a.type.is_dispatched]
+    elif isinstance(mutates_args, str):
+        raise errors.InvalidArgumentError(
+            f"mutates_args is the str {shown(mutates_args)}: it is a list of arguments' names, or "
+            "'unknown'"
+        )
+    else:
+        expected = list(mutates_args)
+    if set(written) != set(expected):
+        raise errors.InvalidArgumentError(
+            f"the schema of {schema.name} marks {', '.join(written) or 'nothing'} as written to, "
+            f"but mutates_args names {', '.join(map(shown, expected)) or 'nothing'}\n  schema: "
+            f"{schema}\nMake the two agree."
+        )
+
+
+def _device_argument(schema: FunctionSchema, keys: Iterable[DispatchKey]) -> Argument | None:
+    """The argument that selects the device of an operator without Tensors; None if not needed."""
+    if schema.dispatch_arguments or all(key is _EVERY for key in keys):
+        return None
+    for argument in schema.arguments:
+        if argument.name == "device" and str(argument.type) in ("Device", "Device?"):
+            return argument
+    raise errors.InvalidArgumentError(
+        f"{schema.name} takes no Tensor, so a call does not say which device it is for\n  declared "
+        f"as {schema}\nAdd an argument 'device' of type Device, or register its kernel for every "
+        "device: device_types=None."
+    )
+
+
+class KernelSwitchGuard:
+    """While it is open, it enables or disables the kernel of one device for one operator; see
+    ``CustomOpDef.set_kernel_enabled``. Once ended, it can be opened again.
+    """
+
+    __slots__ = ("_arguments", "_switch", "_tokens")
+
+    def __init__(self, switch: DeviceSwitch, key: DispatchKey, enabled: bool) -> None:
+        self._switch = switch
+        self._arguments = (key, enabled)
+        self._tokens: list[object] = []
+
+    def __enter__(self) -> None:
+        token = object()
+        self._tokens.append(token)
+        self._switch.begin(token, *self._arguments)
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        self._switch.end(self._tokens.pop())
+
+
+class CustomOpDef:
+    """An operator that :func:`custom_op` made from a function. Calling it calls the operator.
+
+    Everything registered through it ends when the operator is replaced. The methods raise what a
+    library raises, and LibraryClosedError once the operator was replaced. (torch: CustomOpDef)
+    """
+
+    def __init__(
+        self, library: Library, schema: FunctionSchema, function: Callable[..., Any]
+    ) -> None:
+        self._library = library
+        self._schema = schema
+        self._check = AliasCheck(schema)
+        self._switch = DeviceSwitch()
+        self._function = function
+        self._registered: set[DispatchKey] = set()
+        self.name = str(schema.name)
+        self._operator: OpOverload | None = None
+        definition = library.definitions().get(self.name)  # none where an audit noted a difference
+        self._generation = definition.generation if definition is not None else 0
+        for attribute in ("__module__", "__qualname__", "__name__", "__doc__"):
+            setattr(self, attribute, getattr(function, attribute, None))
+        self.__wrapped__ = function
+        # Registered always, and first: without it, a kernel for every device would also serve meta
+        # values, and look for their data. A fake kernel comes later, so it is the newest.
+        if schema.returns:
+            self._add(DispatchKey.Meta, self._no_fake, _NO_FAKE, with_keyset=True)
+        else:
+            self._add(DispatchKey.Meta, _nothing, "nothing to compute")
+
+    @property
+    def namespace(self) -> str:
+        """The part of the name before ``::``."""
+        return self.name.partition("::")[0]
+
+    @property
+    def operator(self) -> OpOverload:
+        """The operator. Made when it is first asked for: a worker that verifies needs none."""
+        operator = self._operator
+        if operator is None:
+            from ..dispatch.operators import OpOverload
+
+            operator = OpOverload(self._library.registry.dispatcher, self.name)
+            operator.generation = self._generation  # another may have taken its place meanwhile
+            self._operator = operator
+        return operator
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self.operator(*args, **kwargs)
+
+    def _add(
+        self, key: DispatchKey, kernel: Callable[..., Any], label: str, with_keyset: bool = False
+    ) -> RegistrationHandle | None:
+        return self._library.implement(
+            self.name, LocalKernel(key, kernel, with_keyset, label=label)
+        )
+
+    if TYPE_CHECKING:
+
+        @overload
+        def register_kernel(
+            self, device_types: Types | None, function: None = None
+        ) -> Callable[[F], F]: ...
+        @overload
+        def register_kernel(self, device_types: Types | None, function: F) -> F: ...
+
+    def register_kernel(self, device_types: Types | None, function: Any = None) -> Any:
+        """Registers the kernel of one or several devices; None stands for all devices that have
+        none of their own. Without ``function`` it is a decorator. Returns the function.
+
+        Other devices keep their kernels. The newest kernel of a device is in effect.
+
+        Raises InvalidArgumentError (no argument for the device), InvalidKeyError. (torch:
+        CustomOpDef.register_kernel)
+        """
+        keys = [_EVERY] if device_types is None else keys_of(device_types)
+        device = _device_argument(self._schema, keys)
+        if function is None:
+            return lambda decorated: self.register_kernel(keys, checked_callable(decorated))
+        checked_callable(function)
+        self._library.check_open()
+        handles: list[RegistrationHandle | None] = []
+        new = set(keys)
+        try:
+            if device is not None and DispatchKey.BackendSelect not in self._registered:
+                select = select_backend(lambda: self.operator, device)
+                handles.append(self._add(DispatchKey.BackendSelect, select, "selects the device"))
+                new.add(DispatchKey.BackendSelect)
+            for key in keys:
+                kernel = function
+                if function is not fallthrough_kernel:
+                    kernel = DeviceKernel(function, key, self._function, self._switch, self._check)
+                handles.append(self._add(key, kernel, label_of(function)))
+        except BaseException:
+            self._library.let_go(handles)
+            raise
+        self._registered |= new
+        return function
+
+    def _no_fake(self, key_set: DispatchKeySet, /, *args: Any, **kwargs: Any) -> Any:
+        """The kernel at Meta until there is a fake kernel. A fake kernel may have been registered
+        before the operator was made: then that one runs. If there is none, this raises the error
+        that says so.
+        """
+        from ..dispatch.pairing import pair
+
+        _, _, there = self._library.registry.dispatcher.facts.registrations(self.name)
+        fakes = [f for f in there if f.kind == facts.IMPL and f.key == DispatchKey.Meta]
+        callables = self.operator.entry.kernels.get(DispatchKey.Meta, [])
+        for count in range(len(fakes) - 1, 0, -1):
+            kernel = pair(fakes[:count], callables)
+            if isinstance(kernel, LocalKernel) and kernel.label not in (_NO_FAKE, FALLTHROUGH):
+                first = (key_set,) if kernel.with_keyset else ()
+                return kernel.function(*first, *args, **kwargs)
+        keys = sorted(key.name for key in self._registered - {DispatchKey.BackendSelect})
+        from ..facts.modules import missing_fake
+
+        raise missing_fake(
+            self._library.registry.dispatcher.facts, self.name, keys, ", ".join(keys)
+        )
+
+    if TYPE_CHECKING:
+
+        @overload
+        def register_fake(self, function: None = None) -> Callable[[F], F]: ...
+        @overload
+        def register_fake(self, function: F) -> F: ...
+
+    def register_fake(self, function: Any = None) -> Any:
+        """Registers the fake kernel, see :func:`mdispatch.register_fake`. Without ``function`` it
+        is a decorator. Returns the function. (torch: CustomOpDef.register_fake)
+        """
+        return self._library.register_fake(self.name, function)
+
+    def register_autograd(
+        self, backward: Callable[..., Any], *, setup_context: Callable[..., Any] | None = None
+    ) -> None:
+        """Registers the formula of the gradients, see :func:`mdispatch.register_autograd`. (torch:
+        CustomOpDef.register_autograd)
+        """
+        from .autograd import register_autograd  # most operators need no gradients
+
+        register_autograd(self.name, backward, setup_context=setup_context, lib=self._library)
+
+    def register_dispatch_rule(self, cls: type, function: Any = None) -> Any:
+        """Registers a function that runs when a call comes to a mode or value of ``cls``, see
+        :func:`mdispatch.register_dispatch_rule`. (torch: CustomOpDef.register_torch_dispatch)
+        """
+        return register_dispatch_rule(self.operator, cls, function, lib=self._library)
+
+    def register_vmap(self, function: Any = None, *, with_keyset: bool = False) -> Any:
+        """Registers the kernel for batched values, see :func:`mdispatch.register_vmap`. (torch:
+        CustomOpDef.register_vmap)
+        """
+        return register_vmap(self.name, function, lib=self._library, with_keyset=with_keyset)
+
+    def register_autocast(
+        self,
+        device_type: str,
+        cast_inputs: Any,
+        *,
+        cast: Callable[[Any, Any], Any] | None = None,
+    ) -> None:
+        """Lets autocast cast the operator's tensors, see :func:`mdispatch.register_autocast`.
+        (torch: CustomOpDef.register_autocast)
+        """
+        register_autocast(self.name, device_type, cast_inputs, cast=cast, lib=self._library)
+
+    def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> KernelSwitchGuard:
+        """Returns a guard. While it is open, the kernel of a device is disabled in all threads of
+        this interpreter, or enabled again inside another guard. The function that the operator was
+        made from runs in place of a disabled kernel.
+
+        The newest open guard decides, in whatever order guards end. A kernel that is registered
+        while its device is disabled is disabled too.
+
+        Raises InvalidKeyError, InvalidArgumentError for a device without a kernel of its own.
+        (torch: CustomOpDef.set_kernel_enabled, which warns of that)
+        """
+        if not isinstance(device_type, str):
+            raise errors.InvalidKeyError(
+                f"a device is given by its name, not as {shown(device_type)}", device_type
+            )
+        (key,) = keys_of(device_type)
+        if key not in self._registered:
+            there = sorted(each.name for each in self._registered)
+            raise errors.InvalidArgumentError(
+                f"{self.name} has no kernel for {shown(device_type)} that was registered with "
+                f"custom_op or register_kernel\n  kernels at: {', '.join(there)}"
+            )
+        return KernelSwitchGuard(self._switch, key, bool(enabled))
+
+    def __repr__(self) -> str:
+        return f"<mdispatch custom operator {self.name}>"
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """The fake kernel of an operator that returns nothing: meta values have no data to write."""
+
+
+# --- the library of one operator ------------------------------------------------------------------
+
+
+# A schema has the defaults of the function only as text. This library knows the objects: a kernel
+# gets ``torch.float32``, and not the number that stands for it.
+
+#: Types whose values are objects of some library; a schema's default is only their number or name.
+_OPAQUE = ("ScalarType", "Layout", "MemoryFormat", "QScheme", "Device")
+
+
+class _OperatorLibrary(Library):
+    """Every kernel that is registered in it gets the defaults of the operator's function."""
+
+    _defaults: list[Default]
+
+    def take_defaults(self, schema: FunctionSchema, function: Callable[..., Any]) -> None:
+        """Must be called before anything is registered."""
+        self._defaults = _own_defaults(schema, function)
+
+    def implement(
+        self, op: str | OpOverload, kernel: LocalKernel, allow_override: bool = True
+    ) -> RegistrationHandle | None:
+        if self._defaults and not kernel.is_fallthrough:
+            kernel = LocalKernel(
+                kernel.key,
+                _with_defaults(kernel.function, self._defaults, kernel.with_keyset),
+                kernel.with_keyset,
+                kernel.signature,
+                kernel.label,
+            )
+        return super().implement(op, kernel, allow_override)
+
+
+def _own_defaults(schema: FunctionSchema, function: Callable[..., Any]) -> list[Default]:
+    """The defaults of the function that a schema can only describe: it has a number for
+    ``torch.float32``, and the value for a member of an Enum.
+    """
+    if all(argument.default is None for argument in schema.arguments):
+        return []
+    import inspect  # most operators have no defaults
+
+    try:
+        parameters = inspect.signature(function).parameters
+    except Exception:  # no function of Python's, or one whose annotations cannot be evaluated
+        return []
+    found: list[Default] = []
+    positional = [each.name for each in schema.arguments if not each.kwarg_only]
+    for argument in schema.arguments:
+        parameter = parameters.get(argument.name)
+        if parameter is not None and _describes(argument, parameter.default):
+            place = argument.name if argument.kwarg_only else positional.index(argument.name)
+            found.append((place, argument.default, parameter.default))
+    return found
+
+
+def _describes(argument: Argument, value: object) -> bool:
+    """Whether the schema's default stands for ``value``, and is not of its class."""
+    default = argument.default
+    if default is None or value is None or type(value) is type(default):
+        return False
+    if isinstance(value, type(default)):
+        return bool(value == default)
+    # An empty parameter's default is a class.
+    return str(argument.type).rstrip("?") in _OPAQUE and not isinstance(value, type)
+
+
+def _with_defaults(
+    function: Callable[..., Any],
+    defaults: list[Default],
+    with_keyset: bool,
+) -> Callable[..., Any]:
+    """A kernel that puts those defaults in the place of the schema's, then calls ``function``.
+    (PyTorch drops arguments that equal the schema's default, so that a Python function takes its
+    own.)
+    """
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        positional = list(args)
+        for place, default, own in defaults:
+            values: Any = kwargs
+            if isinstance(place, int):
+                values, place = positional, place + with_keyset
+            if type(values[place]) is type(default) and values[place] == default:
+                values[place] = own
+        return function(*positional, **kwargs)
+
+    return kernel

@@ -1,0 +1,878 @@
+"""The JSON that the commands print with ``--json``: one class for each kind of object.
+
+The code that makes an answer names its class here, so that mypy compares the two. The comment above
+a field is its documentation: ``docs/keys.py`` writes all of them into docs/command-line.md, and the
+tests compare that page, and what the commands print, with these classes.
+
+Only annotations need this module, so no command loads it. The classes of all commands are in one
+file, although it is long: answers share objects, and one page is made from all of them.
+"""
+
+from typing import NotRequired, TypedDict
+
+__all__ = ["ANSWERS", "Apart", "Bench", "Check", "Doctor", "Failure", "Fallback", "Figure"]
+__all__ += ["Inside", "Job", "JobFailure", "Kernel", "Latency", "LeftOut", "Leftover", "Library"]
+__all__ += ["Lock", "Ls", "Main", "Member"]
+__all__ += ["Operator", "OperatorWithTable", "Outside", "Place", "Processes", "PythonModule"]
+__all__ += ["Raised", "Reaped", "Registrar", "Registry", "RegistryNow", "Report", "Rule", "Runs"]
+__all__ += ["Scenario", "Show", "Slot", "Slots", "Stress", "StressList", "Stubs", "Subject"]
+__all__ += ["Table", "Title", "Top", "Verified", "Verify", "VerifyDifference", "VerifyWorker"]
+__all__ += ["Wait", "Why"]
+
+
+# --- what several answers hold --------------------------------------------------------------------
+
+
+class Place(TypedDict):
+    """Where something was registered, and by whom."""
+
+    #: file and line, as "ops.py:12"
+    where: str
+    #: process
+    pid: int
+    #: id of the interpreter; -1 is the program that embeds interpreters
+    interpreter: int
+
+
+class Kernel(TypedDict):
+    """A kernel of an operator."""
+
+    #: dispatch key, or an alias key
+    key: str
+    #: whether the key is an alias key
+    alias: bool
+    #: whether it is the newest kernel at its key, which is the one in effect
+    active: bool
+    #: label
+    kernel: str
+    #: whether a call goes on to the next key
+    falls_through: bool
+    #: C signature; null for a kernel that has none
+    signature: str | None
+    #: where it was registered
+    place: Place
+
+
+class Fallback(TypedDict):
+    """A backend fallback, which serves all operators."""
+
+    #: dispatch key
+    key: str
+    #: label
+    kernel: str
+    #: whether a call goes on to the next key
+    falls_through: bool
+    #: where it was registered
+    place: Place
+
+
+# --- verify ---------------------------------------------------------------------------------------
+
+
+class Verified(TypedDict):
+    """The main interpreter."""
+
+    #: process
+    pid: int
+    #: operators that the modules registered
+    operators: int
+    #: kernels that the modules registered
+    kernels: int
+    #: seconds in which the modules were imported
+    import_seconds: float
+
+
+class VerifyWorker(TypedDict):
+    """A worker; null is a figure that it did not live to report."""
+
+    #: "interpreter" or "process"
+    kind: str
+    #: process
+    pid: int | None
+    #: id of the interpreter
+    interpreter: int | None
+    #: whether it agrees with the main interpreter
+    agrees: bool
+    #: operators verified
+    operators: int | None
+    #: kernels verified
+    kernels: int | None
+    #: seconds in which the interpreter or the process was created
+    create_seconds: float | None
+    #: seconds in which it imported mdispatch and joined the registry
+    mdispatch_seconds: float | None
+    #: seconds in which it imported the modules
+    import_seconds: float | None
+    #: seconds of its longest wait
+    longest_wait_seconds: float | None
+    #: indices of its differences in `differences`
+    differences: list[int]
+
+
+class VerifyDifference(TypedDict):
+    """A difference from the main interpreter. Equal ones of several workers are one object."""
+
+    #: what differs: "schema", "key", "name", "late" or "missing"; or how the worker ended:
+    #: "failed", "killed" or "silent"
+    category: str
+    #: a class of mdispatch.errors; what a failed worker raised; the signal that killed it
+    error: str
+    #: "library", "def", "impl" or "fallback"; "" for a worker that ended
+    kind: str
+    #: operator, or namespace
+    name: str
+    #: dispatch key
+    key: str
+    #: place in the worker
+    here: str
+    #: place in the main interpreter
+    there: str
+    #: schema in the worker
+    schema_here: str
+    #: schema in the main interpreter
+    schema_there: str
+    #: keys at which the main interpreter has kernels
+    keys_there: list[str]
+    #: nearest names in the main interpreter
+    nearest: list[str]
+    #: the explanation that people get
+    text: str
+    #: indices in `workers` of the workers that have it
+    workers: list[int]
+
+
+class Verify(TypedDict):
+    """What `mdispatch verify` answers."""
+
+    #: 1
+    format: int
+    #: version of mdispatch
+    mdispatch: str
+    #: version of Python
+    python: str
+    #: whether each sub-interpreter has a GIL of its own
+    own_gil: bool
+    #: names, as given
+    modules: list[str]
+    #: seconds, as given
+    timeout: float
+    #: whether all workers agree, and on something: exit status 0
+    agree: bool
+    #: whether the modules register nothing, so that nothing was verified: exit status 5
+    empty: bool
+    #: the main interpreter
+    main: Verified
+    #: the workers, interpreters first
+    workers: list[VerifyWorker]
+    #: the differences
+    differences: list[VerifyDifference]
+
+
+# --- ls -------------------------------------------------------------------------------------------
+
+
+class Operator(TypedDict):
+    """An operator, or a name with kernels and no definition."""
+
+    #: ns::name or ns::name.overload
+    operator: str
+    #: namespace
+    namespace: str
+    #: name of the overload; "" for the one without a name
+    overload: str
+    #: schema in canonical form; null when the operator is not defined
+    schema: str | None
+    #: where it was defined
+    defined: Place | None
+    #: "FROM_SCHEMA", "CONSERVATIVE" or "PURE_FUNCTION"; null when it is not defined
+    alias_analysis: str | None
+    #: tags
+    tags: list[str]
+    #: module that has its fake kernels
+    python_module: str | None
+    #: whether there are kernels and no definition
+    dangling: bool
+    #: kernels in table order, alias keys last, the newest of each key first
+    kernels: list[Kernel]
+    #: where the name is held without a definition
+    names: list[Place]
+
+
+class Ls(TypedDict):
+    """What `mdispatch ls` answers."""
+
+    #: 1
+    format: int
+    #: version of mdispatch
+    mdispatch: str
+    #: address of the registry
+    registry: str
+    #: the operators that were asked for, by name
+    operators: list[Operator]
+    #: the backend fallbacks
+    fallbacks: list[Fallback]
+
+
+# --- show, table, why -----------------------------------------------------------------------------
+
+
+class Subject(TypedDict):
+    """What `show`, `table` and `why` have in common."""
+
+    #: 1
+    format: int
+    #: version of mdispatch
+    mdispatch: str
+    #: address of the registry
+    registry: str
+    #: ns::name or ns::name.overload
+    operator: str
+    #: schema in canonical form; null when the operator is not defined
+    schema: str | None
+
+
+class PythonModule(TypedDict):
+    """The Python module that has an operator's fake kernels."""
+
+    #: name of the module
+    module: str
+    #: what the registration says beside it
+    context: str
+    #: where that was registered
+    place: Place
+
+
+class Show(Subject):
+    """What `mdispatch show` answers."""
+
+    #: where it was defined
+    defined: Place | None
+    #: "FROM_SCHEMA", "CONSERVATIVE" or "PURE_FUNCTION"; null when it is not defined
+    alias_analysis: str | None
+    #: tags
+    tags: list[str]
+    #: module that has its fake kernels
+    python_module: PythonModule | None
+    #: names of all operators that differ in the overload only, this one's too
+    overloads: list[str]
+    #: whether there are kernels and no definition
+    dangling: bool
+    #: kernels in table order, alias keys last, the newest of each key first
+    kernels: list[Kernel]
+    #: where the name is held without a definition
+    names: list[Place]
+
+
+class Slot(TypedDict):
+    """One slot of a dispatch table."""
+
+    #: dispatch key
+    key: str
+    #: rule that decides
+    reason: str
+    #: label; null where none runs
+    kernel: str | None
+    #: whether a call goes on to the next key
+    falls_through: bool
+    #: where the kernel was registered; null for a fallback that is built in, and for none
+    place: Place | None
+
+
+class Table(Subject):
+    """What `mdispatch table` answers."""
+
+    #: how many keys have a slot in a table
+    keys: int
+    #: the slots that are shown, in table order
+    slots: list[Slot]
+
+
+class Rule(TypedDict):
+    """A rule that was tried."""
+
+    #: its name
+    rule: str
+    #: what it found, in words
+    found: str
+    #: whether it decides
+    decides: bool
+
+
+class Runs(TypedDict):
+    """The kernel that runs."""
+
+    #: label
+    kernel: str
+    #: where it was registered; null for a fallback that is built in
+    place: Place | None
+
+
+# No class statement takes the key ``class``.
+Raised = TypedDict(
+    "Raised",
+    {
+        #: a class of mdispatch.errors
+        "class": str,
+        #: its message
+        "text": str,
+    },
+)
+Raised.__doc__ = "What a call raises."
+
+
+class Why(Subject):
+    """What `mdispatch why` answers."""
+
+    #: keys that were asked about
+    asked: list[str]
+    #: keys that the arguments carry
+    carried: list[str]
+    #: keys that a thread adds by default
+    added: list[str]
+    #: keys that a thread excludes by default
+    excluded: list[str]
+    #: keys that fall through
+    fall_through: list[str]
+    #: keys that are left
+    left: list[str]
+    #: the key of these with the highest priority
+    highest: str
+    #: the rules that were tried, in order
+    rules: list[Rule]
+    #: what runs; null where nothing does
+    runs: Runs | None
+    #: what a call raises; null where something runs
+    error: Raised | None
+
+
+# --- stubs ----------------------------------------------------------------------------------------
+
+
+class Stubs(TypedDict):
+    """What `mdispatch stubs` answers."""
+
+    #: 1
+    format: int
+    #: version of mdispatch
+    mdispatch: str
+    #: address of the registry
+    registry: str
+    #: names, as given
+    modules: list[str]
+    #: names, sorted
+    operators: list[str]
+    #: as given to `--output`
+    file: str | None
+    #: text of the stub
+    stub: str
+
+
+# --- doctor, top ----------------------------------------------------------------------------------
+
+
+class Wait(TypedDict):
+    """The newest wait of a member."""
+
+    #: threads of the member that wait
+    threads: int
+    #: what is awaited ("library", "def", "impl", ...; a number for a kind that this version does
+    #: not know); null for any change
+    kind: str | int | None
+    #: name that is awaited
+    name: str
+    #: dispatch key that is awaited
+    key: str | None
+    #: how long it has waited
+    seconds: float
+
+
+class Member(TypedDict):
+    """An interpreter that joined a registry."""
+
+    #: process
+    pid: int
+    #: id of the interpreter; -1 is the program that embeds interpreters
+    interpreter: int
+    #: "main", "worker" or "peer"
+    role: str
+    #: whether it is alive
+    alive: bool
+    #: its newest wait; null when it does not wait
+    waits: Wait | None
+
+
+class Main(TypedDict):
+    """The main member of a registry."""
+
+    #: process
+    pid: int
+    #: "not joined", "alive", "left" or "died"
+    state: str
+    #: whether the process is stopped
+    stopped: bool
+
+
+class Processes(TypedDict):
+    """The processes that joined a registry."""
+
+    #: how many are alive
+    alive: int
+    #: how many died without leaving
+    dead: int
+
+
+class Lock(TypedDict):
+    """The thread that holds a registry's lock."""
+
+    #: thread
+    thread: int
+    #: process; null when that is not known any more
+    pid: int | None
+    #: whether the process is stopped
+    stopped: bool
+    #: whether the thread died
+    died: bool
+
+
+class Outside(TypedDict):
+    """A registry, as far as it can be told without reading it."""
+
+    #: what attaches to it
+    address: str
+    #: null for an anonymous registry
+    name: str | None
+    #: "open", "closed", "main died", "damaged" or "refused"
+    state: str
+    #: class of mdispatch.errors that attaching to it raises
+    error: str | None
+    #: message of that error
+    text: str | None
+    #: whether its file was taken away
+    deleted: bool
+    #: processes that have it open, where it has no file
+    held_by: list[int]
+    #: what needs attention, one sentence each
+    problems: list[str]
+
+
+class Inside(TypedDict):
+    """What a registry says of itself; all null when it cannot be read."""
+
+    #: "main" or "elect"
+    policy: str | None
+    #: the main member; null with policy "elect"
+    main: Main | None
+    #: the processes that joined
+    processes: Processes | None
+    #: the members
+    members: list[Member] | None
+    #: how many operators are defined
+    operators: int | None
+    #: how many kernels are registered
+    kernels: int | None
+    #: how many registrations there are
+    facts: int | None
+    #: how many names there are
+    names: int | None
+    #: bytes that it may use
+    capacity: int | None
+    #: bytes that the system has given it
+    committed: int | None
+    #: bytes in use
+    used: int | None
+    #: bytes left
+    free: int | None
+    #: how many registrations and strikes there were
+    sequence: int | None
+    #: how often a dead holder of the lock was cleaned up after
+    recoveries: int | None
+    #: who holds its lock; null when nobody does
+    lock: Lock | None
+
+
+class Registry(Outside, Inside):
+    """A registry, seen from outside. Where it cannot be read, `policy` and all below it is null."""
+
+
+class Check(TypedDict):
+    """What `--check` found in one registry."""
+
+    #: address of the registry
+    address: str
+    #: whether all invariants hold
+    well: bool
+    #: the invariants that do not hold
+    broken: list[str]
+    #: why they could not be recomputed
+    error: str | None
+
+
+class Reaped(TypedDict):
+    """A file that `--reap` removed, or left alone."""
+
+    #: name of the registry
+    name: str
+    #: whether the file was removed
+    removed: bool
+    #: why
+    why: str
+
+
+class Apart(TypedDict):
+    """Processes of one program that have a registry each, and share nothing."""
+
+    #: command line of one of them
+    program: str
+    #: processes
+    pids: list[int]
+
+
+class Leftover(TypedDict):
+    """A file that `--reap` would remove."""
+
+    #: name of the registry
+    name: str
+    #: why
+    why: str
+
+
+class Doctor(TypedDict):
+    """What `mdispatch doctor` answers."""
+
+    #: 1
+    format: int
+    #: version of mdispatch
+    mdispatch: str
+    #: how many registries need attention: exit status 0 for none
+    problems: int
+    #: why the folder of named registries cannot be looked into, or who keeps it locked
+    folder_problem: str | None
+    #: the registries, named ones first
+    registries: list[Registry]
+    #: programs whose processes have an anonymous registry each; that may be meant
+    apart: list[Apart]
+    #: with `--check`: one object for each registry that is live
+    checks: NotRequired[list[Check]]
+    #: with `--reap`: one object for each registry that might have been removed
+    reaped: NotRequired[list[Reaped]]
+    #: with `--reap --dry-run`: one object for each registry that would be removed
+    would_reap: NotRequired[list[Leftover]]
+
+
+class RegistryNow(Registry):
+    """A registry, and what changed since the look before."""
+
+    #: registrations and strikes; null when the registry was not seen before
+    changes_per_second: float | None
+    #: how often a dead holder of the lock was cleaned up after; null when it was not seen before
+    recovered: int | None
+
+
+class Top(TypedDict):
+    """What `mdispatch top` answers, on one line for each look."""
+
+    #: 1
+    format: int
+    #: seconds since 1970
+    time: float
+    #: seconds since the look before; null for the first
+    seconds: float | None
+    #: the registries
+    registries: list[RegistryNow]
+
+
+# --- report ---------------------------------------------------------------------------------------
+
+
+class Slots(TypedDict):
+    """Keys at which the same runs, by the same rule."""
+
+    #: dispatch keys
+    keys: list[str]
+    #: rule that decides
+    reason: str
+    #: label; null where none runs
+    kernel: str | None
+    #: whether a call goes on to the next key
+    falls_through: bool
+    #: where the kernel was registered; null for a fallback that is built in, and for none
+    place: Place | None
+
+
+class OperatorWithTable(Operator):
+    """An operator, and its dispatch table."""
+
+    #: the slots in groups, in table order
+    table: list[Slots]
+
+
+class Library(TypedDict):
+    """A library, or the claim of a namespace."""
+
+    #: namespace
+    namespace: str
+    #: "library" or "claim"
+    kind: str
+    #: where it was registered
+    place: Place
+
+
+class Registrar(TypedDict):
+    """What one interpreter has registered from one file."""
+
+    #: process
+    pid: int
+    #: id of the interpreter; -1 is the program that embeds interpreters
+    interpreter: int
+    #: file
+    file: str
+    #: how many definitions
+    definitions: int
+    #: how many kernels
+    kernels: int
+    #: how many fallbacks
+    fallbacks: int
+
+
+class Report(TypedDict):
+    """What `mdispatch report` tells."""
+
+    #: 1
+    format: int
+    #: version of mdispatch
+    mdispatch: str
+    #: address of the registry
+    registry: str
+    #: when it was made, UTC
+    made: str
+    #: names, as given to `--import`
+    modules: list[str]
+    #: file that was written
+    page: str | None
+    #: how many keys have a slot in a table
+    keys: int
+    #: "open", "closed", "main died", ...; null when it could not be looked at
+    state: str | None
+    #: "main" or "elect"; null when it could not be looked at
+    policy: str | None
+    #: the members
+    members: list[Member]
+    #: bytes that the registry may use
+    capacity: int | None
+    #: bytes in use
+    used: int | None
+    #: bytes left
+    free: int | None
+    #: all operators, by name
+    operators: list[OperatorWithTable]
+    #: the backend fallbacks
+    fallbacks: list[Fallback]
+    #: the libraries and claims of namespaces
+    libraries: list[Library]
+    #: who registered what
+    registrars: list[Registrar]
+
+
+# --- bench ----------------------------------------------------------------------------------------
+
+
+class Figure(TypedDict):
+    """A figure that was measured."""
+
+    #: what was measured
+    what: str
+    #: of whom; "" where there is but one
+    peer: str
+    #: "x" for a ratio, whose sides were measured in turns in one process; "+x" for the difference
+    #: of two ratios; else the unit of the other numbers
+    unit: str
+    #: over all rounds of all processes
+    median: float
+    #: the smallest; of a ratio the smallest of these over the smallest of those, as it was in the
+    #: middle process
+    best: float
+    #: lower quartile of the rounds
+    low: float
+    #: upper quartile of the rounds
+    high: float
+    #: rounds of all processes together
+    rounds: int
+    #: how many processes there were
+    processes: int
+    #: whether half of the rounds do not lie within a tenth of the median, or of a plain call where
+    #: it is a difference
+    unsteady: bool
+    #: largest value wanted, or with `at_least` the smallest
+    aim: float | None
+    #: whether the aim is the smallest value
+    at_least: bool
+    #: whether the median is on the wrong side of the aim; null when there is none
+    missed: bool | None
+
+
+class LeftOut(TypedDict):
+    """A peer that is not installed, or cannot do it."""
+
+    #: the peer
+    who: str
+    #: the reason
+    why: str
+
+
+class JobFailure(TypedDict):
+    """The end of a job's process."""
+
+    #: exit status
+    status: int
+    #: what it said last
+    said: str
+
+
+class Job(TypedDict):
+    """A job."""
+
+    #: its name
+    job: str
+    #: what it measures
+    what: str
+    #: the figures
+    figures: list[Figure]
+    #: peers that were left out
+    left_out: list[LeftOut]
+    #: why the job cannot be measured here
+    missing: str | None
+    #: how it failed
+    failure: JobFailure | None
+
+
+class Bench(TypedDict):
+    """What `mdispatch bench` answers."""
+
+    #: 1
+    format: int
+    #: versions of mdispatch, of Python, of the system and of the peers that are installed, and the
+    #: number of processors
+    about: dict[str, str]
+    #: whether it was rough
+    quick: bool
+    #: load average of a minute when it began, and when it ended
+    load: list[float]
+    #: whether others worked when it began
+    busy: bool
+    #: seconds since 1970
+    began: float
+    #: how long it took
+    seconds: float
+    #: the jobs
+    jobs: list[Job]
+
+
+# --- stress ---------------------------------------------------------------------------------------
+
+
+class Latency(TypedDict):
+    """How long something took."""
+
+    #: what
+    what: str
+    #: how often it was measured
+    count: int
+    #: median, in nanoseconds
+    p50_ns: float
+    #: nine of ten took at most so long, in nanoseconds
+    p90_ns: float
+    #: 99 of 100 took at most so long, in nanoseconds
+    p99_ns: float
+    #: the longest, in nanoseconds
+    max_ns: float
+
+
+class Failure(TypedDict):
+    """A failure of a scenario."""
+
+    #: process that played it
+    worker: str
+    #: command that makes the same choices again
+    again: str
+
+
+class Title(TypedDict):
+    """A scenario that there is."""
+
+    #: title
+    scenario: str
+    #: the test
+    place: str
+
+
+class Scenario(Title):
+    """A scenario that was played."""
+
+    #: "ok", "failed" or "skipped"
+    result: str
+    #: how many rounds
+    rounds: int
+    #: how many operations
+    operations: int
+    #: how many definitions
+    definitions: int
+    #: how many processes were killed
+    kills: int
+    #: how many forks
+    forks: int
+    #: how many interpreters
+    interpreters: int
+    #: operations of one process in a second
+    per_second: float
+    #: how long things took
+    latencies: list[Latency]
+    #: why rounds were skipped
+    skipped: list[str]
+    #: what failed
+    failures: list[Failure]
+
+
+class Stress(TypedDict):
+    """What `mdispatch stress` answers."""
+
+    #: 1
+    format: int
+    #: version of mdispatch
+    mdispatch: str
+    #: folder of the suite
+    suite: str
+    #: whether every scenario held: exit status 0
+    passed: bool
+    #: seed, seconds, workers, Python, mdispatch and system
+    about: dict[str, str]
+    #: the scenarios that were played
+    scenarios: list[Scenario]
+
+
+class StressList(TypedDict):
+    """What `mdispatch stress --list` answers."""
+
+    #: 1
+    format: int
+    #: version of mdispatch
+    mdispatch: str
+    #: folder of the suite
+    suite: str
+    #: the scenarios that there are, by title
+    scenarios: list[Title]
+
+
+#: The answers of each command.
+ANSWERS: dict[str, list[type]] = {
+    "verify": [Verify],
+    "ls": [Ls],
+    "show": [Show],
+    "table": [Table],
+    "why": [Why],
+    "stubs": [Stubs],
+    "report": [Report],
+    "doctor": [Doctor],
+    "top": [Top],
+    "bench": [Bench],
+    "stress": [Stress, StressList],
+}

@@ -1,0 +1,1 @@
+"""The command ``mdispatch bench``: speed as ratios, measured in one run."""

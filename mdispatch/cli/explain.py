@@ -1,0 +1,430 @@
+"""The commands ``mdispatch table``, ``show`` and ``why``: their arguments and answers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from .. import facts
+from ..dispatch import explain
+from ..dispatch.context.guards import DEFAULT_EXCLUDED, DEFAULT_INCLUDED
+from ..dispatch.explain import listed
+from ..errors import InvalidKeyError, MdispatchError
+from ..keys import DispatchKeySet, functionality_to_backend_keys, runtime_keys
+from ..keys.numbers import RUNTIME_KEYS, TABLE_INDEX, parse_key
+from ..schema.names import OperatorName
+from .asking import WHERE, answering, attach, imports, keys_like, opened
+from .columns import fit, place_text, plain, say, say_columns, say_pairs, styled
+from .console import json_option, standard_output, write
+from .subject import Subject, by, kernel_json, kernel_text, names, place_json, place_of_fact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rich.console import Console
+
+    from ..dispatch.explain import Explanation, TableRow
+    from ..facts import Registration
+    from ..keys.numbers import DispatchKey
+    from ..registry import Registry
+    from . import answers
+    from .columns import Row, styled
+    from .console import Answer
+
+__all__ = ["EPILOG", "Registrations", "Slots", "Way", "show", "table", "why"]
+
+#: What the help of each of these commands ends with.
+EPILOG = f"""\
+{WHERE}
+\b
+Exit status:
+  0    answered
+  1    there is no such operator: the nearest names are told
+  2    unusable arguments, also a key that does not exist; no such module,
+       or one that fails; no such registry, or one whose main process is
+       dead; the answer could not be written
+  130  interrupted
+"""
+
+
+def _operator(context: click.Context, parameter: click.Parameter, text: str) -> str:
+    """Parses the operator's full name. As in ops, default is the overload without a name."""
+    try:
+        return str(OperatorName.parse(text.removesuffix(".default")))
+    except MdispatchError as error:
+        raise click.BadParameter(f"{error}.") from None
+
+
+_op = click.argument("op", metavar="OP", callback=_operator, help="ns::name or ns::name.overload.")
+
+
+@click.command(epilog=EPILOG)
+@_op
+@imports
+@attach
+@click.option(
+    "keys",
+    "--key",
+    metavar="KEY",
+    multiple=True,
+    shell_complete=keys_like,
+    help="Only this key (repeatable).",
+)
+@click.option("everything", "--all", is_flag=True, help="Also the keys that have nothing.")
+@json_option("table")
+def table(
+    op: str,
+    modules: tuple[str, ...],
+    registry: str | None,
+    keys: tuple[str, ...],
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """Print the dispatch table of an operator. It tells what runs at each key, by which rule, and
+    where that was registered.
+    """
+
+    def answer(source: Registry, subject: Subject) -> Answer:
+        wanted = [_slot(key) for key in keys]
+        return Slots(subject, explain.table_rows(source.dispatcher.facts, op), wanted, everything)
+
+    _run(op, modules, registry, as_json, answer)
+
+
+@click.command(epilog=EPILOG)
+@_op
+@imports
+@attach
+@json_option("show")
+def show(op: str, modules: tuple[str, ...], registry: str | None, as_json: bool) -> None:
+    """Print what is registered for an operator. That is its definition, its kernels at keys and
+    alias keys, and the place of each.
+    """
+
+    def answer(source: Registry, subject: Subject) -> Answer:
+        base = OperatorName.parse(op).qualified
+        names = [OperatorName.parse(name) for name in source.operators()]
+        return Registrations(subject, [str(name) for name in names if name.qualified == base])
+
+    _run(op, modules, registry, as_json, answer)
+
+
+@click.command(epilog=EPILOG)
+@_op
+@click.argument(
+    "keys",
+    metavar="[KEY]...",
+    nargs=-1,
+    shell_complete=keys_like,
+    help="Keys that arguments carry.",
+)
+@imports
+@attach
+@json_option("why")
+def why(
+    op: str,
+    keys: tuple[str, ...],
+    modules: tuple[str, ...],
+    registry: str | None,
+    as_json: bool,
+) -> None:
+    """Print how a call with these keys comes to its kernel. They are the keys that the arguments
+    carry; there may be none.
+
+    What a thread adds to the keys and takes away is taken as it is when a thread begins.
+    """
+
+    def answer(source: Registry, subject: Subject) -> Answer:
+        asked = [_carried(key) for key in keys]
+        found = explain.why(
+            source.dispatcher.facts,
+            op,
+            DispatchKeySet(asked),
+            included=DEFAULT_INCLUDED,
+            excluded=DEFAULT_EXCLUDED,
+        )
+        return Way(subject, asked, found)
+
+    _run(op, modules, registry, as_json, answer)
+
+
+def _slot(text: str) -> DispatchKey:
+    key = parse_key(text)
+    if key not in TABLE_INDEX:
+        keys = runtime_keys(key) if key.is_alias else functionality_to_backend_keys(key)
+        raise InvalidKeyError(
+            f"{key} stands for other keys and has no slot in a table\n  it stands for: "
+            f"{listed(keys)}",
+            key,
+        )
+    return key
+
+
+def _carried(text: str) -> DispatchKey:
+    key = parse_key(text)
+    if key.is_alias:
+        raise InvalidKeyError(f"{key} stands for other keys: no argument carries it", key)
+    return key
+
+
+def _run(
+    op: str,
+    modules: Sequence[str],
+    registry: str | None,
+    as_json: bool,
+    answer: Callable[[Registry, Subject], Answer],
+) -> None:
+    output = standard_output()
+    with answering():
+        with opened(modules, registry) as source:
+            there = explain.existing(source.dispatcher.facts, op)
+            stub = source.dispatcher.facts.find(facts.PYSTUB, 0, there[0].name)
+            found = answer(source, Subject(source.address, there, stub))
+        write(found, output, as_json)
+
+
+# --- the answer of table --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """What ``mdispatch table`` answers. ``rows`` are all slots; ``keys`` are the keys that were
+    asked for. When there are none, ``everything`` says whether empty slots are shown.
+    """
+
+    subject: Subject
+    rows: Sequence[TableRow]
+    keys: Sequence[DispatchKey]
+    everything: bool
+
+    def _shown(self) -> list[TableRow]:
+        if self.keys:
+            return [row for row in self.rows if row.key in self.keys]
+        return [row for row in self.rows if self.everything or row.reason != "missing"]
+
+    def json(self) -> str:
+        slots: list[answers.Slot] = [
+            {
+                "key": row.key.name,
+                "reason": row.reason,
+                "kernel": None if row.is_fallthrough else row.kernel or None,
+                "falls_through": row.is_fallthrough,
+                "place": place_of_fact(row.registration),
+            }
+            for row in self._shown()
+        ]
+        answer: answers.Table = {
+            **self.subject.common(),
+            "keys": len(RUNTIME_KEYS),
+            "slots": slots,
+        }
+        return json.dumps(answer, indent=2)
+
+    def show(self, console: Console) -> None:
+        fit(console)
+        say(console, self.subject.head())
+        say(console)
+        rows = [self._cells(row) for row in self._shown()]
+        say_columns(console, ("key", "rule", "runs", "registered at"), rows)
+        if not self.keys:
+            say(console)
+            say(console, self._summary())
+
+    def _cells(self, row: TableRow) -> Row:
+        if row.kernel:
+            runs = kernel_text(row.kernel)
+        elif row.reason == "missing":
+            runs = styled("-", style="dim")
+        else:
+            runs = styled("nothing: a call is refused", style="red")
+        style = "dim" if row.is_fallthrough or not row.kernel else ""
+        place = (
+            styled(place_text(row.where), style="dim") if row.where else styled("-", style="dim")
+        )
+        return styled(row.key.name, style=style), styled(row.reason, style=style), runs, place
+
+    def _summary(self) -> str:
+        passed = sum(row.is_fallthrough for row in self.rows)
+        run = sum(bool(row.kernel) for row in self.rows) - passed
+        nothing = len(self.rows) - run - passed
+        said = [f"{run} run{'s' * (run == 1)} a kernel", f"{passed} fall through"]
+        said.append(f"{nothing} {'have' if nothing != 1 else 'has'} nothing")
+        hint = "" if self.everything else " (--all)"
+        return f"Of {len(self.rows)} keys, lowest priority first: {', '.join(said)}{hint}."
+
+
+# --- the answer of show ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Registrations:
+    """What ``mdispatch show`` answers."""
+
+    subject: Subject
+    overloads: Sequence[str]
+
+    def _kernels(self) -> list[tuple[DispatchKey, bool, Registration]]:
+        """Each kernel: its key, whether it is in effect there, and its fact."""
+        return [
+            (key, position == 0, fact)
+            for key, kernels in explain.kernels_by_key(list(self.subject.there))
+            for position, fact in enumerate(kernels)
+        ]
+
+    def json(self) -> str:
+        kernels = [
+            kernel_json(key.name, key.is_alias, active, fact)
+            for key, active, fact in self._kernels()
+        ]
+        there = self.subject.definition
+        answer: answers.Show = {
+            **self.subject.common(),
+            "defined": place_of_fact(there),
+            "alias_analysis": None if there is None else there.alias_analysis,
+            "tags": [] if there is None else list(there.tags),
+            "python_module": self._python_module(),
+            "overloads": list(self.overloads),
+            "dangling": there is None and bool(kernels),
+            "kernels": kernels,
+            "names": [place_json(fact) for fact in self.subject.there if fact.kind == facts.NAME],
+        }
+        return json.dumps(answer, indent=2)
+
+    def _python_module(self) -> answers.PythonModule | None:
+        stub = self.subject.stub
+        if stub is None:
+            return None
+        module, _, context = stub.body.partition("\n")
+        return {"module": module, "context": context, "place": place_json(stub)}
+
+    def show(self, console: Console) -> None:
+        fit(console)
+        say(console, self.subject.head())
+        kernels = self._kernels()
+        there = self.subject.definition
+        pairs = []
+        if there is not None:
+            pairs.append(("defined at", f"{place_text(there.where)} {by(there)}"))
+            pairs.append(("alias analysis", there.alias_analysis))
+            pairs.append(("tags", plain(", ".join(there.tags)) or "none"))
+        module = self._python_module()
+        if module is not None:
+            pairs.append(("fake kernels in", plain(module["module"])))
+        if there is None and kernels:
+            pairs.append(("dangling", "there are kernels and no definition: nobody can call it"))
+        others = [name for name in self.overloads if name != self.subject.name]
+        if others:
+            pairs.append(("other overloads", ", ".join(others)))
+        for fact in self.subject.there:
+            if fact.kind == facts.NAME:
+                pairs.append(("name held at", f"{place_text(fact.where)} {by(fact)}"))
+        say_pairs(console, pairs)
+        say(console)
+        if not kernels:
+            say(console, styled("No kernels.", style="yellow"))
+            return
+        who = {by(fact) for _, _, fact in kernels}
+        say_columns(
+            console,
+            ("key", "state", "kernel", "registered at"),
+            [self._cells(*each, alone=len(who) == 1) for each in kernels],
+        )
+        say(console)
+        say(console, self._summary(kernels, who))
+
+    def _cells(self, key: DispatchKey, active: bool, fact: Registration, *, alone: bool) -> Row:
+        style = "" if active else "dim"
+        kernel = kernel_text(fact.body)
+        if fact.signature:
+            kernel.append(f"\n{plain(fact.signature)}", style="dim")
+        place = place_text(fact.where) + ("" if alone else f" {by(fact)}")
+        return (
+            styled(f"{key.name}{' (alias)' * key.is_alias}", style=style),
+            styled("active" if active else "inactive", style=style),
+            kernel,
+            styled(place, style="dim"),
+        )
+
+    def _summary(
+        self, kernels: Sequence[tuple[DispatchKey, bool, Registration]], who: set[str]
+    ) -> str:
+        active = sum(active for _, active, _ in kernels)
+        count = f"{len(kernels)} kernel{'s' * (len(kernels) != 1)}"
+        text = f"{count}, {active} of them active" if active < len(kernels) else count
+        return f"{text}, registered {who.pop()}." if len(who) == 1 else f"{text}."
+
+
+# --- the answer of why ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What ``mdispatch why`` answers. ``asked`` are the keys as they were given."""
+
+    subject: Subject
+    asked: Sequence[DispatchKey]
+    found: Explanation
+
+    def _rules(self) -> list[tuple[str, str]]:
+        return [(rule, what) for rule, _, what in (r.partition(": ") for r in self.found.rules)]
+
+    def json(self) -> str:
+        found, rules = self.found, self._rules()
+        error = found.error
+        answer: answers.Why = {
+            **self.subject.common(),
+            "asked": names(self.asked),
+            "carried": names(found.given),
+            "added": names(found.added),
+            "excluded": names(found.taken),
+            "fall_through": names(found.passed_by),
+            "left": names(found.key_set),
+            "highest": found.key.name,
+            "rules": [
+                {"rule": rule, "found": what, "decides": number == len(rules)}
+                for number, (rule, what) in enumerate(rules, 1)
+            ],
+            "runs": None
+            if error is not None
+            else {"kernel": found.row.kernel, "place": place_of_fact(found.row.registration)},
+            "error": None if error is None else {"class": type(error).__name__, "text": str(error)},
+        }
+        return json.dumps(answer, indent=2)
+
+    def show(self, console: Console) -> None:
+        fit(console)
+        found = self.found
+        say(console, self.subject.head())
+        say(console, f"called with {listed(self.asked)}")
+        say(console)
+        say_pairs(console, self._steps())
+        say(console)
+        say(console, styled(f"rules at {found.key}, up to the one that decides", style="bold"))
+        say_pairs(console, self._rules(), indent=2)
+        say(console)
+        if found.error is None:
+            self._show_kernel(console)
+        else:
+            say(console, styled(f"a call raises {type(found.error).__name__}", style="bold red"))
+            for line in str(found.error).split("\n"):
+                words = line.lstrip()
+                say(console, plain(words), indent=2 + len(line) - len(words))
+
+    def _steps(self) -> list[tuple[str, str]]:
+        first, *others = self.found.steps()
+        carried = set(self.found.given)
+        note = ""
+        if self.asked and not carried:
+            note = " (a functionality is one with a backend only)"
+        elif carried - set(self.asked):
+            note = " (in a set each functionality goes with each backend)"
+        return [(first[0], first[1] + note), *others]
+
+    def _show_kernel(self, console: Console) -> None:
+        row = self.found.row
+        say(console, styled("runs ", style="bold green").append_text(kernel_text(row.kernel)))
+        if row.registration is not None:
+            say(console, f"registered at {place_text(row.where)} {by(row.registration)}", indent=5)

@@ -1,0 +1,407 @@
+"""The command ``mdispatch stubs``: its arguments, the stub, and the file that the stub goes to.
+
+A stub is the text of ``ops.pyi``, beside a module ``ops.py`` that imports the operators' modules
+and ``ops``. A type checker reports every name that the stub does not have. The same operators give
+the same text. Classes are written as lines, since a stub has comments; types, signatures and
+docstrings are written by ``ast.unparse``.
+
+Note [Stub classes]: a packet's class is derived from OpOverloadPacket, so that a function which
+takes an OpOverloadPacket accepts the packet. The class hides the ``__getattr__`` of its base, which
+would make every name an overload. The classes of namespaces, and of ``ops``, have no base: no
+function takes such an object.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import keyword
+import shlex
+from functools import reduce
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+import click
+from click.exceptions import Exit
+
+from .. import __version__, facts
+from ..registry.ops import Namespace, OpOverloadPacket, Ops
+from ..schema import parse_schema
+from ..schema.types import Type
+from .asking import answering, attach, opened
+from .columns import number_of
+from .console import (
+    complain,
+    json_option,
+    module_names,
+    replace_file,
+    standard_output,
+    tell_written,
+    write_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator
+
+    from ..registry import Registry
+    from ..schema import Argument, FunctionSchema
+    from . import answers
+
+__all__ = ["EPILOG", "stub_text", "stubs"]
+
+#: What the help ends with.
+EPILOG = """\
+Give your project a module ops.py of these two lines, and the stub beside it:
+
+\b
+  import MODULE
+  from mdispatch import ops
+
+\b
+  mdispatch stubs MODULE -o ops.pyi
+
+Code that says "from ops import ops" and calls ops.namespace.name(...) is then checked.
+
+\b
+Exit status:
+  0    answered
+  1    there are no operators
+  2    unusable arguments; no such module, or one that fails; no such
+       registry, or one whose main process is dead; the file could not be
+       written
+  130  interrupted
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument(
+    "modules",
+    metavar="[MODULE]...",
+    nargs=-1,
+    callback=module_names,
+    help="Modules that register operators.",
+)
+@attach
+@click.option("--output", "-o", metavar="FILE", help="Write to this file, not to stdout.")
+@json_option("stubs")
+def stubs(
+    modules: tuple[str, ...],
+    registry: str | None,
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Print a stub for type checkers, with the types of operators. They are the operators of these
+    modules, or of a registry in a process that is running.
+    """
+    if bool(modules) == (registry is not None):
+        raise click.BadParameter(
+            "give the modules that register the operators, which are imported here, or --registry "
+            "NAME for those of a process that is running; not both."
+        )
+    answer = standard_output()
+    command = shlex.join(
+        ["mdispatch", "stubs", *modules, *(["--registry", registry] if registry else ())]
+    )
+    with answering():
+        with opened(modules, registry) as source:
+            names = sorted(source.operators())
+            if not names:
+                complain(
+                    f"{', '.join(modules)}: no operators are defined there"
+                    if modules
+                    else f"registry {registry}: no operators are defined in it"
+                )
+                raise Exit(1)
+            text = stub_text(source, command, modules)
+            address = source.address
+        try:
+            if output is not None:
+                replace_file(output, text)
+            if as_json:
+                told: answers.Stubs = {
+                    "format": 1,
+                    "mdispatch": __version__,
+                    "registry": address,
+                    "modules": list(modules),
+                    "operators": names,
+                    "file": output,
+                    "stub": text,
+                }
+                text = json.dumps(told, indent=2) + "\n"
+            if as_json or output is None:
+                write_text(text, answer)
+            if output is not None:
+                tell_written(output, number_of(len(names), "operator"))
+        except OSError as error:
+            complain(f"the stub could not be written: {error}")
+            raise Exit(2) from None
+
+
+# --- the stub -------------------------------------------------------------------------------------
+
+_HEAD = """\
+# Types of the operators in mdispatch.ops, written by: {command}
+# Write it again when the operators have changed. It belongs beside a module of the same name,
+# ops.py, of two lines:
+#     {imports}
+#     from mdispatch import ops
+# Code that says `from ops import ops` is then checked, as is `from package.ops import ops`.
+#
+# The first overload that takes the arguments runs, so a later one may be hidden by types.
+# mypy: disable-error-code="overload-cannot-match,overload-overlap"
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+from mdispatch import OpOverload, OpOverloadPacket, Tensor
+
+__all__ = ["ops"]
+"""
+
+_PLAIN = {
+    "Tensor": "Tensor",
+    "SymInt": "int",
+    "SymBool": "bool",
+    "Scalar": "int | float | complex",
+    "NoneType": "None",
+    "Any": "Any",
+    **{name: name for name in ("int", "float", "complex", "bool", "str")},
+}
+_NONE, _DEFAULT = ast.Constant(None), ast.Constant(...)
+# The names that signatures use.
+_WORDS = {"Any", "Sequence", "Tensor", "overload", "object", "list", "tuple", "dict"}
+_WORDS.update(("int", "float", "complex", "bool", "str"))
+# One number may stand for a list of these.
+_REPEATED = ("int", "SymInt", "float", "complex", "bool")
+
+
+def stub_text(registry: Registry, command: str, modules: Iterable[str] = ()) -> str:
+    """The stub for all operators of a registry.
+
+    Its head names the ``command`` that wrote it and the ``modules`` that ``ops.py`` imports.
+    """
+    _, _, there = registry.dispatcher.facts.registrations()
+    found: dict[str, dict[str, list[FunctionSchema]]] = {}
+    attributes: set[str] = set()
+    for fact in sorted(there, key=lambda fact: fact.seq):
+        if fact.kind == facts.DEF:
+            schema = parse_schema(fact.body)
+            name = schema.name
+            found.setdefault(name.namespace, {}).setdefault(name.name, []).append(schema)
+            attributes |= {name.namespace, name.name, name.overload}
+    writer = _Writer(registry, attributes)
+    body = writer.everything(found)
+    imports = f"import {', '.join(modules) or '...  # the modules with the operators'}"
+    return _HEAD.format(command=command, imports=imports) + "\n".join(["", *body, ""])
+
+
+class _Writer:
+    """Writes classes. No class has the name of another class, or of an attribute."""
+
+    def __init__(self, registry: Registry, attributes: set[str]) -> None:
+        self._registry = registry
+        self._taken = attributes
+
+    def everything(self, found: dict[str, dict[str, list[FunctionSchema]]]) -> Iterator[str]:
+        attributes = []
+        for namespace, packets in sorted(found.items()):
+            name = yield from self._namespace(namespace, packets)
+            attributes.append((namespace, name))
+        name = self._name("ops")
+        yield ""
+        yield f"class {name}:"
+        yield from _attributes(attributes, _hidden(Ops(self._registry.dispatcher)))
+        yield ""
+        yield f"ops: {name}"
+
+    def _namespace(
+        self, namespace: str, packets: dict[str, list[FunctionSchema]]
+    ) -> Generator[str, None, str]:
+        attributes = []
+        for base, schemas in sorted(packets.items()):
+            name = yield from self._packet(schemas)
+            attributes.append((base, name))
+        name = self._name(namespace)
+        yield ""
+        yield f"class {name}:"
+        yield from _attributes(attributes, _hidden(Namespace(self._registry.dispatcher, namespace)))
+        return name
+
+    def _packet(self, schemas: list[FunctionSchema]) -> Generator[str, None, str]:
+        """Writes a packet's overloads, in the order in which a call tries them, and the packet."""
+        attributes = []
+        for schema in schemas:
+            full = schema.name
+            overload = full.overload or "default"
+            name = self._name(full.namespace, full.name, overload)
+            yield ""
+            yield f"class {name}(OpOverload):"
+            yield f"    {_docstring([str(schema)])}"
+            yield f"    {_call(schema)}"
+            attributes.append((overload, name))
+        full = schemas[0].name
+        name = self._name(full.namespace, full.name)
+        lines = ["    __getattr__: Any = None  # the overloads are these"]
+        for schema in schemas:
+            lines += ["    @overload"] if len(schemas) > 1 else []
+            lines.append(f"    {_call(schema)}")
+        base = "OpOverloadPacket"
+        if _WORDS.intersection(overload for overload, _ in attributes):
+            # Within the class, an overload named int would hide the type int.
+            base = self._name(full.namespace, full.name, "call")
+            yield from ("", f"class {base}(OpOverloadPacket):", *lines)
+            lines = []
+        yield ""
+        yield f"class {name}({base}):"
+        yield f"    {_docstring([str(schema) for schema in schemas])}"
+        packet = OpOverloadPacket(self._registry.dispatcher, full.qualified)
+        yield from _attributes(attributes, _hidden(packet))
+        yield from lines
+        return name
+
+    def _name(self, *parts: str) -> str:
+        """A name for a class, made of these parts; with a number when that name is taken."""
+        name = wanted = "_" + "_".join(part.strip("_") or "_" for part in parts)
+        count = 1
+        while name in self._taken:
+            count += 1
+            name = f"{wanted}_{count}"
+        self._taken.add(name)
+        return name
+
+
+def _hidden(of: object) -> set[str]:
+    """The names that an object's class defines. An overload with such a name is no attribute."""
+    return {name for name in object.__dir__(of) if name not in vars(object)}
+
+
+def _attributes(named: list[tuple[str, str]], hidden: set[str]) -> Iterator[str]:
+    for attribute, name in sorted(named):
+        if keyword.iskeyword(attribute):
+            yield f"    # {attribute} is a keyword of Python: getattr(..., {attribute!r})"
+        elif attribute in hidden or attribute.startswith("__"):
+            yield f"    # {attribute} cannot be had by attribute: objects of this class have one"
+        else:
+            yield f"    {attribute}: {name}"
+    if all(keyword.iskeyword(a) or a in hidden or a.startswith("__") for a, _ in named):
+        yield "    ..."
+
+
+def _docstring(lines: list[str]) -> str:
+    text = ast.Constant("\n\n    ".join(lines))
+    return ast.unparse(ast.Module([ast.Expr(text)], type_ignores=[]))
+
+
+# --- signatures -----------------------------------------------------------------------------------
+
+
+def _call(schema: FunctionSchema) -> str:
+    """The method that a call runs. An argument whose name is not allowed in Python is positional
+    only.
+    """
+    names = [argument.name for argument in schema.arguments]
+    positional = [a for a in schema.arguments if not a.kwarg_only]
+    keywords = [a for a in schema.arguments if a.kwarg_only]
+    named = [a for a in keywords if _can_be_named(a)]
+    only = max((i for i, a in enumerate(positional, 1) if not _can_be_named(a)), default=0)
+    parameters = [
+        _parameter(a, None if _can_be_named(a) else _own_name(f"_{index}", names))
+        for index, a in enumerate(positional)
+    ]
+    any_of = {
+        wanted: ast.arg(_own_name(wanted, names), ast.Name("Any")) for wanted in ("args", "kwargs")
+    }
+    optional = list(takewhile(lambda a: a.has_default, reversed(positional)))
+    signature = ast.unparse(
+        ast.arguments(
+            posonlyargs=[ast.arg(_own_name("self", names)), *parameters[:only]],
+            args=parameters[only:],
+            defaults=[_DEFAULT for _ in optional],
+            vararg=any_of["args"] if schema.is_vararg else None,
+            kwonlyargs=[_parameter(argument, None) for argument in named],
+            kw_defaults=[_DEFAULT if argument.has_default else None for argument in named],
+            kwarg=any_of["kwargs"] if len(named) < len(keywords) else None,
+        )
+    )
+    signature = signature.replace("=...", " = ...")  # as it is written beside an annotation
+    return f"def __call__({signature}) -> {ast.unparse(_returned(schema))}: ..."
+
+
+def _can_be_named(argument: Argument) -> bool:
+    """Type checkers take a name that begins with two underscores for positional only."""
+    return not (keyword.iskeyword(argument.name) or argument.name.startswith("__"))
+
+
+def _own_name(wanted: str, names: list[str]) -> str:
+    while wanted in names:
+        wanted = f"_{wanted}"
+    return wanted
+
+
+def _parameter(argument: Argument, name: str | None) -> ast.arg:
+    type = _taken(argument.type)
+    if argument.has_default and argument.default is None and argument.type.name != Type.OPTIONAL:
+        type = _or(type, _NONE)
+    return ast.arg(name or argument.name, type)
+
+
+def _taken(type: Type) -> ast.expr:
+    """The type that is accepted for an argument."""
+    inner = [_taken(element) for element in type.elements]
+    if type.name == Type.OPTIONAL:
+        return _or(inner[0], _NONE)
+    if type.name == Type.LIST:
+        sequence = _of("Sequence", inner[0])
+        repeated = type.size is not None and type.elements[0].name in _REPEATED
+        return _or(sequence, inner[0]) if repeated else sequence
+    return _made_of(type, inner) or _plain(type, "object")
+
+
+def _given(type: Type) -> ast.expr:
+    """The type of a return value."""
+    inner = [_given(element) for element in type.elements]
+    if type.name == Type.OPTIONAL:
+        return _or(inner[0], _NONE)
+    if type.name == Type.LIST:
+        return _of("list", inner[0])
+    return _made_of(type, inner) or _plain(type, "Any")
+
+
+def _returned(schema: FunctionSchema) -> ast.expr:
+    types = [_given(each.type) for each in schema.returns]
+    if schema.is_varret:
+        return _of("tuple", ast.Name("Any"), _DEFAULT)
+    if len(types) == 1:
+        return types[0]
+    return _of("tuple", *types) if types else _NONE
+
+
+def _made_of(type: Type, inner: list[ast.expr]) -> ast.expr | None:
+    if type.name == Type.TUPLE:
+        return _of("tuple", *inner)
+    if type.name == "Dict":
+        return _of("dict", *inner)
+    return _or(*inner) if type.name == "Union" else None
+
+
+def _plain(type: Type, otherwise: str) -> ast.expr:
+    return ast.parse(_PLAIN.get(type.name, otherwise), mode="eval").body
+
+
+def _of(name: str, *inner: ast.expr) -> ast.expr:
+    """A type with others in brackets."""
+    return ast.Subscript(ast.Name(name), inner[0] if len(inner) == 1 else ast.Tuple([*inner]))
+
+
+def _or(*types: ast.expr) -> ast.expr:
+    """A union with each member once: Union(int, SymInt) is an int."""
+    members = {ast.unparse(member): member for type in types for member in _members(type)}
+    return reduce(lambda one, other: ast.BinOp(one, ast.BitOr(), other), members.values())
+
+
+def _members(type: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(type, ast.BinOp):
+        yield from _members(type.left)
+        yield from _members(type.right)
+    else:
+        yield type

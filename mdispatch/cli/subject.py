@@ -1,0 +1,109 @@
+"""What ``mdispatch table``, ``show`` and ``why`` share, and words and JSON for single facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .. import __version__, facts
+from ..dispatch.kernels import FALLTHROUGH
+from ..keys.numbers import DispatchKey
+from .columns import plain, styled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.text import Text
+
+    from ..facts import Registration
+    from . import answers
+
+__all__ = [
+    "Subject",
+    "by",
+    "kernel_json",
+    "kernel_text",
+    "key_name",
+    "names",
+    "place_json",
+    "place_of_fact",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The operator that an answer is about: its registry and registrations, oldest first; ``stub``
+    is the registration that names a Python module.
+    """
+
+    registry: str
+    there: Sequence[Registration]
+    stub: Registration | None = None
+
+    @property
+    def name(self) -> str:
+        return self.there[0].name
+
+    @property
+    def definition(self) -> Registration | None:
+        return next((fact for fact in self.there if fact.kind == facts.DEF), None)
+
+    def head(self) -> Text:
+        """The first line of every answer."""
+        if self.definition is not None:
+            return styled(plain(self.definition.body), style="bold")
+        return styled(f"{self.name}, which is not defined", style="bold yellow")
+
+    def common(self) -> answers.Subject:
+        """The keys that the JSON of each of these answers begins with."""
+        return {
+            "format": 1,
+            "mdispatch": __version__,
+            "registry": self.registry,
+            "operator": self.name,
+            "schema": None if self.definition is None else self.definition.body,
+        }
+
+
+def key_name(number: int) -> str:
+    """The name of a dispatch key, or the number itself when no key has it."""
+    try:
+        return DispatchKey(number).name
+    except ValueError:
+        return str(number)
+
+
+def place_json(fact: Registration) -> answers.Place:
+    return {"where": fact.where, "pid": fact.pid, "interpreter": fact.interpreter}
+
+
+def place_of_fact(fact: Registration | None) -> answers.Place | None:
+    return None if fact is None else place_json(fact)
+
+
+def kernel_json(key: str, alias: bool, active: bool, fact: Registration) -> answers.Kernel:
+    """A kernel as JSON; ``active`` says whether it is the newest at its key."""
+    return {
+        "key": key,
+        "alias": alias,
+        "active": active,
+        "kernel": fact.body,
+        "falls_through": fact.body == FALLTHROUGH,
+        "signature": fact.signature or None,
+        "place": place_json(fact),
+    }
+
+
+def by(fact: Registration) -> str:
+    return f"by {facts.who(fact.pid, fact.interpreter)}"
+
+
+def kernel_text(label: str) -> Text:
+    """A kernel's label, or words for a fallthrough, which has none."""
+    if label == FALLTHROUGH:
+        return styled("falls through", style="dim")
+    return styled(plain(label))
+
+
+def names(keys: Iterable[DispatchKey]) -> list[str]:
+    return [key.name for key in keys]

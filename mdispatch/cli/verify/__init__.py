@@ -1,0 +1,1 @@
+"""The command ``mdispatch verify``: whether workers agree with the main interpreter."""

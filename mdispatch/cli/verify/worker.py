@@ -1,0 +1,112 @@
+"""The program of each interpreter and process that ``mdispatch verify`` warms up.
+
+A worker reports through a file descriptor, in the format of marshal: that costs no import, and both
+ends are the same Python. This module imports nothing heavy, because every worker would pay for it.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+
+from ...facts import interpreter_id
+from ...workers.warm_up import examine
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...errors import VerificationError
+
+    #: A difference: the error's class, its message, and its attributes (of ATTRIBUTES).
+    Told = tuple[str, str, dict[str, object]]
+    #: The error that ended the import: class, message, places in its traceback, outermost first.
+    Failure = tuple[str, str, list[str]]
+    #: Operators, kernels, seconds to import the modules, longest wait in seconds.
+    Figures = tuple[int, int, float, float]
+    #: pid, interpreter, seconds to import mdispatch and join the registry, ...
+    Report = tuple[int, int, float, Figures, list[Told], Failure | None]
+
+__all__ = ["ATTRIBUTES", "read_began", "read_report", "run", "source"]
+
+#: Attributes of a VerificationError that describe a difference.
+ATTRIBUTES = (
+    *("kind", "name", "key", "here", "there", "waited", "nearest"),
+    *("schema_here", "schema_there", "keys_there"),
+)
+
+# The file begins with the time at which the worker's first line ran, in nanoseconds; the report
+# follows.
+_BEGAN = 8
+
+
+def source(path: Sequence[str], modules: Sequence[str], timeout: float, descriptor: int) -> str:
+    """The program of a worker. It reads the clock before it imports what is not built in."""
+    return (
+        "import posix, sys, time\n"
+        "began = time.monotonic_ns()\n"
+        f"posix.write({descriptor}, began.to_bytes({_BEGAN}, 'little'))\n"
+        f"sys.path[:] = {list(path)!r}\n"
+        "import mdispatch\n"
+        "mdispatch.default_registry()\n"
+        "joined = time.monotonic_ns()\n"
+        "from mdispatch.cli.verify.worker import run\n"
+        f"run({list(modules)!r}, {timeout!r}, {descriptor}, (joined - began) / 1e9)\n"
+    )
+
+
+def run(modules: Sequence[str], timeout: float, descriptor: int, joining: float) -> None:
+    """Imports and verifies the modules, and writes the report, also about a failure."""
+    differences: list[Told] = []
+    figures: Figures = (0, 0, 0.0, 0.0)
+    failure: Failure | None = None
+    try:
+        done = examine(modules, timeout=timeout)
+        figures = (done.operators, done.kernels, done.import_seconds, done.longest_wait)
+        differences = [_told(error) for error in done.differences]
+    except BaseException as error:
+        failure = _failure(error)
+    report: Report = (os.getpid(), interpreter_id, joining, figures, differences, failure)
+    data = marshal.dumps(report)
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def read_began(descriptor: int) -> int | None:
+    """The time of the worker's first line, in nanoseconds of CLOCK_MONOTONIC; None before that."""
+    data = os.pread(descriptor, _BEGAN, 0)
+    return int.from_bytes(data, "little") if len(data) == _BEGAN else None
+
+
+def read_report(descriptor: int) -> Report | None:
+    """The report in the file; None when there is none, or only a part of one."""
+    data = b""
+    while chunk := os.pread(descriptor, 1 << 20, _BEGAN + len(data)):
+        data += chunk
+    try:
+        report: Report = marshal.loads(data)
+    except (EOFError, ValueError, TypeError):
+        return None
+    return report
+
+
+def _told(error: VerificationError) -> Told:
+    attributes = {name: getattr(error, name) for name in ATTRIBUTES if hasattr(error, name)}
+    return type(error).__name__, str(error), attributes
+
+
+def _failure(error: BaseException) -> Failure:
+    places = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        frame = traceback.tb_frame
+        module = frame.f_globals.get("__name__", "")
+        # Frames of importlib and of mdispatch do not help to find the error.
+        if module.partition(".")[0] not in ("importlib", "_frozen_importlib", "mdispatch"):
+            places.append(f"{frame.f_code.co_filename}:{traceback.tb_lineno}")
+        traceback = traceback.tb_next
+    try:
+        text = str(error)
+    except Exception as worse:
+        text = f"(its message cannot be shown: {type(worse).__name__})"
+    return type(error).__name__, text, [p for p in places if not p.startswith("<frozen ")]

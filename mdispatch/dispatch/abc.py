@@ -1,0 +1,42 @@
+"""What the files of this room need to know of an operator that they are handed.
+
+Imported for types only. An OpOverload and a HigherOrderOperator keep it; both lie above the files
+that use it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..keys import DispatchKeySet
+
+__all__ = ["Dispatched", "Operator"]
+
+
+class Operator(Protocol):
+    """An operator, as modes, types, transforms and handlers get it."""
+
+    @property
+    def name(self) -> str:
+        """``ns::name`` or ``ns::name.overload``."""
+
+    @property
+    def rules(self) -> Any:
+        """Its Rules: what is registered for it in this interpreter only."""
+
+    def checked_answer(self, result: Any, by: str) -> Any:
+        """What a mode, a type or a transform gave in place of a kernel, if it may be given."""
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class Dispatched(Operator, Protocol):
+    """An operator whose calls come by key sets."""
+
+    def redispatch(self, key_set: DispatchKeySet, /, *args: Any, **kwargs: Any) -> Any: ...
+
+    def call_with_python_kernels(
+        self, key_set: DispatchKeySet, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any: ...

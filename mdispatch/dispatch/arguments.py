@@ -1,0 +1,305 @@
+"""Binds the arguments of a call to a schema: a kernel gets all of them, in place, of their types.
+
+A kernel gets every argument, with defaults filled in: positional ones by position, keyword-only
+ones by keyword. So it need not repeat the defaults. (PyTorch's Python kernels must: it drops
+arguments that equal their default.)
+
+This file does not know what a Tensor is. The code that makes a Binder does: its ``as_tensor``
+returns the tensor that a value is, or raises Unfit.
+"""
+
+from __future__ import annotations
+
+from ..errors import ArgumentError, DataDependentError
+from ..schema.types import Type
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, NoReturn
+
+    from ..schema.types import Argument, FunctionSchema
+
+    Convert = Callable[[Any], Any]
+    AsTensor = Callable[[Any], Any]
+
+__all__ = ["Binder", "Unfit", "converter"]
+
+
+class Unfit(Exception):
+    """A value does not fit a type. The caller knows the value and the type."""
+
+
+class _Slot:
+    """How one argument is taken: a value of class ``exact`` as it is, another by ``convert``."""
+
+    __slots__ = ("argument", "convert", "default", "exact", "has_default", "is_list", "name")
+
+    def __init__(self, argument: Argument, as_tensor: AsTensor) -> None:
+        self.argument = argument
+        self.name = argument.name
+        self.exact, self.convert = converter(argument.type, as_tensor)
+        self.has_default = argument.has_default
+        self.default = argument.default
+        # A kernel may change the list it gets, so it gets its own.
+        self.is_list = isinstance(argument.default, tuple)
+        if argument.has_default and argument.default is None:
+            self.convert = _or_none(self.convert)
+
+
+class Binder:
+    """Binds calls to one schema. Made once for a schema."""
+
+    __slots__ = ("_keyword_only", "_positional", "schema")
+
+    def __init__(self, schema: FunctionSchema, as_tensor: AsTensor) -> None:
+        slots = [_Slot(argument, as_tensor) for argument in schema.arguments]
+        self.schema = schema
+        self._positional = tuple(slot for slot in slots if not slot.argument.kwarg_only)
+        self._keyword_only = tuple(slot for slot in slots if slot.argument.kwarg_only)
+
+    def bind(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The positional arguments and the keyword-only ones that a kernel gets.
+
+        ArgumentError when the call does not fit the schema. An int is taken for a float, a bool for
+        an int and an int for a bool; a float is never taken for an int. One number is taken for a
+        list with a size, and repeated. A tuple is taken for a list; a kernel always gets a list of
+        its own. None is taken only where the type or the default allows it.
+        """
+        slots = self._positional
+        given = len(args)
+        values: list[Any] = []
+        try:
+            for value, slot in zip(args, slots, strict=False):
+                values.append(value if type(value) is slot.exact else slot.convert(value))
+            if given == len(slots) and not kwargs and not self._keyword_only:
+                return tuple(values), {}
+            if given > len(slots):
+                if not self.schema.is_vararg:
+                    self._fail_too_many(given)
+                values += args[len(slots) :]
+            named = {}
+            for slot in (*slots[given:], *self._keyword_only):
+                if slot.name in kwargs:
+                    value = kwargs[slot.name]
+                    value = value if type(value) is slot.exact else slot.convert(value)
+                    named[slot.name] = value
+        except Unfit:
+            self._fail_unfit(slot, value)
+        if len(named) < len(kwargs):
+            self._fail_keyword(kwargs, named)
+        values += [
+            named[slot.name] if slot.name in named else self._default(slot)
+            for slot in slots[given:]
+        ]
+        return tuple(values), {
+            slot.name: named[slot.name] if slot.name in named else self._default(slot)
+            for slot in self._keyword_only
+        }
+
+    def _default(self, slot: _Slot) -> Any:
+        if not slot.has_default:
+            self._fail(f"needs a value for {slot.name!r}")
+        return list(slot.default) if slot.is_list else slot.default  # type: ignore[arg-type]
+
+    def _fail(self, what: str) -> NoReturn:
+        name = str(self.schema.name)
+        raise ArgumentError(
+            f"{name}() {what}\n  declared as {self.schema}", name, self.schema
+        ) from None
+
+    def _fail_too_many(self, given: int) -> NoReturn:
+        most = len(self._positional)
+        by_keyword = ", ".join(slot.name for slot in self._keyword_only)
+        hint = f"; {by_keyword} must be given by keyword" if by_keyword else ""
+        self._fail(f"takes {most} positional argument{'s' * (most != 1)}, not {given}{hint}")
+
+    def _fail_unfit(self, slot: _Slot, value: Any) -> NoReturn:
+        which = ", not"
+        if type(value) in (list, tuple) and slot.argument.type.is_list:
+            for index, item in enumerate(value):
+                try:
+                    slot.convert([item])
+                except Unfit:
+                    which, value = f"; element {index} is", item
+                    break
+        from ..errors.words import shown
+
+        # The repr of any other object may take long, or have effects.
+        plain = type(value) in (int, float, complex, bool, str)
+        what = f"{type(value).__qualname__}{f' ({shown(value)})' if plain else ''}"
+        self._fail(f"takes {slot.argument.type} for {slot.name!r}{which} {what}")
+
+    def _fail_keyword(self, kwargs: Mapping[str, Any], named: Mapping[str, Any]) -> NoReturn:
+        name = next(name for name in kwargs if name not in named)
+        names = [argument.name for argument in self.schema.arguments]
+        if name in names:
+            self._fail(f"got {name!r} twice, by position and by keyword")
+        from ..errors.words import nearest, shown
+
+        meant = nearest(name, names)
+        hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
+        self._fail(f"has no argument {shown(name)}{hint}")
+
+
+# --- conversions ----------------------------------------------------------------------------------
+
+
+def converter(wanted: Type, as_tensor: AsTensor) -> tuple[type | None, Convert]:
+    """The class whose instances fit as they are, if any, and the function that converts or refuses
+    other values.
+    """
+    exact = _EXACT.get(wanted.name)
+    inner = [converter(element, as_tensor) for element in wanted.elements]
+    if wanted.name == Type.OPTIONAL:
+        return inner[0][0], _or_none(inner[0][1])
+    if wanted.name == Type.LIST:
+        return None, _list(*inner[0], wanted)
+    if wanted.name == Type.TUPLE:
+        return None, _tuple([convert for _, convert in inner])
+    if wanted.name == "Dict":
+        return None, _dict(inner[0][1], inner[1][1])
+    if wanted.name == "Union":
+        return None, _union([convert for _, convert in inner])
+    if wanted.name == "Tensor":
+        return None, as_tensor
+    if wanted.name in _NUMBERS:
+        return exact, _number(*_NUMBERS[wanted.name], as_tensor)
+    return exact, _PLAIN.get(wanted.name, _something)
+
+
+def _or_none(convert: Convert) -> Convert:
+    return lambda value: None if value is None else convert(value)
+
+
+def _is_tensor(value: Any, as_tensor: AsTensor) -> bool:
+    try:
+        as_tensor(value)
+    except Unfit:
+        return False
+    return True
+
+
+def _number(
+    classes: tuple[type, ...], protocol: str, make: Callable[[Any], Any], as_tensor: AsTensor
+) -> Convert:
+    """Calls ``make`` for instances of ``classes``, and for other values that have the protocol."""
+
+    def number(value: Any) -> Any:
+        if isinstance(value, classes) or (
+            hasattr(type(value), protocol) and not _is_tensor(value, as_tensor)
+        ):
+            try:
+                return make(value)
+            except (TypeError, ValueError, OverflowError, DataDependentError):
+                pass
+        raise Unfit
+
+    return number
+
+
+def _size(value: Any) -> Any:
+    """A SymInt: an int, or a DynamicSize (see schema/sizes.py) as it is."""
+    return value if getattr(value, "is_dynamic_size", False) else value.__index__()
+
+
+def _bool(value: Any) -> bool:
+    if isinstance(value, int):
+        return bool(value)
+    raise Unfit
+
+
+def _complex(value: Any) -> complex:
+    if isinstance(value, (int, float, complex)):
+        return complex(value)
+    raise Unfit
+
+
+def _str(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise Unfit
+
+
+def _nothing(value: Any) -> None:
+    if value is not None:
+        raise Unfit
+
+
+def _something(value: Any) -> Any:
+    """For types that this file does not know (Device, Generator): anything but None."""
+    if value is None:
+        raise Unfit
+    return value
+
+
+def _list(exact: type | None, convert: Convert, wanted: Type) -> Convert:
+    size = wanted.size if wanted.elements[0].name in _REPEATED else None
+
+    def convert_list(value: Any) -> list[Any]:
+        if isinstance(value, (list, tuple)):
+            return [item if type(item) is exact else convert(item) for item in value]
+        if size is not None:
+            return [convert(value)] * size
+        raise Unfit
+
+    return convert_list
+
+
+def _tuple(converts: list[Convert]) -> Convert:
+    def convert_tuple(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, tuple) or len(value) != len(converts):
+            raise Unfit
+        return tuple(convert(item) for convert, item in zip(converts, value, strict=True))
+
+    return convert_tuple
+
+
+def _dict(convert_key: Convert, convert_value: Convert) -> Convert:
+    def convert_dict(value: Any) -> dict[Any, Any]:
+        if not isinstance(value, dict):
+            raise Unfit
+        return {convert_key(key): convert_value(item) for key, item in value.items()}
+
+    return convert_dict
+
+
+def _union(converts: list[Convert]) -> Convert:
+    """The first member that takes the value as it is, else the first that converts it."""
+
+    def convert_union(value: Any) -> Any:
+        converted = []
+        for convert in converts:
+            try:
+                result = convert(value)
+            except Unfit:
+                continue
+            if result is value:
+                return value
+            converted.append(result)
+        if not converted:
+            raise Unfit
+        return converted[0]
+
+    return convert_union
+
+
+_EXACT = {"int": int, "SymInt": int, "float": float, "bool": bool, "SymBool": bool, "str": str}
+_NUMBERS: dict[str, tuple[tuple[type, ...], str, Callable[[Any], Any]]] = {
+    "int": ((int,), "__index__", lambda value: value.__index__()),
+    "SymInt": ((int,), "__index__", _size),
+    "float": ((int, float), "__float__", float),
+    "Scalar": ((int, float, complex), "__float__", lambda value: value),
+}
+_PLAIN: dict[str, Convert] = {
+    "bool": _bool,
+    "SymBool": _bool,
+    "complex": _complex,
+    "str": _str,
+    "NoneType": _nothing,
+    "Any": lambda value: value,
+}
+# Lists of these can be given by one number.
+_REPEATED = ("int", "SymInt", "float", "complex", "bool")

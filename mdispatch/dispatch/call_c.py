@@ -1,0 +1,87 @@
+"""The Python side of calls in C (native/bind/call/call.c): what they get, and what they ask for.
+
+A call in C runs the kernel by itself if everything about the call is plain. It asks this file for a
+plan when its own is out of date, for a target when it meets an entry of a table for the first time,
+and for the keys of values whose types are not registered. Any other call it hands over to
+dispatch/call_py.py, which begins anew. With ``MDISPATCH_CALLS=python`` in the environment, Python
+makes every call.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import InvalidArgumentError, MdispatchError
+from ..facts.native import _call
+from ..keys import DispatchKey, DispatchKeySet
+from ..keys.numbers import OFFSETS, PER_BACKEND_BITS
+from .call_py import call, check_result, redispatch
+from .context.guards import local
+from .context.observers import observing
+from .context.values import raw_of, raw_of_type, when_types_change
+from .kernels import LocalKernel
+from .placement import HERE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .call_py import Operator
+    from .table import DispatchTable
+
+__all__ = ["connect", "turn"]
+
+# Reasons why Python makes all calls: there are observers, or somebody asked for it.
+_OBSERVED, _ASKED = range(2)
+
+
+def turn(on: bool) -> None:
+    """Sets whether C makes calls in this interpreter where it can. For tests, which compare both
+    ways, and for users who suspect one of them.
+    """
+    _call.turn(_ASKED, not on)
+
+
+def _wanted(asked: str) -> bool:
+    if asked not in ("", "c", "python"):
+        raise InvalidArgumentError(
+            f"MDISPATCH_CALLS={asked!r}: it must be 'c' (for calls that C can make) or 'python'. "
+            "Unset it to let mdispatch choose."
+        )
+    return asked != "python"
+
+
+def connect(call_packet: Callable[..., Any], renew_packet: Callable[..., Any]) -> None:
+    """Once per interpreter, before the first call."""
+    special = (DispatchKey.Python, DispatchKey.PreDispatch, DispatchKey.PythonDispatcher)
+    _call.keys(OFFSETS, PER_BACKEND_BITS, sum(key.raw for key in special))
+    _call.values(
+        raw_of_type, raw_of, DispatchKeySet, DispatchKeySet.from_raw, local, MdispatchError
+    )
+    _call.paths(call, _redispatch, _renew, _target, check_result, call_packet, renew_packet)
+    when_types_change(_call.types_changed)
+    observing.when_changed = lambda: _call.turn(_OBSERVED, bool(observing.now))
+    observing.when_changed()
+    turn(_wanted(os.environ.get("MDISPATCH_CALLS", "")))
+
+
+def _redispatch(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    key_set: Any = args[0] if args else None  # redispatch refuses None, in words
+    return redispatch(operator, key_set, args[1:], kwargs)
+
+
+def _renew(operator: Operator) -> None:
+    """Makes a plan, if this operator's calls can have one. OperatorGoneError."""
+    operator.entry.renew(operator.generation)
+
+
+def _target(table: DispatchTable, index: int) -> tuple[Any, LocalKernel, bool, bool] | None:
+    """The function of a table's entry, its kernel, and whether it gets the operator and the key
+    set. None if the entry has no kernel that can be called here.
+    """
+    slot = table.entries[index]
+    kernel = slot.kernel
+    if not isinstance(kernel, LocalKernel) or kernel.is_fallthrough or kernel.home != HERE:
+        return None
+    return kernel.function, kernel, slot.reason == "backend fallback", kernel.with_keyset

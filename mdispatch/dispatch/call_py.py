@@ -1,0 +1,329 @@
+"""The hot path, in Python: from arguments to the kernel that runs. The path in C has to agree with
+it.
+
+    table      the operator's, computed anew when its version word has changed
+    bind       arguments to the schema, checked and converted
+    key set    the union over the arguments that are tensors by the schema, lists of them
+               included; then what this thread adds and takes away (see guards.py)
+    kernel     the table's, at the highest key of the effective set
+
+A redispatch takes its key set as it is: no argument is looked at, no thread's sets, no fallthrough.
+
+(c10: Dispatcher::call, redispatch, callBoxed, redispatchBoxed, callBoxedForDispatchKey,
+DispatchKeyExtractor::getDispatchKeySetBoxed)
+"""
+
+from __future__ import annotations
+
+from ..errors import ArgumentError, ForeignObjectError
+from ..keys import DispatchKey, DispatchKeySet
+from ..keys.numbers import parse_key, table_index
+from ..schema.types import Type
+from .context.guards import local
+from .context.observers import observe, observing
+from .context.values import raw_of
+from .kernels import LocalKernel
+from .overrides import PythonKernel
+from .pairing import AbsentKernel, missing, missing_at
+from .placement import HERE, check_handlers, foreign_kernel, refused
+from .table import TableEntry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Protocol
+
+    from ..schema.types import Argument
+    from .entry import OperatorEntry, Signature
+    from .overrides import Rules
+    from .table import DispatchTable
+
+    class Operator(Protocol):
+        """What these functions need of an OpOverload."""
+
+        entry: OperatorEntry
+        generation: int
+
+        @property
+        def rules(self) -> Rules: ...
+
+
+__all__ = ["call", "call_boxed", "call_for_dispatch_key", "call_with_keyset"]
+__all__ += ["call_python_kernel", "call_registered", "call_with_python_kernels", "check_result"]
+__all__ += ["checked_answer"]
+__all__ += ["redispatch", "redispatch_boxed"]
+
+_HANDLERS = DispatchKey.Python.raw | DispatchKey.PreDispatch.raw
+_DISPATCHER = DispatchKey.PythonDispatcher.raw
+
+
+def call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    table, signature = operator.entry.current(operator.generation)
+    try:  # what _bound does, without its frame
+        positional, keywords = signature.binder.bind(args, kwargs)
+    except ForeignObjectError as error:
+        raise refused(error, operator.entry.name) from None
+    raw = _keys_of_arguments(signature, positional, keywords)
+    return _run(
+        operator, "call", table, signature, _effective(operator, table, raw), positional, keywords
+    )
+
+
+def _bound(
+    operator: Operator, signature: Signature, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    try:
+        return signature.binder.bind(args, kwargs)
+    except ForeignObjectError as error:
+        raise refused(error, operator.entry.name) from None
+
+
+def _keys_of_arguments(
+    signature: Signature, positional: tuple[Any, ...], keywords: dict[str, Any]
+) -> int:
+    raw = 0
+    for position in signature.dispatch_positions:
+        value = positional[position]
+        if type(value) is list:
+            raw |= _keys_of_list(value, signature.schema.arguments[position])
+        else:
+            raw |= raw_of(value) or 0
+    for name in signature.dispatch_keywords:
+        value = keywords[name]
+        if type(value) is list:
+            argument = next(each for each in signature.schema.arguments if each.name == name)
+            raw |= _keys_of_list(value, argument)
+        else:
+            raw |= raw_of(value) or 0
+    return raw
+
+
+def _keys_of_list(value: list[Any], argument: Argument) -> int:
+    """The keys of a list's tensors. If the schema wants a Tensor, the keys of the list itself: a
+    class derived from list may be registered as a tensor. The binder makes plain lists of all lists
+    of tensors.
+    """
+    if argument.type.name != Type.LIST:
+        return raw_of(value) or 0
+    raw = 0
+    for item in value:
+        raw |= raw_of(item) or 0
+    return raw
+
+
+def _effective(operator: Operator, table: DispatchTable, raw: int) -> int:
+    included, kept = local.sets.now
+    raw = (raw | included) & kept
+    if raw & _DISPATCHER:
+        table = operator.rules.merged(table)  # Python kernels at keys that else fall through
+    return table.effective(raw)
+
+
+def call_with_keyset(
+    operator: Operator, key_set: DispatchKeySet, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    raw = _raw(operator, "call_with_keyset", key_set)
+    table, signature = operator.entry.current(operator.generation)
+    positional, keywords = _bound(operator, signature, args, kwargs)
+    return _run(
+        operator, "call", table, signature, _effective(operator, table, raw), positional, keywords
+    )
+
+
+def redispatch(
+    operator: Operator, key_set: DispatchKeySet, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    raw = _raw(operator, "redispatch", key_set)
+    table, signature = operator.entry.current(operator.generation)
+    positional, keywords = _bound(operator, signature, args, kwargs)
+    return _run(operator, "redispatch", table, signature, raw, positional, keywords)
+
+
+def call_for_dispatch_key(
+    operator: Operator, key: DispatchKey | str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    key = parse_key(key)
+    table_index(key)
+    return call_registered(operator, key, args, kwargs)
+
+
+def call_registered(
+    operator: Operator, key: DispatchKey, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Runs the kernel that is registered at exactly this key, which may be an alias key."""
+    table, signature = operator.entry.current(operator.generation)
+    positional, keywords = _bound(operator, signature, args, kwargs)
+    kernel = table.at(key)
+    while isinstance(kernel, AbsentKernel) and operator.entry.load(kernel.fact):
+        table = operator.entry.current(operator.generation)[0]
+        kernel = table.at(key)
+    if not isinstance(kernel, LocalKernel) or kernel.is_fallthrough:
+        raise missing_at(operator.entry.facts, operator.entry.name, table, key)
+    slot = TableEntry(kernel, "kernel" if key in table.kernels else "backend fallback")
+    how = "call_for_dispatch_key"
+    return _run(operator, how, table, signature, key.raw, positional, keywords, slot)
+
+
+def call_python_kernel(
+    operator: Operator, kernel: PythonKernel, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Runs one of the operator's rules. Arguments and result are treated as for any kernel."""
+    signature = operator.entry.current(operator.generation)[1]
+    positional, keywords = _bound(operator, signature, args, kwargs)
+    return check_result(operator, signature, kernel.function(*positional, **keywords), kernel)
+
+
+def call_with_python_kernels(
+    operator: Operator, key_set: DispatchKeySet, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """At the key PythonDispatcher: runs what the table would have at the highest key below, if the
+    operator's Python kernels were registered. The kernel gets the whole set, so that its
+    redispatches come here again.
+
+    (PyTorch: resolve_key; its own rules differ from the table's for nested tensors, these do not)
+    """
+    table, signature = operator.entry.current(operator.generation)
+    positional, keywords = _bound(operator, signature, args, kwargs)
+    raw = key_set.raw
+    table = operator.rules.merged(table)
+    slot = table.lookup(raw & ~_DISPATCHER)
+    kernel = slot.kernel
+    if isinstance(kernel, PythonKernel):
+        return check_result(operator, signature, kernel.function(*positional, **keywords), kernel)
+    if kernel is None or slot.is_fallthrough:
+        raise missing(operator.entry.facts, operator.entry.name, table, raw & ~_DISPATCHER)
+    return _run(operator, "redispatch", table, signature, raw, positional, keywords, slot)
+
+
+def _raw(operator: Operator, what: str, key_set: object) -> int:
+    if not isinstance(key_set, DispatchKeySet):
+        from ..errors.words import shown
+
+        name = operator.entry.name
+        raise ArgumentError(
+            f"{what} takes a DispatchKeySet as its first argument, not {shown(key_set)}", name
+        )
+    return key_set.raw
+
+
+# --- stacks of arguments --------------------------------------------------------------------------
+
+
+def call_boxed(operator: Operator, stack: list[Any]) -> None:
+    _run_boxed(operator, "call_boxed", None, stack)
+
+
+def redispatch_boxed(operator: Operator, key_set: DispatchKeySet, stack: list[Any]) -> None:
+    _run_boxed(operator, "redispatch_boxed", _raw(operator, "redispatch_boxed", key_set), stack)
+
+
+def _run_boxed(operator: Operator, how: str, raw: int | None, stack: list[Any]) -> None:
+    """The arguments are the last elements of the stack; the returns take their place. If it raises,
+    the stack stays as it was.
+    """
+    table, signature = operator.entry.current(operator.generation)
+    schema = signature.schema
+    name = operator.entry.name
+    count = len(schema.arguments)
+    if not isinstance(stack, list) or schema.is_vararg or len(stack) < count:
+        if schema.is_vararg:
+            what = (
+                "takes any number of arguments ('...'), so it cannot know how many to take from a "
+                "stack"
+            )
+        elif isinstance(stack, list):
+            what = f"takes {count} arguments, but the stack holds {len(stack)}"
+        else:
+            what = f"takes its arguments from a list, not from a {type(stack).__qualname__}"
+        raise ArgumentError(f"{name}() {what}\n  declared as {schema}", name, schema)
+    first = len(stack) - count
+    given = stack[first:]
+    by_position = [v for v, a in zip(given, schema.arguments, strict=True) if not a.kwarg_only]
+    by_keyword = {a.name: v for v, a in zip(given, schema.arguments, strict=True) if a.kwarg_only}
+    positional, keywords = _bound(operator, signature, by_position, by_keyword)
+    if raw is None:
+        raw = _effective(operator, table, _keys_of_arguments(signature, positional, keywords))
+    result = _run(operator, how, table, signature, raw, positional, keywords)
+    # Only these places change: the kernel may have pushed something onto the same stack.
+    stack[first : first + count] = signature.returns.values(result)
+
+
+# --- running --------------------------------------------------------------------------------------
+
+
+def _run(
+    operator: Operator,
+    how: str,
+    table: DispatchTable,
+    signature: Signature,
+    raw: int,
+    positional: tuple[Any, ...],
+    keywords: dict[str, Any],
+    slot: TableEntry | None = None,
+) -> Any:
+    """Runs the kernel of ``slot``, else that of the table for these keys."""
+    if raw & _HANDLERS:
+        check_handlers(operator.entry.name, operator.rules, raw, positional, keywords)
+    if slot is None:
+        slot = table.lookup(raw)
+    observers = observing.now
+    if observers:
+        result = observe(
+            observers,
+            operator.entry.name,
+            how,
+            raw,
+            slot,
+            positional,
+            keywords,
+            lambda: _invoke(operator, table, slot, raw, positional, keywords),
+        )
+    else:
+        result = _invoke(operator, table, slot, raw, positional, keywords)
+    try:  # what check_result does, without its frame
+        return signature.returns.check(result, slot.kernel)
+    except ForeignObjectError as error:
+        raise refused(error, operator.entry.name) from None
+
+
+def check_result(operator: Operator, signature: Signature, result: Any, by: object) -> Any:
+    try:
+        return signature.returns.check(result, by)
+    except ForeignObjectError as error:
+        raise refused(error, operator.entry.name) from None
+
+
+def checked_answer(operator: Operator, result: Any, by: str) -> Any:
+    """Checks what a handler returned in place of a kernel. If the operator was closed meanwhile,
+    the result is returned as it is.
+    """
+    signature = operator.entry.signature()
+    if signature is None or signature.generation != operator.generation:
+        return result
+    return check_result(operator, signature, result, by)
+
+
+def _invoke(
+    operator: Operator,
+    table: DispatchTable,
+    slot: TableEntry,
+    raw: int,
+    positional: tuple[Any, ...],
+    keywords: dict[str, Any],
+) -> Any:
+    kernel = slot.kernel
+    while isinstance(kernel, AbsentKernel) and operator.entry.load(kernel.fact):
+        table = operator.entry.current(operator.generation)[0]
+        slot = table.lookup(raw)
+        kernel = slot.kernel
+    if kernel is None or isinstance(kernel, AbsentKernel) or kernel.is_fallthrough:
+        raise missing(operator.entry.facts, operator.entry.name, table, raw)
+    if TYPE_CHECKING:  # one from elsewhere is of another interpreter's class
+        assert isinstance(kernel, LocalKernel)
+    if kernel.home != HERE:
+        raise foreign_kernel(operator.entry.name, kernel)
+    if slot.reason == "backend fallback":
+        positional = (operator, *positional)
+    if kernel.with_keyset:
+        positional = (DispatchKeySet.from_raw(raw), *positional)
+    return kernel.function(*positional, **keywords)

@@ -1,0 +1,160 @@
+"""Checks of the arguments that users give to a library, before anything is done with them."""
+
+from __future__ import annotations
+
+from .. import errors
+from ..errors.words import shown
+from ..facts.native.constants import MD_MAX_BODY
+from ..keys.numbers import DispatchKey, parse_key
+from ..schema.names import OperatorName, is_plain_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+__all__ = [
+    "KINDS",
+    "WILDCARD",
+    "attributes_of",
+    "check_namespace",
+    "check_reserved",
+    "checked_callable",
+    "key_or_none",
+    "operator_name",
+    "stub_of",
+]
+
+#: The namespace that stands for all.
+WILDCARD = "_"
+
+#: The kinds of libraries.
+KINDS = ("DEF", "FRAGMENT", "IMPL")
+
+# PyTorch keeps "prim" for its interpreter. The others are attributes of ``ops``, which would hide
+# operators of these namespaces.
+_RESERVED = frozenset(("prim", "higher_order", "import_module", "load_library", "loaded_libraries"))
+
+
+def check_namespace(namespace: str, kind: str) -> None:
+    """Refuses an unknown kind of library, and a namespace that a library of this kind cannot
+    have.
+    """
+    if kind not in KINDS:
+        raise errors.InvalidArgumentError(
+            f"kind={shown(kind)}: it must be 'DEF', 'FRAGMENT' or 'IMPL'"
+        )
+    if namespace == WILDCARD:
+        if kind != "IMPL":
+            raise errors.InvalidNameError(
+                "namespace '_' stands for all operators and takes fallbacks only: open it "
+                f"as 'IMPL', not {kind!r}",
+                namespace,
+            )
+    elif not isinstance(namespace, str):
+        raise errors.InvalidNameError(f"a namespace is a str, not {shown(namespace)}", namespace)
+    else:
+        OperatorName(namespace or " ", "_")
+
+
+def check_reserved(namespace: str, kind: str) -> None:
+    """Refuses a library that would define operators in a namespace with another meaning."""
+    if kind != "IMPL" and namespace in _RESERVED:
+        raise errors.InvalidNameError(
+            f"namespace {namespace!r} is reserved and takes no definitions: choose another name",
+            namespace,
+        )
+
+
+def operator_name(namespace: str, op: Any) -> str:
+    """The full name of an operator, which a library of ``namespace`` names by a str or an
+    OpOverload.
+    """
+    if type(op) is str and namespace != WILDCARD:
+        prefix = namespace + "::"
+        word = op.removeprefix(prefix)
+        if is_plain_name(word):
+            return prefix + word
+    name = op if isinstance(op, str) else getattr(op, "name", op)
+    if not isinstance(name, str):
+        raise errors.InvalidNameError(
+            f"an operator is named by a str or an OpOverload, not {shown(name)}", name
+        )
+    if namespace == WILDCARD:
+        raise errors.InvalidNameError(
+            f"library '_' takes fallbacks only: register {shown(name)} in a library of its own "
+            "namespace",
+            name,
+        )
+    name = name.strip(" \t\n")
+    full = str(OperatorName.parse(name if "::" in name else f"{namespace}::{name}"))
+    if namespace != full.partition("::")[0]:
+        raise errors.InvalidArgumentError(
+            f"{full} is not in namespace {namespace!r}: register it in a library of "
+            "its own namespace"
+        )
+    return full
+
+
+_ALIAS_ANALYSES = ("FROM_SCHEMA", "CONSERVATIVE", "PURE_FUNCTION")
+
+
+def attributes_of(alias_analysis: str, tags: str | Iterable[str]) -> str:
+    """The attributes of a definition as the registry keeps them, see ``def_text``."""
+    if alias_analysis not in ("", *_ALIAS_ANALYSES):
+        raise errors.InvalidArgumentError(
+            f"alias_analysis={shown(alias_analysis)}: it must be {', '.join(_ALIAS_ANALYSES)} or ''"
+        )
+    try:
+        names = sorted({tags} - {""} if isinstance(tags, str) else set(tags))
+    except TypeError:
+        names = [tags]  # type: ignore[list-item]  # refused below, by its value
+    for name in names:
+        if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
+            raise errors.InvalidArgumentError(
+                f"{shown(name)} is not an identifier: it cannot be a tag"
+            )
+    kind = "" if alias_analysis == "FROM_SCHEMA" else alias_analysis
+    return kind + "".join(f" {name}" for name in names)
+
+
+def stub_of(module: str, context: str) -> str:
+    """What the registry keeps of an operator's Python module: its name, then the context."""
+    if not isinstance(module, str) or not module or not module.isprintable():
+        raise errors.InvalidArgumentError(
+            f"a Python module is named by its full name in a str, not {shown(module)}"
+        )
+    if not all(part.isidentifier() for part in module.lstrip(".").split(".")):
+        raise errors.InvalidArgumentError(
+            f"{shown(module)} cannot be the name of a module: give the full name, such as "
+            "'package.module'"
+        )
+    if module.startswith("."):
+        raise errors.InvalidArgumentError(
+            f"{shown(module)} is a relative name: give the full name, so that every interpreter "
+            "can import the module"
+        )
+    if not isinstance(context, str):
+        raise errors.InvalidArgumentError(
+            f"the context must be a str for people to read, not {shown(context)}"
+        )
+    written = f"{module}\n{context}".encode("utf-8", "backslashreplace")
+    if len(written) > MD_MAX_BODY:
+        raise errors.InvalidArgumentError(
+            f"the module's name and the context have {len(written)} bytes, and the registry takes "
+            f"at most {MD_MAX_BODY}: shorten the context"
+        )
+    return written.decode()
+
+
+def checked_callable(function: Any) -> Any:
+    if not callable(function):
+        raise errors.InvalidArgumentError(f"a kernel must be callable; {shown(function)} is not")
+    return function
+
+
+def key_or_none(dispatch_key: DispatchKey | str) -> DispatchKey | None:
+    """The key; None for "" and Undefined, which mean that no key was given."""
+    if isinstance(dispatch_key, str) and not dispatch_key:
+        return None
+    return parse_key(dispatch_key) or None

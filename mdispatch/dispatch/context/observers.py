@@ -1,0 +1,244 @@
+"""Observers are told of each kernel that runs. The trace is one of them.
+
+The call path looks at ``observing.now`` and does nothing more if that is empty: without observers
+they cost nothing.
+
+Calls of operators that an observer makes itself are not observed. If an observer raises an
+exception, that goes to ``sys.unraisablehook``, and the call goes on.
+
+Locking: ``_lock`` is held while observers are added and removed, and while a call takes its number.
+It is reentrant, because a signal handler may do the same in between. A call uses the observers that
+are there when it begins. Each of them that heard of its beginning hears of its end.
+
+(PyTorch: RecordFunction, Dispatcher::runRecordFunction; TORCH_SHOW_DISPATCH_TRACE)
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _thread import RLock, _local
+from time import perf_counter_ns
+
+from ...errors import InvalidArgumentError
+from ...errors.unraisable import report
+from ...facts import Handle
+from ...keys import DispatchKeySet
+from ...keys.numbers import RUNTIME_KEYS, DispatchKey, highest_index
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ..table import TableEntry
+
+__all__ = ["ObservedCall", "ObserverHandle", "observe", "observe_calls", "observing"]
+
+#: If it is set to anything but "" and "0", every dispatch of the process prints a line.
+TRACE_VARIABLE = "MDISPATCH_SHOW_DISPATCH_TRACE"
+
+
+class ObservedCall:
+    """One run of a kernel, as observers see it. (PyTorch: RecordFunction)
+
+    ``operator`` is the operator's name. ``how`` says how it was called: "call", "redispatch",
+    "call_boxed", "redispatch_boxed" or "call_for_dispatch_key". ``key_set`` is the set that the
+    call dispatched on, ``key`` its highest key, ``kernel`` the kernel's label and ``reason`` the
+    rule that chose the kernel. ``sequence_number`` counts the observed calls of this interpreter.
+    ``depth`` is how many observed calls of this thread this one is inside of. ``arguments`` and
+    ``keywords`` are those of the kernel, for observers that asked for them, else None.
+
+    After the call there are ``duration_ns``, and ``error``, the exception that ended the call, or
+    None.
+    """
+
+    __slots__ = (
+        "arguments",
+        "depth",
+        "duration_ns",
+        "error",
+        "how",
+        "kernel",
+        "key",
+        "key_set",
+        "keywords",
+        "operator",
+        "reason",
+        "sequence_number",
+    )
+
+    def __init__(
+        self, operator: str, how: str, key: DispatchKey, raw: int, slot: TableEntry, number: int
+    ) -> None:
+        self.operator = operator
+        self.how = how
+        self.key = key
+        self.key_set = DispatchKeySet.from_raw(raw)
+        self.kernel: str = getattr(slot.kernel, "label", "") or "(none here)"
+        self.reason = slot.reason
+        self.sequence_number = number
+        self.depth = 0
+        self.arguments: tuple[Any, ...] | None = None
+        self.keywords: dict[str, Any] | None = None
+        self.duration_ns = 0
+        self.error: BaseException | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.how} of {self.operator} at {self.key.name}, number {self.sequence_number}>"
+
+
+class ObserverHandle(Handle):
+    """An observer that is told of calls, until ``close()`` or the end of a ``with`` block."""
+
+    __slots__ = ("after", "before", "with_arguments")
+
+    def __init__(
+        self,
+        before: Callable[[ObservedCall], object] | None,
+        after: Callable[[ObservedCall], object] | None,
+        with_arguments: bool,
+    ) -> None:
+        self.before = before
+        self.after = after
+        self.with_arguments = with_arguments
+
+    def close(self) -> None:
+        """The observer is not told of calls that begin from now on. Idempotent."""
+        with _lock:
+            observing.now = tuple(other for other in observing.now if other is not self)
+            observing.when_changed()
+
+
+class _Observing:
+    __slots__ = ("next_number", "now", "when_changed")
+
+    def __init__(self) -> None:
+        #: Called after ``now`` has changed, so that calls in C take notice.
+        self.when_changed: Callable[[], object] = int
+        self.now: tuple[ObserverHandle, ...] = ()
+        self.next_number = 1
+
+
+class _Thread(_local):
+    """How deep a thread is in observed calls, and whether it runs an observer."""
+
+    depth = 0
+    is_observer = False
+
+
+_lock = RLock()
+_thread = _Thread()
+observing = _Observing()
+
+
+def forked() -> None:
+    """See Note [Locks across a fork] in facts/forking.py."""
+    global _lock
+    _lock = RLock()
+    observing.when_changed()  # another thread may have changed ``now`` and not called this
+
+
+def observe_calls(
+    before: Callable[[ObservedCall], object] | None = None,
+    after: Callable[[ObservedCall], object] | None = None,
+    *,
+    with_arguments: bool = False,
+) -> ObserverHandle:
+    """Calls ``before`` and ``after`` around every kernel that operators run in this interpreter,
+    until the handle is closed::
+
+        with mdispatch.observe_calls(after=lambda call: print(call.operator, call.duration_ns)):
+            ...
+
+    Both get an :class:`ObservedCall`, the same object before and after. If there are several
+    observers, the first is told first before the kernel, and last after it. With ``with_arguments``
+    the ObservedCall has the kernel's arguments. An exception that an observer raises goes to
+    ``sys.unraisablehook``. Without observers calls cost nothing more.
+
+    InvalidArgumentError if neither function is given, or one cannot be called. (PyTorch:
+    RecordFunction)
+    """
+    given = [each for each in (before, after) if each is not None]
+    if not given or not all(map(callable, given)):
+        raise InvalidArgumentError("give a function to call before, or one to call after, or both")
+    handle = ObserverHandle(before, after, with_arguments)
+    with _lock:
+        observing.now = (*observing.now, handle)
+        observing.when_changed()
+    return handle
+
+
+def observe(
+    observers: tuple[ObserverHandle, ...],
+    operator: str,
+    how: str,
+    raw: int,
+    slot: TableEntry,
+    positional: tuple[Any, ...],
+    keywords: dict[str, Any],
+    run: Callable[[], Any],
+) -> Any:
+    """Runs a kernel, and tells the observers before and after."""
+    thread = _thread
+    if thread.is_observer:
+        return run()
+    with _lock:
+        number = observing.next_number
+        observing.next_number += 1
+    call = ObservedCall(operator, how, RUNTIME_KEYS[highest_index(raw)], raw, slot, number)
+    call.depth = thread.depth
+    if any(observer.with_arguments for observer in observers):
+        call.arguments, call.keywords = positional, keywords
+    told: list[ObserverHandle] = []
+    try:
+        for observer in observers:
+            told.append(observer)
+            _tell(observer.before, call)
+        thread.depth += 1
+        began = perf_counter_ns()
+        try:
+            return run()
+        finally:
+            call.duration_ns = perf_counter_ns() - began
+            thread.depth -= 1
+    except BaseException as error:
+        call.error = error
+        raise
+    finally:
+        _tell_end(told, call)
+        # Otherwise the cycle of call, error, traceback and this frame would keep the arguments
+        # alive until the collector finds it.
+        del call
+
+
+def _tell_end(told: list[ObserverHandle], call: ObservedCall) -> None:
+    """Tells the last one first. A KeyboardInterrupt and the like go on when all were told."""
+    if told:
+        try:
+            _tell(told.pop().after, call)
+        finally:
+            _tell_end(told, call)
+
+
+def _tell(function: Callable[[ObservedCall], object] | None, call: ObservedCall) -> None:
+    if function is None:
+        return
+    _thread.is_observer = True
+    try:
+        function(call)
+    except Exception as error:
+        report(error, "Exception ignored in what observes operators", function)
+    finally:
+        _thread.is_observer = False
+
+
+def print_trace(call: ObservedCall) -> None:
+    """One line to standard error, indented by how deep the call is nested."""
+    indent = " " * call.depth
+    line = f"{indent}[{call.how}] op=[{call.operator}], key=[{call.key}], kernel=[{call.kernel}]\n"
+    sys.stderr.write(line)
+
+
+if os.environ.get(TRACE_VARIABLE, "") not in ("", "0"):
+    observe_calls(before=print_trace)

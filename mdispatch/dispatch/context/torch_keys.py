@@ -1,0 +1,82 @@
+"""PyTorch's sets of dispatch keys as ours.
+
+The numbers of the keys are PyTorch 2.13's (keys/numbers.py), and PyTorch changes them: up to 2.12
+there is a functionality more (Named), up to 2.7 a backend less (MAIA was a functionality). So a set
+is translated by the names of its keys, its functionalities and its backends apart, because a
+backend's bit may stand in a set without any functionality that exists per backend. What only one
+of the two sides knows is left out.
+
+Loaded with the first tensor.
+"""
+
+from __future__ import annotations
+
+from ...keys import BACKEND_BITS, BACKENDS, DispatchKey
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["TorchKeys"]
+
+
+class TorchKeys:
+    """Translates the sets of one PyTorch; ``torch_c`` is its ``torch._C``."""
+
+    def __init__(self, torch_c: Any) -> None:
+        self._set_of_tensor = torch_c._dispatch_keys
+        own = {key.name: _their_key(torch_c, key.name) for key in DispatchKey}
+        # A set with this key shows by "CPU", "CUDA", ... which backends it has.
+        self._dense = torch_c.DispatchKeySet(own["Dense"])
+        self._functionalities = [
+            (own[key.name], key.raw)
+            for key in DispatchKey
+            if key.raw and not key.raw & BACKEND_BITS and own[key.name] is not None
+        ]
+        self._backends = []
+        for name in BACKENDS:
+            their, raw = own[name], DispatchKey.parse(name).raw
+            if their is None:
+                continue
+            if torch_c.DispatchKeySet(their).has(own["Dense"]):
+                self._backends.append((their, raw & BACKEND_BITS))
+            else:  # MAIA, where it is a functionality
+                self._functionalities.append((their, raw))
+        # By PyTorch's bits: a dict's reads and writes are whole, and two threads note the same.
+        self._known: dict[int, int] = {}
+
+    def raw_of(self, tensor: object) -> int:
+        """The bits of the tensor's key set."""
+        theirs = self._set_of_tensor(tensor)
+        try:
+            their_raw = theirs.raw_repr()
+        except AttributeError:  # PyTorch 2.4
+            return self._translated(theirs)
+        raw = self._known.get(their_raw)
+        if raw is None:
+            raw = self._known[their_raw] = self._translated(theirs)
+        return raw
+
+    def _translated(self, theirs: Any) -> int:
+        raw = 0
+        for key, bits in self._functionalities:
+            if theirs.has(key):
+                raw |= bits
+        with_dense = theirs | self._dense
+        for key, bits in self._backends:
+            if with_dense.has(key):
+                raw |= bits
+        return raw
+
+
+def _their_key(torch_c: Any, name: str) -> Any:
+    """PyTorch's key of this name, or None. Its enum has keys that its parser does not read, and the
+    other way round.
+    """
+    key = getattr(torch_c.DispatchKey, name, None)
+    if key is not None:
+        return key
+    try:
+        return torch_c._dispatch_key_parse(name)
+    except RuntimeError:
+        return None

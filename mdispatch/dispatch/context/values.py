@@ -1,0 +1,239 @@
+"""Finds the dispatch keys that an object carries: by the registration of its type, by an attribute,
+by DLPack, or by PyTorch. An object whose type has ``__md_dispatch__`` carries the keys of Python
+too (see modes.py).
+
+Types are objects of one interpreter, so a registration here holds for this interpreter. A module
+that registers its types does so in every interpreter that imports it. Looking for keys imports
+nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+
+from ...errors import InvalidArgumentError, InvalidKeyError
+from ...keys import DispatchKey, DispatchKeySet
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from .torch_keys import TorchKeys
+
+__all__ = ["NoValue", "TypeKeys", "is_tensor", "is_torch_tensor", "key_set_of", "register_type"]
+
+# DLPack's device types (dlpack.h, DLDeviceType), each with the key of the backend whose kernels can
+# use its memory.
+_DLPACK = {
+    1: DispatchKey.CPU,
+    2: DispatchKey.CUDA,
+    3: DispatchKey.CPU,  # CUDA's pinned host memory
+    7: DispatchKey.Vulkan,
+    8: DispatchKey.MPS,  # Metal
+    10: DispatchKey.HIP,  # ROCm
+    11: DispatchKey.CPU,  # ROCm's pinned host memory
+    12: DispatchKey.PrivateUse1,  # an extension's device
+    13: DispatchKey.CUDA,  # managed memory
+    14: DispatchKey.XPU,  # oneAPI
+    17: DispatchKey.MAIA,
+}
+
+
+# The keys of values whose type has __md_dispatch__.
+_PYTHON = DispatchKeySet("Python", "PythonTLSSnapshot").raw
+
+
+class NoValue:
+    """Base of classes that have ``__md_dispatch__`` and whose objects are no arguments: modes."""
+
+    __slots__ = ()
+
+
+class TypeKeys:
+    """The key sets of registered types. Look-ups follow the method resolution order; the nearest
+    registration wins.
+    """
+
+    def __init__(self) -> None:
+        self._registered: weakref.WeakKeyDictionary[type, int] = weakref.WeakKeyDictionary()
+        self._found: weakref.WeakKeyDictionary[type, int] = weakref.WeakKeyDictionary()
+        #: Called after a registration: what calls in C have kept of types is out of date.
+        self.when_changed: Callable[[], object] = int
+
+    def register(self, cls: type, raw: int) -> None:
+        self._registered[cls] = raw
+        # Replaced, not cleared: a look-up under way in another thread stores its answer in the old
+        # one.
+        self._found = weakref.WeakKeyDictionary()
+        self.when_changed()
+
+    def knows(self, cls: type) -> bool:
+        """Whether the class, or a base of it, is registered."""
+        return any(base in self._registered for base in cls.__mro__)
+
+    def raw_of(self, value: object) -> int | None:
+        """The bits of the value's key set; None for a value that carries none."""
+        cls = type(value)
+        found = self._found
+        raw = found.get(cls)
+        if raw is not None:
+            return raw
+        handled = _handled(cls)
+        raw = self._registered_as(cls)
+        if raw is not None:
+            found[cls] = raw | handled
+            return raw | handled
+        raw = _raw_by_protocol(value)
+        return raw | handled if raw is not None else handled or None
+
+    def _registered_as(self, cls: type) -> int | None:
+        for base in cls.__mro__:
+            raw = self._registered.get(base)
+            if raw is not None:
+                return raw
+        return None
+
+    def raw_of_type(self, cls: type) -> int | bool | None:
+        """The bits that all values of the type carry. None if each value must be asked, and False
+        if Python must ask it.
+        """
+        handled = _handled(cls)
+        raw = self._registered_as(cls)
+        if raw is not None:
+            return raw | handled
+        return False if handled else None
+
+
+def _handled(cls: type) -> int:
+    handler = getattr(cls, "__md_dispatch__", None)
+    return _PYTHON if handler is not None and not issubclass(cls, NoValue) else 0
+
+
+def _raw_by_protocol(value: object) -> int | None:
+    carried = getattr(value, "__dispatch_keys__", None)
+    if carried is not None and not isinstance(value, type):
+        return _as_raw(carried, value)
+    if is_torch_tensor(value):
+        return _torch_keys().raw_of(value)
+    device = getattr(value, "__dlpack_device__", None)
+    if device is None or isinstance(value, type):
+        return None
+    pair = device()
+    try:
+        kind = pair[0].__index__()
+    except (TypeError, AttributeError, LookupError):
+        from ...errors.words import shown
+
+        raise InvalidKeyError(
+            f"{type(value).__qualname__}.__dlpack_device__() returned {shown(pair)}: DLPack wants "
+            f"(device type, device id), two ints",
+            pair,
+        ) from None
+    key = _DLPACK.get(kind)
+    if key is None:
+        raise InvalidKeyError(
+            f"a {type(value).__qualname__} is on DLPack device type {kind}, for which there is "
+            "no dispatch key; "
+            f"register its type with mdispatch.register_type",
+            kind,
+        )
+    return key.raw
+
+
+def is_torch_tensor(value: object) -> bool:
+    """Whether the value is a tensor of PyTorch, by its real type. There is none unless torch is
+    imported already.
+
+    An object may claim another class than it has (``unittest.mock.Mock(spec=torch.Tensor)``).
+    isinstance() believes it, and so do PyTorch's functions in C, which then read other memory than
+    a tensor's: none of them may see a value before this has said yes.
+    """
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    return isinstance(tensor, type) and issubclass(type(value), tensor)
+
+
+def _torch_keys() -> TorchKeys:
+    global _of_torch
+    if _of_torch is None:
+        from .torch_keys import TorchKeys
+
+        _of_torch = TorchKeys(sys.modules["torch"]._C)
+    return _of_torch
+
+
+# Made with the first tensor. Two threads that meet one at once make equal ones.
+_of_torch: TorchKeys | None = None
+
+
+def _as_raw(keys: object, value: object) -> int:
+    if callable(keys):
+        keys = keys()
+    if isinstance(keys, (str, DispatchKey, DispatchKeySet, tuple, list, set, frozenset)):
+        return _key_set(keys, f"{type(value).__qualname__}.__dispatch_keys__ is").raw
+    raise _no_keys(keys, f"{type(value).__qualname__}.__dispatch_keys__ is")
+
+
+def _key_set(keys: Any, what: str) -> DispatchKeySet:
+    try:
+        return keys if isinstance(keys, DispatchKeySet) else DispatchKeySet(keys)
+    except TypeError:
+        raise _no_keys(keys, what) from None
+
+
+def _no_keys(keys: object, what: str) -> InvalidKeyError:
+    from ...errors.words import shown
+
+    return InvalidKeyError(
+        f"{what} {shown(keys)}: give a key, its name, several of them, or a DispatchKeySet", keys
+    )
+
+
+# The types of this interpreter, for all registries: a value has the same keys in each of them.
+_types = TypeKeys()
+
+raw_of = _types.raw_of
+raw_of_type = _types.raw_of_type
+knows_type = _types.knows
+
+
+def when_types_change(tell: Callable[[], object]) -> None:
+    """Calls ``tell`` after each registration of a type."""
+    _types.when_changed = tell
+
+
+def register_type(
+    cls: type, keys: DispatchKey | str | DispatchKeySet | Iterable[DispatchKey | str]
+) -> None:
+    """Makes instances of ``cls`` and of its subclasses dispatch on ``keys``, in this interpreter.
+
+    ``keys`` is a key, a key's name, several of them, or a DispatchKeySet. Another registration of
+    the type replaces them. Raises InvalidKeyError for an unknown key and for no key at all,
+    InvalidArgumentError if ``cls`` is not a class.
+    """
+    if not isinstance(cls, type):
+        raise InvalidArgumentError(
+            f"register_type needs a class, not an object of {type(cls).__qualname__}"
+        )
+    key_set = _key_set(keys, f"the keys of {cls.__qualname__} are")
+    if not key_set:
+        raise InvalidKeyError(
+            f"{cls.__qualname__} needs at least one runtime key; {key_set!r} has none", keys
+        )
+    _types.register(cls, key_set.raw)
+
+
+def key_set_of(value: object) -> DispatchKeySet:
+    """The key set that a value carries; the empty set if it carries none, and so is no Tensor in
+    any schema. InvalidKeyError if its ``__dispatch_keys__`` has something that is not a key. (c10:
+    TensorImpl::key_set)
+    """
+    return DispatchKeySet.from_raw(_types.raw_of(value) or 0)
+
+
+def is_tensor(value: object) -> bool:
+    """Whether a value carries dispatch keys; schemas call such a value a Tensor. InvalidKeyError
+    like :func:`key_set_of`.
+    """
+    return _types.raw_of(value) is not None

@@ -1,0 +1,174 @@
+"""One interpreter's side of one registry: its operators and their callables.
+
+The facts are shared. Everything in this file belongs to one interpreter. (c10: Dispatcher)
+"""
+
+from __future__ import annotations
+
+from _thread import RLock
+
+from .. import facts
+from ..facts.listeners import Listeners
+from ..facts.logs import registry_log
+from ..facts.native import c_kernels, unlock
+from ..facts.shared import SharedRegistry
+from .kernels import C_LABEL, Fallbacks, inherit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    from ..facts import Registration
+    from ..facts.abc import Facts
+    from ..facts.modules import ImportPolicy
+    from .entry import OperatorEntry
+
+    class Holder(Protocol):
+        """The Registry that holds a Dispatcher, as far as it is known here."""
+
+        def reduced_operator(self, name: str) -> tuple[object, ...]: ...
+
+
+__all__ = ["Dispatcher"]
+
+
+class Dispatcher:
+    """The operators of one registry in this interpreter.
+
+    Functions that register take one. They write into the registry through its ``facts`` only.
+    """
+
+    def __init__(self, facts_: Facts, holder: Holder) -> None:
+        self.facts = facts_
+        #: Whether every registration is made by this interpreter. Set by registry/roles.py.
+        self.registers_all = False
+        #: The Registry that users hold.
+        self.holder = holder
+        self.entries: dict[str, OperatorEntry] = {}
+        self.fallbacks = Fallbacks()
+        self.listeners = Listeners(facts_)
+        #: Held while definitions come and go. It is the lock of the listeners, who are told in this
+        #: order: with a second lock, two threads could wait for each other.
+        self.definitions_lock = self.listeners.lock
+        #: Which modules a call may import for a kernel that is not here.
+        self.imports: ImportPolicy | None = None
+        #: The names with kernels that were registered here with a schema of their own.
+        self.names_with_signatures: set[str] = set()
+        #: The libraries that are open, by the identity under which a library that is opened again
+        #: replaces an earlier one; and the shared libraries, by their number in this process.
+        self.libraries: dict[tuple[str, ...], Any] = {}
+        self.loaded_libraries: dict[int, Any] = {}
+        #: The places of the libraries that are open, by namespace. Under ``claims_lock``. A list is
+        #: never removed: a signal handler may open or close a library at any point.
+        self.claims: dict[str, list[str]] = {}
+        self.claims_lock = RLock()
+        # For each name that had a named overload: the overloads that are defined here, in order.
+        self._overloads: dict[str, list[str]] = {}
+        self._listed: tuple[int, int, dict[str, list[str]]] = (0, 0, {})
+        self._recoveries = 0  # how many were logged
+        self._loader = self._load  # one bound method for all entries
+        self._entry_type: type[OperatorEntry] | None = None  # None until it is loaded
+
+    def entry(self, name: str) -> OperatorEntry:
+        """The entry of an operator in this interpreter, made when it is asked for first."""
+        entry = self.entries.get(name)
+        if entry is None:
+            entry = self.entries.setdefault(name, self.new_entry(name))
+        return entry
+
+    def new_entry(self, name: str) -> OperatorEntry:
+        if self._entry_type is None:
+            from .entry import OperatorEntry
+
+            self._entry_type = OperatorEntry
+        return self._entry_type(self.facts, name, self.fallbacks, self._loader)
+
+    def _load(self, fact: Registration) -> bool:
+        if fact.text.startswith(C_LABEL):
+            from .c_kernels import is_here
+
+            if fact.kind == facts.IMPL and is_here(self.facts, fact):
+                self.entry(fact.name).recompute()  # it came after the table was computed
+                return True
+        return self.imports is not None and self.imports.load(self.facts, fact)
+
+    def tell_of_recoveries(self) -> None:
+        """Logs that a member has died while it held the registry's lock."""
+        if isinstance(self.facts, SharedRegistry):
+            so_far = self.facts.stat()[6]
+            if so_far > self._recoveries:
+                self._recoveries = so_far
+                text = "recovered %s from a member that died with its lock; recoveries so far: %d"
+                registry_log.tell(text, self.facts.label, so_far)
+
+    # Of the names that are defined in this interpreter. All of it under ``definitions_lock``.
+
+    def defined(self, fact: Registration) -> None:
+        """After the commit of a definition. The caller tells the listeners when it has released the
+        lock.
+        """
+        self.listeners.note(fact)
+        base, _, overload = fact.name.partition(".")
+        known = self._overloads.get(base)
+        if known is None and overload:
+            first = [""] if self.listeners.is_defined(base) else []
+            known = self._overloads.setdefault(base, first)
+        if known is not None and overload not in known:
+            known.append(overload)
+        self.facts.touch()
+
+    def end(self, fact: Registration) -> None:
+        """Ends a definition that was made here, and tells the listeners."""
+        base, _, overload = fact.name.partition(".")
+
+        def strike() -> bool:
+            known = self._overloads.get(base)
+            if known and overload in known:
+                known.remove(overload)
+            self.facts.touch()
+            self.facts.strike(fact)
+            return True  # it has ended here, even where other members keep the fact
+
+        self.listeners.struck(fact, strike)
+
+    def overloads(self, base: str) -> list[str]:
+        """The overloads of ``ns::name`` in the order of their definitions, whichever of them were
+        imported here; "" is the one without a name.
+        """
+        if self.registers_all and not c_kernels.has_host():  # a host may have defined others
+            known = self._overloads.get(base)
+            if known:
+                return list(known)
+            if known is None and self.listeners.is_defined(base):
+                return [""]
+        return list(self._overloads_there().get(base, ()))
+
+    def _overloads_there(self) -> dict[str, list[str]]:
+        """The overloads of every name by the facts, listed anew when these have changed."""
+        count = following = 0
+        if isinstance(self.facts, SharedRegistry):
+            # Every change raises ``following``, then publishes a fact. A change may have raised it
+            # before this read, and published after the facts were listed. Then ``count`` differs
+            # from the length of that list, and the next look lists the facts again.
+            _, _, _, count, _, following, *_ = self.facts.stat()
+        listed = self._listed
+        if not following or listed[:2] != (following, count):
+            _, _, there = self.facts.registrations()
+            found: dict[str, list[str]] = {}
+            for fact in sorted(there, key=lambda fact: fact.seq):
+                if fact.kind == facts.DEF:
+                    base, _, overload = fact.name.partition(".")
+                    found.setdefault(base, []).append(overload)
+            self._listed = listed = (following, len(there), found)
+        return listed[2]
+
+    def forked(self) -> None:
+        """In the child of a fork: other threads may have held the locks."""
+        unlock(self, self.entries, self.claims, self.fallbacks)
+        self.claims_lock = RLock()
+        self.fallbacks.lock = RLock()
+        inherit(self.fallbacks.kernels)
+        self.listeners.forked()
+        self.definitions_lock = self.listeners.lock
+        for entry in self.entries.values():
+            entry.forked()

@@ -1,0 +1,419 @@
+"""One operator in one interpreter: its callables, and the table computed from them and the facts.
+
+Table and definition are kept until the operator's version word shows that they are out of date.
+Then one object with both replaces the old one; it is never patched, so a call in another thread
+sees the old pair or the new pair. The first call imports what only calls need (schemas, tables,
+values), so that a worker that only verifies does not pay for it.
+
+Locking: ``lock`` is held while callables are added or removed and while a table is computed; calls
+take no lock. The lock is reentrant: signal handlers and finalizers run at any point, and may call
+or change this very operator. ``_changes`` counts changes of the callables, so that a table is not
+kept if such code changed them while it was computed. The interpreter that registers a kernel
+publishes its fact and adds its callable under one hold of the lock, and ends both under one hold:
+no table has the fact without the callable.
+"""
+
+from __future__ import annotations
+
+from _thread import RLock
+
+from .. import errors, facts
+from ..facts.native import unlock
+from .kernels import C_LABEL, FALLBACK_NAME, Fallbacks, LocalKernel, inherit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..facts import Registration
+    from ..facts.abc import Facts, Struck
+    from ..facts.native._call import Cell, Shape
+    from ..keys.numbers import DispatchKey
+    from ..schema import FunctionSchema
+    from .arguments import Binder
+    from .overrides import Rules
+    from .results import Returns
+    from .table import DispatchTable
+
+__all__ = ["OperatorEntry", "Signature"]
+
+
+class Signature:
+    """A definition, and what calls derive from it. The first call derives it; it never changes
+    afterwards.
+
+    Handles of an operator compare the ``generation``: an operator that was closed and defined again
+    is another operator.
+    """
+
+    __slots__ = (
+        "_binder",
+        "_returns",
+        "_schema",
+        "_shape",
+        "dispatch_keywords",
+        "dispatch_positions",
+        "fact",
+        "generation",
+    )
+
+    def __init__(self, fact: Registration) -> None:
+        self.fact = fact
+        self.generation = fact.generation
+        self._schema: FunctionSchema | None = None
+        self._binder: Binder | None = None
+        self._shape: Shape | None = None
+        self._returns: Returns  # set with the binder
+        self.dispatch_positions: tuple[int, ...] = ()
+        self.dispatch_keywords: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> FunctionSchema:
+        if self._schema is None:
+            from ..schema import parse_schema
+
+            self._schema = parse_schema(self.fact.body)
+        return self._schema
+
+    @property
+    def shape(self) -> Shape:
+        """The schema for calls in C."""
+        if self._shape is None:
+            from .shape import shape_of
+
+            self._shape = shape_of(self.schema)
+        return self._shape
+
+    @property
+    def binder(self) -> Binder:
+        return self._binder or self._work_out()
+
+    @property
+    def returns(self) -> Returns:
+        if self._binder is None:
+            self._work_out()
+        return self._returns
+
+    def _work_out(self) -> Binder:
+        from .arguments import Binder
+        from .placement import as_tensor
+        from .results import Returns
+
+        schema = self.schema
+        binder = Binder(schema, as_tensor)
+        self._returns = Returns(schema, as_tensor)
+        dispatched = [schema.arguments[i] for i in schema.dispatch_arguments]
+        self.dispatch_positions = tuple(
+            i for i in schema.dispatch_arguments if not schema.arguments[i].kwarg_only
+        )
+        self.dispatch_keywords = tuple(a.name for a in dispatched if a.kwarg_only)
+        self._binder = binder  # last: a thread that sees it sees the others too
+        return binder
+
+
+# How many targets of a plan are for backend fallbacks.
+_FALLBACK_TARGETS = 4
+
+# Most operators have none. Never changed: an entry puts a dict of its own in its place.
+_NO_RULES: dict[int, Rules] = {}
+
+
+class _State:
+    """The table and the definition that the facts of one version give. Replaced as a whole."""
+
+    __slots__ = ("fallbacks", "node", "signature", "table", "version")
+
+    def __init__(
+        self,
+        version: int,
+        node: int,
+        fallbacks: int,
+        table: DispatchTable,
+        signature: Signature | None,
+    ) -> None:
+        self.version = version
+        self.node = node
+        self.fallbacks = fallbacks  # how many changes of the fallbacks it includes
+        self.table = table
+        self.signature = signature
+
+
+class OperatorEntry:
+    """One operator, by its name with overload: ``ns::name`` or ``ns::name.overload``."""
+
+    __slots__ = (
+        "_cell",
+        "_changes",
+        "_fallbacks",
+        "facts",
+        "_rules",
+        "_signature",
+        "_state",
+        "kernels",
+        "load",
+        "lock",
+        "name",
+    )
+
+    def __init__(
+        self,
+        registry: Facts,
+        name: str,
+        fallbacks: Fallbacks,
+        load: Callable[[Registration], bool],
+    ) -> None:
+        self.name = name
+        #: Imports the module that brings a kernel, if the user allows it. Returns whether it did.
+        self.load = load
+        self.kernels: dict[DispatchKey, list[LocalKernel]] = {}
+        self._state: _State | None = None
+        self._signature: Signature | None = None
+        self._cell: Cell | None = None
+        self.facts = registry
+        self._fallbacks = fallbacks
+        self._changes = 0
+        self._rules = _NO_RULES
+        self.lock = RLock()
+
+    def rules(self, generation: int) -> Rules:
+        """The operator's rules in this interpreter, for one generation of the operator."""
+        rules = self._rules.get(generation)
+        if rules is None:
+            from .overrides import Rules
+
+            with self.lock:
+                rules = self._rules.get(generation) or Rules(self.name)
+                if generation >= max(
+                    self._rules, default=0
+                ):  # else it is gone, and so are its rules
+                    self._rules = {generation: rules}
+        return rules
+
+    def forked(self) -> None:
+        """In the child of a fork; there is one thread then."""
+        unlock(self)
+        self.lock = RLock()
+        self._changed()
+        inherit(self.kernels)
+
+    # --- changing the callables
+
+    def add(self, kernel: LocalKernel) -> None:
+        """Adds a callable. The caller holds the lock; if it registers the kernel, it publishes the
+        fact under the same hold.
+        """
+        here = self.kernels.get(kernel.key)
+        if here is None:
+            self.kernels[kernel.key] = [kernel]
+        else:
+            here.append(kernel)
+        self._changed()
+
+    def remove(self, kernel: LocalKernel, fact: Struck) -> None:
+        """Ends what was registered here: the fact, then the callable, under one hold of the
+        lock.
+        """
+        with self.lock:
+            self.facts.strike(fact)
+            self._remove(kernel)
+
+    def keep(self, kernel: LocalKernel) -> None:
+        """Adds the callable of a fact that was verified."""
+        with self.lock:
+            self.add(kernel)
+
+    def drop(self, kernel: LocalKernel) -> None:
+        """Removes the callable of a fact that was verified."""
+        with self.lock:
+            self._remove(kernel)
+
+    def _remove(self, kernel: LocalKernel) -> None:
+        here = self.kernels.get(kernel.key, [])
+        if kernel in here:
+            here.remove(kernel)
+            if not here:
+                del self.kernels[kernel.key]
+        self._changed()
+
+    def _changed(self) -> None:
+        self._changes += 1
+        self._state = None
+        if self._cell is not None:
+            self._cell.clear()
+
+    # --- calls in C
+
+    def cell(self) -> Cell:
+        """The object in which calls in C find their plan."""
+        with self.lock:
+            if self._cell is None:
+                from ..facts.native._call import Cell, changed
+
+                self._fallbacks.when_changed = changed
+                self._cell = Cell()
+            return self._cell
+
+    def renew(self, generation: int) -> None:
+        """Makes a plan for calls in C from the facts as they are now. It needs a registry whose
+        version words C can read; for another registry it does nothing. Raises OperatorGoneError.
+        """
+        cell = self._cell
+        assert cell is not None
+        begun = cell.begin()  # before the facts are read: if they change, the plan is not kept
+        state = self._current()
+        signature = state.signature
+        if signature is None or signature.generation != generation:
+            raise self._gone(signature)
+        view = self.facts.view()
+        if view is not None:
+            table = state.table
+            cell.install(
+                begun,
+                view,
+                state.node,
+                state.version,
+                generation,
+                table.mask,
+                table.backend_masks,
+                signature.shape,
+                table,
+                signature,
+                min(len(table.kernels) + _FALLBACK_TARGETS, 254),
+            )
+
+    # --- looking
+
+    def fact(self, seq: int) -> Registration | None:
+        """The registration of this number, as long as it is there."""
+        _, _, there = self.facts.registrations(self.name)
+        return next((fact for fact in there if fact.seq == seq), None)
+
+    def _current(self) -> _State:
+        state = self._state
+        if (
+            state is None
+            or state.fallbacks != self._fallbacks.changes
+            or self.facts.version(state.node) != state.version
+        ):
+            state = self._refresh()
+        return state
+
+    def current(self, generation: int) -> tuple[DispatchTable, Signature]:
+        """The table and the definition of the facts as they are now.
+
+        Raises OperatorGoneError when the definition of this generation has ended.
+        """
+        state = self._current()
+        signature = state.signature
+        if signature is None or signature.generation != generation:
+            raise self._gone(signature)
+        return state.table, signature
+
+    def signature(self) -> Signature | None:
+        """The definition as it is now; None without one."""
+        return self._current().signature
+
+    def current_table(self) -> DispatchTable:
+        """The table of the facts as they are now."""
+        return self._current().table
+
+    def recompute(self) -> None:
+        """Has the next call compute the table anew: the process has got a kernel in C."""
+        with self.lock:
+            self._changed()
+
+    def _callables(self, there: list[Registration]) -> dict[DispatchKey, list[LocalKernel]]:
+        """The callables of this interpreter; if there are facts of kernels in C, followed by those
+        of the process.
+        """
+        if not any(fact.text.startswith(C_LABEL) for fact in there if fact.kind == facts.IMPL):
+            return self.kernels
+        from .c_kernels import with_c_kernels
+
+        return with_c_kernels(self.facts, there, self.kernels)
+
+    def _refresh(self) -> _State:
+        from .pairing import table_of
+
+        with self.lock:
+            changes = self._changes
+            # The version is read with the facts. If they change after this, the state is out of
+            # date, and the next call sees that.
+            version, node, there = self.facts.registrations(self.name)
+            definitions = [f for f in there if f.kind == facts.DEF]
+            if not definitions:
+                self._signature = None
+            elif self._signature is None or self._signature.fact != definitions[-1]:
+                self._signature = Signature(definitions[-1])
+            signature = self._signature
+            with self._fallbacks.lock:
+                fallbacks = self._fallbacks.changes
+                _, _, fallbacks_there = self.facts.registrations(FALLBACK_NAME)
+                table = table_of(
+                    there,
+                    self.kernels,
+                    fallbacks_there,
+                    self._fallbacks.kernels,
+                    lambda: self._callables(there),
+                )
+            state = _State(version, node, fallbacks, table, signature)
+            if node and changes == self._changes:
+                self._state = state
+            return state
+
+    def _gone(self, signature: Signature | None) -> errors.OperatorGoneError:
+        if signature is not None:
+            return errors.OperatorGoneError(
+                f"operator {self.name} was closed, and another operator has since been defined "
+                f"under its name\n  defined at {signature.fact.where}: {signature.fact.body}\nLook "
+                "the name up again to use the new operator.",
+                self.name,
+            )
+        _, _, there = self.facts.registrations(self.name)
+        hint = (
+            "it has kernels, but nobody defined its schema"
+            if any(f.kind == facts.IMPL for f in there)
+            else "its last registration was closed"
+        )
+        return errors.OperatorGoneError(
+            f"operator {self.name} is not defined: {hint}\nOpen its library again and look the "
+            "operator up again.",
+            self.name,
+        )
+
+    # --- checking
+
+    def broken_invariants(self, registers_all: bool) -> list[str]:
+        """The contradictions between the facts, the callables and the table in use, in words.
+
+        This reads the operator's facts, then those of the fallbacks. Another member may change them
+        in between. It raises the operator's version before it releases the registry's lock, and
+        ``check`` takes that lock. So if the version is the same after ``check``, nobody changed
+        anything, and a contradiction is a fault.
+        """
+        while True:
+            version, node, found = self._broken(registers_all)
+            if found:
+                self.facts.check()
+            if not found or not node or self.facts.version(node) == version:
+                return [f"{self.name}: {each}" for each in found]
+
+    def _broken(self, registers_all: bool) -> tuple[int, int, list[str]]:
+        """The version of the facts, their node, and the contradictions if they did not change."""
+        from .invariants import faults_of_facts, faults_of_table
+
+        with self.lock:
+            version, node, there = self.facts.registrations(self.name)
+            state = self._state
+            with self._fallbacks.lock:
+                now = (version, node, self._fallbacks.changes)
+                current = state and (state.version, state.node, state.fallbacks) == now
+                kept = state.table if state is not None and current else None
+                _, _, fallbacks = self.facts.registrations(FALLBACK_NAME)
+                found = [
+                    *faults_of_facts(self.name, there, self.kernels, registers_all),
+                    *faults_of_table(
+                        kept, there, self._callables(there), fallbacks, self._fallbacks.kernels
+                    ),
+                ]
+        return version, node, found

@@ -1,0 +1,147 @@
+"""Kernels of this interpreter: callables with the key they were registered at. Light, because every
+worker needs it.
+"""
+
+from __future__ import annotations
+
+from _thread import RLock
+
+from .. import errors
+from ..errors.places import label_of
+from ..facts.native import interpreter_id, unlock
+from ..keys.numbers import DispatchKey
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ..facts import Registration
+
+__all__ = ["C_LABEL", "FALLBACK_NAME", "FALLTHROUGH", "Fallbacks", "LocalKernel"]
+__all__ += ["fallthrough_kernel", "inherit"]
+
+#: Under this name the fallbacks of all operators are registered; no operator can be called so.
+FALLBACK_NAME = "_"
+#: The label of a kernel that means "as if this key were not there". An interpreter needs no
+#: callable for it.
+FALLTHROUGH = "fallthrough"
+#: How the labels of kernels in C begin: "c:libshop.so:scale". See dispatch/c_kernels.py.
+C_LABEL = "c:"
+
+
+def fallthrough_kernel(*args: object, **kwargs: object) -> None:
+    """Registered as a kernel or fallback, makes calls pass by its key. To run it is an error.
+
+    (PyTorch: torch.library.fallthrough_kernel, CppFunction::makeFallthrough)
+    """
+    raise errors.MdispatchError(
+        "fallthrough_kernel is a mark for the dispatcher; it cannot be called"
+    )
+
+
+class LocalKernel:
+    """A callable of this interpreter, registered at one key.
+
+    ``label`` is its name in the registry, ``signature`` its own schema without a name, or "".
+    ``seq`` is the number of its fact if this interpreter has registered it; that number with a
+    minus in a child that got the kernel by a fork; 0 if this interpreter has verified it. ``home``
+    is the interpreter that the callable belongs to; no other interpreter calls it.
+    """
+
+    __slots__ = (
+        "_label",
+        "function",
+        "home",
+        "is_fallthrough",
+        "key",
+        "seq",
+        "signature",
+        "with_keyset",
+    )
+
+    def __init__(
+        self,
+        key: DispatchKey,
+        function: Callable[..., Any],
+        with_keyset: bool = False,
+        signature: str = "",
+        label: str = "",
+    ) -> None:
+        self.key = key
+        self.function = function
+        self.with_keyset = with_keyset
+        self.signature = signature
+        self.is_fallthrough = function is fallthrough_kernel
+        self._label = label
+        self.home = interpreter_id
+        self.seq = 0
+
+    @property
+    def label(self) -> str:
+        if self.is_fallthrough:
+            return FALLTHROUGH
+        return self._label or label_of(self.function)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.label} at {self.key.name}>"
+
+
+class Fallbacks:
+    """The callables of this interpreter's backend fallbacks, by key; all operators share them.
+
+    ``lock`` is held while they change and while a table is computed from them. As with an entry's
+    kernels, the interpreter that registers a fallback publishes its fact and adds its callable
+    under one hold, and ends both under one hold. The lock is taken after an entry's own lock.
+    ``changes`` counts the changes; a table that was computed at another count is out of date.
+    """
+
+    __slots__ = ("changes", "kernels", "lock", "when_changed")
+
+    def __init__(self) -> None:
+        self.kernels: dict[DispatchKey, list[LocalKernel]] = {}
+        self.changes = 0
+        #: Called after a change, for calls in C: they do not look at ``changes``.
+        self.when_changed: Callable[[], object] = int
+        self.lock = RLock()
+
+    def add(self, kernel: LocalKernel, publish: Callable[[], Registration]) -> Registration:
+        """Registers a fallback: ``publish`` its fact, then add its callable, under one hold."""
+        with self.lock:
+            fact = publish()
+            kernel.seq = fact.seq
+            self.keep(kernel)
+        return fact
+
+    def remove(self, kernel: LocalKernel, strike: Callable[[], bool]) -> None:
+        """Ends what was registered here: the fact, then the callable, under one hold."""
+        with self.lock:
+            strike()
+            self.drop(kernel)
+
+    def keep(self, kernel: LocalKernel) -> None:
+        """Adds the callable of a fact that was verified."""
+        with self.lock:
+            self.kernels.setdefault(kernel.key, []).append(kernel)
+            self._changed()
+
+    def drop(self, kernel: LocalKernel) -> None:
+        """Removes the callable of a fact that was verified."""
+        with self.lock:
+            here = self.kernels.get(kernel.key, [])
+            if kernel in here:
+                here.remove(kernel)
+            self._changed()
+
+    def _changed(self) -> None:
+        self.changes += 1
+        self.when_changed()
+
+
+def inherit(kernels: dict[DispatchKey, list[LocalKernel]]) -> None:
+    """In the child of a fork: the facts of these callables belong to the parent."""
+    unlock(kernels)
+    for each in kernels.values():
+        unlock(each)
+        for kernel in each:
+            kernel.seq = -abs(kernel.seq)

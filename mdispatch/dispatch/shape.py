@@ -1,0 +1,76 @@
+"""The part of a schema that a call in C checks by itself: types whose values it takes as they are,
+after a comparison of classes.
+
+It follows the rules of dispatch/arguments.py and dispatch/results.py for values that these take
+without a conversion. It leaves all other values to them.
+"""
+
+from __future__ import annotations
+
+from ..facts.native import _call
+from ..schema.types import Type
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..schema.types import Argument, FunctionSchema
+
+    Take = tuple[int, type | None, bool, int, bool]
+
+__all__ = ["shape_of"]
+
+# The kinds of native/bind/call/state.h.
+_OTHER, _ANYTHING, _SOMETHING, _EXACT, _NUMBER, _TENSOR, _LIST = range(7)
+
+_CLASSES: dict[str, type] = {
+    "int": int,
+    "SymInt": int,
+    "float": float,
+    "bool": bool,
+    "SymBool": bool,
+    "complex": complex,
+    "str": str,
+    "NoneType": type(None),
+}
+_COMPOSED = (Type.TUPLE, "Dict", "Union")
+_NOTHING: Take = (_OTHER, None, False, _OTHER, False)
+_MOST_ARGUMENTS = 48
+
+
+def _take(wanted: Type) -> Take:
+    """(kind, class, None fits too, kind of a list's items, None fits as an item)"""
+    name = wanted.name
+    if name == Type.OPTIONAL:
+        kind, exact, _, item, item_none = _take(wanted.elements[0])
+        return kind, exact, kind != _OTHER, item, item_none
+    if name == Type.LIST:
+        item, exact, item_none, *_ = _take(wanted.elements[0])
+        return _NOTHING if item in (_OTHER, _LIST) else (_LIST, exact, False, item, item_none)
+    if name in _CLASSES:
+        return _EXACT, _CLASSES[name], False, _OTHER, False
+    if name in _COMPOSED:
+        return _NOTHING
+    plain = {"Tensor": _TENSOR, "Scalar": _NUMBER, "Any": _ANYTHING}
+    return plain.get(name, _SOMETHING), None, False, _OTHER, False
+
+
+def _argument(argument: Argument, dispatches: bool) -> tuple[object, ...]:
+    take = _take(argument.type)
+    if argument.has_default and argument.default is None and take[0] != _OTHER:
+        take = (*take[:2], True, *take[3:])
+    default = argument.default if argument.has_default else None
+    is_list = isinstance(default, tuple)
+    return argument.name, take, dispatches, argument.has_default, default, is_list
+
+
+def shape_of(schema: FunctionSchema) -> _call.Shape:
+    """The shape of a schema. If every call has to be bound in Python, no call fits the shape."""
+    if schema.is_vararg or schema.is_varret or len(schema.arguments) > _MOST_ARGUMENTS:
+        return _call.Shape((), -1, ())
+    arguments = [
+        (argument.kwarg_only, _argument(argument, position in schema.dispatch_arguments))
+        for position, argument in enumerate(schema.arguments)
+    ]
+    positional = tuple(each for kwarg_only, each in arguments if not kwarg_only)
+    keyword_only = tuple(each for kwarg_only, each in arguments if kwarg_only)
+    results = tuple(_take(each.type) for each in schema.returns)
+    return _call.Shape((*positional, *keyword_only), len(positional), results)

@@ -1,0 +1,637 @@
+"""Every way mdispatch says no, one class per meaning.
+
+A message has up to three parts: what happened, where the things in question were registered, and
+what to do next. The objects a handler needs are attributes, so that nobody has to read the text.
+This module imports nothing of ours: it stands under everything else.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+__all__ = [
+    "AliasingError",
+    "AmbiguousKernelError",
+    "ArgumentError",
+    "AutogradError",
+    "BindingError",
+    "BoxingError",
+    "DataDependentError",
+    "DuplicateRegistrationError",
+    "FakeKernelMissingError",
+    "ForeignObjectError",
+    "HandlersDeclinedError",
+    "InvalidArgumentError",
+    "InvalidKeyError",
+    "InvalidNameError",
+    "InvariantError",
+    "KernelError",
+    "KeyMismatchError",
+    "LibraryClosedError",
+    "LibraryLoadError",
+    "LocalKernelMissingError",
+    "MainMemberGoneError",
+    "MainNeverArrivedError",
+    "MdispatchError",
+    "MissingInWorkerError",
+    "MissingKernelError",
+    "MissingRuleError",
+    "ModeStackError",
+    "NameMismatchError",
+    "NotRegisteredError",
+    "ObjectGoneError",
+    "OpCheckError",
+    "OperatorGoneError",
+    "OperatorNotFoundError",
+    "PystubMismatchError",
+    "PystubOverrideWarning",
+    "RegistryAccessError",
+    "RegistryClosedError",
+    "RegistryDamagedError",
+    "RegistryError",
+    "RegistryExistsError",
+    "RegistryFormatError",
+    "RegistryFullError",
+    "RegistryNotFoundError",
+    "RegistryOwnerError",
+    "ReturnValueError",
+    "SchemaMismatchError",
+    "SchemaSyntaxError",
+    "SignatureMismatchError",
+    "SystemCallError",
+    "VerificationError",
+    "WaitCancelledError",
+    "WarmUpError",
+    "WrongModuleError",
+]
+
+
+class MdispatchError(Exception):
+    """Base of every error that mdispatch raises on purpose.
+
+    All of them can be pickled, with their attributes, because pools raise a worker's error in
+    another process.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        state = dict(self.__dict__)
+        # Python's own classes keep these two outside of __dict__.
+        if isinstance(self, OSError) and self.errno is not None:
+            state["errno"] = self.errno
+        if isinstance(self, ImportError) and self.path is not None:
+            state["path"] = self.path
+        return _rebuilt, (type(self), self.args, state)
+
+
+def _rebuilt(
+    cls: type[MdispatchError], args: tuple[object, ...], state: dict[str, object]
+) -> MdispatchError:
+    """An error from its pickle. It does not call the constructors: their arguments differ, and the
+    text is there already.
+    """
+    # cls.__new__ would be that of the first builtin base, and MemoryError's refuses to be called.
+    error = OSError.__new__(cls) if issubclass(cls, OSError) else Exception.__new__(cls)
+    error.args = args
+    for name, value in state.items():
+        setattr(error, name, value)
+    return error
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+class InvalidArgumentError(MdispatchError, ValueError):
+    """An argument has a value that the function cannot use. Nothing was changed."""
+
+
+class InvalidNameError(InvalidArgumentError):
+    """A text cannot name an operator, namespace, overload or registry. ``name`` is the given
+    value.
+    """
+
+    def __init__(self, message: str, name: object = None) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class InvalidKeyError(InvalidArgumentError):
+    """A dispatch key does not exist, or cannot be used here. ``key`` is the given value,
+    ``nearest`` holds the keys that were probably meant.
+    """
+
+    def __init__(self, message: str, key: object = None, nearest: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.key = key
+        self.nearest = tuple(nearest)
+
+
+class SchemaSyntaxError(InvalidArgumentError):
+    """A schema text does not follow the grammar.
+
+    ``text`` is the schema, ``position`` the offset of the offending character in it, ``reason`` one
+    line of words.
+    """
+
+    def __init__(self, reason: str, text: str, position: int) -> None:
+        self.reason = reason
+        self.text = text
+        self.position = position
+        start = text.rfind("\n", 0, position) + 1
+        end = text.find("\n", position)
+        line = text[start:] if end < 0 else text[start:end]
+        # A schema can be very long: show a window of it, with the caret under the place.
+        offset = position - start
+        left = max(0, offset - 70)
+        window = "".join(c if c.isprintable() else "\ufffd" for c in line[left : offset + 30])
+        lead = "..." if left else ""
+        tail = "..." if offset + 30 < len(line) else ""
+        caret = " " * (len(lead) + offset - left) + "^"
+        super().__init__(f"{reason}\n    {lead}{window}{tail}\n    {caret}")
+
+
+class ArgumentError(MdispatchError, TypeError):
+    """The arguments of a call do not fit the operator's schema. ``operator`` is its name,
+    ``schema`` its schema.
+    """
+
+    def __init__(self, message: str, operator: str = "", schema: object = None) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.schema = schema
+
+
+# --- registering ----------------------------------------------------------------------------------
+
+
+class DuplicateRegistrationError(MdispatchError):
+    """Something that may be registered once is there already.
+
+    ``kind``, ``name`` and ``key`` identify it; ``first`` and ``second`` are the places of both
+    registrations.
+    """
+
+    def __init__(
+        self, message: str, kind: str, name: str, key: str = "", first: str = "", second: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.name = name
+        self.key = key
+        self.first = first
+        self.second = second
+
+
+class SignatureMismatchError(MdispatchError):
+    """A kernel's own signature does not fit the operator's schema. Nothing was changed.
+
+    ``operator`` is the name, ``schema`` and ``signature`` are the two texts.
+    """
+
+    def __init__(
+        self, message: str, operator: str = "", schema: str = "", signature: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.schema = schema
+        self.signature = signature
+
+
+class LibraryClosedError(MdispatchError):
+    """A library was used after its ``close()``. ``namespace`` is its namespace."""
+
+    def __init__(self, message: str, namespace: str = "") -> None:
+        super().__init__(message)
+        self.namespace = namespace
+
+
+class LibraryLoadError(MdispatchError, ImportError):
+    """A shared library with kernels in C cannot be loaded, or refuses to be. Nothing was changed.
+    ``path`` is the library's.
+    """
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+# --- verifying: the errors of workers -------------------------------------------------------------
+
+
+class VerificationError(MdispatchError):
+    """A registration of this interpreter differs from that of the main interpreter.
+
+    ``kind`` is "library", "def", "impl" or "fallback"; ``name`` the operator or namespace; ``key``
+    the dispatch key's name or ""; ``here`` and ``there`` the places (``file:line``) in this
+    interpreter and in the main one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str = "",
+        name: str = "",
+        key: str = "",
+        here: str = "",
+        there: str = "",
+        waited: float = 0.0,
+        nearest: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.name = name
+        self.key = key
+        self.here = here
+        self.there = there
+        self.waited = waited
+        self.nearest = tuple(nearest)
+
+
+class SchemaMismatchError(VerificationError):
+    """The main interpreter defined the operator with another schema.
+
+    ``schema_here`` and ``schema_there`` are the two canonical texts.
+    """
+
+    def __init__(
+        self, message: str, *, schema_here: str = "", schema_there: str = "", **told: Any
+    ) -> None:
+        super().__init__(message, **told)
+        self.schema_here = schema_here
+        self.schema_there = schema_there
+
+
+class PystubMismatchError(VerificationError):
+    """The main interpreter named another module for the operator with set_python_module.
+
+    ``module_here`` and ``module_there`` are the two names.
+    """
+
+    def __init__(
+        self, message: str, *, module_here: str = "", module_there: str = "", **told: Any
+    ) -> None:
+        super().__init__(message, **told)
+        self.module_here = module_here
+        self.module_there = module_there
+
+
+class NotRegisteredError(VerificationError, TimeoutError):
+    """The main interpreter did not register this within the timeout. ``waited`` is the time in
+    seconds.
+    """
+
+
+class MainNeverArrivedError(NotRegisteredError):
+    """The main interpreter registered nothing at all in this namespace: it did not import the
+    module (yet).
+    """
+
+
+class NameMismatchError(NotRegisteredError):
+    """The namespace is there, the name is not: a typo, or another version. ``nearest`` holds the
+    closest names.
+    """
+
+
+class KeyMismatchError(NotRegisteredError):
+    """The operator is there, but has no kernel at exactly this key. ``keys_there`` names the keys
+    that have one.
+    """
+
+    def __init__(self, message: str, *, keys_there: Sequence[str] = (), **told: Any) -> None:
+        super().__init__(message, **told)
+        self.keys_there = tuple(keys_there)
+
+
+class MissingInWorkerError(VerificationError):
+    """The main interpreter registered this from a module that did not register it here."""
+
+
+class WarmUpError(VerificationError):
+    """A warm-up found differences. ``differences`` holds all of them, each an exception of its own
+    class.
+    """
+
+    def __init__(self, message: str, differences: Sequence[BaseException] = ()) -> None:
+        super().__init__(message, kind="warm_up")
+        self.differences = tuple(differences)
+
+
+class WaitCancelledError(MdispatchError):
+    """A wait ended because its interpreter is shutting down, or its task was cancelled."""
+
+
+# --- calling --------------------------------------------------------------------------------------
+
+
+class OperatorNotFoundError(MdispatchError, AttributeError):
+    """No operator, overload or namespace has this name. ``nearest`` holds the closest names that
+    exist.
+    """
+
+    def __init__(self, message: str, operator: str = "", nearest: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.obj = None  # or Python would add a suggestion of its own to the message
+        self.operator = operator
+        self.nearest = tuple(nearest)
+
+
+class OperatorGoneError(MdispatchError, RuntimeError):
+    """An operator object outlived its operator: the last registration was closed. ``operator`` is
+    its name.
+    """
+
+    def __init__(self, message: str, operator: str = "") -> None:
+        super().__init__(message)
+        self.operator = operator
+
+
+class ReturnValueError(MdispatchError, TypeError):
+    """A kernel returned something else than its schema says. ``operator`` is the operator's name,
+    ``schema`` its schema.
+    """
+
+    def __init__(self, message: str, operator: str = "", schema: object = None) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.schema = schema
+
+
+class MissingKernelError(MdispatchError, NotImplementedError):
+    """No kernel serves this key set. ``operator`` is the operator's name, ``key`` the highest key
+    of the set, ``available`` names the keys that have kernels.
+    """
+
+    def __init__(
+        self, message: str, operator: str = "", key: str = "", available: Sequence[str] = ()
+    ) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.key = key
+        self.available = tuple(available)
+
+
+class AmbiguousKernelError(MissingKernelError):
+    """The operator has both a composite kernel and a kernel of a backend behind AutogradOther:
+    neither may be chosen.
+    """
+
+
+class LocalKernelMissingError(MissingKernelError):
+    """The registry has a kernel, but this interpreter has no callable for it: the kernel's module
+    was not imported here.
+
+    ``where`` is the place at which the main interpreter registered it, ``module`` the module to
+    import, if that is known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        operator: str = "",
+        key: str = "",
+        available: Sequence[str] = (),
+        *,
+        where: str = "",
+        module: str = "",
+    ) -> None:
+        super().__init__(message, operator, key, available)
+        self.where = where
+        self.module = module
+
+
+class FakeKernelMissingError(MissingKernelError):
+    """An operator was called with meta values and has no fake kernel here. ``module`` is the module
+    that its definition names (set_python_module), ``context`` the text given beside the module.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        operator: str = "",
+        key: str = "",
+        available: Sequence[str] = (),
+        *,
+        module: str = "",
+        context: str = "",
+    ) -> None:
+        super().__init__(message, operator, key, available)
+        self.module = module
+        self.context = context
+
+
+class KernelError(MdispatchError, RuntimeError):
+    """A kernel in C reports a failure. ``operator`` is the operator that was called, ``kernel`` the
+    kernel's label, ``code`` the kernel's own number for the failure.
+    """
+
+    def __init__(self, message: str, operator: str = "", kernel: str = "", code: int = 0) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.kernel = kernel
+        self.code = code
+
+
+class BoxingError(MdispatchError, TypeError):
+    """A value cannot be passed to a kernel in C, or such a kernel returned something that is no
+    value. ``operator`` is the operator that was called, ``kernel`` the kernel's label.
+    """
+
+    def __init__(self, message: str, operator: str = "", kernel: str = "") -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.kernel = kernel
+
+
+class WrongModuleError(MdispatchError, RuntimeError):
+    """A module registered a fake kernel, and the operator's definition names another module.
+
+    ``operator`` is its name, ``expected`` and ``found`` are the two modules.
+    """
+
+    def __init__(
+        self, message: str, operator: str = "", expected: str = "", found: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.expected = expected
+        self.found = found
+
+
+class MissingRuleError(MissingKernelError):
+    """A higher-order operator has no rule for a mode or type in a call. ``handler`` is the name of
+    that mode or type.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        operator: str = "",
+        key: str = "",
+        available: Sequence[str] = (),
+        *,
+        handler: str = "",
+    ) -> None:
+        super().__init__(message, operator, key, available)
+        self.handler = handler
+
+
+class HandlersDeclinedError(MdispatchError, TypeError):
+    """Every mode and type that was asked returned NotImplemented. ``operator`` is the operator's
+    name, ``handlers`` describes those that were asked, in order.
+    """
+
+    def __init__(self, message: str, operator: str = "", handlers: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.handlers = tuple(handlers)
+
+
+class ModeStackError(MdispatchError, RuntimeError):
+    """A mode cannot be pushed or popped as asked. Nothing was changed."""
+
+
+class ForeignObjectError(MdispatchError, RuntimeError):
+    """An object was to be used in an interpreter that is not its home.
+
+    ``home`` and ``here`` name the two interpreters, ``operator`` the operator whose call was
+    refused, or "".
+    """
+
+    def __init__(self, message: str, home: str = "", here: str = "", operator: str = "") -> None:
+        super().__init__(message)
+        self.home = home
+        self.here = here
+        self.operator = operator
+
+
+class ObjectGoneError(ForeignObjectError):
+    """The interpreter that an object belonged to has ended, or gave the object up."""
+
+
+class AutogradError(MdispatchError, RuntimeError):
+    """A gradient cannot be computed as asked. ``operator`` is the operator's name, or ""."""
+
+    def __init__(self, message: str, operator: str = "") -> None:
+        super().__init__(message)
+        self.operator = operator
+
+
+class AliasingError(MdispatchError, RuntimeError):
+    """A kernel returned one of its arguments, or one object twice, and its schema does not say so.
+    ``operator`` is the operator's name.
+    """
+
+    def __init__(self, message: str, operator: str = "") -> None:
+        super().__init__(message)
+        self.operator = operator
+
+
+class DataDependentError(MdispatchError, RuntimeError):
+    """A size that depends on data was used as a number, where there are no data."""
+
+
+class OpCheckError(MdispatchError, AssertionError):
+    """opcheck found a fault. ``operator`` is the operator's name, ``test`` the test's."""
+
+    def __init__(self, message: str, operator: str = "", test: str = "") -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.test = test
+
+
+class PystubOverrideWarning(UserWarning):
+    """An operator's Python module was named a second time, differently; the later name counts."""
+
+
+# --- the registry itself --------------------------------------------------------------------------
+
+
+class RegistryError(MdispatchError):
+    """Something about a whole registry. ``registry`` is its name or address."""
+
+    def __init__(self, message: str, registry: str = "") -> None:
+        super().__init__(message)
+        self.registry = registry
+
+
+class RegistryClosedError(RegistryError):
+    """The registry was closed, here or by its main member."""
+
+
+class MainMemberGoneError(RegistryError):
+    """The main member died or left; nothing will be registered any more. ``pid`` was its
+    process.
+    """
+
+    def __init__(self, message: str, registry: str = "", *, pid: int = 0) -> None:
+        super().__init__(message, registry)
+        self.pid = pid
+
+
+class RegistryNotFoundError(RegistryError, FileNotFoundError):
+    """No registry of this name or address."""
+
+
+class RegistryExistsError(RegistryError, FileExistsError):
+    """A registry of this name is there already."""
+
+
+class RegistryOwnerError(RegistryError, PermissionError):
+    """The registry, or the folder of its name, belongs to another user or lets others in."""
+
+
+class RegistryAccessError(RegistryError, OSError):
+    """The registry's name belongs to something that is no regular file (a directory, a FIFO, a
+    symbolic link) and cannot be mapped, or MDISPATCH_FOLDER names no folder, or this process has
+    closed the registry's descriptor.
+    """
+
+
+class RegistryFormatError(RegistryError):
+    """The file is no registry, or one of another version, machine word, boot or PID namespace."""
+
+
+class RegistryDamagedError(RegistryError):
+    """The registry's bytes contradict each other. ``report`` lists the broken invariants, one per
+    line.
+    """
+
+    def __init__(self, message: str, registry: str = "", *, report: str = "") -> None:
+        super().__init__(message, registry)
+        self.report = report
+
+
+class RegistryFullError(RegistryError, MemoryError):
+    """The registry's capacity (bytes, members or processes) is used up. Nothing was changed."""
+
+
+class SystemCallError(RegistryError, OSError):
+    """The operating system refused something the registry needs. ``errno`` is its code."""
+
+    def __init__(self, message: str, registry: str = "", *, errno: int | None = None) -> None:
+        super().__init__(message, registry)
+        if errno is not None:
+            self.errno = errno
+
+
+class InvariantError(MdispatchError):
+    """Derived state (a dispatch table, a mask) differs from what the registrations give: a fault
+    of mdispatch. ``report`` lists the broken invariants, one per line.
+    """
+
+    def __init__(self, message: str, report: str = "") -> None:
+        super().__init__(message)
+        self.report = report
+
+
+class BindingError(MdispatchError, ImportError):
+    """The native part cannot serve in this interpreter as asked (MDISPATCH_BINDING, ABI number)."""
+
+
+# Tracebacks and pickles name the classes as users import them, from mdispatch.errors.
+for _name in __all__:
+    globals()[_name].__module__ = "mdispatch.errors"

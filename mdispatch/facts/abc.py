@@ -1,0 +1,139 @@
+"""What every book of facts can do. Imported for types only.
+
+``shared`` is the real one, over the native contract. ``local`` is plain Python for one interpreter:
+the oracle to which tests compare the shared one.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .native._call import View
+    from .registration import Registration
+    from .waits import Waited
+
+__all__ = ["Facts", "Struck", "Told"]
+
+
+class Struck(Protocol):
+    """Identifies a fact that is to be struck out."""
+
+    @property
+    def ref(self) -> int: ...
+    @property
+    def seq(self) -> int: ...
+
+
+class Told(Protocol):
+    """A listener for everywhere, as the thread that watches the registry knows it."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is told nothing more."""
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether this thread holds the lock of the listeners."""
+
+    def tell(self, begins: bool, fact: Registration) -> None:
+        """Tells it of a definition, or of the end of one."""
+
+    def tell_gone(self, error: Exception) -> None:
+        """Tells it that the registry is closed or its main process dead."""
+
+    def close(self) -> None:
+        """Ends it. Idempotent."""
+
+
+class Facts(Protocol):
+    """The interface on which the rooms above rely. It raises :mod:`mdispatch.errors`."""
+
+    @property
+    def role(self) -> int:
+        """MAIN: this member registers. WORKER: it verifies. PEER: that is decided for each
+        namespace.
+        """
+
+    @property
+    def label(self) -> str:
+        """The registry's name or address, for messages."""
+
+    def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
+        """Adds a fact. Raises DuplicateRegistrationError, RegistryFullError,
+        RegistryClosedError.
+        """
+
+    def strike(self, registration: Struck) -> bool:
+        """Strikes a fact out; False when it is gone, or not this member's to strike."""
+
+    def find(self, kind: int, key: int, name: str) -> Registration | None:
+        """The newest live fact of exactly this kind, key and name."""
+
+    def has(self, kind: int, key: int, name: str) -> bool:
+        """Whether there is such a fact."""
+
+    def await_fact(
+        self,
+        kind: int,
+        key: int,
+        name: str,
+        at_least: int,
+        timeout: float | None,
+        ticket: int = 0,
+        or_elect: bool = False,
+    ) -> tuple[Registration | None, Waited]:
+        """Waits until there are ``at_least`` such facts. Returns the newest, or None after
+        ``timeout`` seconds. With ``or_elect`` it raises Elected when it is this member's turn to
+        register them.
+        """
+
+    def await_change(self, seq: int, timeout: float | None, ticket: int = 0) -> tuple[int, Waited]:
+        """Waits until the registry's sequence differs from ``seq``. Returns the present sequence,
+        which is ``seq`` itself after ``timeout`` seconds. It is never 0. Every registration and
+        every strike raises it. All facts with a smaller number can be listed already, so a caller
+        that takes the sequence first and lists the facts afterwards misses no change.
+        """
+
+    def cancel(self, ticket: int = 0) -> None:
+        """Ends the waits of this interpreter that carry the ticket, or all of them."""
+
+    def registrations(self, name: str | None = None) -> tuple[int, int, list[Registration]]:
+        """(version, node, live facts) of one name, oldest first. Without a name: the facts of all
+        names; version and node are 0.
+        """
+
+    def registrations_since(self, kind: int, seq: int) -> tuple[int, list[Registration]]:
+        """How many facts of a kind (0: of any) are live, and the live ones whose number is ``seq``
+        or greater. A caller that remembers the other facts can tell from the count whether one of
+        them has gone.
+        """
+
+    def claim(self, namespace: str, where: str) -> bool:
+        """PEER: queues up for a namespace, unless this member is in its queue already. Returns
+        whether this member is the registrar.
+        """
+
+    def release(self, namespace: str) -> None:
+        """PEER: leaves the queue. The last member to leave takes the namespace's facts with it."""
+
+    def is_mine(self, registration: Registration) -> bool:
+        """PEER: whether this very member has registered it."""
+
+    def version(self, node: int) -> int:
+        """The version word of a name's node."""
+
+    def view(self, make: bool = True) -> View | None:
+        """The object that keeps the registry's memory mapped for calls in C. None if this registry
+        has none, and, without ``make``, if there is none yet.
+        """
+
+    def touch(self) -> None:
+        """Tells calls in C that what they know of this interpreter's names is out of date."""
+
+    def check(self) -> str:
+        """The broken invariants of the registry itself, one per line; "" when none is."""
+
+    def close(self) -> None:
+        """Leaves the registry. Idempotent."""

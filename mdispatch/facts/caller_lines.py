@@ -1,0 +1,62 @@
+"""The lines of user code from which the registrations of one library come."""
+
+from __future__ import annotations
+
+from ..errors.places import place_of, printable
+from .native import caller
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType
+
+    Reach = tuple[CodeType, Iterator[tuple[int, int, int | None]], int, int, int | None]
+
+__all__ = ["CallerLines"]
+
+_KNOWN = 64
+
+
+class CallerLines:
+    """Finds the line of user code that called mdispatch, fast when a library registers much.
+
+    Python finds the line of an instruction by reading the line table from its start: thousands of
+    entries in a module that defines thousands of operators. So each search continues where the last
+    one ended; and the lines that a loop calls from again and again are remembered.
+
+    There is no lock. Looking a known line up is one step, and so is noting one. A thread that
+    searches takes the iterator away; another thread finds no iterator and starts a new one.
+    """
+
+    __slots__ = ("_known", "_reach")
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[CodeType, str]] = {}  # by the instruction
+        self._reach: list[Reach] = []  # at most one: how far the last search got
+
+    def here(self) -> str:
+        """``file:line`` of the nearest code that is not ours."""
+        found = caller("__name__")
+        if found is None:
+            return place_of(None)
+        code, at = found
+        known = self._known.get(at)
+        if known is not None and known[0] is code:
+            return known[1]
+        place = printable(f"{code.co_filename}:{self._line(code, at)}")
+        if len(self._known) >= _KNOWN:
+            self._known.clear()
+        self._known[at] = code, place
+        return place
+
+    def _line(self, code: CodeType, at: int) -> int | None:
+        try:
+            reached, lines, start, end, line = self._reach.pop()
+        except IndexError:
+            reached = None
+        if reached is not code or at < start:
+            lines, end = code.co_lines(), 0
+        while at >= end:
+            start, end, line = next(lines)
+        self._reach[:] = [(code, lines, start, end, line)]
+        return line

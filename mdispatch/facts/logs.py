@@ -1,0 +1,91 @@
+"""The package's log records: one logger per area, debug level, silent unless a program asks for it.
+
+    mdispatch.registry   memberships, registrations and their ends, recoveries of a registry's lock
+    mdispatch.verify     comparisons with the main interpreter's registrations, and their results
+    mdispatch.waits      waits that slept: for what, how long, and how they ended
+    mdispatch.calls      modules that calls import; calls themselves leave no records
+
+Nothing here loads ``logging``. A program that has not loaded it cannot have asked for records, and
+an interpreter that is made for one import should not pay for it. Callers ask ``listens`` before
+they ``tell``.
+
+Records are made outside of locks, and never in the child of a fork before it is set up: handlers
+are other people's code and have locks of their own. An exception from a handler is reported and
+ignored (errors/unraisable.py). Registrations, comparisons and waits that a handler causes leave no
+records.
+"""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from sys import modules
+
+from ..errors.unraisable import report
+from ..keys.numbers import DispatchKey
+from .registration import FALLBACK, IMPL, KIND_NAMES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from logging import Logger
+
+__all__ = ["Area", "calls_log", "described", "registry_log", "verify_log", "waits_log"]
+
+_DEBUG = 10
+
+#: The threads in which a handler runs now.
+_telling: set[int] = set()
+
+
+def described(kind: int, key: int, name: str) -> str:
+    """A fact in a few words."""
+    at = f" at {DispatchKey(key).name}" if kind in (IMPL, FALLBACK) else ""
+    return f"{KIND_NAMES[kind]} {name}{at}"
+
+
+class Area:
+    """A logger that is made when ``logging`` is loaded."""
+
+    __slots__ = ("_logger", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = f"mdispatch.{name}"
+        self._logger: Logger | None = None
+
+    def listens(self) -> bool:
+        """Whether the program wants debug records of this area."""
+        logger = self._logger
+        if logger is None:
+            if "logging" not in modules:
+                return False
+            logger = self._find()
+        return logger is not None and logger.isEnabledFor(_DEBUG)
+
+    def tell(self, text: str, *values: object) -> None:
+        """Makes a debug record; its line is that of the caller."""
+        logger, thread = self._logger or self._find(), get_ident()
+        if logger is None or thread in _telling:
+            return
+        _telling.add(thread)
+        try:
+            logger.debug(text, *values, stacklevel=2)
+        except Exception as error:
+            report(error, "Exception ignored in a handler of log records", logger)
+        finally:
+            _telling.discard(thread)
+
+    def _find(self) -> Logger | None:
+        logging = modules.get("logging")
+        # Its last name: without it, another thread is still importing the module.
+        if not hasattr(logging, "captureWarnings"):
+            return None
+        top = logging.getLogger("mdispatch")  # type: ignore[union-attr]
+        if not any(isinstance(each, logging.NullHandler) for each in top.handlers):  # type: ignore[union-attr]
+            top.addHandler(logging.NullHandler())  # type: ignore[union-attr]
+        self._logger = logging.getLogger(self.name)  # type: ignore[union-attr]
+        return self._logger
+
+
+registry_log = Area("registry")
+verify_log = Area("verify")
+waits_log = Area("waits")
+calls_log = Area("calls")

@@ -1,0 +1,100 @@
+"""Opens registries: new ones, those of a name or an address, and the one in the environment.
+
+Each function refuses arguments that the native registry would misread, and returns a handle.
+"""
+
+from __future__ import annotations
+
+from .. import errors
+from ..errors.words import shown
+from .native import native, run_signal_handlers
+from .native.constants import MD_EINTR, MD_EINVAL, MD_ENAME, MD_MAX_ADDRESS
+from .status import error_for
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["DEFAULT_CAPACITY", "ENVIRONMENT", "attach", "create_or_elect", "handle_signals"]
+__all__ += ["open_default"]
+
+#: The environment variable by which child processes find the default registry of their parent.
+ENVIRONMENT = "MDISPATCH_REGISTRY"
+
+DEFAULT_CAPACITY = 256 * 1024 * 1024
+
+
+def _address_bytes(text: str) -> bytes:
+    if not isinstance(text, str):
+        raise errors.InvalidNameError(
+            f"a registry's name is a str, not {type(text).__name__}", text
+        )
+    # Text beyond ASCII is no name or address, and would not reach the native registry as it is.
+    if not text or len(text) >= MD_MAX_ADDRESS or not text.isascii() or "\0" in text:
+        raise error_for(MD_ENAME, text[:60])
+    return text.encode()
+
+
+def create_or_elect(
+    open_it: Callable[[str | None, int], tuple[int, int]], name: str | None, capacity: int
+) -> int:
+    """Creates a registry, or opens the elected one of that name. Returns its handle."""
+    if not isinstance(capacity, int) or isinstance(capacity, bool):
+        raise errors.InvalidArgumentError(
+            f"capacity={shown(capacity)}: give a whole number of bytes"
+        )
+    text = None if name is None else _address_bytes(name).decode()
+    status, handle = open_it(text, capacity) if 0 < capacity < 1 << 64 else (MD_EINVAL, 0)
+    if status == MD_EINVAL:
+        raise errors.InvalidArgumentError(
+            f"capacity={shown(capacity)}: a registry has 458 KiB (466944 bytes) to 16 GiB; "
+            f"the default is {DEFAULT_CAPACITY} and costs memory only as it is used"
+        )
+    if status:
+        raise error_for(status, name or "(anonymous)")
+    return handle
+
+
+def attach(address: str, deadline: int) -> int:
+    data = _address_bytes(address)
+    while True:
+        status, handle = native.attach(data, deadline)
+        if status != MD_EINTR:
+            break
+        handle_signals()
+    if status:
+        raise error_for(status, address)
+    return handle
+
+
+def open_default(address: str) -> int:
+    try:
+        data = _address_bytes(address) if address else b""
+        while True:
+            status, handle = native.open_default(data)
+            if status != MD_EINTR:
+                break
+            handle_signals()
+        if status:
+            raise error_for(status, address)
+    except errors.MdispatchError as error:
+        if address:
+            error.args = (
+                f"{error.args[0]}\n{ENVIRONMENT}={shown(address)} in the environment names "
+                "the registry of a parent process. Unset it to work alone.",
+            )
+        raise
+    return handle
+
+
+def handle_signals() -> None:
+    """Runs the signal handlers that are due after an interrupted wait. In a sub-interpreter on the
+    main thread Python would not run them by itself.
+    """
+    raised = run_signal_handlers()
+    if raised is None:
+        return
+    name, text = raised
+    if name == "KeyboardInterrupt":
+        raise KeyboardInterrupt(text)
+    raise RuntimeError(f"a signal handler of the main interpreter raised {name}: {text}")

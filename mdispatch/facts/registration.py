@@ -1,0 +1,215 @@
+"""The values of the book of facts, and the policy: the kinds of registrations, and what a second
+registration of one kind means. Also the base class of what ends a registration of any kind.
+"""
+
+from __future__ import annotations
+
+from _operator import itemgetter
+
+from .native import interpreter_id
+from .native.constants import (
+    MD_CLAIM,
+    MD_DEF,
+    MD_FALLBACK,
+    MD_HOST,
+    MD_IMPL,
+    MD_LIBRARY,
+    MD_MAIN,
+    MD_NAME,
+    MD_PEER,
+    MD_PYSTUB,
+    MD_RAISE_ALL,
+    MD_STACK,
+    MD_UNIQUE,
+    MD_WORKER,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any, Self
+
+__all__ = ["CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "KIND_NAMES", "LIBRARY", "NAME", "PYSTUB"]
+__all__ += ["MAIN", "PEER", "WORKER", "Elected", "Handle", "Registration"]
+__all__ += ["ROLE_NAMES", "POLICY", "interpreter_id"]
+__all__ += ["def_text", "impl_text", "who"]
+
+LIBRARY, DEF, IMPL, FALLBACK = MD_LIBRARY, MD_DEF, MD_IMPL, MD_FALLBACK
+PYSTUB, NAME, CLAIM = MD_PYSTUB, MD_NAME, MD_CLAIM
+KIND_NAMES = {
+    LIBRARY: "library",
+    DEF: "def",
+    IMPL: "impl",
+    FALLBACK: "fallback",
+    PYSTUB: "pystub",
+    NAME: "name",
+    CLAIM: "claim",  # on a namespace, where there is no main member
+}
+#: What a second registration of the same kind, name and key means. The core knows these flags; it
+#: does not know which kind has which.
+POLICY = {
+    LIBRARY: MD_UNIQUE,
+    DEF: MD_UNIQUE,
+    IMPL: MD_STACK,
+    FALLBACK: MD_UNIQUE | MD_RAISE_ALL,
+    PYSTUB: MD_STACK,
+    NAME: MD_STACK,
+}
+
+#: Stands for a program that embeds Python, in place of an interpreter's number.
+HOST = MD_HOST
+MAIN, WORKER, PEER = MD_MAIN, MD_WORKER, MD_PEER
+ROLE_NAMES = {MAIN: "main", WORKER: "worker", PEER: "peer"}
+
+
+class Handle:
+    """``close`` ends what it stands for. So does the end of a ``with`` block, however it ends."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Elected(Exception):
+    """Ends a wait: this interpreter is the registrar now, so no other member will register it."""
+
+
+# A definition keeps its schema as written, up to this length: the same text is not parsed again.
+_LONGEST_WRITTEN = 1024
+
+
+def def_text(canonical: str, written: str, attributes: str = "", generation: int = 0) -> str:
+    """The text of a DEF fact. Its first line is the canonical schema. Unless all are empty, three
+    lines follow: the attributes, the generation, and the schema as it was written.
+
+    ``attributes`` is the kind of alias analysis ("" for that of the schema) and the tags, with a
+    space before each. ``generation`` is that of the definition that this one replaces.
+    """
+    if written == canonical or len(written) > _LONGEST_WRITTEN:
+        written = ""
+    if not (written or attributes or generation):
+        return canonical
+    return f"{canonical}\n{attributes}\n{generation or ''}\n{written}"
+
+
+def who(pid: int, interpreter: int) -> str:
+    """A member, in words. A program that embeds interpreters is a member beside them."""
+    at = "the program itself" if interpreter == HOST else f"interpreter {interpreter}"
+    return f"pid {pid}, {at}"
+
+
+def impl_text(label: str, signature: str = "") -> str:
+    """The text of an IMPL fact: the kernel's label and, if it has one, its signature."""
+    return f"{label}\n{signature}" if signature else label
+
+
+def _field(place: int) -> Any:
+    return property(itemgetter(place))
+
+
+class Registration(tuple[object, ...]):
+    """One fact: which member registered it, what it says, and the line that registered it. A value:
+    it does not know whether the fact was struck out since.
+    """
+
+    # A tuple, like the records of the bindings: thousands are made at once.
+    __slots__ = ()
+
+    ref: int = _field(0)
+    seq: int = _field(1)
+    kind: int = _field(2)
+    key: int = _field(3)
+    name: str = _field(4)
+    text: str = _field(5)
+    where: str = _field(6)
+    pid: int = _field(7)
+    interpreter: int = _field(8)
+
+    def __new__(
+        cls,
+        ref: int,
+        seq: int,
+        kind: int,
+        key: int,
+        name: str,
+        text: str,
+        where: str,
+        pid: int,
+        interpreter: int,
+    ) -> Registration:
+        return tuple.__new__(cls, (ref, seq, kind, key, name, text, where, pid, interpreter))
+
+    @property
+    def what(self) -> tuple[int, int, str]:
+        """Kind, key and name."""
+        return self.kind, self.key, self.name
+
+    @property
+    def body(self) -> str:
+        """The canonical schema of a definition, the label of a kernel."""
+        return self.text.partition("\n")[0] if self.kind in (DEF, IMPL) else self.text
+
+    @property
+    def attributes(self) -> str:
+        """The attributes of a definition: see ``def_text``."""
+        return self._line(1)
+
+    @property
+    def alias_analysis(self) -> str:
+        """The alias analysis of a definition: FROM_SCHEMA, CONSERVATIVE or PURE_FUNCTION."""
+        return self.attributes.partition(" ")[0] or "FROM_SCHEMA"
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """A definition's tags, sorted."""
+        return tuple(self.attributes.split(" ")[1:])
+
+    @property
+    def generation(self) -> int:
+        """The number to which handles of an operator hold on: that of its definition, or of the
+        definition that this one replaced (a module was imported again).
+        """
+        return int(self._line(2) or self.seq)
+
+    @property
+    def signature(self) -> str:
+        """The kernel's own schema, if it was registered with one, else ""."""
+        return self._line(1)
+
+    def _line(self, number: int) -> str:
+        lines = self.text.split("\n", number + 1)
+        return lines[number] if len(lines) > number else ""
+
+    def is_written(self, schema: str, attributes: str = "") -> bool:
+        """Whether a definition was made from exactly this text, so that it need not be parsed."""
+        canonical, *rest = self.text.split("\n", 3)
+        if not rest:
+            return schema == canonical and not attributes
+        return schema in (canonical, rest[-1]) and attributes == rest[0]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Registration) and tuple.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((self.ref, self.seq))
+
+    def __repr__(self) -> str:
+        return (
+            f"Registration({KIND_NAMES.get(self.kind, self.kind)} {self.name!r} key={self.key} "
+            f"at {self.where} by {who(self.pid, self.interpreter)})"
+        )

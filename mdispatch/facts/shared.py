@@ -1,0 +1,547 @@
+"""The shared registry over the native contract. It turns status codes into exceptions and continues
+interrupted waits.
+
+There is one object per interpreter and opening. It is this interpreter's membership: ``close`` ends
+it, the child of a fork joins anew, and the end of the interpreter closes it, so that no waiter is
+left asleep.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from _functools import partial  # type: ignore[import-not-found]  # functools loads much more
+from _thread import RLock
+
+from .. import errors
+from .forking import load_the_rest, renew_locks
+from .logs import described, waits_log
+from .native import c_kernels, interpreter_id, native, often, unlock, unlock_modules
+from .native.constants import (
+    MD_ECANCELED,
+    MD_ECLOSED,
+    MD_EDAMAGED,
+    MD_EELECTED,
+    MD_EEXIST,
+    MD_EINTR,
+    MD_ELOCK,
+    MD_ENOENT,
+    MD_EROLE,
+    MD_ETIMEDOUT,
+    MD_ETOOLONG,
+    MD_MAX_WHERE,
+)
+from .opening import (
+    DEFAULT_CAPACITY,
+    ENVIRONMENT,
+    attach,
+    create_or_elect,
+    handle_signals,
+    open_default,
+)
+from .registration import (
+    HOST,
+    KIND_NAMES,
+    MAIN,
+    PEER,
+    POLICY,
+    ROLE_NAMES,
+    WORKER,
+    Elected,
+    Registration,
+)
+from .status import error_for
+from .waits import Waited, Waits, deadline_after
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from .abc import Struck
+    from .native._call import View
+    from .native.contract import MemberTuple, RecordTuple, StatTuple, WaitTuple
+
+    T = TypeVar("T")
+
+__all__ = ["DEFAULT_CAPACITY", "ENVIRONMENT", "SharedRegistry"]
+
+
+_new = tuple.__new__
+# By partial: thousands are made at once.
+_registration: Callable[[RecordTuple], Registration] = partial(_new, Registration)
+
+
+# Texts of the registry are UTF-8. Half a character (a lone surrogate) is escaped, not refused.
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _whole(text: str) -> str:
+    return _bytes(text).decode()
+
+
+def _utf8(text: str) -> str | bytes:
+    return text if text.isascii() else _bytes(text)
+
+
+class SharedRegistry:
+    """This interpreter's membership in a shared registry. Made by :meth:`create`, :meth:`elect`,
+    :meth:`attach`, :meth:`default`.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self.label = native.address(handle)[1].decode()
+        self.pid = os.getpid()
+        self._closed = False
+        self._view: View | None = None
+        status, self._member, self.role = native.join(handle, interpreter_id)
+        if status:
+            raise error_for(status, self.label)
+        self._user = os.geteuid()
+        self._mine: set[int] = set()  # PEER: the numbers of the facts that it has registered
+        # In the child of a fork, until it has joined: why it has not, as a status, and the lock
+        # under which a thread joins; no lock while the fork is under way.
+        self._unjoined = 0
+        self._late: RLock | None = None
+        #: Called in the child of a fork, to replace the locks that other threads may have held.
+        #: See Note [Locks across a fork] in facts/forking.py.
+        self.after_fork: Callable[[], None] | None = None
+        _live[id(self)] = self
+
+    @classmethod
+    def _of(cls, handle: int) -> SharedRegistry:
+        """The membership of an opened registry. If it cannot be had, the handle is closed."""
+        try:
+            return cls(handle)
+        except BaseException:
+            native.close(handle)
+            raise
+
+    @classmethod
+    def create(cls, name: str | None, capacity: int) -> SharedRegistry:
+        return cls._of(create_or_elect(native.create, name, capacity))
+
+    @classmethod
+    def elect(cls, name: str | None, capacity: int) -> SharedRegistry:
+        return cls._joined(lambda: create_or_elect(native.elect, name, capacity))
+
+    @classmethod
+    def attach(cls, address: str, timeout: float | None) -> SharedRegistry:
+        deadline = deadline_after(timeout)
+        return cls._joined(lambda: attach(address, deadline))
+
+    @classmethod
+    def default(cls) -> SharedRegistry:
+        """The process's default registry: the one that is open, the one in the environment, or a
+        new one.
+        """
+        address = os.environ.get(ENVIRONMENT, "")
+        registry = cls._joined(lambda: open_default(address))
+        if os.environ.get(ENVIRONMENT) != registry.label:
+            os.environ[ENVIRONMENT] = registry.label
+        return registry
+
+    @classmethod
+    def _joined(cls, open_it: Callable[[], int]) -> SharedRegistry:
+        """Opens a registry by ``open_it`` and joins it.
+
+        In a registry without a main member, the last member may leave, and so close it, after this
+        process has found the registry and before it joins: then this opens it anew. That ends,
+        since each retry means that another member came and left in between. Errors of ``open_it``
+        come through.
+        """
+        while True:
+            handle = open_it()
+            try:
+                return cls._of(handle)
+            except errors.RegistryClosedError as error:
+                if not str(error.registry).startswith("elect:"):
+                    raise
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else ROLE_NAMES[self.role]
+        return f"<SharedRegistry {self.label} {state}>"
+
+    @property
+    def handle(self) -> int:
+        """The number by which libmdispatch knows this opening, for kernels in C."""
+        return self._handle
+
+    def _fail(self, status: int) -> Exception:
+        error = error_for(status, self.label)
+        if isinstance(error, errors.MainMemberGoneError):
+            error.pid = native.stat(self._handle)[1][7]  # main_pid
+        return error
+
+    def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
+        try:
+            status, ref, seq, first = often.register(
+                self._handle, self._member, kind, POLICY[kind], key, name, body, where
+            )
+        except UnicodeEncodeError:
+            return self.register(kind, key, _whole(name), _whole(body), _whole(where))
+        if status == 0:
+            try:
+                if self.role == PEER:
+                    self._mine.add(seq)
+                record = (ref, seq, kind, int(key), name, body, where, self.pid, interpreter_id)
+                return _new(Registration, record)
+            except BaseException:  # no memory: an error must have changed nothing
+                often.strike(self._handle, self._member, ref, seq)
+                raise
+        if status == MD_ETOOLONG:
+            end = _bytes(where)[-MD_MAX_WHERE:].decode("utf-8", "ignore")
+            if end != where:
+                return self.register(kind, key, name, body, end)
+        if status == MD_EEXIST and first is not None:
+            raise errors.DuplicateRegistrationError(
+                f"{KIND_NAMES[kind]} {name!r} is registered already",
+                KIND_NAMES[kind],
+                name,
+                str(key),
+                first[6],
+                where,
+            )
+        if status == MD_EROLE and self._unjoined:
+            self._join_late()
+            return self.register(kind, key, name, body, where)
+        raise self._fail(status)
+
+    def strike(self, registration: Struck) -> bool:
+        if self._unjoined:
+            return False  # a child of a fork: nothing is its own yet
+        status = often.strike(self._handle, self._member, registration.ref, registration.seq)
+        if status in (0, MD_ENOENT, MD_EROLE, MD_ECLOSED):
+            # After MD_EROLE the fact stays: it belongs to the namespace now, not to this member.
+            self._mine.discard(registration.seq)
+            return status == 0
+        raise self._fail(status)
+
+    def find(self, kind: int, key: int, name: str) -> Registration | None:
+        status, record = often.find(self._handle, kind, key, _utf8(name))
+        if record is not None:
+            return _registration(record)
+        if status == MD_ENOENT:
+            return None
+        raise self._fail(status)
+
+    def has(self, kind: int, key: int, name: str) -> bool:
+        status = often.has(self._handle, kind, key, _utf8(name))
+        if status in (0, MD_ENOENT):
+            return status == 0
+        raise self._fail(status)
+
+    def await_fact(
+        self,
+        kind: int,
+        key: int,
+        name: str,
+        at_least: int,
+        timeout: float | None,
+        ticket: int = 0,
+        or_elect: bool = False,
+    ) -> tuple[Registration | None, Waited]:
+        self._check_membership()
+        deadline = deadline_after(timeout)
+        encoded = _utf8(name)
+        ticket = ticket or native.now()  # see Note [Tickets]
+        status, record, waited = _until_it_ends(
+            lambda: often.await_fact(
+                self._handle, self._member, kind, key, at_least, encoded, deadline, ticket, or_elect
+            )
+        )
+        if waited.sleeps and waits_log.listens():
+            self._tell_wait(described(kind, key, name), status, waited)
+        if status == MD_EELECTED:
+            raise Elected
+        if record is not None:
+            return _registration(record), waited
+        if status == MD_ETIMEDOUT:
+            return None, waited
+        if status == MD_ECANCELED:
+            raise errors.WaitCancelledError(
+                f"the wait for {name} ({KIND_NAMES[kind]}) was ended: its task was cancelled or "
+                "its interpreter is shutting down"
+            )
+        raise self._fail(status)
+
+    def await_change(self, seq: int, timeout: float | None, ticket: int = 0) -> tuple[int, Waited]:
+        self._check_membership()
+        deadline = deadline_after(timeout)
+        ticket = ticket or native.now()  # see Note [Tickets]
+        status, now, waited = _until_it_ends(
+            lambda: often.await_change(self._handle, self._member, seq, deadline, ticket)
+        )
+        if waited.sleeps and waits_log.listens():
+            self._tell_wait("any change", status, waited)
+        if status in (0, MD_ETIMEDOUT):
+            return now, waited
+        if status == MD_ECANCELED:
+            raise errors.WaitCancelledError(
+                "the wait for any change was ended: it was cancelled or its interpreter is "
+                "shutting down"
+            )
+        raise self._fail(status)
+
+    def _tell_wait(self, what: str, status: int, waited: Waited) -> None:
+        end = native.status_text(status) if status else "it is there"
+        text = "waited %.6f s in %s for %s, %d times asleep: %s"
+        waits_log.tell(text, waited.seconds, self.label, what, waited.sleeps, end)
+
+    def cancel(self, ticket: int = 0) -> None:
+        native.cancel(self._handle, self._member, ticket)
+
+    def registrations(self, name: str | None = None) -> tuple[int, int, list[Registration]]:
+        status, version, node, records = often.list_facts(
+            self._handle, None if name is None else _bytes(name)
+        )
+        if status:
+            raise self._fail(status)
+        return version, node, list(map(_registration, records))
+
+    def registrations_since(self, kind: int, seq: int) -> tuple[int, list[Registration]]:
+        status, live, records = native.list_since(self._handle, kind, seq)
+        if status:
+            raise self._fail(status)
+        return live, list(map(_registration, records))
+
+    def claim(self, namespace: str, where: str) -> bool:
+        self._check_membership()
+        status, _ = native.claim(
+            self._handle, self._member, _bytes(namespace), _bytes(where)[-MD_MAX_WHERE:]
+        )
+        if status in (0, MD_EEXIST):
+            return status == 0
+        raise self._fail(status)
+
+    def release(self, namespace: str) -> None:
+        if self._unjoined:
+            return
+        status = native.release(self._handle, self._member, _bytes(namespace))
+        if status not in (0, MD_ENOENT, MD_EROLE, MD_ECLOSED):
+            raise self._fail(status)
+
+    def is_mine(self, registration: Registration) -> bool:
+        return registration.seq in self._mine
+
+    def version(self, node: int) -> int:
+        version = often.version(self._handle, node)
+        if version < 0:
+            raise self._fail(version)
+        return version
+
+    def view(self, make: bool = True) -> View | None:
+        if self._view is None and make:
+            from .native._call import View
+
+            if self._closed:
+                raise self._fail(MD_ECLOSED)
+            try:
+                self._view = View(self._handle)
+            except ValueError:  # another thread has just closed it
+                raise self._fail(MD_ECLOSED) from None
+        return self._view
+
+    def touch(self) -> None:
+        if self._view is not None:
+            self._view.touch()
+
+    def members(self) -> list[MemberTuple]:
+        status, found = native.members(self._handle)
+        if status:
+            raise self._fail(status)
+        return found
+
+    def stat(self) -> StatTuple:
+        status, figures = native.stat(self._handle)
+        if status:
+            raise self._fail(status)
+        return figures
+
+    def check(self) -> str:
+        """The broken invariants, one per line; "" when none is."""
+        status, report = native.check(self._handle)
+        if status not in (0, MD_EDAMAGED):
+            raise self._fail(status)
+        return report.decode()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        _live.pop(id(self), None)
+        if self._view is not None:
+            from .native._call import changed
+
+            changed()  # calls in C still see the registry's words, and must not believe them
+        if os.environ.get(ENVIRONMENT) == self.label and self.role == MAIN:
+            del os.environ[ENVIRONMENT]
+        if not self._unjoined:
+            native.leave(self._handle, self._member)
+        native.close(self._handle)
+
+    def _join_again(self, at_once: bool) -> bool:
+        """In the child of a fork: the parent's membership stays the parent's.
+
+        The child joins at its first call that only a member makes, as the user that it is by then
+        (Note [A child of a fork looks only], native/core/store/region.c); where it cannot, each
+        such call tries again, and raises why. Where there is no main member it joins ``at_once``:
+        what its parent has registered stays as long as somebody of its namespace is there.
+        Returns whether the lock could be had.
+        """
+        self.pid = os.getpid()
+        self._mine = set()
+        self._late = None
+        self._unjoined = MD_ELOCK
+        if self.role != PEER:
+            self.role = WORKER
+        elif at_once:
+            self._join()
+        if self.after_fork is not None:
+            self.after_fork()
+        self._late = RLock()
+        return self.role == WORKER or self._unjoined != MD_ELOCK
+
+    def _join(self) -> None:
+        self._unjoined, member, role = native.join(self._handle, interpreter_id)
+        if not self._unjoined:
+            self._member, self.role, self._user = member, role, os.geteuid()
+
+    def _check_membership(self) -> None:
+        """Before a call that only a member makes and that may take its time."""
+        if self._unjoined:
+            self._join_late()
+        elif os.geteuid() != self._user:
+            self._warn_of_user()
+
+    def _warn_of_user(self) -> None:
+        import warnings
+
+        before, self._user = self._user, os.geteuid()
+        warnings.warn(
+            f"this process joined registry {self.label} as user {before} and is user {self._user} "
+            f"now: it can still write into memory that processes of user {before} rely on. Open "
+            "registries after the change of user, or start such processes by spawn: see "
+            "docs/security.md",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+    def _join_late(self) -> None:
+        if self._late is not None:
+            with self._late:
+                if self._unjoined:
+                    self._join()
+        if self._unjoined:
+            raise self._fail(self._unjoined)
+
+
+# The memberships of this interpreter. Its end and the child of a fork go through them.
+_live: dict[int, SharedRegistry] = {}
+
+
+def _cancel_all() -> None:
+    for registry in list(_live.values()):
+        registry.cancel()
+
+
+_waits = Waits(_cancel_all)
+
+# Note [Tickets]
+# By its ticket a wait that goes on after a signal is known as the same, and md_await counts it
+# from its beginning. So a wait that nobody will end by its ticket has one, too: the time of the
+# clock. No other wait of its thread has that, and it lies between the numbers that waiting_async.py
+# (from 1) and watch.py (from 1 << 62) count.
+
+
+def _warn_of_those_left() -> None:
+    """A program that embeds Python has to end its interpreters before the main one. CPython itself
+    ends the interpreters that Python made.
+    """
+    if interpreter_id != 0 or not c_kernels.has_host():
+        return
+    left = _neighbours()
+    if left:
+        import warnings
+
+        warnings.warn(
+            f"this program ends Python while its interpreters {sorted(left)} live: end each with "
+            "Py_EndInterpreter, in its thread, before Py_FinalizeEx (docs/embedding.md)",
+            RuntimeWarning,
+            stacklevel=1,
+        )
+
+
+def _leave_all() -> None:
+    _warn_of_those_left()
+    for registry in list(_live.values()):
+        registry.close()
+
+
+def _in_child() -> None:
+    """See Note [Locks across a fork] in facts/forking.py."""
+    unlock_modules()
+    renew_locks()
+    unlock(_waits)
+    _waits.forked()
+    at_once = True
+    for registry in list(_live.values()):
+        unlock(registry)
+        # Who holds the lock of one may be stopped: a fork waits for that once, and not for each.
+        at_once = registry._join_again(at_once) and at_once
+
+
+def _neighbours() -> set[int]:
+    """The other interpreters of this process that are members."""
+    pid = os.getpid()
+    return {
+        member[0]
+        for registry in _live.values()
+        for member in native.members(registry._handle)[1]
+        if member[1] == pid and member[0] not in (interpreter_id, HOST)
+    }
+
+
+def _before_fork() -> None:
+    load_the_rest()
+    _warn_of_fork()
+
+
+def _warn_of_fork() -> None:
+    """CPython cannot fork while a sub-interpreter lives: the child hangs or dies
+    (python/cpython#139759).
+    """
+    others = _neighbours()
+    if others:
+        import warnings
+
+        warnings.warn(
+            f"this process forks while its sub-interpreters {sorted(others)} live: CPython "
+            "ruins the child. "
+            "Fork first and create interpreters afterwards, or start processes by spawn or "
+            "subprocess.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+def _until_it_ends(wait: Callable[[], tuple[int, T, WaitTuple]]) -> tuple[int, T, Waited]:
+    """Continues a wait after signals. Returns its status, its result, and its course as a whole."""
+    _waits.begin()
+    try:
+        status, result, stats = wait()
+        while status == MD_EINTR:
+            handle_signals()
+            before = stats
+            status, result, stats = wait()
+            stats = tuple(map(sum, zip(before, stats, strict=True)))  # type: ignore[assignment]
+        slept_ns, *counts = stats
+        return status, result, Waited(slept_ns / 1e9, *counts)
+    finally:
+        _waits.end()
+
+
+atexit.register(_leave_all)
+os.register_at_fork(before=_before_fork, after_in_child=_in_child)

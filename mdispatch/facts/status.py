@@ -1,0 +1,164 @@
+"""Turns status codes of the contract into exceptions. Nothing else does."""
+
+from __future__ import annotations
+
+import os
+
+from .. import errors
+from ..errors.words import shown
+from .native.constants import (
+    MD_EBOOT,
+    MD_EBUSY,
+    MD_ECLOSED,
+    MD_EDAMAGED,
+    MD_EDIED,
+    MD_EEXIST,
+    MD_EFOLDER,
+    MD_EFORMAT,
+    MD_EFULL,
+    MD_EHANDLES,
+    MD_EINVAL,
+    MD_ELOCK,
+    MD_ELOST,
+    MD_EMEMBERS,
+    MD_ENAME,
+    MD_ENAMESPACE,
+    MD_ENOENT,
+    MD_ENOTFILE,
+    MD_EOWNER,
+    MD_EREOPEN,
+    MD_EROLE,
+    MD_ESYS,
+    MD_ETOOLONG,
+    MD_EVERSION,
+    MD_MAX_BODY,
+    MD_MAX_FOLDER,
+    MD_MAX_NAME,
+    MD_MAX_REGISTRY_NAME,
+    MD_MAX_WHERE,
+)
+
+__all__ = ["error_for"]
+
+_EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
+    MD_EINVAL: (
+        errors.InvalidArgumentError,
+        "the native registry was given an argument it cannot use",
+    ),
+    MD_ENAME: (
+        errors.InvalidNameError,
+        "{0!r} cannot be the name of a registry: "
+        f"use 1 to {MD_MAX_REGISTRY_NAME} of A-Z a-z 0-9 _ - . (not first)",
+    ),
+    MD_ECLOSED: (errors.RegistryClosedError, "registry {0} is closed; open or create one again"),
+    MD_EDIED: (
+        errors.MainMemberGoneError,
+        "the main process of registry {0} died: start it again, then its workers",
+    ),
+    MD_EEXIST: (
+        errors.RegistryExistsError,
+        "registry {0!r} exists and is alive: attach to it, or choose another name",
+    ),
+    MD_ENOENT: (
+        errors.RegistryNotFoundError,
+        "there is no registry {0!r}: create it first, or attach with a timeout",
+    ),
+    MD_EROLE: (
+        errors.RegistryError,
+        "only the main member, or the registrar of a namespace, may register in registry {0}; this "
+        "interpreter may only verify, or it is in a forked child of the process that registers",
+    ),
+    MD_EFULL: (
+        errors.RegistryFullError,
+        "registry {0} is full; nothing was changed. Create it with a larger capacity (bytes)",
+    ),
+    MD_EMEMBERS: (
+        errors.RegistryFullError,
+        "registry {0} has no slot for another process or interpreter; close some",
+    ),
+    MD_ETOOLONG: (
+        errors.InvalidArgumentError,
+        f"too long for a registry: names have at most {MD_MAX_NAME} bytes, schemas {MD_MAX_BODY}, "
+        f"places {MD_MAX_WHERE}",
+    ),
+    MD_EFORMAT: (
+        errors.RegistryFormatError,
+        "the file that {0} names is not an mdispatch registry; remove it if it is in the way",
+    ),
+    MD_EVERSION: (
+        errors.RegistryFormatError,
+        "registry {0} was made by another version of mdispatch; use one version everywhere",
+    ),
+    MD_EBOOT: (
+        errors.RegistryFormatError,
+        "registry {0} was made before the last boot; create it anew",
+    ),
+    MD_ENAMESPACE: (
+        errors.RegistryFormatError,
+        "registry {0} belongs to another PID namespace (container); processes that share a "
+        "registry must share a PID namespace too",
+    ),
+    MD_EOWNER: (
+        errors.RegistryOwnerError,
+        "registry {0} belongs to another user, or its permissions are not those of a registry "
+        "(file 0600, folder 0700); mdispatch does not use it",
+    ),
+    MD_ENOTFILE: (
+        errors.RegistryAccessError,
+        "the name {0!r} belongs to a directory, link or device, not to a registry's file; choose "
+        "another name, or remove what is there",
+    ),
+    MD_EDAMAGED: (
+        errors.RegistryDamagedError,
+        "registry {0} is damaged; end its processes and create it anew",
+    ),
+    MD_ELOCK: (
+        errors.RegistryError,
+        "the lock of registry {0} is held by a process that makes no progress (is it stopped?); "
+        "continue or end that process",
+    ),
+    MD_ELOST: (
+        errors.RegistryAccessError,
+        "something in this process closed its file descriptor of registry {0} (os.closerange, or "
+        "code that makes it a daemon); nothing was changed. Look-ups and waits still work; to do "
+        "more, open the registry again after descriptors are closed",
+    ),
+    MD_EREOPEN: (
+        errors.RegistryOwnerError,
+        "this child of a fork may not open registry {0}: its user is not its parent's, or there is "
+        "no /proc. Calls and look-ups still work. To register or to wait, open the registry after "
+        "the change of user, or start such processes by spawn",
+    ),
+    MD_EBUSY: (errors.RegistryError, "registry {0} cannot be used: "),
+    MD_EHANDLES: (
+        errors.RegistryFullError,
+        "registry {0} was not opened: this process has 64 registries open; close some",
+    ),
+    MD_EFOLDER: (
+        errors.RegistryAccessError,
+        "there is no folder for named registries: MDISPATCH_FOLDER in the environment must be the "
+        f"absolute path, of at most {MD_MAX_FOLDER} bytes, of an existing folder",
+    ),
+}
+
+
+def error_for(status: int, label: str) -> Exception:
+    """The exception for a status: the one place where codes become classes."""
+    if status < MD_ESYS:
+        number = MD_ESYS - status
+        return errors.SystemCallError(
+            f"registry {shown(label)} cannot be used: {os.strerror(number)}", label, errno=number
+        )
+    cls, words = _EXCEPTIONS.get(
+        status, (errors.RegistryError, "registry {0}: unknown status " + str(status))
+    )
+    message = words.format(label)
+    if status == MD_EBUSY:
+        from .folder_lock import busy_text
+
+        message += busy_text()
+    if issubclass(cls, errors.RegistryError):
+        return cls(message, label)
+    if issubclass(cls, errors.InvalidNameError):
+        return cls(message, label)
+    return cls(message)

@@ -1,0 +1,133 @@
+"""Waits: their deadlines, their course, and those under way in this interpreter, so that its end
+finds none of them asleep.
+
+The end of an interpreter joins its threads before it runs ``atexit``, which would come too late to
+wake them. If there are threads, ``threading`` is loaded, and it alone offers a hook that runs
+before that join (private, but concurrent.futures uses it too).
+
+No wait slips through. It is counted under the lock, or refused because the end has begun. The end
+cancels the waits that are counted again and again, since some may not sleep yet, until all have
+ended. If the end has begun before the first wait, the hook will not be called; so that wait, still
+under the lock, notes the end for all others. (The lock is reentrant: a signal handler may wait.)
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import RLock
+from time import sleep
+
+from ..errors import InvalidArgumentError, WaitCancelledError
+from .native import native
+from .native.constants import MD_FOREVER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Waited", "Waits", "check_timeout", "deadline_after"]
+
+_SHUTTING_DOWN = "this interpreter is shutting down: no wait can begin"
+
+
+#: A longer timeout (about 31 years) counts as none: the wait has no end.
+_LONGEST = 1e9
+
+
+def check_timeout(timeout: float | None) -> float | None:
+    """Returns the timeout: seconds, 0 or more, or None to wait without end. Raises
+    InvalidArgumentError for anything else.
+    """
+    if timeout is None:
+        return None
+    if (
+        isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and timeout >= 0
+    ):  # NaN is not
+        return timeout if timeout <= _LONGEST else None
+    from ..errors.words import shown
+
+    raise InvalidArgumentError(
+        f"timeout={shown(timeout)}: give a number of seconds, 0 or more, or None to wait "
+        "without end"
+    )
+
+
+def deadline_after(timeout: float | None) -> int:
+    """The absolute deadline, in ns, of a wait for ``timeout`` seconds from now; with None the wait
+    has no end. Raises as :func:`check_timeout`.
+    """
+    timeout = check_timeout(timeout)
+    return MD_FOREVER if timeout is None else native.now() + int(timeout * 1e9)
+
+
+class Waited:
+    """The course of a wait: seconds asleep, times asleep, and what ended the sleeps."""
+
+    __slots__ = ("seconds", "sleeps", "wakes", "slices", "by_lease")
+
+    def __init__(
+        self,
+        seconds: float = 0.0,
+        sleeps: int = 0,
+        wakes: int = 0,
+        slices: int = 0,
+        by_lease: int = 0,
+    ) -> None:
+        self.seconds = seconds
+        self.sleeps = sleeps
+        self.wakes = wakes
+        self.slices = slices
+        self.by_lease = by_lease
+
+    def __repr__(self) -> str:
+        return (
+            f"Waited(seconds={self.seconds:.6f}, sleeps={self.sleeps}, wakes={self.wakes}, "
+            f"slices={self.slices}, by_lease={self.by_lease})"
+        )
+
+
+class Waits:
+    """Counts the waits; ``cancel_all`` wakes those that sleep."""
+
+    def __init__(self, cancel_all: Callable[[], None]) -> None:
+        self._cancel_all = cancel_all
+        self._lock = RLock()
+        self._count = 0
+        self._hooked = False
+        self._ending = False
+
+    def begin(self) -> None:
+        with self._lock:
+            if not self._hooked:
+                self._hook()
+            if self._ending:
+                raise WaitCancelledError(_SHUTTING_DOWN)
+            self._count += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._count -= 1
+
+    def _hook(self) -> None:
+        threading = sys.modules.get("threading")
+        if threading is None:
+            return
+        try:
+            threading._register_atexit(self._end_all)
+            self._hooked = True
+        except RuntimeError:
+            self._ending = True
+        # The end may have begun while the hook was added, and not have seen it.
+        self._ending = self._ending or threading._SHUTTING_DOWN
+
+    def _end_all(self) -> None:
+        with self._lock:
+            self._ending = True
+        while self._count:
+            self._cancel_all()
+            sleep(0.001)
+
+    def forked(self) -> None:
+        """In the child of a fork, which lacks the other threads and their waits."""
+        self._lock = RLock()
+        self._count = 0

@@ -1,0 +1,202 @@
+"""Registers or verifies kernels in C: those of a library that is loaded, or one by one.
+
+The fact is like that of any kernel. The function is kept in the table of the process, under the
+fact's label. It is put there before the fact is registered, so that an interpreter that sees the
+fact finds the function; it is removed after the fact was struck out.
+"""
+
+from __future__ import annotations
+
+import sys
+from time import monotonic
+
+from .. import errors, facts
+from ..dispatch.kernels import LocalKernel
+from ..errors import InvalidArgumentError
+from ..facts.native import c_kernels
+from ..facts.shared import SharedRegistry
+from ..facts.status import error_for
+from .register import RegistrationHandle, publish, refuse_override, verified
+from .roles import register_or_verify
+from .verify import verify
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from ..dispatch.dispatcher import Dispatcher
+    from ..facts import Registration
+    from ..keys.numbers import DispatchKey
+    from .register import Where
+    from .roles import Wanted
+
+    Spec = tuple[int, int, int, int]
+
+__all__ = ["implement_in_c", "kernel_address", "plain_kernel"]
+
+
+# --- functions of cffi ----------------------------------------------------------------------------
+#
+# Kernels given as cffi's pointers to functions.
+#
+# A pointer to a function of the boxed type (mdispatch_kernels.h, md_kernel) becomes a kernel of the
+# process: each of its interpreters can call the function, although cffi's object belongs to one.
+# cffi itself calls a pointer of any other type, with the arguments as they are; such a pointer is a
+# kernel of this interpreter alone, like a function in Python.
+
+
+#: The type of boxed kernels, as cffi writes it: without const.
+_BOXED = "int(*)(md_call *, md_value *, size_t, md_value *, size_t)"
+
+
+def _type_of(function: Any) -> str:
+    backend: Any = sys.modules["_cffi_backend"]
+    return str(backend.typeof(function).cname).replace("struct ", "")
+
+
+def _address(function: Any) -> int:
+    # repr() shows the address, too, but not that of a null pointer.
+    backend: Any = sys.modules["_cffi_backend"]
+    unsigned = backend.new_primitive_type("uintptr_t")
+    return int(backend.cast(unsigned, function))
+
+
+def kernel_address(function: Any, with_more: bool) -> tuple[str, tuple[int, int, int, int]] | None:
+    """Label and addresses of a boxed kernel; None for any other object of cffi's."""
+    if not isinstance(function, _cdata_type()) or _type_of(function) != _BOXED:
+        return None
+    if with_more:
+        raise InvalidArgumentError(
+            "a kernel in C takes what the operator's schema says: register it without with_keyset "
+            "and signature"
+        )
+    address = _address(function)
+    label = c_kernels.kernel_label(address)
+    if label is None:
+        raise InvalidArgumentError(
+            f"{function!r} is not in a shared library: a kernel for all interpreters cannot be "
+            "made by ffi.callback(), which runs the Python code of one interpreter\nRegister the "
+            "Python function itself."
+        )
+    return label, (address, 0, 0, 0)
+
+
+def plain_kernel(key: DispatchKey, function: Any, with_keyset: bool, signature: str) -> LocalKernel:
+    """The kernel of a pointer that cffi calls."""
+    label = ""
+    if isinstance(function, _cdata_type()):
+        if not _type_of(function).partition("(")[2].startswith("*)"):
+            raise InvalidArgumentError(
+                f"{function!r} is not a pointer to a function, so it cannot be a kernel"
+            )
+        found = c_kernels.kernel_label(_address(function))
+        label = f"cffi:{found[2:] if found else _type_of(function)}"
+    return LocalKernel(key, function, with_keyset, signature, label)
+
+
+def _cdata_type() -> type:
+    backend: Any = sys.modules["_cffi_backend"]
+    cdata: type = backend._CDataBase
+    return cdata
+
+
+# --- kernels in C ---------------------------------------------------------------------------------
+
+
+def implement_in_c(
+    dispatcher: Dispatcher,
+    name: str,
+    key: DispatchKey,
+    label: str,
+    spec: Spec,
+    where: Where,
+    timeout: float | None,
+    allow_override: bool = True,
+) -> RegistrationHandle | None:
+    """A kernel in C of an operator, for every interpreter of this process.
+
+    To be verified it needs a fact with the same label at the same key.
+    """
+    shared = dispatcher.facts
+    if not isinstance(shared, SharedRegistry):
+        raise errors.InvalidArgumentError("kernels in C need a registry that is shared")
+    entry = (shared.handle, name, int(key), label, spec)
+    status = c_kernels.kernel_put(*entry)
+    if status:
+        raise error_for(status, shared.label)
+    handle = None
+
+    def drop() -> None:
+        c_kernels.kernel_drop(*entry)
+
+    try:
+        handle = register_or_verify(dispatcher, _wanted, _register, _verify)(
+            dispatcher, name, key, label, where, timeout, allow_override, drop
+        )
+    finally:
+        if handle is None:
+            drop()
+    return handle
+
+
+def _wanted(
+    dispatcher: Dispatcher,
+    name: str,
+    key: DispatchKey,
+    label: str,
+    where: Where,
+    timeout: float | None,
+    allow_override: bool,
+    drop: Callable[[], None],
+) -> Wanted:
+    def is_enough(same: Sequence[Registration]) -> bool:
+        return any(fact.body == label for fact in same)
+
+    return facts.IMPL, key, name, is_enough
+
+
+def _register(
+    dispatcher: Dispatcher,
+    name: str,
+    key: DispatchKey,
+    label: str,
+    where: Where,
+    timeout: float | None,
+    allow_override: bool,
+    drop: Callable[[], None],
+) -> RegistrationHandle:
+    here = where()
+    if not allow_override:
+        refuse_override(dispatcher, name, key, here)
+    fact = publish(dispatcher, facts.IMPL, key, name, label, here)
+    return RegistrationHandle(fact, lambda: dispatcher.facts.strike(fact), drop)
+
+
+def _verify(
+    dispatcher: Dispatcher,
+    name: str,
+    key: DispatchKey,
+    label: str,
+    where: Where,
+    timeout: float | None,
+    allow_override: bool,
+    drop: Callable[[], None],
+) -> RegistrationHandle | None:
+    """Waits for a fact with the label. A fact with another label belongs to somebody else, whatever
+    its number: to another library, or to a kernel in Python, which no function in C may stand for.
+    """
+    deadline = None if timeout is None else monotonic() + timeout
+    while True:
+        _, _, there = dispatcher.facts.registrations(name)
+        same = [fact for fact in there if (fact.kind, fact.key) == (facts.IMPL, key)]
+        ours = next((fact for fact in reversed(same) if fact.body == label), None)
+        found = verify(
+            dispatcher.facts, facts.IMPL, key, name, label, where,
+            at_least=len(same) + 1 if ours is None else 1,
+            timeout=None if deadline is None else max(0.0, deadline - monotonic()),
+        )  # fmt: skip
+        if found is None:
+            return None
+        if ours is not None:
+            return verified(dispatcher, ours, drop)

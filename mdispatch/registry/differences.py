@@ -1,0 +1,263 @@
+"""The errors of an interpreter whose registrations differ from those of the main interpreter.
+
+Slow paths only: each function looks at the registry once more for the words, the nearest names and
+the places.
+"""
+
+from __future__ import annotations
+
+from .. import errors, facts
+from ..errors.words import nearest
+from ..keys.numbers import DispatchKey
+from .roles import who
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..facts import Registration
+    from ..facts.abc import Facts
+    from ..schema import FunctionSchema
+
+__all__ = [
+    "check_signature",
+    "key_name",
+    "missing_in_worker",
+    "never_registered",
+    "registered_twice",
+    "schema_differs",
+]
+
+
+def key_name(kind: int, key: int) -> str:
+    """The dispatch key's name where the kind has one, else ""."""
+    return DispatchKey(key).name if kind in (facts.IMPL, facts.FALLBACK) else ""
+
+
+#: How many of the newest registrations one error looks at: some 10 ms in a registry of any size.
+_LOOKED_AT = 4000
+
+
+class _Seen:
+    """What an error tells of the registry. Of a large one only the newest registrations are listed,
+    because the caller, who had little time, waits for the error, too.
+    """
+
+    def __init__(self, registry: Facts, name: str) -> None:
+        namespace = name.partition("::")[0]
+        _, _, of_namespace = registry.registrations(namespace)
+        self.same = registry.registrations(name)[2] if name != namespace else of_namespace
+        newest, self.total = _newest(registry)
+        self.looked_at = len(newest)
+        prefix = namespace + "::"
+        inside = [f for f in newest if f.name.startswith(prefix)]
+        #: What is registered in the namespace, its library first.
+        self.known = [
+            f
+            for f in {f.seq: f for f in (*of_namespace, *self.same, *inside)}.values()
+            if f.kind != facts.CLAIM
+        ]
+        self.same = [f for f in self.same if f.kind != facts.CLAIM]
+        #: The registrar's claim, where there is one.
+        self.claims = [f for f in of_namespace if f.kind == facts.CLAIM][:1]
+
+    @property
+    def among(self) -> str:
+        if self.looked_at == self.total:
+            return ""
+        return f" among the newest {self.looked_at} of {self.total} registrations"
+
+
+def _newest(registry: Facts) -> tuple[list[Registration], int]:
+    """The newest registrations, all of them where they are few, and how many there are."""
+    sequence, _ = registry.await_change(0, 0.0)
+    total, newest = registry.registrations_since(0, max(0, sequence - _LOOKED_AT))
+    if len(newest) < total <= _LOOKED_AT:  # many others have come and gone since
+        _, _, newest = registry.registrations()
+        total = len(newest)
+    return newest, total
+
+
+def _main(registry: Facts, namespace: str, known: list[Registration]) -> str:
+    if known:
+        return f"{who(registry, namespace)} (pid {known[0].pid})"
+    return f"{who(registry, namespace)} of registry {registry.label}"
+
+
+def _what(kind: int, name: str, key: str, at_least: int) -> str:
+    if kind == facts.LIBRARY:
+        return f"open library {name!r}"
+    if kind == facts.DEF:
+        return f"define {name}"
+    if kind == facts.NAME:
+        return f"register the name {name}"
+    if kind == facts.FALLBACK:
+        return f"register a fallback at {key}"
+    if kind == facts.PYSTUB:
+        return f"name the Python module of {name}"
+    if at_least > 1:
+        return f"register {at_least} kernels for {name} at {key}, as this interpreter does,"
+    return f"register a kernel for {name} at {key}"
+
+
+def _kernels(there: list[Registration], what: str) -> str:
+    """The keys of kernels or fallbacks with their places."""
+    shown = [f"{key_name(f.kind, f.key)} ({f.where})" for f in there[:8]]
+    return f"{what} at {', '.join(shown)}{', ...' * (len(there) > 8)}"
+
+
+def never_registered(
+    registry: Facts,
+    kind: int,
+    key: int,
+    name: str,
+    at_least: int,
+    here: str,
+    waited: float,
+) -> errors.NotRegisteredError:
+    """The wait ended without the fact: says which of the reasons it is."""
+    namespace = name.partition("::")[0]
+    seen = _Seen(registry, name)
+    known, same = seen.known, seen.same
+    key_text = key_name(kind, key)
+    what = _what(kind, name, key_text, at_least)
+    main = _main(registry, namespace, seen.claims or known)
+    head = f"{main} did not {what} within {round(waited, 3):g} s"
+    kernels = [f for f in same if f.kind == facts.IMPL]
+    keys_there = tuple(key_name(f.kind, f.key) for f in kernels)
+    place = (same or known)[0].where if known else ""
+    lines = [head, f"  here:  {here}"]
+    cls: type[errors.NotRegisteredError]
+    near: tuple[str, ...] = ()
+    if kind == facts.IMPL and same:
+        cls = errors.KeyMismatchError
+        nothing = f"no kernels; the operator comes from {place}"
+        lines.append(f"  there: {_kernels(kernels, 'kernels') if kernels else nothing}")
+        lines.append("Register the kernel at the same key in both, or in neither.")
+    elif known and kind == facts.FALLBACK:
+        cls = errors.KeyMismatchError
+        keys_there = tuple(key_name(f.kind, f.key) for f in known)
+        lines.append(f"  there: {_kernels(known, 'fallbacks')}")
+        lines.append("Register the fallback at the same key in both, or in neither.")
+    elif known and kind != facts.LIBRARY:
+        cls = errors.NameMismatchError
+        near = tuple(nearest(name, sorted({f.name for f in known if "::" in f.name})))
+        lines.append(f"  there: namespace {namespace!r} comes from {place}")
+        if near:
+            lines.append(f"  nearest names there{seen.among}: {', '.join(near)}")
+        lines.append(
+            "Check the spelling, and that both interpreters import the same version of the module."
+        )
+    else:
+        cls = errors.MainNeverArrivedError
+        nothing = (
+            "no fallbacks" if kind == facts.FALLBACK else f"nothing in namespace {namespace!r}"
+        )
+        lines.append(f"  there: {nothing}{seen.among}")
+        lines.append(f"Import the same module in {who(registry)}, or give it more time (timeout=).")
+    error = cls(
+        "\n".join(lines),
+        kind=facts.KIND_NAMES[kind],
+        name=name,
+        key=key_text,
+        here=here,
+        there=place,
+        waited=waited,
+        nearest=near,
+    )
+    if isinstance(error, errors.KeyMismatchError):
+        error.keys_there = keys_there
+    return error
+
+
+def schema_differs(
+    registry: Facts, fact: Registration, body: str, here: str, difference: str
+) -> errors.SchemaMismatchError:
+    """Both define the operator, with different schemas."""
+    how = "has another schema" if body != fact.body else "is defined differently"
+    error = errors.SchemaMismatchError(
+        f"{fact.name} {how} in {who(registry)} (pid {fact.pid}): {difference}\n"
+        f"  here:  {body}    ({here})\n"
+        f"  there: {fact.body}    ({fact.where})\n"
+        "Make both import the same version of the module.",
+        kind="def",
+        name=fact.name,
+        here=here,
+        there=fact.where,
+    )
+    error.schema_here = body
+    error.schema_there = fact.body
+    return error
+
+
+def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWorkerError:
+    """The main interpreter has registered it from a module that was imported here, too, but this
+    interpreter has not.
+    """
+    key = key_name(fact.kind, fact.key)
+    what = {
+        facts.LIBRARY: f"namespace {fact.name!r} has a DEF library",
+        facts.DEF: f"{fact.name} is defined",
+        facts.IMPL: f"{fact.name} has a kernel at {key}",
+        facts.FALLBACK: f"there is a fallback at {key}",
+        facts.NAME: f"{fact.name} is registered by its name",
+        facts.PYSTUB: f"{fact.name} names its Python module",
+    }[fact.kind]
+    told = fact.body.partition("\n")[0] or facts.KIND_NAMES[fact.kind]
+    return errors.MissingInWorkerError(
+        f"{what} in {who(registry)} (pid {fact.pid}), but this interpreter imported the module "
+        f"without registering it\n  there: {told}    ({fact.where})\nDoes the module register only "
+        "in some interpreters? It must register the same in each.",
+        kind=facts.KIND_NAMES[fact.kind],
+        name=fact.name,
+        key=key,
+        there=fact.where,
+    )
+
+
+def registered_twice(
+    error: errors.DuplicateRegistrationError, key: int
+) -> errors.DuplicateRegistrationError:
+    """The registry's refusal, with the first registration, both places and the remedy."""
+    key_text = key_name(facts.FALLBACK, key)
+    what, remedy = {
+        "library": (
+            f"namespace {error.name!r} has a DEF library already",
+            "Put all definitions in one library, or open the others as 'FRAGMENT'.",
+        ),
+        "def": (
+            f"{error.name} is defined already",
+            "Give this one an overload name (name.overload), or close the first library.",
+        ),
+        "fallback": (
+            f"{key_text} has a fallback already",
+            "Close the first library, or combine the two in one function.",
+        ),
+    }[error.kind]
+    return errors.DuplicateRegistrationError(
+        f"{what}\n  first:  {error.first}\n  second: {error.second}\n{remedy}",
+        error.kind,
+        error.name,
+        key_text if error.kind == "fallback" else "",
+        error.first,
+        error.second,
+    )
+
+
+def check_signature(
+    schema: FunctionSchema, signature: str, key: str, label: str, first: str, second: str
+) -> None:
+    """Refuses a kernel that does not fit a schema. ``first`` is the place of the kernel, ``second``
+    that of the schema.
+    """
+    from ..schema import compare_signature, parse_schema
+
+    difference = compare_signature(schema, parse_schema(f"{schema.name}{signature}"))
+    if difference is not None:
+        raise errors.SignatureMismatchError(
+            f"the kernel {label} at {key} does not fit {schema.name}: {difference}\n"
+            f"  schema: {schema}    ({second})\n"
+            f"  kernel: {signature}    ({first})\n"
+            "Change one of them.",
+            str(schema.name),
+            str(schema),
+            signature,
+        )

@@ -1,0 +1,575 @@
+"""Libraries: what a module registers, together, under one namespace, and can close together.
+
+The same module runs everywhere. In the main interpreter its library registers; in every other one
+it verifies that the main interpreter has registered the same, and keeps its own callables (see
+registry/register.py).
+"""
+
+from __future__ import annotations
+
+from _thread import RLock
+
+from .. import errors, facts
+from ..dispatch.checks import (
+    WILDCARD,
+    attributes_of,
+    check_namespace,
+    check_reserved,
+    checked_callable,
+    key_or_none,
+    operator_name,
+    stub_of,
+)
+from ..dispatch.kernels import LocalKernel
+from ..errors.places import caller, label_of, place_of
+from ..errors.words import shown
+from ..facts.caller_lines import CallerLines
+from ..facts.logs import described, registry_log
+from ..facts.waits import check_timeout
+from ..keys.numbers import TABLE_INDEX, DispatchKey, table_index
+from . import register, roles
+from .c_kernels import implement_in_c
+from .register import KernelHandle, RegistrationHandle
+from .registry import Registry, given_or_default
+from .verify import DEFAULT_TIMEOUT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import CodeType, TracebackType
+    from typing import Any, TypeVar, overload
+
+    from ..dispatch.operators import OpOverload
+    from ..facts import Registration
+
+    F = TypeVar("F", bound=Callable[..., Any])
+    L = TypeVar("L", bound="Library")
+
+__all__ = ["Library"]
+
+_META = DispatchKey.Meta
+
+
+# Over ``_handles`` and ``closed`` of all libraries of this interpreter; held for a few steps.
+_lock = RLock()
+
+
+def forked() -> None:
+    """See Note [Locks across a fork] in facts/forking.py."""
+    global _lock
+    _lock = RLock()
+
+
+class Library:
+    """Registers operators and kernels under one namespace.
+
+    ``kind`` is "DEF" (the one library that owns the namespace), "FRAGMENT" (adds definitions and
+    kernels to it) or "IMPL" (adds kernels, or with namespace "_" fallbacks). ``dispatch_key`` is
+    the key of kernels registered without one. ``timeout`` is how many seconds each verification
+    waits for the main interpreter, None for ever.
+
+    Opened again from the same place (a module imported again, a notebook cell run again), a library
+    replaces the earlier one; so a loop of a module's own top-level code should open its library
+    once, before it begins. A library keeps its registrations even if nobody refers to it any more;
+    ``close`` ends them.
+
+    Raises InvalidArgumentError, InvalidNameError, InvalidKeyError; DuplicateRegistrationError when
+    the namespace has a DEF library from another place; in a worker MainNeverArrivedError.
+    (torch.library.Library, c10: registerLibrary)
+    """
+
+    def __init__(
+        self,
+        namespace: str,
+        kind: str,
+        dispatch_key: DispatchKey | str = "",
+        *,
+        registry: Registry | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+        _tag: str = "",
+        _place: str = "",
+        _replaces: bool = False,
+    ) -> None:
+        check_namespace(namespace, kind)
+        if not _place:  # torch_compat passes one, and may use PyTorch's own namespaces
+            check_reserved(namespace, kind)
+        self.key = key_or_none(dispatch_key)
+        if self.key is not None and kind != "IMPL":
+            raise errors.InvalidArgumentError(
+                f"a {kind} library serves all keys; give dispatch_key to an IMPL library, or "
+                "to impl()"
+            )
+        self.namespace = namespace
+        self.kind = kind
+        self.timeout = check_timeout(timeout)
+        self.registry = given_or_default(registry)
+        self._dispatcher = self.registry.dispatcher
+        frame = None if _place else caller()
+        self.where = _place or place_of(frame)
+        #: Finds the line that registers.
+        self._here = _place.__str__ if _place else CallerLines().here
+        self.closed = False
+        self._is_counted = False  # among the open libraries of the namespace
+        self._handles: list[RegistrationHandle] = []
+        # Asked once: the question takes nearly as long as a registration.
+        self._is_told = registry_log.listens()
+        self._replaced: dict[str, Registration] = {}
+        self._stub = ""  # the Python module of later definitions, and its context
+        self._code: CodeType | None = None  # with _replaces: of the module that opened it
+        # A library that is opened again replaces the earlier one if both have the same identity.
+        # That is for DEF libraries, for those that a module's own top-level code opens, and for
+        # those with a tag. A function may open many libraries from one place, so other libraries
+        # replace none; nor do those whose place was passed in.
+        self._identity = (namespace, kind, str(self.key), self.where, _tag)
+        is_module = frame is not None and frame.f_code.co_name == "<module>"
+        if _replaces and is_module and frame is not None:
+            # Lines may change before a module, or a cell of a notebook, is run again: so its name
+            # counts. Within one run a second library is a mistake, and does not replace the first.
+            self._code = frame.f_code
+            identity = (*self._identity[:3], str(frame.f_globals.get("__name__")), _tag)
+            earlier = self._dispatcher.libraries.get(identity)
+            if earlier is None or earlier.where == self.where or earlier._code is not self._code:
+                self._identity = identity
+        roles.queue_up(self._dispatcher, namespace, self.where)
+        self._is_counted = True
+        try:
+            if is_module or _replaces or (kind == "DEF" and not _place):
+                self._replace()
+            if kind == "DEF":
+                self.hold(
+                    register.open_namespace(self._dispatcher, namespace, self._here, self.timeout)
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    def _replace(self) -> None:
+        """Replaces the library of the same identity that was opened before, if there is one."""
+        earlier = self._dispatcher.libraries.get(self._identity)
+        if earlier is not None:
+            self._replaced = earlier.definitions()
+            earlier.close()
+        self._dispatcher.libraries[self._identity] = self
+
+    def define(
+        self, schema: str, *, alias_analysis: str = "", tags: str | Iterable[str] = ()
+    ) -> str:
+        """Defines an operator: ``"scale(Tensor x, float factor=2.0) -> Tensor"``. Returns its name
+        with namespace.
+
+        ``alias_analysis`` says what optimizers may assume: FROM_SCHEMA (also ""), that only the
+        marked arguments are written to or returned; CONSERVATIVE, that anything may be;
+        PURE_FUNCTION, that nothing is. ``tags`` are identifiers of the user's own. Both are kept
+        with the schema and compared like it.
+
+        In a worker, waits until the main interpreter has defined the operator and compares.
+
+        Raises SchemaSyntaxError, InvalidNameError, InvalidArgumentError,
+        DuplicateRegistrationError, SignatureMismatchError, LibraryClosedError, RegistryFullError;
+        in a worker SchemaMismatchError, NameMismatchError, MainNeverArrivedError. (c10:
+        Library::_def, registerDef)
+        """
+        is_plain = alias_analysis == "" and tags == ()
+        return self.define_with_attributes(
+            schema, "" if is_plain else attributes_of(alias_analysis, tags)
+        )
+
+    @property
+    def python_module(self) -> str | None:
+        """The module that :meth:`set_python_module` has named last, or None."""
+        return self._stub.partition("\n")[0] or None
+
+    def set_python_module(self, module: str | None, context: str = "") -> None:
+        """Names the Python module that has the fake kernels of the operators that this library
+        defines from now on. Earlier definitions keep the module that they have. None for no module.
+
+        ``context`` is for people: it is added where an error asks to import the module. The two
+        are kept in the registry and end with the definition; they serve every interpreter.
+
+        In a worker every later ``define`` compares.
+
+        Raises InvalidArgumentError (no full name of a module, more than 65536 bytes, an IMPL
+        library), LibraryClosedError. (c10: Library::set_python_module)
+        """
+        self.check_open()
+        stub = "" if module is None else stub_of(module, context)
+        if self.kind == "IMPL":
+            raise errors.InvalidArgumentError(
+                "an IMPL library defines no operators, and a Python module is named with the "
+                f"definition: name {shown(module)} in the DEF or a FRAGMENT library of "
+                f"{self.namespace!r}"
+            )
+        self._stub = stub
+
+    def register_python_module(self, op: str | OpOverload, module: str, context: str = "") -> None:
+        """Names the Python module that has the fake kernel of one operator, which any library may
+        define.
+
+        Where another module, or context, is named already, PystubOverrideWarning tells both, with
+        their places; the newest is in effect, and the earlier one returns when it is closed.
+
+        In a worker, waits until the main interpreter has done the same and compares.
+
+        Raises InvalidNameError, InvalidArgumentError, LibraryClosedError, RegistryFullError; in a
+        worker PystubMismatchError, NameMismatchError, MainNeverArrivedError. (c10:
+        registerPythonModule)
+        """
+        self.check_open()
+        name = operator_name(self.namespace, op)
+        stub = stub_of(module, context)
+        self.hold(register.name_module(self._dispatcher, name, stub, self._here, self.timeout))
+
+    if TYPE_CHECKING:
+
+        @overload
+        def impl(
+            self,
+            op: str | OpOverload,
+            function: None = None,
+            dispatch_key: DispatchKey | str = "",
+            *,
+            with_keyset: bool = False,
+            signature: str = "",
+            allow_override: bool = True,
+        ) -> Callable[[F], F]: ...
+        @overload
+        def impl(
+            self,
+            op: str | OpOverload,
+            function: F,
+            dispatch_key: DispatchKey | str = "",
+            *,
+            with_keyset: bool = False,
+            signature: str = "",
+            allow_override: bool = True,
+        ) -> F: ...
+
+    def impl(
+        self,
+        op: str | OpOverload,
+        function: Any = None,
+        dispatch_key: DispatchKey | str = "",
+        *,
+        with_keyset: bool = False,
+        signature: str = "",
+        allow_override: bool = True,
+    ) -> Any:
+        """Registers a kernel for an operator, at ``dispatch_key``, else the library's key, else as
+        a catch-all.
+
+        ``op`` is a name ("scale", "scale.out", "ns::scale") or an operator. Without ``function`` it
+        is a decorator. The kernel gets every argument of the schema, defaults included,
+        keyword-only ones by keyword; with ``with_keyset`` the DispatchKeySet comes first. The
+        newest kernel of a key is in effect; the earlier one returns when it goes. Without
+        ``allow_override`` a key takes one kernel, whoever registered it. Returns the function.
+
+        An operator with a CompositeImplicitAutograd kernel takes none at Meta: the operators that
+        this kernel calls serve meta values.
+
+        ``signature`` is the kernel's own schema without a name, ``"(Tensor x) -> Tensor"``: where
+        it does not fit the operator's (number and types of arguments and returns), the kernel or
+        the definition that comes second is refused.
+
+        Raises InvalidArgumentError (not callable, another namespace), InvalidKeyError,
+        SignatureMismatchError, DuplicateRegistrationError (``allow_override``), LibraryClosedError,
+        RegistryFullError; in a worker KeyMismatchError, NameMismatchError, MainNeverArrivedError.
+        (c10: Library::_impl, registerImpl)
+        """
+        if function is None:
+            return lambda decorated: self.impl(
+                op,
+                checked_callable(decorated),
+                dispatch_key,
+                with_keyset=with_keyset,
+                signature=signature,
+                allow_override=allow_override,
+            )
+        self.register_kernel(op, function, dispatch_key, with_keyset, signature, allow_override)
+        return function
+
+    if TYPE_CHECKING:
+
+        @overload
+        def register_fake(
+            self, op: str | OpOverload, function: None = None, *, allow_override: bool = True
+        ) -> Callable[[F], F]: ...
+        @overload
+        def register_fake(
+            self, op: str | OpOverload, function: F, *, allow_override: bool = True
+        ) -> F: ...
+
+    def register_fake(
+        self, op: str | OpOverload, function: Any = None, *, allow_override: bool = True
+    ) -> Any:
+        """Registers a fake kernel, which runs for meta values. Ends with this library.
+
+        As :func:`mdispatch.register_fake`. (PyTorch: torch.library.Library._register_fake)
+        """
+        if function is None:
+            return lambda decorated: self.register_fake(
+                op, checked_callable(decorated), allow_override=allow_override
+            )
+        from .fake_kernels import fake_kernel  # many libraries register none
+
+        self.check_open()
+        checked_callable(function)
+        name = operator_name(self.namespace, op)
+        key = self.key_for(_META, name)
+        self._check_meta(name)
+        kernel = fake_kernel(self._dispatcher.facts, name, function)
+        self.implement(name, LocalKernel(key, kernel, label=label_of(function)), allow_override)
+        return function
+
+    def fallback(
+        self,
+        function: Callable[..., Any],
+        dispatch_key: DispatchKey | str = "",
+        *,
+        with_keyset: bool = False,
+    ) -> None:
+        """Registers what runs at a key for every operator that has no kernel there: ``function(op,
+        *args, **kwargs)``.
+
+        Only in an IMPL library of namespace "_". :func:`fallthrough_kernel` makes calls pass the
+        key by.
+
+        Raises InvalidArgumentError, InvalidKeyError (an alias key), DuplicateRegistrationError,
+        LibraryClosedError; in a worker NotRegisteredError. (c10: Library::_fallback,
+        registerFallback)
+        """
+        self.check_open()
+        if self.namespace != WILDCARD:
+            raise errors.InvalidArgumentError(
+                "a fallback serves the operators of all namespaces: register it with "
+                "Library('_', 'IMPL'), "
+                f"not in {self.namespace!r}"
+            )
+        checked_callable(function)
+        if key_or_none(dispatch_key) is None and self.key is None:
+            raise errors.InvalidKeyError(
+                "a fallback needs a dispatch key, here or in its library", dispatch_key
+            )
+        kernel = LocalKernel(self.key_for(dispatch_key, "the fallback"), function, with_keyset)
+        self.hold(register.fall_back(self._dispatcher, kernel, self._here, self.timeout))
+
+    def register_name(self, op: str | OpOverload) -> str:
+        """Keeps a name in the registry without a schema and without kernels, so that it can be
+        looked up before they are there. Returns it with its namespace. A name may be registered any
+        number of times.
+
+        In a worker, waits until the main interpreter has done the same.
+
+        Raises InvalidNameError, InvalidArgumentError (another namespace), LibraryClosedError,
+        RegistryFullError; in a worker NameMismatchError, MainNeverArrivedError. (c10: registerName)
+        """
+        self.check_open()
+        name = operator_name(self.namespace, op)
+        self.hold(register.hold_name(self._dispatcher, name, self._here, self.timeout))
+        return name
+
+    # --- ending
+
+    def close(self) -> None:
+        """Ends every registration of this library, newest first. Idempotent."""
+        with _lock:
+            self.closed = True
+            handles, self._handles = self._handles, []
+            is_counted, self._is_counted = self._is_counted, False
+        if self._dispatcher.libraries.get(self._identity) is self:
+            self._dispatcher.libraries.pop(self._identity, None)
+        try:
+            end = _end_told if registry_log.listens() else _end
+            for handle in reversed(handles):
+                end(handle)
+        finally:
+            if is_counted:
+                roles.leave_queue(self._dispatcher, self.namespace)
+
+    def __enter__(self: L) -> L:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """A block that raises leaves nothing registered; a block that ends well keeps
+        everything.
+        """
+        if exc_type is not None:
+            self.close()
+
+    def __repr__(self) -> str:
+        state = ", closed" if self.closed else ""
+        return f"<mdispatch.Library {self.kind} {self.namespace!r} from {self.where}{state}>"
+
+    # --- for the rooms of mdispatch
+
+    def define_with_attributes(self, schema: str, attributes: str) -> str:
+        """As :meth:`define`, with the attributes as the registry keeps them."""
+        self.check_open()
+        if self.kind == "IMPL":
+            raise errors.InvalidArgumentError(
+                f"an IMPL library defines no operators: define {shown(schema)} in the DEF or a "
+                "FRAGMENT library of "
+                f"{self.namespace!r}"
+            )
+        if not isinstance(schema, str):
+            raise errors.InvalidArgumentError(f"a schema is a str, not {shown(schema)}")
+        name, handle = register.define(
+            self._dispatcher,
+            schema,
+            self.namespace,
+            self._here,
+            self.timeout,
+            attributes=attributes,
+            stub=self._stub,
+            replaced=self._replaced,
+        )
+        self.hold(handle)
+        return name
+
+    def register_kernel(
+        self,
+        op: str | OpOverload,
+        function: Callable[..., Any],
+        dispatch_key: DispatchKey | str,
+        with_keyset: bool,
+        signature: str,
+        allow_override: bool,
+    ) -> RegistrationHandle | None:
+        """As :meth:`impl`; returns the handle. None where an open audit noted a difference."""
+        self.check_open()
+        checked_callable(function)
+        key = self.key_for(dispatch_key, op)
+        if type(function).__module__ == "_cffi_backend":
+            from .c_kernels import kernel_address, plain_kernel
+
+            address = kernel_address(function, with_keyset or bool(signature))
+            if address:
+                name = operator_name(self.namespace, op)
+                handle = implement_in_c(
+                    self._dispatcher, name, key, *address, self._here, self.timeout, allow_override
+                )
+                self.hold(handle)
+                return handle
+            kernel = plain_kernel(key, function, with_keyset, signature)
+            return self.implement(op, kernel, allow_override)
+        if key not in TABLE_INDEX and not key.is_alias:
+            table_index(key)  # refused: a kernel without a slot would never run
+        if key is _META:
+            self._check_meta(op)
+        return self.implement(
+            op, LocalKernel(key, function, with_keyset, signature), allow_override
+        )
+
+    def implement(
+        self, op: str | OpOverload, kernel: LocalKernel, allow_override: bool = True
+    ) -> RegistrationHandle | None:
+        """Registers a kernel that is made already."""
+        handle = register.implement(
+            self._dispatcher,
+            self.namespace,
+            op,
+            kernel,
+            self._here,
+            self.timeout,
+            allow_override=allow_override,
+        )
+        self.hold(handle)
+        return handle
+
+    def check_open(self) -> None:
+        """LibraryClosedError once it is closed."""
+        if self.closed:
+            raise errors.LibraryClosedError(
+                f"library {self.namespace!r} from {self.where} is closed; open another",
+                self.namespace,
+            )
+
+    def key_for(self, dispatch_key: DispatchKey | str, what: object) -> DispatchKey:
+        """The key of a kernel that is registered with this one. InvalidKeyError where the library
+        is for another; ``what`` is the operator, for the message.
+        """
+        key = key_or_none(dispatch_key)
+        if key is None:
+            return self.key or DispatchKey.CompositeImplicitAutograd
+        if self.key is not None and key is not self.key:
+            raise errors.InvalidKeyError(
+                f"this library is for {self.key.name}: register {shown(what)} at {key.name} in "
+                "another library",
+                key,
+            )
+        return key
+
+    def hold(self, handle: RegistrationHandle | None) -> None:
+        """Keeps a handle until the library is closed. LibraryClosedError if that came first.
+
+        It takes no lock. It adds the handle first, then looks whether the library is closed;
+        ``close`` sets ``closed`` first, then takes the handles. So if the library is still open
+        here, ``close`` will find the handle. If it is closed, this ends the handle. ``close`` may
+        have found it, too: a handle ends once.
+        """
+        if handle is not None:
+            self._handles.append(handle)
+            if not self.closed:
+                if self._is_told:
+                    self._tell(handle)
+                return
+            handle.close()
+        self.check_open()
+
+    def let_go(self, handles: Iterable[RegistrationHandle | None]) -> None:
+        """Ends some of the registrations, the last one first."""
+        end = _end_told if registry_log.listens() else _end
+        for handle in reversed([each for each in handles if each is not None]):
+            with _lock:
+                if handle in self._handles:
+                    self._handles.remove(handle)
+            end(handle)
+
+    def definitions(self) -> dict[str, Registration]:
+        """What this library has defined, by name."""
+        kernel = KernelHandle  # skipped: a kernel's fact is looked up, which takes time
+        found = (each.registration for each in self._handles if not isinstance(each, kernel))
+        return {fact.name: fact for fact in found if fact is not None and fact.kind == facts.DEF}
+
+    # --- helpers
+
+    def _tell(self, handle: RegistrationHandle) -> None:
+        """Logs what this interpreter registered. registry/verify.py logs what it verified."""
+        fact = _known_fact(handle)
+        if fact is not None and roles.is_made_here(self._dispatcher, fact):
+            registry_log.tell("registered %s from %s", described(*fact.what), fact.where)
+        self._dispatcher.tell_of_recoveries()
+
+    def _check_meta(self, op: str | OpOverload) -> None:
+        name = operator_name(self.namespace, op)
+        if register.serves_meta_by_itself(self._dispatcher, name):
+            raise errors.InvalidKeyError(
+                f"{name} has a kernel at CompositeImplicitAutograd, which serves meta values "
+                "through the operators it calls: a kernel at Meta would run in its place, and "
+                "could give another result\nRegister fake kernels for the operators that it calls, "
+                "or register its kernel at CompositeExplicitAutograd instead.",
+                DispatchKey.Meta,
+            )
+
+
+def _end(handle: RegistrationHandle) -> None:
+    handle.close()
+
+
+def _end_told(handle: RegistrationHandle) -> None:
+    fact = _known_fact(handle)
+    handle.close()
+    if fact is not None:
+        registry_log.tell("let go of %s", described(*fact.what))
+
+
+def _known_fact(handle: RegistrationHandle) -> Registration | None:
+    """The fact of a handle, for the log; None if it cannot be found any more."""
+    try:
+        return handle.registration
+    except errors.MdispatchError:
+        return None

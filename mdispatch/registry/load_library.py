@@ -1,0 +1,155 @@
+"""Shared libraries with operators and kernels in C.
+
+The process loads a library once and reads its block, which lists operators and kernels
+(core/contract/load.c). Each interpreter that loads the library registers or verifies them; other
+interpreters of the process can call them, too. Either all of them are registered, or none.
+"""
+
+from __future__ import annotations
+
+import os
+
+from .. import errors
+from ..dispatch.checks import check_namespace, check_reserved
+from ..errors.words import shown
+from ..facts import Handle
+from ..facts.native import c_kernels
+from ..facts.waits import check_timeout
+from ..keys.numbers import DispatchKey
+from .c_kernels import implement_in_c
+from .register import define, open_namespace
+from .roles import leave_queue, queue_up
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..dispatch.dispatcher import Dispatcher
+    from .register import RegistrationHandle
+
+__all__ = ["LoadedLibrary", "load_library", "loaded_libraries"]
+
+_DEF = 2  # mdispatch.h, md_kind
+_NOT_FOUND, _NO_BLOCK, _OTHER_ABI = -9, -15, -16  # md_status, as md_load() returns them
+_KINDS = {1: "DEF", 2: "FRAGMENT"}  # mdispatch_kernels.h, md_library_kind
+
+
+class LoadedLibrary(Handle):
+    """The registrations of one shared library in this interpreter. ``close`` ends them.
+
+    ``operators`` are the names that it defines, ``kernels`` pairs of an operator's name and a
+    dispatch key.
+    """
+
+    __slots__ = ("_handles", "_dispatcher", "closed", "kernels", "namespace", "operators", "path")
+
+    def __init__(self, dispatcher: Dispatcher, path: str, namespace: str) -> None:
+        self.path = path
+        self.namespace = namespace
+        self.operators: tuple[str, ...] = ()
+        self.kernels: tuple[tuple[str, DispatchKey], ...] = ()
+        self.closed = False
+        self._dispatcher = dispatcher
+        self._handles: list[RegistrationHandle] = []
+
+    def close(self) -> None:
+        """Ends every registration of the library, newest first. The code stays loaded. Idempotent;
+        does nothing once the registry is closed.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        loaded = self._dispatcher.loaded_libraries
+        for key in [key for key, library in loaded.items() if library is self]:
+            del loaded[key]
+        try:
+            while self._handles:
+                self._handles.pop().close()
+        finally:
+            leave_queue(self._dispatcher, self.namespace)
+
+    def __repr__(self) -> str:
+        state = ", closed" if self.closed else ""
+        return f"<mdispatch library {self.path} of {self.namespace!r}{state}>"
+
+
+def loaded_libraries(dispatcher: Dispatcher) -> set[str]:
+    return {library.path for library in dispatcher.loaded_libraries.values()}
+
+
+def load_library(
+    dispatcher: Dispatcher, path: str | os.PathLike[str], timeout: float | None
+) -> LoadedLibrary:
+    """See Ops.load_library."""
+    timeout = check_timeout(timeout)
+    number, namespace, kind, where, items = _block(path)
+    known: LoadedLibrary | None = dispatcher.loaded_libraries.get(number)
+    if known is not None:
+        return known
+    check_namespace(namespace, _KINDS[kind])
+    check_reserved(namespace, _KINDS[kind])
+    library = LoadedLibrary(dispatcher, os.fspath(path), namespace)
+    queue_up(dispatcher, namespace, where)
+    try:
+        _register(library, _KINDS[kind], where, items, timeout)
+    except BaseException:
+        library.close()
+        raise
+    dispatcher.loaded_libraries[number] = library
+    return library
+
+
+def _block(path: Any) -> tuple[int, str, int, str, list[Any]]:
+    """What the block of a library says, and a number for the library in this process."""
+    try:
+        encoded = os.fsencode(path)
+    except TypeError:
+        encoded = b""
+    if not encoded or b"\0" in encoded:
+        raise errors.InvalidArgumentError(
+            f"load_library takes the path of a shared library, not {shown(path)}"
+        )
+    status, text, found = c_kernels.load(encoded)
+    if status:
+        raise errors.LibraryLoadError(
+            f"{os.fspath(path)!r} cannot be loaded: {text}\n{_advice(encoded, status)}",
+            os.fspath(path),
+        )
+    number, namespace, kind, where, items = found
+    return number, namespace, kind, where, items
+
+
+def _advice(path: bytes, status: int) -> str:
+    if status == _NO_BLOCK:
+        return "Write one: MDISPATCH_LIBRARY(namespace, m) { ... }, see mdispatch_kernels.h."
+    if status == _OTHER_ABI:
+        return "Compile it with the header of this mdispatch: python -m mdispatch.config --cflags."
+    if status == _NOT_FOUND and b"/" not in path:
+        return (
+            "The system looks for a name without a slash only in its own folders of libraries: "
+            "give a path."
+        )
+    return "Nothing from it was registered."
+
+
+def _register(
+    library: LoadedLibrary, kind: str, where: str, items: list[Any], timeout: float | None
+) -> None:
+    dispatcher, namespace = library._dispatcher, library.namespace
+
+    def keep(handle: RegistrationHandle | None) -> None:
+        if handle is not None:
+            library._handles.append(handle)
+
+    if kind == "DEF":
+        keep(open_namespace(dispatcher, namespace, lambda: where, timeout))
+    for what, number, text, label, place, spec in items:
+        here = place.__str__
+        if what == _DEF:
+            name, handle = define(dispatcher, text, namespace, here, timeout)
+            library.operators += (name,)
+        else:
+            key = DispatchKey(number)
+            handle = implement_in_c(dispatcher, text, key, label, spec, here, timeout)
+            library.kernels += ((text, key),)
+        keep(handle)

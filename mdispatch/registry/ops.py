@@ -1,0 +1,164 @@
+"""Operators by attribute: ``ops.namespace.name``.
+
+A namespace stands for a name: it stays, and finds the operators that are defined now.
+"""
+
+from __future__ import annotations
+
+from .. import facts
+from ..dispatch.operators import OpOverload, OpOverloadPacket
+from ..errors import OperatorNotFoundError
+from ..errors.words import nearest, shown
+from ..facts.native import _call
+from ..schema.names import OperatorName
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from os import PathLike
+    from types import ModuleType
+
+    from ..dispatch.dispatcher import Dispatcher
+    from ..dispatch.higher_order import HigherOrderNamespace
+    from .load_library import LoadedLibrary
+
+__all__ = ["Namespace", "OpOverload", "OpOverloadPacket", "Ops"]
+
+
+class Namespace(_call.Names):
+    """The operators of one namespace. (torch: _OpNamespace)"""
+
+    # Every other name can be that of an operator.
+    __slots__ = ("__dict__", "__name", "__dispatcher")
+
+    def __init__(self, dispatcher: Dispatcher, name: str) -> None:
+        self.__dispatcher = dispatcher
+        self.__name = name
+
+    def __names(self) -> list[str]:
+        prefix = self.__name + "::"
+        _, _, there = self.__dispatcher.facts.registrations()
+        names = (f.name for f in there if f.kind == facts.DEF and f.name.startswith(prefix))
+        return sorted({name[len(prefix) :].partition(".")[0] for name in names})
+
+    def __missing__(self, name: str) -> OpOverloadPacket:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        packet = self._found(name)
+        setattr(self, name, packet)
+        return packet
+
+    def _found(self, name: str) -> OpOverloadPacket:
+        base = f"{self.__name}::{name}"
+        if not self.__dispatcher.overloads(base):
+            known = self.__names()
+            near = nearest(name, known)
+            kernels = self.__dispatcher.facts.registrations(base)[2]
+            places = [fact.where for fact in kernels if fact.kind == facts.IMPL]
+            if places:
+                hint = f"it has kernels but no definition\n  a kernel registered at {places[-1]}"
+                hint += f"\nDid you mean {', '.join(near)}?" if near else "\nDefine it."
+            elif near:
+                hint = f"did you mean {', '.join(near)}?"
+            elif known:
+                hint = (
+                    f"namespace {self.__name!r} has "
+                    f"{', '.join(known[:8])}{', ...' if len(known) > 8 else ''}"
+                )
+            else:
+                hint = f"nothing is defined in namespace {shown(self.__name)}"
+                from ..dispatch.explain import namespaces
+
+                others = nearest(self.__name, namespaces(self.__dispatcher.facts))
+                meant = f"; did you mean {', '.join(others)}?"
+                hint += meant if others else ": import the module that does"
+            raise OperatorNotFoundError(f"there is no operator {shown(base)}; {hint}", base, near)
+        return OpOverloadPacket(self.__dispatcher, base)
+
+    def __dir__(self) -> list[str]:
+        """What can be called here, for completion."""
+        return self.__names()
+
+    def __repr__(self) -> str:
+        return f"<mdispatch namespace {self.__name}>"
+
+
+class Ops(_call.Names):
+    """The namespaces of a registry. (torch: _Ops)"""
+
+    __slots__ = ("__dict__", "__dispatcher")
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.__dispatcher = dispatcher
+
+    def __missing__(self, name: str) -> Namespace:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        namespace = Namespace(self.__dispatcher, name)
+        setattr(self, name, namespace)
+        return namespace
+
+    @property
+    def higher_order(self) -> HigherOrderNamespace:
+        """The higher-order operators of this interpreter. (PyTorch: torch.ops.higher_order)"""
+        from ..dispatch.higher_order import HigherOrderNamespace  # few programs have any
+
+        return HigherOrderNamespace()
+
+    @staticmethod
+    def import_module(name: str) -> ModuleType:
+        """Imports a module for the operators that it registers or, in a worker, verifies. What the
+        import raises comes through. (PyTorch: torch.ops.import_module)
+        """
+        module = __import__(name)
+        for part in name.split(".")[1:]:
+            module = getattr(module, part)
+        return module
+
+    def load_library(
+        self, path: str | PathLike[str], *, timeout: float | None = 2.0
+    ) -> LoadedLibrary:
+        """Loads a shared library whose ``MDISPATCH_LIBRARY`` block registers operators and kernels
+        in C, and registers or, in a worker, verifies what it brings.
+
+        It is loaded once per process, and for good; its kernels run in every interpreter of the
+        process, loaded there or not. Loaded again, it is the same. ``timeout`` is how many seconds
+        each verification waits. What is returned can be closed, which ends the registrations.
+
+        Raises LibraryLoadError, what :class:`Library`, its ``define`` and its ``impl`` raise, and
+        InvalidArgumentError; then nothing stays registered. (PyTorch: torch.ops.load_library)
+        """
+        from .load_library import load_library  # few programs have any
+
+        return load_library(self.__dispatcher, path, timeout)
+
+    @property
+    def loaded_libraries(self) -> set[str]:
+        """The paths that :meth:`load_library` has loaded here, and that were not closed since.
+        (PyTorch: torch.ops.loaded_libraries)
+        """
+        from .load_library import loaded_libraries
+
+        return loaded_libraries(self.__dispatcher)
+
+    def __dir__(self) -> list[str]:
+        """The namespaces that there are, for completion."""
+        own = {"find", "higher_order", "import_module", "load_library", "loaded_libraries"}
+        from ..dispatch.explain import namespaces
+
+        return sorted({*namespaces(self.__dispatcher.facts), *own})
+
+    def find(self, name: str) -> OpOverload:
+        """The operator of a full name: ``ns::name``, ``ns::name.default`` or ``ns::name.overload``.
+
+        Raises OperatorNotFoundError, with the nearest names; InvalidNameError.
+        """
+        # "default" is what users call the overload without a name.
+        parsed = OperatorName.parse(
+            name.removesuffix(".default") if isinstance(name, str) else name
+        )
+        # It is not looked up as an attribute: an operator may have the name of a method.
+        namespace = Namespace(self.__dispatcher, parsed.namespace)
+        return namespace._found(parsed.name)._found(parsed.overload or "default")
+
+    def __repr__(self) -> str:
+        return f"<mdispatch ops of {self.__dispatcher.holder!r}>"

@@ -1,0 +1,740 @@
+"""What a library does: one function for each kind of registration.
+
+Each kind is three functions with the same arguments: the fact that is wanted, how it is registered,
+and how it is verified. registry/roles.py decides which one runs. What it returns is a handle that
+ends the registration.
+
+A refused registration changes nothing. If a verification fails while an audit is open, the audit
+notes the difference, and there is no handle: there is nothing to end.
+
+Locking: definitions, and kernels that carry a signature, are registered under
+``dispatcher.definitions_lock`` (a verified definition takes it in ``listeners.registered``), so
+that neither misses the other. What a kernel's fact and its callable need is said in
+dispatch/entry.py.
+"""
+
+from __future__ import annotations
+
+from .. import errors, facts
+from ..dispatch.checks import operator_name
+from ..dispatch.kernels import FALLBACK_NAME
+from ..errors.places import caller
+from ..keys.numbers import DispatchKey, table_index
+from ..schema.canonical import canonical_schema
+from ..schema.names import split_name
+from .roles import is_made_here, keeps_alive, register_or_verify
+from .verify import audits, known, known_definition, note, verify
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
+
+    from ..dispatch.dispatcher import Dispatcher
+    from ..dispatch.entry import OperatorEntry
+    from ..dispatch.kernels import LocalKernel
+    from ..dispatch.operators import OpOverload
+    from ..facts import Registration
+    from .roles import Wanted
+
+    #: Finds ``file:line`` of the user's code, where that is needed.
+    Where: TypeAlias = Callable[[], str]
+
+__all__ = [
+    "KernelHandle",
+    "RegistrationHandle",
+    "define",
+    "fall_back",
+    "hold_name",
+    "implement",
+    "name_module",
+    "open_namespace",
+    "publish",
+    "refuse_override",
+    "serves_meta_by_itself",
+    "verified",
+]
+
+
+# --- handles --------------------------------------------------------------------------------------
+
+
+class RegistrationHandle:
+    """One registration of this interpreter. ``close`` ends it.
+
+    ``registration`` is its fact. Where it was verified that is the fact of another member, or None
+    if verifying needed no more than that it is there. (c10: RegistrationHandleRAII)
+    """
+
+    __slots__ = ("_ends", "registration")
+
+    def __init__(self, registration: Registration | None, *ends: Callable[[], object]) -> None:
+        self.registration = registration
+        self._ends = ends
+
+    def close(self) -> None:
+        """Ends the registration. Idempotent; does nothing once the registry is closed."""
+        ends, self._ends = self._ends, ()
+        for end in ends:
+            end()
+
+
+class DefinitionHandle(RegistrationHandle):
+    """A definition that this interpreter has registered."""
+
+    __slots__ = ("_named", "_dispatcher")
+    registration: Registration
+
+    def __init__(self, dispatcher: Dispatcher, named: Registration | None) -> None:
+        self._dispatcher: Dispatcher | None = dispatcher
+        self._named = named  # the module with its fake kernel
+
+    def close(self) -> None:
+        dispatcher, self._dispatcher = self._dispatcher, None
+        if dispatcher is not None:
+            dispatcher.end(self.registration)
+            if self._named is not None:
+                dispatcher.facts.strike(self._named)
+
+
+class KernelHandle(RegistrationHandle):
+    """A kernel that this interpreter has registered. There are more of these handles than of any
+    other kind, so it keeps only what ends the fact.
+    """
+
+    __slots__ = ("_entry", "_kernel", "ref", "seq")
+
+    def __init__(self, entry: OperatorEntry, kernel: LocalKernel) -> None:
+        self._entry = entry
+        self._kernel: LocalKernel | None = kernel
+        self.ref = self.seq = 0  # until it is registered
+
+    @property
+    def registration(self) -> Registration | None:  # type: ignore[override]
+        """Its fact, as long as that is there."""
+        return self._entry.fact(self.seq)
+
+    def close(self) -> None:
+        kernel, self._kernel = self._kernel, None
+        if kernel is not None:
+            self._entry.remove(kernel, self)
+
+
+def _registered(dispatcher: Dispatcher, fact: Registration) -> RegistrationHandle:
+    """The handle of a fact that this interpreter has registered, and that has no callable."""
+    return RegistrationHandle(fact, lambda: dispatcher.facts.strike(fact))
+
+
+def verified(
+    dispatcher: Dispatcher, fact: Registration | None, *ends: Callable[[], object]
+) -> RegistrationHandle:
+    """The handle of what this interpreter has verified; ``ends`` end what it keeps beside."""
+    if fact is not None and keeps_alive(dispatcher):
+        return RegistrationHandle(fact, lambda: dispatcher.facts.strike(fact), *ends)
+    return RegistrationHandle(fact, *ends)
+
+
+def publish(
+    dispatcher: Dispatcher, kind: int, key: int, name: str, text: str, where: str
+) -> Registration:
+    """Registers a fact. DuplicateRegistrationError with both places."""
+    try:
+        fact = dispatcher.facts.register(kind, key, name, text, where)
+        if audits:
+            note(fact)
+        return fact
+    except errors.DuplicateRegistrationError as error:
+        from .differences import registered_twice
+
+        raise registered_twice(error, key) from None
+
+
+# --- libraries, names -----------------------------------------------------------------------------
+
+
+def open_namespace(
+    dispatcher: Dispatcher, namespace: str, where: Where, timeout: float | None
+) -> RegistrationHandle | None:
+    """The one DEF library of a namespace. (c10: registerLibrary)"""
+    return register_or_verify(
+        dispatcher, _wanted_without_text, _register_without_text, _verify_without_text
+    )(dispatcher, facts.LIBRARY, namespace, where, timeout)
+
+
+def hold_name(
+    dispatcher: Dispatcher, name: str, where: Where, timeout: float | None
+) -> RegistrationHandle | None:
+    """A name without a schema or kernels. (c10: registerName)"""
+    return register_or_verify(
+        dispatcher, _wanted_without_text, _register_without_text, _verify_without_text
+    )(dispatcher, facts.NAME, name, where, timeout)
+
+
+def _wanted_without_text(
+    dispatcher: Dispatcher, kind: int, name: str, where: Where, timeout: float | None
+) -> Wanted:
+    return kind, 0, name, None
+
+
+def _register_without_text(
+    dispatcher: Dispatcher, kind: int, name: str, where: Where, timeout: float | None
+) -> RegistrationHandle:
+    return _registered(dispatcher, publish(dispatcher, kind, 0, name, "", where()))
+
+
+def _verify_without_text(
+    dispatcher: Dispatcher, kind: int, name: str, where: Where, timeout: float | None
+) -> RegistrationHandle | None:
+    there = verify(dispatcher.facts, kind, 0, name, "", where, timeout=timeout)
+    return None if there is None else verified(dispatcher, there)
+
+
+# --- the module that an operator names ------------------------------------------------------------
+#
+# Which Python module has an operator's fake kernel: what the registry keeps of it.
+#
+# A fact of its own beside the definition. It is registered before the definition and ended after
+# it: a member that finds the definition finds the module too, and no worker has to wait for it.
+#
+# (c10: Dispatcher::registerPythonModule. There a second module replaces the first for good, and the
+# end of either removes both. Here the newest is in effect, and the one before it returns.)
+
+
+def name_module(
+    dispatcher: Dispatcher, name: str, stub: str, where: Where, timeout: float | None
+) -> RegistrationHandle | None:
+    """The Python module with an operator's fake kernel. (c10: registerPythonModule)"""
+    return register_or_verify(dispatcher, _wanted_module, _register_module, _verify_module)(
+        dispatcher, name, stub, where, timeout
+    )
+
+
+def _wanted_module(
+    dispatcher: Dispatcher, name: str, stub: str, where: Where, timeout: float | None
+) -> Wanted:
+    return facts.PYSTUB, 0, name, None
+
+
+def _register_module(
+    dispatcher: Dispatcher, name: str, stub: str, where: Where, timeout: float | None
+) -> RegistrationHandle:
+    here = where()
+    _warn_of_override(dispatcher, name, stub, here)
+    return _registered(dispatcher, publish(dispatcher, facts.PYSTUB, 0, name, stub, here))
+
+
+def _verify_module(
+    dispatcher: Dispatcher, name: str, stub: str, where: Where, timeout: float | None
+) -> RegistrationHandle | None:
+    there = _verify_stub(dispatcher, name, stub, where, timeout)
+    return None if there is None else verified(dispatcher, there)
+
+
+def _warn_of_override(dispatcher: Dispatcher, name: str, stub: str, where: str) -> None:
+    """Call it before anything is registered: a filter may turn the warning into an error."""
+    there = dispatcher.facts.find(facts.PYSTUB, 0, name)
+    if there is None or there.body == stub:
+        return
+    import warnings
+
+    first, second = (text.partition("\n") for text in (there.body, stub))
+    if first[0] == second[0]:
+        what = f"{name} names its Python module {first[0]!r} again, with another context"
+    else:
+        what = f"{name} has named its Python module {first[0]!r}, and now names {second[0]!r}"
+    message = (
+        f"{what}\n  first:  {there.where}\n  second: {where}\n"
+        "The later one is in effect until it is closed. Name the module in one place."
+    )
+    frame = caller()
+    if frame is None:
+        warnings.warn(message, errors.PystubOverrideWarning, stacklevel=2)
+        return
+    warnings.warn_explicit(
+        message,
+        errors.PystubOverrideWarning,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        frame.f_globals.get("__name__"),
+        frame.f_globals.setdefault("__warningregistry__", {}),
+    )
+
+
+def _verify_stub(
+    dispatcher: Dispatcher,
+    name: str,
+    stub: str,
+    where: Where,
+    timeout: float | None,
+    *,
+    is_defined: bool = False,
+) -> Registration | None:
+    """The member that registers has named the same module, among others or not. None when an open
+    audit has noted that it has not.
+
+    ``is_defined`` says that the operator's definition was verified: a module that is not there by
+    then will not come.
+    """
+
+    def compare(newest: Registration) -> None:
+        _, _, there = dispatcher.facts.registrations(name)
+        if not any(fact.kind == facts.PYSTUB and fact.body == stub for fact in there):
+            raise _differs(dispatcher, name, stub, where(), newest)
+
+    if is_defined and not dispatcher.facts.has(facts.PYSTUB, 0, name):
+        # By way of the definition, because that is there and needs no wait.
+        verify(dispatcher.facts, facts.DEF, 0, name, stub, where, timeout=timeout, accept=compare)
+        return None
+    return verify(
+        dispatcher.facts, facts.PYSTUB, 0, name, stub, where, timeout=timeout, accept=compare
+    )
+
+
+def _differs(
+    dispatcher: Dispatcher, name: str, stub: str, here: str, fact: Registration
+) -> errors.PystubMismatchError:
+    """The two members name different modules. ``fact`` is the module that is registered, or the
+    definition if that names none.
+    """
+    from .roles import who
+
+    main = who(dispatcher.facts)
+    named = fact.body if fact.kind == facts.PYSTUB else ""
+    module, _, context = stub.partition("\n")
+    module_there, _, context_there = named.partition("\n")
+    if not named:
+        there = f"{main} (pid {fact.pid}) names none"
+    elif module == module_there:
+        there = f"{main} (pid {fact.pid}) names it with another context"
+    else:
+        there = f"{main} (pid {fact.pid}) names {module_there!r}"
+    error = errors.PystubMismatchError(
+        f"{name} names its Python module {module!r} here, but {there}\n  here:  "
+        f"{_told(module, context)}    ({here})\n  there: {_told(module_there, context_there)}    "
+        f"({fact.where})\nMake both import the same version of the module that names it.",
+        kind=facts.KIND_NAMES[facts.PYSTUB],
+        name=name,
+        here=here,
+        there=fact.where,
+    )
+    error.module_here = module
+    error.module_there = module_there
+    return error
+
+
+def _told(module: str, context: str) -> str:
+    from ..errors.words import shown
+
+    return f"{module}, {shown(context)}" if context else module or "none"
+
+
+# --- definitions ----------------------------------------------------------------------------------
+
+
+def define(
+    dispatcher: Dispatcher,
+    schema: str,
+    namespace: str,
+    where: Where,
+    timeout: float | None,
+    *,
+    attributes: str = "",
+    stub: str = "",
+    replaced: Mapping[str, Registration] | None = None,
+) -> tuple[str, RegistrationHandle | None]:
+    """The operator's full name, and the handle of its definition. (c10: registerDef)
+
+    ``stub`` names the Python module of the operator, see :func:`stub_of`.
+
+    ``replaced`` are the definitions that this one may take the place of: a library opened again
+    goes on with their generations where nothing else has changed.
+    """
+    return register_or_verify(
+        dispatcher, _wanted_definition, _register_definition, _verify_definition
+    )(dispatcher, schema, namespace, where, timeout, attributes, stub, replaced)
+
+
+def _wanted_definition(
+    dispatcher: Dispatcher,
+    schema: str,
+    namespace: str,
+    where: Where,
+    timeout: float | None,
+    attributes: str,
+    stub: str,
+    replaced: Mapping[str, Registration] | None,
+) -> Wanted:
+    return facts.DEF, 0, split_name(schema, namespace), None
+
+
+def _register_definition(
+    dispatcher: Dispatcher,
+    schema: str,
+    namespace: str,
+    where: Where,
+    timeout: float | None,
+    attributes: str,
+    stub: str,
+    replaced: Mapping[str, Registration] | None,
+) -> tuple[str, DefinitionHandle]:
+    here = where()
+    name, canonical = canonical_schema(schema, namespace)
+    generation = 0
+    if replaced:
+        before = replaced.get(name)
+        if before and before.body == canonical and before.attributes == attributes:
+            generation = before.generation
+    text = facts.def_text(canonical, _written(schema, namespace), attributes, generation)
+    named = None
+    if stub:
+        _refuse_second(dispatcher, name, here)  # before the warning: nothing that is refused warns
+        _warn_of_override(dispatcher, name, stub, here)
+    with dispatcher.definitions_lock:
+        # An earlier registrar may have registered kernels that are not known here.
+        if not dispatcher.registers_all or name in dispatcher.names_with_signatures:
+            _check_kernels(dispatcher, name, canonical, here)
+        if stub:
+            named = publish(dispatcher, facts.PYSTUB, 0, name, stub, here)
+        try:
+            handle = DefinitionHandle(dispatcher, named)
+            fact = handle.registration = publish(dispatcher, facts.DEF, 0, name, text, here)
+        except BaseException:
+            if named is not None:
+                dispatcher.facts.strike(named)
+            raise
+        dispatcher.defined(fact)
+    dispatcher.listeners.tell()
+    return name, handle
+
+
+def _written(schema: str, namespace: str) -> str:
+    prefix = namespace + "::"
+    return schema if schema.startswith(prefix) else prefix + schema
+
+
+def _verify_definition(
+    dispatcher: Dispatcher,
+    schema: str,
+    namespace: str,
+    where: Where,
+    timeout: float | None,
+    attributes: str,
+    stub: str,
+    replaced: Mapping[str, Registration] | None,
+) -> tuple[str, RegistrationHandle | None]:
+    written = _written(schema, namespace)
+    name = written.partition("(")[0]
+    fact = known_definition(dispatcher.facts, name, written, attributes)
+    if fact is None:
+        from ..schema import compare, parse_schema
+
+        name = split_name(schema, namespace)
+        parsed = parse_schema(schema, namespace)  # a wrong schema is refused without a wait
+
+        def difference(fact: Registration) -> str | None:
+            if fact.attributes != attributes:
+                here, there = (each.strip() or "none" for each in (attributes, fact.attributes))
+                return f"its attributes are {here} here, {there} there"
+            return compare(parsed, parse_schema(fact.body))
+
+        fact = verify(
+            dispatcher.facts,
+            facts.DEF,
+            0,
+            name,
+            lambda: str(parsed),
+            where,
+            timeout=timeout,
+            accept=difference,
+        )
+        if fact is None:
+            return name, None
+    there = fact
+    if stub:
+        _verify_stub(dispatcher, name, stub, where, timeout, is_defined=True)
+    _check_kernels_here(dispatcher, there, where)
+    dispatcher.listeners.registered(lambda: there)
+
+    def end() -> bool:
+        if keeps_alive(dispatcher):
+            dispatcher.facts.strike(there)
+        return True  # it has ended here, even where other members keep the fact
+
+    return name, RegistrationHandle(there, lambda: dispatcher.listeners.struck(there, end))
+
+
+# --- against the kernels that are there -----------------------------------------------------------
+
+
+def _check_kernels(dispatcher: Dispatcher, name: str, canonical: str, where: str) -> None:
+    """Before a definition: it has to fit the signatures of the kernels that are there. A second
+    one is refused as such, whether or not it fits.
+    """
+    _refuse_second(dispatcher, name, where)
+    _, _, there = dispatcher.facts.registrations(name)
+    for fact in there:
+        if fact.kind == facts.IMPL and fact.signature:
+            from ..schema import parse_schema
+            from .differences import check_signature
+
+            key, schema = DispatchKey(fact.key).name, parse_schema(canonical)
+            check_signature(schema, fact.signature, key, fact.body, fact.where, where)
+
+
+def _refuse_second(dispatcher: Dispatcher, name: str, where: str) -> None:
+    """Before a definition: there is none yet."""
+    fact = dispatcher.facts.find(facts.DEF, 0, name)
+    if fact is not None:
+        from .differences import registered_twice
+
+        kind = facts.KIND_NAMES[facts.DEF]
+        twice = errors.DuplicateRegistrationError("", kind, name, "", fact.where, where)
+        raise registered_twice(twice, 0)
+
+
+def _check_kernels_here(dispatcher: Dispatcher, fact: Registration, where: Where) -> None:
+    """The same in a worker: its own kernels may have come before the definition."""
+    entry = dispatcher.entries.get(fact.name)
+    kernels = [kernel for each in (entry.kernels if entry else {}).values() for kernel in each]
+    for kernel in kernels:
+        if kernel.signature:
+            from ..schema import parse_schema
+            from .differences import check_signature
+
+            key, schema = kernel.key.name, parse_schema(fact.body)
+            check_signature(schema, kernel.signature, key, kernel.label, "here", where())
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def implement(
+    dispatcher: Dispatcher,
+    namespace: str,
+    op: str | OpOverload,
+    kernel: LocalKernel,
+    where: Where,
+    timeout: float | None,
+    *,
+    allow_override: bool = True,
+) -> RegistrationHandle | None:
+    """A kernel of an operator. ``op`` is an operator, or a name with or without the namespace.
+
+    Without ``allow_override`` it is refused where the key has one, in a worker where this
+    interpreter has registered one. (c10: registerImpl)
+    """
+    return register_or_verify(dispatcher, _wanted_kernel, _register_kernel, _verify_kernel)(
+        dispatcher, namespace, op, kernel, where, timeout, allow_override
+    )
+
+
+def _wanted_kernel(
+    dispatcher: Dispatcher,
+    namespace: str,
+    op: str | OpOverload,
+    kernel: LocalKernel,
+    where: Where,
+    timeout: float | None,
+    allow_override: bool,
+) -> Wanted:
+    name = operator_name(namespace, op)
+    count = _count_with(dispatcher, name, kernel.key)
+
+    def is_enough(same: Sequence[Registration]) -> bool:
+        return len(same) >= count
+
+    return facts.IMPL, kernel.key, name, is_enough
+
+
+def _register_kernel(
+    dispatcher: Dispatcher,
+    namespace: str,
+    op: str | OpOverload,
+    kernel: LocalKernel,
+    where: Where,
+    timeout: float | None,
+    allow_override: bool,
+) -> KernelHandle:
+    name = operator_name(namespace, op)
+    here = where()
+    if not kernel.signature:
+        return _commit(dispatcher, name, kernel, kernel.label, here, allow_override)
+    with dispatcher.definitions_lock:
+        _check_signature(dispatcher, name, kernel, here)
+        text = facts.impl_text(kernel.label, kernel.signature)
+        handle = _commit(dispatcher, name, kernel, text, here, allow_override)
+        dispatcher.names_with_signatures.add(name)
+    return handle
+
+
+def _commit(
+    dispatcher: Dispatcher,
+    name: str,
+    kernel: LocalKernel,
+    text: str,
+    where: str,
+    allow_override: bool,
+) -> KernelHandle:
+    if not allow_override:
+        refuse_override(dispatcher, name, kernel.key, where)
+    entry = dispatcher.entry(name)  # only now: a kernel that is refused leaves none
+    handle = KernelHandle(entry, kernel)
+    with entry.lock:
+        if not allow_override:
+            refuse_override(dispatcher, name, kernel.key, where)
+        fact = publish(dispatcher, facts.IMPL, kernel.key, name, text, where)
+        handle.ref, handle.seq = fact.ref, fact.seq
+        kernel.seq = fact.seq
+        entry.add(kernel)
+    return handle
+
+
+def _verify_kernel(
+    dispatcher: Dispatcher,
+    namespace: str,
+    op: str | OpOverload,
+    kernel: LocalKernel,
+    where: Where,
+    timeout: float | None,
+    allow_override: bool,
+) -> RegistrationHandle | None:
+    if isinstance(op, str) and not kernel.signature and not keeps_alive(dispatcher):
+        prefix = namespace + "::"
+        full = op if op.startswith(prefix) else prefix + op
+        handle = _verify_known(dispatcher, full, kernel)
+        if handle is not None:
+            return handle
+    name = operator_name(namespace, op)
+    key = kernel.key
+    at_least = _count_with(dispatcher, name, key)
+    if kernel.signature:
+        _check_signature(dispatcher, name, kernel, where())
+    if at_least > 1 and not allow_override:
+        refuse_override(dispatcher, name, key, where())
+    text = facts.impl_text(kernel.label, kernel.signature)
+    there = verify(
+        dispatcher.facts, facts.IMPL, key, name, text, where, at_least=at_least, timeout=timeout
+    )
+    return None if there is None else _keep(dispatcher, name, kernel, there)
+
+
+def _count_with(dispatcher: Dispatcher, name: str, key: DispatchKey) -> int:
+    """How many kernels an operator has at a key in this interpreter, with one more."""
+    entry = dispatcher.entries.get(name)
+    here = entry.kernels.get(key, []) if entry else []
+    # Kernels that came with a fork do not count: their facts are the parent's.
+    return sum(kernel.seq >= 0 for kernel in here) + 1
+
+
+def refuse_override(dispatcher: Dispatcher, name: str, key: DispatchKey, where: str) -> None:
+    """Before a kernel that may not override another: DuplicateRegistrationError if the key has one
+    already.
+    """
+    there = dispatcher.facts.find(facts.IMPL, key, name)
+    if there is not None:
+        raise errors.DuplicateRegistrationError(
+            f"{name} has a kernel at {key.name} already\n  first:  {there.where} ({there.body})\n"
+            f"  second: {where}\n"
+            "Close the first one, or let the second take its place (allow_override=True).",
+            facts.KIND_NAMES[facts.IMPL],
+            name,
+            key.name,
+            there.where,
+            where,
+        )
+
+
+def _verify_known(
+    dispatcher: Dispatcher, name: str, kernel: LocalKernel
+) -> RegistrationHandle | None:
+    """The short way: the first kernel here at a key that has a fact. None says nothing;
+    :func:`_verify_kernel` has to find out.
+    """
+    there = dispatcher.entries.get(name)
+    if there is not None and there.kernels.get(kernel.key):
+        return None
+    if not known(dispatcher.facts, facts.IMPL, kernel.key, name):
+        return None
+    return _keep(dispatcher, name, kernel, None)
+
+
+def serves_meta_by_itself(dispatcher: Dispatcher, name: str) -> bool:
+    """Whether an operator has a kernel at CompositeImplicitAutograd, and so takes none at Meta."""
+    implicit = DispatchKey.CompositeImplicitAutograd
+    entry = dispatcher.entries.get(name)
+    if entry is not None and entry.kernels.get(implicit):
+        return True
+    # Another member's fact may be newer than the kernel at Meta that is verified here.
+    fact = dispatcher.facts.find(facts.IMPL, implicit, name)
+    return fact is not None and is_made_here(dispatcher, fact)
+
+
+def _keep(
+    dispatcher: Dispatcher, name: str, kernel: LocalKernel, fact: Registration | None
+) -> RegistrationHandle:
+    entry = dispatcher.entry(name)
+    entry.keep(kernel)
+    return verified(dispatcher, fact, lambda: entry.drop(kernel))
+
+
+def _check_signature(dispatcher: Dispatcher, name: str, kernel: LocalKernel, where: str) -> None:
+    """Before a kernel with a signature: it has to fit the schema, if that is there."""
+    from ..schema import parse_schema
+    from .differences import check_signature
+
+    parse_schema(name + kernel.signature)  # refused whether or not there is a schema
+    fact = dispatcher.facts.find(facts.DEF, 0, name)
+    if fact is not None:
+        schema = parse_schema(fact.body)
+        key = kernel.key.name
+        check_signature(schema, kernel.signature, key, kernel.label, where, fact.where)
+
+
+# --- fallbacks ------------------------------------------------------------------------------------
+
+
+def fall_back(
+    dispatcher: Dispatcher, kernel: LocalKernel, where: Where, timeout: float | None
+) -> RegistrationHandle | None:
+    """What runs at a key for every operator that has no kernel there. (c10: registerFallback)
+
+    InvalidKeyError for a key without a slot.
+    """
+    table_index(kernel.key)
+    return register_or_verify(dispatcher, _wanted_fallback, _register_fallback, _verify_fallback)(
+        dispatcher, kernel, where, timeout
+    )
+
+
+def _wanted_fallback(
+    dispatcher: Dispatcher, kernel: LocalKernel, where: Where, timeout: float | None
+) -> Wanted:
+    return facts.FALLBACK, kernel.key, FALLBACK_NAME, None
+
+
+def _register_fallback(
+    dispatcher: Dispatcher, kernel: LocalKernel, where: Where, timeout: float | None
+) -> RegistrationHandle:
+    fallbacks = dispatcher.fallbacks
+    here, label = where(), kernel.label
+    fact = fallbacks.add(
+        kernel,
+        lambda: publish(dispatcher, facts.FALLBACK, kernel.key, FALLBACK_NAME, label, here),
+    )
+    return RegistrationHandle(
+        fact, lambda: fallbacks.remove(kernel, lambda: dispatcher.facts.strike(fact))
+    )
+
+
+def _verify_fallback(
+    dispatcher: Dispatcher, kernel: LocalKernel, where: Where, timeout: float | None
+) -> RegistrationHandle | None:
+    fallbacks = dispatcher.fallbacks
+    there = verify(
+        dispatcher.facts, facts.FALLBACK, kernel.key, FALLBACK_NAME, kernel.label, where,
+        timeout=timeout,
+    )  # fmt: skip
+    if there is None:
+        return None
+    fallbacks.keep(kernel)
+    return verified(dispatcher, there, lambda: fallbacks.drop(kernel))

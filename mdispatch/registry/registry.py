@@ -1,0 +1,379 @@
+"""The door that users hold: a Registry has the shared facts and this interpreter's Dispatcher.
+
+There is one default registry. It is made or found when it is first needed. A process without one
+creates it, and puts its address into the environment, where child processes find it. The process's
+sub-interpreters find it without the environment.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+
+from .. import facts
+from ..dispatch.checks import check_namespace
+from ..dispatch.dispatcher import Dispatcher
+from ..errors import InvalidArgumentError, InvariantError
+from ..facts.logs import registry_log
+from ..facts.native import unlock
+from ..facts.shared import DEFAULT_CAPACITY, SharedRegistry
+from ..schema.names import OperatorName
+from . import roles
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..dispatch.context.guards import Keys
+    from ..dispatch.explain import Explanation, TableRow
+    from ..dispatch.operators import OpOverload
+    from ..errors import VerificationError
+    from ..facts import Registration
+    from ..facts.abc import Facts
+    from ..facts.listeners import ListenerHandle
+    from .ops import Ops
+
+__all__ = ["Registry", "default_registry", "given_or_default", "opened_default"]
+__all__ += ["operator_of", "registry_of"]
+
+
+class Registry(facts.Handle):
+    """A registry that interpreters and processes share. Make one with :meth:`create`, find one with
+    :meth:`attach`.
+
+    The default registry (:func:`default_registry`) needs neither. A registry is closed explicitly
+    (``close``, ``with``) or at the interpreter's end; when the main interpreter closes it, it is
+    closed for everyone.
+    """
+
+    def __init__(self, facts_: Facts) -> None:
+        #: This interpreter's side, for the rooms of mdispatch.
+        self.dispatcher = Dispatcher(facts_, self)
+        roles.joined(self.dispatcher)
+        #: The differences that warm_up found, by the modules that it had imported.
+        self.differing: dict[str, tuple[VerificationError, ...]] = {}
+        self._ops: Ops | None = None
+        if isinstance(facts_, SharedRegistry):
+            facts_.after_fork = self._forked
+
+    @classmethod
+    def create(cls, name: str | None = None, *, capacity: int = DEFAULT_CAPACITY) -> Registry:
+        """Creates a registry; this process's main interpreter registers in it, everybody else
+        verifies.
+
+        With a ``name`` (1 to 128 of ``A-Z a-z 0-9 _ - .``) other processes of this user can attach
+        to it; without one it is known to this process, and by its :attr:`address`. ``capacity`` is
+        its largest size in bytes; memory is used only as it fills. The name of a registry whose
+        main process has died is taken over.
+
+        Raises InvalidNameError, InvalidArgumentError (capacity), RegistryExistsError,
+        RegistryOwnerError, RegistryFullError (64 registries open), SystemCallError.
+        """
+        return _told(cls(SharedRegistry.create(name, capacity)))
+
+    @classmethod
+    def elect(cls, name: str | None = None, *, capacity: int = DEFAULT_CAPACITY) -> Registry:
+        """Opens a registry without a main member: creates it, or attaches to it when another
+        process of the team was first. It lives as long as anybody has it open.
+
+        In it each namespace has a registrar, the first interpreter that opened a library of it; all
+        others verify. When the registrar closes its libraries, ends or dies, the next one in line
+        goes on in its place; what is registered stays as long as any interpreter has a library of
+        the namespace open, and goes with the last.
+
+        ``name`` and ``capacity`` are those of :meth:`create`; without a name a new registry is made
+        for the interpreters of this process. The name of a registry whose processes all died, with
+        a main one or without, is taken over. ``MDISPATCH_REGISTRY=elect:NAME`` in the environment
+        makes it the default registry of every process that finds it there.
+
+        Raises RegistryExistsError when a living registry with a main member has the name; else as
+        :meth:`create`.
+        """
+        return _told(cls(SharedRegistry.elect(name, capacity)))
+
+    @classmethod
+    def attach(cls, name: str, *, timeout: float | None = 2.0) -> Registry:
+        """Attaches to the registry of this name or address, waiting up to ``timeout`` seconds for
+        it to appear.
+
+        Raises RegistryNotFoundError, MainMemberGoneError, RegistryClosedError, RegistryFormatError,
+        RegistryOwnerError, RegistryAccessError, RegistryDamagedError, InvalidNameError,
+        InvalidArgumentError (timeout), SystemCallError.
+        """
+        return _told(cls(SharedRegistry.attach(name, timeout)))
+
+    @property
+    def address(self) -> str:
+        """What other processes of this user attach to; also the value for MDISPATCH_REGISTRY."""
+        return self.dispatcher.facts.label
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this interpreter is the one that registers: never where there is no main member
+        (:meth:`elect`).
+        """
+        return roles.is_main(self.dispatcher)
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether this interpreter verifies what a main one registers."""
+        return roles.is_worker(self.dispatcher)
+
+    @property
+    def elects(self) -> bool:
+        """Whether there is no main member; each namespace has a registrar then (:meth:`elect`)."""
+        return roles.elects(self.dispatcher)
+
+    def registers(self, namespace: str) -> bool:
+        """Whether registrations in ``namespace`` are made by this interpreter, or would be by the
+        library that it opens now; False where they are verified.
+
+        InvalidNameError; where the registry was closed, RegistryClosedError.
+        """
+        check_namespace(namespace, "FRAGMENT")
+        return roles.registers(self.dispatcher, namespace)
+
+    def registrar(self, namespace: str) -> Registration | None:
+        """The claim of the interpreter that registers in ``namespace``, with its process and place;
+        None when nobody has a library of it open, and where there is a main member.
+
+        A process that has died just now may still be named. InvalidNameError.
+        """
+        check_namespace(namespace, "FRAGMENT")
+        _, _, there = self.dispatcher.facts.registrations(namespace)
+        return next((fact for fact in there if fact.kind == facts.CLAIM), None)
+
+    @property
+    def ops(self) -> Ops:
+        """The operators of this registry: ``registry.ops.namespace.name``."""
+        if self._ops is None:
+            from .ops import Ops
+
+            self._ops = Ops(self.dispatcher)
+        return self._ops
+
+    # --- looking
+
+    def operators(self) -> list[str]:
+        """The names of all operators that are defined, ``ns::name`` or ``ns::name.overload``, in
+        the order of their definitions, wherever these were made. (c10: getAllOpNames)
+        """
+        from ..dispatch import explain
+
+        return explain.operators(self.dispatcher.facts)
+
+    def namespaces(self) -> list[str]:
+        """The namespaces in which operators are defined, sorted."""
+        from ..dispatch import explain
+
+        return explain.namespaces(self.dispatcher.facts)
+
+    def dangling_implementations(self) -> list[str]:
+        """The names that have kernels and no definition, sorted. (c10: findDanglingImpls)"""
+        from ..dispatch import explain
+
+        return explain.dangling(self.dispatcher.facts)
+
+    def registrations(self, name: str) -> list[Registration]:
+        """What is registered for an operator: definition, kernels and held names, oldest first. []
+        when there is nothing. InvalidNameError.
+        """
+        from ..dispatch import explain
+
+        return explain.found(self.dispatcher.facts, name)
+
+    def dump(self, name: str) -> str:
+        """The registrations of an operator as text, with their places. OperatorNotFoundError, with
+        the nearest names, when there are none. (c10: dumpState)
+        """
+        from ..dispatch import explain
+
+        return explain.dump(self.dispatcher.facts, name)
+
+    def table(self, name: str) -> list[TableRow]:
+        """The computed dispatch table of an operator: one row per runtime key, with the kernel, the
+        rule that put it there and its place. OperatorNotFoundError.
+        """
+        from ..dispatch import explain
+
+        return explain.table_rows(self.dispatcher.facts, name)
+
+    def dump_table(self, name: str) -> str:
+        """The computed table as text, one line per key that has a kernel. OperatorNotFoundError.
+        (c10: dumpComputedTable)
+        """
+        from ..dispatch import explain
+
+        return explain.dump_table(self.dispatcher.facts, name)
+
+    def why(self, name: str, keys: Keys = ()) -> Explanation:
+        """How a call whose arguments carry ``keys`` comes to its kernel: what this thread adds and
+        excludes, what falls through, and the rules. OperatorNotFoundError, InvalidKeyError.
+        """
+        from ..dispatch import explain
+        from ..keys import DispatchKeySet
+
+        key_set = keys if isinstance(keys, DispatchKeySet) else DispatchKeySet(keys)
+        return explain.why(self.dispatcher.facts, name, key_set)
+
+    def add_listener(self, listener: object, *, everywhere: bool = False) -> ListenerHandle:
+        """Tells ``listener`` of every operator that is defined, now and from now on, and of every
+        end of one, until the handle is closed.
+
+        A listener has ``on_operator_registered(registration)``,
+        ``on_operator_deregistered(registration)``, or both. It is told of the definitions of this
+        interpreter (in a worker, those it has verified), in the order in which they were made,
+        outside every lock: it may use the registry, also define, close and add listeners. What it
+        raises goes to ``sys.unraisablehook`` and harms nobody.
+
+        With ``everywhere`` it is told of the definitions of all interpreters and processes, by a
+        thread of its own, which may miss a definition that came and went between two of its looks.
+        When the main interpreter closes the registry or dies, ``on_registry_gone(error)`` is
+        called, if there is one.
+
+        Raises InvalidArgumentError, RegistryClosedError; with ``everywhere`` also
+        WaitCancelledError (this interpreter shuts down) and RuntimeError (no thread can be had).
+        (c10: addRegistrationListener)
+        """
+        return self.dispatcher.listeners.add(listener, everywhere)
+
+    def check_invariants(self, name: str | None = None) -> None:
+        """Recomputes the derived state (tables, masks, indexes) of one operator or, without a name,
+        of the whole registry, and compares.
+
+        Raises InvariantError, with every broken invariant in ``report``. (c10:
+        OperatorEntry::checkInvariants, Dispatcher::checkInvariants)
+        """
+        if name is None:
+            _, _, there = self.dispatcher.facts.registrations()
+            names = [fact.name for fact in there if "::" in fact.name]
+            found = [line for line in self.dispatcher.facts.check().split("\n") if line]
+        else:
+            names, found = [str(OperatorName.parse(name))], []
+        here = self.dispatcher.entries
+        for each in dict.fromkeys([*names, *(here if name is None else ())]):
+            entry = here.get(each) or self.dispatcher.new_entry(each)
+            found += entry.broken_invariants(self.dispatcher.registers_all)
+        if found:
+            report = "\n".join(found)
+            raise InvariantError(
+                "what mdispatch derived from the registrations differs from what they give\n  "
+                + report.replace("\n", "\n  ")
+                + "\nThis is a fault of mdispatch, or somebody wrote into its memory: please "
+                "report it with this text.",
+                report,
+            )
+
+    def allow_imports(self, *modules: str) -> None:
+        """Lets calls of this interpreter import modules for kernels that are not loaded here: a
+        call that needs such a kernel imports the module that brings it, and goes on. It imports
+        only these modules, and modules of these packages.
+
+        The module is the one that the operator names (``Library.set_python_module``), else that of
+        the file which registered the kernel. Each is tried once; what the import raises, the call
+        raises. Raises InvalidArgumentError for anything but the name of a module.
+        """
+        if self.dispatcher.imports is None:
+            from ..facts.modules import ImportPolicy
+
+            self.dispatcher.imports = ImportPolicy()
+        self.dispatcher.imports.allow(modules)
+
+    # --- ending
+
+    def close(self) -> None:
+        """Leaves the registry; whatever waits in this interpreter raises RegistryClosedError.
+        Idempotent.
+        """
+        self.dispatcher.listeners.close()
+        self.dispatcher.facts.close()
+
+    def __repr__(self) -> str:
+        return f"<mdispatch.Registry {self.address} {roles.role_name(self.dispatcher)}>"
+
+    # --- for the rooms of mdispatch
+
+    def reduced_operator(self, name: str) -> tuple[object, ...]:
+        """The pickle of an operator: how to find it. TypeError unless this is the default
+        registry: an unpickler could not find another one.
+        """
+        if self is not _default:
+            raise TypeError(
+                f"operator {name} is of {self!r}; only those of the default registry can be "
+                "pickled: send its name"
+            )
+        return operator_of, (name,)
+
+    def _forked(self) -> None:
+        """In the child of a fork: other threads may have held the locks."""
+        unlock(self)
+        self.dispatcher.forked()
+        roles.forked(self.dispatcher)
+
+
+# Held while the default registry is opened. ``_default`` is set once, by one store. A registry that
+# another thread had opened and not stored yet at a fork stays open in the child too, unused; the
+# end of the interpreter closes it like the others.
+_lock = allocate_lock()
+_default: Registry | None = None
+
+
+def forked() -> None:
+    """See Note [Locks across a fork] in facts/forking.py."""
+    global _lock
+    _lock = allocate_lock()
+
+
+def default_registry() -> Registry:
+    """The default registry of this interpreter, made or found at the first call.
+
+    Raises MainMemberGoneError when the environment names the registry of a parent that is gone, and
+    what :meth:`Registry.create` and :meth:`Registry.attach` raise.
+    """
+    global _default
+    registry = _default
+    if registry is None:
+        with _lock:
+            if _default is None:
+                _default = Registry(SharedRegistry.default())
+            registry = _default
+        _told(registry)
+    return registry
+
+
+def opened_default() -> Registry | None:
+    """The default registry, if this interpreter has asked for it already."""
+    return _default
+
+
+def _told(registry: Registry) -> Registry:
+    """Logs that a registry was joined. Called when no lock is held any more."""
+    if registry_log.listens():
+        role = roles.role_name(registry.dispatcher)
+        registry_log.tell("joined %s as %s", registry.address, role)
+    return registry
+
+
+def operator_of(name: str) -> OpOverload:
+    """The operator of the default registry with this name, overload included, as it is defined now.
+
+    OperatorNotFoundError, with the nearest names.
+    """
+    return default_registry().ops.find(name)
+
+
+def registry_of(operator: OpOverload) -> Registry:
+    """The registry that an operator is in."""
+    found = operator.dispatcher.holder
+    assert isinstance(found, Registry)
+    return found
+
+
+def given_or_default(registry: Registry | None) -> Registry:
+    """The registry that the caller passed, else the default one. InvalidArgumentError for anything
+    but a Registry.
+    """
+    if registry is None:
+        return default_registry()
+    if not isinstance(registry, Registry):
+        raise InvalidArgumentError(
+            f"registry= takes an mdispatch.Registry, not a {type(registry).__qualname__}"
+        )
+    return registry

@@ -1,0 +1,211 @@
+"""Register or verify: which of the two this interpreter does. Only this module knows roles.
+
+The main member registers everything, and every other member verifies. (PyTorch:
+_RegisterOrVerify.) Where there is no main member (*elect*), each namespace has a registrar: the
+first member in a queue that the facts keep. The registrar registers what is not there yet. It
+verifies what an earlier registrar has left, like everybody else. A member that waits for the
+registrar may become the registrar: Elected ends its wait, and the choice is made again.
+
+registry/register.py says what is registered, and how; see :func:`register_or_verify`.
+"""
+
+from __future__ import annotations
+
+from .. import errors
+from ..facts import CLAIM, MAIN, PEER, ROLE_NAMES, WORKER, Elected
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias, TypeVar, TypeVarTuple
+
+    from ..dispatch.dispatcher import Dispatcher
+    from ..facts import Registration
+    from ..facts.abc import Facts
+
+    Args = TypeVarTuple("Args")
+    Made = TypeVar("Made")
+    Verified = TypeVar("Verified")
+
+    #: A fact: kind, key, name, and whether the facts that are there are enough, oldest first. None
+    #: where one fact is enough, unless this interpreter has registered it: then it wants a second.
+    Wanted: TypeAlias = tuple[int, int, str, Callable[[Sequence[Registration]], bool] | None]
+
+__all__ = [
+    "elects",
+    "forked",
+    "is_main",
+    "is_made_here",
+    "is_worker",
+    "joined",
+    "keeps_alive",
+    "leave_queue",
+    "queue_up",
+    "register_or_verify",
+    "registers",
+    "role_name",
+    "who",
+]
+
+
+def register_or_verify(
+    dispatcher: Dispatcher,
+    wanted: Callable[[Dispatcher, *Args], Wanted],
+    register: Callable[[Dispatcher, *Args], Made],
+    verify: Callable[[Dispatcher, *Args], Verified],
+) -> Callable[[Dispatcher, *Args], Made | Verified]:
+    """The function to call: ``register``, ``verify``, or one that chooses between them for each
+    call.
+
+    The three are one kind of registration, and take the same arguments. ``wanted`` says which fact
+    it is about; it is asked only where there is no main member.
+    """
+    if dispatcher.registers_all:
+        return register
+    if dispatcher.facts.role != PEER:
+        return verify
+
+    def choose(dispatcher: Dispatcher, *args: *Args) -> Made | Verified:
+        while True:
+            if _is_missing(dispatcher, *wanted(dispatcher, *args)):
+                return register(dispatcher, *args)
+            try:
+                return verify(dispatcher, *args)
+            except Elected:
+                continue
+
+    return choose
+
+
+def _is_missing(
+    dispatcher: Dispatcher,
+    kind: int,
+    key: int,
+    name: str,
+    is_enough: Callable[[Sequence[Registration]], bool] | None,
+) -> bool:
+    """Whether this interpreter is the registrar, and has to register such a fact."""
+    if not _claim(dispatcher, name.partition("::")[0]):
+        return False
+    _, _, there = dispatcher.facts.registrations(name)
+    same = [fact for fact in there if (fact.kind, fact.key) == (kind, key)]
+    if is_enough is not None:
+        return not is_enough(same)
+    return not same or any(dispatcher.facts.is_mine(fact) for fact in same)
+
+
+# --- roles ----------------------------------------------------------------------------------------
+
+
+def is_main(dispatcher: Dispatcher) -> bool:
+    """Whether this interpreter registers everything."""
+    return dispatcher.facts.role == MAIN
+
+
+def is_worker(dispatcher: Dispatcher) -> bool:
+    """Whether this interpreter verifies what a main one registers."""
+    return dispatcher.facts.role == WORKER
+
+
+def elects(dispatcher: Dispatcher) -> bool:
+    """Whether there is no main member; each namespace has a registrar then."""
+    return dispatcher.facts.role == PEER
+
+
+def role_name(dispatcher: Dispatcher) -> str:
+    """main, worker or peer."""
+    return ROLE_NAMES[dispatcher.facts.role]
+
+
+def who(facts: Facts, namespace: str = "") -> str:
+    """The member that registers what others verify, in words."""
+    if facts.role != PEER:
+        return "the main interpreter"
+    return f"the registrar of {namespace!r}" if namespace else "the registrar"
+
+
+def is_made_here(dispatcher: Dispatcher, fact: Registration) -> bool:
+    """Whether this interpreter has made a registration, and not verified one of its own with it."""
+    return is_main(dispatcher) or dispatcher.facts.is_mine(fact)
+
+
+def keeps_alive(dispatcher: Dispatcher) -> bool:
+    """Whether what this interpreter has verified stays registered until this interpreter, too, has
+    ended it. That is so where there is no main member: the last member to strike a fact ends it.
+    """
+    return dispatcher.facts.role == PEER
+
+
+def joined(dispatcher: Dispatcher) -> None:
+    """Notes the role. Called when the facts are opened, and by :func:`forked`."""
+    dispatcher.registers_all = is_main(dispatcher)
+
+
+# --- the queue for a namespace --------------------------------------------------------------------
+
+
+def registers(dispatcher: Dispatcher, namespace: str) -> bool:
+    """Whether registrations in the namespace are this interpreter's to make, or would be for the
+    library that it opens now.
+    """
+    if not elects(dispatcher):
+        return is_main(dispatcher)
+    with dispatcher.claims_lock:
+        if dispatcher.claims.get(namespace):
+            return _claim(dispatcher, namespace)
+    _, _, there = dispatcher.facts.registrations(namespace)
+    return not any(fact.kind == CLAIM for fact in there)
+
+
+def queue_up(dispatcher: Dispatcher, namespace: str, where: str) -> None:
+    """One more library is open. Where there is no main member, the first library of a namespace
+    queues up to register.
+    """
+    if not elects(dispatcher):
+        return
+    with dispatcher.claims_lock:
+        dispatcher.claims.setdefault(namespace, []).append(where)
+        try:
+            _claim(dispatcher, namespace)
+        except BaseException:
+            leave_queue(dispatcher, namespace)
+            raise
+
+
+def leave_queue(dispatcher: Dispatcher, namespace: str) -> None:
+    """One library less, after it has ended its registrations. The last one leaves the queue."""
+    with dispatcher.claims_lock:
+        opened = dispatcher.claims.get(namespace)
+        if opened:
+            opened.pop()
+            if not opened:
+                dispatcher.facts.release(namespace)
+
+
+def _claim(dispatcher: Dispatcher, namespace: str) -> bool:
+    """Whether this interpreter is the registrar of a namespace. It has a library of it open.
+
+    LibraryClosedError when another thread has just closed the last one: a claim that was made now
+    would stay in the queue for good.
+    """
+    with dispatcher.claims_lock:
+        opened = dispatcher.claims.get(namespace)
+        if not opened:
+            raise errors.LibraryClosedError(
+                f"all libraries of {namespace!r} were closed meanwhile; open another",
+                namespace,
+            )
+        return dispatcher.facts.claim(namespace, opened[0])
+
+
+def forked(dispatcher: Dispatcher) -> None:
+    """In the child of a fork. The child is a member of its own: it has another role than a main
+    member had, and queues up for its namespaces.
+    """
+    from contextlib import suppress
+
+    joined(dispatcher)
+    for namespace in [each for each, opened in dispatcher.claims.items() if opened]:
+        # Where the registry is closed, or full, the next registration tries again and says so.
+        with suppress(errors.MdispatchError):
+            _claim(dispatcher, namespace)

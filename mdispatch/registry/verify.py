@@ -1,0 +1,225 @@
+"""Verifying: what a member does in place of registering.
+
+It waits until the member that registers has registered the same, compares, and only then may keep
+its callable. (PyTorch: Dispatcher::waitForDef, waitForImpl.)
+
+A verification that fails raises at once, unless the thread has opened an :class:`Audit`: then the
+difference is noted and the import goes on, so that a warm-up reports every difference and not only
+the first.
+"""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from time import monotonic
+
+from .. import errors, facts
+from ..facts.logs import described, verify_log
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from ..facts import Registration
+    from ..facts.abc import Facts
+
+__all__ = ["DEFAULT_TIMEOUT", "Audit", "audits", "known", "known_definition", "note", "verify"]
+__all__ += ["wait_for"]
+
+_LONGEST_NAME = 3 * 255 + 3  # namespace, name and overload
+
+#: Seconds that a verification waits for the main interpreter unless told otherwise. (PyTorch: 2 s)
+DEFAULT_TIMEOUT = 2.0
+
+
+class Audit:
+    """While open, this thread's verifications share one deadline and collect what differs.
+
+    ``facts`` holds what was verified, ``differences`` what was not, ``longest_wait`` seconds.
+    """
+
+    def __init__(self, timeout: float | None) -> None:
+        self.began = monotonic()
+        self.deadline = None if timeout is None else self.began + timeout
+        self.facts: list[Registration] = []
+        self.differences: list[errors.VerificationError] = []
+        self.longest_wait = 0.0
+
+    def remaining(self) -> float | None:
+        return None if self.deadline is None else max(0.0, self.deadline - monotonic())
+
+    def __enter__(self) -> Audit:
+        audits.setdefault(get_ident(), []).append(self)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        stack = audits[get_ident()]
+        stack.remove(self)
+        if not stack:
+            del audits[get_ident()]
+
+
+#: Open audits by thread. An import runs code of users, which cannot pass an audit on.
+audits: dict[int, list[Audit]] = {}
+
+
+def note(fact: Registration) -> None:
+    """For the open audit: a fact that this interpreter has registered instead of verifying it."""
+    audit = _open_audit()
+    if audit is not None:
+        audit.facts.append(fact)
+
+
+def verify(
+    registry: Facts,
+    kind: int,
+    key: int,
+    name: str,
+    body: str | Callable[[], str],
+    where: Callable[[], str],
+    *,
+    at_least: int = 1,
+    timeout: float | None = DEFAULT_TIMEOUT,
+    accept: Callable[[Registration], str | None] | None = None,
+) -> Registration | None:
+    """Waits until the main member has registered the fact, compares, and returns it; None when an
+    open audit has noted that it could not be verified. Raises Elected, see registry/roles.py.
+
+    ``where`` is called where the place is needed, and so may ``body`` be. ``accept`` compares the
+    main member's fact with what is wanted here and returns the difference in words, or None.
+    """
+    audit = _open_audit()
+    try:
+        fact = _verify(registry, kind, key, name, body, where, at_least, timeout, accept, audit)
+        if verify_log.listens():
+            what = described(kind, key, name)
+            verify_log.tell("verified %s with pid %d, %s", what, fact.pid, fact.where)
+        return fact
+    except errors.VerificationError as error:
+        if verify_log.listens():
+            problem = str(error).partition("\n")[0]
+            verify_log.tell("not verified: %s: %s", described(kind, key, name), problem)
+        if audit is None:
+            raise
+        audit.differences.append(error)
+        return None
+
+
+def known(registry: Facts, kind: int, key: int, name: str) -> bool:
+    """The short way to verify: whether the fact is there already. False says nothing;
+    :func:`verify` has to find out.
+    """
+    audit = _open_audit()
+    if audit is None:
+        is_there = _is_short(name) and registry.has(kind, key, name)
+    else:
+        fact = registry.find(kind, key, name) if _is_short(name) else None
+        if fact is not None:
+            audit.facts.append(fact)
+        is_there = fact is not None
+    if is_there and verify_log.listens():
+        verify_log.tell("verified %s, which was there", described(kind, key, name))
+    return is_there
+
+
+def known_definition(
+    registry: Facts, name: str, written: str, attributes: str
+) -> Registration | None:
+    """The short way to verify a definition: the fact, if it is there and was made with just this
+    text. None says nothing; :func:`verify` has to find out.
+    """
+    fact = registry.find(facts.DEF, 0, name) if _is_short(name) else None
+    if fact is None or not fact.is_written(written, attributes):
+        return None
+    audit = _open_audit()
+    if audit is not None:
+        audit.facts.append(fact)
+    if verify_log.listens():
+        what = described(facts.DEF, 0, name)
+        verify_log.tell("verified %s with pid %d, %s", what, fact.pid, fact.where)
+    return fact
+
+
+def _is_short(name: str) -> bool:
+    """Whether a name that was not parsed yet can be looked up."""
+    return len(name) <= _LONGEST_NAME and name.isascii()
+
+
+def _open_audit() -> Audit | None:
+    mine = audits.get(get_ident()) if audits else None
+    return mine[-1] if mine else None
+
+
+def _verify(
+    registry: Facts,
+    kind: int,
+    key: int,
+    name: str,
+    body: str | Callable[[], str],
+    where: Callable[[], str],
+    at_least: int,
+    timeout: float | None,
+    accept: Callable[[Registration], str | None] | None,
+    audit: Audit | None,
+) -> Registration:
+    fact = registry.find(kind, key, name) if at_least == 1 else None
+    if fact is None:
+        began = monotonic()
+        limit = audit.remaining() if audit is not None else timeout
+        fact, _ = registry.await_fact(kind, key, name, at_least, limit, or_elect=True)
+        waited = monotonic() - began
+        if audit is not None:
+            audit.longest_wait = max(audit.longest_wait, waited)
+        if fact is None:
+            if audit is not None:
+                waited = monotonic() - audit.began  # the main interpreter had all this time
+            raise _never(registry, kind, key, name, at_least, where(), waited)
+    difference = accept(fact) if accept is not None else None
+    if difference is not None:
+        text = body if isinstance(body, str) else body()
+        from .differences import schema_differs
+
+        raise schema_differs(registry, fact, text.partition("\n")[0], where(), difference)
+    if audit is not None:
+        audit.facts.append(fact)
+    return fact
+
+
+def wait_for(
+    registry: Facts,
+    kind: int,
+    key: int,
+    name: str,
+    timeout: float | None,
+    where: Callable[[], str],
+    ticket: int = 0,
+) -> Registration:
+    """Waits for a fact and returns it. Every other outcome is an exception of its own class.
+
+    ``where`` finds the place that waits.
+    """
+    began = monotonic()
+    fact, _ = registry.await_fact(kind, key, name, 1, timeout, ticket)
+    if fact is None:
+        raise _never(registry, kind, key, name, 1, where(), monotonic() - began)
+    return fact
+
+
+def _never(
+    registry: Facts,
+    kind: int,
+    key: int,
+    name: str,
+    at_least: int,
+    where: str,
+    waited: float,
+) -> errors.NotRegisteredError:
+    from .differences import never_registered  # loaded only for an error
+
+    return never_registered(registry, kind, key, name, at_least, where, waited)

@@ -1,0 +1,84 @@
+"""The waits as coroutines: a task that waits blocks no other task.
+
+Each wait runs in a thread of its own. (asyncio's default pool is small: full of waits, it would run
+nothing else.) Cancelling the task ends the wait in the kernel at once, by its ticket, and with it
+the thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import threading
+
+from ..errors.places import caller, place_of
+from .registry import Registry, given_or_default
+from .verify import DEFAULT_TIMEOUT, wait_for
+from .waiting import def_of, impl_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..facts import Registration
+    from ..keys.numbers import DispatchKey
+
+__all__ = ["wait_for_def_async", "wait_for_impl_async"]
+
+_tickets = itertools.count(1)
+
+
+async def wait_for_def_async(
+    name: str, timeout: float | None = DEFAULT_TIMEOUT, *, registry: Registry | None = None
+) -> Registration:
+    """Awaitable twin of :func:`mdispatch.wait_for_def`: same arguments, result and errors."""
+    return await _in_thread(given_or_default(registry), *def_of(name), timeout, place_of(caller()))
+
+
+async def wait_for_impl_async(
+    name: str,
+    dispatch_key: DispatchKey | str,
+    timeout: float | None = DEFAULT_TIMEOUT,
+    *,
+    registry: Registry | None = None,
+) -> Registration:
+    """Awaitable twin of :func:`mdispatch.wait_for_impl`: same arguments, result and errors."""
+    return await _in_thread(
+        given_or_default(registry), *impl_of(name, dispatch_key), timeout, place_of(caller())
+    )
+
+
+async def _in_thread(
+    registry: Registry, kind: int, key: int, name: str, timeout: float | None, where: str
+) -> Registration:
+    facts = registry.dispatcher.facts
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Registration] = loop.create_future()
+    ticket = next(_tickets)
+
+    def finish(result: Registration | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        elif result is not None:
+            done.set_result(result)
+
+    def wait() -> None:
+        result, error = None, None
+        try:
+            result = wait_for(facts, kind, key, name, timeout, where.__str__, ticket)
+        except BaseException as raised:  # the task gets it, whatever it is
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody awaits it any more
+            loop.call_soon_threadsafe(finish, result, error)
+
+    thread = threading.Thread(target=wait, name=f"mdispatch wait for {name}")
+    thread.start()
+    try:
+        return await done
+    finally:
+        # If the thread has not reached the kernel yet, the kernel does not know the ticket. So the
+        # ticket is cancelled again and again until the thread has ended.
+        while thread.is_alive():
+            facts.cancel(ticket)
+            thread.join(0.01)

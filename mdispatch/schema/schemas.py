@@ -1,0 +1,90 @@
+"""Schemas of operators: parse, print, compare.
+
+A schema is the text ``ns::add.out(Tensor a, *, Tensor(a!) out) -> Tensor(a!)``, the language of
+PyTorch's operators. schema/types.py has the values and the rules of printing, schema/parser.py has
+the grammar.
+"""
+
+from __future__ import annotations
+
+from ..errors import InvalidArgumentError
+from .names import OperatorName, split_name
+from .types import AliasInfo, Argument, FunctionSchema, Type
+
+__all__ = [
+    "AliasInfo",
+    "Argument",
+    "FunctionSchema",
+    "OperatorName",
+    "Type",
+    "compare",
+    "compare_signature",
+    "parse_schema",
+    "split_name",
+]
+
+
+def parse_schema(
+    text: str, namespace: str | None = None, *, allow_typevars: bool = False
+) -> FunctionSchema:
+    """The schema that a text declares.
+
+    ``namespace`` is that of the library which defines it: the text may leave it out, and must not
+    name another. With ``allow_typevars``, unknown types that start in lower case are type
+    variables.
+
+    SchemaSyntaxError, showing the place, for a text that is no schema; InvalidNameError for another
+    namespace. (c10: parseSchema)
+    """
+    # Not at the top: a worker that only looks up names never parses.
+    from .parser import Parser
+
+    if not isinstance(text, str):
+        raise InvalidArgumentError(f"a schema is a str, not {type(text).__name__}")
+    return Parser(text, allow_typevars).declaration(namespace)
+
+
+def compare(first: FunctionSchema, second: FunctionSchema) -> str | None:
+    """The first difference of two schemas in words; None when they are equal."""
+    if first == second:
+        return None
+    if first.name != second.name:
+        return f"the name is {first.name} in one, {second.name} in the other"
+    arguments = _compare_lists("argument", first.arguments, second.arguments)
+    if arguments:
+        return arguments
+    if first.is_vararg != second.is_vararg:
+        return "only one takes more arguments ('...')"
+    returns = _compare_lists("return", first.returns, second.returns)
+    return returns or "only one has more returns ('...')"
+
+
+def compare_signature(schema: FunctionSchema, signature: FunctionSchema) -> str | None:
+    """Why a kernel with this signature cannot serve the schema, in words; None when it can.
+
+    Counts and types are compared; names, defaults and alias annotations are not. (c10:
+    findSchemaDifferences)
+    """
+    for what, ours, theirs in (
+        ("argument", schema.arguments, signature.arguments),
+        ("return", schema.returns, signature.returns),
+    ):
+        if len(ours) != len(theirs):
+            return f"the schema has {len(ours)} {what}(s), the kernel {len(theirs)}"
+        for position, (one, other) in enumerate(zip(ours, theirs, strict=True), 1):
+            if one.type != other.type:
+                return f"{what} {position} is {one.type} in the schema, {other.type} in the kernel"
+    return None
+
+
+def _compare_lists(
+    what: str, first: tuple[Argument, ...], second: tuple[Argument, ...]
+) -> str | None:
+    for position, (one, other) in enumerate(zip(first, second, strict=False), 1):
+        if one.kwarg_only != other.kwarg_only:
+            return f"{what} {position}, {one.name}, is keyword-only in one of them"
+        if one != other:
+            return f"{what} {position} is '{one}' in one, '{other}' in the other"
+    if len(first) != len(second):
+        return f"one has {len(first)} {what}(s), the other {len(second)}"
+    return None

@@ -1,0 +1,81 @@
+"""One function, which reports calls of operators to OpenTelemetry as spans.
+
+OpenTelemetry comes with the extra ``mdispatch[opentelemetry]``; the function imports it when it is
+called. Log records and probes, the other kinds of telemetry, need no function and so have no code
+here: see docs/telemetry.md.
+"""
+
+from __future__ import annotations
+
+from ..dispatch.context.observers import observe_calls
+from ..errors import InvalidArgumentError
+from ..errors.words import shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextvars import Token
+    from typing import Any
+
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, Tracer
+
+    from ..dispatch.context.observers import ObservedCall, ObserverHandle
+
+__all__ = ["observe_with_opentelemetry"]
+
+
+def observe_with_opentelemetry(tracer: Tracer | None = None) -> ObserverHandle:
+    """Makes a span of every kernel that operators run in this interpreter, until the handle is
+    closed: ``with observe_with_opentelemetry(): ...``
+
+    A span has the operator's name. It is the current span while the kernel runs, so operators that
+    the kernel calls, and spans that it makes itself, lie inside. An exception that ends the kernel
+    is recorded, and is the span's status. Attributes: ``mdispatch.how``, ``mdispatch.key``,
+    ``mdispatch.key_set``, ``mdispatch.kernel``, ``mdispatch.reason``, as ObservedCall has them;
+    arguments are kept out.
+
+    ``tracer`` is one of a tracer provider of your own; by default that of the global one, named
+    "mdispatch". While spans are made, calls go through Python.
+
+    InvalidArgumentError when ``tracer`` makes no spans; ModuleNotFoundError when OpenTelemetry is
+    not installed.
+    """
+    try:
+        from opentelemetry import context, trace
+    except ModuleNotFoundError as error:
+        error.add_note("Install it: python -m pip install 'mdispatch[opentelemetry]'")
+        raise
+    if tracer is None:
+        tracer = trace.get_tracer("mdispatch")
+    elif not callable(getattr(tracer, "start_span", None)):
+        raise InvalidArgumentError(
+            f"{shown(tracer)} is no tracer: give one that get_tracer() returned, or None"
+        )
+    start = tracer.start_span
+    # By the call's number: calls nest, and a call may end in another thread than it began in.
+    under_way: dict[int, tuple[Span, Token[Context]]] = {}
+
+    def before(call: ObservedCall) -> None:
+        attributes: dict[str, Any] = {
+            "mdispatch.how": call.how,
+            "mdispatch.key": call.key.name,
+            "mdispatch.key_set": str(call.key_set),
+            "mdispatch.kernel": call.kernel,
+            "mdispatch.reason": call.reason,
+        }
+        span: Span = start(call.operator, attributes=attributes)
+        token = context.attach(trace.set_span_in_context(span))
+        under_way[call.sequence_number] = span, token
+
+    def after(call: ObservedCall) -> None:
+        span, token = under_way.pop(call.sequence_number)
+        context.detach(token)
+        try:
+            if call.error is not None:
+                span.record_exception(call.error)
+                text = f"{type(call.error).__name__}: {call.error}"
+                span.set_status(trace.Status(trace.StatusCode.ERROR, text))
+        finally:
+            span.end()
+
+    return observe_calls(before, after)
