@@ -1,26 +1,44 @@
-"""What every test relies on: a registry of its own, and no trace of anybody else's."""
+"""What every test relies on: a registry of its own, and no trace of another test or of a user."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+from patience import PATIENCE, limit
 
 import mdispatch as md
-from mdispatch import _native, guards
-from mdispatch._registry.local import LocalRegistry
-from mdispatch._registry.shared import ENVIRONMENT, SharedRegistry
+from mdispatch.dispatch.context import guards
+from mdispatch.facts import native
+from mdispatch.facts.local import LocalRegistry
+from mdispatch.facts.shared import ENVIRONMENT, SharedRegistry
+from mdispatch.workers.pytest_plugin import own_folder
 
 os.environ.pop(ENVIRONMENT, None)
 
 
+# A deadline for each example would be an assert on seconds.
+settings.register_profile("mdispatch", deadline=None)
+settings.load_profile("mdispatch")
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest-timeout reads it when it is configured
+def pytest_configure(config: pytest.Config) -> None:
+    own_folder(config)
+    if config.option.timeout is None:
+        config.option.timeout = limit(float(config.getini("timeout")))
+
+
 def pytest_report_header() -> str:
     return (
-        f"mdispatch {md.__version__}, binding {_native.which}, interpreter {_native.interpreter_id}"
+        f"mdispatch {md.__version__}, binding {native.which}, interpreter {native.interpreter_id}"
     )
 
 
@@ -29,43 +47,41 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
 
 
-def files(*names: str) -> tuple[str, ...]:
-    return tuple(f"test_{name}" for name in names)
+def marks_of(path: Path) -> set[str]:
+    """The marks that a file gives to all its tests, or a conftest.py to those of its folder: the
+    names in its ``pytestmark``. Read from the text, since importing takes seconds.
+    """
+    found = re.search(r"^pytestmark = (\[[^]]*\]|.*)$", path.read_text(), re.MULTILINE)
+    return set(re.findall(r"pytest\.mark\.(\w+)", found[1])) if found else set()
 
 
-#: Long comparisons with a model or with recordings, and what commands print: no version of Python
-#: changes them.
-SPECIFICATION = files(
-    *("explain_command", "guards_models", "machine", "oracle", "orders", "privateuse", "report"),
-    *("schema", "stubs", "top."),
-)
-
-#: What these show does not depend on the binding: once per Python is enough.
-EITHER_BINDING = SPECIFICATION + files(
-    *("autograd", "bad_input", "bind.", "coming_from", "conformance", "custom_op"),
-    *("doctor", "fake", "functions", "golden_errors", "hermetic", "higher_order", "homes"),
-    *("keys", "meta", "modes", "opcheck", "pystub", "safe_objects", "structure"),
-    *("table", "tape", "torch_compat", "transforms", "value_checks", "verify_command"),
-    *("forking", "fuzz", "many_waiters", "pools", "pytest_plugin", "stress_suite"),
-)
-
-MARKS = {"either_binding": EITHER_BINDING, "specification": SPECIFICATION}
+@cache
+def marks_of_folder(folder: Path) -> set[str]:
+    """Applies the ``pytestmark`` of a conftest.py, which pytest itself ignores."""
+    file = folder / "conftest.py"
+    return marks_of(file) if file.exists() else set()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Files whose tests would all be deselected are not imported: it takes seconds."""
-    unwanted = config.getoption("markexpr").split(" and ")
-    for mark, names in MARKS.items():
-        if f"not {mark}" in unwanted and collection_path.name.startswith(names):
-            return True
-    return None
+    """Does not import files whose tests would all be deselected: importing takes seconds."""
+    unwanted = {
+        word.removeprefix("not ")
+        for word in config.getoption("markexpr").split(" and ")
+        if word.startswith("not ")
+    }
+    if not unwanted or collection_path.suffix != ".py":
+        return None
+    marks = marks_of(collection_path) | marks_of_folder(collection_path.parent)
+    return True if marks & unwanted else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        for mark, names in MARKS.items():
-            if item.path.name.startswith(names):
-                item.add_marker(mark)
+        for mark in marks_of_folder(item.path.parent):
+            item.add_marker(mark)
+        marked = item.get_closest_marker("timeout")
+        if marked is not None and PATIENCE != 1:
+            item.add_marker(pytest.mark.timeout(limit(marked.args[0])), append=False)
     if config.getoption("--long"):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]
@@ -76,7 +92,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_locked():
-    """A lock of this thread's that a test leaves taken would stop another test's threads."""
+    """A lock that a test leaves taken in this thread would stop the threads of other tests."""
     yield
     sets = guards.local.__dict__.get("sets")
     assert sets is None or not sets.lock._is_owned()
@@ -84,8 +100,8 @@ def nothing_is_left_locked():
 
 @pytest.fixture(autouse=True)
 def no_address_is_left():
-    """A test that opens the default registry publishes it for children; those of the next one would
-    find it.
+    """A test that opens the default registry publishes it for children. Children of the next test
+    must not find it.
     """
     yield
     os.environ.pop(ENVIRONMENT, None)
@@ -93,11 +109,11 @@ def no_address_is_left():
 
 @pytest.fixture
 def renewed_lock():
-    """For tests that raise at every step: a trace function that does so where a with statement has
-    just taken a lock leaves it taken. No signal handler is called there.
+    """For tests that raise at every step. When a trace function raises right after a with statement
+    has taken a lock, the lock stays taken; Python never runs a signal handler there.
     """
     yield
-    guards._after_fork()
+    guards.forked()
 
 
 @pytest.fixture
@@ -107,7 +123,7 @@ def long_form(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(params=["local", "shared"])
 def facts(request: pytest.FixtureRequest):
-    """A registry of facts in the main role, of each implementation."""
+    """A registry of facts in the main role, once for each implementation."""
     registry = LocalRegistry() if request.param == "local" else SharedRegistry.create(None, 1 << 22)
     yield registry
     if request.param == "shared" and not registry._closed:
@@ -123,7 +139,7 @@ def registry(mdispatch_registry: md.Registry) -> md.Registry:
 
 @pytest.fixture
 def lib(registry: md.Registry) -> Iterator[md.Library]:
-    """The library that defines what is in ``s``."""
+    """The library that defines the operators of ``s``."""
     yield md.Library("s", "DEF", registry=registry)
     with suppress(md.errors.RegistryClosedError):
         registry.check_invariants()
@@ -151,12 +167,22 @@ def mine(worker: md.Registry) -> md.Library:
     return md.Library("s", "FRAGMENT", registry=worker, timeout=0)
 
 
-@pytest.fixture(scope="session")
-def hold(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A program that attaches to a registry, takes its lock, says so and waits to be killed."""
+def _driver(name: str, folder: Path) -> str:
     native = Path(__file__).parent.parent / "native"
-    program = str(tmp_path_factory.mktemp("hold") / "hold")
-    sources = [native / "tests" / "hold.c", *sorted((native / "core").glob("*.c"))]
+    program = str(folder / name)
+    sources = [native / "tests" / f"{name}.c", *sorted((native / "core").rglob("*.c"))]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-pthread"]
     subprocess.run([os.environ.get("CC", "cc"), *flags, "-o", program, *sources], check=True)
     return program
+
+
+@pytest.fixture(scope="session")
+def hold(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A program that attaches to a registry, takes its lock, reports it and waits to be killed."""
+    return _driver("hold", tmp_path_factory.mktemp("hold"))
+
+
+@pytest.fixture(scope="session")
+def fill(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A program that takes every process slot a registry has left, then gives some back."""
+    return _driver("fill", tmp_path_factory.mktemp("fill"))

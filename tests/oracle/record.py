@@ -1,13 +1,13 @@
-"""Records what PyTorch 2.13 does, for test_oracle_compat.py and test_oracle_sequences.py.
+"""Records what PyTorch 2.13 does, for the tests that are named test_oracle_*.py.
 
 Run it with a Python that has the CPU build of PyTorch 2.13::
 
     python tests/oracle/record.py
 
-It writes compat.json.gz and more_sequences.json.gz beside itself; what is in them is said in their
-``format``. Whatever registers or changes thread-local sets runs in a forked process of its own, so
-that nothing is left over from one recording to the next, and TORCH_WARN_ONCE can warn in each.
-Seeds are fixed: recorded again from the same build, the files are the same.
+It writes compat.json.gz and more_sequences.json.gz beside itself; their ``format`` describes them.
+Every recording that registers or changes thread-local sets runs in a forked process of its own. So
+nothing is left over for the next one, and TORCH_WARN_ONCE can warn in each. Seeds are fixed: the
+same build gives the same files.
 
 Nothing here or in recorder/ imports mdispatch, and no test imports it.
 """

@@ -1,4 +1,4 @@
-"""Calls: small Python kernels on real tensors, and which of them ran with which key sets."""
+"""Calls: small Python kernels on real tensors, and which kernels ran with which key sets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .words import (
 
 
 class Carrier(torch.Tensor):
-    """A tensor that carries whatever keys it was made with, and Python."""
+    """A tensor that carries the keys that it was made with, and Python."""
 
     __torch_function__ = C._disabled_torch_function_impl
 
@@ -138,7 +138,7 @@ class Scenario:
         return C._dispatch_find_schema_or_throw(base, overload)
 
     def call(self, call: dict, made: dict) -> dict:
-        """Makes one call. Tensors in it are names; what is recorded has their bits instead."""
+        """Makes one call. Its tensors are names; the recording has their bits instead."""
         arguments: list = []
 
         def value(given):
@@ -191,7 +191,7 @@ def run_scenario(title: str, setup: list, kernels: dict, calls: list) -> dict | 
         try:
             C._dispatch_check_invariants(name)
         except RuntimeError:
-            return None  # The cached table is stale: what runs is not what the rules say.
+            return None  # The cached table is stale: another kernel runs than the rules say.
     done = [scenario.call(call, made) for call in calls]
     return {"title": title, "setup": setup, "kernels": kernels, "calls": done}
 
@@ -596,7 +596,7 @@ def scenarios() -> list:
     ]
 
 
-# Included by a thread, these have no effect in C++ but that on dispatch.
+# When a thread includes these, C++ uses them for dispatch only.
 SAFE = words(
     """
     CPU CUDA FPGA Vulkan Metal CustomRNGKeyId Fake AutogradNestedTensor NestedTensorCPU
@@ -654,7 +654,7 @@ def calls() -> list:
 
 
 def tensor_questions() -> dict:
-    """What the functions that take a tensor say of it, by its bits."""
+    """The answers of the functions that take a tensor, by its bits."""
     warnings.simplefilter("ignore")
     made = tensors()
     rng = random.Random(5)

@@ -1,7 +1,7 @@
 """Libraries and what they register, step by step: programs.txt, and PythonDispatcher.
 
-A program is in the words of sequences.json. What is said about a Program here is said for the
-sequences and the calls, too, which run the same steps.
+A program is in the words of sequences.json. Everything here about a Program also holds for the
+sequences and the calls, which run the same steps.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Program:
         return library.fallback(dispatch, kernel, **keyset)
 
     def step(self, do: dict) -> dict:
-        """Runs one step. What came out of it, in the words of sequences.json."""
+        """Runs one step. Returns the outcome, in the words of sequences.json."""
         step: dict = {"do": do}
         with Warned() as warned:
             try:
@@ -122,7 +122,7 @@ FALLBACKS_AT_START = {
 
 
 class Observer:
-    """What has changed since it looked last."""
+    """The changes since its last look."""
 
     def __init__(self, names: list[str], table_keys: list[str], cached: list[str]) -> None:
         self.names = names
@@ -244,7 +244,7 @@ def read_programs() -> dict[str, list[dict]]:
 
 
 def questions(name: str) -> dict:
-    """What the functions that take an operator's name say of it."""
+    """The answers of the functions that take an operator's name."""
     base, _, overload = name.partition(".")
     some = words(
         "Undefined CPU CUDA Meta FPGA AutogradCPU AutogradOther Dense Fake Tracer Autograd"
@@ -265,7 +265,7 @@ def questions(name: str) -> dict:
             key: [
                 outcome(lambda k=key: C._dispatch_has_kernel_for_dispatch_key(name, k)),
                 outcome(lambda k=key: C._dispatch_has_computed_kernel_for_dispatch_key(name, k)),
-                # This one of an operator that does not exist ends the process.
+                # For an operator that does not exist, this one ends the process.
                 outcome(lambda k=key: C._dispatch_kernel_for_dispatch_key_is_fallthrough(name, k)),
                 name in registered(key),
             ]

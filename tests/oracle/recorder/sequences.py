@@ -239,7 +239,7 @@ class Maker:
 
 
 def sequence(number: int, seed: int) -> dict:
-    """One random sequence, run."""
+    """Runs one random sequence."""
     maker = Maker(number, seed)
     program = Program()
     observer = Observer(maker.observe, TABLE_KEYS, CACHED_KEYS)

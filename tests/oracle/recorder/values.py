@@ -1,4 +1,4 @@
-"""Functions of keys and key sets, what the objects do (expressions.txt), and guards."""
+"""Functions of keys and key sets, uses of the objects (expressions.txt), and guards."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ PER_BACKEND |= bits("AutogradFunctionality")
 
 
 class Guards:
-    """Does steps, and notes what the thread's sets are after each."""
+    """Takes steps, and notes the thread's sets after each."""
 
     def __init__(self) -> None:
         self.guards: dict[int, object] = {}
@@ -189,7 +189,7 @@ def run_random_guards(seed: int) -> dict:
     def one(kind: str) -> object:
         if kind == "key":
             return {"key": rng.choice([0, 1, 5, 20, 21, 49, 50, 64, 83, 134, 135, 150, 11, 19, 24])}
-        if kind == "plain key":  # of one without a backend a guard can remember all there is
+        if kind == "plain key":  # for one without a backend a guard can remember everything
             return {"key": rng.choice([2, 11, 16, 19, 20, 23, 24, 41])}
         if kind == "bool":
             return rng.random() < 0.5
@@ -209,7 +209,7 @@ def run_random_guards(seed: int) -> dict:
             which, key, on = rng.randrange(2), rng.choice(VALUES), rng.random() < 0.6
             raw = KS(K(key)).raw_repr()
             if not on and raw & PER_BACKEND and local_sets()[which] & raw == raw:
-                continue  # would leave its backend behind, without a functionality
+                continue  # it would leave its backend behind, without a functionality
             guards.do(("included", "excluded")[which], key, on)
     while opened:
         guards.do("exit", opened.pop())
@@ -240,7 +240,7 @@ def guards() -> list:
 
 
 def in_a_thread() -> list[int]:
-    """The sets of a thread that begins while others are set in its parent."""
+    """The sets of a thread that begins while its parent has set others."""
     seen: list = []
     with C._IncludeDispatchKeyGuard(K.CPU), C._ExcludeDispatchKeyGuard(KS(K.CUDA)):
         thread = threading.Thread(target=lambda: seen.extend(local_sets()))

@@ -1,4 +1,4 @@
-"""What all recordings share: the keys by their names, values as JSON, processes of their own."""
+"""Shared by all recordings: the keys by name, values as JSON, processes of their own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import _C as C
 K = C.DispatchKey
 KS = C.DispatchKeySet
 
-# By number; the enum's attributes lack 17 of them, and add markers, which are no keys.
+# By number; the enum's attributes lack 17 keys, and have markers, which are not keys.
 MARKERS = (47, 48, 65, 82, 99, 116, 133)
 VALUES = tuple(value for value in range(156) if value not in MARKERS)
 NAMES = {value: C._dispatch_key_name(K(value)) for value in VALUES}
@@ -62,7 +62,7 @@ def text_of(error: BaseException) -> str:
 
 
 def outcome(run) -> dict:
-    """What came out of it: {"value": ...} or {"error": type, "text": words}."""
+    """The outcome: {"value": ...} or {"error": type, "text": words}."""
     try:
         return {"value": plain(run())}
     except Exception as error:
@@ -70,7 +70,7 @@ def outcome(run) -> dict:
 
 
 def forked(run) -> object:
-    """What ``run`` returns, from a forked process, as JSON."""
+    """The result of ``run`` in a forked process, as JSON."""
     reads, writes = os.pipe()
     child = os.fork()
     if not child:
@@ -96,7 +96,7 @@ def forked(run) -> object:
 
 
 class Warned:
-    """Collects what is warned: by Python's warnings, or by TORCH_WARN on standard error."""
+    """Collects warnings: Python's own, and those of TORCH_WARN on standard error."""
 
     def __enter__(self) -> Warned:
         self._file = tempfile.TemporaryFile()
@@ -128,7 +128,7 @@ def local_sets() -> list[int]:
 
 
 def argument(value: object) -> object:
-    """A recorded argument, made."""
+    """Makes a recorded argument."""
     if isinstance(value, dict):
         return K(value["key"]) if "key" in value else key_set(value["set"])
     return value

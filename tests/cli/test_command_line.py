@@ -1,0 +1,602 @@
+"""The rules for every command: its answer and nothing else on standard output, documented JSON,
+documented exit statuses, NO_COLOR, nearest names, completion; and the page about the command line
+is true.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import secrets
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from commands import environment
+from json_keys import strangers
+from patience import limit
+from terminals import on_terminal, without_style
+
+import mdispatch as md
+from mdispatch.cli.app import GROUPS, MODULES, command
+from mdispatch.cli.catalogue import Catalogue, catalogue
+from mdispatch.cli.ls import chosen
+
+ROOT = Path(__file__).parents[2]
+STRESS = ROOT / "stress"
+PAGE = (ROOT / "docs" / "command-line.md").read_text()
+COMMANDS: dict[str, Any] = {name: command(name) for name in MODULES}
+NAME = f"k{secrets.token_hex(5)}"  # like no other
+
+#: A module that prints, writes to descriptor 1 and warns.
+LOUD = """
+import os, sys, warnings
+import mdispatch as md
+print("said by print")
+os.write(1, b"said to descriptor 1\\n")
+warnings.warn("said by a warning")
+lib = md.Library("loud", "DEF")
+lib.define("f(Tensor x) -> Tensor", tags=["quiet"])
+lib.impl("f", len, "CPU")
+"""
+
+SCENARIO = """
+import pytest
+
+@pytest.mark.scenario("short")
+def test_short(scenario):
+    for _ in scenario.rounds():
+        break
+    print("said by a test")
+"""
+
+HERE = ("--import", "loud")
+
+#: Arguments for each command: of ``bench``, the smallest job.
+ASKED = {
+    "verify": ("loud", "--interpreters", "1", "--processes", "1"),
+    "ls": HERE,
+    "show": ("loud::f", *HERE),
+    "table": ("loud::f", *HERE),
+    "why": ("loud::f", "CPU", *HERE),
+    "stubs": ("loud",),
+    "report": HERE,
+    "doctor": (NAME,),
+    "top": (NAME, "--count", "1"),
+    "stress": ("--suite", "suite", "--seconds", "1", "--rounds", "1"),
+    "bench": ("import", "--quick"),
+}
+#: The commands that import modules here.
+IMPORTING = {name for name, words in ASKED.items() if "loud" in words}
+
+pytestmark = [pytest.mark.specification, pytest.mark.either_binding]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("commands")
+    (folder / "loud.py").write_text(LOUD)
+    (folder / "suite").mkdir()
+    for file in STRESS.glob("*.py"):
+        if not file.name.startswith("test_"):
+            shutil.copy(file, folder / "suite")
+    (folder / "suite" / "test_short.py").write_text(SCENARIO)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    with md.Registry.create(NAME) as registry:
+        lib = md.Library("work", "DEF", registry=registry)
+        lib.define("size(Tensor x) -> int")
+        lib.impl("size", len, "CPU")
+        yield folder
+
+
+def run(
+    folder: Path, *arguments: str, stdout: Any = subprocess.PIPE, **changes: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mdispatch", *arguments],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(**changes),
+        timeout=limit(110),
+    )
+
+
+def test_every_command_is_asked_something_here() -> None:
+    assert set(COMMANDS) - set(ASKED) == set()
+    assert set(ASKED) - set(COMMANDS) <= {"bench"}, "it may come later"
+
+
+every_command = pytest.mark.parametrize("command", [*COMMANDS])
+
+
+def test_without_a_standard_error_the_status_is_the_same(folder: Path) -> None:
+    shell = ("sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-m", "mdispatch")
+    for words, status in ((("--import", "nowhere"), 2), (HERE, 0)):
+        done = subprocess.run(
+            [*shell, "ls", "--json", *words],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            timeout=limit(110),
+        )
+        assert done.returncode == status
+        assert bool(done.stdout) == (status == 0)
+
+
+# --- what is loaded for it ------------------------------------------------------------------------
+
+
+LOADED = """
+import sys
+from mdispatch.__main__ import main
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code
+print(*sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "there", "absent"),
+    [
+        (("--version",), {"mdispatch"}, {"click", "json", "rich", "mdispatch.cli"}),
+        (("--help",), {"click"}, {"rich", "mdispatch.cli.console", "mdispatch.cli.explain"}),
+        (("ls", "--json", *HERE), {"click", "mdispatch.cli.ls"}, {"rich", "mdispatch.cli.answers"}),
+        (
+            ("ls", *HERE),
+            {"click", "rich.console", "rich.table", "mdispatch.cli.ls"},
+            {"asyncio", "email", "importlib.metadata", "logging", "pydantic", "subprocess", "typer"}
+            | {"mdispatch.cli.doctor", "mdispatch.cli.explain", "rich.progress"},
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_command_loads_what_it_needs_and_no_other_command(
+    folder: Path, words: tuple[str, ...], there: set[str], absent: set[str]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+        timeout=limit(60),
+    )
+    loaded = set(done.stderr.split())
+    assert (there - loaded, absent & loaded) == (set(), set())
+
+
+@every_command
+def test_the_list_of_commands_says_what_their_own_helps_say_first(command: str) -> None:
+    _, sentence = MODULES[command]
+    assert re.fullmatch(r"[A-Z][^.]+\.", sentence)
+    assert f"{' '.join(COMMANDS[command].help.split())} ".startswith(f"{sentence} ")
+
+
+def test_the_list_of_commands_has_whole_sentences_at_80_columns(folder: Path) -> None:
+    shown = on_terminal("-h", columns=80).stdout
+    lines = shown.splitlines()
+    for name, (_, sentence) in MODULES.items():
+        assert [name, *sentence.split()] in [line.split() for line in lines]
+    assert [line for line in lines if line.endswith(":")] == [
+        "Options:",
+        *(f"{group}:" for group in GROUPS),
+    ]
+
+
+@pytest.mark.parametrize("words", [(), *((name,) for name in MODULES)], ids=" ".join)
+def test_no_help_is_wider_than_80_columns(folder: Path, words: tuple[str, ...]) -> None:
+    short, long = (on_terminal(*words, option, columns=80) for option in ("-h", "--help"))
+    assert (short.returncode, short.stdout) == (0, long.stdout)
+    assert max(map(len, short.stdout.splitlines())) <= 80
+    assert "-h, --help" in short.stdout
+
+
+@pytest.mark.parametrize("words", [("--version",), ("--version", "ls")], ids=" ".join)
+def test_the_version_is_told_without_click_as_with_it(folder: Path, words: tuple[str, ...]) -> None:
+    assert run(folder, *words).stdout == f"mdispatch {md.__version__}\n"
+
+
+# --- the answer -----------------------------------------------------------------------------------
+
+
+@every_command
+def test_json_is_all_that_is_on_standard_output_and_every_key_is_documented(
+    folder: Path, command: str
+) -> None:
+    done = run(folder, command, *ASKED[command], "--json")
+    assert done.returncode == 0, done.stderr
+    answers = done.stdout.splitlines() if command == "top" else [done.stdout]
+    for answer in map(json.loads, answers):
+        assert answer["format"] == 1
+        assert strangers(command, answer) == []
+    if command in IMPORTING:
+        for words in ("said by print", "said to descriptor 1", "said by a warning"):
+            assert words in done.stderr
+
+
+@every_command
+def test_people_get_the_answer_only_and_no_colours_with_no_color(
+    folder: Path, command: str
+) -> None:
+    """On a terminal, where there would be colours."""
+    words = [command, *ASKED[command], *(["page.html"] if command == "report" else [])]
+    done = on_terminal(*words, columns=100, cwd=folder, apart=True, NO_COLOR="1")
+    text = done.stdout
+    assert done.returncode == 0, done.stderr
+    assert bool(text) == (command != "report"), "that of report is the file"
+    assert "said" not in text
+    assert not re.search(r"\x1b\[[0-9;]*(?:3|4|9|10)[0-7]m", text)
+
+
+#: The heading and a cell of each column of a command's table.
+COLUMNS = {
+    "verify": {"worker": "process", "create": r"\d\.\d", "wait": r"\d\.\d", "differs": "-"},
+    "ls": {"operator": "loud::f", "kernels at": "CPU", "defined at": r"loud\.py:\d+"},
+    "show": {"key": "CPU", "state": "active", "kernel": "len", "registered at": r"loud\.py:\d+"},
+    "table": {"key": "CPU", "rule": "kernel", "runs": "len", "registered at": r"loud\.py:\d+"},
+    "why": {"arguments carry": "CPU", "highest": "CPU", "runs": "len"},
+    "doctor": {
+        "registry": NAME,
+        "state": "open",
+        "main": r"\d+",
+        "members": "1",
+        "processes": "1",
+        "operators": "1",
+        "facts": "3",
+        "names": "2",
+        "waiting": "0",
+    },
+    "top": {
+        "registry": NAME,
+        "state": "open",
+        "main": r"\d+",
+        "members": "1",
+        "operators": "1",
+        "facts": "3",
+        "used": r"\d+K",
+        "free": r"\d+M",
+        "changes/s": "-",
+        "recovered": "0",
+        "waiting": "0",
+    },
+    "bench": {"median": r"\d", "best": r"\d", "half of all": r"\d", "aim": r"\d"},
+}
+
+
+@pytest.mark.parametrize("command", [*COLUMNS])
+@pytest.mark.parametrize("columns", [60, 80, 150])
+def test_a_table_of_any_width_has_all_columns(folder: Path, command: str, columns: int) -> None:
+    """A row that does not fit is shown as a list, which may leave out the first heading."""
+    done = on_terminal(command, *ASKED[command], columns=columns, cwd=folder, apart=True)
+    assert done.returncode == 0, done.stderr
+    shown = re.sub(r"\x1b\[\??\d*[A-Za-z]", "", without_style(done.stdout))  # top redraws in place
+    lines = [line for line in shown.splitlines() if not line.startswith("loud::f(")]
+    text = "\n".join(lines)
+    for number, (heading, cell) in enumerate(COLUMNS[command].items()):
+        assert heading in text or number == 0, f"{heading} in\n{text}"
+        assert re.search(cell, text), f"{cell} in\n{text}"
+    if command not in ("bench", "verify"):
+        assert max(map(len, text.splitlines())) <= columns
+    assert "\u2026" not in text
+
+
+@every_command
+def test_an_answer_that_cannot_be_written_gives_status_2_and_no_traceback(
+    folder: Path, command: str
+) -> None:
+    with open("/dev/full", "w") as full:
+        done = run(folder, command, *ASKED[command], "--json", stdout=full)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "No space left" in done.stderr
+
+
+# --- what cannot be answered ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["ls", "why", "stubs", "doctor", "top"])
+def test_a_registry_that_is_not_there_brings_the_nearest_one_that_is(
+    folder: Path, command: str
+) -> None:
+    wrong = f"{NAME[:-1]}x"
+    positional = command in ("doctor", "top")
+    words = ["work::size"] if command == "why" else []
+    done = run(folder, command, *words, *([wrong] if positional else ["--registry", wrong]))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"there is no registry {wrong!r}" in done.stderr
+    assert f"Did you mean {NAME}?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("shwo",), "show"),
+        (("ls", "--registri", "x"), "--registry"),
+        (("doctor", "--chek"), "--check"),
+        (("ls", "laud", *HERE), "did you mean loud?"),
+        (("ls", "g", *HERE), "there are operators in loud"),
+        (("ls", "--key", "CPPU", *HERE), "CPU"),
+        (("stress", "--suite", "suite", "shrt"), "Did you mean 'short'?"),
+        (("stress", "--suite", "."), "comes with the sources"),
+        (("stress", "--suite", "suite", "--seconds", "nan"), "not a number of seconds"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_was_probably_meant_is_told(folder: Path, words: tuple[str, ...], meant: str) -> None:
+    done = run(folder, *words, COLUMNS="300")
+    assert done.returncode == (1 if words[0] == "ls" and words[1] in ("laud", "g") else 2)
+    assert done.stdout == ""
+    assert meant in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# --- ls -------------------------------------------------------------------------------------------
+
+
+MANY = """
+import mdispatch as md
+shop, text = md.Library("shop", "DEF"), md.Library("text", "DEF")
+shop.define("scale(Tensor x) -> Tensor", tags=["core"])
+shop.define("scale.out(Tensor x) -> Tensor")
+text.define("split(Tensor x) -> Tensor", tags=["slow"])
+text.define("scale(Tensor x) -> Tensor")
+shop.impl("scale", len, "CPU")
+shop.impl("scale", max, "CPU")
+text.impl("split", len)
+text.impl("nobody", len, "CUDA")
+"""
+
+
+@pytest.fixture(scope="module")
+def many(folder: Path) -> Iterator[Catalogue]:
+    (folder / "many.py").write_text(MANY)
+    with md.Registry.create() as registry:
+        code = MANY.replace('"DEF")', '"DEF", registry=registry)')
+        exec(compile(code, "many.py", "exec"), {"__name__": "many", "registry": registry})
+        yield catalogue(registry)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "options", "expected"),
+    [
+        ("*", {}, "shop::scale shop::scale.out text::nobody text::scale text::split"),
+        ("shop", {}, "shop::scale shop::scale.out"),
+        ("shop::scale", {}, "shop::scale shop::scale.out"),
+        ("scale.out", {}, "shop::scale.out"),
+        ("scale", {}, "shop::scale shop::scale.out text::scale"),
+        ("*l?t nobody", {}, "text::nobody text::split"),
+        ("*", {"keys": ["CPU"]}, "shop::scale"),
+        ("*", {"keys": ["CompositeImplicitAutograd", "CUDA"]}, "text::nobody text::split"),
+        ("*", {"tags": ["core", "slow"]}, "shop::scale text::split"),
+        ("*", {"at": "many.py:4"}, "shop::scale"),
+        ("*", {"dangling": True}, "text::nobody"),
+        ("text", {"tags": ["slow"]}, "text::split"),
+        ("Scale", {}, ""),
+    ],
+    ids=str,
+)
+def test_ls_lists_what_was_asked_for(
+    many: Catalogue, patterns: str, options: dict[str, Any], expected: str
+) -> None:
+    assert [each.name for each in chosen(many, patterns.split(), **options)] == expected.split()
+
+
+def test_every_filter_is_one_of_the_command(folder: Path, many: Catalogue) -> None:
+    words = ["split", "--tag", "slow", "--at", "many.py", "--key", "CompositeImplicitAutograd"]
+    done = run(folder, "ls", *words, "--json", "--import", "many")
+    assert [each["operator"] for each in json.loads(done.stdout)["operators"]] == ["text::split"]
+    done = run(folder, "ls", "--dangling", "--json", "--import", "many")
+    assert [each["operator"] for each in json.loads(done.stdout)["operators"]] == ["text::nobody"]
+
+
+def test_ls_tells_how_many_kernels_a_key_has_and_what_is_not_defined(
+    folder: Path, many: Catalogue
+) -> None:
+    text = run(folder, "ls", "--import", "many").stdout
+    assert re.search(r"^shop::scale +CPU \(2\) +many\.py:4$", text, re.M)
+    assert re.search(r"^text::nobody +CUDA +not defined$", text, re.M)
+    assert text.endswith("4 operators in 2 namespaces, 1 name not defined, 4 kernels.\n")
+    schemas = run(folder, "ls", "split", "--schemas", "--import", "many").stdout
+    assert "text::split(Tensor x) -> Tensor" in schemas
+
+
+# --- stress ---------------------------------------------------------------------------------------
+
+
+def test_a_scenario_that_fails_gives_status_1_and_the_command_that_plays_it_again(
+    folder: Path,
+) -> None:
+    shutil.copytree(folder / "suite", folder / "failing" / "stress")
+    (folder / "failing" / "pytest.ini").write_text("[pytest]\n")
+    (folder / "failing" / "stress" / "test_short.py").write_text(
+        'import pytest\n\n@pytest.mark.scenario("wrong")\ndef test_wrong(scenario):\n    assert 0\n'
+    )
+    done = run(folder / "failing", "stress", "--seed", "7", "--json", "--suite", ".")
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["passed"]) == (1, False)
+    (scenario,) = answer["scenarios"]
+    assert (scenario["scenario"], scenario["result"]) == ("wrong", "failed")
+    assert "--seed 7" in scenario["failures"][0]["again"]
+
+
+def test_the_scenarios_of_the_suite_are_found_by_their_titles(folder: Path) -> None:
+    done = run(folder, "stress", "--suite", str(ROOT), "--list", "--json")
+    found = {each["scenario"]: each["place"] for each in json.loads(done.stdout)["scenarios"]}
+    marks = re.findall(r"mark\.scenario\(", "".join(f.read_text() for f in STRESS.glob("test_*")))
+    assert len(found) == len(marks) > 10
+    assert found["full registry"].startswith("stress/test_limits.py::test_")
+
+
+# --- completion -----------------------------------------------------------------------------------
+
+
+def completed(folder: Path, line: str) -> list[str]:
+    """The completions that bash gets at the end of a line."""
+    words = line.split(" ")
+    done = subprocess.run(
+        [sys.executable, "-m", "mdispatch"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=environment(
+            COMP_WORDS=line, COMP_CWORD=str(len(words) - 1), _MDISPATCH_COMPLETE="bash_complete"
+        ),
+        timeout=limit(60),
+    )
+    assert done.stderr == ""
+    return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+
+def test_commands_options_keys_and_registries_are_completed(folder: Path) -> None:
+    assert completed(folder, "mdispatch st") == ["stubs", "stress"]
+    assert completed(folder, "mdispatch ls --reg") == ["--registry"]
+    assert completed(folder, f"mdispatch ls --registry {NAME[:-1]}") == [NAME]
+    assert completed(folder, f"mdispatch doctor {NAME[:-1]}") == [NAME]
+    assert "AutogradCPU" in completed(folder, "mdispatch why shop::f CPU Autogr")
+    assert completed(folder, "mdispatch table f --key SparseCsrCP") == ["SparseCsrCPU"]
+
+
+def test_bash_completes_with_what_show_completion_prints(folder: Path) -> None:
+    script = subprocess.run(
+        [sys.executable, "-m", "mdispatch", "--show-completion", "bash"],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=limit(60),
+    ).stdout
+    called = 'COMP_WORDS=(mdispatch doc) COMP_CWORD=1; _mdispatch_completion "$0"; echo $COMPREPLY'
+    wrapper = folder / "mdispatch"
+    wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} -m mdispatch "$@"\n')
+    wrapper.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-ec", f"{script}\n{called}", str(wrapper)],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=limit(60),
+    )
+    assert (done.stdout, done.stderr) == ("doctor\n", "")
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S))
+
+
+def help_of(command: str) -> str:
+    context = click.Context(COMMANDS[command], info_name=command)
+    return COMMANDS[command].get_help(context)
+
+
+def rows_of(section: str, heading: str) -> dict[str, str]:
+    """The table in the section under a heading, by the first cell of each row."""
+    text = section.partition(f"| {heading} | |\n|---|---|\n")[2].partition("\n\n")[0]
+    cells = (line.strip("| ").split(" | ", 1) for line in text.splitlines())
+    return dict(cells)
+
+
+def test_every_command_has_a_section_and_stands_in_the_table() -> None:
+    listed = set(re.findall(r"^\| \[`(\w+)`\]\(#\1\) ", PAGE, re.M))
+    assert set(SECTIONS) - {"What"} == listed
+    assert listed == set(ASKED)
+
+
+@every_command
+def test_the_page_has_every_option_and_no_other(command: str) -> None:
+    told = " ".join(rows_of(SECTIONS[command], "option"))
+    told_options = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", told))
+    told_arguments = set(re.findall(r"`([A-Z]+)`", told))
+    parameters = [p for p in COMMANDS[command].params if p.name != "help"]
+    there = {o for p in parameters if p.param_type_name == "option" for o in p.opts}
+    arguments = {p for p in parameters if p.param_type_name == "argument"}
+    assert told_options == there
+    assert told_arguments == {(p.metavar or p.name).strip("[].").upper() for p in arguments}
+    assert f"[JSON of {command}](#json-of-{command})" in SECTIONS[command]
+    assert f"'JSON of {command}'" in " ".join(help_of(command).split())
+
+
+def test_the_page_has_every_key_of_the_json() -> None:
+    """If this fails, run python docs/keys.py."""
+    spec = importlib.util.spec_from_file_location("keys", ROOT / "docs" / "keys.py")
+    assert spec is not None
+    assert spec.loader is not None
+    keys = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(keys)
+    assert keys.page(PAGE) == PAGE
+    for links in set(re.findall(r"\(#(json-[\w-]+)\)", PAGE)):
+        heading = links.removeprefix("json-").replace("-", " ")
+        title = f"JSON {heading}" if heading.startswith("of ") else f"JSON: {heading}"
+        assert f"\n### {title}\n" in PAGE
+
+
+@every_command
+def test_the_exit_statuses_of_the_page_are_those_of_the_help(command: str) -> None:
+    text = help_of(command).partition("Exit status:")[2].partition("Positional arguments:")[0]
+    text = text.partition("Options:")[0]
+    found = re.findall(r"^ +(\d+) +(.*?)(?=^ +\d+ |\n\n|\Z)", text, re.M | re.S)
+    there = {status: " ".join(words.split()) for status, words in found}
+    told = rows_of(SECTIONS[command], "exit status")
+    assert {status: words.replace("`", "") for status, words in told.items()} == there
+    assert "2" in there
+
+
+TRANSCRIPTS = [
+    (command, output, int(status))
+    for block in re.findall(r"^```console\n(.*?)^```", PAGE, re.M | re.S)
+    for command, output, status in re.findall(
+        r"^\$ mdispatch (.*?)\n(.*?)^\[(\d+)\]$", block, re.M | re.S
+    )
+]
+#: Their figures belong to one run and one machine.
+FIGURES = {"verify", "doctor", "top", "stress", "bench", "stubs", "report"}
+
+
+def same(text: str, figures: bool) -> list[str]:
+    """The parts that are the same in every run."""
+    text = re.sub(r"pid \d+", "pid N", text)
+    if figures:
+        text = re.sub(r"[▁▂▃▄▅▆▇█]+", "", text)
+        text = re.sub(r"\d[\d.,]*( ?([KMG]i?B?|ns|us|ms|s|bytes)\b)?", "N", text)
+    lines = (re.sub(r"─+", "─", " ".join(line.split())) for line in text.splitlines())
+    return [re.sub(r"( N)+", " N", line) for line in lines if line]
+
+
+@pytest.mark.parametrize(
+    ("command", "expected", "status"), TRANSCRIPTS, ids=[each[0] for each in TRANSCRIPTS]
+)
+def test_a_transcript_of_the_page_is_what_comes_out(
+    folder: Path, tmp_path: Path, command: str, expected: str, status: int
+) -> None:
+    words = [
+        word.replace("jobs", NAME).replace("jbos", f"{NAME}x") for word in shlex.split(command)
+    ]
+    words = [str(tmp_path / word) if word.endswith((".html", ".pyi")) else word for word in words]
+    done = run(ROOT, *words)
+    assert done.returncode == status, done.stderr
+    said = (
+        (done.stdout or done.stderr)
+        .replace(f"{tmp_path}/", "")
+        .replace(f"{NAME}x", "jbos")
+        .replace(NAME, "jobs")
+    )
+    figures = words[0] in FIGURES
+    assert same(said, figures) == same(expected, figures)
+    assert status == 0 or done.stdout == ""
+
+
+def test_there_is_a_transcript_of_each_command() -> None:
+    assert {command.split()[0] for command, _, _ in TRANSCRIPTS} >= set(ASKED) - {"bench"}

@@ -1,0 +1,827 @@
+"""A call in C and the same call in Python give the same result; and a plain call is made in C."""
+
+from __future__ import annotations
+
+import gc
+import operator
+import os
+import random
+import subprocess
+import sys
+import threading
+import weakref
+
+import pytest
+
+import mdispatch as md
+from mdispatch import errors
+from mdispatch.dispatch.call_c import turn
+from mdispatch.facts.native import _call
+
+
+class Array:
+    """Its type is registered."""
+
+    def __repr__(self):
+        return "Array()"
+
+
+class Other:
+    def __repr__(self):
+        return "Other()"
+
+
+class Carries:
+    """Carries its keys in an attribute."""
+
+    def __init__(self, keys):
+        self.__dispatch_keys__ = keys
+
+    def __repr__(self):
+        return f"Carries({self.__dispatch_keys__!r})"
+
+
+class Index:
+    """Can stand for an int."""
+
+    def __index__(self):
+        return 5
+
+    def __repr__(self):
+        return "Index()"
+
+
+class Measured(Array):
+    """A tensor that is also a number."""
+
+    def __float__(self):
+        return 0.5
+
+
+class Proxy:
+    """Claims to be an int."""
+
+    @property
+    def __class__(self):
+        return int
+
+    def __index__(self):
+        return 6
+
+    def __repr__(self):
+        return "Proxy()"
+
+
+md.register_type(Array, "CPU")
+md.register_type(Other, ("CUDA", "AutogradCUDA"))
+
+
+@pytest.fixture(autouse=True)
+def back_to_c():
+    yield
+    turn(True)
+
+
+def both(call):
+    """The outcomes of a call, in C and in Python."""
+    found = []
+    for on in (True, False):
+        turn(on)
+        try:
+            found.append(call())
+        finally:
+            turn(True)
+    return found
+
+
+def frames():
+    """Whether the kernel that calls this was itself called from a frame of ours."""
+    return sys._getframe(2).f_globals["__name__"].startswith("mdispatch.")
+
+
+# --- what takes the way in C ----------------------------------------------------------------------
+
+SCALE = "Tensor x, float y=2.0, *, Tensor? out=None, str mode='a', int[] axes=[1, 2]"
+PLAIN = {
+    "all by position": ("Tensor x, int y", (Array(), 3), {}),
+    "a keyword": ("Tensor x, int y", (Array(),), {"y": 3}),
+    "keywords out of order": ("Tensor x, int y, str z", (), {"z": "", "x": Array(), "y": 1}),
+    "a default": ("Tensor x, int y=3", (Array(),), {}),
+    "a default that is a list": ("Tensor x, int[] y=[1]", (Array(),), {}),
+    "keyword-only ones": (SCALE, (Array(),), {"mode": "b", "out": Array()}),
+    "None": ("Tensor x, Tensor? y, int? z", (Array(), None, None), {}),
+    "a list of tensors": ("Tensor[] x", ([Array(), Other()],), {}),
+    "a tuple for a list": ("Tensor[] x, int[] y", ((Array(),), (1, 2)), {}),
+    "a list with None": ("Tensor?[] x", ([None, Array()],), {}),
+    "a name as attribute": ("Tensor x", (Carries("CPU"),), {}),
+    "names as attribute": ("Tensor x", (Carries(("CPU", "AutogradCPU")),), {}),
+    "a set as attribute": ("Tensor x", (Carries(md.DispatchKeySet("CPU")),), {}),
+    "a number": ("Tensor x, Scalar y, complex z", (Array(), True, 1j), {}),
+    "anything": ("Tensor x, Any y, Device z", (Array(), None, "cpu"), {}),
+    "no tensors": ("int x", (3,), {}),
+}
+
+
+def recording(got, answer=None, takes=""):
+    """A kernel that notes its arguments and where it was called from."""
+
+    def kernel(*args, **kwargs):
+        got.append((frames(), args, kwargs))
+        return answer
+
+    return kernel
+
+
+@pytest.mark.parametrize("case", PLAIN)
+@pytest.mark.parametrize("with_keyset", [False, True])
+@pytest.mark.parametrize("by", ["operator", "packet", "redispatch"])
+def test_a_plain_call_comes_to_its_kernel_without_a_frame_of_ours(
+    registry, lib, case, with_keyset, by
+):
+    arguments, args, kwargs = PLAIN[case]
+    got = []
+    lib.define(f"f({arguments}) -> ()")
+    for key in ("CPU", "CUDA", "CompositeExplicitAutograd"):
+        lib.impl("f", recording(got), key, with_keyset=with_keyset)
+    packet = registry.ops.s.f
+    f = {"operator": packet.default, "packet": packet, "redispatch": packet.default.redispatch}[by]
+    first = (md.DispatchKeySet("CPU"),) if by == "redispatch" else ()
+    for _ in range(2):
+        assert both(lambda: f(*first, *args, **kwargs)) == [None, None]
+    ours = [each[0] for each in got]
+    assert ours == [False, True] * 2
+    assert got[0][1:] == got[1][1:]
+    assert got[0][1:] == got[2][1:]
+    if case == "a default that is a list":
+        assert got[0][1][-1] is not got[2][1][-1]
+
+
+RESULTS = {
+    "()": None,
+    "Tensor": Array(),
+    "Tensor?": None,
+    "int": 3,
+    "float": 3.0,
+    "Tensor[]": [Array(), Array()],
+    "(Tensor, int)": (Array(), 3),
+    "Any": object(),
+}
+
+
+@pytest.mark.parametrize("type_", RESULTS)
+def test_a_plain_result_comes_back_as_it_is(registry, lib, type_):
+    answer = RESULTS[type_]
+    lib.define(f"f(Tensor x) -> {type_}")
+    lib.impl("f", lambda x: answer, "CPU")
+    f = registry.ops.s.f.default
+    assert f(Array()) is answer
+    assert both(lambda: f(Array())) == [answer, answer]
+
+
+def test_a_function_of_c_is_called_without_a_frame_of_ours(registry, lib):
+    seen = []
+    lib.define("f(Tensor x, Any y) -> bool")
+    lib.impl("f", operator.is_, "CPU")
+    a, f = Array(), registry.ops.s.f.default
+    assert f(a, a) is True
+    sys.setprofile(lambda frame, event, arg: seen.append((event, frame.f_globals["__name__"])))
+    try:
+        f(a, None)
+    finally:
+        sys.setprofile(None)
+    assert not [each for each in seen if each[1].startswith("mdispatch")]
+
+
+@pytest.mark.parametrize("keys", ["CPU", ("CPU", "AutogradCPU"), md.DispatchKeySet("CPU")])
+def test_python_is_asked_once_how_the_values_of_a_type_carry_their_keys(registry, lib, keys):
+    seen = []
+    lib.define("f(Tensor x) -> Tensor")
+    lib.impl("f", operator.pos, "CPU")
+    f, value = registry.ops.s.f.default, Carries(keys)
+    with pytest.raises(TypeError):
+        f(value)  # the first call asks
+    sys.setprofile(lambda frame, event, arg: seen.append((event, frame.f_globals["__name__"])))
+    try:
+        f(value)
+    except TypeError:
+        pass
+    finally:
+        sys.setprofile(None)
+    assert not [each for each in seen if each[1].startswith("mdispatch")]
+
+
+def test_a_backend_fallback_gets_the_operator_first(registry, lib):
+    got = []
+    lib.define("f(Tensor x) -> ()")
+    wild = md.Library("_", "IMPL", registry=registry)
+    wild.fallback(recording(got), "CPU", with_keyset=True)
+    f, a = registry.ops.s.f.default, Array()
+    both(lambda: f(a))
+    assert [each[0] for each in got] == [False, True]
+    assert got[0][1] == got[1][1] == (md.DispatchKeySet("CPU"), f, a)
+
+
+def test_with_calls_in_python_asked_for_there_is_always_a_frame():
+    code = (
+        "import sys, mdispatch as md\n"
+        "lib = md.Library('s', 'DEF')\n"
+        "lib.define('f(int x) -> str')\n"
+        "lib.impl('f', lambda x: sys._getframe(1).f_globals['__name__'])\n"
+        "print(md.ops.s.f(1))"
+    )
+
+    def run(asked):
+        # Without this process's registry, in which it would wait for operators of this process.
+        environment = {**os.environ, "MDISPATCH_CALLS": asked, "MDISPATCH_REGISTRY": ""}
+        return subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+        )
+
+    for asked, name in (
+        ("", "__main__"),
+        ("c", "__main__"),
+        ("python", "mdispatch.dispatch.call_py"),
+    ):
+        assert run(asked).stdout.strip() == name
+    assert "InvalidArgumentError: MDISPATCH_CALLS='fast'" in run("fast").stderr
+
+
+# --- any call by both ways ------------------------------------------------------------------------
+
+TYPES = ("Tensor", "int", "float", "bool", "str", "Scalar", "Any", "complex", "SymInt", "Device")
+DEFAULTS = {"int": "3", "float": "2.5", "bool": "True", "str": "'a'", "SymInt": "4"}
+VALUES = (
+    *(Array(), Other(), Carries("CPU"), Carries(("CUDA", "AutogradCUDA")), Carries("Meta")),
+    *(Carries(md.DispatchKeySet("XLA")), Carries("Nothing"), object()),
+    *(0, 1, -7, True, False, 1.5, 2, "a", "", None, 1j, b"b", Index(), Measured(), Proxy()),
+    *([], [1, 2], [Array()], (Other(), None), [Array(), 1], (1, True), [1.5, 2]),
+)
+KEYS = ("CPU", "CUDA", "Meta", "AutogradCUDA", "Autograd", "CompositeExplicitAutograd", "XLA")
+RETURNS = ("()", "Tensor", "int", "float", "Any", "Tensor[]", "(int, Tensor)", "Tensor?", "int[]")
+
+
+def random_type(rng):
+    type_ = rng.choice(TYPES)
+    form = rng.random()
+    return f"{type_}?" if form < 0.15 else f"{type_}[]" if form < 0.3 else type_
+
+
+def random_schema(rng):
+    """An operator's arguments, and the kind of value for each name."""
+    parts, keyword_only = [], rng.random() < 0.3
+    count = rng.randint(0, 4)
+    star = rng.randint(0, count) if keyword_only else count
+    for i in range(count):
+        if i == star:
+            parts.append("*")
+        type_ = random_type(rng)
+        default = DEFAULTS.get(type_, "None" if type_.endswith("?") else "")
+        has_default = default and (rng.random() < 0.4 or any("=" in part for part in parts[-1:]))
+        if not has_default and any("=" in part for part in parts) and i < star:
+            type_, default, has_default = "int", "3", True
+        parts.append(f"{type_} a{i}" + (f"={default}" if has_default else ""))
+    return ", ".join(parts)
+
+
+def random_arguments(rng, schema):
+    """Mostly arguments that fit."""
+    args, kwargs = [], {}
+    by_keyword = False
+    for argument in schema.arguments:
+        if argument.has_default and rng.random() < 0.4:
+            by_keyword = True
+            continue
+        value = rng.choice(VALUES)
+        for _ in range(8):
+            if rng.random() < 0.1 or plainly_fits(str(argument.type), value):
+                break
+            value = rng.choice(VALUES)
+        by_keyword = by_keyword or argument.kwarg_only or rng.random() < 0.2
+        if by_keyword:
+            kwargs[argument.name] = value
+        else:
+            args.append(value)
+    if rng.random() < 0.05:
+        args.append(1)
+    if rng.random() < 0.05:
+        kwargs[rng.choice(["a0", "b"])] = 1
+    return tuple(args), kwargs
+
+
+def plainly_fits(type_, value):
+    if value is None:
+        return type_.endswith("?") or type_ == "Any"
+    if type_.endswith("[]"):
+        return isinstance(value, (list, tuple)) and all(plainly_fits(type_[:-2], v) for v in value)
+    type_ = type_.removesuffix("?")
+    if type_ == "Tensor":
+        return isinstance(value, (Array, Other, Carries))
+    return type(value).__name__ == type_ or type_ in ("Any", "Device", "Scalar")
+
+
+def outcome(call, got):
+    """The outcome of a call: the arguments of its kernels, whether C called them, and how it
+    ended.
+    """
+    got.clear()
+    try:
+        result = call()
+    except Exception as error:
+        end = (type(error), str(error))
+    else:
+        end = (type(result), repr(result))
+    return [each[1:] for each in got], end, [each[0] for each in got]
+
+
+GUARDS = (
+    lambda: md.ExcludeDispatchKeyGuard("AutogradCPU"),
+    lambda: md.IncludeDispatchKeyGuard("XLA"),
+    lambda: md.ExcludeDispatchKeyGuard("CUDA"),
+    lambda: md.IncludeDispatchKeyGuard("PythonDispatcher"),
+)
+
+
+def compare(seed, calls):
+    """Calls operators with any kernels in any way. Returns how many of the calls C made."""
+    rng = random.Random(seed)
+    in_c = 0
+    with md.Registry.create(capacity=1 << 20) as registry:
+        lib = md.Library("s", "DEF", registry=registry)
+        got, returns = [], rng.choice(RETURNS)
+        lib.define(f"f({random_schema(rng)}) -> {returns}")
+        f = registry.ops.s.f.default
+
+        def kernel(name):
+            answer = rng.choice(VALUES if rng.random() < 0.3 else list(RESULTS.values()))
+
+            def run(*args, **kwargs):
+                got.append((sys._getframe(1).f_globals["__name__"], name, args, kwargs))
+                return answer
+
+            return run
+
+        for key in rng.sample(KEYS, rng.randint(1, 4)):
+            lib.impl("f", kernel(key), key, with_keyset=rng.random() < 0.2)
+        if rng.random() < 0.3:
+            wild = md.Library("_", "IMPL", registry=registry)
+            wild.fallback(kernel("fallback"), "Meta", with_keyset=rng.random() < 0.5)
+        schema = f.schema
+        for _ in range(calls):
+            args, kwargs = random_arguments(rng, schema)
+            call = f
+            if rng.random() < 0.2:
+                call = f.redispatch
+                args = (md.DispatchKeySet(*rng.sample(KEYS[:4], rng.randint(0, 2))), *args)
+            guard = rng.choice(GUARDS)() if rng.random() < 0.2 else None
+            if guard is not None:
+                guard.__enter__()
+            found = both(lambda call=call, a=args, k=kwargs: outcome(lambda: call(*a, **k), got))
+            if guard is not None:
+                guard.__exit__()
+            assert found[0][:2] == found[1][:2], (seed, str(schema), args, kwargs)
+            assert all(name.startswith("mdispatch.") for name in found[1][2])
+            in_c += any(not name.startswith("mdispatch.") for name in found[0][2])
+    return in_c
+
+
+def test_any_call_gives_the_same_by_both_ways(request):
+    rounds = 4000 if request.config.getoption("--long") else 150
+    in_c = sum(compare(seed, 12) for seed in range(rounds))
+    assert in_c > rounds  # otherwise this compares Python with Python
+
+
+def compare_overloads(seed, calls):
+    """Calls several operators of one name. Returns how many of the calls that reached another
+    operator than the first C made.
+    """
+    rng = random.Random(seed)
+    in_c = 0
+    with md.Registry.create(capacity=1 << 20) as registry:
+        lib = md.Library("s", "DEF", registry=registry)
+        got, schemas = [], []
+
+        def kernel(name):
+            def run(*args, **kwargs):
+                got.append((sys._getframe(1).f_globals["__name__"], name, args, kwargs))
+
+            return run
+
+        for number in range(rng.randint(2, 10)):
+            name = lib.define(f"f.o{number}({random_schema(rng)}) -> ()")
+            lib.impl(name, kernel(number), "CompositeExplicitAutograd")
+            schemas.append(registry.ops.s.f._operator(f"o{number}").schema)
+        for _ in range(calls):
+            args, kwargs = random_arguments(rng, rng.choice(schemas))
+            f = registry.ops.s.f
+            found = both(lambda f=f, a=args, k=kwargs: outcome(lambda: f(*a, **k), got))
+            assert found[0][:2] == found[1][:2], (seed, list(map(str, schemas)), args, kwargs)
+            in_c += any(
+                number and not name.startswith("mdispatch.")
+                for (number, *_), name in zip(found[0][0], found[0][2], strict=True)
+            )
+    return in_c
+
+
+@pytest.mark.parametrize("keyword", [False, True])
+@pytest.mark.parametrize("type_", [*TYPES, *(f"{each}?" for each in TYPES), "Tensor[]", "int[2]"])
+def test_an_overload_refuses_the_same_values_by_both_ways(registry, lib, type_, keyword):
+    lib.define(f"g.first({type_} x) -> str")
+    lib.define("g.second(Any x, bool y=True) -> str")
+    lib.impl("g.first", lambda x: f"first {x!r}", "CompositeExplicitAutograd")
+    lib.impl("g.second", lambda x, y: f"second {x!r}", "CompositeExplicitAutograd")
+    g = registry.ops.s.g
+    assert g(1, True) == "second 1"
+    for value in VALUES:
+        args, kwargs = ((), {"x": value}) if keyword else ((value,), {})
+        in_c, in_python = both(lambda a=args, k=kwargs: outcome(lambda: g(*a, **k), []))
+        assert in_c == in_python, value
+
+
+def test_a_packet_comes_to_the_same_overload_by_both_ways(request):
+    rounds = 4000 if request.config.getoption("--long") else 150
+    in_c = sum(compare_overloads(seed, 12) for seed in range(rounds))
+    assert in_c > rounds
+
+
+# --- what makes a plan out of date ----------------------------------------------------------------
+
+
+@pytest.fixture
+def f(registry, lib):
+    lib.define("f(Tensor x) -> str")
+    lib.impl("f", lambda x: "CPU", "CPU")
+    operator = registry.ops.s.f.default
+    assert operator(Array()) == "CPU"
+    return operator
+
+
+def test_a_kernel_that_comes_and_goes(registry, f):
+    other = md.Library("s", "IMPL", registry=registry)
+    other.impl("f", lambda x: "new", "CPU")
+    assert f(Array()) == "new"
+    other.close()
+    assert f(Array()) == "CPU"
+
+
+def test_a_fallback_that_comes_and_goes(registry, f):
+    with pytest.raises(errors.MissingKernelError):
+        f(Other())
+    wild = md.Library("_", "IMPL", registry=registry)
+    wild.fallback(lambda op, x: "fallback", "CUDA")
+    assert f(Other()) == "fallback"
+    wild.close()
+    with pytest.raises(errors.MissingKernelError):
+        f(Other())
+
+
+def test_the_end_of_the_definition_and_another_of_its_name(registry, lib, f):
+    lib.close()
+    with pytest.raises(errors.OperatorGoneError):
+        f(Array())
+    again = md.Library("s", "FRAGMENT", registry=registry)
+    again.define("f(Tensor x, int y) -> str")
+    again.impl("f", lambda x, y: "again", "CPU")
+    assert registry.ops.s.f(Array(), 1) == "again"
+    with pytest.raises(errors.OperatorGoneError):
+        f(Array())
+
+
+def test_the_end_of_the_registry(registry, f):
+    packet = f.overloadpacket
+    assert packet(Array()) == "CPU"
+    registry.close()
+    for call in (f, packet, lambda x: f.redispatch(md.DispatchKeySet("CPU"), x)):
+        with pytest.raises(errors.RegistryClosedError):
+            call(Array())
+
+
+def test_a_type_that_is_registered_again(f):
+    class Local:
+        pass
+
+    class Derived(Local):
+        pass
+
+    md.register_type(Local, "CPU")
+    assert f(Derived()) == "CPU"
+    md.register_type(Local, "CUDA")
+    with pytest.raises(errors.MissingKernelError):
+        f(Derived())
+    md.register_type(Derived, "CPU")
+    assert f(Derived()) == "CPU"
+
+
+@pytest.mark.skipif(
+    not getattr(sys, "_is_gil_enabled", lambda: True)() and sys.version_info < (3, 14),
+    reason="free-threaded 3.13 makes every class immortal once a thread was started",
+)
+def test_a_type_that_comes_where_a_dead_one_was(f):
+    addresses, met = set(), 0
+    for i in range(60):
+        cls = type("Passing", (), {})
+        met += id(cls) in addresses
+        addresses.add(id(cls))
+        if i % 2:
+            md.register_type(cls, "CPU")
+            assert f(cls()) == "CPU"
+        else:
+            with pytest.raises(errors.ArgumentError):
+                f(cls())
+        gone = weakref.ref(cls)
+        del cls
+        gc.collect()  # of all generations: a collection of CPython's own may have come in between
+        assert gone() is None
+    if not met:
+        pytest.skip("no class came where another one had been")
+
+
+def test_a_class_that_gets_a_handler_later(f):
+    class Local:
+        pass
+
+    md.register_type(Local, "CPU")
+    assert f(Local()) == "CPU"
+    Local.__md_dispatch__ = classmethod(lambda cls, op, types, args, kwargs: "handled")
+    assert f(Local()) == "handled"
+    del Local.__md_dispatch__
+    assert f(Local()) == "CPU"
+
+
+def test_guards_of_this_thread_count_and_those_of_others_do_not(registry, lib):
+    lib.define("g(Tensor x) -> str")
+    lib.impl("g", lambda x: "CPU", "CPU")
+    lib.impl("g", lambda x: "XLA", "XLA")
+    g, inside, over = registry.ops.s.g.default, threading.Event(), threading.Event()
+    found = []
+
+    def other():
+        with md.IncludeDispatchKeyGuard("XLA"):
+            found.append(g(Array()))
+            inside.set()
+            over.wait()
+            found.append(g(Array()))
+        found.append(g(Array()))
+
+    before = _call.guards()
+    thread = threading.Thread(target=other)
+    thread.start()
+    inside.wait()
+    assert g(Array()) == "CPU"
+    assert _call.guards() == before + 1
+    over.set()
+    thread.join()
+    assert found == ["XLA", "XLA", "CPU"]
+    assert _call.guards() == before
+
+
+BACKENDS = ("CPU", "CUDA", "HIP", "XLA", "MPS", "IPU", "XPU", "HPU", "VE", "Lazy", "MTIA", "Meta")
+
+
+def test_names_without_end_are_asked_about_in_many_threads(lib, registry):
+    lib.define("g(Tensor x) -> str")
+    for name in BACKENDS:
+        lib.impl("g", lambda x, name=name: name, name)
+    g = registry.ops.s.g.default
+    start, wrong = threading.Barrier(4), []
+
+    def ask(seed):
+        dice = random.Random(seed)
+        start.wait()
+        for _ in range(4000):
+            keys = tuple(dice.choices(BACKENDS, k=3))
+            answer = g(Carries(keys))
+            if answer != max(keys, key=BACKENDS.index):
+                wrong.append((keys, answer))
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_thread_that_ends_with_changed_sets_is_counted_no_more(f):
+    before = _call.guards()
+    thread = threading.Thread(target=lambda: md.guards.set_included("XLA", True))
+    thread.start()
+    thread.join()
+    gc.collect()
+    assert _call.guards() == before
+
+
+def test_observers_see_every_call_while_they_look(f):
+    seen = []
+    with md.observe_calls(before=lambda call: seen.append(call.operator)):
+        f(Array())
+        f.overloadpacket(Array())
+    f(Array())
+    assert seen == ["s::f", "s::f"]
+
+
+# --- during a call --------------------------------------------------------------------------------
+
+
+def test_a_kernel_may_close_what_it_was_called_by(registry, lib):
+    def kernel(x):
+        other.close()
+        lib.close()
+        gc.collect()
+        return "closed"
+
+    lib.define("f(Tensor x) -> str")
+    other = md.Library("s", "IMPL", registry=registry)
+    other.impl("f", kernel, "CPU")
+    del kernel
+    assert registry.ops.s.f.default(Array()) == "closed"
+
+
+def test_the_result_is_checked_against_the_schema_of_the_call(registry, lib):
+    def kernel(x):
+        lib.close()
+        again = md.Library("s", "FRAGMENT", registry=registry)
+        again.define("f(Tensor x) -> int")
+        return "a str"
+
+    lib.define("f(Tensor x) -> str")
+    lib.impl("f", kernel, "CPU")
+    assert registry.ops.s.f.default(Array()) == "a str"
+
+
+def test_keys_that_are_asked_for_may_change_the_operator(registry, lib, f):
+    class Asks:
+        @property
+        def __dispatch_keys__(self):
+            md.Library("s", "IMPL", registry=registry).impl("f", lambda x: "new", "CPU")
+            return "CPU"
+
+    assert f(Asks()) in ("CPU", "new")
+    assert f(Array()) == "new"
+
+
+class Raises:
+    """Raises when it is asked for its keys the first time."""
+
+    def __init__(self, error):
+        self.left = [error]
+
+    @property
+    def __dispatch_keys__(self):
+        if self.left:
+            raise self.left.pop()
+        return "CPU"
+
+
+INTERRUPTED = {
+    "an argument": ("Tensor x", "str", lambda x: ((x,), {}), "ok"),
+    "a keyword": ("Tensor y, Tensor x", "str", lambda x: ((Array(),), {"x": x}), "ok"),
+    "a list": ("Tensor[] x", "str", lambda x: (([Array(), x],), {}), "ok"),
+    "a result": ("Tensor y", "Tensor", lambda x: ((Array(),), {}), None),
+    "one of two results": ("Tensor y", "(int, Tensor)", lambda x: ((Array(),), {}), (1, None)),
+    "a list of results": ("Tensor y", "Tensor[]", lambda x: ((Array(),), {}), [None]),
+}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
+@pytest.mark.parametrize("place", INTERRUPTED)
+def test_what_a_value_raises_when_it_is_asked_ends_the_call(registry, lib, place, error):
+    """The same holds for an error that a signal handler raises meanwhile."""
+    takes, gives, given, answer = INTERRUPTED[place]
+
+    def kernel(*args, **kwargs):
+        if isinstance(answer, (list, tuple)):
+            return type(answer)(x if item is None else item for item in answer)
+        return answer or x
+
+    lib.define(f"f({takes}) -> {gives}")
+    lib.impl("f", kernel, "CPU")
+    f = registry.ops.s.f.default
+    for on in (True, False):
+        turn(on)
+        x = Raises(error(place))
+        args, kwargs = given(x)
+        with pytest.raises(error, match=place):
+            f(*args, **kwargs)
+        f(*args, **kwargs)
+
+
+def test_a_result_may_change_while_it_is_looked_at(registry, lib):
+    class Empties:
+        @property
+        def __dispatch_keys__(self):
+            result.clear()
+            return "CPU"
+
+    lib.define("f(Tensor x) -> Tensor[]")
+    lib.impl("f", lambda x: result, "CPU")
+    for on in (True, False):
+        turn(on)
+        result = [Empties() for _ in range(1000)]
+        assert len(registry.ops.s.f.default(Array())) <= 1
+        assert result == []
+
+
+def test_a_kernel_that_calls_its_operator_for_ever_is_stopped(registry, lib):
+    lib.define("f(Tensor x) -> str")
+    lib.impl("f", lambda x: registry.ops.s.f.default(x), "CPU")
+    with pytest.raises(RecursionError):
+        registry.ops.s.f.default(Array())
+
+
+# --- packets --------------------------------------------------------------------------------------
+
+
+def test_a_packet_notices_another_overload_and_its_end(registry, lib, f):
+    packet = f.overloadpacket
+    assert packet(Array()) == "CPU"
+    other = md.Library("s", "FRAGMENT", registry=registry)
+    other.define("f.number(int x) -> str")
+    other.impl("f.number", lambda x: "number")
+    assert packet(3) == "number"
+    assert packet(Array()) == "CPU"
+    other.close()
+    with pytest.raises(errors.ArgumentError):
+        packet(3)
+    assert packet(Array()) == "CPU"
+
+
+def test_an_overload_by_attribute_is_the_one_that_is_defined_now(registry, lib, f):
+    packet = registry.ops.s.f
+    assert packet.default is packet.default
+    other = md.Library("s", "FRAGMENT", registry=registry)
+    with pytest.raises(errors.OperatorNotFoundError):
+        packet.number  # noqa: B018
+    other.define("f.number(int x) -> str")
+    other.impl("f.number", lambda x: "number")
+    assert packet.default(Array()) == "CPU"
+    number = packet.number
+    assert number(3) == packet.number(3) == "number"
+    other.close()
+    with pytest.raises(errors.OperatorNotFoundError):
+        packet.number  # noqa: B018
+    again = md.Library("s", "FRAGMENT", registry=registry)
+    again.define("f.number(str x) -> str")
+    assert packet.number != number
+    assert packet.number.schema.arguments[0].type.name == "str"
+
+
+def test_an_overload_hides_no_attribute_of_the_packet(registry, lib, f):
+    packet = registry.ops.s.f
+    lib.define("f.schemas(int x) -> str")
+    lib.define("f.own(int x) -> str")
+    assert packet.own is packet.own
+    assert packet.__missing__("schemas").name == "s::f.schemas"
+    assert sorted(packet.schemas) == ["default", "own", "schemas"]
+    packet.own = 3
+    registry.ops.s.f.__missing__("default")
+    assert packet.own == 3
+
+
+def test_the_first_of_several_overloads_is_called_where_it_takes_the_arguments(registry, lib):
+    seen = []
+    lib.define("g.a(Tensor x, float y) -> str")
+    lib.define("g.b(Tensor x, str y) -> str")
+    lib.impl("g.a", recording(seen, "a"), "CPU")
+    lib.impl("g.b", recording(seen, "b"), "CPU")
+    packet = registry.ops.s.g
+    x = Array()
+    assert packet(x, 2.0) == packet(x, 2.0) == "a"
+    assert seen.pop()[0] is False
+    assert packet(x, 2) == "a"
+    assert seen.pop()[1] == (x, 2.0)
+    assert packet(x, "") == "b"
+    assert seen.pop()[0] is False
+    with pytest.raises(errors.ArgumentError):
+        packet(x, None)
+    with pytest.raises(errors.MissingKernelError):
+        packet(Other(), 2.0)
+
+
+def test_a_packet_goes_on_with_what_is_defined_under_its_name(registry, lib, f):
+    packet = f.overloadpacket
+    assert packet(Array()) == "CPU"
+    lib.close()
+    with pytest.raises(errors.OperatorGoneError):
+        packet(Array())
+    again = md.Library("s", "FRAGMENT", registry=registry)
+    again.define("f(Tensor x) -> str")
+    again.impl("f", lambda x: "again", "CPU")
+    assert packet(Array()) == "again"
+    assert f.is_gone
+
+
+def test_operators_and_packets_with_their_kernels_are_collected():
+    """A kernel that holds its operator makes a cycle through the plan."""
+
+    def make():
+        with md.Registry.create(capacity=1 << 20) as registry:
+            lib = md.Library("s", "DEF", registry=registry)
+            lib.define("f(Tensor x) -> str")
+            held = [registry.ops.s.f, registry.ops.s.f.default]
+            lib.impl("f", lambda x, held=held: "CPU", "CPU")
+            assert held[0](Array()) == held[1](Array()) == "CPU"
+            return weakref.ref(held[1]), weakref.ref(held[0])
+
+    found = make()
+    gc.collect()
+    assert [each() for each in found] == [None, None]

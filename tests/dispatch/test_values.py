@@ -1,0 +1,407 @@
+"""Which dispatch keys an object carries, and how they are found."""
+
+from __future__ import annotations
+
+import enum
+import gc
+import subprocess
+import sys
+import sysconfig
+import weakref
+
+import pytest
+from patience import limit
+
+import mdispatch as md
+from mdispatch import errors
+from mdispatch.dispatch.context import values
+
+classes_die = pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")) and sys.version_info < (3, 14),
+    reason="free-threaded 3.13 makes every class immortal once a thread was started",
+)
+
+NONE = md.DispatchKeySet()
+
+
+def keys(*names):
+    return md.DispatchKeySet(*names)
+
+
+def plain():
+    """A new class that was never registered or asked about."""
+
+    class Plain:
+        pass
+
+    return Plain
+
+
+# --- by registration ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("CUDA", keys("CUDA")),
+        (md.DispatchKey.CUDA, keys("CUDA")),
+        (("CPU", "AutogradCPU"), keys("CPU", "AutogradCPU")),
+        (["CPU", md.DispatchKey.Sparse], keys("SparseCPU", "CPU")),
+        ({"CPU"}, keys("CPU")),
+        (frozenset(["CPU"]), keys("CPU")),
+        ((name for name in ("CPU", "Meta")), keys("CPU", "Meta")),
+        (keys("CPU", "Conjugate"), keys("CPU", "Conjugate")),
+    ],
+    ids=lambda value: f"{value!r:.30}",
+)
+def test_instances_of_a_registered_type_carry_its_keys(given, expected):
+    cls = plain()
+    md.register_type(cls, given)
+    assert md.key_set_of(cls()) == expected
+    assert values.is_tensor(cls())
+
+
+def test_what_nobody_knows_carries_no_keys():
+    for value in (None, 1, 1.5, "CPU", b"", [], {}, object(), plain()(), plain(), len, sys, type):
+        assert md.key_set_of(value) == NONE
+        assert not values.is_tensor(value)
+
+
+def test_types_of_the_standard_library_can_be_registered():
+    class Colour(enum.Enum):
+        RED = 1
+
+    cls = type("Sub", (bytearray,), {})
+    md.register_type(cls, "CPU")
+    md.register_type(Colour, "Meta")
+    assert md.key_set_of(cls(b"x")) == keys("CPU")
+    assert md.key_set_of(Colour.RED) == keys("Meta")
+
+
+def test_subclasses_carry_the_keys_of_the_nearest_registered_base():
+    base = plain()
+    middle = type("Middle", (base,), {})
+    leaf = type("Leaf", (middle,), {})
+    md.register_type(base, "CPU")
+    assert md.key_set_of(leaf()) == keys("CPU")
+    md.register_type(middle, "CUDA")
+    assert md.key_set_of(leaf()) == md.key_set_of(middle()) == keys("CUDA")
+    assert md.key_set_of(base()) == keys("CPU")
+    md.register_type(leaf, "Meta")
+    assert [md.key_set_of(cls()) for cls in (base, middle, leaf)] == [
+        keys("CPU"),
+        keys("CUDA"),
+        keys("Meta"),
+    ]
+
+
+def test_of_several_bases_the_first_in_the_resolution_order_counts():
+    one, two = plain(), plain()
+    md.register_type(one, "CPU")
+    md.register_type(two, "CUDA")
+    assert md.key_set_of(type("Both", (one, two), {})()) == keys("CPU")
+    assert md.key_set_of(type("Both", (two, one), {})()) == keys("CUDA")
+
+
+def test_a_type_registered_again_carries_the_new_keys_also_in_subclasses_already_seen():
+    base = plain()
+    leaf = type("Leaf", (base,), {})
+    md.register_type(base, "CPU")
+    assert md.key_set_of(leaf()) == keys("CPU")
+    md.register_type(base, "CUDA")
+    assert md.key_set_of(leaf()) == md.key_set_of(base()) == keys("CUDA")
+
+
+def test_a_class_is_no_instance_of_itself():
+    cls = plain()
+    md.register_type(cls, "CPU")
+    assert not values.is_tensor(cls)
+
+
+def test_a_registration_wins_over_what_an_object_says_of_itself():
+    cls = type(
+        "Speaking", (), {"__dispatch_keys__": "CUDA", "__dlpack_device__": lambda self: (8, 0)}
+    )
+    assert md.key_set_of(cls()) == keys("CUDA")
+    md.register_type(cls, "Meta")
+    assert md.key_set_of(cls()) == keys("Meta")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "GPU",
+        "",
+        "Autograd",
+        "Undefined",
+        "Sparse",
+        (),
+        [],
+        set(),
+        NONE,
+        None,
+        5,
+        49,
+        b"CPU",
+        ...,
+        ("CPU", 5),
+        "CPU,CUDA",
+    ],
+    ids=lambda value: f"{value!r:.30}",
+)
+def test_keys_that_are_none_are_refused_and_the_type_stays_as_it_was(given):
+    cls = plain()
+    md.register_type(cls, "CPU")
+    with pytest.raises(errors.InvalidKeyError):
+        md.register_type(cls, given)
+    assert md.key_set_of(cls()) == keys("CPU")
+
+
+@pytest.mark.parametrize("given", [None, 5, "CPU", ..., len], ids=repr)
+def test_what_is_no_class_is_refused(given):
+    with pytest.raises(errors.InvalidArgumentError, match="needs a class"):
+        md.register_type(given, "CPU")
+
+
+@classes_die
+def test_a_registered_type_dies_with_its_last_reference():
+    cls = plain()
+    sub = type("Sub", (cls,), {})
+    md.register_type(cls, "CPU")
+    assert md.key_set_of(sub()) == keys("CPU")
+    gone = weakref.ref(cls), weakref.ref(sub)
+    del cls, sub
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]
+
+
+@classes_die
+def test_registered_types_are_counted_out_when_they_die():
+    before = len(values._types._registered)
+    for _ in range(50):
+        md.register_type(plain(), "CPU")
+    gc.collect()
+    assert len(values._types._registered) == before
+
+
+def test_a_look_up_during_a_reregistration_does_not_keep_the_old_keys():
+    """Another thread registers the type again after the look-up has found its keys and before it
+    has kept them.
+    """
+    cls = plain()
+    types = values.TypeKeys()
+    types.register(cls, keys("CPU").raw)
+
+    class Interrupted(weakref.WeakKeyDictionary):
+        def get(self, key, default=None):
+            raw = super().get(key, default)
+            if raw == keys("CPU").raw:
+                types.register(cls, keys("CUDA").raw)
+            return raw
+
+    types._registered = Interrupted(types._registered)
+    assert types.raw_of(cls()) == keys("CPU").raw
+    assert types.raw_of(cls()) == keys("CUDA").raw
+
+
+# --- by attribute ---------------------------------------------------------------------------------
+
+FORMS = {
+    "name": "CUDA",
+    "key": md.DispatchKey.CUDA,
+    "tuple": ("CUDA", "AutogradCUDA"),
+    "list": [md.DispatchKey.CUDA],
+    "set": {"CUDA"},
+    "frozenset": frozenset(["CUDA", "Conjugate"]),
+    "key set": keys("CUDA", "SparseCUDA"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_object_carries_the_keys_it_names_in_every_form(form):
+    given = FORMS[form]
+    expected = given if isinstance(given, md.DispatchKeySet) else keys(given)
+
+    class Method:
+        def __dispatch_keys__(self):
+            return given
+
+    class Property:
+        @property
+        def __dispatch_keys__(self):
+            return given
+
+    class Static:
+        __dispatch_keys__ = staticmethod(lambda: given)
+
+    instance = plain()()
+    instance.__dispatch_keys__ = given
+    in_class = type("InClass", (), {"__dispatch_keys__": given})()
+    in_base = type("InBase", (type(in_class),), {})()
+    for value in (instance, in_class, in_base, Method(), Property(), Static()):
+        assert md.key_set_of(value) == expected
+        assert values.is_tensor(value)
+
+
+def test_the_keys_of_an_object_may_change():
+    value = plain()()
+    value.__dispatch_keys__ = "CPU"
+    assert md.key_set_of(value) == keys("CPU")
+    value.__dispatch_keys__ = "CUDA"
+    assert md.key_set_of(value) == keys("CUDA")
+    del value.__dispatch_keys__
+    assert md.key_set_of(value) == NONE
+
+
+def test_none_as_keys_means_that_the_object_carries_none():
+    assert not values.is_tensor(type("Off", (), {"__dispatch_keys__": None})())
+
+
+def test_a_class_with_keys_for_its_instances_carries_none_itself():
+    cls = type(
+        "InClass", (), {"__dispatch_keys__": "CPU", "__dlpack_device__": lambda self: (1, 0)}
+    )
+    assert md.key_set_of(cls) == NONE
+
+
+@pytest.mark.parametrize(
+    "given", [5, 1.5, b"CPU", ..., {"CPU": 1}, "GPU", ("CPU", "GPU"), ("CPU", 5), [None]], ids=repr
+)
+def test_keys_of_an_object_that_are_none_are_told_with_its_type(given, registry):
+    class Wrong:
+        __dispatch_keys__ = given
+
+    with pytest.raises(errors.InvalidKeyError) as caught:
+        md.key_set_of(Wrong())
+    assert isinstance(caught.value, errors.MdispatchError)
+    md.register_op("s::f(Tensor x) -> str", registry=registry)(lambda x: "ran")
+    with pytest.raises(errors.InvalidKeyError):
+        registry.ops.s.f(Wrong())
+
+
+def test_what_an_objects_own_code_raises_passes_through():
+    class OwnError(Exception):
+        pass
+
+    class Raising:
+        def __dispatch_keys__(self):
+            raise OwnError
+
+    class RaisingDevice:
+        def __dlpack_device__(self):
+            raise OwnError
+
+    for value in (Raising(), RaisingDevice()):
+        with pytest.raises(OwnError):
+            md.key_set_of(value)
+
+
+# --- by DLPack ------------------------------------------------------------------------------------
+
+
+class OnDevice:
+    def __init__(self, *pair):
+        self.pair = pair
+
+    def __dlpack_device__(self):
+        return self.pair
+
+
+class Kind(enum.IntEnum):
+    """As NumPy and PyTorch return it."""
+
+    CUDA = 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        (1, "CPU"),
+        (2, "CUDA"),
+        (Kind.CUDA, "CUDA"),
+        (3, "CPU"),
+        (7, "Vulkan"),
+        (8, "MPS"),
+        (10, "HIP"),
+        (11, "CPU"),
+        (12, "PrivateUse1"),
+        (13, "CUDA"),
+        (14, "XPU"),
+        (17, "MAIA"),
+    ],
+)
+def test_dlpacks_device_types_are_the_keys_whose_kernels_work_there(kind, key):
+    for number in (0, 3):
+        assert md.key_set_of(OnDevice(kind, number)) == keys(key)
+
+
+@pytest.mark.parametrize("kind", [0, -1, 4, 9, 15, 99, 2**70])
+def test_a_device_type_without_a_key_is_told(kind):
+    with pytest.raises(errors.InvalidKeyError, match="register_type") as caught:
+        md.key_set_of(OnDevice(kind, 0))
+    assert caught.value.key == kind
+
+
+@pytest.mark.parametrize("pair", [(), ("cpu", 0), (None, 0), (1.5, 0), ([1], 0)], ids=repr)
+def test_what_is_no_device_is_told(pair):
+    with pytest.raises(errors.InvalidKeyError, match=r"OnDevice\.__dlpack_device__"):
+        md.key_set_of(OnDevice(*pair))
+    device = OnDevice()
+    device.pair = 7
+    with pytest.raises(errors.InvalidKeyError, match="DLPack"):
+        md.key_set_of(device)
+
+
+def test_an_objects_own_keys_win_over_its_device():
+    value = OnDevice(1, 0)
+    value.__dispatch_keys__ = ("CPU", "AutogradCPU")
+    assert md.key_set_of(value) == keys("CPU", "AutogradCPU")
+
+
+def test_arrays_of_numpy_are_on_the_cpu():
+    numpy = pytest.importorskip("numpy", reason="NumPy is not installed here")
+    assert md.key_set_of(numpy.zeros(3)) == keys("CPU")
+
+
+# --- without imports (tensors of PyTorch: test_torch_keys.py) -------------------------------------
+
+
+def test_a_pytorch_that_may_not_be_imported_is_none(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert md.key_set_of(OnDevice(1, 0)) == keys("CPU")
+
+
+QUIET = """
+import sys
+import mdispatch as md
+
+class Device:
+    def __dlpack_device__(self):
+        return 1, 0
+
+class Keys:
+    __dispatch_keys__ = "CUDA"
+
+registry = md.Registry.create()
+md.register_op("s::f(Tensor x) -> str", registry=registry)(lambda x: "ran")
+md.register_type(bytearray, "CPU")
+registry.ops.s.f(Keys())  # loads what calls need
+before = set(sys.modules)
+for value in (Device(), Keys(), bytearray(), 1, None, [], object()):
+    md.key_set_of(value)
+for value in (Device(), Keys(), bytearray()):
+    registry.ops.s.f(value)
+registry.close()
+print(sorted(set(sys.modules) - before), {"torch", "numpy", "cupy", "jax"} & set(sys.modules))
+"""
+
+
+def test_nothing_is_imported_to_find_out_what_an_object_is():
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", QUIET],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=limit(100),
+    )
+    assert (done.stdout, done.stderr) == ("[] set()\n", "")

@@ -1,0 +1,67 @@
+"""Waits that begin after their interpreter has begun to end."""
+
+from __future__ import annotations
+
+from kinds import run_main
+
+
+def test_no_wait_begins_once_the_interpreter_shuts_down_however_often_it_is_tried() -> None:
+    """The very first wait finds that nothing could end it any more; so do the waits after it."""
+    got = run_main(
+        """
+        import threading
+        md.default_registry()
+
+        def wait():
+            while not threading._SHUTTING_DOWN:
+                time.sleep(0.001)
+            for _ in range(3):
+                try:
+                    md.wait_for_def("never::comes", None)
+                except md.MdispatchError as error:
+                    heard.append(type(error).__name__)
+            done(heard=heard)
+
+        heard = []
+        threading.Thread(target=wait).start()
+        """,
+        timeout=30,
+    )
+    assert got["heard"] == ["WaitCancelledError"] * 3
+
+
+def test_a_wait_that_begins_while_the_end_is_being_noted_is_refused() -> None:
+    """Its thread has asked to be told of the end, and is stopped in the midst of that: the end
+    comes, tells those that are on the list, and goes on to join the threads.
+    """
+    got = run_main(
+        """
+        import threading
+        md.default_registry()
+        asked, ended = threading.Event(), threading.Event()
+        threading._register_atexit(ended.set)  # called when the list is gone through
+
+        def trace(frame, event, argument):
+            if frame.f_code is threading._register_atexit.__code__:
+                if event == "line" and not threading._SHUTTING_DOWN:
+                    last = max(
+                        line for *_, line in frame.f_code.co_lines() if line)
+                    if frame.f_lineno == last:  # where it goes on the list
+                        asked.set()
+                        ended.wait()
+                return trace
+            return None
+
+        def wait():
+            sys.settrace(trace)
+            try:
+                md.wait_for_def("never::comes", None)
+            except md.MdispatchError as error:
+                done(heard=type(error).__name__)
+
+        threading.Thread(target=wait).start()
+        asked.wait()
+        """,
+        timeout=30,
+    )
+    assert got["heard"] == "WaitCancelledError"

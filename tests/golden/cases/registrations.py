@@ -1,0 +1,231 @@
+"""Golden errors: registrations and their arguments."""
+
+from __future__ import annotations
+
+from golden_stage import Array, Stage, case, elsewhere, kernel
+
+import mdispatch as md
+from mdispatch.dispatch.context import guards
+
+
+@case("DuplicateRegistrationError: a second DEF library")
+def _(stage: Stage) -> None:
+    stage.library("shop", "DEF")
+
+
+@case("DuplicateRegistrationError: a second definition")
+def _(stage: Stage) -> None:
+    stage.library("shop", "FRAGMENT").define("scale(Tensor x) -> Tensor")
+
+
+@case("DuplicateRegistrationError: a second fallback")
+def _(stage: Stage) -> None:
+    stage.library("_", "IMPL").fallback(kernel, "CPU")
+    stage.library("_", "IMPL").fallback(kernel, "CPU")
+
+
+@case("DuplicateRegistrationError: a second name of a backend")
+def _(stage: Stage) -> None:
+    elsewhere(
+        stage,
+        "from mdispatch.keys import rename_privateuse_backend\n"
+        "rename_privateuse_backend('PrivateUse1', 'npu')\n"
+        "rename_privateuse_backend('PrivateUse1', 'tpu')\n",
+    )
+
+
+@case("SignatureMismatchError: a kernel of another type")
+def _(stage: Stage) -> None:
+    stage.lib.impl("split", kernel, "CPU", signature="(Tensor x, float parts) -> (Tensor, Tensor)")
+
+
+@case("SignatureMismatchError: a definition that its kernel does not fit")
+def _(stage: Stage) -> None:
+    stage.lib.impl("late", kernel, "CPU", signature="(Tensor x) -> Tensor")
+    stage.lib.define("late(Tensor x, Tensor y) -> Tensor")
+
+
+@case("LibraryClosedError: a definition")
+def _(stage: Stage) -> None:
+    stage.lib.close()
+    stage.lib.define("late(Tensor x) -> Tensor")
+
+
+@case("SchemaSyntaxError: no type of this name")
+def _(stage: Stage) -> None:
+    stage.lib.define("late(Tensr x) -> Tensor")
+
+
+@case("SchemaSyntaxError: an end too early")
+def _(stage: Stage) -> None:
+    stage.lib.define("late(Tensor x")
+
+
+@case("SchemaSyntaxError: no returns")
+def _(stage: Stage) -> None:
+    stage.lib.define("late(Tensor x)")
+
+
+@case("SchemaSyntaxError: a default of another type")
+def _(stage: Stage) -> None:
+    stage.lib.define("late(Tensor x, int n=1.5) -> Tensor")
+
+
+@case("InvalidNameError: an operator's name")
+def _(stage: Stage) -> None:
+    stage.lib.define("sc-ale(Tensor x) -> Tensor")
+
+
+@case("InvalidNameError: a namespace")
+def _(stage: Stage) -> None:
+    stage.library("my shop", "FRAGMENT")
+
+
+@case("InvalidNameError: a definition in another namespace")
+def _(stage: Stage) -> None:
+    stage.lib.define("toys::scale(Tensor x) -> Tensor")
+
+
+@case("InvalidNameError: an overload that Python keeps for itself")
+def _(stage: Stage) -> None:
+    stage.lib.define("scale.default(Tensor x) -> Tensor")
+
+
+@case("InvalidNameError: definitions for all namespaces")
+def _(stage: Stage) -> None:
+    stage.library("_", "DEF")
+
+
+@case("InvalidNameError: a wait without a namespace")
+def _(stage: Stage) -> None:
+    md.wait_for_def("scale", registry=stage.registry)
+
+
+@case("InvalidNameError: a registry's name")
+def _(stage: Stage) -> None:
+    md.Registry.create("my registry")
+
+
+@case("InvalidNameError: a device's name")
+def _(stage: Stage) -> None:
+    elsewhere(
+        stage,
+        "from mdispatch.keys import rename_privateuse_backend\n"
+        "rename_privateuse_backend('PrivateUse1', 'cuda')\n",
+    )
+
+
+@case("InvalidKeyError: a typo")
+def _(stage: Stage) -> None:
+    stage.lib.impl("scale", kernel, "CUDDA")
+
+
+@case("InvalidKeyError: a number")
+def _(stage: Stage) -> None:
+    stage.lib.impl("scale", kernel, 5)  # type: ignore[arg-type]
+
+
+@case("InvalidKeyError: another key than the library's")
+def _(stage: Stage) -> None:
+    stage.library("shop", "IMPL", "CPU").impl("scale", kernel, "CUDA")
+
+
+@case("InvalidKeyError: a fallback at an alias key")
+def _(stage: Stage) -> None:
+    stage.library("_", "IMPL").fallback(kernel, "Autograd")
+
+
+@case("InvalidKeyError: a fallback without a key")
+def _(stage: Stage) -> None:
+    stage.library("_", "IMPL").fallback(kernel)
+
+
+@case("InvalidKeyError: a type without keys")
+def _(stage: Stage) -> None:
+    md.register_type(Array, ())
+
+
+@case("InvalidKeyError: an attribute that is no key")
+def _(stage: Stage) -> None:
+    array = Array()
+    array.__dispatch_keys__ = 5  # type: ignore[assignment]
+    stage.shop.scale(array)
+
+
+@case("InvalidKeyError: a device of DLPack that has no key")
+def _(stage: Stage) -> None:
+    class OnHexagon:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 16, 0
+
+    stage.shop.scale(OnHexagon())
+
+
+@case("InvalidArgumentError: no kind of library")
+def _(stage: Stage) -> None:
+    stage.library("shop", "DEFINE")
+
+
+@case("InvalidArgumentError: a key for a library of definitions")
+def _(stage: Stage) -> None:
+    stage.library("toys", "DEF", "CPU")
+
+
+@case("InvalidArgumentError: a definition in a library of kernels")
+def _(stage: Stage) -> None:
+    stage.library("shop", "IMPL").define("late(Tensor x) -> Tensor")
+
+
+@case("InvalidArgumentError: a kernel for another namespace")
+def _(stage: Stage) -> None:
+    stage.lib.impl("toys::scale", kernel, "CPU")
+
+
+@case("InvalidArgumentError: a kernel that cannot be called")
+def _(stage: Stage) -> None:
+    stage.lib.impl("scale", 5, "CPU")
+
+
+@case("InvalidArgumentError: a fallback in a library of one namespace")
+def _(stage: Stage) -> None:
+    stage.lib.fallback(kernel, "CPU")
+
+
+@case("InvalidArgumentError: a kind of alias analysis")
+def _(stage: Stage) -> None:
+    stage.lib.define("late(Tensor x) -> Tensor", alias_analysis="PURE")
+
+
+@case("InvalidArgumentError: a tag")
+def _(stage: Stage) -> None:
+    stage.lib.define("late(Tensor x) -> Tensor", tags=["point wise"])
+
+
+@case("InvalidArgumentError: a timeout")
+def _(stage: Stage) -> None:
+    md.wait_for_def("shop::late", -1, registry=stage.registry)
+
+
+@case("InvalidArgumentError: a capacity")
+def _(stage: Stage) -> None:
+    md.Registry.create(capacity=1000)
+
+
+@case("InvalidArgumentError: something else than a registry")
+def _(stage: Stage) -> None:
+    md.Library("shop", "FRAGMENT", registry=stage.registry.address)  # type: ignore[arg-type]
+
+
+@case("InvalidArgumentError: a module's name")
+def _(stage: Stage) -> None:
+    md.warm_up([5], registry=stage.registry)  # type: ignore[list-item]
+
+
+@case("InvalidArgumentError: a guard that ends without having begun")
+def _(stage: Stage) -> None:
+    guards.ExcludeDispatchKeyGuard("CPU").__exit__(None, None, None)
+
+
+@case("InvalidArgumentError: a type that is none")
+def _(stage: Stage) -> None:
+    md.register_type(Array(), "CPU")  # type: ignore[arg-type]

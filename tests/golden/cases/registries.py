@@ -1,0 +1,237 @@
+"""Golden errors: whole registries, their files and their processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from golden_stage import Main, Stage, case, elsewhere, waiting
+
+import mdispatch as md
+from mdispatch import errors
+from mdispatch.facts.native import native
+from mdispatch.facts.shared import ENVIRONMENT
+
+FOLDER = Path(os.fsdecode(native.folder()[1]))
+
+
+@case("RegistryNotFoundError: a name")
+def _(stage: Stage) -> None:
+    md.Registry.attach(stage.name, timeout=0)
+
+
+@case("RegistryExistsError: a name that is taken")
+def _(stage: Stage) -> None:
+    with md.Registry.create(stage.name):
+        md.Registry.create(stage.name)
+
+
+@case("RegistryClosedError: a registry that this interpreter closed")
+def _(stage: Stage) -> None:
+    stage.registry.close()
+    stage.lib.define("late(Tensor x) -> Tensor")
+
+
+@case("RegistryClosedError: the main interpreter closes it while somebody waits")
+def _(stage: Stage) -> None:
+    main = Main()
+    waiting(main, main.close)
+
+
+@case("MainMemberGoneError: the main process dies while somebody waits")
+def _(stage: Stage) -> None:
+    main = Main()
+    waiting(main, main.kill)
+
+
+@case("MainMemberGoneError: the main process of a name is dead")
+def _(stage: Stage) -> None:
+    main = Main(stage.name)
+    main.kill()
+    try:
+        md.Registry.attach(stage.name, timeout=0)
+    finally:
+        md.Registry.create(stage.name).close()  # takes the file that was left over
+
+
+@case("MainMemberGoneError: the environment names a dead process")
+def _(stage: Stage) -> None:
+    main = Main()
+    main.kill()
+    elsewhere(
+        stage, "import mdispatch as md\nmd.default_registry()\n", **{ENVIRONMENT: main.address}
+    )
+
+
+@case("RegistryError: registering where only the main interpreter may")
+def _(stage: Stage) -> None:
+    with md.Registry.attach(stage.registry.address) as worker:
+        # A library never gets here: it checks the role first.
+        worker.dispatcher.facts.register(2, 0, "shop::late", "shop::late() -> ()", "here:1")
+
+
+@case("RegistryFullError: its capacity is used up")
+def _(stage: Stage) -> None:
+    with md.Registry.create(capacity=466944) as small:
+        lib = md.Library("shop", "DEF", registry=small)
+        for number in range(10_000):
+            lib.define(f"f{number}(Tensor x) -> Tensor")
+
+
+@case("RegistryFullError: too many registries in one process")
+def _(stage: Stage) -> None:
+    opened = []
+    try:
+        for _number in range(65):
+            opened.append(md.Registry.create(capacity=1 << 20))
+    finally:
+        for registry in opened:
+            registry.close()
+
+
+def in_the_way(stage: Stage, make: Callable[[Path], object]) -> None:
+    """Attaches to a name whose file is not a registry of ours."""
+    path = FOLDER / stage.name
+    md.Registry.create(stage.name).close()
+    make(path)
+    try:
+        md.Registry.attach(stage.name, timeout=0)
+    finally:
+        path.rmdir() if path.is_dir() else path.unlink()
+
+
+def copy_of_a_registry(path: Path, *changes: tuple[int, bytes], mode: int = 0o600) -> None:
+    with md.Registry.create(f"{path.name}-original", capacity=1 << 20) as original:
+        data = bytearray((FOLDER / original.address.removeprefix("shm:")).read_bytes())
+    for offset, new in changes:
+        data[offset : offset + len(new)] = new
+    path.write_bytes(data)
+    path.chmod(mode)
+
+
+@case("RegistryAccessError: a folder bears the name")
+def _(stage: Stage) -> None:
+    in_the_way(stage, Path.mkdir)
+
+
+@case("RegistryAccessError: the registry's descriptor was closed")
+def _(stage: Stage) -> None:
+    with md.Registry.create(None, capacity=1 << 22) as registry:
+        os.close(int(registry.address.split(":")[2]))
+        lib = md.Library("shop", "DEF", registry=registry)
+        for i in range(1000):
+            lib.define(f"scale_{i}(Tensor x) -> Tensor")
+
+
+@case("RegistryFormatError: another file bears the name")
+def _(stage: Stage) -> None:
+    in_the_way(stage, lambda path: (path.write_bytes(b"text" * 1000), path.chmod(0o600)))
+
+
+@case("RegistryFormatError: a registry of another version")
+def _(stage: Stage) -> None:
+    in_the_way(stage, lambda path: copy_of_a_registry(path, (8, b"\xff\xff\xff\xff")))
+
+
+@case("RegistryFormatError: a registry from before the last boot")
+def _(stage: Stage) -> None:
+    in_the_way(stage, lambda path: copy_of_a_registry(path, (24, b"\xff" * 16)))
+
+
+@case("RegistryFormatError: a registry of another container")
+def _(stage: Stage) -> None:
+    in_the_way(stage, lambda path: copy_of_a_registry(path, (56, b"\xff" * 8)))
+
+
+@case("RegistryOwnerError: a registry that everybody may write to")
+def _(stage: Stage) -> None:
+    in_the_way(stage, lambda path: copy_of_a_registry(path, mode=0o666))
+
+
+def damaged(stage: Stage, offset: int, new: bytes) -> md.Registry:
+    """A registry whose file was overwritten. layout.h has the offsets."""
+    registry = md.Registry.create(stage.name, capacity=1 << 20)
+    lib = md.Library("shop", "DEF", registry=registry)
+    lib.define("scale(Tensor x) -> Tensor")
+    with open(FOLDER / stage.name, "r+b") as file:
+        file.seek(offset)
+        file.write(new)
+    return registry
+
+
+@case("RegistryDamagedError: somebody has written into its file")
+def _(stage: Stage) -> None:
+    with damaged(stage, 401408, b"\xff" * 8192) as registry:
+        registry.operators()
+
+
+@case("InvariantError: a count that does not agree")
+def _(stage: Stage) -> None:
+    with damaged(stage, 336, b"\x63") as registry:
+        registry.check_invariants()
+
+
+@case("SystemCallError: a process may open no more files")
+def _(stage: Stage) -> None:
+    elsewhere(
+        stage,
+        "import resource\nimport mdispatch as md\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
+        "md.Registry.create()\n",
+    )
+
+
+@case("WaitCancelledError: a wait while the interpreter ends")
+def _(stage: Stage) -> None:
+    elsewhere(
+        stage,
+        """
+import os, pickle, threading
+import mdispatch as md
+registry = md.default_registry()
+def wait():
+    try:
+        md.wait_for_def("shop::never", None)
+    except md.errors.MdispatchError as error:
+        os.write(1, pickle.dumps(error))
+threading.Thread(target=wait).start()
+while not registry.dispatcher.facts.members()[0][4]:
+    os.sched_yield()
+""",
+    )
+
+
+@case("WaitCancelledError: a wait that would begin when the interpreter ends")
+def _(stage: Stage) -> None:
+    elsewhere(
+        stage,
+        """
+import atexit, os, pickle, threading
+import mdispatch as md
+def wait():
+    try:
+        md.wait_for_def("shop::never", None)
+    except md.errors.MdispatchError as error:
+        os.write(1, pickle.dumps(error))
+md.default_registry()
+atexit.register(wait)
+""",
+    )
+
+
+@case("BindingError: a binding that is none")
+def _(stage: Stage) -> None:
+    # None of our modules can be imported then, so only the traceback shows the error.
+    done = subprocess.run(
+        [sys.executable, "-c", "import mdispatch"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"MDISPATCH_BINDING": "ctypes"},
+        timeout=60,
+    )
+    name, _, text = done.stderr.rstrip("\n").rpartition("\n")[2].partition(": ")
+    assert name == "mdispatch.errors.BindingError"
+    raise errors.BindingError(text)

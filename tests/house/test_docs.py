@@ -1,0 +1,107 @@
+"""The Python in the documentation runs as it stands, each page from its top to its end.
+
+A snippet whose comment says that it is from a file of the examples has to be in that file, word for
+word; examples/run.py runs the file if its packages are installed. test_pytest_plugin.py runs the
+snippets that are files of tests.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from patience import limit
+
+import mdispatch as md
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+#: What others run: embedding has texts in C, too (tests/c_kernels/test_embedding.py), the overview
+#: needs the examples (test_overview.py), and the quick start is followed (test_readme.py).
+ELSEWHERE = {"embedding", "overview", "quick-start"}
+
+
+BLOCK = re.compile(r"^(?:<!-- (\S+)[^\n]* -->\n)?```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def snippets(page):
+    return [code for source, code in BLOCK.findall(page.read_text()) if not source]
+
+
+def copies(page):
+    return [(source, code) for source, code in BLOCK.findall(page.read_text()) if source]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if snippets(page) and page.stem not in ELSEWHERE],
+    ids=lambda page: page.stem,
+)
+def test_each_page_runs(page, tmp_path):
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(snippets(page)))
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=limit(60),
+        check=False,
+        env={"PATH": "/usr/bin:/bin", "MDISPATCH_FOLDER": os.environ["MDISPATCH_FOLDER"]},
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if copies(page)], ids=lambda page: page.stem
+)
+def test_what_is_copied_from_an_example_stands_there(page):
+    for source, code in copies(page):
+        if source != "pytest:":
+            assert code in (ROOT / source).read_text(), source
+
+
+def test_the_page_of_pools_has_every_example_of_one():
+    shown = {source for source, _ in copies(ROOT / "docs" / "pools.md")}
+    # The page does not show the two that only start a server and ask it.
+    assert {f"examples/pools/{path.name}" for path in (ROOT / "examples/pools").glob("*.py")} - {
+        *("examples/pools/ask_server.py", "examples/pools/gunicorn_server.py"),
+        "examples/pools/web_app.py",
+    } == shown - {"pytest:"}
+
+
+def test_there_are_pages_with_snippets():
+    assert "dispatcher" in {page.stem for page in PAGES if snippets(page)}
+
+
+def place_of(page, link):
+    """The installed package may be tested, without its folder beside docs/."""
+    if link.startswith("../mdispatch/"):
+        return Path(md.__file__).parent / link.removeprefix("../mdispatch/")
+    return page.parent / link
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
+def test_what_a_page_names_is_there(page):
+    """Links to files of this repository, and test files named as evidence."""
+    text = page.read_text()
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    missing = [link for link in links if not place_of(page, link).exists()]
+    missing += [
+        path for path in re.findall(r"`(tests/[\w/]+\.py)`", text) if not (ROOT / path).exists()
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", ["reliability", "security"])
+def test_tests_that_are_named_as_evidence_are_there(page):
+    """A word in code with five parts or more is the name of a test, in Python or in C."""
+    sources = [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "native" / "tests").glob("*.c")]
+    tests = "\n".join(source.read_text() for source in sources)
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    names = set(re.findall(r"`((?:[a-z0-9]+_){4,}[a-z0-9]+)`", text))
+    assert names
+    assert [name for name in names if not re.search(rf"(?:def |TEST\(){name}\b", tests)] == []

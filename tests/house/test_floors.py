@@ -1,0 +1,71 @@
+"""native/floors.py finds nothing wrong in the tree, and each kind of mistake in a worse copy of
+it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+NATIVE = Path(__file__).resolve().parents[2] / "native"
+
+#: By file: a text to add to it, and what is found then.
+WORSE = {
+    "core/ground/clock.c": (
+        '#include "../store/store.h"\nvoid higher(md__reg *r) { md__unmap(r); }',
+        [
+            "core/ground/clock.c includes ../store/store.h, which is of a higher floor",
+            "core/ground/clock.c uses md__unmap of core/store/hold.c, which is of a higher floor",
+        ],
+    ),
+    "core/state/chain.c": (
+        "int take(md__reg *r) { return md__lock(r); }",
+        ["core/state/chain.c uses md__lock, which is not its to call"],
+    ),
+    "core/state/lease.c": (
+        "int md__enter(md_registry, md__reg **);\n"
+        "void *handed_on(void) { return (void *)md__enter; }",
+        [
+            "core/state/lease.c uses md__enter, which is not its to call",
+            "core/state/lease.c uses md__enter of core/contract/handles.c,"
+            " which is of a higher floor",
+        ],
+    ),
+    "bind/call/keys.c": (
+        "PyObject *back(void) { return in_python(NULL, NULL, NULL, 0, NULL); }",
+        ["a circle: bind/call/call.c -> bind/call/keys.c -> bind/call/call.c"],
+    ),
+    "bind/ext/frame.c": (
+        "int back(struct frame *f) { return boxed_arguments(f, NULL, 0, NULL, NULL); }",
+        ["a circle: bind/ext/box.c -> bind/ext/frame.c -> bind/ext/box.c"],
+    ),
+}
+
+
+def floors(native: Path) -> tuple[int, set[str]]:
+    command = [sys.executable, str(NATIVE / "floors.py"), str(native)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stderr == ""
+    return done.returncode, set(done.stdout.splitlines())
+
+
+def test_each_file_uses_its_floor_and_lower_ones_and_none_in_a_circle():
+    assert floors(NATIVE) == (0, set())
+
+
+def test_a_use_of_a_higher_floor_a_circle_and_a_lock_that_is_not_its_own_are_found(tmp_path):
+    for part in ("core", "bind"):
+        shutil.copytree(NATIVE / part, tmp_path / part)
+    for header in NATIVE.glob("*.h"):
+        shutil.copy(header, tmp_path)
+    for file, (added, _) in WORSE.items():
+        with (tmp_path / file).open("a") as source:
+            source.write(f"{added}{os.linesep}")
+    code, found = floors(tmp_path)
+    assert code == 1
+    for _, expected in WORSE.values():
+        assert set(expected) <= found
+    assert any(line.startswith("a circle: core/") for line in found)

@@ -1,0 +1,81 @@
+"""What an error about a fact that never came tells, and how much of the registry it looks at."""
+
+from __future__ import annotations
+
+import pytest
+
+import mdispatch as md
+from mdispatch import errors
+from mdispatch.facts.shared import SharedRegistry
+from mdispatch.registry import differences
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """How many facts were listed, look by look."""
+    counts = []
+
+    def counted(listing):
+        def method(self, *args):
+            *told, found = listing(self, *args)
+            counts.append(len(found))
+            return (*told, found)
+
+        return method
+
+    for name in ("registrations", "registrations_since"):
+        monkeypatch.setattr(SharedRegistry, name, counted(getattr(SharedRegistry, name)))
+    return counts
+
+
+def missing(registry, name):
+    with pytest.raises(errors.NotRegisteredError) as caught:
+        md.wait_for_def(name, timeout=0, registry=registry)
+    return caught.value
+
+
+def test_an_error_about_a_missing_name_lists_few_facts_of_a_large_registry(
+    registry, lib, read, monkeypatch
+):
+    assert differences._LOOKED_AT <= 4000
+    monkeypatch.setattr(differences, "_LOOKED_AT", 100)
+    for i in range(400):
+        lib.define(f"operator_{i:03}(Tensor x) -> Tensor")
+    read.clear()
+    error = missing(registry, "s::operator_x")
+    assert type(error) is errors.NameMismatchError
+    assert len(error.nearest) == 3
+    assert "there among the newest 100 of 401 registrations: s::operator_" in str(error)
+    assert sum(read) <= 100 + 1
+    read.clear()
+    error = missing(registry, "elsewhere::f")
+    assert type(error) is errors.MainNeverArrivedError
+    nothing = "nothing in namespace 'elsewhere' among the newest 100 of 401 registrations"
+    assert nothing in str(error)
+    assert sum(read) <= 100
+
+
+def test_what_has_come_and_gone_hides_nothing_of_a_small_registry(registry, monkeypatch):
+    monkeypatch.setattr(differences, "_LOOKED_AT", 20)
+    fragment = md.Library("early", "FRAGMENT", registry=registry)
+    fragment.define("scale(Tensor x) -> Tensor")
+    for _ in range(30):
+        with md.Library("passing", "DEF", registry=registry) as passing:
+            passing.define("f(Tensor x) -> Tensor")
+    error = missing(registry, "early::scael")
+    assert type(error) is errors.NameMismatchError
+    assert error.nearest == ("early::scale",)
+    assert "among" not in str(error)
+
+
+def test_a_large_registry_still_knows_the_library_and_the_name_itself(registry, lib, monkeypatch):
+    monkeypatch.setattr(differences, "_LOOKED_AT", 20)
+    lib.define("f(Tensor x) -> Tensor")
+    lib.impl("f", lambda x: x, "CPU")
+    other = md.Library("other", "DEF", registry=registry)
+    for i in range(40):
+        other.define(f"g{i}(Tensor x) -> Tensor")
+    assert type(missing(registry, "s::h")) is errors.NameMismatchError
+    with pytest.raises(errors.KeyMismatchError) as caught:
+        md.wait_for_impl("s::f", "CUDA", timeout=0, registry=registry)
+    assert caught.value.keys_there == ("CPU",)

@@ -1,0 +1,140 @@
+"""Makes each of Python's own allocations below each call of the extension fail in turn: a call that
+ends in a MemoryError has changed nothing. Needs _testcapi. Prints how many calls ended so.
+"""
+
+import _testcapi
+import ctypes
+import os
+import sys
+
+from mdispatch.facts import IMPL, NAME
+from mdispatch.facts.native import _ext as ext
+
+UNIQUE, STACK = 1, 2
+TRIES = 60  # more allocations than any of these calls needs
+BIG = b"b" * 20000  # more than the buffer on the stack holds
+
+
+def state(handle):
+    """Facts, members and the files that the process has open."""
+    with open("/proc/self/maps") as maps:
+        regions = sum("memfd:mdispatch" in line for line in maps)
+    figures = ext.stat(handle)[1]
+    return figures[3], figures[10], regions, len(os.listdir("/proc/self/fd"))
+
+
+def main():
+    _, handle = ext.create(None, 1 << 21)
+    _, address = ext.address(handle)
+    _, member, _ = ext.join(handle, 0)
+    _, ref, seq, _ = ext.register(handle, member, IMPL, STACK, 1, b"n", BIG, b"here")
+    _, team = ext.elect(None, 1 << 20)
+    _, peer, _ = ext.join(team, 0)
+    past = ext.now()
+    key = iter(range(10, 10_000))
+    strlen = ctypes.cast(ctypes.CDLL(None).strlen, ctypes.c_void_p).value  # it is never called
+    kernel = (handle, "k", 1, "c:k", (strlen, 0, 0, 0))
+    assert ext.kernel_put(handle, "k", 1, "c:there", kernel[-1]) == 0
+
+    def register(rule):
+        return ext.register(handle, member, IMPL, rule, next(key), b"n", BIG, b"here")
+
+    def undo_register(result):
+        ext.strike(handle, member, *result[1:3])
+
+    def close(result):
+        ext.close(result[1])
+
+    def leave(result):
+        ext.leave(handle, result[1])
+
+    calls = {
+        "abi": (ext.abi, None),
+        "now": (ext.now, None),
+        "status_text": (lambda: ext.status_text(-5), None),
+        "create": (lambda: ext.create(None, 1 << 20), close),
+        "elect": (lambda: ext.elect(None, 1 << 20), close),
+        "claim": (
+            lambda: ext.claim(team, peer, b"s", b""),
+            lambda _: ext.release(team, peer, b"s"),
+        ),
+        "release": (lambda: ext.release(team, peer, b"t"), None),
+        "inspect": (lambda: ext.inspect(address), None),
+        "folder": (ext.folder, None),
+        "reap": (lambda: ext.reap(b"no-such-registry"), None),
+        "attach": (lambda: ext.attach(address, past), close),
+        "open_default": (lambda: ext.open_default(address), close),
+        "address": (lambda: ext.address(handle), None),
+        "join": (lambda: ext.join(handle, 7), leave),
+        "register": (lambda: register(STACK), undo_register),
+        "register a second one": (
+            lambda: ext.register(handle, member, IMPL, UNIQUE, 1, b"n", b"", b""),
+            None,
+        ),
+        "strike": (lambda: ext.strike(handle, member, 0, 1), None),
+        "find": (lambda: ext.find(handle, IMPL, 1, b"n"), None),
+        "has": (lambda: ext.has(handle, IMPL, 1, b"n"), None),
+        "await_fact": (
+            lambda: ext.await_fact(handle, member, IMPL, 1, 1, b"n", past, 0, False),
+            None,
+        ),
+        "await_fact in vain": (
+            lambda: ext.await_fact(handle, member, NAME, 1, 1, b"n", past, 0, True),
+            None,
+        ),
+        "await_change": (lambda: ext.await_change(handle, member, 0, past, 0), None),
+        "cancel": (lambda: ext.cancel(handle, member, 99), None),
+        "list_facts": (lambda: ext.list_facts(handle, b"n"), None),
+        "list_since": (lambda: ext.list_since(handle, 0, 0), None),
+        "version": (lambda: ext.version(handle, 0), None),
+        "members": (lambda: ext.members(handle), None),
+        "stat": (lambda: ext.stat(handle), None),
+        "check": (lambda: ext.check(handle), None),
+        "caller": (lambda: ext.caller("__name__"), None),
+        "has_host": (ext.has_host, None),
+        "load": (lambda: ext.load(b"/no/such/library.so"), None),
+        "kernel_put": (
+            lambda: (ext.kernel_put(*kernel),),
+            lambda _: ext.kernel_drop(*kernel),
+        ),
+        "kernel_drop": (lambda: ext.kernel_drop(*kernel), None),
+        "kernel_label": (lambda: ext.kernel_label(kernel[-1][0]), None),
+        "kernel_function": (
+            lambda: ext.kernel_function(
+                handle, "k", 1, "c:there", b"\0", (), 1, RuntimeError, RuntimeError
+            ),
+            lambda _: None,
+        ),
+        "interpreter_id": (ext.interpreter_id, None),
+        "run_signal_handlers": (ext.run_signal_handlers, None),
+    }
+    untried = {name for name in dir(ext) if not name.startswith("_")} - set(calls)
+    assert untried <= {"Buffer", "close", "leave"}, untried
+    failed = 0
+    for name, (call, undo) in calls.items():
+        before = state(handle)
+        for nth in range(TRIES):
+            result = None
+            _testcapi.set_nomemory(nth, nth + 1)
+            try:  # noqa: SIM105  (what a with statement needs is memory)
+                result = call()
+            except MemoryError:
+                pass
+            _testcapi.remove_mem_hooks()
+            if result is None:
+                failed += name != "run_signal_handlers"  # which reports nothing
+            elif undo is not None:
+                assert callable(result) or result[0] == 0, (name, nth, result)
+                undo(result)
+            now = state(handle)
+            assert now == before, f"{name}: allocation {nth} failed: {before} before, {now} now"
+        assert ext.check(handle) == (0, b""), name
+    status, record = ext.find(handle, IMPL, 1, b"n")
+    assert (status, record[:6]) == (0, (ref, seq, IMPL, 1, "n", BIG.decode()))
+    assert ext.leave(handle, member) == 0
+    assert ext.close(handle) == 0
+    print(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,626 @@
+"""Pools of every kind whose workers warm up: what works, and how each kind of mistake ends."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+
+import pytest
+from kinds import INTERPRETERS, run_main
+from patience import limit
+
+import mdispatch as md
+
+pytestmark = pytest.mark.either_binding
+
+OPS = """
+import mdispatch as md
+lib = md.Library("shop", "DEF")
+lib.define("twice(int x) -> int")
+lib.impl("twice", lambda x: 2 * x, "CompositeExplicitAutograd")
+
+def work(x):
+    return md.register_or_verify(), md.ops.shop.twice(x)
+"""
+
+# A worker has an operator more, and one that the main interpreter has in another way.
+DIFFER = """
+import mdispatch as md
+lib = md.Library("odd", "DEF")
+lib.define("f(int x) -> int" if md.is_main_interpreter() else "f(int x, int y=2) -> int")
+lib.impl("f", lambda x, y=2: x * y, "CompositeExplicitAutograd")
+if not md.is_main_interpreter():
+    lib.define("more(int x) -> int")
+
+def work(x):
+    return md.ops.odd.f(x)
+"""
+
+# Modules that workers cannot import, each with the function that they have to call in it.
+BROKEN = """
+import mdispatch as md
+lib = md.Library("broken", "DEF")
+if not md.is_main_interpreter():
+    import no_such_module_anywhere
+
+def work(x):
+    return x
+"""
+
+#: Made by these expressions, in the main part of a test.
+POOLS = {
+    "threads": "concurrent.futures.ThreadPoolExecutor(2, **start)",
+    "interpreters": "md.InterpreterPool(2, **start)",
+    "processes": "concurrent.futures.ProcessPoolExecutor(2, **start)",
+    "fork": "multiprocessing.get_context('fork').Pool(2, **start)",
+    "forkserver": "multiprocessing.get_context('forkserver').Pool(2, **start)",
+    "spawn": "multiprocessing.get_context('spawn').Pool(2, **start)",
+}
+
+PRELUDE = """
+import concurrent.futures, multiprocessing, importlib
+expression, folder = args
+os.chdir(folder)
+sys.path.insert(0, folder)
+
+def pool(*modules, timeout=0.5):
+    from functools import partial
+    start = {"initializer": partial(md.warm_up, timeout=timeout), "initargs": (modules, sys.path)}
+    return eval(expression, globals() | {"start": start, "concurrent": concurrent,
+                                         "multiprocessing": multiprocessing})
+
+def told(error):
+    # A broken executor's own words, and what has broken it where it says so.
+    chain = [error]
+    while chain[-1].__cause__ is not None:
+        chain.append(chain[-1].__cause__)
+    notes = [note for each in chain for note in getattr(each, "__notes__", ())]
+    return [type(e).__name__ for e in chain], "\\n".join([*map(str, chain), *notes])
+
+def failure(*modules, work=abs):
+    with pool(*modules) as workers:
+        try:
+            return [], list(workers.map(work, [1, 2, 3]))
+        except Exception as error:
+            return told(error)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, text in {"shop": OPS, "odd": DIFFER, "broken": BROKEN}.items():
+        (tmp_path / f"{name}_ops.py").write_text(text)
+    return str(tmp_path)
+
+
+def run(kind, folder, text):
+    return run_main(PRELUDE + textwrap.dedent(text), POOLS[kind], folder)
+
+
+@pytest.mark.parametrize("kind", POOLS)
+def test_a_pool_of_every_kind_warms_up_with_the_same_initializer(kind, folder) -> None:
+    got = run(
+        kind,
+        folder,
+        """
+        md.warm_up("shop_ops")
+        from shop_ops import work
+        with pool("shop_ops", timeout=2.0) as workers:
+            found = list(workers.map(work, range(8)))
+        # What a fork inherits it has; nobody else has anything.
+        done(found=found, broken=md.default_registry().dispatcher.facts.check())
+        """,
+    )
+    role = "register" if kind == "threads" else "verify"
+    assert got["found"] == [(role, 2 * x) for x in range(8)]
+    assert got["broken"] == ""
+    assert got["stderr"] == ""
+
+
+@pytest.mark.parametrize("kind", [kind for kind in POOLS if kind != "threads"])
+def test_what_goes_wrong_in_the_warm_up_is_told_and_nothing_hangs(kind, folder) -> None:
+    """A pool that is older than the registry, a module that registers more than its main
+    interpreter, a module that cannot be imported; and after all that a correct pool.
+    """
+    got = run(
+        kind,
+        folder,
+        """
+        early = failure("shop_ops")
+        # Children of a fork server have its environment, which is as old as it is.
+        import multiprocessing.forkserver
+        multiprocessing.forkserver._forkserver._stop()
+        md.warm_up("shop_ops")
+        before = md.default_registry().dispatcher.facts.registrations()
+        # By spawn and in interpreters: nothing is inherited from a fork.
+        importlib.import_module("odd_ops")
+        differs = failure("odd_ops")
+        importlib.import_module("broken_ops")
+        broken = failure("broken_ops", work=sys.modules["broken_ops"].work)
+        absent = failure("absent_ops")
+        from shop_ops import work
+        well = failure("shop_ops", work=work)
+        there = md.default_registry().dispatcher.facts.registrations()[2]
+        lost = [fact.name for fact in before[2] if fact not in there]
+        done(early=early, differs=differs, broken=broken, absent=absent, well=well, lost=lost)
+        """,
+    )
+    pool = {"interpreters": "BrokenInterpreterPool", "processes": "BrokenProcessPool"}.get(kind)
+    # concurrent.futures logs what the initializer raised, and has no words for it in its errors
+    # (but on 3.11 to 3.13 InterpreterPool has).
+    heard = got["stderr"] if pool else ""
+
+    def raised(case, name, *words):
+        classes, text = got[case]
+        assert classes[0] == (pool or name)
+        for word in (name, *words) if pool else words:
+            assert word in f"{classes}\n{text}\n{heard}"
+
+    if kind == "interpreters":
+        raised("early", "WarmUpError", "did not open library 'shop'")
+    else:
+        raised("early", "RegistryNotFoundError", "was started before process")
+    if kind == "fork" or (kind == "processes" and sys.version_info < (3, 14)):
+        # The children have what their parent had imported, and nothing to import.
+        assert got["differs"] == ([], [1, 2, 3])
+        assert got["broken"] == ([], [1, 2, 3])
+    else:
+        raised(
+            "differs",
+            "WarmUpError",
+            "odd::f has another schema in the main interpreter",
+            "did not define odd::more",
+        )
+        raised("broken", "ModuleNotFoundError", "no_such_module_anywhere")
+    raised("absent", "ModuleNotFoundError", "absent_ops")
+    assert got["well"] == ([], [("verify", 2), ("verify", 4), ("verify", 6)])
+    assert got["lost"] == []
+
+
+def test_interpreters_that_are_there_before_their_main_interpreter_imports_wait_for_it(
+    folder,
+) -> None:
+    got = run(
+        "interpreters",
+        folder,
+        """
+        with pool("shop_ops", timeout=60) as workers:
+            first = workers.submit(abs, -1)  # its worker waits in the initializer
+            import shop_ops
+            done(got=[first.result(), workers.submit(shop_ops.work, 3).result()])
+        """,
+    )
+    assert got["got"] == [1, ("verify", 6)]
+
+
+TWICE = """
+import mdispatch as md
+found = []
+for modules in (["odd_ops"], ["shop_ops", "odd_ops"], "shop_ops", "odd_ops"):
+    try:
+        md.warm_up(modules, timeout=0.2)
+        found.append("well")
+    except md.errors.WarmUpError as error:
+        found.append(str(error))
+report(found=found)
+"""
+
+
+@pytest.mark.parametrize("kind", [INTERPRETERS[-1], "spawn"])
+def test_a_worker_that_warms_up_twice_hears_the_same_twice(kind, folder) -> None:
+    got = run_main(
+        """
+        kind, folder, text = args
+        sys.path.insert(0, folder)
+        md.warm_up(["shop_ops", "odd_ops"])
+        done(**results(start(kind, text, 1, Path(folder)))[0])
+        """,
+        kind,
+        folder,
+        TWICE,
+    )
+    first, both, *others = got["found"]
+    assert first.startswith("2 differences from the main interpreter")
+    # shop_ops is no different, but of those that were imported together nobody can know.
+    assert both == first
+    assert others == [first, first] or others == ["well", first]
+
+
+def test_a_module_that_is_mended_and_imported_again_warms_up(folder) -> None:
+    text = """
+import mdispatch as md, sys
+try:
+    md.warm_up("odd_ops", timeout=0.2)
+except md.errors.WarmUpError:
+    pass
+del sys.modules["odd_ops"]
+with open(FOLDER + "/odd_ops.py", "w") as file:
+    file.write("\\nimport mdispatch as md\\nlib = md.Library('odd', 'DEF')\\n"
+               "lib.define('f(int x) -> int')\\n"
+               "lib.impl('f', abs, 'CompositeExplicitAutograd')\\n")
+md.warm_up("odd_ops", timeout=2)
+report(got=md.ops.odd.f(-3))
+"""
+    got = run_main(
+        """
+        folder, text = args
+        sys.path.insert(0, folder)
+        md.warm_up("odd_ops")
+        done(**results(start("spawn", text, 1, Path(folder)))[0])
+        """,
+        folder,
+        text,
+    )
+    assert got["got"] == 3
+
+
+def test_a_module_that_is_not_found_is_told_with_the_place_where_main_has_it(folder) -> None:
+    got = run_main(
+        """
+        folder, = args
+        sys.path.insert(0, folder)
+        md.warm_up("shop_ops")
+        sys.path.remove(folder)
+        text = '''
+        import mdispatch as md
+        try:
+            md.warm_up("shop_ops")
+        except ModuleNotFoundError as error:
+            report(notes=error.__notes__)
+        '''
+        done(**results(start("subprocess", text, 1, Path(folder)))[0])
+        """,
+        folder,
+    )
+    (note,) = got["notes"]
+    assert note.startswith(f"the main interpreter has it from {folder}/shop_ops.py; ")
+    assert "warm_up(modules, sys.path)" in note
+
+
+def test_a_child_that_is_to_register_says_so(folder) -> None:
+    got = run_main(
+        """
+        import multiprocessing
+        folder, = args
+        sys.path.insert(0, folder)
+        text = '''
+        import mdispatch as md
+        md.default_registry()
+        report(operators=md.warm_up("shop_ops").operators, role=md.register_or_verify())
+        '''
+        done(**results(start("spawn", text, 1, Path(folder)))[0])
+        """,
+        folder,
+    )
+    assert (got["operators"], got["role"]) == (1, "register")
+
+
+@pytest.mark.parametrize("path", ["folder", 5, [5], [None], ["a", b"b"]])
+def test_what_is_no_path_is_refused_and_changes_nothing(path, registry) -> None:
+    before = list(sys.path)
+    with pytest.raises(md.errors.InvalidArgumentError, match=r"like sys\.path"):
+        md.warm_up("json", path, registry=registry)
+    assert sys.path == before
+
+
+def test_the_path_comes_first_in_its_order_and_the_rest_stays(registry, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "path", ["/a", "/b", "/c"])
+    monkeypatch.setitem(sys.modules, "there_already", sys)
+    for path, expected in (
+        ([], ["/a", "/b", "/c"]),
+        (["/c", "/n", "/c"], ["/c", "/n", "/a", "/b"]),
+        (["/c", "/n"], ["/c", "/n", "/a", "/b"]),
+        (iter(["/b"]), ["/b", "/c", "/n", "/a"]),
+    ):
+        md.warm_up("there_already", path, registry=registry)
+        assert sys.path == expected
+
+
+# --- the pool of interpreters ---------------------------------------------------------------------
+
+TASKS = """
+import os, sys, threading
+
+class Unlucky(Exception):
+    def __init__(self, first, second):
+        super().__init__(first)
+        self.second = second
+
+def here(*args, **kwargs):
+    from mdispatch.facts import native
+    return native.interpreter_id, args, kwargs
+
+def fail(kind):
+    if kind == "unlucky":
+        raise Unlucky("not to be pickled", 2)
+    raise {"value": ValueError, "exit": SystemExit, "interrupt": KeyboardInterrupt}[kind](kind)
+
+def meet(read, write):
+    # Two of these go on only together: each waits for the other's byte.
+    os.write(write, b".")
+    return os.read(read, 1)
+
+def wait(read):
+    return os.read(read, 1)
+
+def echo(data):
+    return data
+
+def begin(counter):
+    os.write(counter, b"i")
+
+def break_it(word):
+    raise LookupError(word)
+"""
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    (tmp_path / "tasks.py").write_text(TASKS)
+    return str(tmp_path)
+
+
+# On 3.14 the interpreters of a pool get no sys.path: these initializers give them one.
+POOL = """
+import concurrent.futures as futures
+folder, = args
+sys.path.insert(0, folder)
+import tasks
+start = {}
+if sys.version_info >= (3, 14):
+    md.default_registry()
+    start = {"initializer": md.warm_up, "initargs": ((), sys.path)}
+"""
+
+
+def in_pool(text, folder):
+    return run_main(POOL + textwrap.dedent(text), folder)
+
+
+def test_an_interpreter_pool_is_an_executor(tasks) -> None:
+    got = in_pool(
+        """
+        with md.InterpreterPool(2, **start) as pool:
+            assert isinstance(pool, futures.Executor)
+            homes, args, kwargs = zip(*(
+                pool.submit(tasks.here, n, key=n).result() for n in range(4)))
+            mapped = list(pool.map(tasks.echo, [b"", b"x" * 5_000_000, {"a": (1,)}]))
+            failed = {}
+            for kind in ("value", "exit", "interrupt", "unlucky"):
+                error = pool.submit(tasks.fail, kind).exception()
+                failed[kind] = type(error).__name__, str(error.__cause__ or error)[-300:]
+            odd = [type(pool.submit(tasks.echo, open).exception()).__name__,
+                   isinstance(pool.submit(tasks.echo, sys.stdout).exception(), Exception)]
+            # Both workers run at once: each of these waits for the other.
+            a, b = os.pipe(), os.pipe()
+            met = [pool.submit(tasks.meet, a[0], b[1]), pool.submit(tasks.meet, b[0], a[1])]
+            met = [each.result(60) for each in met]
+        try:
+            pool.submit(abs, 1)
+        except RuntimeError as error:
+            late = str(error)
+        done(homes=homes, args=args, kwargs=kwargs, failed=failed, met=met, late=late,
+             mapped=[len(each) for each in mapped], odd=odd)
+        """,
+        tasks,
+    )
+    assert 0 not in got["homes"]
+    assert got["args"] == tuple((n,) for n in range(4))
+    assert got["kwargs"] == tuple({"key": n} for n in range(4))
+    assert got["mapped"] == [0, 5_000_000, 1]
+    assert got["met"] == [b".", b"."]
+    assert got["late"] == "cannot schedule new futures after shutdown"
+    failed = got["failed"]
+    assert [failed[kind][0] for kind in ("value", "exit", "interrupt")] == [
+        "ValueError",
+        "SystemExit",
+        "KeyboardInterrupt",
+    ]
+    if sys.version_info < (3, 14):  # it has several answers, one after the other
+        assert failed["unlucky"][0] == "ExecutionFailedError"
+        for kind, (_, text) in failed.items():
+            assert "tasks.py" in text, kind  # the place where it was raised
+    assert got["odd"][1]
+
+
+def test_ending_a_pool_of_interpreters_ends_the_interpreters_and_cancels_what_waits(tasks) -> None:
+    got = in_pool(
+        """
+        from mdispatch.dispatch.context.homes import here
+        def descriptors():
+            return sorted(os.listdir("/proc/self/fd"))
+        read, write = os.pipe()
+        before = descriptors()
+        pool = md.InterpreterPool(1, **start)
+        identity = pool.submit(tasks.here).result()[0]
+        busy = pool.submit(tasks.wait, read)
+        until(busy.running)
+        waiting = [pool.submit(tasks.echo, n) for n in range(3)]
+        pool.shutdown(wait=False, cancel_futures=True)
+        cancelled = [each.cancelled() for each in waiting]
+        alive = here().neighbour(identity).is_alive
+        os.write(write, b"!")
+        pool.shutdown()
+        pool.shutdown()
+        done(cancelled=cancelled, busy=busy.result(), alive=alive,
+             gone=here().neighbour(identity).is_alive, open=len(descriptors()) - len(before))
+        """,
+        tasks,
+    )
+    assert got["cancelled"] == [True, True, True]
+    assert got["busy"] == b"!"
+    assert (got["alive"], got["gone"]) == (True, False)
+    assert got["open"] == 0
+
+
+def test_every_future_that_a_pool_gave_out_gets_an_answer_whenever_it_is_ended(tasks) -> None:
+    got = in_pool(
+        """
+        import threading
+        sys.setswitchinterval(1e-6)
+        answered = refused = 0
+        for cancel in (False, True):
+            pool, given, begun = md.InterpreterPool(2, **start), [], threading.Barrier(4)
+            def submit():
+                begun.wait()
+                try:
+                    while True:
+                        given.append(pool.submit(abs, -len(given)))
+                except RuntimeError:
+                    refusals.append(1)
+            refusals = []
+            threads = [threading.Thread(target=submit) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            begun.wait()
+            until(lambda: len(given) > 20)
+            pool.shutdown(cancel_futures=cancel)
+            for thread in threads:
+                thread.join()
+            refused += len(refusals)
+            answered += all(f.cancelled() or isinstance(f.result(0), int) for f in given)
+            assert cancel or not any(f.cancelled() for f in given)
+        done(answered=answered, refused=refused)
+        """,
+        tasks,
+    )
+    assert (got["answered"], got["refused"]) == (2, 6)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="the standard library's own from 3.14 on")
+def test_a_pool_is_not_ended_between_a_submits_look_and_its_task(tasks) -> None:
+    got = in_pool(
+        """
+        import threading
+        pool = md.InterpreterPool(1, **start)
+        check, ended = pool._work.check, threading.Event()
+
+        def end():
+            pool.shutdown(wait=False)
+            ended.set()
+
+        def look_and_stand_still():
+            check()
+            threading.Thread(target=end).start()
+            # Whoever ends the pool waits for this thread, if all is well.
+            ended.wait(0.2)
+
+        pool._work.check = look_and_stand_still
+        future = pool.submit(abs, -3)
+        done(got=future.result(20))
+        """,
+        tasks,
+    )
+    assert got["got"] == 3
+
+
+def test_an_initializer_that_raises_breaks_the_pool_and_every_future_hears_it(tasks) -> None:
+    got = in_pool(
+        """
+        import contextlib
+        for name in ("tasks",):
+            __import__(name)
+        start = {"initializer": exec, "initargs": ("raise LookupError('no word')",)}
+        heard, refused = [], 0
+        for round in range(3):
+            pool = md.InterpreterPool(2, **start)
+            given = []
+            with contextlib.suppress(md.BrokenInterpreterPool):
+                for n in range(20):
+                    given.append(pool.submit(abs, n))
+            heard += [type(each.exception(60)) is md.BrokenInterpreterPool for each in given]
+            try:
+                pool.submit(abs, 1)
+            except md.BrokenInterpreterPool as error:
+                refused += 1
+                text = f"{error} {error.__cause__!r}"
+            pool.shutdown()
+        done(heard=len(heard) > 2 and all(heard), refused=refused, text=text,
+             executor=issubclass(md.BrokenInterpreterPool, futures.BrokenExecutor))
+        """,
+        tasks,
+    )
+    assert got["heard"]
+    assert (got["refused"], got["executor"]) == (3, True)
+    assert "no word" in got["text"] + got["stderr"]
+
+
+def test_a_program_that_does_not_end_its_pools_ends_all_the_same(tasks) -> None:
+    got = in_pool(
+        """
+        pools = [md.InterpreterPool(1, **start) for _ in range(2)]
+        first = pools[0].submit(tasks.here).result()
+        dropped = md.InterpreterPool(1, **start).submit(tasks.echo, 5).result(60)
+        read, write = os.pipe()
+        last = pools[1].submit(tasks.begin, write)  # is done all the same
+        del pools[0]
+        last.add_done_callback(lambda future: print("LAST", os.read(read, 1)))
+        done(dropped=dropped)
+        """,
+        tasks,
+    )
+    assert got["dropped"] == 5
+    assert "LAST b'i'" in got["stdout"]
+    assert got["stderr"] == ""
+
+
+MAIN_FUNCTIONS = """
+import sys
+import mdispatch as md
+
+class Pair:
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+    def swapped(self):
+        return Pair(self.b, self.a)
+
+def twice(x):
+    return 2 * x
+
+if __name__ == "__main__":
+    with md.InterpreterPool(1) as pool:
+        print(pool.submit(twice, 4).result())
+        if sys.version_info < (3, 14):
+            swapped = pool.submit(Pair(1, 2).swapped).result()
+            print(type(swapped) is Pair, swapped.a)
+        else:
+            print(True, 2)
+"""
+
+
+@pytest.mark.parametrize("how", ["script", "module"])
+def test_functions_of_the_program_itself_run_in_a_pool_of_interpreters(how, tmp_path) -> None:
+    import subprocess
+
+    (tmp_path / "program.py").write_text(MAIN_FUNCTIONS)
+    run = ["program.py"] if how == "script" else ["-m", "program"]
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", *run],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=limit(60),
+        check=False,
+    )
+    assert (ran.stdout, ran.stderr) == ("8\nTrue 2\n", "")
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="the standard library's own from 3.14 on")
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"max_workers": 0}, ValueError),
+        ({"initializer": "print(1)"}, TypeError),
+        ({"initializer": lambda: 0}, Exception),
+    ],
+)
+def test_what_makes_no_pool_is_refused_at_once(arguments, error) -> None:
+    with pytest.raises(error):
+        md.InterpreterPool(**arguments)
+
+
+def test_from_python_3_14_on_the_pool_is_the_standard_librarys() -> None:
+    from concurrent import futures
+
+    own = getattr(futures, "InterpreterPoolExecutor", None)
+    assert (md.InterpreterPool is own) == (sys.version_info >= (3, 14))

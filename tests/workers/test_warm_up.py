@@ -1,0 +1,281 @@
+"""Warming up reports all differences. (As the initializer of pools: test_pools.py.)"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+from kinds import INTERPRETERS, run_main
+
+import mdispatch as md
+
+MODULE = """
+import mdispatch as md
+md.register_type(bytearray, "CPU")
+lib = md.Library("shop", "DEF")
+lib.define("scale(Tensor x, int factor=2) -> Tensor")
+lib.define("size(Tensor x) -> int")
+lib.define("join(Tensor[] xs) -> Tensor")
+main = md.register_or_verify() == "register"
+
+@lib.impl("scale", dispatch_key="CPU")
+def scale(x, factor=2):
+    return x * factor
+
+lib.impl("size", len, "CPU")
+lib.impl("join", lambda xs: bytearray().join(xs), "CompositeExplicitAutograd")
+"""
+
+DIVERGENT = """
+import mdispatch as md
+main = md.is_main_interpreter()
+lib = md.Library("shop", "DEF")
+factor = "float factor=2.0" if main else "int factor=2"
+lib.define(f"scale(Tensor x, {factor}) -> Tensor")
+lib.define("colour(Tensor x) -> Tensor" if main else "color(Tensor x) -> Tensor")
+lib.define("size(Tensor x) -> int")
+lib.impl("size", len, "CPU" if main else "CUDA")
+if main:
+    lib.define("only_main(Tensor x) -> int")
+else:
+    other = md.Library("elsewhere", "DEF")
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    (tmp_path / "shop_ops.py").write_text(MODULE)
+    (tmp_path / "divergent_ops.py").write_text(DIVERGENT)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", [*INTERPRETERS, "fork", "spawn"])
+def test_it_tells_everything_that_differs_not_the_first_difference(kind, shop) -> None:
+    got = run_main(
+        """
+        kind, folder = args
+        sys.path.insert(0, folder)
+        if kind == "fork":
+            read, write = os.pipe()
+            text_ready = os.fork()
+        else:
+            text_ready = 1
+        text = '''
+        import mdispatch as md
+        try:
+            md.warm_up(["divergent_ops"], timeout=0.5)
+        except md.errors.WarmUpError as error:
+            found = [(type(e).__name__, e.kind, e.name, e.key) for e in error.differences]
+            report(text=str(error), found=found)
+        '''
+        if text_ready == 0:
+            # The child is a worker of a registry that its parent made after the fork.
+            os.environ["MDISPATCH_REGISTRY"] = os.read(read, 300).decode()
+            import kinds
+            kinds.run_source(textwrap.dedent(text), 0, folder, sys.path)
+            os._exit(0)
+        md.warm_up(["divergent_ops"])
+        before = md.default_registry().dispatcher.facts.registrations()
+        if kind == "fork":
+            os.write(write, md.default_registry().address.encode())
+            os.waitpid(text_ready, 0)
+            result = eval((Path(folder) / "0").read_text())
+        else:
+            result = results(start(kind, textwrap.dedent(text), 1, Path(folder)))[0]
+        done(unchanged=before == md.default_registry().dispatcher.facts.registrations(), **result)
+        """,
+        kind,
+        str(shop),
+    )
+    assert got["unchanged"]
+    assert sorted(got["found"]) == [
+        ("KeyMismatchError", "impl", "shop::size", "CUDA"),
+        ("MainNeverArrivedError", "library", "elsewhere", ""),
+        ("MissingInWorkerError", "def", "shop::colour", ""),
+        ("MissingInWorkerError", "def", "shop::only_main", ""),
+        ("MissingInWorkerError", "impl", "shop::size", "CPU"),
+        ("NameMismatchError", "def", "shop::color", ""),
+        ("SchemaMismatchError", "def", "shop::scale", ""),
+    ]
+    for words in (
+        "7 differences",
+        "shop::scale(Tensor x, int factor=2) -> Tensor",
+        "shop::scale(Tensor x, float factor=2.) -> Tensor",
+        "nearest names there: shop::colour",
+        "divergent_ops.py:6",
+        "kernels at CPU",
+    ):
+        assert words in got["text"]
+
+
+TWICE = """
+import mdispatch as md
+from mdispatch.custom_ops import custom_op
+name = lambda *args: None
+scale = custom_op("t::scale", name, mutates_args=(), schema="(Tensor x) -> Tensor",
+                  device_types=("cpu", "cuda"))
+scale.register_fake(name)
+scale.register_kernel("cuda", name)
+if md.is_main_interpreter():
+    scale.register_kernel("cuda", name)
+"""
+
+
+@pytest.mark.parametrize("kind", INTERPRETERS)
+def test_several_kernels_at_one_key_are_several_registrations(kind, tmp_path) -> None:
+    (tmp_path / "twice_ops.py").write_text(TWICE)
+    got = run_main(
+        """
+        kind, folder = args
+        sys.path.insert(0, folder)
+        md.warm_up("twice_ops")
+        text = '''
+        from mdispatch.warming import examine
+        found = [(type(e).__name__, e.name, e.key) for e in examine("twice_ops").differences]
+        report(found=found)
+        '''
+        done(**results(start(kind, textwrap.dedent(text), 1, Path(folder)))[0])
+        """,
+        kind,
+        str(tmp_path),
+    )
+    assert got["found"] == [("MissingInWorkerError", "t::scale", "CUDA")]
+
+
+PARTS = """
+import mdispatch as md
+other = md.Library("whole", "DEF").define("f(Tensor x) -> int")
+if md.is_main_interpreter():
+    md.Library("part", "DEF")
+    md.Library("part", "FRAGMENT").register_name("g")
+    md.Library("_", "IMPL").fallback(print, "CPU")
+"""
+
+
+@pytest.mark.parametrize("kind", INTERPRETERS)
+def test_it_tells_of_whatever_kind_of_registration_is_missing(kind, tmp_path) -> None:
+    (tmp_path / "part_ops.py").write_text(PARTS)
+    got = run_main(
+        """
+        kind, folder = args
+        sys.path.insert(0, folder)
+        import part_ops
+        text = '''
+        from mdispatch.warming import examine
+        found = [(e.kind, e.name, e.key, str(e)) for e in examine("part_ops").differences]
+        report(found=found)
+        '''
+        done(**results(start(kind, textwrap.dedent(text), 1, Path(folder)))[0])
+        """,
+        kind,
+        str(tmp_path),
+    )
+    found = {each[:3]: each[3] for each in got["found"]}
+    assert set(found) == {
+        ("library", "part", ""),
+        ("name", "part::g", ""),
+        ("fallback", "_", "CPU"),
+    }
+    assert "namespace 'part' has a DEF library" in found["library", "part", ""]
+    assert "there is a fallback at CPU" in found["fallback", "_", "CPU"]
+
+
+@pytest.mark.parametrize("kind", INTERPRETERS)
+def test_what_was_imported_before_is_not_asked_again(kind, shop) -> None:
+    (shop / "more_ops.py").write_text(
+        "import mdispatch as md\nmd.Library('more', 'DEF').define('f(Tensor x) -> int')\n"
+    )
+    got = run_main(
+        """
+        kind, folder = args
+        sys.path.insert(0, folder)
+        md.warm_up(["shop_ops", "more_ops"])
+        text = '''
+        import mdispatch as md
+        import shop_ops
+        done = md.warm_up(["shop_ops", "more_ops"])
+        report(counts=[done.operators, done.kernels, len(done.differences)])
+        '''
+        done(**results(start(kind, textwrap.dedent(text), 1, Path(folder)))[0])
+        """,
+        kind,
+        str(shop),
+    )
+    assert got["counts"] == [1, 0, 0]
+
+
+def test_in_the_main_interpreter_it_counts_what_the_modules_registered(shop) -> None:
+    got = run_main(
+        """
+        sys.path.insert(0, args[0])
+        first = md.warm_up("shop_ops")
+        again = md.warm_up(["shop_ops"])
+        done(counts=[(w.operators, w.kernels, len(w.differences)) for w in (first, again)])
+        """,
+        str(shop),
+    )
+    assert got["counts"] == [(3, 3, 0), (3, 3, 0)]
+
+
+def test_all_waits_together_take_no_longer_than_the_timeout(tmp_path) -> None:
+    lines = [f"lib.define('f{i}(Tensor x) -> int')" for i in range(100)]
+    (tmp_path / "many.py").write_text(
+        "import mdispatch as md\nlib = md.Library('many', 'FRAGMENT')\n"
+        "if not md.is_main_interpreter():\n" + textwrap.indent("\n".join(lines), "    ")
+    )
+    got = run_main(
+        """
+        sys.path.insert(0, args[0])
+        md.warm_up("many")
+        text = '''
+        import mdispatch as md, time
+        began = time.monotonic()
+        try:
+            md.warm_up("many", timeout=0.5)
+        except md.errors.WarmUpError as error:
+            report(count=len(error.differences), took=time.monotonic() - began)
+        '''
+        done(**results(start(INTERPRETERS[-1], text, 1, Path(args[0])))[0])
+        """,
+        str(tmp_path),
+    )
+    assert got["count"] == 100
+    assert got["took"] < 20  # 100 x 0.5 s would be 50
+
+
+@pytest.mark.parametrize("modules", [[""], [1], [None]])
+def test_what_is_no_module_name_is_refused(modules, registry) -> None:
+    with pytest.raises(md.errors.InvalidArgumentError):
+        md.warm_up(modules, registry=registry)
+
+
+def test_what_a_module_raises_passes_through(registry) -> None:
+    with pytest.raises(ModuleNotFoundError):
+        md.warm_up("no_such_module_anywhere", registry=registry)
+
+
+def test_differences_found_before_a_module_raised_are_told_with_its_error(tmp_path) -> None:
+    (tmp_path / "raises.py").write_text(
+        "import mdispatch as md\nlib = md.Library('raises', 'FRAGMENT')\n"
+        "if not md.is_main_interpreter():\n    lib.define('f() -> ()')\n    1 / 0\n"
+    )
+    got = run_main(
+        """
+        sys.path.insert(0, args[0])
+        md.warm_up("raises")
+        text = '''
+        import mdispatch as md
+        try:
+            md.warm_up("raises", timeout=0.1)
+        except ZeroDivisionError as error:
+            report(notes=error.__notes__)
+        '''
+        done(**results(start(INTERPRETERS[-1], text, 1, Path(args[0])))[0])
+        """,
+        str(tmp_path),
+    )
+    assert len(got["notes"]) == 1
+    told = re.search(r"did not define raises::f within ([\d.]+) s", got["notes"][0])
+    assert float(told[1]) >= 0.1
