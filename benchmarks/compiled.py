@@ -6,10 +6,10 @@ import os
 import subprocess
 from pathlib import Path
 
-from mdispatch import _native
+from mdispatch.facts import native
 
 HERE = Path(__file__).parent
-LIBRARY = Path(_native.__file__).parent / "libmdispatch.so.1"
+LIBRARY = Path(native.__file__).parent / "libmdispatch.so.1"
 
 
 def build(name: str, folder: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 
-from mdispatch._bench import Figure, figure
-from mdispatch._bench.measure import Settings
+from mdispatch.cli.bench.figures import Figure, figure
+from mdispatch.cli.bench.measure import Settings
 
 from .compiled import build, lines
 

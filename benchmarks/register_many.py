@@ -1,11 +1,11 @@
 """Defining operators and giving each a kernel, in the main interpreter: a thousand, and a hundred
 thousand; closing them again; and a module of thousands of lines.
 
-Per operator, ``define`` and one ``impl``: in calls of an empty Python function, measured in turns
-with it, which is what another machine can be compared by; and how many a second. The schemas are
-of 600 kinds. Times are those of the thread: what else runs on the machine makes them longer, too,
-but not as much; and without the garbage collector's, which looks at all that a process has, again
-and again while it grows: that is a figure of its own. Bytes are for two kernels.
+An operator takes ``define`` and one ``impl``. The time is given in microseconds and in calls of an
+empty Python function, which is measured in turns with it, so that machines can be compared. The
+schemas are of 600 kinds. Times are those of the thread, because other processes on the machine
+disturb them less than they disturb the wall clock. The garbage collector does not run meanwhile: it
+would visit every object again and again while the process grows. Bytes are for two kernels.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from time import perf_counter, thread_time
 from typing import TYPE_CHECKING
 
 import mdispatch as md
-from mdispatch._bench import figure, ratio
+from mdispatch.cli.bench.figures import figure, ratio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mdispatch._bench import Figure
-    from mdispatch._bench.measure import Settings
+    from mdispatch.cli.bench.figures import Figure
+    from mdispatch.cli.bench.measure import Settings
 
 FEW, MANY, QUICK_MANY = 1_000, 100_000, 10_000
 ROUNDS, ROUNDS_OF_MANY = 21, 3
@@ -167,14 +167,14 @@ def memory() -> Iterator[Figure]:
     kernels = [type(kernel)(kernel.__code__, {}, f"kernel_{i}") for i in range(2 * TRACED)]
     with md.Registry.create(capacity=CAPACITY) as registry:
         library = md.Library("bench", "DEF", registry=registry)
-        _, _, empty, *_ = registry._facts.stat()  # type: ignore[attr-defined]
+        _, _, empty, *_ = registry.dispatcher.facts.stat()  # type: ignore[attr-defined]
         gc.collect()
         tracemalloc.start()
         before, _ = tracemalloc.get_traced_memory()
         exec(code, {"lib": library, "kernels": kernels, "__name__": "module"})
         after, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        _, committed, used, *_ = registry._facts.stat()  # type: ignore[attr-defined]
+        _, committed, used, *_ = registry.dispatcher.facts.stat()  # type: ignore[attr-defined]
     what = f"bytes per operator with two kernels, at {TRACED:,}"
     yield figure(f"local {what}", [(after - before) / TRACED], "B", aim=2048)
     yield figure(f"shared {what}, used", [(used - empty) / TRACED], "B", aim=1024)

@@ -7,9 +7,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 
-from mdispatch._bench import Figure, figure, ratio
-from mdispatch._bench.measure import Settings
-from mdispatch._bench.wake_up import placements
+from mdispatch.cli.bench.figures import Figure, figure, ratio
+from mdispatch.cli.bench.measure import Settings
+from mdispatch.cli.bench.wake_up import placements
 
 from .compiled import build, lines
 

@@ -19,11 +19,11 @@ if "--plain" not in sys.argv and driver.atheris_is_there():
 
     with atheris.instrument_imports(include=["mdispatch"]):
         import mdispatch as md
-        import mdispatch.library
         import mdispatch.registry
-        import mdispatch.waiting
+        import mdispatch.registry.library
+        import mdispatch.registry.waiting
 import mdispatch as md
-from mdispatch import _stubs
+from mdispatch.cli import stubs
 from mdispatch.errors import MdispatchError, PystubOverrideWarning
 
 OPS = 40
@@ -154,7 +154,7 @@ class Program:
             lambda: registry.namespaces(),
             lambda: registry.dangling_implementations(),
             lambda: registry.check_invariants(name),
-            lambda: _stubs.stub_text(registry, "fuzz"),
+            lambda: stubs.stub_text(registry, "fuzz"),
             lambda: repr(registry) + repr(self.libraries),
         ]
         questions[self.c % len(questions)]()

@@ -15,7 +15,7 @@ if "--plain" not in sys.argv and driver.atheris_is_there():
     import atheris
 
     with atheris.instrument_imports(include=["mdispatch"]):
-        import mdispatch._schema_parser  # noqa: F401
+        import mdispatch.schema.parser  # noqa: F401
 from mdispatch.errors import InvalidArgumentError
 from mdispatch.schema import compare, parse_schema, split_name
 

@@ -23,6 +23,7 @@ from mains import MainClient
 from scenario import Scenario
 
 import mdispatch as md
+from mdispatch.workers.pytest_plugin import own_folder
 
 HERE = Path(__file__).parent
 SCENARIO = pytest.StashKey[Scenario]()
@@ -51,6 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    own_folder(config)
     config.addinivalue_line(
         "markers", "scenario(title, share=1.0): a stress scenario and its share of the time"
     )

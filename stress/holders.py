@@ -38,7 +38,7 @@ def check_for_ever(write: int, name: str) -> None:
     """A victim."""
     with md.Registry.attach(name, timeout=HANG_SECONDS) as registry:
         os.write(write, b"x")
-        while not registry._facts.check():
+        while not registry.dispatcher.facts.check():
             pass
         os.write(write, b"!")
 
@@ -136,7 +136,7 @@ def killed_holders(
         stop.set()
         registrar.join()
         registry.check_invariants()
-        recoveries = registry._facts.stat()[6]
+        recoveries = registry.dispatcher.facts.stat()[6]
         there = {n for n in registry.operators() if n.startswith("many::")}
         assert len(there) == FACTS, f"{FACTS - len(there)} acknowledged definitions are lost"
     os.close(orders)

@@ -43,7 +43,7 @@ from kill_report import Totals
 from measure import Dice
 
 import mdispatch as md
-from mdispatch import host
+from mdispatch.workers import interpreters as host
 
 HANG_SECONDS = 30.0
 #: Of each process: what its threads do; "+" is a sub-interpreter of its own.

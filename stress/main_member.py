@@ -169,14 +169,14 @@ class Client:
     def do_members(self) -> dict:
         """How many members each process has."""
         found: dict[int, int] = {}
-        for _, pid, *_ in self.registry._facts.members():
+        for _, pid, *_ in self.registry.dispatcher.facts.members():
             found[pid] = found.get(pid, 0) + 1
         return {"of": found}
 
     def do_stat(self) -> dict:
         names = ("capacity", "committed", "used", "facts", "names", "seq", "recoveries")
         names += ("main_pid", "main_state", "processes", "members", "policy")
-        return dict(zip(names, self.registry._facts.stat(), strict=True))
+        return dict(zip(names, self.registry.dispatcher.facts.stat(), strict=True))
 
 
 def main(name: str, capacity: str, path: str) -> None:

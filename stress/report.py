@@ -157,7 +157,7 @@ def lines(results: list[Result], about: dict[str, str]) -> Iterator[str]:
 
 
 def figures(results: list[Result], about: dict[str, str]) -> dict[str, object]:
-    """The same for machines; its keys are told in mdispatch/_stress_show.py."""
+    """The same for machines; its keys are told in mdispatch/cli/answers.py."""
     kept = ("rounds", "operations", "definitions", "kills", "forks", "interpreters")
     return {
         "about": about,

@@ -1,0 +1,106 @@
+"""Verifying 10,000 operators in a fresh sub-interpreter, in ms and against creating that one.
+
+The module registers in a loop: the figure is to show the verifying, and not the reading of a module
+with 10,000 functions. ``python -m benchmarks.verify_many`` shows where the time goes (not on 3.12,
+whose profiler does not load in sub-interpreters).
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+
+from mdispatch.cli.bench import fresh
+from mdispatch.cli.bench.figures import Figure, figure, ratio
+from mdispatch.cli.bench.measure import Settings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["figures"]
+
+OPERATORS, QUICK_OPERATORS = 10_000, 200
+ROUNDS = 9
+#: Milliseconds, for 10,000.
+_AIM = 100.0
+
+_MODULE = """
+import mdispatch as md
+
+lib = md.Library("{name}", "DEF")
+
+def kernel(x, factor=2.0):
+    return x
+
+for i in range({operators}):
+    lib.define(f"op{{i}}(Tensor x, float factor=2.0) -> Tensor")
+    {impl}
+"""
+_IMPL = {"many_def": "pass", "many_impl": 'lib.impl(f"op{i}", kernel, "CPU")'}
+
+# The worker imports the module plainly, or by a warm-up. A warm-up also looks for operators that
+# the main interpreter has and the worker lacks.
+_CASES = {
+    "define": ("many_def", "import many_def"),
+    "define and impl": ("many_impl", "import many_impl"),
+    "define and impl, by warm_up": ("many_impl", "md.warm_up('many_impl')"),
+}
+
+_BEFORE = """
+import mdispatch as md
+md.default_registry(), md.Library, md.warm_up
+"""
+_TIMED = """
+began = perf_counter()
+{verify}
+tell(perf_counter() - began)
+"""
+_PROFILED = """
+import cProfile, pstats
+profile = cProfile.Profile()
+profile.enable()
+{verify}
+profile.disable()
+pstats.Stats(profile).sort_stats("tottime").print_stats(25)
+tell(None)
+"""
+
+
+def _cases(operators: int) -> Iterator[tuple[str, str, str]]:
+    """Each case, what its worker does, and the folder of the module, by then registered here."""
+    with tempfile.TemporaryDirectory() as folder:
+        sys.path.insert(0, folder)
+        for case, (name, verify) in _CASES.items():
+            text = _MODULE.format(name=name, operators=operators, impl=_IMPL[name])
+            Path(folder, f"{name}.py").write_text(text, encoding="utf-8")
+            module = import_module(name)
+            yield case, verify, folder
+            module.lib.close()
+            del sys.modules[name]
+        sys.path.remove(folder)
+
+
+def figures(asked: Settings) -> Iterator[Figure]:
+    operators = QUICK_OPERATORS if asked.quick else OPERATORS
+    for case, verify, folder in _cases(operators):
+        code = _BEFORE + _TIMED.format(verify=verify)
+        runs = [fresh.run(code, folder) for _ in range(asked.rounds_of(ROUNDS))]
+        created = [seconds for seconds, _ in runs]
+        verified = [float(str(answer)) for _, answer in runs]
+        what = f"{operators:,} operators, {case}"
+        aim = _AIM if operators == OPERATORS else None
+        yield figure(what, verified, "ms", scale=1e3, aim=aim)
+        yield ratio(f"{what} / creating the {fresh.KIND} interpreter", verified, created)
+
+
+def _profile() -> None:
+    for case, verify, folder in _cases(OPERATORS):
+        print(f"--- {case}", flush=True)
+        fresh.run(_BEFORE + _PROFILED.format(verify=verify), folder)
+
+
+if __name__ == "__main__":
+    _profile()
