@@ -47,9 +47,12 @@ smartquotes = False  # texts are quoted as they are written: "" is no quotation 
 # names. Whatever else a docstring or a page refers to must be there.
 nitpick_ignore_regex = [
     ("py:class", r"F|Op|Ops|Types|Keys|Kind|Sizes?|Mode|Rules|Formula|Result|Operator|ModuleType"),
-    ("py:class", r"RegistryProtocol|Interpreter|HigherOrderNamespace|Definition|Entry"),
+    (
+        "py:class",
+        r"Facts|Dispatcher|Interpreter|HigherOrderNamespace|Definition|OperatorEntry|TableEntry",
+    ),
     ("py:class", r"DispatchTable|LocalKernel|Slot|T|Future|PathLike|concurrent\.futures\..*"),
-    ("py:class", r"AutogradEngine|Tracer|_keys\.DispatchKeySet|mdispatch\.(\w+\.)*_\w+(\.\w+)?"),
+    ("py:class", r"AutogradEngine|Tracer|_keys\.DispatchKeySet|mdispatch(\.\w+){2,}\.\w+"),
     ("c:identifier", r"u?int(32|64)_t|size_t"),
 ]
 # An annotation says DispatchKeySet, and torch_compat has a class of that name, too.
@@ -66,7 +69,7 @@ ON_THE_SITE = {
     "../native/mdispatch.h": "reference/c.rst",
     "../native/mdispatch_kernels.h": "reference/c-kernels.rst",
     "../mdispatch/__init__.py": "reference/python.rst",
-    "../mdispatch/errors.py": "reference/errors.rst",
+    "../mdispatch/errors/classes.py": "reference/errors.rst",
 }
 ENTRY = r"^- \[[^\]]+\]\(([^)#]+?)\.(?:md|rst)\)"
 LINK = re.compile(r"\[([^\]]+)\]\((\.\./[^)#]+)(?:#[^)]*)?\)")
@@ -160,6 +163,28 @@ def reference(app):
             path.write_text(text)
 
 
+#: What the theme and Pygments leave out for people who use a keyboard or a screen reader.
+ACCESSIBLE = {
+    '<p class="caption" role="heading">': '<p class="caption" role="heading" aria-level="2">',
+    '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="Pages">',
+    '<aside class="toc-drawer': '<aside aria-label="On this page" class="toc-drawer',
+    # Both scroll sideways where the page is narrow.
+    "<pre>": '<pre tabindex="0">',
+    '<div class="table-wrapper': '<div tabindex="0" class="table-wrapper',
+}
+
+
+def accessible(app, exception):
+    if exception or app.builder.format != "html":
+        return
+    for path in Path(app.outdir).rglob("*.html"):
+        text = new = path.read_text()
+        for theirs, ours in ACCESSIBLE.items():
+            new = new.replace(theirs, ours)
+        if new != text:
+            path.write_text(new)
+
+
 def checked(app, exception):
     """The site that was built has every public name and needs no network to be read."""
     if exception or app.builder.format != "html":
@@ -179,6 +204,7 @@ def checked(app, exception):
 
 def setup(app):
     app.connect("builder-inited", reference)
+    app.connect("build-finished", accessible)
     app.connect("build-finished", checked)
     app.connect("autodoc-process-docstring", errors)
     app.connect("autodoc-process-signature", signature)

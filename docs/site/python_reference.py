@@ -1,7 +1,7 @@
 """The pages of the Python reference: which public name stands on which, and what is left out.
 
-The words are those of the docstrings. tests/test_reference.py compares the lists with ``__all__``
-of the package and of its public modules, so a new name has to be given its place here.
+The words are those of the docstrings. tests/house/test_reference.py compares the lists with
+``__all__`` of the package and of its public modules, so a new name has to be given its place here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAGES = {
             ),
             ("mdispatch.functions", "", "ScopedLibrary"),
             ("mdispatch.custom_ops", "", "KernelSwitchGuard"),
-            ("mdispatch._registering_base", RESULTS, "RegistrationHandle"),
+            ("mdispatch.registry.register", RESULTS, "RegistrationHandle"),
         ],
     ),
     "calling": (
@@ -41,10 +41,10 @@ PAGES = {
             ),
             ("mdispatch.operators", "What is behind ``mdispatch.ops``.", "Ops Namespace"),
             ("mdispatch.higher_order", "", "find_higher_order higher_order_names"),
-            ("mdispatch._load_library", RESULTS, "LoadedLibrary"),
-            ("mdispatch._computed_kernel", RESULTS, "ComputedKernel"),
+            ("mdispatch.registry.load_library", RESULTS, "LoadedLibrary"),
+            ("mdispatch.authoring.computed_kernel", RESULTS, "ComputedKernel"),
             ("mdispatch.telemetry", "", "observe_with_opentelemetry"),
-            ("mdispatch._observers", RESULTS, "ObserverHandle"),
+            ("mdispatch.dispatch.context.observers", RESULTS, "ObserverHandle"),
         ],
     ),
     "sharing": (
@@ -64,11 +64,11 @@ PAGES = {
             (
                 "mdispatch.config",
                 "Where a compiler finds what kernels and hosts in C need.",
-                "cflags libs include_dir library_dir pkgconfig_dir cdef",
+                "cflags libs include_dir library_dir pkgconfig_dir cdef examples_dir",
             ),
             ("mdispatch.host", "", "OWN_GIL ExecutionFailedError"),
-            ("mdispatch._listeners", RESULTS, "ListenerHandle"),
-            ("mdispatch._explanation", RESULTS, "TableRow Explanation"),
+            ("mdispatch.facts.listeners", RESULTS, "ListenerHandle"),
+            ("mdispatch.dispatch.explain", RESULTS, "TableRow Explanation"),
         ],
     ),
     "keys": (
@@ -160,14 +160,21 @@ INSIDE = {
     "mdispatch.higher_order": {"NAMESPACE", "HigherOrderNamespace"},
 }
 
+_OF_LIBRARY = (
+    "check_open define_with_attributes definitions hold implement key_for let_go register_kernel"
+)
+
 # Methods of public classes that are for the modules beside them.
 INSIDE_OF = {
-    "mdispatch.Registry": "claim close_namespace defined definitions_lock end entry "
-    "open_namespace reduced_operator registered strike struck tell",
+    "mdispatch.Library": _OF_LIBRARY,
+    "mdispatch.functions.ScopedLibrary": _OF_LIBRARY,
+    "mdispatch.Registry": "reduced_operator",
+    "mdispatch.OpOverload": "call_with_python_kernels checked_answer",
+    "mdispatch.HigherOrderOperator": "checked_answer",
     "mdispatch.Registration": "is_written",
     "mdispatch.Tape": "record",
     "mdispatch.autograd.AutogradNode": "materialize saved",
-    "mdispatch._listeners.ListenerHandle": "catch_up is_locked tell tell_gone tell_in_turn",
+    "mdispatch.facts.listeners.ListenerHandle": "catch_up is_locked tell tell_gone tell_in_turn",
 }
 
 # What has no docstring, for it is a value.
