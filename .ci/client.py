@@ -14,8 +14,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mdispatch.modes import mode_stack  # type checkers know this path by mdispatch-stubs
+
 import mdispatch as md
-from mdispatch._native import _call, which
+from mdispatch.facts.native import _call, which
 
 OPERATORS = """
 import mdispatch as md
@@ -53,6 +55,9 @@ def run(folder: Path) -> None:
     assert seen == [("client::joined", md.DispatchKey.CPU, md.DispatchKeySet("CPU"))], seen
     definition: md.Registration = md.wait_for_def("client::joined", timeout=2.0)
     assert definition.body.startswith("client::joined(Tensor x"), definition
+    modes: tuple[md.DispatchMode | md.SafeObject, ...] = mode_stack()
+    assert modes == ()
+    assert md.guards.excluded_keys() == md.guards.DEFAULT_EXCLUDED
     refused: md.MdispatchError | None = None
     try:
         md.ops.client.joined(1)
@@ -70,7 +75,7 @@ def run(folder: Path) -> None:
 
     with open("/proc/self/maps") as maps:
         mapped = {line.split()[-1] for line in maps if "libmdispatch" in line}
-    assert mapped == {str(package / "_native" / "libmdispatch.so.1")}, mapped
+    assert mapped == {str(package / "facts" / "native" / "libmdispatch.so.1")}, mapped
     print(f"mdispatch {md.__version__} serves in {package}, bound by {which}")
 
 

@@ -3,8 +3,9 @@
 
 Two builds, in two folders, give the same bytes. What is in them is what packages.txt says. The
 wheel passes twine and auditwheel; repaired and installed in an empty environment, it serves
-client.py, which mypy --strict accepts there. A library that is built in place leaves alone the
-processes that use the one before it.
+client.py, which mypy --strict accepts there, and has the examples. README.md and the quick start
+are followed word for word with it. A library that is built in place leaves alone the processes
+that use the one before it.
 """
 
 from __future__ import annotations
@@ -120,6 +121,9 @@ def check_installed(work: Path, wheel: Path) -> None:
     print(run(python, "-P", "client.py", environment, cwd=outside), end="")
     mypy = (sys.executable, "-m", "mypy", "--strict", "--python-executable", python)
     print("mypy --strict:", run(*mypy, "client.py", cwd=outside), end="")
+    examples = run(python, "-m", "mdispatch.config", "--examples", cwd=outside).strip()
+    assert Path(examples, "pools", "processes.py").exists(), examples
+    assert "All answers are the same." in run(python, Path(examples, "audio_ops.py"), cwd=outside)
 
 
 def check_in_place(work: Path, sdist: Path) -> None:
@@ -166,6 +170,9 @@ def main(keep: Path | None) -> None:
         check_contents("wheel", names(repaired), tracked)
         print(f"repaired: {repaired.name}")
         check_installed(work, repaired)
+        follower = ROOT / "tests" / "support" / "following.py"
+        pages = (ROOT / "README.md", ROOT / "docs" / "quick-start.md")
+        print(run(sys.executable, follower, repaired, *pages), end="")
         check_in_place(work, sdist)
         if keep is not None:
             for path_made in (sdist, repaired):
