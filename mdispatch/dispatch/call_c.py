@@ -18,7 +18,7 @@ from ..keys.numbers import OFFSETS, PER_BACKEND_BITS
 from .call_py import call, check_result, redispatch
 from .context.guards import local
 from .context.observers import observing
-from .context.values import raw_of, raw_of_type, when_types_change
+from .context.values import DEVICES, how_of_type, raw_of, when_types_change
 from .kernels import LocalKernel
 from .placement import HERE
 
@@ -56,8 +56,9 @@ def connect(call_packet: Callable[..., Any], renew_packet: Callable[..., Any]) -
     """Once per interpreter, before the first call."""
     special = (DispatchKey.Python, DispatchKey.PreDispatch, DispatchKey.PythonDispatcher)
     _call.keys(OFFSETS, PER_BACKEND_BITS, sum(key.raw for key in special))
+    devices = tuple((number, key.raw) for number, key in DEVICES.items())
     _call.values(
-        raw_of_type, raw_of, DispatchKeySet, DispatchKeySet.from_raw, local, MdispatchError
+        how_of_type, raw_of, DispatchKeySet, DispatchKeySet.from_raw, local, MdispatchError, devices
     )
     _call.paths(call, _redispatch, _renew, _target, check_result, call_packet, renew_packet)
     when_types_change(_call.types_changed)
