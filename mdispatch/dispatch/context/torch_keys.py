@@ -22,9 +22,11 @@ __all__ = ["TorchKeys"]
 
 
 class TorchKeys:
-    """Translates the sets of one PyTorch; ``torch_c`` is its ``torch._C``."""
+    """Translates the sets of one PyTorch; ``torch`` is its module."""
 
-    def __init__(self, torch_c: Any) -> None:
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        torch_c = torch._C
         #: Says a tensor's keys: asks no mode and no ``__torch_function__`` of a user.
         self.ask: Callable[[object], Any] = torch_c._dispatch_keys
         #: Whether its sets have a number. (PyTorch 2.4: no)
@@ -46,7 +48,7 @@ class TorchKeys:
                 self._backends.append((their, raw & BACKEND_BITS))
             else:  # MAIA, where it is a functionality
                 self._functionalities.append((their, raw))
-        #: Our bits by PyTorch's. A dict's reads and writes are whole, and two threads note the same.
+        #: Our bits by PyTorch's. A dict's reads and writes are whole; two threads note the same.
         self.known: dict[int, int] = {}
 
     def raw_of(self, tensor: object) -> int:
@@ -59,6 +61,15 @@ class TorchKeys:
         if raw is None:
             raw = self.known[their_raw] = self._translated(theirs)
         return raw
+
+    def other(self) -> Any:
+        """A tensor without memory whose set few programs have, or None if this thread has a mode of
+        PyTorch, which would see that the tensor is made.
+        """
+        torch_c = self._torch._C
+        if torch_c._len_torch_function_stack() or torch_c._len_torch_dispatch_stack():
+            return None
+        return self._torch.empty(0, device="meta")
 
     def _translated(self, theirs: Any) -> int:
         raw = 0

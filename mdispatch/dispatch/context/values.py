@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 
     from .torch_keys import TorchKeys
 
-__all__ = ["DEVICES", "NoValue", "TypeKeys", "is_tensor", "is_torch_tensor", "key_set_of", "register_type"]
+__all__ = [
+    "DEVICES",
+    "NoValue",
+    "TypeKeys",
+    "is_tensor",
+    "is_torch_tensor",
+    "key_set_of",
+    "register_type",
+]
 
 # DLPack's device types (dlpack.h, DLDeviceType), each with the key of the backend whose kernels can
 # use its memory.
@@ -97,10 +105,16 @@ class TypeKeys:
                 return raw
         return None
 
+    def are_tensors(self, cls: type) -> bool:
+        """Whether all objects of the class are tensors, whatever their keys are."""
+        if cls in self._found or self._registered_as(cls) is not None or _is_array(cls):
+            return True
+        return not _handled(cls) and (_is_torch_class(cls) or _has_arrays_device(cls))
+
     def how_of_type(self, cls: type) -> tuple[int, int, *tuple[object, ...]]:
         """How calls in C find the keys of the type's values: a number of
-        native/bind/call/state.h, and bits; for PyTorch's tensors its function, too, and the dict of
-        what it answered.
+        native/bind/call/state.h, and bits; for PyTorch's tensors what native/bind/call/torch.c
+        needs, too.
         """
         handled = _handled(cls)
         raw = self._registered_as(cls)
@@ -112,7 +126,9 @@ class TypeKeys:
             return _BY_PYTHON, 0
         if _is_torch_class(cls):
             torch = _torch_keys()
-            return (_BY_TORCH, 0, torch.ask, torch.known) if torch.has_numbers else (_BY_PYTHON, 0)
+            if not torch.has_numbers:
+                return _BY_PYTHON, 0
+            return _BY_TORCH, 0, torch.ask, torch.known, torch.other
         if _has_arrays_device(cls):
             return _BY_ATTRIBUTE, DispatchKey.CPU.raw
         own = any(_PROTOCOLS & base.__dict__.keys() for base in cls.__mro__)
@@ -207,7 +223,7 @@ def _torch_keys() -> TorchKeys:
         from .torch_keys import TorchKeys
 
         # One for the interpreter, although two threads may meet the first tensor at once.
-        found = _of_torch.setdefault("torch", TorchKeys(sys.modules["torch"]._C))
+        found = _of_torch.setdefault("torch", TorchKeys(sys.modules["torch"]))
     return found
 
 
@@ -281,7 +297,7 @@ def key_set_of(value: object) -> DispatchKeySet:
 
 
 def is_tensor(value: object) -> bool:
-    """Whether a value carries dispatch keys; schemas call such a value a Tensor. InvalidKeyError
-    like :func:`key_set_of`.
+    """Whether a value carries dispatch keys; schemas call such a value a Tensor. It is not asked for
+    them if its type tells; else InvalidKeyError like :func:`key_set_of`.
     """
-    return _types.raw_of(value) is not None
+    return _types.are_tensors(type(value)) or _types.raw_of(value) is not None

@@ -388,6 +388,7 @@ static PyObject *invoke_bound(struct state *st, PyObject *self, const Shape *sha
 
 static int result_fits(struct state *st, const struct take *t, PyObject *result) {
     uint64_t ignored = 0;
+    if (t->kind == TENSOR) return is_tensor(st, result) || (result == Py_None && t->none_fits);
     if (t->kind != LIST) return fits(st, t, result, &ignored);
     if (result == Py_None) return t->none_fits;
     PyObject *copy = PyList_CheckExact(result) ? PyList_GetSlice(result, 0, PY_SSIZE_T_MAX) : NULL;

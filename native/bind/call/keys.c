@@ -44,8 +44,7 @@ void types_changed(struct state *st) {
     }
 }
 
-/* The bits that a Python int holds; -1 without an error when it cannot hold a set of keys. */
-static int as_raw(PyObject *number, uint64_t *raw) {
+int as_raw(PyObject *number, uint64_t *raw) {
     if (!number || !PyLong_CheckExact(number)) return -1;
     unsigned long long value = PyLong_AsUnsignedLongLong(number);
     if (value == (unsigned long long)-1) {
@@ -56,17 +55,6 @@ static int as_raw(PyObject *number, uint64_t *raw) {
     return 0;
 }
 
-/* Keeps PyTorch's function that says a tensor's keys, and the dict of what the numbers of its sets
- * are here, which Python fills. They are the same at each call, and never change. */
-static void torch_is(struct state *st, PyObject *torch_keys, PyObject *raw_by_torch) {
-    lock(st);
-    if (!atomic_load(&st->torch_keys) && raw_by_torch) {
-        st->raw_by_torch = Py_NewRef(raw_by_torch);
-        atomic_store_explicit(&st->torch_keys, Py_NewRef(torch_keys), memory_order_release);
-    }
-    unlock(st);
-}
-
 /* Asks Python how values of the type are asked, and for the keys of the type; UNKNOWN with an
  * error. Meanwhile the value may get another class, so this keeps a reference to the type. */
 static uint32_t ask_type(struct state *st, struct known *k, PyTypeObject *type, uint64_t *raw) {
@@ -74,12 +62,12 @@ static uint32_t ask_type(struct state *st, struct known *k, PyTypeObject *type, 
     unsigned int how = UNKNOWN;
     unsigned long long keys = 0;
     Py_INCREF(type);
-    PyObject *torch_keys = NULL, *raw_by_torch = NULL;
+    PyObject *ask = NULL, *known = NULL, *other = NULL; /* of BY_TORCH */
     PyObject *answer = PyObject_CallFunctionObjArgs(st->how_of_type, type, NULL);
     uint32_t tag = version_tag(type);
-    if (answer && !PyArg_ParseTuple(answer, "IK|OO", &how, &keys, &torch_keys, &raw_by_torch))
+    if (answer && !PyArg_ParseTuple(answer, "IK|OOO", &how, &keys, &ask, &known, &other))
         how = UNKNOWN;
-    if (how == BY_TORCH) torch_is(st, torch_keys, raw_by_torch);
+    if (how == BY_TORCH) torch_is(st, ask, known, other);
     Py_XDECREF(answer);
     if (how == NEVER && type->tp_getattro != PyObject_GenericGetAttr) how = BY_ATTRIBUTE;
     *raw = keys;
@@ -92,9 +80,7 @@ static uint32_t ask_type(struct state *st, struct known *k, PyTypeObject *type, 
     return how;
 }
 
-/* 1 with the value's keys, 0 when it carries none, -1 with an error, but for one of mdispatch:
- * Python will raise that again. */
-static int ask_python(struct state *st, PyObject *value, uint64_t *raw) {
+int ask_python(struct state *st, PyObject *value, uint64_t *raw) {
     PyObject *answer = PyObject_CallFunctionObjArgs(st->raw_of, value, NULL);
     int found = answer == Py_None ? 0 : as_raw(answer, raw) == 0 ? 1 : -1;
     Py_XDECREF(answer);
@@ -154,19 +140,6 @@ static int from_dlpack(struct state *st, PyObject *value, uint64_t *raw) {
     return 1;
 }
 
-/* The keys that PyTorch says a tensor has. Results as those of ask_python. */
-static int from_torch(struct state *st, PyObject *value, uint64_t *raw) {
-    PyObject *ask = atomic_load_explicit(&st->torch_keys, memory_order_acquire);
-    PyObject *theirs = ask ? PyObject_CallOneArg(ask, value) : NULL;
-    PyObject *number = theirs ? PyObject_CallMethodNoArgs(theirs, st->repr_name) : NULL;
-    PyObject *known = number ? dict_find(st->raw_by_torch, number) : NULL;
-    int found = known && as_raw(known, raw) == 0 ? 1 : -1;
-    Py_XDECREF(theirs);
-    Py_XDECREF(number);
-    Py_XDECREF(known);
-    return found == 1 || PyErr_Occurred() ? found : ask_python(st, value, raw);
-}
-
 /* Asks a value. Results as those of ask_python. */
 static int ask_value(struct state *st, PyObject *value, uint32_t how, uint64_t instead,
                      uint64_t *raw) {
@@ -210,4 +183,18 @@ int tensor_slow(struct state *st, PyObject *value, uint64_t *raw) {
         is = ask_value(st, value, how, keys, &found);
     if (is > 0) *raw |= found;
     return is;
+}
+
+int is_tensor(struct state *st, PyObject *value) {
+    PyTypeObject *type = Py_TYPE(value);
+    const struct known *k = known_at(st, type);
+    uint64_t ignored = 0, begun = begin_read(k);
+    PyTypeObject *known = atomic_load_explicit(&k->type, memory_order_relaxed);
+    uint32_t tag = atomic_load_explicit(&k->tag, memory_order_relaxed);
+    uint32_t how = atomic_load_explicit(&k->how, memory_order_relaxed);
+    uint64_t keys = peek(&k->raw);
+    if (LIKELY(is_whole(k, begun) && known == type && tag == version_tag(type)) &&
+        (how == REGISTERED || how == BY_TORCH || (how == BY_ATTRIBUTE && keys)))
+        return 1;
+    return tensor_slow(st, value, &ignored) > 0;
 }

@@ -97,6 +97,16 @@ static void set(PyObject **place, PyObject *value) {
     Py_XDECREF(before);
 }
 
+/* raw_of(value): the bits of the keys that a call in C takes a value to have; None for one that is no
+ * tensor, False for one that is left to Python. For tests. */
+static PyObject *call_raw_of(PyObject *m, PyObject *value) {
+    uint64_t raw = 0;
+    int found = carries(PyModule_GetState(m), value, &raw);
+    if (found > 0) return PyLong_FromUnsignedLongLong(raw);
+    if (PyErr_Occurred()) return NULL;
+    return Py_NewRef(found == 0 ? Py_None : Py_False);
+}
+
 /* values(how_of_type, raw_of, DispatchKeySet, from_raw, local, MdispatchError, devices): what
  * keys.c and call.c need of Python to find a call's keys. devices: (DLPack's number, keys), ... */
 static PyObject *call_values(PyObject *m, PyObject *args) {
@@ -148,7 +158,10 @@ static PyMethodDef methods[] = {
     {"guards", call_guards, METH_NOARGS, NULL},
     {"keys", call_keys, METH_VARARGS, NULL},
     {"paths", call_paths, METH_VARARGS, NULL},
+    {"raw_of", call_raw_of, METH_O, NULL},
     {"start", call_start, METH_VARARGS, NULL},
+    {"torch_found", torch_found, METH_NOARGS, NULL},
+    {"torch_place", torch_place, METH_VARARGS, NULL},
     {"turn", call_turn, METH_VARARGS, NULL},
     {"types_changed", call_types_changed, METH_NOARGS, NULL},
     {"unlock", (PyCFunction)(void (*)(void))call_unlock, METH_FASTCALL, NULL},
@@ -163,14 +176,14 @@ static PyMethodDef methods[] = {
     DO(st->sets_type); DO(st->call); DO(st->redispatch); DO(st->renew); DO(st->target); \
     DO(st->check); DO(st->call_packet); DO(st->renew_packet); DO(st->how_of_type); \
     DO(st->raw_of); DO(st->from_raw); DO(st->local); DO(st->key_set_type); DO(st->own_errors); \
-    DO(st->raw_by_name); DO(st->raw_by_torch); DO(st->sets_name); \
+    DO(st->raw_by_name); DO(st->torch.known); DO(st->torch.other); DO(st->sets_name); \
     DO(st->keys_name); DO(st->device_name); DO(st->repr_name); DO(st->missing_name);
 /* clang-format on */
 
 static int module_traverse(PyObject *m, visitproc visit, void *arg) {
     struct state *st = PyModule_GetState(m);
     EACH_OBJECT(Py_VISIT)
-    Py_VISIT(atomic_load(&st->torch_keys));
+    Py_VISIT(atomic_load(&st->torch.ask));
     return 0;
 }
 
@@ -181,7 +194,7 @@ static int module_clear(PyObject *m) {
     atomic_fetch_add(&st->epoch, 1);
     types_changed(st);
     EACH_OBJECT(Py_CLEAR)
-    Py_XDECREF(atomic_exchange(&st->torch_keys, NULL));
+    Py_XDECREF(atomic_exchange(&st->torch.ask, NULL));
     return 0;
 }
 

@@ -137,6 +137,25 @@ struct known {
     _Atomic uint32_t tag, how;
 };
 
+/* See Note [Tensors] in torch.c. */
+enum { SETS = 64, PLACES = 64 };
+struct torch {
+    _Atomic(PyObject *) ask; /* PyTorch's function that says a tensor's keys */
+    PyObject *known;         /* a dict: the numbers of its sets as ours. Set before `ask` */
+    PyObject *other;         /* makes a tensor of another set, or None. Set before `ask` */
+    /* [gil] The rest. */
+    uint8_t search; /* OPEN, FOUND or GIVEN_UP */
+    uint16_t in_object, in_impl;
+    uint64_t first; /* the first set that was seen */
+    uint8_t n_places, tried;
+    struct place {
+        uint16_t in_object, in_impl;
+    } places[PLACES];
+    struct {
+        uint64_t theirs, ours;
+    } sets[SETS];
+};
+
 struct state {
     a64 epoch;  /* raised by each change that concerns all plans of this interpreter */
     a64 guards; /* how many threads have Sets that differ from those that threads start with */
@@ -150,8 +169,7 @@ struct state {
     PyObject *call, *redispatch, *renew, *target, *check, *call_packet, *renew_packet;
     PyObject *how_of_type, *raw_of, *from_raw, *local, *key_set_type, *own_errors;
     PyObject *sets_name, *keys_name, *device_name, *repr_name, *missing_name, *raw_by_name;
-    _Atomic(PyObject *) torch_keys; /* PyTorch's function that says a tensor's keys */
-    PyObject *raw_by_torch;         /* the numbers of its sets as ours; set before torch_keys */
+    struct torch torch;
     uint64_t devices[DEVICES];           /* the keys of DLPack's devices; 0 where there is none */
     Py_ssize_t raw_at; /* where a DispatchKeySet has its bits */
     struct known known[TYPES];
@@ -190,6 +208,13 @@ static inline int is_builtin(const PyTypeObject *type) {
 /* Adds the keys of a value: 1 when it is a tensor, 0 when it is none, -1, perhaps with an error,
  * when only Python can tell. */
 int tensor_slow(struct state *st, PyObject *value, uint64_t *raw);
+/* Whether a value is a tensor, by its type where that tells: a result's keys count for nothing. */
+int is_tensor(struct state *st, PyObject *value);
+/* Asks Python for a value's keys: 1, 0 when it carries none, -1 with an error, but for one of
+ * mdispatch: Python will raise that again. */
+int ask_python(struct state *st, PyObject *value, uint64_t *raw);
+/* The bits that a Python int holds; -1 without an error when it cannot hold a set of keys. */
+int as_raw(PyObject *number, uint64_t *raw);
 void types_changed(struct state *st);
 
 static inline struct known *known_at(struct state *st, const PyTypeObject *type) {
@@ -219,6 +244,15 @@ static inline int carries(struct state *st, PyObject *value, uint64_t *raw) {
 static inline int tensor(struct state *st, PyObject *value, uint64_t *raw) {
     return carries(st, value, raw) > 0;
 }
+
+/* torch.c */
+/* Keeps PyTorch's function, the dict of what it answered, which Python fills, and a function that
+ * makes a tensor. They are the same at each call, and never change. */
+void torch_is(struct state *st, PyObject *ask, PyObject *known, PyObject *other);
+/* The keys that PyTorch says a tensor has. Results as those of ask_python. */
+int from_torch(struct state *st, PyObject *value, uint64_t *raw);
+PyObject *torch_place(PyObject *m, PyObject *args);
+PyObject *torch_found(PyObject *m, PyObject *ignored);
 
 /* call.c */
 PyObject *operator_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
