@@ -297,7 +297,7 @@ def key_set_of(value: object) -> DispatchKeySet:
 
 
 def is_tensor(value: object) -> bool:
-    """Whether a value carries dispatch keys; schemas call such a value a Tensor. It is not asked for
-    them if its type tells; else InvalidKeyError like :func:`key_set_of`.
+    """Whether a value carries dispatch keys; schemas call such a value a Tensor. It is not asked
+    for them if its type tells; else InvalidKeyError like :func:`key_set_of`.
     """
     return _types.are_tensors(type(value)) or _types.raw_of(value) is not None

@@ -70,7 +70,8 @@ static PyObject *converted(struct state *st, const PyTypeObject *wanted, PyObjec
     } else if (wanted == &PyBool_Type && PyLong_Check(value)) {
         int truth = PyObject_IsTrue(value);
         made = truth < 0 ? NULL : Py_NewRef(truth ? Py_True : Py_False);
-    } else if (wanted == &PyComplex_Type && (PyLong_CheckExact(value) || PyFloat_CheckExact(value))) {
+    } else if (wanted == &PyComplex_Type &&
+               (PyLong_CheckExact(value) || PyFloat_CheckExact(value))) {
         double real = PyFloat_AsDouble(value);
         made = real == -1 && PyErr_Occurred() ? NULL : PyComplex_FromDoubles(real, 0);
     }

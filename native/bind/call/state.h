@@ -29,8 +29,14 @@
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-enum { FUNCTIONALITIES = 47, BACKENDS = 16, ENTRIES = 160, TYPES = 512, MOST_ARGUMENTS = 48,
-       DEVICES = 32 };
+enum {
+    FUNCTIONALITIES = 47,
+    BACKENDS = 16,
+    ENTRIES = 160,
+    TYPES = 512,
+    MOST_ARGUMENTS = 48,
+    DEVICES = 32
+};
 
 typedef _Atomic uint64_t a64;
 
@@ -170,8 +176,8 @@ struct state {
     PyObject *how_of_type, *raw_of, *from_raw, *local, *key_set_type, *own_errors;
     PyObject *sets_name, *keys_name, *device_name, *repr_name, *missing_name, *raw_by_name;
     struct torch torch;
-    uint64_t devices[DEVICES];           /* the keys of DLPack's devices; 0 where there is none */
-    Py_ssize_t raw_at; /* where a DispatchKeySet has its bits */
+    uint64_t devices[DEVICES]; /* the keys of DLPack's devices; 0 where there is none */
+    Py_ssize_t raw_at;         /* where a DispatchKeySet has its bits */
     struct known known[TYPES];
     struct readers *readers;
 };

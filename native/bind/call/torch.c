@@ -34,8 +34,14 @@
 
 enum { OPEN, FOUND, GIVEN_UP };
 
-enum { MOST_OBJECT = 256, FIRST_WORD = 16, MOST_IMPL = 256, MOST_TRIED = 64, FEW_TRIED = 2,
-       FEW_PLACES = 8 };
+enum {
+    MOST_OBJECT = 256,
+    FIRST_WORD = 16,
+    MOST_IMPL = 256,
+    MOST_TRIED = 64,
+    FEW_TRIED = 2,
+    FEW_PLACES = 8
+};
 
 void torch_is(struct state *st, PyObject *ask, PyObject *known, PyObject *other) {
     lock(st);
