@@ -69,7 +69,9 @@ class TorchKeys:
         torch_c = self._torch._C
         if torch_c._len_torch_function_stack() or torch_c._len_torch_dispatch_stack():
             return None
-        return self._torch.empty(0, device="meta")
+        tensor = self._torch.empty(0, device="meta")
+        self.raw_of(tensor)  # its set is known now
+        return tensor
 
     def _translated(self, theirs: Any) -> int:
         raw = 0

@@ -44,17 +44,6 @@ void types_changed(struct state *st) {
     }
 }
 
-int as_raw(PyObject *number, uint64_t *raw) {
-    if (!number || !PyLong_CheckExact(number)) return -1;
-    unsigned long long value = PyLong_AsUnsignedLongLong(number);
-    if (value == (unsigned long long)-1) {
-        PyErr_Clear();
-        return -1;
-    }
-    *raw = value;
-    return 0;
-}
-
 /* Asks Python how values of the type are asked, and for the keys of the type; UNKNOWN with an
  * error. Meanwhile the value may get another class, so this keeps a reference to the type. */
 static uint32_t ask_type(struct state *st, struct known *k, PyTypeObject *type, uint64_t *raw) {
@@ -80,7 +69,9 @@ static uint32_t ask_type(struct state *st, struct known *k, PyTypeObject *type, 
     return how;
 }
 
-int ask_python(struct state *st, PyObject *value, uint64_t *raw) {
+/* 1 with the value's keys, 0 when it carries none, -1 with an error, but for one of mdispatch:
+ * Python will raise that again. */
+static int ask_python(struct state *st, PyObject *value, uint64_t *raw) {
     PyObject *answer = PyObject_CallFunctionObjArgs(st->raw_of, value, NULL);
     int found = answer == Py_None ? 0 : as_raw(answer, raw) == 0 ? 1 : -1;
     Py_XDECREF(answer);
@@ -151,7 +142,9 @@ static int ask_value(struct state *st, PyObject *value, uint32_t how, uint64_t i
     if (there && keys != Py_None)
         found = from_attribute(st, value, keys, raw);
     else if (how == BY_TORCH)
-        found = from_torch(st, value, raw);
+        found = from_torch(st, value, raw) == 1 ? 1
+                : PyErr_Occurred()              ? -1
+                                                : ask_python(st, value, raw);
     else if (instead)
         found = (*raw = instead, 1);
     else

@@ -210,17 +210,24 @@ static inline int is_builtin(const PyTypeObject *type) {
            type == &PyDict_Type || type == &PyComplex_Type || type == &PyBytes_Type;
 }
 
+/* The bits that a Python int holds; -1 without an error when it cannot hold a set of keys. */
+static inline int as_raw(PyObject *number, uint64_t *raw) {
+    if (!number || !PyLong_CheckExact(number)) return -1;
+    unsigned long long value = PyLong_AsUnsignedLongLong(number);
+    if (value == (unsigned long long)-1) {
+        PyErr_Clear();
+        return -1;
+    }
+    *raw = value;
+    return 0;
+}
+
 /* keys.c */
 /* Adds the keys of a value: 1 when it is a tensor, 0 when it is none, -1, perhaps with an error,
  * when only Python can tell. */
 int tensor_slow(struct state *st, PyObject *value, uint64_t *raw);
 /* Whether a value is a tensor, by its type where that tells: a result's keys count for nothing. */
 int is_tensor(struct state *st, PyObject *value);
-/* Asks Python for a value's keys: 1, 0 when it carries none, -1 with an error, but for one of
- * mdispatch: Python will raise that again. */
-int ask_python(struct state *st, PyObject *value, uint64_t *raw);
-/* The bits that a Python int holds; -1 without an error when it cannot hold a set of keys. */
-int as_raw(PyObject *number, uint64_t *raw);
 void types_changed(struct state *st);
 
 static inline struct known *known_at(struct state *st, const PyTypeObject *type) {
@@ -255,7 +262,8 @@ static inline int tensor(struct state *st, PyObject *value, uint64_t *raw) {
 /* Keeps PyTorch's function, the dict of what it answered, which Python fills, and a function that
  * makes a tensor. They are the same at each call, and never change. */
 void torch_is(struct state *st, PyObject *ask, PyObject *known, PyObject *other);
-/* The keys that PyTorch says a tensor has. Results as those of ask_python. */
+/* The keys that PyTorch says a tensor has: 1, or -1, perhaps with an error, when Python has to be
+ * asked: also about a set that is new. */
 int from_torch(struct state *st, PyObject *value, uint64_t *raw);
 PyObject *torch_place(PyObject *m, PyObject *args);
 PyObject *torch_found(PyObject *m, PyObject *ignored);

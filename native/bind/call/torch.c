@@ -3,7 +3,8 @@
  * Note [Tensors]
  * PyTorch has a function that says which keys a tensor carries (`torch._C._dispatch_keys`). It asks
  * no mode and no `__torch_function__`, so its user does not notice. Its answer is a set of PyTorch's
- * keys, whose number Python translates to ours by the names of the keys (context/torch_keys.py). A
+ * keys, whose number Python translates to ours by the names of the keys
+ * (mdispatch/dispatch/context/torch_keys.py). A
  * dict keeps what Python has translated.
  *
  * That costs some 15 times a plain call. The number also stands in the tensor itself: the object of
@@ -138,19 +139,18 @@ static void learn(struct torch *t, PyObject *value, uint64_t word, uint64_t thei
 
 #endif
 
-/* Asks PyTorch. Results as those of ask_python; `theirs`: PyTorch's number, if `raw` is what it is
- * here. */
+/* Asks PyTorch: 1, with its number and what that is here; else -1. */
 static int ask_torch(struct state *st, PyObject *value, uint64_t *theirs, uint64_t *raw) {
     PyObject *ask = atomic_load_explicit(&st->torch.ask, memory_order_acquire);
     PyObject *set = ask ? PyObject_CallOneArg(ask, value) : NULL;
     PyObject *number = set ? PyObject_CallMethodNoArgs(set, st->repr_name) : NULL;
     PyObject *known = number ? dict_find(st->torch.known, number) : NULL;
     int found = known && as_raw(known, raw) == 0 ? 1 : -1;
-    if (found != 1 || as_raw(number, theirs)) *theirs = 0;
+    if (found == 1 && as_raw(number, theirs)) found = -1;
     Py_XDECREF(set);
     Py_XDECREF(number);
     Py_XDECREF(known);
-    return found == 1 || PyErr_Occurred() ? found : ask_python(st, value, raw);
+    return found;
 }
 
 int from_torch(struct state *st, PyObject *value, uint64_t *raw) {
@@ -174,8 +174,7 @@ int from_torch(struct state *st, PyObject *value, uint64_t *raw) {
     if (UNLIKELY(t->search == OPEN && t->tried == FEW_TRIED)) {
         uint64_t ignored;
         PyObject *other = PyObject_CallNoArgs(t->other);
-        if (other && other != Py_None && ask_torch(st, other, &theirs, &ignored) == 1 &&
-            (theirs || ask_torch(st, other, &theirs, &ignored) == 1))
+        if (other && other != Py_None && ask_torch(st, other, &theirs, &ignored) == 1)
             learn(t, other, 0, theirs, ignored);
         Py_XDECREF(other);
         PyErr_Clear(); /* without it, the search goes on with the next tensors */
