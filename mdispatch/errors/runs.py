@@ -112,14 +112,17 @@ class Run:
 
 
 def _top_level(frame: FrameType) -> FrameType | None:
-    """The top-level code that runs in the frame, or that called it; None if there is none. Code
-    that is executed by code of the same module is a part of that.
+    """The top-level code that runs in the frame, or that called it; None if there is none. What a
+    module executes while it is imported is a part of it; in a main program each text that is
+    executed stands for itself, for that may be a prompt.
     """
     top: FrameType | None = None
     outer: FrameType | None = frame
     while outer is not None and (top is None or outer.f_globals is top.f_globals):
         if _is_top_level(outer) or (top is None and loaded_by(outer) is not None):
             top = outer
+            if top.f_globals.get("__name__") == "__main__":
+                return top
         outer = outer.f_back
     return top
 

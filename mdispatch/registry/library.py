@@ -160,7 +160,10 @@ class Library:
                 elif now != OTHER:
                     is_whole = is_one or (now == ANEW and run.is_direct and earlier.is_direct)
                     (ended if is_whole else kept).extend(opened)
-            runs.setdefault(run, {})[self] = None
+            ours = runs.setdefault(run, {})
+            if ours:  # whichever of them makes a definition again, it goes on
+                self._replaced = next(iter(ours))._replaced
+            ours[self] = None
             table[self._identity] = runs
         for library in reversed(ended):
             self._replaced.update(library.definitions())
