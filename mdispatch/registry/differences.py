@@ -219,7 +219,8 @@ def registered_twice(
     """The registry's refusal, with the first registration, both places and the remedy."""
     key_text = key_name(facts.FALLBACK, key)
     what, remedy = _twice(error, key_text)
-    if error.first == error.second:  # in a loop, or in a function that is called again
+    # In a loop, or in a function that is called again. A compiled module has no lines.
+    if error.first == error.second and error.first.rpartition(":")[2].isdigit():
         remedy = (
             "That line ran twice in one run of its module: run it once, or end the first library "
             "before the second begins (close(), scoped_library)."
