@@ -8,7 +8,8 @@ run is a mistake. Nobody tells us of runs, so a :class:`Run` keeps what tells tw
 
 - A module that is imported or reloaded gets a new ``__spec__``.
 - A module that is executed by other means gets new globals.
-- What is typed or run cell by cell goes on in the same globals with new code.
+- What is typed or run cell by cell goes on in the same globals with new code. IPython compiles each
+  statement of a cell apart; what its later lines do belongs to the same run.
 - Compiled code that a program executes again starts from its beginning: an instruction of it that
   no loop surrounds runs a second time.
 
@@ -64,7 +65,7 @@ class Run:
     ``is_direct`` says whether the module's top-level code registers, and not one of its functions.
     """
 
-    __slots__ = ("_at", "_code", "_space", "_top", "is_direct", "module")
+    __slots__ = ("_at", "_cell", "_code", "_line", "_space", "_top", "is_direct", "module")
 
     def __init__(self, frame: FrameType) -> None:
         self._space = _Space(frame)
@@ -74,10 +75,13 @@ class Run:
         self.is_direct = top is frame
         self._top: _Space | None = None
         self._code: CodeType | None = None
-        self._at = 0
+        self._cell: object = None
+        self._at = self._line = 0
         if top is not None:
             self._top = self._space if self.is_direct else _Space(top)
             self._code, self._at = top.f_code, top.f_lasti
+            if "get_ipython" in top.f_globals:
+                self._cell, self._line = _cell_of(top), top.f_lineno
 
     def after(self, earlier: Run) -> int:
         """What this run is to an earlier one: OTHER, SAME, MORE or ANEW."""
@@ -87,7 +91,11 @@ class Run:
         of_top = self._top.after(earlier._top)
         if of_top != SAME or self._top.names is None:
             return of_top
-        return MORE if self._code is not earlier._code or self._began_again(earlier) else SAME
+        if self._code is earlier._code:
+            return MORE if self._began_again(earlier) else SAME
+        if self._cell is not None and self._cell == earlier._cell and self._line > earlier._line:
+            return SAME
+        return MORE
 
     def replaces(self, earlier: Run) -> bool:
         """Whether what is registered now takes the place of the same from an earlier run."""
@@ -95,7 +103,7 @@ class Run:
 
     def goes_on(self, later: Run) -> None:
         """Notes how far the same run has come."""
-        self._at = later._at
+        self._code, self._at, self._line = later._code, later._at, later._line
 
     def _began_again(self, earlier: Run) -> bool:
         """Whether the same code has begun again: it is at an instruction at which it was before,
@@ -125,6 +133,15 @@ def _top_level(frame: FrameType) -> FrameType | None:
                 return top
         outer = outer.f_back
     return top
+
+
+def _cell_of(frame: FrameType) -> object:
+    """What IPython runs at the moment: the number and the file of a cell."""
+    try:
+        number = frame.f_globals["get_ipython"]().execution_count
+    except Exception:  # the name is somebody else's
+        return None
+    return number, frame.f_code.co_filename
 
 
 def _is_top_level(frame: FrameType) -> bool:
