@@ -9,9 +9,9 @@ devices, a fake kernel, gradients and the rest are added to it one by one::
     @scale.register_kernel("cuda")
     def _(x, factor): ...
 
-Each operator has a library of its own, which stays open. Making the same name again from the same
-place replaces the operator. So does running the code of a module again, even if its line has moved:
-a changed module is imported again, or a changed cell of a notebook is run again.
+Each operator has a library of its own, which stays open. A module that is imported again, or a cell
+of a notebook that is run again, replaces the operator, changed or not and on whatever line. Making
+the same name twice in one run is refused.
 
 (torch.library.custom_op, torch._library.custom_ops. There, kernels that are registered for several
 devices at once all become the kernel of the last device; here each device keeps its own.)
@@ -155,7 +155,6 @@ def custom_op(
             "FRAGMENT",
             registry=registry,
             _tag=f"custom_op {full}",
-            _replaces=True,
         ) as library:
             library.take_defaults(parsed, given)
             library.define_with_attributes(str(parsed), attributes)

@@ -3,9 +3,10 @@
 Each function takes the operator by its full name ("ns::name" or "ns::name.overload"), as an
 operator, or as the object that ``custom_op`` made. With ``lib``, the registration ends with that
 library. Without it, the function opens a library of its own and never closes it: nothing ends
-because an object is garbage-collected. When a module is imported again, its top-level code replaces
-what it registered before. ``register_op`` takes a schema, which carries the name, and also defines
-the operator. ``registry`` is the operator's registry if that is not the default one.
+because an object is garbage-collected. When a module is imported again, or a cell of a notebook run
+again, that replaces what it registered before. ``register_op`` takes a schema, which carries the
+name, and also defines the operator. ``registry`` is the operator's registry if that is not the
+default one.
 
 In a worker all functions verify, as a library does, and raise what a library raises.
 """
@@ -341,7 +342,7 @@ def register_dispatch_rule(
     only, and workers do not verify it.
 
     Raises InvalidArgumentError (no class to which calls come, not callable),
-    OperatorNotFoundError, DuplicateRegistrationError (a rule of the same class from another place),
+    OperatorNotFoundError, DuplicateRegistrationError (a second rule of the same class),
     LibraryClosedError. (torch: torch.library.register_torch_dispatch)
     """
     name, registry = target_of(op, lib, registry)

@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Protocol
 
+    from ..errors.runs import Run
     from ..facts import Registration
     from ..facts.abc import Facts
     from ..facts.modules import ImportPolicy
@@ -55,8 +56,9 @@ class Dispatcher:
         #: The names with kernels that were registered here with a schema of their own.
         self.names_with_signatures: set[str] = set()
         #: The libraries that are open, by the identity under which a library that is opened again
-        #: replaces an earlier one; and the shared libraries, by their number in this process.
-        self.libraries: dict[tuple[str, ...], Any] = {}
+        #: replaces an earlier one, and by the run of the module that opened them.
+        self.libraries: dict[tuple[str, ...], dict[Run, dict[Any, None]]] = {}
+        #: The shared libraries, by their number in this process.
         self.loaded_libraries: dict[int, Any] = {}
         #: The places of the libraries that are open, by namespace. Under ``claims_lock``. A list is
         #: never removed: a signal handler may open or close a library at any point.

@@ -34,6 +34,7 @@ from ..errors import (
     OperatorNotFoundError,
 )
 from ..errors.places import caller, place_of
+from ..errors.runs import Run
 from ..errors.words import nearest, shown
 from ..keys import DispatchKeySet
 from ..keys.numbers import DispatchKey, parse_key, table_index
@@ -109,12 +110,12 @@ def maker(operator: HigherOrderOperator) -> FrameType | None:
 
 def take_name(operator: HigherOrderOperator) -> None:
     """Gives the operator its name in this interpreter. DuplicateRegistrationError if an operator
-    that was made at another place has the name.
+    has the name that was not made by an earlier run of the same module.
     """
     name = operator.__name__
     with lock():
         earlier = _operators.get(name)
-        if earlier is None or earlier.where == operator.where:
+        if earlier is None or operator.replaces(earlier):
             _operators[name] = operator
             return
         raise DuplicateRegistrationError(
@@ -247,12 +248,13 @@ class HigherOrderOperator:
     """An operator for functions and any other arguments. ``name`` is an identifier.
 
     It can be used as it is. A subclass gives calls a signature: its ``__call__`` passes its
-    arguments on to this one. Until ``close()`` the operator has its name in this interpreter. Made
-    again at the same place (a module imported again), an operator replaces the earlier one, which
-    stays as it is for code that holds it.
+    arguments on to this one. Until ``close()`` the operator has its name in this interpreter. A
+    module that is imported again, or a cell of a notebook that is run again, replaces the operator
+    that it made before, which stays as it is for code that holds it.
 
-    Raises InvalidNameError, and DuplicateRegistrationError for a name that was given at another
-    place. (PyTorch: HigherOrderOperator, where a second operator of a name silently wins)
+    Raises InvalidNameError, and DuplicateRegistrationError for a name that another module, or the
+    same run, has given. (PyTorch: HigherOrderOperator, where a second operator of a name silently
+    wins)
     """
 
     def __init__(self, name: str) -> None:
@@ -263,8 +265,10 @@ class HigherOrderOperator:
         self._rules = HigherOrderRules(f"{NAMESPACE}::{name}")
         #: The keys at which calls stop, if they carry them. (PyTorch: non_fallthrough_keys)
         self.non_fallthrough_keys = DispatchKeySet.full() - DispatchKeySet(_FALLTHROUGH)
+        frame = maker(self)
         #: ``file:line`` at which it was made.
-        self.where = place_of(maker(self))
+        self.where = place_of(frame)
+        self._made_in = None if frame is None else Run(frame)
         self._gone = False
         take_name(self)
 
@@ -287,6 +291,11 @@ class HigherOrderOperator:
     def is_gone(self) -> bool:
         """Whether it was closed."""
         return self._gone
+
+    def replaces(self, earlier: HigherOrderOperator) -> bool:
+        """Whether it is the same operator, from a later run of its module."""
+        here, there = self._made_in, earlier._made_in
+        return here is not None and there is not None and here.replaces(there)
 
     # --- what is registered
 
@@ -320,7 +329,7 @@ class HigherOrderOperator:
 
     def py_impl(self, *places: DispatchKey | str | type | TransformType) -> Callable[[F], F]:
         """A decorator: one rule for one or several places at once; for all or, if one is refused,
-        none. Registered again from the same place in the code, it replaces the earlier one.
+        none. A module that is run again replaces the rules that it registered before.
 
         At dispatch keys, alias keys too, it is called with the arguments; a key that fell through
         does so no more. For a class of values likewise; for a class of modes with the mode first,

@@ -55,8 +55,8 @@ class OpOverload(_call.Operator):
     select.
 
     It stands for one definition: when that is closed, every use raises OperatorGoneError, for ever,
-    also when the name is defined again. Only a library that is opened again from the same place (a
-    module imported again) and defines the same goes on with the same operators. (c10:
+    also when the name is defined again. Only a module that is run again (imported again, a cell of
+    a notebook run again) and defines the same goes on with the same operators. (c10:
     OperatorHandle, which reads freed memory then)
     """
 
@@ -208,8 +208,8 @@ class OpOverload(_call.Operator):
         there in the operator's table as if it were registered. For a class of modes the function is
         called in place of its ``__md_dispatch__``, with the mode and the arguments, for a type of
         transforms in place of ``process``, with the transform and the arguments, for a class of
-        values with the arguments. Registered again from the same place, it replaces the earlier
-        one.
+        values with the arguments. A module that is run again replaces the rules that it registered
+        before.
 
         Raises InvalidKeyError (Python, Undefined), InvalidArgumentError,
         DuplicateRegistrationError, OperatorGoneError. (PyTorch: OpOverload.py_impl)

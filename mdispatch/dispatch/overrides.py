@@ -2,8 +2,8 @@
 its rules by class and by type of transform.
 
 A rule is not a fact of the registry: it is a callable for objects (modes, types, transforms) that
-no other interpreter has. It ends with the definition. A rule that is registered again from the same
-place (a module imported again) replaces the earlier one; from another place that is an error.
+no other interpreter has. It ends with the definition. A rule that a module registers again when it
+is run again replaces the earlier one; any other second rule is an error.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from _thread import RLock
 
 from ..errors import DuplicateRegistrationError, InvalidArgumentError, InvalidKeyError
 from ..errors.places import caller, label_of, place_of
+from ..errors.runs import Run
 from ..keys.numbers import DispatchKey, parse_key
 from .checks import checked_callable
 from .kernels import fallthrough_kernel
@@ -53,12 +54,18 @@ class Rule:
     types, args, kwargs).
     """
 
-    __slots__ = ("full", "function", "where")
+    __slots__ = ("full", "function", "run", "where")
 
-    def __init__(self, function: Callable[..., Any], where: str, full: bool = False) -> None:
+    def __init__(self, function: Callable[..., Any], full: bool = False) -> None:
+        frame = caller()
         self.function = function
-        self.where = where
+        self.where = place_of(frame)
+        self.run = None if frame is None else Run(frame)
         self.full = full
+
+    def replaces(self, earlier: Rule) -> bool:
+        """Whether this is the same rule, from a later run of its module."""
+        return self.run is not None and earlier.run is not None and self.run.replaces(earlier.run)
 
 
 class PythonKernel(Rule):
@@ -132,7 +139,7 @@ class Rules:
                 "fallthrough_kernel is not a rule: for a higher-order operator call "
                 "fallthrough(key), for any other operator register it with Library.impl"
             )
-        rule = PythonKernel(checked_callable(function), place_of(caller()))
+        rule = PythonKernel(checked_callable(function))
         return self._add("py_kernels", key, rule, key.name)
 
     def add_class(self, cls: type, function: Callable[..., Any], full: bool) -> RuleHandle:
@@ -149,7 +156,7 @@ class Rules:
                 f"{cls.__qualname__} gets no calls: it is neither a DispatchMode nor a type with "
                 "__md_dispatch__"
             )
-        rule = Rule(_at_home(function), place_of(caller()), full)
+        rule = Rule(_at_home(function), full)
         return self._add("by_class", cls, rule, cls.__qualname__)
 
     def add_transform(self, kind: TransformType, function: Callable[..., Any]) -> RuleHandle:
@@ -161,14 +168,14 @@ class Rules:
                 "a rule is for a dispatch key, a TransformType, or a class of modes or of values, "
                 f"not for a {type(kind).__qualname__}"
             )
-        rule = Rule(checked_callable(function), place_of(caller()))
+        rule = Rule(checked_callable(function))
         return self._add("by_transform", kind, rule, repr(kind))
 
     def _add(self, what: str, key: Any, rule: Rule, label: str) -> RuleHandle:
         with _lock:
             rules = getattr(self, what)
             earlier = rules.get(key)
-            if earlier is not None and earlier.where != rule.where:
+            if earlier is not None and not rule.replaces(earlier):
                 raise DuplicateRegistrationError(
                     f"{self.name} has a rule for {label} already, and takes only one in each "
                     f"interpreter\n  first:  {earlier.where}\n  second: {rule.where}\nClose the "

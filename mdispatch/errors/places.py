@@ -1,4 +1,7 @@
-"""Where a registration comes from: the nearest line of code that is not ours."""
+"""Where a registration comes from: the nearest code that is not ours, its line and its module.
+
+See Note [Runs of a module] in errors/runs.py for what ties it to an earlier one.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,14 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
     from types import FrameType
 
-__all__ = ["caller", "label_of", "place_of", "printable"]
+__all__ = ["caller", "file_of", "label_of", "loaded_by", "module_name", "place_of", "printable"]
+
+# Code that was compiled to C has no frame. While such a module is loaded, the nearest frame is one
+# of importlib's, and that knows which module it loads.
+_IMPORTLIB = "<frozen importlib."
 
 
 def caller() -> FrameType | None:
@@ -23,12 +31,53 @@ def caller() -> FrameType | None:
 
 
 def place_of(frame: FrameType | None) -> str:
-    """``file:line`` of a frame."""
-    return (
-        printable(f"{frame.f_code.co_filename}:{frame.f_lineno}")
-        if frame is not None
-        else "(no Python code)"
-    )
+    """``file:line`` of a frame.
+
+    A compiled module has no lines: it is told by its file. Code without a file is told by its
+    module: ``<module>:line``, with a name that it was given in between, ``<module: name>:line``.
+    """
+    if frame is None:
+        return "(no Python code)"
+    spec = loaded_by(frame)
+    if spec is not None:
+        return printable(str(spec.origin) if spec.has_location else f"<{spec.name}>")
+    file = frame.f_code.co_filename
+    if file.startswith("<"):
+        name = module_name(frame)
+        if name not in ("", "__main__"):
+            own = file[1:].removesuffix(">")
+            file = f"<{name}>" if own in ("string", f"frozen {name}") else f"<{name}: {own}>"
+    return printable(f"{file}:{frame.f_lineno}")
+
+
+def file_of(place: str) -> str:
+    """The file of a place; of code without a file ``<module>``."""
+    file, _, line = place.rpartition(":")
+    file = file if line.isdigit() else place
+    if file.startswith("<") and ": " in file:
+        return file.partition(": ")[0] + ">"
+    return file
+
+
+def module_name(frame: FrameType) -> str:
+    """The name of the module whose code runs in a frame; "" if it has none."""
+    spec = loaded_by(frame)
+    name = frame.f_globals.get("__name__") if spec is None else spec.name
+    return name if isinstance(name, str) else ""
+
+
+def loaded_by(frame: FrameType) -> ModuleSpec | None:
+    """What a frame of importlib loads; None for any other frame."""
+    if not frame.f_code.co_filename.startswith(_IMPORTLIB):
+        return None
+    outer: FrameType | None = frame
+    while outer is not None and outer.f_code.co_filename.startswith(_IMPORTLIB):
+        names = outer.f_locals
+        spec = names.get("spec") or getattr(names.get("module"), "__spec__", None)
+        if spec is not None:
+            return spec  # type: ignore[no-any-return]
+        outer = outer.f_back
+    return None
 
 
 def label_of(kernel: object) -> str:

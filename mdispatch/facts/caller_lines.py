@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..errors import places
 from ..errors.places import place_of, printable
 from .native import caller
 
@@ -43,6 +44,8 @@ class CallerLines:
         known = self._known.get(at)
         if known is not None and known[0] is code:
             return known[1]
+        if code.co_filename.startswith("<"):  # not a file: the module says more
+            return place_of(places.caller())
         place = printable(f"{code.co_filename}:{self._line(code, at)}")
         if len(self._known) >= _KNOWN:
             self._known.clear()

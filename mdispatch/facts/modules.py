@@ -14,21 +14,24 @@ torch._library.utils.check_pystub)
 from __future__ import annotations
 
 import sys
+from _imp import extension_suffixes
+from contextlib import suppress
 
 from ..errors import FakeKernelMissingError, InvalidArgumentError, WrongModuleError
+from ..errors.places import file_of, module_name
 from .logs import calls_log
 from .registration import DEF, FALLBACK, PYSTUB
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from types import FrameType
 
     from .abc import Facts
     from .registration import Registration
 
 __all__ = ["ImportPolicy", "check_module", "missing_fake", "module_of", "modules_bringing"]
-__all__ += ["modules_of_file", "read_stub", "stub_policy"]
+__all__ += ["files_of_modules", "modules_of_file", "read_stub", "stub_policy"]
 
 
 # --- the module that registered an operator, and importing it -------------------------------------
@@ -40,29 +43,51 @@ def modules_bringing(registry: Facts, fact: Registration) -> list[str]:
     """
     stub = read_stub(registry, fact.name)
     named = [] if stub is None else [stub[0]]
-    found = modules_of_file(_file(fact.where))
+    found = modules_of_file(file_of(fact.where))
     # A kernel's label begins with the module of its function, mostly the module that registers it.
     labelled = (name for name in found if fact.body.startswith(name + "."))
     by_file = next(labelled, found[0] if found else "")
     return [*named, by_file] if by_file and by_file not in named else named
 
 
-def _file(where: str) -> str:
-    return where.rpartition(":")[0]
-
-
 def modules_of_file(file: str) -> list[str]:
-    """The names by which a source file can be imported here, the shortest first."""
+    """The names by which a file can be imported here, the shortest first; for ``<module>`` that
+    name.
+    """
     found = set()
+    if file.startswith("<") and all(part.isidentifier() for part in file[1:-1].split(".")):
+        found.add(file[1:-1])
     for folder in sys.path:
         prefix = (folder or ".").rstrip("/") + "/"
-        if file.startswith(prefix) and file.endswith(".py"):
-            parts = file[len(prefix) : -3].split("/")
+        if file.startswith(prefix) and file.endswith((".py", *extension_suffixes())):
+            above, slash, last = file[len(prefix) :].rpartition("/")
+            # A compiled module's file: name.cpython-311-x86_64-linux-gnu.so
+            parts = [*above.split("/")] if slash else []
+            parts.append(last.partition(".")[0])
             if len(parts) > 1 and parts[-1] == "__init__":
                 parts.pop()
             if all(part.isidentifier() for part in parts):
                 found.add(".".join(parts))
     return sorted(found, key=lambda name: (name.count("."), name))
+
+
+def files_of_modules(names: Iterable[str]) -> set[str]:
+    """The files, as places tell them, of what these modules register: see ``place_of``."""
+    found = set()
+    for name in names:
+        module = sys.modules.get(name)
+        if module is None:
+            continue
+        found.add(f"<{name}>")
+        file = getattr(module, "__file__", None)
+        if not file:
+            continue
+        found.add(file)
+        if not file.endswith((".py", *extension_suffixes())):
+            # Without its source, code has the name of the file that it was compiled from.
+            with suppress(Exception):
+                found.add(module.__loader__.get_code(name).co_filename)  # type: ignore[union-attr]
+    return found
 
 
 class ImportPolicy:
@@ -139,8 +164,8 @@ def module_of(frame: FrameType | None) -> str:
     """The module whose code runs in a frame. "" for a script, or for code that was only executed:
     no import finds it by that name.
     """
-    name = frame.f_globals.get("__name__") if frame is not None else None
-    return name if isinstance(name, str) and name != "__main__" and name in sys.modules else ""
+    name = module_name(frame) if frame is not None else ""
+    return name if name != "__main__" and name in sys.modules else ""
 
 
 def check_module(registry: Facts, name: str, found: str, where: str) -> None:
@@ -155,7 +180,7 @@ def check_module(registry: Facts, name: str, found: str, where: str) -> None:
     stub = read_stub(registry, name)
     if stub is None:
         definition = registry.find(DEF, 0, name) if stub_policy.is_strict else None
-        if definition is not None and _file(definition.where) != _file(where):
+        if definition is not None and file_of(definition.where) != file_of(where):
             raise WrongModuleError(
                 f"{name} has a fake kernel in module {found!r}, but its definition names no module "
                 f"for it\n  fake kernel registered at {where}\n  defined at "

@@ -218,7 +218,26 @@ def registered_twice(
 ) -> errors.DuplicateRegistrationError:
     """The registry's refusal, with the first registration, both places and the remedy."""
     key_text = key_name(facts.FALLBACK, key)
-    what, remedy = {
+    what, remedy = _twice(error, key_text)
+    # In a loop, or in a function that is called again. A compiled module has no lines.
+    if error.first == error.second and error.first.rpartition(":")[2].isdigit():
+        remedy = (
+            "That line ran twice in one run of its module: run it once, or end the first library "
+            "before the second begins (close(), scoped_library)."
+        )
+    return errors.DuplicateRegistrationError(
+        f"{what}\n  first:  {error.first}\n  second: {error.second}\n{remedy}",
+        error.kind,
+        error.name,
+        key_text if error.kind == "fallback" else "",
+        error.first,
+        error.second,
+    )
+
+
+def _twice(error: errors.DuplicateRegistrationError, key_text: str) -> tuple[str, str]:
+    """What is registered twice, and what to do where two places register it."""
+    return {
         "library": (
             f"namespace {error.name!r} has a DEF library already",
             "Put all definitions in one library, or open the others as 'FRAGMENT'.",
@@ -232,14 +251,6 @@ def registered_twice(
             "Close the first library, or combine the two in one function.",
         ),
     }[error.kind]
-    return errors.DuplicateRegistrationError(
-        f"{what}\n  first:  {error.first}\n  second: {error.second}\n{remedy}",
-        error.kind,
-        error.name,
-        key_text if error.kind == "fallback" else "",
-        error.first,
-        error.second,
-    )
 
 
 def check_signature(

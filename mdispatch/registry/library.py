@@ -20,13 +20,15 @@ from ..dispatch.checks import (
     operator_name,
     stub_of,
 )
-from ..dispatch.kernels import LocalKernel
+from ..dispatch.kernels import FALLBACK_NAME, LocalKernel
 from ..errors.places import caller, label_of, place_of
+from ..errors.runs import ANEW, OTHER, SAME, Run
 from ..errors.words import shown
 from ..facts.caller_lines import CallerLines
 from ..facts.logs import described, registry_log
 from ..facts.waits import check_timeout
 from ..keys.numbers import TABLE_INDEX, DispatchKey, table_index
+from ..schema.canonical import canonical_schema
 from . import register, roles
 from .c_kernels import implement_in_c
 from .register import KernelHandle, RegistrationHandle
@@ -36,11 +38,12 @@ from .verify import DEFAULT_TIMEOUT
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import CodeType, TracebackType
+    from types import TracebackType
     from typing import Any, TypeVar, overload
 
     from ..dispatch.operators import OpOverload
     from ..facts import Registration
+    from .register import What
 
     F = TypeVar("F", bound=Callable[..., Any])
     L = TypeVar("L", bound="Library")
@@ -68,14 +71,17 @@ class Library:
     the key of kernels registered without one. ``timeout`` is how many seconds each verification
     waits for the main interpreter, None for ever.
 
-    Opened again from the same place (a module imported again, a notebook cell run again), a library
-    replaces the earlier one; so a loop of a module's own top-level code should open its library
-    once, before it begins. A library keeps its registrations even if nobody refers to it any more;
+    A module that is imported or reloaded again replaces what it registered before, on whatever
+    lines its libraries are: those of the same namespace, kind and key. A cell of a notebook that is
+    run again, edited or not, replaces the DEF library; FRAGMENT and IMPL libraries of other cells
+    stay, and lose only what is registered again: the definition of a name, a kernel of the same
+    name. In one run a module may open any number of FRAGMENT and IMPL libraries; a second DEF
+    library is refused. A library keeps its registrations even if nobody refers to it any more;
     ``close`` ends them.
 
     Raises InvalidArgumentError, InvalidNameError, InvalidKeyError; DuplicateRegistrationError when
-    the namespace has a DEF library from another place; in a worker MainNeverArrivedError.
-    (torch.library.Library, c10: registerLibrary)
+    the namespace has a DEF library of another module or of the same run; in a worker
+    MainNeverArrivedError. (torch.library.Library, c10: registerLibrary)
     """
 
     def __init__(
@@ -88,7 +94,6 @@ class Library:
         timeout: float | None = DEFAULT_TIMEOUT,
         _tag: str = "",
         _place: str = "",
-        _replaces: bool = False,
     ) -> None:
         check_namespace(namespace, kind)
         if not _place:  # torch_compat passes one, and may use PyTorch's own namespaces
@@ -113,28 +118,19 @@ class Library:
         self._handles: list[RegistrationHandle] = []
         # Asked once: the question takes nearly as long as a registration.
         self._is_told = registry_log.listens()
+        #: What this library may take the place of: definitions that have ended, and what libraries
+        #: of other cells have registered.
         self._replaced: dict[str, Registration] = {}
+        self._earlier: dict[What, list[tuple[Library, RegistrationHandle]]] = {}
         self._stub = ""  # the Python module of later definitions, and its context
-        self._code: CodeType | None = None  # with _replaces: of the module that opened it
-        # A library that is opened again replaces the earlier one if both have the same identity.
-        # That is for DEF libraries, for those that a module's own top-level code opens, and for
-        # those with a tag. A function may open many libraries from one place, so other libraries
-        # replace none; nor do those whose place was passed in.
-        self._identity = (namespace, kind, str(self.key), self.where, _tag)
-        is_module = frame is not None and frame.f_code.co_name == "<module>"
-        if _replaces and is_module and frame is not None:
-            # Lines may change before a module, or a cell of a notebook, is run again: so its name
-            # counts. Within one run a second library is a mistake, and does not replace the first.
-            self._code = frame.f_code
-            identity = (*self._identity[:3], str(frame.f_globals.get("__name__")), _tag)
-            earlier = self._dispatcher.libraries.get(identity)
-            if earlier is None or earlier.where == self.where or earlier._code is not self._code:
-                self._identity = identity
+        run = Run(frame) if frame is not None else None
+        # A tag names an operator, so there is one such library for it, as there is one DEF library.
+        self._identity = (namespace, kind, str(self.key), _tag, run.module if run else "")
         roles.queue_up(self._dispatcher, namespace, self.where)
         self._is_counted = True
         try:
-            if is_module or _replaces or (kind == "DEF" and not _place):
-                self._replace()
+            if run is not None:
+                self._take_place(run, is_one=kind == "DEF" or bool(_tag))
             if kind == "DEF":
                 self.hold(
                     register.open_namespace(self._dispatcher, namespace, self._here, self.timeout)
@@ -143,13 +139,50 @@ class Library:
             self.close()
             raise
 
-    def _replace(self) -> None:
-        """Replaces the library of the same identity that was opened before, if there is one."""
-        earlier = self._dispatcher.libraries.get(self._identity)
-        if earlier is not None:
-            self._replaced = earlier.definitions()
-            earlier.close()
-        self._dispatcher.libraries[self._identity] = self
+    def _take_place(self, run: Run, is_one: bool) -> None:
+        """Replaces what an earlier run of the module has opened. See Note [Runs of a module] in
+        errors/runs.py.
+
+        Libraries that are not ``is_one`` are many. All of them end only where the module's own code
+        is imported again: it will open again those that it still has. Of those that were opened
+        cell by cell, or by functions, what is registered again ends when it is.
+        """
+        table = self._dispatcher.libraries
+        ended: list[Library] = []
+        kept: list[Library] = []
+        with _lock:
+            runs = table.get(self._identity, {})
+            for earlier, opened in list(runs.items()):
+                now = run.after(earlier)
+                if now == SAME:
+                    earlier.goes_on(run)
+                    run = earlier
+                elif now != OTHER:
+                    is_whole = is_one or (now == ANEW and run.is_direct and earlier.is_direct)
+                    (ended if is_whole else kept).extend(opened)
+            ours = runs.setdefault(run, {})
+            if ours:  # whichever of them makes a definition again, it goes on
+                self._replaced = next(iter(ours))._replaced
+            ours[self] = None
+            table[self._identity] = runs
+        for library in reversed(ended):
+            self._replaced.update(library.definitions())
+            library.close()
+        for library in kept:
+            for handle in list(library._handles):
+                what = handle.what
+                if what is not None:
+                    self._earlier.setdefault(what, []).append((library, handle))
+
+    def _take_place_of(self, kind: int, key: int, name: str, label: str = "") -> None:
+        """Ends what another cell has registered as the same. Called before it is registered."""
+        for library, handle in reversed(self._earlier.pop((kind, key, name, label), ())):
+            fact = handle.registration if kind == facts.DEF else None
+            if fact is not None:
+                self._replaced[name] = fact
+            library.let_go([handle])
+            if not library._handles:
+                library.close()
 
     def define(
         self, schema: str, *, alias_analysis: str = "", tags: str | Iterable[str] = ()
@@ -217,6 +250,7 @@ class Library:
         self.check_open()
         name = operator_name(self.namespace, op)
         stub = stub_of(module, context)
+        self._take_place_of(facts.PYSTUB, 0, name)
         self.hold(register.name_module(self._dispatcher, name, stub, self._here, self.timeout))
 
     if TYPE_CHECKING:
@@ -350,6 +384,7 @@ class Library:
                 "a fallback needs a dispatch key, here or in its library", dispatch_key
             )
         kernel = LocalKernel(self.key_for(dispatch_key, "the fallback"), function, with_keyset)
+        self._take_place_of(facts.FALLBACK, kernel.key, FALLBACK_NAME)
         self.hold(register.fall_back(self._dispatcher, kernel, self._here, self.timeout))
 
     def register_name(self, op: str | OpOverload) -> str:
@@ -364,6 +399,7 @@ class Library:
         """
         self.check_open()
         name = operator_name(self.namespace, op)
+        self._take_place_of(facts.NAME, 0, name)
         self.hold(register.hold_name(self._dispatcher, name, self._here, self.timeout))
         return name
 
@@ -375,8 +411,7 @@ class Library:
             self.closed = True
             handles, self._handles = self._handles, []
             is_counted, self._is_counted = self._is_counted, False
-        if self._dispatcher.libraries.get(self._identity) is self:
-            self._dispatcher.libraries.pop(self._identity, None)
+            self._leave_table()
         try:
             end = _end_told if registry_log.listens() else _end
             for handle in reversed(handles):
@@ -417,6 +452,9 @@ class Library:
             )
         if not isinstance(schema, str):
             raise errors.InvalidArgumentError(f"a schema is a str, not {shown(schema)}")
+        if self._earlier:
+            name, _ = canonical_schema(schema, self.namespace)
+            self._take_place_of(facts.DEF, 0, name)
         name, handle = register.define(
             self._dispatcher,
             schema,
@@ -449,6 +487,7 @@ class Library:
             address = kernel_address(function, with_keyset or bool(signature))
             if address:
                 name = operator_name(self.namespace, op)
+                self._take_place_of(facts.IMPL, key, name, address[0])
                 handle = implement_in_c(
                     self._dispatcher, name, key, *address, self._here, self.timeout, allow_override
                 )
@@ -468,6 +507,9 @@ class Library:
         self, op: str | OpOverload, kernel: LocalKernel, allow_override: bool = True
     ) -> RegistrationHandle | None:
         """Registers a kernel that is made already."""
+        if self._earlier:
+            name = operator_name(self.namespace, op)
+            self._take_place_of(facts.IMPL, kernel.key, name, kernel.label)
         handle = register.implement(
             self._dispatcher,
             self.namespace,
@@ -536,6 +578,15 @@ class Library:
         return {fact.name: fact for fact in found if fact is not None and fact.kind == facts.DEF}
 
     # --- helpers
+
+    def _leave_table(self) -> None:
+        table = self._dispatcher.libraries
+        runs = table.get(self._identity, {})
+        for run, opened in list(runs.items()):
+            if opened.pop(self, self) is None and not opened:
+                runs.pop(run, None)
+        if not runs:
+            table.pop(self._identity, None)
 
     def _tell(self, handle: RegistrationHandle) -> None:
         """Logs what this interpreter registered. registry/verify.py logs what it verified."""

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     #: Finds ``file:line`` of the user's code, where that is needed.
     Where: TypeAlias = Callable[[], str]
+    #: Kind, key, name; and the label of a kernel, of which there may be several.
+    What: TypeAlias = tuple[int, int, str, str]
 
 __all__ = [
     "KernelHandle",
@@ -67,10 +69,17 @@ class RegistrationHandle:
     """
 
     __slots__ = ("_ends", "registration")
+    registration: Registration | None
 
     def __init__(self, registration: Registration | None, *ends: Callable[[], object]) -> None:
         self.registration = registration
         self._ends = ends
+
+    @property
+    def what(self) -> What | None:
+        """What it registers; None where that cannot be found any more, or is no fact."""
+        fact = self.registration
+        return None if fact is None else (*fact.what, fact.body if fact.kind == facts.IMPL else "")
 
     def close(self) -> None:
         """Ends the registration. Idempotent; does nothing once the registry is closed."""
@@ -114,10 +123,38 @@ class KernelHandle(RegistrationHandle):
         """Its fact, as long as that is there."""
         return self._entry.fact(self.seq)
 
+    @property
+    def what(self) -> What | None:
+        return None if self._kernel is None else _what(self._entry, self._kernel)
+
     def close(self) -> None:
         kernel, self._kernel = self._kernel, None
         if kernel is not None:
             self._entry.remove(kernel, self)
+
+
+class VerifiedKernel(RegistrationHandle):
+    """A kernel that this interpreter has verified."""
+
+    __slots__ = ("_entry", "_kernel")
+
+    def __init__(
+        self,
+        registration: Registration | None,
+        entry: OperatorEntry,
+        kernel: LocalKernel,
+        *ends: Callable[[], object],
+    ) -> None:
+        super().__init__(registration, *ends, lambda: entry.drop(kernel))
+        self._entry, self._kernel = entry, kernel
+
+    @property
+    def what(self) -> What:
+        return _what(self._entry, self._kernel)
+
+
+def _what(entry: OperatorEntry, kernel: LocalKernel) -> What:
+    return facts.IMPL, kernel.key, entry.name, kernel.label
 
 
 def _registered(dispatcher: Dispatcher, fact: Registration) -> RegistrationHandle:
@@ -674,7 +711,9 @@ def _keep(
 ) -> RegistrationHandle:
     entry = dispatcher.entry(name)
     entry.keep(kernel)
-    return verified(dispatcher, fact, lambda: entry.drop(kernel))
+    if fact is not None and keeps_alive(dispatcher):
+        return VerifiedKernel(fact, entry, kernel, lambda: dispatcher.facts.strike(fact))
+    return VerifiedKernel(fact, entry, kernel)
 
 
 def _check_signature(dispatcher: Dispatcher, name: str, kernel: LocalKernel, where: str) -> None:

@@ -16,8 +16,10 @@ from time import perf_counter
 
 from .. import errors, facts
 from .. import registry as registries
+from ..errors.places import file_of
 from ..errors.words import shown
 from ..facts import interpreter_id
+from ..facts.modules import files_of_modules
 from ..facts.opening import ENVIRONMENT
 from ..facts.waits import check_timeout
 from ..registry import Registry, given_or_default
@@ -255,12 +257,11 @@ def _count(some: list[Registration], kind: int) -> int:
 
 
 def _file_of(fact: Registration) -> str:
-    return fact.where.rpartition(":")[0]
+    return file_of(fact.where)
 
 
 def _files_of(modules: list[str]) -> set[str]:
-    found = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
-    return {file for file in found if file}
+    return files_of_modules(modules)
 
 
 def _missing_here(

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from patience import limit
 from places import PLACES, run_at
+from runs import in_another_run
 
 import mdispatch as md
 from mdispatch import Tensor, errors
@@ -619,13 +620,17 @@ def test_gradients_are_those_of_the_formula(registry):
 # --- again ----------------------------------------------------------------------------------------
 
 
-def make(registry, word="one", schema="(Tensor x) -> Tensor"):
+def in_this_run(registry, word="one", schema="(Tensor x) -> Tensor"):
     return custom_op(
         "s::f", lambda x, *rest: Array(word), mutates_args=(), schema=schema, registry=registry
     )
 
 
-def test_the_same_name_from_the_same_place_replaces_the_operator(registry):
+def make(registry, *args, **kwargs):
+    return in_another_run(in_this_run)(registry, *args, **kwargs)
+
+
+def test_the_same_name_in_another_run_of_a_function_replaces_the_operator(registry):
     first = make(registry)
     first.register_kernel("cuda", says("old"))
     count = len(there(registry))

@@ -1,5 +1,5 @@
-"""An operator object stands for one definition and is gone for ever when that ends. But when a
-library is opened again at the same place and makes the same definition, the object goes on.
+"""An operator object stands for one definition and is gone for ever when that ends. But when the
+module is run again and makes the same definition, the object goes on.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import threading
 
 import pytest
 from kinds import until
+from runs import in_another_run
 
 import mdispatch as md
 from mdispatch import errors
@@ -28,9 +29,13 @@ def says(word):
     return lambda *args: word
 
 
-def open_again(registry, namespace="s", kind="DEF"):
-    """Always opened at this line, so it is always the same library."""
-    return md.Library(namespace, kind, registry=registry)
+def opened(registry):
+    return md.Library("s", "DEF", registry=registry)
+
+
+def open_again(registry):
+    """Each time in another run of this module, so it is always the same library."""
+    return in_another_run(opened)(registry)
 
 
 def elsewhere(registry, kind="FRAGMENT"):

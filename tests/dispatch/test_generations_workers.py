@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kinds import KINDS, THREAD, run_main
+from runs import in_another_run
 
 import mdispatch as md
 from mdispatch import errors
@@ -20,9 +21,13 @@ def says(word):
     return lambda *args: word
 
 
+def in_this_run(registry):
+    return md.Library("s", "DEF", registry=registry, timeout=0)
+
+
 def opened(registry, *schemas, word="kernel", **attributes):
-    """Always opened at this line, so in one registry it is always the same library."""
-    lib = md.Library("s", "DEF", registry=registry, timeout=0)
+    """Each time in another run of this module, so in one registry it is always the same library."""
+    lib = in_another_run(in_this_run)(registry)
     for schema in schemas:
         lib.impl(lib.define(schema, **attributes), says(word), "CPU")
     return lib

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 from places import PLACES, run_at
+from runs import in_another_run
 
 import mdispatch as md
 from mdispatch import errors
@@ -130,8 +131,11 @@ def test_a_second_one_of_a_name_is_refused_with_both_places(op):
     other.close()
 
 
-def test_made_again_at_the_same_place_it_takes_the_place_of_the_earlier_one():
-    made = [HigherOrderOperator("again") for _ in range(2)]
+def test_made_by_another_run_of_its_module_it_takes_the_place_of_the_earlier_one():
+    def make():
+        return HigherOrderOperator("again")
+
+    made = [in_another_run(make)() for _ in range(2)]
     assert find_higher_order("again") is made[1]
     made[0].py_impl("CPU")(says("old"))
     assert made[0](CPU) == "old"
@@ -352,12 +356,16 @@ def test_a_place_that_is_none_leaves_nothing_registered(op, wrong, error):
     assert op.py_kernels == {}
 
 
-def test_a_second_rule_from_another_place_is_refused_and_from_the_same_replaces(op):
-    for word in ("old", "new"):
+def test_a_second_rule_is_refused_and_another_run_of_its_module_replaces_it(op):
+    def register(word):
         op.py_impl("CPU")(says(word))
+
+    register("old")
+    last = in_another_run(register)
+    last("new")
     assert op(CPU) == "new"
     with pytest.raises(errors.DuplicateRegistrationError, match="has a rule for CPU already"):
-        op.py_impl("CPU")(says("other"))
+        last("other")
     assert op(CPU) == "new"
 
 

@@ -7,6 +7,7 @@ import threading
 import pytest
 from kinds import run_main
 from places import PLACES, run_at
+from runs import in_another_run
 
 import mdispatch as md
 from mdispatch import errors
@@ -405,9 +406,15 @@ def test_a_second_rule_is_refused_with_both_places(ops):
     assert op.py_kernels[md.DispatchKey.CPU]() == "first"
 
 
-def test_a_rule_from_the_same_place_replaces_the_earlier_one(ops):
-    for turn in range(2):
-        ops.f.default.py_impl("CPU")(lambda *args, turn=turn: turn)
+def test_a_rule_of_a_module_that_is_run_again_replaces_the_earlier_one(ops):
+    def register(turn):
+        ops.f.default.py_impl("CPU")(lambda *args: turn)
+
+    register(0)
+    last = in_another_run(register)
+    last(1)
+    with pytest.raises(errors.DuplicateRegistrationError):
+        last(2)
     assert ops.f.default.py_kernels[md.DispatchKey.CPU]() == 1
 
 

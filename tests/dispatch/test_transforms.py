@@ -10,6 +10,7 @@ import threading
 
 import pytest
 from places import PLACES, run_at
+from runs import in_another_run
 
 import mdispatch as md
 from mdispatch import errors
@@ -305,8 +306,8 @@ def test_rules_that_are_refused_leave_everything_as_it_was(ops):
     register("CPU", TransformType.Vmap)
     before = op.py_kernels, dict(op.rules.by_transform)
     with pytest.raises(errors.InvalidArgumentError, match="a TransformType, or a class of modes"):
-        register("CPU", TransformType.Vmap, TransformType.Grad, 3)
-    # Also the rule that the same place had registered before, which would have been replaced.
+        in_another_run(register)("CPU", TransformType.Vmap, TransformType.Grad, 3)
+    # Also the rule of the earlier run, which would have been replaced.
     assert (op.py_kernels, op.rules.by_transform) == before
     with Vmap([]):
         assert ops.f(X) == ("CPU", TransformType.Vmap)

@@ -28,7 +28,7 @@ class Checker(doctest.OutputChecker):
     # What Python itself adds to an AttributeError differs from version to version.
     def check_output(self, want, got, flags):
         got = re.sub(r"\. Did you mean: '\w+'\?", "", got)
-        got = re.sub(r"<doctest .*?>", "<stdin>", got)
+        got = re.sub(r"<(\w+: )?doctest .*?>", "<stdin>", got)
         return super().check_output(want, got, flags)
 
 runner = doctest.DocTestRunner(

@@ -60,7 +60,7 @@ def test_what_has_come_and_gone_hides_nothing_of_a_small_registry(registry, monk
     fragment = md.Library("early", "FRAGMENT", registry=registry)
     fragment.define("scale(Tensor x) -> Tensor")
     for _ in range(30):
-        with md.Library("passing", "DEF", registry=registry) as passing:
+        with md.scoped_library("passing", "DEF", registry=registry) as passing:
             passing.define("f(Tensor x) -> Tensor")
     error = missing(registry, "early::scael")
     assert type(error) is errors.NameMismatchError

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 from kinds import KINDS, THREAD, run_main
+from runs import in_another_run
 
 import mdispatch as md
 from mdispatch import errors
@@ -163,7 +164,7 @@ def test_in_workers_of_every_kind_names_are_held_or_differ(kind, tmp_path):
         """
         kind, folder, module, worker = args
         code = compile(module.format(also=False), "<holding module>", "exec")
-        exec(code, {"__name__": "main"})
+        exec(code, {"__name__": "m"})
         # Two threads would open the one library of this interpreter again at the same time.
         count = 1 if kind == THREAD else 2
         done(seen=results(start(kind, worker, count, Path(folder))))
@@ -175,7 +176,7 @@ def test_in_workers_of_every_kind_names_are_held_or_differ(kind, tmp_path):
     )
     differs = ("NameMismatchError", "name", "held::only_there")
     for result in got["seen"]:
-        assert result["kept"] == ["<holding module>:4"]
+        assert result["kept"] == ["<m: holding module>:4"]
         assert result["seen"] == ["held", "held" if kind == THREAD else differs]
 
 
@@ -260,9 +261,12 @@ def test_the_order_of_tags_and_the_default_in_words_are_no_difference(lib, mine)
 
 
 def test_a_worker_that_loads_its_module_again_compares_with_what_is_there_now(registry, worker):
-    def open_again(where, **attributes):
+    def in_this_run(where, **attributes):
         lib = md.Library("s", "DEF", registry=where, timeout=0)
         lib.define("f(Tensor x) -> str", **attributes)
+
+    def open_again(where, **attributes):
+        in_another_run(in_this_run)(where, **attributes)
 
     open_again(registry, tags="old")
     open_again(worker, tags="old")

@@ -25,6 +25,8 @@ from __future__ import annotations
 
 import re
 
+from runs import in_another_run
+
 import mdispatch as md
 from mdispatch import facts as kinds
 from mdispatch.dispatch.kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
@@ -89,6 +91,10 @@ def kernel(label: str):
     return function
 
 
+def _open_library(registry: md.Registry, kind: str, namespace: str, key: str, tag: str) -> Library:
+    return Library(namespace, kind, key, registry=registry, timeout=0, _tag=tag)
+
+
 class Player:
     """Takes steps with one registry: registers in the main interpreter, verifies in others."""
 
@@ -129,12 +135,10 @@ class Player:
 
     def _open(self, i: int, kind: str, namespace: str, key: str = "", tag: str = "") -> str:
         self.libraries.pop(i, None)
+        # In another run of this module, which would replace any DEF library, but for the tags.
+        again = in_another_run(_open_library) if kind == "DEF" else _open_library
         try:
-            # Every step comes from the same line: without different tags, all DEF libraries of
-            # a namespace would be one.
-            self.libraries[i] = Library(
-                namespace, kind, key, registry=self.registry, timeout=0, _tag=tag or str(i)
-            )
+            self.libraries[i] = again(self.registry, kind, namespace, key, tag or str(i))
         except md.MdispatchError as error:
             return type(error).__name__
         return ""

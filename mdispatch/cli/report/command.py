@@ -19,6 +19,7 @@ from click.exceptions import Exit
 
 from ... import __version__, facts
 from ...dispatch.explain import BUILT_IN
+from ...errors.places import file_of
 from ...facts.outside import look_at
 from ...keys.numbers import RUNTIME_KEYS
 from ..asking import WHERE, answering, attach, imports, opened
@@ -142,7 +143,7 @@ class Report:
     def registrars(self) -> list[Registrar]:
         found: dict[tuple[int, int, str], Registrar] = {}
         for fact in self._facts():
-            who = fact.pid, fact.interpreter, fact.where.rpartition(":")[0] or fact.where
+            who = fact.pid, fact.interpreter, file_of(fact.where)
             registrar = found.setdefault(who, Registrar(*who))
             registrar.definitions += fact.kind == facts.DEF
             registrar.kernels += fact.kind == facts.IMPL
