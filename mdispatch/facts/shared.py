@@ -94,6 +94,13 @@ _DAEMON = (
     "that becomes a daemon does so first, and then imports what registers (docs/servers.md)."
 )
 
+_UNTOLD = (
+    "process {} was forked from process {} without Python being told, so it may only look and "
+    "call, not register or wait\nHave the program that embeds Python call PyOS_AfterFork_Child "
+    "(uWSGI does with py-call-osafterfork = true), or import in each process after the fork "
+    "(uWSGI: lazy-apps = true; docs/servers.md)."
+)
+
 
 class SharedRegistry:
     """This interpreter's membership in a shared registry. Made by :meth:`create`, :meth:`elect`,
@@ -182,6 +189,8 @@ class SharedRegistry:
         return self._handle
 
     def _fail(self, status: int) -> Exception:
+        if status in (MD_EROLE, MD_ENOENT) and self.is_untold():
+            return errors.RegistryError(_UNTOLD.format(os.getpid(), self.pid), self.label)
         error = error_for(status, self.label)
         if isinstance(error, errors.MainMemberGoneError):
             error.pid = native.stat(self._handle)[1][_MAIN_PID]
@@ -349,6 +358,9 @@ class SharedRegistry:
         status = native.release(self._handle, self._member, _bytes(namespace))
         if status not in (0, MD_ENOENT, MD_EROLE, MD_ECLOSED):
             raise self._fail(status)
+
+    def is_untold(self) -> bool:
+        return self.pid != os.getpid()
 
     def is_mine(self, registration: Registration) -> bool:
         return registration.seq in self._mine

@@ -98,8 +98,10 @@ def _is_missing(
 
 
 def is_main(dispatcher: Dispatcher) -> bool:
-    """Whether this interpreter registers everything."""
-    return dispatcher.facts.role == MAIN
+    """Whether this interpreter registers everything. A child of a fork does not, even where a
+    program in C forked and did not tell Python.
+    """
+    return dispatcher.facts.role == MAIN and not dispatcher.facts.is_untold()
 
 
 def is_worker(dispatcher: Dispatcher) -> bool:
