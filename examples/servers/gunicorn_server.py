@@ -1,13 +1,14 @@
-"""gunicorn with two workers that it forks, see gunicorn_conf.py."""
+"""gunicorn: who registers, as it is started, and what makes one registry of it."""
 
-import os
 import sys
 
-from ask_server import ask
+from ask_server import TEAM, expect
 
-if __name__ == "__main__":
-    os.chdir(os.path.dirname(os.path.abspath(__file__)))
-    gunicorn = [sys.executable, "-m", "gunicorn", "-c", "gunicorn_conf.py"]
-    answers = ask([*gunicorn, "--bind", "fd://{fd}", "web_app:wsgi"])
-    print(answers)
-    assert answers == [("verify", n) for n in (5, 5, 4, 3)]
+gunicorn = [sys.executable, "-m", "gunicorn", "--bind", "fd://{fd}", "web_app"]
+
+# Each worker imports the application for itself.
+expect("register, register: 2 registries", [*gunicorn, "--workers=2"])
+expect("register, verify: 1 registry", [*gunicorn, "--workers=2"], TEAM)
+# The arbiter imports it, then forks.
+expect("verify, verify: 1 registry", [*gunicorn, "--workers=2", "--preload"])
+expect("verify, verify: 1 registry", [*gunicorn, "--config=gunicorn_conf.py"])

@@ -1,22 +1,13 @@
-"""uvicorn with two workers: the process that starts them registers, each worker verifies when it
-imports uvicorn_app.
-"""
+"""uvicorn: who registers, as it is started, and what makes one registry of it."""
 
-import os
 import sys
 
-if __name__ == "__main__":
-    os.chdir(os.path.dirname(os.path.abspath(__file__)))
-    if len(sys.argv) > 1:
-        import uvicorn
+from ask_server import TEAM, expect
 
-        import mdispatch as md
+uvicorn = [sys.executable, "-m", "uvicorn", "--fd={fd}", "--workers=2", "web_app:asgi"]
 
-        md.warm_up(["word_ops"])
-        uvicorn.run("uvicorn_app:asgi", workers=2, fd=int(sys.argv[1]))
-    else:
-        from ask_server import ask
-
-        answers = ask([sys.executable, __file__, "{fd}"])
-        print(answers)
-        assert answers == [("verify", n) for n in (5, 5, 4, 3)]
+# Each worker imports the application for itself.
+expect("register, register: 2 registries", uvicorn)
+expect("register, verify: 1 registry", uvicorn, TEAM)
+# The process that starts the workers imports the operators first.
+expect("verify, verify: 1 registry", [sys.executable, "uvicorn_main.py", "{fd}"])

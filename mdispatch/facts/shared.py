@@ -194,17 +194,19 @@ class SharedRegistry:
         error = error_for(status, self.label)
         if isinstance(error, errors.MainMemberGoneError):
             error.pid = native.stat(self._handle)[1][_MAIN_PID]
-        if status in (MD_ECLOSED, MD_EDIED) and self._is_left_behind():
+        if self._is_left_behind(status):
             error.args = (f"{error.args[0]}\n{_DAEMON.format(self._forked_from)}",)
         return error
 
-    def _is_left_behind(self) -> bool:
+    def _is_left_behind(self, status: int) -> bool:
         """Whether the registry is gone because the process ended from which this one was forked: so
         a program becomes a daemon. Not said to a worker of multiprocessing, which is none.
         """
         process = sys.modules.get("multiprocessing.process")
         if not self._forked_from or self._closed or (process and process.parent_process()):
             return False
+        if status != MD_ECLOSED:
+            return status == MD_EDIED
         try:
             with open(f"/proc/{self._forked_from}/stat", "rb") as stat:
                 return stat.read().rpartition(b") ")[2][:1] in b"ZX"  # dead, and not waited for yet

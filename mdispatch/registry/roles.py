@@ -159,7 +159,7 @@ def registers(dispatcher: Dispatcher, namespace: str | None = None) -> bool:
         asked = dispatcher.claims if namespace is None else (namespace,)
         opened = [each for each in asked if dispatcher.claims.get(each)]
         if opened:
-            return all([_claim(dispatcher, each) for each in opened])
+            return all(_claim(dispatcher, each) for each in opened)
     if namespace is None:
         _, there = dispatcher.facts.registrations_since(CLAIM, 0)
     else:
