@@ -27,8 +27,8 @@ SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def table(readme: Path) -> dict[str, str]:
-    """The programs, with what each needs: "" for nothing, a package, "Python 3.14", or a program for
-    Debian's Python, "Debian's uwsgi". A row whose last cell is "-" is that of a file that is no
+    """The programs, with what each needs: "" for nothing, a package, "Python 3.14", or a program
+    for Debian's Python, "Debian's uwsgi". A row whose last cell is "-" is that of a file that is no
     program.
     """
     rows = re.findall(r"^\| `(\S+\.py)` \|.*\| *([^|]*?) *\|$", readme.read_text(), re.MULTILINE)
