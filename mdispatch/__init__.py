@@ -29,10 +29,11 @@ def is_main_interpreter() -> bool:
     """Whether this interpreter is the one that registers in the default registry.
 
     That is the main interpreter of the process that created the registry; False in its
-    sub-interpreters and in every process that found the registry through the environment. (PyTorch:
-    isMainPyInterpreter)
+    sub-interpreters and in every process that found the registry through the environment. Where the
+    registry has no main member, it is the interpreter that registers all that it imports: see
+    :meth:`Registry.registers`. (PyTorch: isMainPyInterpreter)
     """
-    return default_registry().is_main
+    return default_registry().registers()
 
 
 def register_or_verify(namespace: str | None = None) -> str:
@@ -40,17 +41,10 @@ def register_or_verify(namespace: str | None = None) -> str:
     compared.
 
     Where the default registry has no main member (:meth:`Registry.elect`) that is decided for each
-    ``namespace``, which must be given then: InvalidArgumentError. InvalidNameError for what is no
-    namespace. (c10: _RegisterOrVerify)
+    namespace; without a ``namespace`` the answer is that of :func:`is_main_interpreter`.
+    InvalidNameError for what is no namespace. (c10: _RegisterOrVerify)
     """
-    registry = default_registry()
-    if namespace is None and registry.elects:
-        raise errors.InvalidArgumentError(
-            f"registry {registry.address} has no main member: who registers is decided for each "
-            "namespace; give one"
-        )
-    registers = registry.is_main if namespace is None else registry.registers(namespace)
-    return "register" if registers else "verify"
+    return "register" if default_registry().registers(namespace) else "verify"
 
 
 def allow_imports(*modules: str) -> None:

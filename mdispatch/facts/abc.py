@@ -118,6 +118,11 @@ class Facts(Protocol):
     def release(self, namespace: str) -> None:
         """PEER: leaves the queue. The last member to leave takes the namespace's facts with it."""
 
+    def is_untold(self) -> bool:
+        """Whether this is the child of a fork of which Python was not told: still in the role that
+        its parent has.
+        """
+
     def is_mine(self, registration: Registration) -> bool:
         """PEER: whether this very member has registered it."""
 

@@ -188,6 +188,9 @@ class LocalRegistry:
     def release(self, namespace: str) -> None:
         pass
 
+    def is_untold(self) -> bool:
+        return False  # the child has a book of its own
+
     def is_mine(self, registration: Registration) -> bool:
         return True
 

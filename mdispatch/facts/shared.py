@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from _functools import partial  # type: ignore[import-not-found]  # functools loads much more
 from _thread import RLock
 
@@ -21,6 +22,7 @@ from .native.constants import (
     MD_ECANCELED,
     MD_ECLOSED,
     MD_EDAMAGED,
+    MD_EDIED,
     MD_EELECTED,
     MD_EEXIST,
     MD_EINTR,
@@ -85,6 +87,21 @@ def _utf8(text: str) -> str | bytes:
     return text if text.isascii() else _bytes(text)
 
 
+_MAIN_PID = 7  # its index in the figures of stat
+
+_DAEMON = (
+    "This process was forked from process {}, which had the registry open and has ended. A program "
+    "that becomes a daemon does so first, and then imports what registers (docs/servers.md)."
+)
+
+_UNTOLD = (
+    "process {} was forked from process {} without Python being told, so it may only look and "
+    "call, not register or wait\nHave the program that embeds Python call PyOS_AfterFork_Child "
+    "(uWSGI does with py-call-osafterfork = true), or import in each process after the fork "
+    "(uWSGI: lazy-apps = true; docs/servers.md)."
+)
+
+
 class SharedRegistry:
     """This interpreter's membership in a shared registry. Made by :meth:`create`, :meth:`elect`,
     :meth:`attach`, :meth:`default`.
@@ -100,6 +117,8 @@ class SharedRegistry:
         if status:
             raise error_for(status, self.label)
         self._user = os.geteuid()
+        #: The process that had joined before a fork, from which this one descends; 0 if none.
+        self._forked_from = 0
         self._mine: set[int] = set()  # PEER: the numbers of the facts that it has registered
         # In the child of a fork, until it has joined: why it has not, as a status, and the lock
         # under which a thread joins; no lock while the fork is under way.
@@ -170,10 +189,29 @@ class SharedRegistry:
         return self._handle
 
     def _fail(self, status: int) -> Exception:
+        if status in (MD_EROLE, MD_ENOENT) and self.is_untold():
+            return errors.RegistryError(_UNTOLD.format(os.getpid(), self.pid), self.label)
         error = error_for(status, self.label)
         if isinstance(error, errors.MainMemberGoneError):
-            error.pid = native.stat(self._handle)[1][7]  # main_pid
+            error.pid = native.stat(self._handle)[1][_MAIN_PID]
+        if self._is_left_behind(status):
+            error.args = (f"{error.args[0]}\n{_DAEMON.format(self._forked_from)}",)
         return error
+
+    def _is_left_behind(self, status: int) -> bool:
+        """Whether the registry is gone because the process ended from which this one was forked: so
+        a program becomes a daemon. Not said to a worker of multiprocessing, which is none.
+        """
+        process = sys.modules.get("multiprocessing.process")
+        if not self._forked_from or self._closed or (process and process.parent_process()):
+            return False
+        if status != MD_ECLOSED:
+            return status == MD_EDIED
+        try:
+            with open(f"/proc/{self._forked_from}/stat", "rb") as stat:
+                return stat.read().rpartition(b") ")[2][:1] in b"ZX"  # dead, and not waited for yet
+        except OSError:
+            return True
 
     def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
         try:
@@ -323,6 +361,9 @@ class SharedRegistry:
         if status not in (0, MD_ENOENT, MD_EROLE, MD_ECLOSED):
             raise self._fail(status)
 
+    def is_untold(self) -> bool:
+        return self.pid != os.getpid()
+
     def is_mine(self, registration: Registration) -> bool:
         return registration.seq in self._mine
 
@@ -360,6 +401,15 @@ class SharedRegistry:
             raise self._fail(status)
         return figures
 
+    def main_is_absent(self) -> bool:
+        """Whether this is a sub-interpreter of the main process, and the main interpreter there has
+        not opened the registry (yet).
+        """
+        pid = os.getpid()
+        if self.role != WORKER or interpreter_id == 0 or self.stat()[_MAIN_PID] != pid:
+            return False
+        return all(member[:2] != (0, pid) for member in self.members())
+
     def check(self) -> str:
         """The broken invariants, one per line; "" when none is."""
         status, report = native.check(self._handle)
@@ -391,10 +441,12 @@ class SharedRegistry:
         what its parent has registered stays as long as somebody of its namespace is there.
         Returns whether the lock could be had.
         """
-        self.pid = os.getpid()
         self._mine = set()
         self._late = None
         self._unjoined = MD_ELOCK
+        if self.role != WORKER:
+            self._forked_from = self.pid
+        self.pid = os.getpid()
         if self.role != PEER:
             self.role = WORKER
         elif at_once:

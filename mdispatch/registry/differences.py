@@ -6,8 +6,11 @@ the places.
 
 from __future__ import annotations
 
+import sys
+
 from .. import errors, facts
 from ..errors.words import nearest
+from ..facts.shared import ENVIRONMENT, SharedRegistry
 from ..keys.numbers import DispatchKey
 from .roles import who
 
@@ -152,7 +155,7 @@ def never_registered(
             "no fallbacks" if kind == facts.FALLBACK else f"nothing in namespace {namespace!r}"
         )
         lines.append(f"  there: {nothing}{seen.among}")
-        lines.append(f"Import the same module in {who(registry)}, or give it more time (timeout=).")
+        lines.append(_how_main_arrives(registry))
     error = cls(
         "\n".join(lines),
         kind=facts.KIND_NAMES[kind],
@@ -166,6 +169,25 @@ def never_registered(
     if isinstance(error, errors.KeyMismatchError):
         error.keys_there = keys_there
     return error
+
+
+def _how_main_arrives(registry: Facts) -> str:
+    """The remedy where the main interpreter has registered nothing of a namespace."""
+    if not isinstance(registry, SharedRegistry) or not registry.main_is_absent():
+        return f"Import the same module in {who(registry)}, or give it more time (timeout=)."
+    main = f"The main interpreter of this process (pid {registry.pid}) has not opened the registry"
+    team = f"{ENVIRONMENT}=elect:NAME in its environment: the first interpreter that imports"
+    if "mod_wsgi" in sys.modules:
+        return (
+            f"{main}: mod_wsgi runs each application in a sub-interpreter. Start Apache with "
+            f"{team} the module registers it then. Or let each main interpreter import the module: "
+            "WSGIImportScript FILE process-group=GROUP application-group=%{GLOBAL} "
+            "(docs/servers.md)."
+        )
+    return (
+        f"{main}. Import the same module there first, or start the program with {team} the module "
+        "registers it then (docs/servers.md)."
+    )
 
 
 def schema_differs(

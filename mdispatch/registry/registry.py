@@ -121,13 +121,19 @@ class Registry(facts.Handle):
         """Whether there is no main member; each namespace has a registrar then (:meth:`elect`)."""
         return roles.elects(self.dispatcher)
 
-    def registers(self, namespace: str) -> bool:
+    def registers(self, namespace: str | None = None) -> bool:
         """Whether registrations in ``namespace`` are made by this interpreter, or would be by the
         library that it opens now; False where they are verified.
 
+        Without a namespace: whether that is so of everything. Where there is no main member
+        (:meth:`elect`), True for an interpreter that is the registrar of each namespace of which it
+        has a library open; before it opens its first, True as long as nobody else has one. (A
+        process that has died just now may still count.)
+
         InvalidNameError; where the registry was closed, RegistryClosedError.
         """
-        check_namespace(namespace, "FRAGMENT")
+        if namespace is not None:
+            check_namespace(namespace, "FRAGMENT")
         return roles.registers(self.dispatcher, namespace)
 
     def registrar(self, namespace: str) -> Registration | None:

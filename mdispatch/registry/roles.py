@@ -98,8 +98,10 @@ def _is_missing(
 
 
 def is_main(dispatcher: Dispatcher) -> bool:
-    """Whether this interpreter registers everything."""
-    return dispatcher.facts.role == MAIN
+    """Whether this interpreter registers everything. A child of a fork does not, even where a
+    program in C forked and did not tell Python.
+    """
+    return dispatcher.facts.role == MAIN and not dispatcher.facts.is_untold()
 
 
 def is_worker(dispatcher: Dispatcher) -> bool:
@@ -144,16 +146,24 @@ def joined(dispatcher: Dispatcher) -> None:
 # --- the queue for a namespace --------------------------------------------------------------------
 
 
-def registers(dispatcher: Dispatcher, namespace: str) -> bool:
+def registers(dispatcher: Dispatcher, namespace: str | None = None) -> bool:
     """Whether registrations in the namespace are this interpreter's to make, or would be for the
     library that it opens now.
+
+    Without a namespace: in all namespaces of which it has a library open. Before it has opened any,
+    True where nobody else has either.
     """
     if not elects(dispatcher):
         return is_main(dispatcher)
     with dispatcher.claims_lock:
-        if dispatcher.claims.get(namespace):
-            return _claim(dispatcher, namespace)
-    _, _, there = dispatcher.facts.registrations(namespace)
+        asked = dispatcher.claims if namespace is None else (namespace,)
+        opened = [each for each in asked if dispatcher.claims.get(each)]
+        if opened:
+            return all(_claim(dispatcher, each) for each in opened)
+    if namespace is None:
+        _, there = dispatcher.facts.registrations_since(CLAIM, 0)
+    else:
+        _, _, there = dispatcher.facts.registrations(namespace)
     return not any(fact.kind == CLAIM for fact in there)
 
 

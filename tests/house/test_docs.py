@@ -66,11 +66,16 @@ def test_what_is_copied_from_an_example_stands_there(page):
 
 def test_the_page_of_pools_has_every_example_of_one():
     shown = {source for source, _ in copies(ROOT / "docs" / "pools.md")}
-    # The page does not show the two that only start a server and ask it.
-    assert {f"examples/pools/{path.name}" for path in (ROOT / "examples/pools").glob("*.py")} - {
-        *("examples/pools/ask_server.py", "examples/pools/gunicorn_server.py"),
-        "examples/pools/web_app.py",
-    } == shown - {"pytest:"}
+    assert {f"examples/pools/{path.name}" for path in (ROOT / "examples/pools").glob("*.py")} == (
+        shown - {"pytest:"}
+    )
+
+
+def test_the_page_of_servers_names_every_program_that_starts_one():
+    page = (ROOT / "docs" / "servers.md").read_text()
+    programs = [*(ROOT / "examples/servers").glob("*_server.py")]
+    named = [path.name for path in programs if f"servers/{path.name}" in page]
+    assert sorted(named) == sorted(p.name for p in programs if p.name != "ask_server.py")
 
 
 def test_there_are_pages_with_snippets():

@@ -67,11 +67,12 @@ def tone(frequency: float, count: int = 2000, rate: int = RATE) -> array[float]:
     return array("d", (math.sin(2 * math.pi * frequency * i / rate) for i in range(count)))
 
 
-def run_program(*arguments: str, status: int = 0) -> str:
+def run_program(*arguments: str, status: int = 0, **more: str) -> str:
+    kept = {n: v for n, v in os.environ.items() if n not in ("MDISPATCH_REGISTRY", "COLUMNS")}
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=EXAMPLES.parent,
-        env={n: v for n, v in os.environ.items() if n not in ("MDISPATCH_REGISTRY", "COLUMNS")},
+        env=kept | more,
         capture_output=True,
         text=True,
         timeout=limit(60),
@@ -119,6 +120,13 @@ def test_the_divergent_example_is_refused_without_an_audit() -> None:
         answer = output.partition(f"{place} (")[2].partition(" ms)")[2]
         assert "divergent::scale has another schema" in answer
     assert "The answers differ." in output
+
+
+@pytest.mark.parametrize("name", ["threads", "interpreters", "processes"])
+def test_a_program_of_a_pool_runs_in_a_team_as_it_is(name: str) -> None:
+    """The others do in CI's row examples/team."""
+    team = f"elect:examples-{os.getpid()}-{name}"
+    run_program(str(EXAMPLES / "pools" / f"{name}.py"), MDISPATCH_REGISTRY=team)
 
 
 # --- sound ----------------------------------------------------------------------------------------
@@ -288,6 +296,7 @@ def test_every_file_of_the_examples_is_in_the_table(runner: ModuleType) -> None:
     assert {"audio_ops.py", "pools/threads.py", "pools/ray_workers.py"} <= programs
     guarded = {name for name in there if "__main__" in (folder / name).read_text()}
     helpers = {"run.py", "divergent_ops.py", "everywhere.py", "data/make_samples.py"}
+    helpers.add("servers/uvicorn_main.py")  # a program that another one starts
     assert guarded - helpers == programs, "a program that no row runs"
 
 

@@ -66,6 +66,30 @@ def _(stage: Stage) -> None:
     )
 
 
+DAEMON = """
+import os
+import mdispatch as md
+
+lib = md.Library("shop", "DEF")
+first = os.getpid()
+if os.fork():
+    os._exit(0) if {dies} else exit()
+while os.getppid() == first:
+    os.sched_yield()
+md.Library("fresh", "DEF")
+"""
+
+
+@case("RegistryClosedError: a program becomes a daemon after its imports")
+def _(stage: Stage) -> None:
+    elsewhere(stage, DAEMON.format(dies=False))
+
+
+@case("MainMemberGoneError: a program becomes a daemon after its imports")
+def _(stage: Stage) -> None:
+    elsewhere(stage, DAEMON.format(dies=True))
+
+
 @case("RegistryError: registering where only the main interpreter may")
 def _(stage: Stage) -> None:
     with md.Registry.attach(stage.registry.address) as worker:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from golden_stage import Stage, case
+from golden_stage import Stage, case, elsewhere
 
 from mdispatch.facts.shared import ENVIRONMENT
 
@@ -171,3 +171,34 @@ from_worker("PystubMismatchError: a definition that names none there", "module o
 from_worker("FakeKernelMissingError: a fake kernel that was not imported here", "fake not here")
 from_worker("FakeKernelMissingError: a module that another process has named", "fake nowhere")
 from_worker("FakeKernelMissingError: a fallback that was not imported here", "fallback for fakes")
+
+# Its main interpreter imports mdispatch, and opens no registry.
+ONLY_SUB = """
+import pickle
+import mdispatch as md
+
+interpreter = md.create_interpreter()
+interpreter.exec({code!r})
+interpreter.close()
+raise pickle.load(open("found", "rb"))
+"""
+IN_SUB = """
+import pickle, sys
+import mdispatch as md
+
+sys.modules.setdefault({host!r}, sys)
+try:
+    md.Library("shop", "DEF", timeout=0)
+except md.errors.MdispatchError as error:
+    pickle.dump(error, open("found", "wb"))
+"""
+
+
+@case("MainNeverArrivedError: no main interpreter")
+def _(stage: Stage) -> None:
+    elsewhere(stage, ONLY_SUB.format(code=IN_SUB.format(host="sys")))
+
+
+@case("MainNeverArrivedError: no main interpreter, under mod_wsgi")
+def _(stage: Stage) -> None:
+    elsewhere(stage, ONLY_SUB.format(code=IN_SUB.format(host="mod_wsgi")))

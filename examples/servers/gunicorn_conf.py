@@ -1,5 +1,5 @@
 """gunicorn's configuration: the arbiter registers before it forks its workers, each of which
-verifies. ``gunicorn -c gunicorn_conf.py web_app:wsgi``
+verifies. ``gunicorn -c gunicorn_conf.py web_app``
 """
 
 import mdispatch as md
@@ -8,8 +8,8 @@ workers = 2
 
 
 def on_starting(server):
-    md.warm_up(["word_ops"])
+    md.warm_up(["web_ops"])
 
 
 def post_worker_init(worker):
-    md.warm_up(["word_ops"])
+    md.warm_up(["web_ops"])

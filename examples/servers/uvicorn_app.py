@@ -1,4 +1,4 @@
-"""What a worker of uvicorn imports: it verifies first. See uvicorn_server.py."""
+"""What a worker of uvicorn imports: it verifies first. See uvicorn_main.py."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import signal
 import mdispatch as md
 
 try:
-    md.warm_up(["word_ops"])
+    md.warm_up(["web_ops"])
 except Exception:
     # uvicorn replaces a worker that ends by another one, for ever: end the one that does so.
     os.kill(os.getppid(), signal.SIGTERM)
