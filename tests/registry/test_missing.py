@@ -79,3 +79,18 @@ def test_a_large_registry_still_knows_the_library_and_the_name_itself(registry, 
     with pytest.raises(errors.KeyMismatchError) as caught:
         md.wait_for_impl("s::f", "CUDA", timeout=0, registry=registry)
     assert caught.value.keys_there == ("CPU",)
+
+
+def test_an_operator_with_kernels_and_no_definition_is_told_with_the_place_of_the_newest(
+    registry, lib
+):
+    lib.impl("lonely", lambda x: x, "CPU")
+    lib.impl("lonely", lambda x: x, "CUDA")
+    newest = registry.dispatcher.facts.registrations("s::lonely")[2][-1].where
+    with pytest.raises(errors.OperatorNotFoundError) as caught:
+        registry.ops.s.lonely  # noqa: B018
+    assert str(caught.value) == (
+        "there is no operator s::lonely; it has kernels but no definition\n"
+        f"  a kernel registered at {newest}\nDefine it."
+    )
+    assert newest.startswith(f"{__file__}:")

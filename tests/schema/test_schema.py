@@ -269,6 +269,25 @@ def test_a_schema_is_refused_with_the_place_of_its_fault(text, position):
         assert caught.value.position == position
 
 
+@pytest.mark.parametrize(
+    ("largest", "made"),
+    [
+        (32, lambda n: "f(int" + "[]" * n + " x) -> ()"),
+        (32, lambda n: "f() -> " + "Future(" * n + "int" + ")" * n),
+        (64, lambda n: "f(" + ", ".join(f"int a{i}" for i in range(n)) + ") -> ()"),
+        (1024, lambda n: f"f(int[{n}] x) -> ()"),
+        (255, lambda n: "n" * n + "() -> ()"),
+        (255, lambda n: f"f(int {'n' * n}) -> ()"),
+        (255, lambda n: f"f(int({'n' * n}) x) -> ()"),
+    ],
+    ids=["lists", "parts", "arguments", "size", "operator", "argument", "alias set"],
+)
+def test_a_limit_admits_its_number_and_refuses_the_next(largest, made):
+    assert str(parse_schema(made(largest))) == made(largest)
+    with pytest.raises(SchemaSyntaxError):
+        parse_schema(made(largest + 1))
+
+
 def test_a_schema_of_more_than_64_kib_is_refused():
     with pytest.raises(SchemaSyntaxError):
         parse_schema("f(str x='" + "x" * (1 << 16) + "') -> ()")
