@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
+
 import pytest
+from commands import environment
+from patience import limit
 
 import mdispatch as md
 from mdispatch import errors
@@ -94,3 +101,39 @@ def test_an_operator_with_kernels_and_no_definition_is_told_with_the_place_of_th
         f"  a kernel registered at {newest}\nDefine it."
     )
     assert newest.startswith(f"{__file__}:")
+
+
+REGISTRAR = """
+import sys
+import mdispatch as md
+registry = md.Registry.elect(sys.argv[1])
+with md.Library("s", "DEF", registry=registry) as lib:
+    lib.define("f(Tensor x) -> Tensor")
+    print("defined", flush=True)
+    sys.stdin.read(1)
+registry.close()
+"""
+
+
+def test_the_registrar_that_is_named_is_the_one_of_now_and_not_the_one_that_has_left():
+    name = f"missing-{os.getpid()}"
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", REGISTRAR, name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment(),
+        ) as first,
+        contextlib.ExitStack() as ends,
+    ):
+        assert first.stdout.readline() == b"defined\n"
+        registry = ends.enter_context(md.Registry.elect(name))
+        asking = ends.enter_context(md.Registry.elect(name))
+        lib = ends.enter_context(md.Library("s", "DEF", registry=registry, timeout=limit(30)))
+        lib.define("f(Tensor x) -> Tensor")
+        assert str(missing(asking, "s::g")).startswith(f"the registrar of 's' (pid {first.pid})")
+        first.stdin.write(b".")
+        first.stdin.close()
+        assert first.wait() == 0
+        assert registry.dispatcher.facts.registrations("s::f")[2][0].pid == first.pid
+        assert str(missing(asking, "s::g")).startswith(f"the registrar of 's' (pid {os.getpid()})")
