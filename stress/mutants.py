@@ -1,7 +1,7 @@
 """Which mistakes the tests notice: small ones are put in, one at a time, and tests run until one
 fails.
 
-    python stress/mutants.py --count 15 --seed 7
+    python stress/mutants.py --count 15 --seed 7 --survivors 2
     python stress/mutants.py --count 40 --only mdispatch/schema   # or native/bind, or python, or c
     python stress/mutants.py --count 400 --tried stress/mutants_tried.jsonl --map /tmp/lines.db
     python stress/mutants.py --score stress/mutants_tried.jsonl
@@ -23,7 +23,10 @@ They are not tried. A mutant is known by its lines, before and after, so it may 
 not count either if it does not compile, or if the compiler makes the same of it as of the original
 (in a file that this Python's build leaves out, say).
 
-The tests that are used run without a mistake first, and have to pass.
+The tests that noticed a mutant run again without it, and have to pass. The exit status is 1 when
+they do not, or when more mutants survived than --survivors allows. --tried has a line for each
+attempt, so its first line about a mutant says what the tests were worth when it was drawn, and the
+last one what they are worth now. --again tries those once more that nothing has noticed yet.
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from time import monotonic
+from typing import NamedTuple, TypeAlias
 
 ROOT = Path(__file__).parents[1]
 EQUIVALENTS = Path(__file__).with_name("equivalents.txt")
@@ -59,8 +63,10 @@ NEAREST = {
     "native/bind/ext/": ("tests/c_kernels", "ext tests/facts", "ext tests/registry"),
     "native/core/": ("make", "tests/facts"),
 }
-#: What a mutant is known by.
-KEY = ("path", "before", "after", "number")
+#: What a mutant is known by: its file, the lines before and after, and which one of those it is.
+Key: TypeAlias = tuple[str, str, str, int]
+#: What noticed each mutant, "" for nothing, attempt by attempt.
+Attempts: TypeAlias = dict[Key, list[str]]
 #: What came of a mutant in C that does not compile, or of which the compiler makes the same as of
 #: the original. Neither counts.
 NO_CODE_OF_ITS_OWN = "no mutant: the compiler refuses it, or makes the same of it"
@@ -83,7 +89,7 @@ class Mutant(NamedTuple):
     number: int
 
     @property
-    def key(self) -> tuple[str, str, str, int]:
+    def key(self) -> Key:
         return self.path, self.before, self.after, self.number
 
     @property
@@ -237,7 +243,7 @@ def in_the_order_of(seed: int, mutants: Iterable[Mutant]) -> list[Mutant]:
     return sorted(mutants, key=turn)
 
 
-def equivalents() -> dict[tuple[str, str, str, int], str]:
+def equivalents() -> dict[Key, str]:
     """Why each cannot be told from the original."""
     text = "".join(each for each in EQUIVALENTS.open() if not each.startswith("#"))
     block = re.compile(r"^(\S+)(?: \((\d+)\))?\n- (.*)\n\+ (.*)\n  (.+)\n?$")
@@ -307,6 +313,12 @@ class Lines:
 # --- running --------------------------------------------------------------------------------------
 
 
+class Notice(NamedTuple):
+    by: str
+    #: What to ask to see it once more.
+    again: list[str]
+
+
 class Checkout:
     """A copy of the checkout, and the objects of its C files as they are without a mistake."""
 
@@ -352,23 +364,26 @@ class Checkout:
         beside.replace(home / name)
         return ""
 
-    def notices(self, mutant: Mutant, questions: Iterable[list[str]]) -> str:
+    def notices(self, mutant: Mutant, questions: Iterable[list[str]]) -> Notice:
         text = (ROOT / mutant.path).read_text()
         (self.root / mutant.path).write_text(mutant.applied(text))
         try:
             built = self.built(mutant) if mutant.path.endswith(".c") else ""
-            return built or next(filter(None, map(self.failing, questions)), "")
+            if built:
+                return Notice(built, [])
+            return next(filter(None, map(self.failing, questions)), Notice("", []))
         finally:
             (self.root / mutant.path).write_text(text)
             for each in (ROOT / HOME).glob("*.so*"):
                 shutil.copy2(each, self.root / HOME)
 
-    def failing(self, question: list[str]) -> str:
-        """What fails first of some tests; "" when nothing does."""
-        binding, tests = ("ext", question[1:]) if question[0] == "ext" else ("", question)
+    def failing(self, question: list[str]) -> Notice | None:
+        """What fails first of some tests, None when nothing does."""
+        binding = question[:1] if question[0] in ("ext", "cffi") else []
+        tests = question[len(binding) :]
         environment = {**os.environ, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
         environment.pop("MDISPATCH_REGISTRY", None)
-        environment.update({"MDISPATCH_BINDING": binding} if binding else {})
+        environment.update([("MDISPATCH_BINDING", each) for each in binding])
         command = ["make", "-j2", "-C", "native", "test", "STRESS=--seconds 2"]
         if tests != ["make"]:
             command = [str(Path(sys.executable).with_name("pytest")), "-qx", "--tb=line"]
@@ -385,17 +400,17 @@ class Checkout:
             try:
                 code = running.wait(timeout=LIMIT)
             except subprocess.TimeoutExpired:
-                return f"{tests[0]}, which does not end"
+                return Notice(f"{tests[0]}, which does not end", question)
             finally:
                 end_all_of(running)
         if code == 0:
-            return ""
-        words = re.findall(
-            r"^(?:FAILED|ERROR) (\S+)|(\w+\.c:\d+: .*)|\*\*\* \[[^:\]]*:\d+: (\S+)\]",
-            self.said.read_text(errors="replace"),
-            re.MULTILINE,
-        )
-        return next((one for found in words for one in found if one), f"{tests[0]}, exit {code}")
+            return None
+        text = self.said.read_text(errors="replace")
+        named = re.search(r"^(?:FAILED|ERROR) ([^\s\[]+)", text, re.MULTILINE)
+        if named:
+            return Notice(named[1], [*binding, named[1]])
+        in_c = re.search(r"\w+\.c:\d+: .*", text) if tests == ["make"] else None
+        return Notice(in_c[0] if in_c else f"{tests[0]}, exit {code}", question)
 
 
 def end_all_of(running: subprocess.Popen[bytes]) -> None:
@@ -419,33 +434,48 @@ def wilson(noticed: int, tried: int) -> tuple[float, float]:
     return (middle - wide) / (1 + z * z / tried), (middle + wide) / (1 + z * z / tried)
 
 
-def score(outcomes: dict[tuple[str, str, str, int], str]) -> str:
-    """A line for each place that was tried, and one for all."""
+def score(attempts: Attempts) -> str:
+    """A line for each place that was tried, and one for all: as they were drawn, and now."""
     counts: dict[str, list[int]] = {}
-    for (path, *_), by in outcomes.items():
-        if by == NO_CODE_OF_ITS_OWN:
+    for (path, *_), noticed in attempts.items():
+        if noticed[-1] == NO_CODE_OF_ITS_OWN:
             continue
         for place in (next(each for each in NEAREST if path.startswith(each)), "all"):
-            count = counts.setdefault(place, [0, 0])
-            count[0] += bool(by)
-            count[1] += 1
+            count = counts.setdefault(place, [0, 0, 0])
+            count[0] += bool(noticed[0])
+            count[1] += bool(noticed[-1])
+            count[2] += 1
     lines = []
     for place in [each for each in (*NEAREST, "all") if each in counts]:
-        noticed, tried = counts[place]
-        low, high = wilson(noticed, tried)
-        said = f"{noticed / tried:.1%} ({low:.1%} to {high:.1%})"
-        lines.append(f"{place}: {noticed} of {tried} noticed, {said}")
+        drawn, now, tried = counts[place]
+        low, high = wilson(drawn, tried)
+        said = f"{drawn} of {tried} noticed, {drawn / tried:.1%} ({low:.1%} to {high:.1%})"
+        lines.append(f"{place}: {said}" + (f"; {now} of them by now" if now != drawn else ""))
     return "\n".join(lines)
 
 
-def read(file: Path | None) -> dict[tuple[str, str, str, int], str]:
-    """What came out so far, by mutant. A later line about a mutant stands for the earlier ones."""
-    if file is None or not file.exists():
-        return {}
-    lines = [json.loads(each) for each in file.read_text().splitlines()]
+def read(file: Path | None) -> Attempts:
+    """What noticed each mutant that a file has, attempt by attempt, but for equivalents."""
+    attempts: Attempts = {}
+    if file is not None and file.exists():
+        for each in map(json.loads, file.read_text().splitlines()):
+            key = (each["path"], each["before"], each["after"], each["number"])
+            attempts.setdefault(key, []).append(each["by"])
     known = equivalents()
-    outcomes = {tuple(each[name] for name in KEY): each["by"] for each in lines}
-    return {key: by for key, by in outcomes.items() if key not in known}
+    return {key: noticed for key, noticed in attempts.items() if key not in known}
+
+
+def queue_of(asked: argparse.Namespace, before: Attempts) -> list[Mutant]:
+    known = equivalents()
+    queue = in_the_order_of(asked.seed, candidates(asked.only))
+    if not asked.only:
+        gone = known.keys() - {each.key for each in queue}
+        for path, line, *_ in sorted(gone):
+            print(f"{EQUIVALENTS.name}: {path} has no such line any more: {line}")
+    wanted = (each for each in queue if each.key not in known)
+    if asked.again:
+        return [each for each in wanted if before.get(each.key, ["-"])[-1] == ""]
+    return [each for each in wanted if each.key not in before]
 
 
 def main() -> int:
@@ -456,6 +486,8 @@ def main() -> int:
     parser.add_argument("--tried", type=Path, help="a file: what it has is not tried again")
     parser.add_argument("--again", action="store_true", help="the survivors in that file are")
     parser.add_argument("--map", type=Path, help="which tests pass through which line")
+    parser.add_argument("--seconds", type=float, default=1e9, help="after these none is begun")
+    parser.add_argument("--survivors", type=int, default=10**9, help="so many are forgiven")
     parser.add_argument("--whole", action="store_true", help="ask all tests about a survivor")
     parser.add_argument("--score", type=Path, help="only says what a file has come to")
     asked = parser.parse_args()
@@ -463,39 +495,40 @@ def main() -> int:
         print(score(read(asked.score)))
         return 0
     before = read(asked.tried)
-    known = equivalents()
-    queue = in_the_order_of(asked.seed, candidates(asked.only))
-    queue = [each for each in queue if each.key not in known]
-    if asked.again:
-        queue = [each for each in queue if before.get(each.key) == ""]
-    else:
-        queue = [each for each in queue if each.key not in before]
-    chosen = queue[: asked.count]
-    print(f"{len(chosen)} of {len(queue)} mutants, seed {asked.seed}", flush=True)
+    queue = queue_of(asked, before)
+    end = monotonic() + asked.seconds
+    attempts: Attempts = {}
+    print(f"{min(asked.count, len(queue))} of {len(queue)} mutants, seed {asked.seed}", flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if asked.map and not asked.map.exists():
             make_map(asked.map, folder)
         lines = Lines(asked.map) if asked.map else None
         checkout = Checkout(folder)
-        for question in sorted({q for each in chosen for q in NEAREST[each.place]}):
-            by = checkout.failing(question.split())
-            if by:
-                print(f"{by} fails without a mistake: nothing can be said")
-                return 1
-        outcomes = {}
-        for mutant in chosen:
-            questions = [lines.through(mutant)] if lines and lines.through(mutant) else []
+        sound: list[list[str]] = []
+        for mutant in queue[: asked.count]:
+            if monotonic() > end:
+                break
+            through = lines.through(mutant) if lines else []
+            questions = [through] if through else []
             questions += [each.split() for each in NEAREST[mutant.place]]
             questions += [["tests"]] * asked.whole
-            by = outcomes[mutant.key] = checkout.notices(mutant, questions)
+            by, again = checkout.notices(mutant, questions)
+            if again and again not in sound:
+                if checkout.failing(again):
+                    print(f"{' '.join(again)} fails without a mistake: nothing can be said")
+                    return 1
+                sound.append(again)
+            attempts[mutant.key] = [by]
             print(f"{'noticed by ' + by if by else 'SURVIVES'}: {mutant}", flush=True)
             if asked.tried:
-                told = dict(zip(KEY, mutant.key, strict=True), by=by)
+                path, was, becomes, number = mutant.key
+                told = {"path": path, "before": was, "after": becomes, "number": number, "by": by}
                 with asked.tried.open("a") as file:
                     file.write(json.dumps(told) + "\n")
-    print(score(outcomes))
-    return 0
+    print(score(attempts))
+    survivors = sum(each == [""] for each in attempts.values())
+    return int(not attempts or survivors > asked.survivors)
 
 
 if __name__ == "__main__":

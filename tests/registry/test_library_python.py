@@ -296,6 +296,15 @@ def test_an_audit_collects_a_module_that_differs_and_goes_on(registry, worker, l
     assert [fact.name for fact in audit.facts if fact.kind == kinds.DEF] == ["s::f", "s::g"]
 
 
+def test_both_modules_are_told_with_their_contexts(registry, lib, mine):
+    named(lib, "one", "words")
+    (place,) = {fact.where for fact in there(registry) if fact.kind == PYSTUB}
+    with pytest.raises(errors.PystubMismatchError) as caught:
+        named(mine, "two")
+    assert "  here:  two    (" in str(caught.value)
+    assert f"  there: one, words    ({place})" in str(caught.value)
+
+
 def test_an_audit_that_has_ended_leaves_nothing_of_its_thread():
     def audit():
         with Audit(0), Audit(0):

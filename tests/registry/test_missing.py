@@ -137,3 +137,17 @@ def test_the_registrar_that_is_named_is_the_one_of_now_and_not_the_one_that_has_
         assert first.wait() == 0
         assert registry.dispatcher.facts.registrations("s::f")[2][0].pid == first.pid
         assert str(missing(asking, "s::g")).startswith(f"the registrar of 's' (pid {os.getpid()})")
+
+
+def test_a_library_that_was_never_opened_is_told_with_the_place_of_what_else_is_there():
+    name = f"missing-{os.getpid()}"
+    with (
+        md.Registry.elect(name) as registry,
+        md.Registry.elect(name) as asking,
+        md.Library("s", "FRAGMENT", registry=registry) as lib,
+    ):
+        lib.define("f(Tensor x) -> Tensor")
+        (defined,) = registry.dispatcher.facts.registrations("s::f")[2]
+        with pytest.raises(errors.MainNeverArrivedError) as caught:
+            md.Library("s", "DEF", registry=asking, timeout=0)
+        assert caught.value.there == defined.where

@@ -273,3 +273,28 @@ def test_a_worker_that_loads_its_module_again_compares_with_what_is_there_now(re
     assert f.is_gone
     open_again(worker, tags="new")
     assert worker.ops.s.f.default.tags == ("new",)
+
+
+def test_a_kernel_that_may_not_override_that_of_another_member_leaves_nothing(registry, lib):
+    lib.define("f(Tensor x) -> str")
+    facts = registry.dispatcher.facts
+    facts.register(kinds.IMPL, md.DispatchKey.CPU, "s::f", "a kernel in C", "host.c:7")
+    before = everything(registry)
+    assert "s::f" not in registry.dispatcher.entries
+    with pytest.raises(errors.DuplicateRegistrationError) as caught:
+        lib.impl("f", says("cpu"), "CPU", allow_override=False)
+    assert caught.value.first == "host.c:7"
+    assert everything(registry) == before
+
+
+def test_a_registry_says_what_this_interpreter_is_in_it(registry, worker):
+    said = [(each.is_main, each.is_worker, each.elects) for each in (registry, worker)]
+    assert said == [(True, False, False), (False, True, False)]
+
+
+def test_a_worker_may_have_the_one_kernel_that_overrides_none(registry, lib, mine):
+    lib.define("f(Tensor x) -> str")
+    lib.impl("f", says("main"), "CPU", allow_override=False)
+    mine.impl("f", says("worker"), "CPU", allow_override=False)
+    with pytest.raises(errors.DuplicateRegistrationError):
+        mine.impl("f", says("second"), "CPU", allow_override=False)

@@ -214,6 +214,20 @@ def test_a_damaged_schema_is_refused_or_parses_back(position, removed, put):
     refused_or_parses_back(LONG[:position] + put + LONG[position + removed :])
 
 
+@pytest.mark.parametrize(
+    ("type", "word", "number"),
+    [
+        ("int", "Mean", 1),
+        ("Layout", "strided", 0),
+        ("MemoryFormat", "contiguous_format", 0),
+        *(("int", "long", 4), ("int", "float", 6), ("int", "complex", 9)),
+        *(("ScalarType", "uint8", 0), ("ScalarType", "short", 2), ("ScalarType", "bool", 11)),
+    ],
+)
+def test_a_word_stands_for_the_number_that_pytorch_gives_it(type, word, number):
+    assert parse_schema(f"f({type} x={word}) -> ()").arguments[0].default == number
+
+
 @given(st.text())
 def test_any_text_is_refused_or_parses_back(text):
     for schema_text in (text, f"f({text}) -> ()", f"f(int x={text}) -> ()", f"f() -> {text}"):
