@@ -292,9 +292,20 @@ def test_a_registry_says_what_this_interpreter_is_in_it(registry, worker):
     assert said == [(True, False, False), (False, True, False)]
 
 
-def test_a_worker_may_have_the_one_kernel_that_overrides_none(registry, lib, mine):
+@pytest.mark.parametrize("named", ["by its name", "by itself"])
+def test_a_worker_may_have_the_one_kernel_that_overrides_none(registry, worker, lib, mine, named):
     lib.define("f(Tensor x) -> str")
     lib.impl("f", says("main"), "CPU", allow_override=False)
-    mine.impl("f", says("worker"), "CPU", allow_override=False)
+    op = "f" if named == "by its name" else worker.ops.s.f.default
+    mine.impl(op, says("worker"), "CPU", allow_override=False)
     with pytest.raises(errors.DuplicateRegistrationError):
-        mine.impl("f", says("second"), "CPU", allow_override=False)
+        mine.impl(op, says("second"), "CPU", allow_override=False)
+
+
+def test_a_closed_library_of_fallbacks_refuses_one_and_changes_nothing(registry):
+    wild = md.Library("_", "IMPL", registry=registry)
+    wild.close()
+    before = registry.dispatcher.facts.await_change(0, 0.0)[0], there(registry)
+    with pytest.raises(errors.LibraryClosedError):
+        wild.fallback(says("late"), "CPU")
+    assert (registry.dispatcher.facts.await_change(0, 0.0)[0], there(registry)) == before
