@@ -485,6 +485,16 @@ def test_without_any_kernel_the_python_dispatcher_says_what_is_missing(registry)
 # --- the snapshot ---------------------------------------------------------------------------------
 
 
+def test_a_rule_in_a_safe_object_is_the_function_in_it(registry):
+    lib = md.Library("m", "DEF", registry=registry)
+    lib.define("f(Tensor x) -> Any")
+    op = registry.ops.m.f.default
+    with SafeObject(lambda *args: "rule") as parcel:
+        md.register_dispatch_rule(op, Log, parcel, lib=lib)
+        with Log([]):
+            assert op(X) == "rule"
+
+
 def test_restored_keys_are_those_of_the_entry_whatever_is_included_or_excluded_in_between(registry):
     md.Library("m", "DEF", registry=registry).define("f(Tensor x) -> Any")
     every = md.DispatchKeySet.full()
