@@ -55,10 +55,10 @@ HOME = Path("mdispatch/facts/native")
 SONAME = "libmdispatch.so.1"
 #: By the beginning of a file's path: tests, the nearest first. A word before them names a binding.
 NEAREST = {
-    "mdispatch/facts/": ("tests/facts", "tests/registry"),
-    "mdispatch/dispatch/": ("tests/dispatch", "tests/authoring"),
-    "mdispatch/registry/": ("tests/registry", "tests/c_kernels"),
-    "mdispatch/schema/": ("tests/schema", "tests/registry"),
+    "mdispatch/facts/": ("tests/facts", "tests/registry", "tests/cli", "cffi tests/facts"),
+    "mdispatch/dispatch/": ("tests/dispatch", "tests/authoring", "tests/c_kernels", "tests/house"),
+    "mdispatch/registry/": ("tests/registry", "tests/authoring", "tests/c_kernels"),
+    "mdispatch/schema/": ("tests/schema", "tests/authoring", "tests/registry"),
     "native/bind/call/": ("tests/dispatch", "tests/torch_compat"),
     "native/bind/ext/": ("tests/c_kernels", "ext tests/facts", "ext tests/registry"),
     "native/core/": ("make", "tests/facts"),
