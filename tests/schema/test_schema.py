@@ -302,6 +302,13 @@ def test_a_limit_admits_its_number_and_refuses_the_next(largest, made):
         parse_schema(made(largest + 1))
 
 
+def test_a_list_of_a_size_takes_a_default_of_so_many_elements():
+    schema = parse_schema("f(int[2] x=[1, 2], bool[1] y=[True]) -> ()")
+    assert [argument.default for argument in schema.arguments] == [(1, 2), (True,)]
+    with pytest.raises(SchemaSyntaxError, match="3 elements, the list 2"):
+        parse_schema("f(int[2] x=[1, 2, 3]) -> ()")
+
+
 def test_a_schema_of_more_than_64_kib_is_refused():
     with pytest.raises(SchemaSyntaxError):
         parse_schema("f(str x='" + "x" * (1 << 16) + "') -> ()")
