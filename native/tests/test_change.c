@@ -314,6 +314,26 @@ TEST(a_cancel_ends_the_waits_of_its_ticket_whatever_they_wait_for) {
     close_main(m);
 }
 
+/* A slice may end just then, so not every round shows the ring. */
+TEST(who_waits_for_any_change_is_rung_when_the_main_member_leaves) {
+    uint64_t wakes = 0;
+    for (int round = 0; round < 10; round++) {
+        struct main_member m = open_main(NULL, SIZE);
+        char address[MD_MAX_ADDRESS];
+        OK(md_address(m.reg, address, sizeof address));
+        struct main_member other = attach_worker(address);
+        struct watcher w = {0};
+        watcher_start(&w, other.reg, other.member);
+        OK(md_leave(m.reg, m.member));
+        EQ(watcher_end(&w), MD_ECLOSED);
+        wakes += w.stats.wakes;
+        OK(md_leave(other.reg, other.member));
+        OK(md_close(other.reg));
+        OK(md_close(m.reg));
+    }
+    CHECK(wakes > 0);
+}
+
 TEST(a_member_that_leaves_takes_its_own_waits_along) {
     struct main_member m = open_main(NULL, SIZE);
     uint64_t worker = join(m.reg, 1, MD_WORKER), now;
@@ -751,6 +771,7 @@ int main(void) {
     RUN(a_deadline_is_kept_and_not_anticipated);
     RUN(who_waits_for_any_change_can_be_seen);
     RUN(a_cancel_ends_the_waits_of_its_ticket_whatever_they_wait_for);
+    RUN(who_waits_for_any_change_is_rung_when_the_main_member_leaves);
     RUN(a_member_that_leaves_takes_its_own_waits_along);
     RUN(closing_the_handle_ends_its_waits);
     RUN(all_who_wait_are_told_when_the_main_member_is_killed);

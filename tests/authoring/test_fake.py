@@ -239,6 +239,14 @@ def test_an_argument_may_have_any_name(lib, ops):
     assert ops.named(MetaTensor(()), self=3) == 3
 
 
+def test_a_size_that_is_made_without_bounds_may_be_0_or_any_number(lib, ops):
+    lib.register_fake("f", lambda x: x.new_empty((get_ctx().new_dynamic_size(),)))
+    (size,) = ops.f(X).shape
+    assert (size.min, size.max) == (0, None)
+    assert size.admits(0)
+    assert not size.admits(-1)
+
+
 def test_a_kernel_that_raises_leaves_no_context(lib, ops):
     def fake(x):
         get_ctx().new_dynamic_size()

@@ -21,7 +21,9 @@ from patience import limit
 
 import mdispatch as md
 from mdispatch import config, errors
+from mdispatch.dispatch.c_kernels import _flags
 from mdispatch.dispatch.context import values
+from mdispatch.schema import parse_schema
 from mdispatch.workers import interpreters as host
 
 OWN_GIL = pytest.mark.skipif(not host.OWN_GIL, reason="this Python has no GIL per interpreter")
@@ -684,3 +686,14 @@ def test_a_library_is_closed_after_its_registry(boxes_path):
     registry.close()
     loaded.close()
     assert loaded.closed
+
+
+def test_what_c_is_told_of_an_argument_is_whether_it_has_tensors_and_is_written():
+    schema = parse_schema(
+        "f(int a, Tensor b, Tensor? c, Tensor[] d, Tensor?[] e, int[]? f, Tensor(x!) g, "
+        "Tensor(y!)[] h, Tensor(z) i, str? j) -> ()"
+    )
+    tensor, written = 1, 2  # boxed.h
+    both = tensor | written
+    expected = [0, tensor, tensor, tensor, tensor, 0, both, both, tensor, 0]
+    assert [_flags(argument) for argument in schema.arguments] == expected

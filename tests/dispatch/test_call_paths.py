@@ -850,6 +850,67 @@ def test_an_overload_hides_no_attribute_of_the_packet(registry, lib, f):
     assert packet.own == 3
 
 
+def test_an_overload_that_takes_the_arguments_and_has_no_kernel_leaves_the_call_to_no_other(
+    registry, lib
+):
+    lib.define("only.a(Tensor x, *, int n) -> str")
+    lib.define("only.b(Tensor x, *, Scalar n) -> str")
+    lib.impl("only.a", lambda x, n: "a", "CUDA")
+    lib.impl("only.b", lambda x, n: "b", "CompositeExplicitAutograd")
+    packet = registry.ops.s.only
+    assert both(lambda: (packet(Other(), n=1), packet(Array(), n=1.0))) == [("a", "b")] * 2
+
+    def refused():
+        with pytest.raises(errors.MissingKernelError, match=r"s::only\.a"):
+            packet(Array(), n=1)
+
+    both(refused)
+    both(refused)
+
+
+@pytest.mark.parametrize("count", [48, 49, 64])
+def test_a_call_with_many_arguments_is_the_same_by_both_ways(registry, lib, count):
+    names = [f"a{i}" for i in range(count)]
+    lib.define(f"wide({', '.join(f'int[] {name}' for name in names)}) -> Any")
+    lib.impl("wide", lambda *args: args, "CompositeExplicitAutograd")
+    f = registry.ops.s.wide.default
+    lists = [(i,) for i in range(count)]
+    expected = tuple([i] for i in range(count))
+    for _ in range(2):
+        assert both(lambda: f(*lists)) == [expected] * 2
+        assert (
+            both(lambda: f(**dict(zip(reversed(names), reversed(lists), strict=True))))
+            == [expected] * 2
+        )
+
+
+@pytest.mark.parametrize("returns", ["Any", "(Any, ...)", "..."])
+def test_a_call_with_more_arguments_than_are_named_is_the_same_by_both_ways(registry, lib, returns):
+    lib.define(f"more(Tensor x, ...) -> {returns}")
+    lib.impl("more", lambda *args: args, "CPU")
+    f, x = registry.ops.s.more.default, Array()
+    for _ in range(2):
+        for extra in ((), (1,), ("a", None)):
+            assert both(lambda extra=extra: f(x, *extra)) == [(x, *extra)] * 2
+
+
+def test_a_value_without_keys_adds_none_by_both_ways(registry, lib):
+    lib.define("keyless(Tensor? x, Tensor?[] xs, *, Tensor? y, Tensor?[] ys) -> Any")
+    seen = []
+    lib.impl("keyless", lambda keys, *args, **kwargs: seen.append(keys), "CUDA", with_keyset=True)
+    lib.impl("keyless", md.fallthrough_kernel, "AutogradCUDA")
+    f, x = registry.ops.s.keyless.default, Carries("CUDA")
+    for call in (
+        lambda: f(x, [None], y=None, ys=[None]),
+        lambda: f(None, [None, x], y=None, ys=[None]),
+        lambda: f(None, [], y=x, ys=[None]),
+        lambda: f(None, [], y=None, ys=[x, None]),
+    ):
+        both(call)
+    assert len(seen) == 8
+    assert set(seen) == {md.DispatchKeySet("CUDA")}
+
+
 def test_the_first_of_several_overloads_is_called_where_it_takes_the_arguments(registry, lib):
     seen = []
     lib.define("g.a(Tensor x, float y) -> str")

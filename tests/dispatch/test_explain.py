@@ -423,3 +423,21 @@ def test_explanations_and_tables_say_what_calls_do(registry, lib, seed):
         row = registry.table("s::f")[list(RUNTIME_KEYS).index(found.key)]
         assert (row.kernel, row.reason) == (found.row.kernel, found.row.reason)
         assert found.rules[-1].startswith(found.row.reason + ": ")
+
+
+def test_at_most_five_names_are_told_of_an_operator_that_is_not_there(registry, lib):
+    for overload in "abcdefg":
+        lib.define(f"many.{overload}(Tensor x) -> Tensor")
+    with pytest.raises(errors.OperatorNotFoundError) as caught:
+        registry.table("s::many.z")
+    assert caught.value.nearest == tuple(f"s::many.{each}" for each in "abcde")
+
+
+def test_what_a_definition_gives_is_worked_out_once(registry, lib):
+    lib.define("once(Tensor x, *, Tensor y) -> Tensor")
+    op = registry.ops.s.once.default
+    _, signature = op.entry.current(op.generation)
+    assert signature.binder is signature.binder
+    assert signature.returns is signature.returns
+    assert signature.schema is signature.schema
+    assert signature.shape is signature.shape

@@ -492,6 +492,36 @@ def test_without_any_kernel_the_python_dispatcher_says_what_is_missing(registry)
 # --- the snapshot ---------------------------------------------------------------------------------
 
 
+def test_a_rule_in_a_safe_object_is_the_function_in_it(registry):
+    lib = md.Library("m", "DEF", registry=registry)
+    lib.define("f(Tensor x) -> Any")
+    op = registry.ops.m.f.default
+    with SafeObject(lambda *args: "rule") as parcel:
+        md.register_dispatch_rule(op, Log, parcel, lib=lib)
+        with Log([]):
+            assert op(X) == "rule"
+
+
+def test_restored_keys_are_those_of_the_entry_whatever_is_included_or_excluded_in_between(registry):
+    md.Library("m", "DEF", registry=registry).define("f(Tensor x) -> Any")
+    every = md.DispatchKeySet.full()
+    without_modes = every - modes.PYTHON
+
+    class Again(DispatchMode):
+        def __md_dispatch__(self, op, types, args, kwargs):
+            before = guards.included_keys(), guards.excluded_keys()
+            for around in (md.ExcludeDispatchKeyGuard, md.IncludeDispatchKeyGuard):
+                with around(without_modes), modes.restore_keys_on_entry():
+                    seen.append((guards.included_keys(), guards.excluded_keys()))
+            assert (guards.included_keys(), guards.excluded_keys()) == before
+
+    seen = []
+    with md.ExcludeDispatchKeyGuard("Negative"), Again():
+        entry = guards.included_keys() - modes.PYTHON, guards.excluded_keys()
+        registry.ops.m.f(X)
+    assert [(included - modes.PYTHON, excluded) for included, excluded in seen] == [entry] * 2
+
+
 def test_a_handler_runs_below_autograd_and_can_restore_the_keys_of_the_call(registry):
     lib = md.Library("m", "DEF", registry=registry)
     lib.define("f(Tensor x) -> Any")

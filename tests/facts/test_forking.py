@@ -14,7 +14,7 @@ import pytest
 from kinds import run_main
 
 import mdispatch as md
-from mdispatch.facts import forking
+from mdispatch.facts import WORKER, forking
 
 pytestmark = pytest.mark.either_binding
 
@@ -430,3 +430,27 @@ def test_a_child_takes_no_lock_for_taken_that_another_thread_was_handed() -> Non
         """
     )
     assert got["status"] == 0
+
+
+def test_a_child_that_has_joined_acts_as_a_member_of_its_own():
+    got = run_main(
+        """
+        registry = md.Registry.create()
+        facts = registry.dispatcher.facts
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(20)
+            facts.await_change(0, 0.0)
+            own = [member for member in facts.members() if member[1] == os.getpid()]
+            os.write(writing, repr((facts._member, facts.role, len(own))).encode())
+            os._exit(0)
+        os.close(writing)
+        told = eval(os.read(reading, 99))
+        assert os.waitpid(pid, 0)[1] == 0
+        done(parent=facts._member, child=told)
+        """
+    )
+    member, role, members = got["child"]
+    assert member != got["parent"]
+    assert (role, members) == (WORKER, 1)

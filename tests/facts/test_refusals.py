@@ -58,3 +58,8 @@ def test_so_does_each_way_to_refuse_it_once_and_from_then_on(shim, scenario, how
 def test_an_allocation_of_pythons_that_fails_in_the_extension_has_changed_nothing():
     pytest.importorskip("_testcapi", reason="this Python comes without _testcapi")
     assert figures_of("no_memory_stage.py") > 20
+
+
+def test_an_allocation_of_pythons_that_fails_while_calls_in_c_are_imported_is_told():
+    pytest.importorskip("_testcapi", reason="this Python comes without _testcapi")
+    assert figures_of("no_memory_import.py") > 10

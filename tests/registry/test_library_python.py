@@ -15,7 +15,7 @@ import mdispatch as md
 from mdispatch import errors, torch_compat
 from mdispatch import facts as kinds
 from mdispatch.authoring.meta import MetaTensor
-from mdispatch.registry.verify import Audit
+from mdispatch.registry.verify import Audit, audits
 
 PYSTUB = kinds.PYSTUB
 
@@ -293,6 +293,42 @@ def test_an_audit_collects_a_module_that_differs_and_goes_on(registry, worker, l
     assert [type(each) for each in audit.differences] == [errors.PystubMismatchError] * 2
     assert [each.name for each in audit.differences] == ["s::f", "s::g"]
     assert [fact.name for fact in audit.facts if fact.kind == kinds.DEF] == ["s::f", "s::g"]
+
+
+def test_both_modules_are_told_with_their_contexts(registry, lib, mine):
+    named(lib, "one", "words")
+    (place,) = {fact.where for fact in there(registry) if fact.kind == PYSTUB}
+    with pytest.raises(errors.PystubMismatchError) as caught:
+        named(mine, "two")
+    assert "  here:  two    (" in str(caught.value)
+    assert f"  there: one, words    ({place})" in str(caught.value)
+
+
+def test_an_audit_that_has_ended_leaves_nothing_of_its_thread():
+    def audit():
+        with Audit(0), Audit(0):
+            assert threading.get_ident() in audits
+
+    before = dict(audits)
+    thread = threading.Thread(target=audit)
+    thread.start()
+    thread.join()
+    assert audits == before
+
+
+@pytest.mark.parametrize("kind", ["DEF", "FRAGMENT"])
+def test_nobody_keeps_a_closed_library(registry, kind):
+    source = f'lib = md.Library("t", "{kind}", registry=registry)'
+    namespace = {"md": md, "registry": registry, "__name__": "shop"}
+    exec(compile(source, "shop.py", "exec"), namespace)
+    lib = namespace.pop("lib")
+    lib.define("f(Tensor x) -> str")
+    lib.impl("f", says("cpu"), "CPU")
+    kept = weakref.ref(lib)
+    lib.close()
+    del lib
+    gc.collect()
+    assert kept() is None
 
 
 MODULE = """

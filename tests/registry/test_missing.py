@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
+
 import pytest
+from commands import environment
+from patience import limit
 
 import mdispatch as md
 from mdispatch import errors
@@ -79,3 +86,68 @@ def test_a_large_registry_still_knows_the_library_and_the_name_itself(registry, 
     with pytest.raises(errors.KeyMismatchError) as caught:
         md.wait_for_impl("s::f", "CUDA", timeout=0, registry=registry)
     assert caught.value.keys_there == ("CPU",)
+
+
+def test_an_operator_with_kernels_and_no_definition_is_told_with_the_place_of_the_newest(
+    registry, lib
+):
+    lib.impl("lonely", lambda x: x, "CPU")
+    lib.impl("lonely", lambda x: x, "CUDA")
+    newest = registry.dispatcher.facts.registrations("s::lonely")[2][-1].where
+    with pytest.raises(errors.OperatorNotFoundError) as caught:
+        registry.ops.s.lonely  # noqa: B018
+    assert str(caught.value) == (
+        "there is no operator s::lonely; it has kernels but no definition\n"
+        f"  a kernel registered at {newest}\nDefine it."
+    )
+    assert newest.startswith(f"{__file__}:")
+
+
+REGISTRAR = """
+import sys
+import mdispatch as md
+registry = md.Registry.elect(sys.argv[1])
+with md.Library("s", "DEF", registry=registry) as lib:
+    lib.define("f(Tensor x) -> Tensor")
+    print("defined", flush=True)
+    sys.stdin.read(1)
+registry.close()
+"""
+
+
+def test_the_registrar_that_is_named_is_the_one_of_now_and_not_the_one_that_has_left():
+    name = f"missing-{os.getpid()}"
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", REGISTRAR, name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment(),
+        ) as first,
+        contextlib.ExitStack() as ends,
+    ):
+        assert first.stdout.readline() == b"defined\n"
+        registry = ends.enter_context(md.Registry.elect(name))
+        asking = ends.enter_context(md.Registry.elect(name))
+        lib = ends.enter_context(md.Library("s", "DEF", registry=registry, timeout=limit(30)))
+        lib.define("f(Tensor x) -> Tensor")
+        assert str(missing(asking, "s::g")).startswith(f"the registrar of 's' (pid {first.pid})")
+        first.stdin.write(b".")
+        first.stdin.close()
+        assert first.wait() == 0
+        assert registry.dispatcher.facts.registrations("s::f")[2][0].pid == first.pid
+        assert str(missing(asking, "s::g")).startswith(f"the registrar of 's' (pid {os.getpid()})")
+
+
+def test_a_library_that_was_never_opened_is_told_with_the_place_of_what_else_is_there():
+    name = f"missing-{os.getpid()}"
+    with (
+        md.Registry.elect(name) as registry,
+        md.Registry.elect(name) as asking,
+        md.Library("s", "FRAGMENT", registry=registry) as lib,
+    ):
+        lib.define("f(Tensor x) -> Tensor")
+        (defined,) = registry.dispatcher.facts.registrations("s::f")[2]
+        with pytest.raises(errors.MainNeverArrivedError) as caught:
+            md.Library("s", "DEF", registry=asking, timeout=0)
+        assert caught.value.there == defined.where

@@ -277,3 +277,39 @@ def test_a_worker_that_loads_its_module_again_compares_with_what_is_there_now(re
     assert f.is_gone
     open_again(worker, tags="new")
     assert worker.ops.s.f.default.tags == ("new",)
+
+
+def test_a_kernel_that_may_not_override_that_of_another_member_leaves_nothing(registry, lib):
+    lib.define("f(Tensor x) -> str")
+    facts = registry.dispatcher.facts
+    facts.register(kinds.IMPL, md.DispatchKey.CPU, "s::f", "a kernel in C", "host.c:7")
+    before = everything(registry)
+    assert "s::f" not in registry.dispatcher.entries
+    with pytest.raises(errors.DuplicateRegistrationError) as caught:
+        lib.impl("f", says("cpu"), "CPU", allow_override=False)
+    assert caught.value.first == "host.c:7"
+    assert everything(registry) == before
+
+
+def test_a_registry_says_what_this_interpreter_is_in_it(registry, worker):
+    said = [(each.is_main, each.is_worker, each.elects) for each in (registry, worker)]
+    assert said == [(True, False, False), (False, True, False)]
+
+
+@pytest.mark.parametrize("named", ["by its name", "by itself"])
+def test_a_worker_may_have_the_one_kernel_that_overrides_none(registry, worker, lib, mine, named):
+    lib.define("f(Tensor x) -> str")
+    lib.impl("f", says("main"), "CPU", allow_override=False)
+    op = "f" if named == "by its name" else worker.ops.s.f.default
+    mine.impl(op, says("worker"), "CPU", allow_override=False)
+    with pytest.raises(errors.DuplicateRegistrationError):
+        mine.impl(op, says("second"), "CPU", allow_override=False)
+
+
+def test_a_closed_library_of_fallbacks_refuses_one_and_changes_nothing(registry):
+    wild = md.Library("_", "IMPL", registry=registry)
+    wild.close()
+    before = registry.dispatcher.facts.await_change(0, 0.0)[0], there(registry)
+    with pytest.raises(errors.LibraryClosedError):
+        wild.fallback(says("late"), "CPU")
+    assert (registry.dispatcher.facts.await_change(0, 0.0)[0], there(registry)) == before

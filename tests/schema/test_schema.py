@@ -214,6 +214,20 @@ def test_a_damaged_schema_is_refused_or_parses_back(position, removed, put):
     refused_or_parses_back(LONG[:position] + put + LONG[position + removed :])
 
 
+@pytest.mark.parametrize(
+    ("type", "word", "number"),
+    [
+        ("int", "Mean", 1),
+        ("Layout", "strided", 0),
+        ("MemoryFormat", "contiguous_format", 0),
+        *(("int", "long", 4), ("int", "float", 6), ("int", "complex", 9)),
+        *(("ScalarType", "uint8", 0), ("ScalarType", "short", 2), ("ScalarType", "bool", 11)),
+    ],
+)
+def test_a_word_stands_for_the_number_that_pytorch_gives_it(type, word, number):
+    assert parse_schema(f"f({type} x={word}) -> ()").arguments[0].default == number
+
+
 @given(st.text())
 def test_any_text_is_refused_or_parses_back(text):
     for schema_text in (text, f"f({text}) -> ()", f"f(int x={text}) -> ()", f"f() -> {text}"):
@@ -267,6 +281,32 @@ def test_a_schema_is_refused_with_the_place_of_its_fault(text, position):
         parse_schema(text)
     if position is not None:
         assert caught.value.position == position
+
+
+@pytest.mark.parametrize(
+    ("largest", "made"),
+    [
+        (32, lambda n: "f(int" + "[]" * n + " x) -> ()"),
+        (32, lambda n: "f() -> " + "Future(" * n + "int" + ")" * n),
+        (64, lambda n: "f(" + ", ".join(f"int a{i}" for i in range(n)) + ") -> ()"),
+        (1024, lambda n: f"f(int[{n}] x) -> ()"),
+        (255, lambda n: "n" * n + "() -> ()"),
+        (255, lambda n: f"f(int {'n' * n}) -> ()"),
+        (255, lambda n: f"f(int({'n' * n}) x) -> ()"),
+    ],
+    ids=["lists", "parts", "arguments", "size", "operator", "argument", "alias set"],
+)
+def test_a_limit_admits_its_number_and_refuses_the_next(largest, made):
+    assert str(parse_schema(made(largest))) == made(largest)
+    with pytest.raises(SchemaSyntaxError):
+        parse_schema(made(largest + 1))
+
+
+def test_a_list_of_a_size_takes_a_default_of_so_many_elements():
+    schema = parse_schema("f(int[2] x=[1, 2], bool[1] y=[True]) -> ()")
+    assert [argument.default for argument in schema.arguments] == [(1, 2), (True,)]
+    with pytest.raises(SchemaSyntaxError, match="3 elements, the list 2"):
+        parse_schema("f(int[2] x=[1, 2, 3]) -> ()")
 
 
 def test_a_schema_of_more_than_64_kib_is_refused():

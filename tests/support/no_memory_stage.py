@@ -34,7 +34,10 @@ def main():
     key = iter(range(10, 10_000))
     strlen = ctypes.cast(ctypes.CDLL(None).strlen, ctypes.c_void_p).value  # it is never called
     kernel = (handle, "k", 1, "c:k", (strlen, 0, 0, 0))
-    assert ext.kernel_put(handle, "k", 1, "c:there", kernel[-1]) == 0
+    let_go = []
+    release = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(let_go.append)
+    there = (handle, "k", 1, "c:there", (strlen, 5, ctypes.cast(release, ctypes.c_void_p).value, 0))
+    assert ext.kernel_put(*there) == 0
 
     def register(rule):
         return ext.register(handle, member, IMPL, rule, next(key), b"n", BIG, b"here")
@@ -129,6 +132,10 @@ def main():
             now = state(handle)
             assert now == before, f"{name}: allocation {nth} failed: {before} before, {now} now"
         assert ext.check(handle) == (0, b""), name
+    result = call = calls = None
+    assert let_go == []
+    assert ext.kernel_drop(*there) == 0
+    assert let_go == [5], "a call that ended in a MemoryError holds a kernel"
     status, record = ext.find(handle, IMPL, 1, b"n")
     assert (status, record[:6]) == (0, (ref, seq, IMPL, 1, "n", BIG.decode()))
     assert ext.leave(handle, member) == 0
