@@ -59,7 +59,13 @@ NO_ROOM = ("SystemCallError", "RegistryFullError", "MemoryError")
 PROMISED = {
     "descriptor": ("RegistryAccessError",),
     # It may be just opening one; or it finds a folder of registries of its own, and no files.
-    "user": ("RegistryOwnerError", "missing", "Permission", "RegistryNotFoundError", "ImportError"),
+    "user": (
+        "RegistryOwnerError",
+        "missing",
+        "Permission",
+        "RegistryNotFoundError",
+        "ModuleNotFoundError",
+    ),
     "memory": (*NO_ROOM, "can't start new thread", "interpreter creation failed", "ended"),
 }
 BLOWS = {"descriptor": signal.SIGUSR1, "user": signal.SIGUSR2, "memory": signal.SIGXCPU}
