@@ -152,13 +152,21 @@ class Killer:
             os.nice(5)  # whoever is to be killed runs on until the killer gets a processor
             with open(f"{path}.stacks", "w") as stacks:
                 faulthandler.enable(stacks)
-                if kind < 0:
-                    be_main(self.name, str(path), seed, leave, self.light)
-                else:
-                    be_worker(self.cast[kind], self.name, str(path), seed)
+                self.live(kind, str(path), seed, leave)
                 os._exit(0)
         finally:
             os._exit(1)
+
+    def live(self, kind: int, path: str, seed: int, leave: int) -> None:
+        """What a child does."""
+        if kind < 0:
+            be_main(self.name, path, seed, leave, self.light)
+        else:
+            be_worker(self.cast[kind], self.name, path, seed)
+
+    def forgives(self, victim: Victim, said: str) -> bool:
+        """Whether a victim may end so: here nobody."""
+        return False
 
     def kill(self, victim: Victim) -> None:
         """At a random instant: after a nap, in which some come to full swing, and a turn."""
@@ -221,7 +229,7 @@ class Killer:
                     break
                 select.select([], [], [], 0.0005)
             _, status = os.waitpid(victim.pid, 0)
-            if status not in (0, signal.SIGKILL):
+            if status not in (0, signal.SIGKILL) and not self.forgives(victim, "ended"):
                 text = Path(f"{victim.diary}.stacks").read_text()
                 self.total.failures.append(f"{self.what(victim)} ended with {status}\n{text}")
 
@@ -293,7 +301,9 @@ class Killer:
                         max(began, came or gone),
                         max(began, sure),
                     )
-                elif word == "failed" or (word == "missing" and killed):
+                elif (word == "failed" or (word == "missing" and killed)) and not self.forgives(
+                    victim, " ".join([word, *rest])
+                ):
                     self.total.failures.append(f"{self.what(victim)}: {word} {' '.join(rest)}")
                 self.total.acknowledged += word == "defined"
                 self.total.heard += word == "heard"

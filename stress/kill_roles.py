@@ -6,6 +6,7 @@ that the lines of the dead are there and whole: `word name numbers...`.
 
     begun NAME                  a definition of the main member, before the call
     defined NAME BEGAN RETURNED the same, after it
+    refused NAME                a definition for which there was no room, say: it is not there
     closing, closed NAMESPACE   the end of a library with all that it has defined, before and after
     waited OUTCOME BEGAN CAME RETURNED QUEUED   times in ns; CAME is 0 where the killer knows it
     missing                     no registry of that name: right when the main member has left
@@ -72,8 +73,16 @@ def define_stable(registry: md.Registry) -> md.Library:
     return library
 
 
-def churn(diary: Diary, registry: md.Registry, number: int, seed: int) -> None:
-    """Defines and closes a namespace's operators for ever."""
+def churn(
+    diary: Diary,
+    registry: md.Registry,
+    number: int,
+    seed: int,
+    refusals: tuple[type[BaseException], ...] = (),
+) -> None:
+    """Defines and closes a namespace's operators for ever. ``refusals`` are the errors that a
+    definition may meet; then it is not there.
+    """
     dice = Dice(seed)
     namespace = f"k{number}"
     while True:
@@ -84,7 +93,11 @@ def churn(diary: Diary, registry: md.Registry, number: int, seed: int) -> None:
             name = f"{namespace}::f{i}"
             diary.write("begun", name)
             began = time.monotonic_ns()
-            library.define(f"f{i}(Tensor x, int began={began}) -> Tensor")
+            try:
+                library.define(f"f{i}(Tensor x, int began={began}) -> Tensor")
+            except refusals:
+                diary.write("refused", name)
+                continue
             diary.write("defined", name, began, time.monotonic_ns())
             library.impl(f"f{i}", lambda x, began: began, "CPU")
         time.sleep(dice.below(5) / 1000)  # what is there at once is waited for by nobody

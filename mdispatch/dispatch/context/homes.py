@@ -159,7 +159,7 @@ def _space() -> str:
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
-        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
+        return f"{boot}/{os.stat('/proc/thread-self/ns/pid').st_ino}"
     except OSError:
         return ""
 

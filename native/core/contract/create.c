@@ -88,7 +88,7 @@ static int publish_name(md__reg *reg, int folder, const char *name) {
     } else if (rc != MD_ENOENT) {
         return rc;
     }
-    snprintf(self, sizeof self, "/proc/self/fd/%d", reg->fd);
+    snprintf(self, sizeof self, "/proc/thread-self/fd/%d", reg->fd);
     if (linkat(AT_FDCWD, self, folder, name, AT_SYMLINK_FOLLOW) < 0)
         return errno == EEXIST ? MD_EEXIST : md__sys();
     return 0;

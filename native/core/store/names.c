@@ -131,7 +131,7 @@ static int judge_folder(int there) {
     if (fstat(there, &st) < 0) return md__sys();
     if (st.st_uid != geteuid() || (st.st_mode & 077)) return MD_EOWNER;
     if ((st.st_mode & 0700) == 0700) return 0;
-    snprintf(self, sizeof self, "/proc/self/fd/%d", there);
+    snprintf(self, sizeof self, "/proc/thread-self/fd/%d", there);
     return chmod(self, 0700) < 0 ? md__sys() : 0;
 }
 
@@ -186,7 +186,7 @@ int md__open_file(int folder, const char *path, int flags, int *fd) {
     int rc = fstat(there, &st) < 0 ? md__sys() : 0;
     if (rc == 0 && !S_ISREG(st.st_mode)) rc = MD_ENOTFILE;
     if (rc == 0) {
-        snprintf(self, sizeof self, "/proc/self/fd/%d", there);
+        snprintf(self, sizeof self, "/proc/thread-self/fd/%d", there);
         *fd = open(self, O_RDWR | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         if (*fd < 0) rc = open_status(errno);
     }

@@ -56,7 +56,7 @@ int md__boot_id(uint8_t id[16]) {
 
 int md__pid_space(uint64_t *id) {
     struct stat st;
-    if (stat("/proc/self/ns/pid", &st) < 0) return md__sys();
+    if (stat("/proc/thread-self/ns/pid", &st) < 0) return md__sys();
     *id = (uint64_t)st.st_ino;
     return 0;
 }
@@ -115,11 +115,11 @@ static int look(const md__reg *reg, struct stat *st) {
 
 /* Opens the region's file anew and puts it in the place of the mapping and the descriptor. */
 static int map_anew(md__reg *reg, int mode, int rights) {
-    char path[32];
+    char path[64];
     struct stat st;
     int fd, rc = look(reg, &st);
     if (rc) return rc;
-    snprintf(path, sizeof path, "/proc/self/fd/%d", reg->fd);
+    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", reg->fd);
     fd = open(path, mode | O_CLOEXEC);
     if (fd < 0) return errno == EMFILE || errno == ENFILE ? md__sys() : MD_EREOPEN;
     if (mmap(reg->base, reg->mapped, rights, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED ||
