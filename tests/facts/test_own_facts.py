@@ -1,4 +1,4 @@
-"""Facts that every member registers for itself, types and choices; and registries of other formats."""
+"""Facts that every member registers for itself, and registries of other formats."""
 
 from __future__ import annotations
 

@@ -344,7 +344,7 @@ def inspect(address: bytes) -> tuple[int, InspectionTuple | None, list[MemberTup
 def format_of(address: bytes) -> int:
     out = ffi.new("md_inspection *")
     lib.md_inspect(address, out, ffi.NULL, 0, ffi.new("size_t *"))
-    return out.format
+    return int(out.format)
 
 
 def folder() -> tuple[int, bytes]:
