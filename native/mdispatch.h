@@ -16,7 +16,8 @@
  * - Only the main member may register: interpreter 0 of the process that created the registry. All
  *   others get MD_EROLE, with one exception: a program that embeds interpreters and joins as
  *   MD_HOST in that process is a main member, too. A registry of md_elect() has no main member:
- *   there the registrar of a namespace may register in it, see ELECT.
+ *   there the registrar of a namespace may register in it, see ELECT. Facts of some kinds any
+ *   member may register, see MEMBERS' OWN FACTS.
  * - A wait returns MD_EINTR for a signal whose handler was installed without SA_RESTART. A signal
  *   can arrive in the moment before the sleep. So on the process's main thread, which has to run
  *   the handlers, a wait also returns MD_EINTR every 0.1 s. Run the handlers that are due and call
@@ -51,6 +52,14 @@
  * stay. When a namespace loses its last claim, it loses all its facts. A claim is a fact of kind
  * MD_CLAIM under the namespace's name. A member that verifies what the registrar registers waits
  * with md_await_or_elect(), which also returns when that member becomes the registrar.
+ *
+ * MEMBERS' OWN FACTS
+ *
+ * Facts of kind MD_ANY_MEMBER and above say something about the member that registers them. Every
+ * member may register them, under any name, in every registry. MD_UNIQUE counts for one member
+ * only: two members may each have a fact of the same kind, name and key. Only its own member
+ * strikes such a fact. The rest goes when the member leaves; after its death, when the next member
+ * joins, or registers a fact of such a kind, or claims. The end of a namespace leaves them alone.
  *
  * NAMES
  *
@@ -116,7 +125,8 @@ extern "C" {
 
 /* contract begins */
 
-enum { MD_ABI = 3 };
+enum { MD_ABI = 4 };
+enum { MD_FORMAT = 6 }; /* of a region: processes with one format share a registry */
 enum { MD_FOREVER = -1 };
 enum { MD_HOST = -1 }; /* in place of an interpreter's number: the program that embeds them */
 
@@ -131,7 +141,7 @@ typedef enum md_status {
     MD_ECANCELED = -7, /* md_cancel() ended the wait */
     MD_EEXIST = -8,    /* a registry of this name, or a live fact under MD_UNIQUE, exists already */
     MD_ENOENT = -9,    /* no such fact, registry or member */
-    MD_EROLE = -10,    /* only the main member registers and strikes */
+    MD_EROLE = -10,    /* this member may not register or strike this */
     MD_EFULL = -11,    /* the registry's capacity is used up */
     MD_EMEMBERS = -12, /* no free slot for another process or member */
     MD_ETOOLONG = -13, /* a name, body or place is longer than the format allows */
@@ -160,7 +170,11 @@ typedef enum md_kind {
     MD_FALLBACK = 4,
     MD_PYSTUB = 5,
     MD_NAME = 6,
-    MD_CLAIM = 7 /* made by md_claim() only */
+    MD_CLAIM = 7,       /* made by md_claim() only */
+    MD_ANY_MEMBER = 16, /* kinds from here on are members' own; those without a name are refused */
+    MD_TYPE = 16,       /* which key a member gives to a type */
+    MD_CHOICE = 17,     /* what a member has chosen */
+    MD_KINDS = 32       /* no kind is this high */
 } md_kind;
 
 typedef enum md_rule {
@@ -201,6 +215,8 @@ typedef struct md_record {
     uint32_t name_len;
     uint32_t body_len;
     uint32_t where_len;
+    uint32_t origin;   /* 0: this host; there are no others yet */
+    uint32_t reserved; /* 0 */
 } md_record;
 
 typedef struct md_wait_stats {
@@ -410,7 +426,7 @@ typedef struct md_inspection {
     md_stats stats;
     uint64_t device; /* with the inode: the same for all addresses of one registry */
     uint64_t inode;
-    uint64_t kinds[8];  /* live facts of each md_kind */
+    uint64_t kinds[32]; /* live facts of each md_kind */
     int32_t attach;     /* what md_attach would return now: 0, MD_ECLOSED, MD_EDIED, MD_EDAMAGED, or
                            MD_EBOOT, MD_ENAMESPACE (then `alive` may be wrong) */
     uint32_t alive;     /* processes that have joined and are alive */
@@ -419,6 +435,8 @@ typedef struct md_inspection {
     uint32_t lock_died; /* 1: that thread has died, and the next to take the lock recovers */
     uint32_t torn;      /* 1: the chain of its blocks is broken, see md_check */
     uint32_t fixed;     /* bytes of the capacity that no fact can use */
+    uint32_t format;    /* of the region; also with MD_EVERSION. 0: not known */
+    uint32_t reserved;
     char address[192];  /* the address for md_attach */
 } md_inspection;
 

@@ -592,7 +592,17 @@ class RegistryAccessError(RegistryError, OSError):
 
 
 class RegistryFormatError(RegistryError):
-    """The file is no registry, or one of another version, machine word, boot or PID namespace."""
+    """The file is no registry, or one of another version, machine word, boot or PID namespace.
+
+    ``formats`` are the format of a registry of another version and the one that this mdispatch
+    uses; None in all other cases.
+    """
+
+    def __init__(
+        self, message: str, registry: str = "", *, formats: tuple[int, int] | None = None
+    ) -> None:
+        super().__init__(message, registry)
+        self.formats = formats
 
 
 class RegistryDamagedError(RegistryError):

@@ -30,6 +30,7 @@ from .native.constants import (
     MD_ENAMESPACE,
     MD_ENOENT,
     MD_EVERSION,
+    MD_KINDS,
     MD_POLICY_ELECT,
 )
 from .registration import DEF, ROLE_NAMES
@@ -123,7 +124,7 @@ class Seen:
     held_by: tuple[int, ...] = ()
     alive: int = 0
     dead: int = 0
-    kinds: tuple[int, ...] = (0,) * 8
+    kinds: tuple[int, ...] = (0,) * MD_KINDS
     facts: int = 0
     names: int = 0
     capacity: int = 0

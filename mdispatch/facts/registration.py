@@ -8,6 +8,7 @@ from _operator import itemgetter
 
 from .native import interpreter_id
 from .native.constants import (
+    MD_CHOICE,
     MD_CLAIM,
     MD_DEF,
     MD_FALLBACK,
@@ -20,6 +21,7 @@ from .native.constants import (
     MD_PYSTUB,
     MD_RAISE_ALL,
     MD_STACK,
+    MD_TYPE,
     MD_UNIQUE,
     MD_WORKER,
 )
@@ -29,13 +31,14 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
-__all__ = ["CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "KIND_NAMES", "LIBRARY", "NAME", "PYSTUB"]
-__all__ += ["MAIN", "PEER", "WORKER", "Elected", "Handle", "Registration"]
+__all__ = ["CHOICE", "CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "KIND_NAMES", "LIBRARY", "NAME"]
+__all__ += ["PYSTUB", "TYPE", "MAIN", "PEER", "WORKER", "Elected", "Handle", "Registration"]
 __all__ += ["ROLE_NAMES", "POLICY", "interpreter_id"]
 __all__ += ["def_text", "impl_text", "who"]
 
 LIBRARY, DEF, IMPL, FALLBACK = MD_LIBRARY, MD_DEF, MD_IMPL, MD_FALLBACK
 PYSTUB, NAME, CLAIM = MD_PYSTUB, MD_NAME, MD_CLAIM
+TYPE, CHOICE = MD_TYPE, MD_CHOICE
 KIND_NAMES = {
     LIBRARY: "library",
     DEF: "def",
@@ -44,6 +47,8 @@ KIND_NAMES = {
     PYSTUB: "pystub",
     NAME: "name",
     CLAIM: "claim",  # on a namespace, where there is no main member
+    TYPE: "type",  # like the next one a member's own: any member registers it, for itself
+    CHOICE: "choice",
 }
 #: What a second registration of the same kind, name and key means. The core knows these flags; it
 #: does not know which kind has which.
@@ -54,6 +59,8 @@ POLICY = {
     FALLBACK: MD_UNIQUE | MD_RAISE_ALL,
     PYSTUB: MD_STACK,
     NAME: MD_STACK,
+    TYPE: MD_UNIQUE,
+    CHOICE: MD_STACK,
 }
 
 #: Stands for a program that embeds Python, in place of an interpreter's number.

@@ -6,6 +6,7 @@ import os
 
 from .. import errors
 from ..errors.words import shown
+from .native import native
 from .native.constants import (
     MD_EBOOT,
     MD_EBUSY,
@@ -31,6 +32,7 @@ from .native.constants import (
     MD_ESYS,
     MD_ETOOLONG,
     MD_EVERSION,
+    MD_FORMAT,
     MD_MAX_BODY,
     MD_MAX_FOLDER,
     MD_MAX_NAME,
@@ -87,7 +89,7 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     ),
     MD_EVERSION: (
         errors.RegistryFormatError,
-        "registry {0} was made by another version of mdispatch; use one version everywhere",
+        "registry {0} was made by another version of mdispatch",
     ),
     MD_EBOOT: (
         errors.RegistryFormatError,
@@ -142,6 +144,20 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
 }
 
 
+def _other_version(message: str, label: str) -> Exception:
+    """The error for a registry that a build with another format has made."""
+    found = native.format_of(label.encode("utf-8", "surrogateescape"))
+    if found and found != MD_FORMAT:
+        message += f": it has format {found}, and this one uses format {MD_FORMAT}"
+    elif found:
+        message += f": both use format {MD_FORMAT}, but they were built with other limits"
+    message += (
+        ". Use one version in all processes. When no process uses the registry any more, "
+        "`mdispatch doctor --reap` removes its file"
+    )
+    return errors.RegistryFormatError(message, label, formats=(found, MD_FORMAT))
+
+
 def error_for(status: int, label: str) -> Exception:
     """The exception for a status: the one place where codes become classes."""
     if status < MD_ESYS:
@@ -157,6 +173,8 @@ def error_for(status: int, label: str) -> Exception:
         from .folder_lock import busy_text
 
         message += busy_text()
+    if status == MD_EVERSION:
+        return _other_version(message, label)
     if issubclass(cls, errors.RegistryError):
         return cls(message, label)
     if issubclass(cls, errors.InvalidNameError):

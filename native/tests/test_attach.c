@@ -189,7 +189,7 @@ TEST(a_hostile_file_is_refused_with_the_reason_and_at_once) {
     free(zeroes);
     lay_down_with(0, "mdisptcX", 8);
     check_status(MD_EFORMAT, "magic");
-    WITH(format, MD__FORMAT + 1, MD_EVERSION);
+    WITH(format, MD_FORMAT + 1, MD_EVERSION);
     WITH(stamp, 0, MD_EVERSION);
     lay_down_with(offsetof(struct md__header, boot), "0123456789abcdef", 16);
     check_status(MD_EBOOT, "boot");

@@ -680,7 +680,7 @@ TEST(a_teams_name_is_given_to_a_new_one_when_what_has_it_is_over_and_not_when_it
     char long_name[MD_MAX_REGISTRY_NAME + 2];
     md_registry reg;
     struct stage s = stage_make();
-    uint32_t state = MD__CLOSED, format = MD__FORMAT + 1;
+    uint32_t state = MD__CLOSED, format = MD_FORMAT + 1;
     memset(long_name, 'x', sizeof long_name);
     long_name[sizeof long_name - 1] = '\0';
     EQ(md_elect(long_name, TEAM, &reg), MD_ENAME);

@@ -312,7 +312,7 @@ TEST(what_cannot_be_judged_by_its_members_is_removed_only_when_nobody_has_it_ope
     check_odd(MD_EFORMAT, 0, "a header and no more");
     lay_down_with(0, "mdisptcX", 8);
     check_odd(MD_EFORMAT, 0, "magic");
-    uint32_t format = MD__FORMAT + 1;
+    uint32_t format = MD_FORMAT + 1;
     lay_down_with(offsetof(struct md__header, format), &format, sizeof format);
     check_odd(MD_EVERSION, 0, "format");
     lay_down_with(offsetof(struct md__header, boot), "0123456789abcdef", 16);

@@ -251,14 +251,14 @@ TEST(a_buffer_too_small_learns_the_size_and_nothing_is_registered) {
     EQ(size, 0);
     EQ(md_register(m.reg, m.member, MD_IMPL, MD_STACK, KEY, "n", 1, "body", 4, "w", 1, &size, 8),
        MD_ENOBUFS);
-    EQ(size, 64);
+    EQ(size, 72);
     EQ(find(m.reg, "n", KEY, NULL, 0), MD_ENOENT);
     for (int i = 0; i < 10; i++) OK(put(m, MD_STACK, i % 2 ? "n" : "nn", KEY, "body", NULL));
     EQ(md_find(m.reg, MD_IMPL, KEY, "n", 1, NULL, 0), MD_ENOBUFS);
     EQ(md_list(m.reg, NULL, 0, NULL, 0, &listed_size, &version, &node), MD_ENOBUFS);
-    EQ(listed_size, 720);
-    EQ(md_list(m.reg, NULL, 0, buf, 719, &listed_size, &version, &node), MD_ENOBUFS);
-    OK(md_list(m.reg, NULL, 0, buf, 720, &listed_size, &version, &node));
+    EQ(listed_size, 800);
+    EQ(md_list(m.reg, NULL, 0, buf, 799, &listed_size, &version, &node), MD_ENOBUFS);
+    OK(md_list(m.reg, NULL, 0, buf, 800, &listed_size, &version, &node));
     OK(md_list(m.reg, "unknown", 7, NULL, 0, &listed_size, &version, &node));
     CHECK(listed_size == 0 && version == 0 && node == 0);
     EQ(md_register(m.reg, m.member, MD_IMPL, MD_UNIQUE, KEY, "n", 1, "body", 4, "w", 1, buf, 8),

@@ -307,6 +307,8 @@ def run_contract(native):
     _, member, _ = call("join", reg, 0)
     _, worker, _ = call("join", reg, 5)
     call("folder")
+    call("format_of", address)
+    call("format_of", b"fd:x")
     call("inspect", address)
     call("inspect", b"fd:x")
     call("reap", b"no-such-registry")

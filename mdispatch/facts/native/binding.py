@@ -60,6 +60,7 @@ BINDING_NAMES = (
     "elect",
     "find",
     "folder",
+    "format_of",
     "has",
     "inspect",
     "join",

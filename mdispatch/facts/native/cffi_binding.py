@@ -341,6 +341,12 @@ def inspect(address: bytes) -> tuple[int, InspectionTuple | None, list[MemberTup
     return status, seen, _members(infos, count[0])
 
 
+def format_of(address: bytes) -> int:
+    out = ffi.new("md_inspection *")
+    lib.md_inspect(address, out, ffi.NULL, 0, ffi.new("size_t *"))
+    return int(out.format)
+
+
 def folder() -> tuple[int, bytes]:
     out = ffi.new("char[]", lib.MD_MAX_ADDRESS)
     return lib.md_folder(out, lib.MD_MAX_ADDRESS), ffi.string(out)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 __all__ = [
     "MD_ABI",
+    "MD_FORMAT",
     "MD_FOREVER",
     "MD_HOST",
     "MD_OK",
@@ -48,6 +49,10 @@ __all__ = [
     "MD_PYSTUB",
     "MD_NAME",
     "MD_CLAIM",
+    "MD_ANY_MEMBER",
+    "MD_TYPE",
+    "MD_CHOICE",
+    "MD_KINDS",
     "MD_UNIQUE",
     "MD_STACK",
     "MD_RAISE_ALL",
@@ -66,7 +71,8 @@ __all__ = [
     "MD_MAX_MEMBERS",
 ]
 
-MD_ABI = 3
+MD_ABI = 4
+MD_FORMAT = 6
 MD_FOREVER = -1
 MD_HOST = -1
 
@@ -110,6 +116,10 @@ MD_FALLBACK = 4
 MD_PYSTUB = 5
 MD_NAME = 6
 MD_CLAIM = 7
+MD_ANY_MEMBER = 16
+MD_TYPE = 16
+MD_CHOICE = 17
+MD_KINDS = 32
 
 # md_rule
 MD_UNIQUE = 1

@@ -16,7 +16,7 @@ MemberTuple: TypeAlias = tuple[int, int, int, int, int, int, int, int, bytes]
 #: members, policy
 StatTuple: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
 
-#: figures, device, inode, facts of each kind (8), attach, alive, dead, lock_tid, lock_died,
+#: figures, device, inode, facts of each kind (32), attach, alive, dead, lock_tid, lock_died,
 #: torn, fixed, address
 InspectionTuple: TypeAlias = tuple[
     StatTuple, int, int, tuple[int, ...], int, int, int, int, int, int, int, bytes
@@ -88,5 +88,6 @@ class Binding(Protocol):
     def inspect(
         self, address: bytes, /
     ) -> tuple[int, InspectionTuple | None, list[MemberTuple]]: ...
+    def format_of(self, address: bytes, /) -> int: ...
     def folder(self) -> tuple[int, bytes]: ...
     def reap(self, name: bytes, /) -> int: ...

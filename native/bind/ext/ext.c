@@ -497,14 +497,19 @@ static PyObject *ext_check(PyObject *self, PyObject *args) {
 /* (figures, device, inode, facts of each kind, attach, alive, dead, lock_tid, lock_died,
  * torn, fixed, address) */
 static PyObject *inspection_tuple(const md_inspection *in) {
-    unsigned long long k[8];
-    for (int i = 0; i < 8; i++) k[i] = in->kinds[i];
-    PyObject *figures = figures_tuple(&in->stats);
-    if (!figures) return NULL;
-    return Py_BuildValue("(NKK(KKKKKKKK)iIIIIIIy)", figures, (unsigned long long)in->device,
-                         (unsigned long long)in->inode, k[0], k[1], k[2], k[3], k[4], k[5], k[6],
-                         k[7], (int)in->attach, in->alive, in->dead, in->lock_tid, in->lock_died,
-                         in->torn, in->fixed, in->address);
+    PyObject *figures = figures_tuple(&in->stats), *kinds = PyTuple_New(MD_KINDS);
+    for (int i = 0; kinds && i < MD_KINDS; i++) {
+        PyObject *count = PyLong_FromUnsignedLongLong(in->kinds[i]);
+        if (!count || PyTuple_SetItem(kinds, i, count)) Py_CLEAR(kinds);
+    }
+    if (!figures || !kinds) {
+        Py_XDECREF(figures);
+        Py_XDECREF(kinds);
+        return NULL;
+    }
+    return Py_BuildValue("(NKKNiIIIIIIy)", figures, (unsigned long long)in->device,
+                         (unsigned long long)in->inode, kinds, (int)in->attach, in->alive, in->dead,
+                         in->lock_tid, in->lock_died, in->torn, in->fixed, in->address);
 }
 
 static PyObject *ext_inspect(PyObject *self, PyObject *args) {
@@ -532,6 +537,15 @@ static PyObject *ext_inspect(PyObject *self, PyObject *args) {
     Py_XDECREF(list);
     Py_XDECREF(seen);
     return NULL;
+}
+
+static PyObject *ext_format_of(PyObject *self, PyObject *args) {
+    const char *address;
+    size_t count;
+    md_inspection in;
+    if (!PyArg_ParseTuple(args, "y", &address)) return NULL;
+    Py_BEGIN_ALLOW_THREADS md_inspect(address, &in, NULL, 0, &count);
+    Py_END_ALLOW_THREADS return PyLong_FromUnsignedLong(in.format);
 }
 
 static PyObject *ext_folder(PyObject *self, PyObject *args) {
@@ -646,6 +660,7 @@ static PyMethodDef methods[] = {
     {"stat", ext_stat, METH_VARARGS, NULL},
     {"check", ext_check, METH_VARARGS, NULL},
     {"inspect", ext_inspect, METH_VARARGS, NULL},
+    {"format_of", ext_format_of, METH_VARARGS, NULL},
     {"folder", ext_folder, METH_NOARGS, NULL},
     {"reap", ext_reap, METH_VARARGS, NULL},
     {"caller", ext_caller, METH_O, NULL},

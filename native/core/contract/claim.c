@@ -38,7 +38,7 @@ static int tell_registrar(md__reg *reg, const struct md__query *q, struct md__qu
 
 /* `is_new` says that the member was not in the queue before. A buffer that is too small for the
  * answer is refused before anything is changed. */
-static int claim_as(md__reg *reg, uint64_t member, const struct md__member *m,
+static int claim_as(md__reg *reg, uint64_t member, struct md__member *m,
                     const struct md__query *q, const struct md__text *where, struct md__sink *out,
                     bool *is_new) {
     struct md__queue queue;

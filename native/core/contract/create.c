@@ -24,7 +24,7 @@ enum { NOEXEC_SEAL = 8 }; /* MFD_NOEXEC_SEAL: a system can refuse memory files w
 static int format(md__reg *reg, uint64_t capacity, uint64_t committed, uint32_t policy) {
     struct md__header *h = md__header(reg);
     memcpy(h->magic, MD__MAGIC, 8);
-    h->format = MD__FORMAT;
+    h->format = MD_FORMAT;
     h->stamp = md__region_stamp();
     h->capacity = capacity;
     h->uid = (uint32_t)geteuid();

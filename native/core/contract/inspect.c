@@ -29,6 +29,7 @@
 #include "contract.h"
 
 static_assert(sizeof(((md_inspection *)0)->address) == MD_MAX_ADDRESS, "addresses fit");
+static_assert(sizeof(((md_inspection *)0)->kinds) == 8 * MD_KINDS, "kinds fit");
 
 static ssize_t read_at(int fd, char *to, uint64_t size, uint64_t at) {
     ssize_t n;
@@ -78,7 +79,7 @@ static int judge_bounds(const struct md__header *earlier, const md__reg *copy, i
 }
 
 /* Counts the facts of each kind, block by block. */
-static int count_kinds(int fd, uint64_t top, uint64_t kinds[8]) {
+static int count_kinds(int fd, uint64_t top, uint64_t kinds[MD_KINDS]) {
     enum { PART = 256 * 1024 };
     char *part = malloc(PART);
     uint64_t from = 0, to = 0, at = MD__ARENA_AT;
@@ -96,7 +97,7 @@ static int count_kinds(int fd, uint64_t top, uint64_t kinds[8]) {
         memcpy((void *)&f, part + (at - from), sizeof f);
         if (!md__is_step(f.block.size, top - at)) break;
         uint32_t kind = md__peek32(&f.kind);
-        if (md__peek32(&f.block.tag) == MD__TAG_FACT && kind < 8) kinds[kind]++;
+        if (md__peek32(&f.block.tag) == MD__TAG_FACT && kind < MD_KINDS) kinds[kind]++;
         at += f.block.size;
     }
     free(part);
@@ -123,6 +124,8 @@ static int look(int fd, md__reg *copy, md_inspection *out) {
     if (fstat(fd, &st) < 0) return md__sys();
     out->device = st.st_dev;
     out->inode = st.st_ino;
+    bool is_region = rc != MD_EFORMAT && rc != MD_ENOTFILE && rc != MD_EOWNER && rc > MD_ESYS;
+    out->format = is_region ? h.format : 0;
     bool readable = rc == 0 || rc == MD_EBOOT || rc == MD_ENAMESPACE || rc == MD_EDAMAGED;
     if (!readable) return rc;
     out->attach = rc;

@@ -80,7 +80,9 @@ int md_leave(md_registry handle, uint64_t member) {
                 else
                     md__close_registry(reg);
             }
-            md__end_claims(reg, &(struct md__gone){.member = member});
+            struct md__gone gone = {.member = member};
+            md__strike_own(reg, &gone);
+            md__end_claims(reg, &gone);
             md__free_member(m);
         }
         md__unlock(reg);

@@ -15,18 +15,35 @@ static int may_change(md__reg *reg, uint64_t member, const char *name, size_t le
     return q.registrar == member && (!alone || q.claims == 1) ? 0 : MD_EROLE;
 }
 
-/* Takes the lock for a member that may change facts, or may change them in its own namespaces. A
- * child of fork cannot act as a member of its parent. */
-static int lock_as_registrar(md__reg *reg, uint64_t member, struct md__member **m) {
+static bool is_registrar(const md__reg *reg, const struct md__member *m) {
+    return md__peek32(&m->role) == (md__is_elect(reg) ? MD_PEER : MD_MAIN);
+}
+
+/* Takes the lock for a member. A child of fork cannot act as a member of its parent. */
+static int lock_as_member(md__reg *reg, uint64_t member, struct md__member **m) {
     int rc = md__lock(reg);
     if (rc) return rc;
     rc = md__member_check(reg, member, m);
     if (rc == MD_ENOENT) rc = MD_EROLE;
     if (rc == 0 && md__read32(&md__header(reg)->state) == MD__CLOSED) rc = MD_ECLOSED;
-    uint32_t role = md__is_elect(reg) ? MD_PEER : MD_MAIN;
-    if (rc == 0 && md__peek32(&(*m)->role) != role) rc = MD_EROLE;
     if (rc) md__unlock(reg);
     return rc;
+}
+
+static bool is_kind(uint32_t kind) {
+    return (kind >= MD_LIBRARY && kind <= MD_NAME) || kind == MD_TYPE || kind == MD_CHOICE;
+}
+
+/* Under the lock. A member's own facts may stand in the way of its next ones, and those of dead
+ * members in the way of readers: so we sweep first. */
+static int may_register(md__reg *reg, uint64_t member, const struct md__member *m,
+                        const struct md__query *q) {
+    if (md__is_own(q->kind)) {
+        md__sweep(reg);
+        return 0;
+    }
+    if (!is_registrar(reg, m)) return MD_EROLE;
+    return md__is_elect(reg) ? may_change(reg, member, q->name, q->name_len, false) : 0;
 }
 
 int md_register(md_registry handle, uint64_t member, uint32_t kind, uint32_t rule, int32_t key,
@@ -41,14 +58,13 @@ int md_register(md_registry handle, uint64_t member, uint32_t kind, uint32_t rul
     if (rc) return rc;
     uint32_t base = rule & ~(uint32_t)MD_RAISE_ALL;
     if ((!body && body_len) || (!where && where_len)) return MD_EINVAL;
-    if (kind < MD_LIBRARY || kind > MD_NAME || (base != MD_UNIQUE && base != MD_STACK))
-        return MD_EINVAL;
+    if (!is_kind(kind) || (base != MD_UNIQUE && base != MD_STACK)) return MD_EINVAL;
     if (body_len > MD_MAX_BODY || where_len > MD_MAX_WHERE) return MD_ETOOLONG;
     rc = md__enter(handle, &reg);
     if (rc) return rc;
-    rc = lock_as_registrar(reg, member, &m);
+    rc = lock_as_member(reg, member, &m);
     if (rc == 0) {
-        if (md__is_elect(reg)) rc = may_change(reg, member, name, name_len, false);
+        rc = may_register(reg, member, m, &q);
         if (rc == 0) rc = md__commit(reg, m, member, &q, rule, &t, &out);
         md__unlock(reg);
     }
@@ -56,10 +72,15 @@ int md_register(md_registry handle, uint64_t member, uint32_t kind, uint32_t rul
     return rc;
 }
 
-static int may_strike(md__reg *reg, uint64_t member, uint64_t ref, uint64_t seq) {
+static int may_strike(md__reg *reg, uint64_t member, const struct md__member *m, uint64_t ref,
+                      uint64_t seq) {
     char name[MD_MAX_NAME + 1];
     struct md__fact *f;
     const struct md__node *node = md__node_of(reg, ref, seq, &f);
+    if (node && md__is_own(md__peek32(&f->kind)))
+        return md__peek64(&f->member) == member ? 0 : MD_EROLE;
+    if (!is_registrar(reg, m)) return MD_EROLE;
+    if (!md__is_elect(reg)) return node ? 0 : MD_ENOENT;
     size_t len = node ? node->name_len : 0;
     if (!node || len > MD_MAX_NAME || !md__at(reg, md__ref(reg, node), sizeof *node + len))
         return MD_ENOENT;
@@ -73,9 +94,9 @@ int md_strike(md_registry handle, uint64_t member, uint64_t ref, uint64_t seq) {
     md__reg *reg;
     int rc = md__enter(handle, &reg);
     if (rc) return rc;
-    rc = lock_as_registrar(reg, member, &m);
+    rc = lock_as_member(reg, member, &m);
     if (rc == 0) {
-        if (md__is_elect(reg)) rc = may_strike(reg, member, ref, seq);
+        rc = may_strike(reg, member, m, ref, seq);
         if (rc == 0) rc = md__strike(reg, ref, seq);
         md__unlock(reg);
     }

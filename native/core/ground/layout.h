@@ -26,7 +26,6 @@
 #include "atomics.h"
 
 #define MD__MAGIC "mdisptch"
-#define MD__FORMAT 5u
 
 enum {
     MD__EVENTS = 64,
@@ -86,6 +85,7 @@ struct md__header {
     md__u64 recoveries;               /* [lock] */
     uint32_t free_lists[MD__CLASSES]; /* [lock] derived: refs of the first free block of each size
                                          class */
+    uint64_t reserved[16];            /* 0: room for what a bridge between hosts has to keep */
 };
 
 /* One event word; header.changes is another. Bit 0 says that a waiter may be asleep on it, the
@@ -113,7 +113,7 @@ struct md__member {
     md__u32 wait_kind;          /* [any] of the newest waiter; only for people to read */
     md__u64 waiting_ns;         /* [any] */
     md__u32 wait_key;           /* [any] */
-    uint32_t unused;
+    uint32_t has_own; /* [lock] 1: it may have registered facts of its own kinds */
     _Alignas(8) md__u64 wait_name[8]; /* [any] */
 };
 
@@ -152,6 +152,8 @@ struct md__fact {
     md__u32 rule; /* [lock] md_rule, MD__RULE_MARK */
     md__u32 body_len;
     md__u32 where_len;
+    md__u32 origin;   /* 0: this host */
+    md__u32 reserved; /* 0 */
     _Alignas(8) md__u64 text[]; /* body, then where */
 };
 
@@ -168,7 +170,7 @@ static_assert(sizeof(struct md__header) <= MD__HEADER_SIZE, "header fits its pag
 static_assert(sizeof(struct md__event) == 64, "event words do not share cache lines");
 static_assert(sizeof(struct md__process) == 128, "process slot");
 static_assert(sizeof(struct md__member) == 128, "member slot");
-static_assert(sizeof(struct md__node) == 32 && sizeof(struct md__fact) == 64, "blocks");
+static_assert(sizeof(struct md__node) == 32 && sizeof(struct md__fact) == 72, "blocks");
 static_assert(MD__ARENA_AT == 401408, "the table above says where the arena starts");
 
 #endif

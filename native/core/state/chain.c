@@ -54,6 +54,8 @@ int md__pack(const md__reg *reg, const struct md__node *node, struct md__fact *f
         r->fields.name_len = (uint32_t)name;
         r->fields.body_len = (uint32_t)body;
         r->fields.where_len = (uint32_t)where;
+        r->fields.origin = md__peek32(&f->origin);
+        r->fields.reserved = 0;
         md__load_words(to + sizeof *r, node->name, name);
         md__load_words(to + sizeof *r + name, f->text, body + where);
     } else if (out->used == 0 && out->cap >= sizeof size) {
@@ -111,18 +113,22 @@ static void raise_versions(md__reg *reg, struct md__node *node, uint32_t rule) {
     raise_others(reg, node, rule);
 }
 
-static struct md__fact *live_twin(md__reg *reg, struct md__node *node, uint32_t kind, int32_t key) {
+/* The live fact of this kind and key, or, if the kind is members' own, that of this member. */
+static struct md__fact *live_twin(md__reg *reg, struct md__node *node, const struct md__query *q,
+                                  uint64_t member) {
     uint64_t seq = UINT64_MAX;
     for (uint32_t ref = md__peek32(&node->head); ref;) {
         struct md__fact *f = md__older_at(reg, ref, &seq);
         if (MD_FAULT(UNIQUE_NOT_COMPARED)) return NULL;
-        if (!f || md__matches(f, kind, key)) return f;
+        if (!f) return NULL;
+        bool same = md__matches(f, q->kind, q->key);
+        if (same && (!md__is_own(q->kind) || md__peek64(&f->member) == member)) return f;
         ref = md__peek32(&f->next);
     }
     return NULL;
 }
 
-int md__commit(md__reg *reg, const struct md__member *m, uint64_t member, const struct md__query *q,
+int md__commit(md__reg *reg, struct md__member *m, uint64_t member, const struct md__query *q,
                uint32_t rule, const struct md__text *t, struct md__sink *out) {
     struct md__header *h = md__header(reg);
     struct md__node *node;
@@ -132,7 +138,7 @@ int md__commit(md__reg *reg, const struct md__member *m, uint64_t member, const 
     int rc = md__node_prepare(reg, q->name, q->name_len, q->hash, &node, &is_new);
     if (rc) return rc;
     if (!is_new && rule & MD_UNIQUE) {
-        struct md__fact *twin = live_twin(reg, node, q->kind, q->key);
+        struct md__fact *twin = live_twin(reg, node, q, member);
         if (twin && md__pack(reg, node, twin, out)) return MD_EDAMAGED;
         if (twin) return out->used > out->cap ? MD_ENOBUFS : MD_EEXIST;
     }
@@ -151,6 +157,8 @@ int md__commit(md__reg *reg, const struct md__member *m, uint64_t member, const 
     md__poke32(&f->rule, rule);
     md__poke32(&f->body_len, (uint32_t)t->body_len);
     md__poke32(&f->where_len, (uint32_t)t->where_len);
+    md__poke32(&f->origin, 0);
+    md__poke32(&f->reserved, 0);
     char *joined =
         (char *)f->text; /* nobody else reads this block yet, or the reader will start over */
     size_t whole = t->body_len & ~(size_t)7, rest = t->body_len - whole;
@@ -166,6 +174,7 @@ int md__commit(md__reg *reg, const struct md__member *m, uint64_t member, const 
     if (out->used > out->cap) rc = MD_ENOBUFS;
     if (rc == 0 && is_new) rc = md__node_publish(reg, node);
     if (rc) goto done;
+    if (md__is_own(q->kind)) m->has_own = 1; /* before the commit, for md__strike_own */
     md__publish32(&node->head, ref); /* the commit */
     raise_sequence(reg);
     if (!MD_FAULT(FACTS_NOT_COUNTED)) md__poke64(&h->facts, md__peek64(&h->facts) + 1);
@@ -274,5 +283,30 @@ static bool is_of_member(const md__reg *reg, const struct md__fact *f, const voi
 void md__strike_all_of(md__reg *reg, uint64_t member) {
     uint64_t struck = 0;
     md__strike_many(reg, NULL, is_of_member, &member, &struck);
+    if (struck) md__event_ring_all(reg);
+}
+
+static bool is_of_gone(const md__reg *reg, const struct md__fact *f, const void *arg) {
+    const struct md__gone *gone = arg;
+    uint64_t whose = md__peek64(&f->member);
+    if (!md__is_own(md__peek32(&f->kind))) return false;
+    if (gone->member != MD__NOBODY) return whose == gone->member;
+    return (uint32_t)whose < MD_MAX_MEMBERS &&
+           md__is_gone(gone, md__peek32(&md__member(reg, (uint32_t)whose)->process));
+}
+
+/* Strikes the own facts of members that are gone, before their slots are freed. The slots say
+ * whether there can be any: without this, each death would cost a walk over the arena. */
+void md__strike_own(md__reg *reg, const struct md__gone *gone) {
+    uint64_t struck = 0;
+    uint32_t top = md__read32(&md__header(reg)->member_top);
+    bool any = false;
+    for (uint32_t i = 0; i < top && i < MD_MAX_MEMBERS; i++) {
+        const struct md__member *m = md__member(reg, i);
+        bool is_gone = gone->member == MD__NOBODY ? md__is_gone(gone, md__peek32(&m->process))
+                                                  : i == (uint32_t)gone->member;
+        any |= is_gone && m->has_own && md__read32(&m->state) != MD__FREE;
+    }
+    if (any) md__strike_many(reg, NULL, is_of_gone, gone, &struck);
     if (struck) md__event_ring_all(reg);
 }

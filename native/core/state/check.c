@@ -31,12 +31,25 @@ struct totals {
     uint64_t facts, names, used, free_blocks, last_seq;
 };
 
+/* Whether a fact is one of a member's own and that member is gone, or has no note of it. */
+static bool is_ownerless(const md__reg *reg, const struct md__fact *f) {
+    uint64_t whose = md__peek64(&f->member);
+    if (!md__is_own(md__peek32(&f->kind))) return false;
+    if ((uint32_t)whose >= MD_MAX_MEMBERS) return true;
+    const struct md__member *m = md__member(reg, (uint32_t)whose);
+    return md__read32(&m->state) == MD__FREE || !m->has_own ||
+           md__peek32(&m->generation) != whose >> 32;
+}
+
 static void check_fact(md__reg *reg, struct report *r, uint32_t ref, const struct md__fact *f) {
     unsigned long long seq = md__peek64(&f->seq);
     if (seq >= md__peek64(&md__header(reg)->next_seq))
         say(r, "fact %u has a seq that was not given out yet\n", ref);
     if (sizeof *f + md__peek32(&f->body_len) + md__peek32(&f->where_len) > f->block.size)
         say(r, "fact %u is longer than its block\n", ref);
+    if (md__peek32(&f->origin) || md__peek32(&f->reserved))
+        say(r, "fact %u comes from another host, in a registry of this one\n", ref);
+    if (is_ownerless(reg, f)) say(r, "fact %u belongs to a member that is gone\n", ref);
 }
 
 /* The place that a fact has to itself if its rule allows only one: its kind and key and, for a
@@ -44,12 +57,12 @@ static void check_fact(md__reg *reg, struct report *r, uint32_t ref, const struc
  * thousand. */
 struct place {
     uint32_t kind, key;
-    uint64_t member; /* plus 1; 0 if the fact is no claim */
+    uint64_t member; /* plus 1; 0 if members have that place in common */
 };
 static struct place place_of(const struct md__fact *f) {
-    bool claim = md__peek32(&f->kind) == MD_CLAIM;
-    return (struct place){md__peek32(&f->kind), md__peek32(&f->key),
-                          claim ? md__peek64(&f->member) + 1 : 0};
+    uint32_t kind = md__peek32(&f->kind);
+    bool each = kind == MD_CLAIM || md__is_own(kind);
+    return (struct place){kind, md__peek32(&f->key), each ? md__peek64(&f->member) + 1 : 0};
 }
 static bool is_alone(const struct md__fact *f) {
     return md__peek32(&f->kind) == MD_CLAIM || md__peek32(&f->rule) & MD_UNIQUE;
@@ -67,8 +80,8 @@ static void enter(md__reg *reg, struct report *r, uint32_t *table, uint64_t mask
         if (memcmp(&its, &mine, sizeof its)) continue;
         if (!is_alone(other)) break; /* its rule allows older ones */
         say(r,
-            mine.member ? "facts %u and %u are claims of one member\n"
-                        : "facts %u and %u are both live under a rule that allows one\n",
+            mine.kind == MD_CLAIM ? "facts %u and %u are claims of one member\n"
+                                  : "facts %u and %u are both live under a rule that allows one\n",
             table[i], ref);
         return;
     }
@@ -93,12 +106,23 @@ static void check_twins(md__reg *reg, struct report *r, const struct md__node *n
     free(table);
 }
 
-/* Where there is no main member, every fact is in a namespace on which some member has a claim. See
+/* Whether any fact of a node is more than a member's own. */
+static bool has_facts_of_space(const md__reg *reg, const struct md__node *node) {
+    uint64_t seq = UINT64_MAX;
+    for (uint32_t ref = md__peek32(&node->head); ref;) {
+        const struct md__fact *f = md__older_at(reg, ref, &seq);
+        if (!f || !md__is_own(md__peek32(&f->kind))) return true;
+        ref = md__peek32(&f->next);
+    }
+    return false;
+}
+
+/* Where there is no main member, every other fact is in a namespace on which some member has a claim. See
  * Note [Claims] in claims.c. */
 static void check_claims(md__reg *reg, struct report *r, const struct md__node *node,
                          const char *name) {
     struct md__queue q;
-    if (md__peek32(&node->head) == 0) return;
+    if (!has_facts_of_space(reg, node)) return;
     bool claimed = md__queue_now(reg, name, node->name_len, &q) == 0;
     if (claimed && !md__lease_of(reg, q.registrar))
         say(r, "node %u: the registrar of its namespace is no member\n", md__ref(reg, node));
@@ -249,6 +273,8 @@ int md__check(md__reg *reg, char *buf, size_t cap) {
     const struct md__header *h = md__header(reg);
     if (cap) buf[0] = '\0';
     if (memcmp(h->magic, MD__MAGIC, 8)) say(&r, "the magic is gone\n");
+    for (size_t i = 0; i < sizeof h->reserved / sizeof *h->reserved; i++)
+        if (h->reserved[i]) say(&r, "reserved word %u of the header is not 0\n", (uint32_t)i);
     if (!md__top(reg) || md__peek64(&h->arena_top) > md__peek64(&h->committed) ||
         md__peek64(&h->committed) > reg->mapped)
         say(&r, "the arena reaches beyond the memory that backs it\n");

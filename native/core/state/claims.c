@@ -85,8 +85,10 @@ static bool is_in(const md__reg *reg, const struct md__node *node, const void *a
            md__space_len(name, n) == space->len;
 }
 
-static bool is_no_claim(const md__reg *reg, const struct md__fact *f, const void *arg) {
-    return md__peek32(&f->kind) != MD_CLAIM;
+/* Whether a fact ends with its namespace. */
+static bool is_of_space(const md__reg *reg, const struct md__fact *f, const void *arg) {
+    uint32_t kind = md__peek32(&f->kind);
+    return kind != MD_CLAIM && !md__is_own(kind);
 }
 
 int md__end_claim(md__reg *reg, const struct md__fact *claim) {
@@ -100,7 +102,7 @@ int md__end_claim(md__reg *reg, const struct md__fact *claim) {
     int rc = md__queue_now(reg, space, len, &q);
     struct space whole = {space, len};
     uint64_t struck = 0;
-    if (rc == 0 && q.claims == 1) rc = md__strike_many(reg, is_in, is_no_claim, &whole, &struck);
+    if (rc == 0 && q.claims == 1) rc = md__strike_many(reg, is_in, is_of_space, &whole, &struck);
     return rc ? rc : md__strike(reg, md__ref(reg, claim), md__peek64(&claim->seq));
 }
 
@@ -144,7 +146,7 @@ static bool is_whole(const md__reg *reg, const struct md__node *node, const void
 void md__end_claims(md__reg *reg, const struct md__gone *gone) {
     uint64_t struck = 0;
     if (!md__is_elect(reg)) return;
-    if (md__strike_many(reg, is_ending, is_no_claim, gone, &struck) == 0)
+    if (md__strike_many(reg, is_ending, is_of_space, gone, &struck) == 0)
         md__strike_many(reg, is_whole, is_over, gone, &struck);
     if (struck) md__event_ring_all(reg);
 }

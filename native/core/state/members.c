@@ -32,11 +32,13 @@ int md__process_join(md__reg *reg) {
 
 void md__free_member(struct md__member *m) {
     md__poke32(&m->generation, md__peek32(&m->generation) + 1);
+    m->has_own = 0;
     md__publish32(&m->state, MD__FREE);
 }
 
 /* Frees all members of some process slots. */
 void md__free_members(md__reg *reg, const struct md__gone *gone) {
+    md__strike_own(reg, gone);
     md__end_claims(reg, gone);
     uint32_t top = md__read32(&md__header(reg)->member_top);
     for (uint32_t i = 0; i < top && i < MD_MAX_MEMBERS; i++) {

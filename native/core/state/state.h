@@ -29,6 +29,10 @@ static inline int md__query_make(struct md__query *q, uint32_t kind, int32_t key
     *q = (struct md__query){name, len, md__hash(name, len), kind, key, at_least};
     return 0;
 }
+/* Whether the facts of a kind are members' own. */
+static inline bool md__is_own(uint32_t kind) {
+    return kind >= MD_ANY_MEMBER;
+}
 static inline bool md__matches(const struct md__fact *f, uint32_t kind, int32_t key) {
     return md__peek32(&f->kind) == kind && md__peek32(&f->key) == (uint32_t)key;
 }
@@ -48,16 +52,27 @@ struct md__text {
     size_t where_len;
 };
 
+/* Members that are gone: one, or with `member` MD__NOBODY all members of some process slots. */
+#define MD__NOBODY UINT64_MAX
+struct md__gone {
+    uint64_t member;
+    uint64_t processes[MD_MAX_PROCESSES / 64]; /* a bit each */
+};
+static inline bool md__is_gone(const struct md__gone *gone, uint32_t process) {
+    return process < MD_MAX_PROCESSES && gone->processes[process / 64] >> process % 64 & 1;
+}
+
 /* chain.c */
 enum { MD__TRIES = 64, MD__AGAIN = 1 }; /* tries without the lock, before a reader takes it */
 int md__pack(const md__reg *reg, const struct md__node *node, struct md__fact *f,
              struct md__sink *out);
 struct md__fact *md__older_at(const md__reg *reg, uint32_t ref, uint64_t *seq);
-int md__commit(md__reg *reg, const struct md__member *m, uint64_t member, const struct md__query *q,
+int md__commit(md__reg *reg, struct md__member *m, uint64_t member, const struct md__query *q,
                uint32_t rule, const struct md__text *t, struct md__sink *out);
 struct md__node *md__node_of(const md__reg *reg, uint64_t ref, uint64_t seq,
                              struct md__fact **fact);
 int md__strike(md__reg *reg, uint64_t ref, uint64_t seq);
+void md__strike_own(md__reg *reg, const struct md__gone *gone);
 typedef bool md__choice(const md__reg *reg, const struct md__fact *f, const void *arg);
 typedef bool md__name_choice(const md__reg *reg, const struct md__node *node, const void *arg);
 int md__strike_many(md__reg *reg, md__name_choice *is_name, md__choice *is_one, const void *arg,
@@ -101,16 +116,6 @@ struct md__queue {
     struct md__fact *first;
     uint32_t claims;
 };
-
-/* Members that are gone: one, or with `member` MD__NOBODY all members of some process slots. */
-#define MD__NOBODY UINT64_MAX
-struct md__gone {
-    uint64_t member;
-    uint64_t processes[MD_MAX_PROCESSES / 64]; /* a bit each */
-};
-static inline bool md__is_gone(const struct md__gone *gone, uint32_t process) {
-    return process < MD_MAX_PROCESSES && gone->processes[process / 64] >> process % 64 & 1;
-}
 
 /* claims.c */
 size_t md__space_len(const char *name, size_t len);

@@ -225,7 +225,7 @@ int md__region_judge(int fd, struct md__header *h) {
     if (st.st_uid != geteuid() || (st.st_mode & 07777) != 0600) return MD_EOWNER;
     if (backed_by(&st) < MD__ARENA_AT || pread(fd, h, sizeof *h, 0) != sizeof *h) return MD_EFORMAT;
     if (memcmp(h->magic, MD__MAGIC, 8)) return MD_EFORMAT;
-    if (h->format != MD__FORMAT || h->stamp != md__region_stamp()) return MD_EVERSION;
+    if (h->format != MD_FORMAT || h->stamp != md__region_stamp()) return MD_EVERSION;
     int rc = md__boot_id(boot);
     if (rc == 0) rc = md__pid_space(&space);
     if (rc) return rc;
@@ -235,6 +235,8 @@ int md__region_judge(int fd, struct md__header *h) {
     if (h->capacity < MD__MIN_CAPACITY || h->capacity > MD__MAX_CAPACITY || h->capacity % 4096)
         return MD_EDAMAGED;
     if (h->policy != MD_POLICY_MAIN && h->policy != MD_POLICY_ELECT) return MD_EDAMAGED;
+    for (size_t i = 0; i < sizeof h->reserved / sizeof *h->reserved; i++)
+        if (h->reserved[i]) return MD_EDAMAGED;
     return 0;
 }
 
