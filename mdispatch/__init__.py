@@ -13,7 +13,7 @@ import sys
 
 from . import errors
 from .errors import MdispatchError
-from .registry import Registry, default_registry
+from .registry import Registry, default_registry, given_or_default, opened_default
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def is_main_interpreter() -> bool:
     sub-interpreters and in every process that found the registry through the environment. (PyTorch:
     isMainPyInterpreter)
     """
-    return default_registry().is_main
+    return given_or_default(None).is_main
 
 
 def register_or_verify(namespace: str | None = None) -> str:
@@ -43,7 +43,7 @@ def register_or_verify(namespace: str | None = None) -> str:
     ``namespace``, which must be given then: InvalidArgumentError. InvalidNameError for what is no
     namespace. (c10: _RegisterOrVerify)
     """
-    registry = default_registry()
+    registry = given_or_default(None)
     if namespace is None and registry.elects:
         raise errors.InvalidArgumentError(
             f"registry {registry.address} has no main member: who registers is decided for each "
@@ -57,7 +57,7 @@ def allow_imports(*modules: str) -> None:
     """Lets calls of this interpreter import modules whose kernels they need: see
     :meth:`Registry.allow_imports`, here of the default registry.
     """
-    default_registry().allow_imports(*modules)
+    given_or_default(None).allow_imports(*modules)
 
 
 class _DefaultOps:
@@ -66,12 +66,14 @@ class _DefaultOps:
     """
 
     def __getattr__(self, name: str) -> Namespace:
-        namespace: Namespace = getattr(default_registry().ops, name)
-        setattr(self, name, namespace)
+        registry = given_or_default(None)
+        namespace: Namespace = getattr(registry.ops, name)
+        if registry is opened_default():  # else it is not the one that the next call will find
+            setattr(self, name, namespace)
         return namespace
 
     def __dir__(self) -> list[str]:
-        return dir(default_registry().ops)
+        return dir(given_or_default(None).ops)
 
     def __repr__(self) -> str:
         return "<mdispatch.ops>"
@@ -121,6 +123,7 @@ _LATE = {
     "torch_compat.python_dispatcher": "PythonDispatcher",
     "workers.interpreters": "create_interpreter",
     "workers.pool": "BrokenInterpreterPool InterpreterPool",
+    "workers.initializer": "initializer",
     "workers.warm_up": "WarmUp warm_up",
 }
 #: The public names that are here already.

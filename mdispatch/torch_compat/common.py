@@ -103,7 +103,7 @@ class using:
 
 
 def _registry() -> Registry:
-    return _chosen.registries[-1] if _chosen.registries else default_registry()
+    return _chosen.registries[-1] if _chosen.registries else given_or_default(None)
 
 
 def _key(key: DispatchKey | str) -> DispatchKey:
