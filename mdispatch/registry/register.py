@@ -296,9 +296,7 @@ def _verify_stub(
         # By way of the definition, because that is there and needs no wait.
         verify(dispatcher, facts.DEF, 0, name, stub, where, timeout=timeout, accept=compare)
         return None
-    return verify(
-        dispatcher, facts.PYSTUB, 0, name, stub, where, timeout=timeout, accept=compare
-    )
+    return verify(dispatcher, facts.PYSTUB, 0, name, stub, where, timeout=timeout, accept=compare)
 
 
 def _differs(

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["initializing_worker", "is_unheard", "is_worker_loop"]
 
 #: The functions in which the workers of process pools live, by the last part of their module.
-_LOOPS = {("pool", "worker"), ("process", "_process_worker"), ("process_executor", "_process_worker")}
+_LOOPS = {
+    ("pool", "worker"),
+    ("process", "_process_worker"),
+    ("process_executor", "_process_worker"),
+}
 
 #: Variables that the worker has, of one pool or the other, once its initializer has returned.
 _BEGUN = {"call_item", "completed", "num_tasks", "pid", "task"}

@@ -9,8 +9,9 @@ from functools import partial
 from .. import errors
 from .. import registry as registries
 from ..facts.opening import ENVIRONMENT
+from ..facts.waits import check_timeout
 from ..registry.unheard import initializing_worker
-from .warm_up import warm_up
+from .warm_up import module_names, warm_up
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["initializer"]
 
 
-def initializer(
-    modules: str | Iterable[str], *, timeout: float | None = 2.0
-) -> Callable[[], None]:
+def initializer(modules: str | Iterable[str], *, timeout: float | None = 2.0) -> Callable[[], None]:
     """An initializer for the workers of any pool: ``initializer=mdispatch.initializer("my_ops")``.
 
     In each worker it does what :func:`warm_up` does with ``modules`` and ``timeout`` (seconds, for
@@ -33,16 +32,14 @@ def initializer(
     only, the initializer returns, and each call of an operator raises a WarmUpError. In the main
     interpreter it raises: the pool is broken.
 
-    Raises what opening the default registry raises.
+    Raises InvalidArgumentError, and what opening the default registry raises.
     """
+    names, timeout = module_names(modules), check_timeout(timeout)
     address = registries.default_registry().address
-    names = modules if isinstance(modules, str) else tuple(modules)
     return partial(_begin, names, list(sys.path), timeout, address)
 
 
-def _begin(
-    modules: str | tuple[str, ...], path: list[str], timeout: float | None, address: str
-) -> None:
+def _begin(modules: list[str], path: list[str], timeout: float | None, address: str) -> None:
     if registries.opened_default() is None and not os.environ.get(ENVIRONMENT):
         os.environ[ENVIRONMENT] = address
     try:

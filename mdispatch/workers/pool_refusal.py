@@ -89,9 +89,9 @@ def _next_task(queue: Any) -> Any:
     from multiprocessing.connection import wait
 
     parent = parent_process()
-    assert parent is not None
+    sentinel = [parent.sentinel] if parent is not None and parent.sentinel is not None else []
     with queue._rlock:
-        if queue._reader not in wait([queue._reader, parent.sentinel]):
+        if queue._reader not in wait([queue._reader, *sentinel]):
             return None
         data = queue._reader.recv_bytes()
         if hasattr(queue, "_sem"):

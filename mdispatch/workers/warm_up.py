@@ -137,14 +137,8 @@ def _check_not_alone() -> None:
         )
 
 
-def examine(
-    modules: str | Iterable[str],
-    path: Iterable[str] = (),
-    *,
-    timeout: float | None = 2.0,
-    registry: Registry | None = None,
-) -> WarmUp:
-    """As :func:`warm_up`, but returns the differences instead of raising them."""
+def module_names(modules: str | Iterable[str]) -> list[str]:
+    """The names as a list. InvalidArgumentError for what cannot be the name of a module."""
     try:
         names = [modules] if isinstance(modules, str) else list(modules)
     except TypeError:
@@ -157,6 +151,18 @@ def examine(
             raise errors.InvalidArgumentError(
                 f"name each module by its absolute name, a str, not by {shown(name)}"
             )
+    return names
+
+
+def examine(
+    modules: str | Iterable[str],
+    path: Iterable[str] = (),
+    *,
+    timeout: float | None = 2.0,
+    registry: Registry | None = None,
+) -> WarmUp:
+    """As :func:`warm_up`, but returns the differences instead of raising them."""
+    names = module_names(modules)
     timeout = check_timeout(timeout)
     registry = given_or_default(registry)
     _extend_path(path)
@@ -177,14 +183,15 @@ def examine(
     took = perf_counter() - began
     new = [name for name in sys.modules if name not in before]
     _forget(dispatcher, kept, _files_of(new))
-    modules = {*names, *new}
+    looked_at = {*names, *new}
     _, _, there = dispatcher.facts.registrations()
     if registry.is_main:
-        files = _files_of(_packages(modules))
+        files = _files_of(_packages(looked_at))
         mine = [f for f in there if _file_of(f) in files]
         return WarmUp(_count(mine, facts.DEF), _count(mine, facts.IMPL), took, 0.0, ())
-    dispatcher.facts.await_change(0, 0.0)  # raises where the main member is gone
-    verified, lacking = _compared(registry, there, audit, modules)
+    sequence, _ = dispatcher.facts.await_change(0, 0.0)
+    dispatcher.facts.await_change(sequence, 0.0)  # raises where the main member is gone
+    verified, lacking = _compared(registry, there, audit, looked_at)
     told = {(error.kind, error.name, error.key) for error in _differing(dispatcher)}
     missing = [missing_in_worker(dispatcher.facts, fact) for fact in lacking]
     return WarmUp(
