@@ -330,6 +330,7 @@ def _reached(modules: Iterable[str]) -> set[str]:
         if module is None or name in found:
             continue
         found.add(name)
+        left.append(name.rpartition(".")[0])
         for value in list(vars(module).values()):
             origin = value.__name__ if isinstance(value, ModuleType) else None
             if isinstance(value, (FunctionType, type)):

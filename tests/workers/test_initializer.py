@@ -142,8 +142,9 @@ def test_where_nobody_hears_an_initializer_each_call_of_an_operator_raises(kind,
         calls = [outcome(md.ops.well.f, -1), outcome(md.ops.well.f, -1), outcome(md.ops.odd.f, 1)]
         unknown = outcome(lambda: md.ops.odd.g)
         del sys.modules["odd_ops"]
-        open(FOLDER + "/odd_ops.py", "w").write(
-            open(FOLDER + "/odd_ops.py").read().replace(", int y=2", ""))
+        import pathlib
+        file = pathlib.Path(FOLDER, "odd_ops.py")
+        file.write_text(file.read_text().replace(", int y=2", ""))
         warm = outcome(md.warm_up, "odd_ops")
         report(before=before, calls=calls, unknown=unknown, after=md.ops.well.f(-1),
                warm=getattr(warm, "differences", warm))
