@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import sys
 
+from ..facts import interpreter_id
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
@@ -46,21 +48,24 @@ def initializing_worker() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_worker_loop(frame):
         frame = frame.f_back
-    return frame if frame is not None and not _BEGUN & frame.f_locals.keys() else None
+    return frame if frame is not None and _BEGUN.isdisjoint(frame.f_locals) else None
 
 
 def is_unheard() -> bool:
     """Whether this thread is at such a moment: it sets up a child of multiprocessing or its fork
-    server, or it reads a task of a process pool.
+    server, or it reads a task of a process pool or of an InterpreterPoolExecutor.
     """
     process = sys.modules.get("multiprocessing.process")
-    if process is None:
-        return False
-    if getattr(process.current_process(), "_inheriting", False):
+    if process is not None and getattr(process.current_process(), "_inheriting", False):
         return True
+    # An interpreter reads its task in C, so nothing is further out than the import.
+    reads_in_c = interpreter_id != 0 and "concurrent.futures.interpreter" in sys.modules
+    if process is None and not reads_in_c:
+        return False
     # Between these frames and this one there is only what runs because of the import. Code further
     # out, such as the loop of the worker that a task runs in, says nothing.
     frame: FrameType | None = sys._getframe(1)
+    outermost: str | None = ""
     while frame is not None:
         module, function = frame.f_globals.get("__name__"), frame.f_code.co_name
         if module == "multiprocessing.queues" and function == "get":
@@ -69,5 +74,5 @@ def is_unheard() -> bool:
             return True
         if is_worker_loop(frame) or (module, function) == ("multiprocessing.spawn", "_main"):
             return False
-        frame = frame.f_back
-    return False
+        outermost, frame = module, frame.f_back
+    return reads_in_c and outermost == "importlib._bootstrap"
