@@ -21,6 +21,7 @@ import os
 import pickle
 import sys
 
+from ..registry import opened_default
 from ..registry.unheard import is_worker_loop
 
 TYPE_CHECKING = False
@@ -45,7 +46,8 @@ def answer_tasks_if_unhandled(worker: FrameType, error: Exception) -> None:
 
 def _at_the_end(worker: FrameType, error: Exception) -> None:
     raised = sys.exception()  # multiprocessing.Pool: it is on its way out of the process
-    if not _has_left_initializer(worker, raised):
+    is_under_way = _has_left_initializer(worker, raised)
+    if not is_under_way:
         raised = error  # the others have caught it, in the worker's function
     if not isinstance(raised, Exception) or not _has_left_initializer(worker, raised):
         return
@@ -55,7 +57,14 @@ def _at_the_end(worker: FrameType, error: Exception) -> None:
         return  # another version of the pool
     except (EOFError, OSError):
         pass  # the pool is gone
-    raise SystemExit(0)  # ends the process silently: the tasks' callers have the error
+    if is_under_way:
+        # The tasks' callers have the error. What is left of the process would only print it.
+        registry = opened_default()
+        if registry is not None:
+            registry.close()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def _has_left_initializer(worker: FrameType, error: BaseException | None) -> bool:

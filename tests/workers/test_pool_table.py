@@ -193,6 +193,8 @@ COLUMNS = {
     ],
     "`InterpreterPool`": ["InterpreterPool"],
 }
+#: What the page says for Python 3.11 to 3.13, and a sentence under the table for later versions.
+IN_OLDER_INTERPRETERS = ("`SchemaMismatchError`", "`MainNeverArrivedError`")
 EVERY_DAY = ("Pool, spawn", "InterpreterPool")
 CASES = [
     pytest.param(pool, *case, marks=() if pool in EVERY_DAY else pytest.mark.slow)
@@ -228,7 +230,10 @@ def test_the_callers_of_tasks_get_what_the_page_says(pool, situation, layout, tm
     if pool == "joblib":
         pytest.importorskip("joblib", reason="joblib is not installed")
     got, heard, _ = run_case(tmp_path, pool, situation, layout)
-    assert cell(got) == in_the_table(pool, situation, layout)
+    expected = in_the_table(pool, situation, layout)
+    if sys.version_info >= (3, 14) and expected in IN_OLDER_INTERPRETERS:
+        expected = "`WarmUpError`"
+    assert cell(got) == expected
     for kind, value in got:
         if kind == "answers":
             assert value in [(2, 2), (4, 3)]
