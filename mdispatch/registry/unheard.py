@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["initializing_worker", "is_unheard", "is_worker_loop"]
+__all__ = ["has_begun", "initializing_worker", "is_unheard", "is_worker_loop"]
 
 #: The functions in which the workers of process pools live, by the last part of their module.
 _LOOPS = {
@@ -48,7 +48,12 @@ def initializing_worker() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_worker_loop(frame):
         frame = frame.f_back
-    return frame if frame is not None and _BEGUN.isdisjoint(frame.f_locals) else None
+    return frame if frame is not None and not has_begun(frame) else None
+
+
+def has_begun(worker: FrameType) -> bool:
+    """Whether a worker's function is, or was when it ended, beyond its initializer."""
+    return not _BEGUN.isdisjoint(worker.f_locals)
 
 
 def is_unheard() -> bool:

@@ -6,9 +6,9 @@ raises too, for ever, and a caller that waits for a result waits as long (python
 ``ProcessPoolExecutor`` and loky end such a worker, and their callers hear only that it has ended.
 
 The initializer may be one of the user's own, which handles the error of the warm-up. So the warm-up
-raises, and leaves a finalizer of multiprocessing behind, which runs at the end of the process. It
-looks whether the error has left the initializer; then it takes the tasks that the worker would have
-taken, until the pool tells it to end.
+raises, and leaves a finalizer of multiprocessing behind, which runs at the end of the process. If
+the worker's function has not come beyond the initializer by then, an error has left this. So the
+finalizer takes the tasks that the worker would have taken, until the pool tells it to end.
 
 It uses the variables of the worker's function (registry/unheard.py says which functions these are).
 Where they are not as they have been from Python 3.11 to 3.15, the process ends as it would have.
@@ -22,7 +22,7 @@ import pickle
 import sys
 
 from ..registry import opened_default
-from ..registry.unheard import is_worker_loop
+from ..registry.unheard import has_begun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _LOKY_EXIT_SECONDS = 30.0  # as loky's own workers
 
 def answer_tasks_if_unhandled(worker: FrameType, error: Exception) -> None:
     """If the error, or one raised in its place, leaves the initializer that runs in ``worker``,
-    each task that the process takes until its end is answered with it.
+    the process answers each of its tasks with it.
     """
     from multiprocessing.util import Finalize
 
@@ -45,19 +45,16 @@ def answer_tasks_if_unhandled(worker: FrameType, error: Exception) -> None:
 
 
 def _at_the_end(worker: FrameType, error: Exception) -> None:
-    raised = sys.exception()  # multiprocessing.Pool: it is on its way out of the process
-    is_under_way = _has_left_initializer(worker, raised)
-    if not is_under_way:
-        raised = error  # the others have caught it, in the worker's function
-    if not isinstance(raised, Exception) or not _has_left_initializer(worker, raised):
-        return
+    if has_begun(worker):
+        return  # the initializer has returned
+    raised = sys.exception()  # of multiprocessing.Pool before 3.14: on its way out of the process
     try:
-        _answer(worker, _that_can_be_sent(raised))
+        _answer(worker, _that_can_be_sent(raised if isinstance(raised, Exception) else error))
     except (AttributeError, KeyError):
         return  # another version of the pool
     except (EOFError, OSError):
         pass  # the pool is gone
-    if is_under_way:
+    if raised is not None:
         # The tasks' callers have the error. What is left of the process would only print it.
         registry = opened_default()
         if registry is not None:
@@ -65,15 +62,6 @@ def _at_the_end(worker: FrameType, error: Exception) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
-
-
-def _has_left_initializer(worker: FrameType, error: BaseException | None) -> bool:
-    traceback = error.__traceback__ if error is not None else None
-    while traceback is not None:
-        if is_worker_loop(traceback.tb_frame):
-            return traceback.tb_frame is worker
-        traceback = traceback.tb_next
-    return False
 
 
 def _answer(worker: FrameType, error: Exception) -> None:

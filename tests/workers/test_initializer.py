@@ -97,7 +97,9 @@ def test_an_initializer_of_ones_own_that_warms_up_tells_each_task(pool, tmp_path
     for name, text, differences in got:
         assert (name, differences) == ("WarmUpError", ["SchemaMismatchError"])
         assert "odd_ops.py:4" in text
-    assert heard.count("Traceback") == (0 if pool == "Pool" else 2)  # one for each worker
+    # Of a pool of multiprocessing nobody needs it; Python 3.14 prints it all the same.
+    is_silent = pool == "Pool" and sys.version_info < (3, 14)
+    assert heard.count("Traceback") == (0 if is_silent else 2)  # one for each worker
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -107,10 +109,12 @@ def test_an_initializer_that_handles_the_error_has_its_way(pool, tmp_path) -> No
     assert heard == ""
 
 
-def test_a_pool_of_multiprocessing_tells_what_an_initializer_raised_in_its_place(tmp_path) -> None:
-    got, heard = run(tmp_path, "Pool", "replace")
-    assert {each[:2] for each in got} == {("LookupError", "in its place")}
-    assert heard == ""
+def test_an_initializer_that_raises_something_else_in_its_place_ends_no_worker(tmp_path) -> None:
+    got, _ = run(tmp_path, "Pool", "replace")
+    if sys.version_info < (3, 14):
+        assert {each[:2] for each in got} == {("LookupError", "in its place")}
+    else:  # what was raised in its place cannot be had there
+        assert {each[0] for each in got} == {"WarmUpError"}
 
 
 # --- mdispatch.initializer ------------------------------------------------------------------------
