@@ -61,7 +61,9 @@ from mdispatch.keys import DispatchKeySet as DispatchKeySet
 from mdispatch.keys import rename_privateuse_backend as rename_privateuse_backend
 from mdispatch.registry import Registry as Registry
 from mdispatch.registry import default_registry as default_registry
+from mdispatch.registry import given_or_default as given_or_default
 from mdispatch.registry import library as library
+from mdispatch.registry import opened_default as opened_default
 from mdispatch.registry import ops as operators
 from mdispatch.registry import waiting as waiting
 from mdispatch.registry import waiting_async as aio
@@ -82,6 +84,7 @@ from mdispatch.workers import interpreters as host
 from mdispatch.workers import pool as pool
 from mdispatch.workers import telemetry as telemetry
 from mdispatch.workers import warm_up as warming
+from mdispatch.workers.initializer import initializer as initializer
 from mdispatch.workers.interpreters import create_interpreter as create_interpreter
 from mdispatch.workers.pool import BrokenInterpreterPool as BrokenInterpreterPool
 from mdispatch.workers.pool import InterpreterPool as InterpreterPool

@@ -13,7 +13,7 @@ import sys
 
 from . import errors
 from .errors import MdispatchError
-from .registry import Registry, default_registry
+from .registry import Registry, default_registry, given_or_default, opened_default
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def is_main_interpreter() -> bool:
     registry has no main member, it is the interpreter that registers all that it imports: see
     :meth:`Registry.registers`. (PyTorch: isMainPyInterpreter)
     """
-    return default_registry().registers()
+    return given_or_default(None).registers()
 
 
 def register_or_verify(namespace: str | None = None) -> str:
@@ -44,14 +44,14 @@ def register_or_verify(namespace: str | None = None) -> str:
     namespace; without a ``namespace`` the answer is that of :func:`is_main_interpreter`.
     InvalidNameError for what is no namespace. (c10: _RegisterOrVerify)
     """
-    return "register" if default_registry().registers(namespace) else "verify"
+    return "register" if given_or_default(None).registers(namespace) else "verify"
 
 
 def allow_imports(*modules: str) -> None:
     """Lets calls of this interpreter import modules whose kernels they need: see
     :meth:`Registry.allow_imports`, here of the default registry.
     """
-    default_registry().allow_imports(*modules)
+    given_or_default(None).allow_imports(*modules)
 
 
 class _DefaultOps:
@@ -60,12 +60,14 @@ class _DefaultOps:
     """
 
     def __getattr__(self, name: str) -> Namespace:
-        namespace: Namespace = getattr(default_registry().ops, name)
-        setattr(self, name, namespace)
+        registry = given_or_default(None)
+        namespace: Namespace = getattr(registry.ops, name)
+        if registry is opened_default():  # else it is not the one that the next call will find
+            setattr(self, name, namespace)
         return namespace
 
     def __dir__(self) -> list[str]:
-        return dir(default_registry().ops)
+        return dir(given_or_default(None).ops)
 
     def __repr__(self) -> str:
         return "<mdispatch.ops>"
@@ -115,6 +117,7 @@ _LATE = {
     "torch_compat.python_dispatcher": "PythonDispatcher",
     "workers.interpreters": "create_interpreter",
     "workers.pool": "BrokenInterpreterPool InterpreterPool",
+    "workers.initializer": "initializer",
     "workers.warm_up": "WarmUp warm_up",
 }
 #: The public names that are here already.

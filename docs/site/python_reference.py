@@ -55,7 +55,7 @@ PAGES = {
                 "",
                 "Registry default_registry Registration register_or_verify is_main_interpreter "
                 "wait_for_def wait_for_impl wait_for_def_async wait_for_impl_async "
-                "DEFAULT_TIMEOUT warm_up WarmUp InterpreterPool BrokenInterpreterPool "
+                "DEFAULT_TIMEOUT initializer warm_up WarmUp InterpreterPool BrokenInterpreterPool "
                 "create_interpreter SafeObject hermetic "
                 "python_module __version__",
             ),

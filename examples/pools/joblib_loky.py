@@ -6,7 +6,7 @@ from word_ops import LINES, job
 import mdispatch as md
 
 if __name__ == "__main__":
-    parallel = Parallel(n_jobs=2, initializer=md.warm_up, initargs=(["word_ops"],))
+    parallel = Parallel(n_jobs=2, initializer=md.initializer("word_ops"))
     answers = parallel(delayed(job)(line) for line in LINES)
     print(answers)
     assert answers == [("verify", n) for n in (5, 5, 4, 3)]

@@ -12,7 +12,7 @@ import mdispatch as md
 if __name__ == "__main__":
     for method in ("fork", "forkserver", "spawn"):
         context = multiprocessing.get_context(method)
-        with context.Pool(2, initializer=md.warm_up, initargs=(["word_ops"],)) as pool:
+        with context.Pool(2, initializer=md.initializer("word_ops")) as pool:
             answers = pool.map(job, LINES)
         print(method, answers)
         assert answers == [("verify", n) for n in (5, 5, 4, 3)]

@@ -7,7 +7,7 @@ from word_ops import LINES, job
 import mdispatch as md
 
 if __name__ == "__main__":
-    with ProcessPoolExecutor(2, initializer=md.warm_up, initargs=(["word_ops"],)) as pool:
+    with ProcessPoolExecutor(2, initializer=md.initializer("word_ops")) as pool:
         answers = list(pool.map(job, LINES))
     print(answers)
     assert answers == [("verify", n) for n in (5, 5, 4, 3)]

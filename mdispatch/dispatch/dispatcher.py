@@ -16,8 +16,10 @@ from .kernels import C_LABEL, Fallbacks, inherit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Protocol
 
+    from ..errors import MdispatchError
     from ..errors.runs import Run
     from ..facts import Registration
     from ..facts.abc import Facts
@@ -64,6 +66,18 @@ class Dispatcher:
         #: never removed: a signal handler may open or close a library at any point.
         self.claims: dict[str, list[str]] = {}
         self.claims_lock = RLock()
+        #: What this interpreter has verified and not ended since: an item for each time, by kind,
+        #: key and name. An item is added or removed in one step, so no lock is needed.
+        self.verified: dict[tuple[int, int, str], list[None]] = {}
+        #: The files from which other members opened the libraries that were verified here, by the
+        #: file that opened them here: a module may lie elsewhere in another process.
+        self.counterparts: dict[str, set[str]] = {}
+        #: What was found to differ here. registry/verify.py adds to it.
+        self.differing: list[MdispatchError] = []
+        #: Seconds that this interpreter waited in vain while nobody would have heard an error.
+        self.waited_unheard = 0.0
+        #: The modules that a child of fork has from a parent that registered.
+        self.inherited: frozenset[str] = frozenset()
         # For each name that had a named overload: the overloads that are defined here, in order.
         self._overloads: dict[str, list[str]] = {}
         self._listed: tuple[int, int, dict[str, list[str]]] = (0, 0, {})
@@ -102,6 +116,18 @@ class Dispatcher:
                 self._recoveries = so_far
                 text = "recovered %s from a member that died with its lock; recoveries so far: %d"
                 registry_log.tell(text, self.facts.label, so_far)
+
+    def check_may_call(self) -> None:
+        """Raises the reason where this interpreter may call no operator."""
+        refusal = self.fallbacks.refusal
+        if refusal is not None:
+            refusal()
+
+    def note_verified(self, kind: int, key: int, name: str) -> Callable[[], object]:
+        """Notes that a fact was verified. Returns what ends that, to be called once."""
+        here = self.verified.setdefault((kind, int(key), name), [])
+        here.append(None)
+        return here.pop
 
     # Of the names that are defined in this interpreter. All of it under ``definitions_lock``.
 
@@ -167,6 +193,7 @@ class Dispatcher:
     def forked(self) -> None:
         """In the child of a fork: other threads may have held the locks."""
         unlock(self, self.entries, self.claims, self.fallbacks)
+        unlock(self.verified, *self.verified.values(), self.counterparts, self.differing)
         self.claims_lock = RLock()
         self.fallbacks.lock = RLock()
         inherit(self.fallbacks.kernels)

@@ -259,6 +259,9 @@ class OperatorEntry:
         """
         cell = self._cell
         assert cell is not None
+        refusal = self._fallbacks.refusal
+        if refusal is not None:
+            refusal()
         begun = cell.begin()  # before the facts are read: if they change, the plan is not kept
         state = self._current()
         signature = state.signature
@@ -301,8 +304,12 @@ class OperatorEntry:
     def current(self, generation: int) -> tuple[DispatchTable, Signature]:
         """The table and the definition of the facts as they are now.
 
-        Raises OperatorGoneError when the definition of this generation has ended.
+        Raises OperatorGoneError when the definition of this generation has ended, and the reason
+        where this interpreter may call no operator.
         """
+        refusal = self._fallbacks.refusal
+        if refusal is not None:
+            refusal()
         state = self._current()
         signature = state.signature
         if signature is None or signature.generation != generation:

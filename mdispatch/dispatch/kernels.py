@@ -94,13 +94,15 @@ class Fallbacks:
     kernels, the interpreter that registers a fallback publishes its fact and adds its callable
     under one hold, and ends both under one hold. The lock is taken after an entry's own lock.
     ``changes`` counts the changes; a table that was computed at another count is out of date.
+    ``refusal`` is set where this interpreter may call no operator: it raises the reason.
     """
 
-    __slots__ = ("changes", "kernels", "lock", "when_changed")
+    __slots__ = ("changes", "kernels", "lock", "refusal", "when_changed")
 
     def __init__(self) -> None:
         self.kernels: dict[DispatchKey, list[LocalKernel]] = {}
         self.changes = 0
+        self.refusal: Callable[[], object] | None = None
         #: Called after a change, for calls in C: they do not look at ``changes``.
         self.when_changed: Callable[[], object] = int
         self.lock = RLock()
@@ -131,6 +133,12 @@ class Fallbacks:
             here = self.kernels.get(kernel.key, [])
             if kernel in here:
                 here.remove(kernel)
+            self._changed()
+
+    def refuse(self, refusal: Callable[[], object] | None) -> None:
+        """Has every call from now on begin with ``refusal``; None ends that."""
+        with self.lock:
+            self.refusal = refusal
             self._changed()
 
     def _changed(self) -> None:

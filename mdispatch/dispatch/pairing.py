@@ -7,6 +7,8 @@ first call of an operator loads this file.
 
 from __future__ import annotations
 
+import sys
+
 from .. import errors, facts
 from ..facts.modules import missing_fake, modules_bringing
 from ..keys import DispatchKeySet, is_included_in_alias
@@ -224,6 +226,9 @@ def _not_here(
         allowed = ", ".join(map(repr, modules))
         advice = f"Import {module} here too, or let calls do it: allow_imports({allowed})."
     lacks = "this interpreter has not imported the module that registers it"
+    if module in sys.modules:
+        lacks = f"{module}, which is imported here, did not register it"
+        advice = "A module must register the same everywhere: warm_up tells all that differs."
     if fact.body.startswith(C_LABEL):
         lacks = "this process has not loaded the library that contains it"
         advice = "Load it in any interpreter of this process: ops.load_library(path)."

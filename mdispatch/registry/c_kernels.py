@@ -192,11 +192,11 @@ def _verify(
         same = [fact for fact in there if (fact.kind, fact.key) == (facts.IMPL, key)]
         ours = next((fact for fact in reversed(same) if fact.body == label), None)
         found = verify(
-            dispatcher.facts, facts.IMPL, key, name, label, where,
+            dispatcher, facts.IMPL, key, name, label, where,
             at_least=len(same) + 1 if ours is None else 1,
             timeout=None if deadline is None else max(0.0, deadline - monotonic()),
         )  # fmt: skip
         if found is None:
             return None
         if ours is not None:
-            return verified(dispatcher, ours, drop)
+            return verified(dispatcher, ours.what, ours, drop)

@@ -16,11 +16,14 @@ from .roles import who
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..facts import Registration
     from ..facts.abc import Facts
     from ..schema import FunctionSchema
 
 __all__ = [
+    "all_that_differs",
     "check_signature",
     "key_name",
     "missing_in_worker",
@@ -232,6 +235,20 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
         name=fact.name,
         key=key,
         there=fact.where,
+    )
+
+
+def all_that_differs(
+    registry: Facts, differences: Sequence[errors.MdispatchError]
+) -> errors.WarmUpError:
+    """One error for all the differences of this interpreter."""
+    count = len(differences)
+    listed = "\n".join(
+        f"{i}. {str(error).replace(chr(10), chr(10) + '   ')}"
+        for i, error in enumerate(differences, 1)
+    )
+    return errors.WarmUpError(
+        f"{count} difference{'s' * (count > 1)} from {who(registry)}:\n{listed}", differences
     )
 
 

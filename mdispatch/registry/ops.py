@@ -11,6 +11,7 @@ from ..errors import OperatorNotFoundError
 from ..errors.words import nearest, shown
 from ..facts.native import _call
 from ..schema.names import OperatorName
+from .unheard import is_unheard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Namespace(_call.Names):
     def _found(self, name: str) -> OpOverloadPacket:
         base = f"{self.__name}::{name}"
         if not self.__dispatcher.overloads(base):
+            if is_unheard():
+                return OpOverloadPacket(self.__dispatcher, base)  # its calls will say why
             known = self.__names()
             near = nearest(name, known)
             kernels = self.__dispatcher.facts.registrations(base)[2]
@@ -71,6 +74,10 @@ class Namespace(_call.Names):
                 others = nearest(self.__name, namespaces(self.__dispatcher.facts))
                 meant = f"; did you mean {', '.join(others)}?"
                 hint += meant if others else ": import the module that does"
+            try:
+                self.__dispatcher.check_may_call()
+            except Exception as error:
+                hint = str(error)
             raise OperatorNotFoundError(f"there is no operator {shown(base)}; {hint}", base, near)
         return OpOverloadPacket(self.__dispatcher, base)
 

@@ -163,9 +163,15 @@ def _registered(dispatcher: Dispatcher, fact: Registration) -> RegistrationHandl
 
 
 def verified(
-    dispatcher: Dispatcher, fact: Registration | None, *ends: Callable[[], object]
+    dispatcher: Dispatcher,
+    what: tuple[int, int, str],
+    fact: Registration | None,
+    *ends: Callable[[], object],
 ) -> RegistrationHandle:
-    """The handle of what this interpreter has verified; ``ends`` end what it keeps beside."""
+    """The handle of what this interpreter has verified; ``ends`` end what it keeps beside.
+    ``what`` is the kind, key and name, for the fact may be unknown.
+    """
+    ends = (*ends, dispatcher.note_verified(*what))
     if fact is not None and keeps_alive(dispatcher):
         return RegistrationHandle(fact, lambda: dispatcher.facts.strike(fact), *ends)
     return RegistrationHandle(fact, *ends)
@@ -222,8 +228,13 @@ def _register_without_text(
 def _verify_without_text(
     dispatcher: Dispatcher, kind: int, name: str, where: Where, timeout: float | None
 ) -> RegistrationHandle | None:
-    there = verify(dispatcher.facts, kind, 0, name, "", where, timeout=timeout)
-    return None if there is None else verified(dispatcher, there)
+    there = verify(dispatcher, kind, 0, name, "", where, timeout=timeout)
+    if there is None:
+        return None
+    if kind == facts.LIBRARY:
+        mine, main = (place.rpartition(":")[0] for place in (where(), there.where))
+        dispatcher.counterparts.setdefault(mine, set()).add(main)
+    return verified(dispatcher, (kind, 0, name), there)
 
 
 # --- the module that an operator names ------------------------------------------------------------
@@ -264,7 +275,7 @@ def _verify_module(
     dispatcher: Dispatcher, name: str, stub: str, where: Where, timeout: float | None
 ) -> RegistrationHandle | None:
     there = _verify_stub(dispatcher, name, stub, where, timeout)
-    return None if there is None else verified(dispatcher, there)
+    return None if there is None else verified(dispatcher, (facts.PYSTUB, 0, name), there)
 
 
 def _warn_of_override(dispatcher: Dispatcher, name: str, stub: str, where: str) -> None:
@@ -320,11 +331,9 @@ def _verify_stub(
 
     if is_defined and not dispatcher.facts.has(facts.PYSTUB, 0, name):
         # By way of the definition, because that is there and needs no wait.
-        verify(dispatcher.facts, facts.DEF, 0, name, stub, where, timeout=timeout, accept=compare)
+        verify(dispatcher, facts.DEF, 0, name, stub, where, timeout=timeout, accept=compare)
         return None
-    return verify(
-        dispatcher.facts, facts.PYSTUB, 0, name, stub, where, timeout=timeout, accept=compare
-    )
+    return verify(dispatcher, facts.PYSTUB, 0, name, stub, where, timeout=timeout, accept=compare)
 
 
 def _differs(
@@ -461,7 +470,7 @@ def _verify_definition(
 ) -> tuple[str, RegistrationHandle | None]:
     written = _written(schema, namespace)
     name = written.partition("(")[0]
-    fact = known_definition(dispatcher.facts, name, written, attributes)
+    fact = known_definition(dispatcher, name, written, attributes)
     if fact is None:
         from ..schema import compare, parse_schema
 
@@ -475,7 +484,7 @@ def _verify_definition(
             return compare(parsed, parse_schema(fact.body))
 
         fact = verify(
-            dispatcher.facts,
+            dispatcher,
             facts.DEF,
             0,
             name,
@@ -487,9 +496,11 @@ def _verify_definition(
         if fact is None:
             return name, None
     there = fact
+    named = None
     if stub:
-        _verify_stub(dispatcher, name, stub, where, timeout, is_defined=True)
+        named = _verify_stub(dispatcher, name, stub, where, timeout, is_defined=True)
     _check_kernels_here(dispatcher, there, where)
+    ends = [dispatcher.note_verified(*fact.what) for fact in (there, named) if fact is not None]
     dispatcher.listeners.registered(lambda: there)
 
     def end() -> bool:
@@ -497,7 +508,7 @@ def _verify_definition(
             dispatcher.facts.strike(there)
         return True  # it has ended here, even where other members keep the fact
 
-    return name, RegistrationHandle(there, lambda: dispatcher.listeners.struck(there, end))
+    return name, RegistrationHandle(there, lambda: dispatcher.listeners.struck(there, end), *ends)
 
 
 # --- against the kernels that are there -----------------------------------------------------------
@@ -650,7 +661,7 @@ def _verify_kernel(
         refuse_override(dispatcher, name, key, where())
     text = facts.impl_text(kernel.label, kernel.signature)
     there = verify(
-        dispatcher.facts, facts.IMPL, key, name, text, where, at_least=at_least, timeout=timeout
+        dispatcher, facts.IMPL, key, name, text, where, at_least=at_least, timeout=timeout
     )
     return None if there is None else _keep(dispatcher, name, kernel, there)
 
@@ -690,7 +701,7 @@ def _verify_known(
     there = dispatcher.entries.get(name)
     if there is not None and there.kernels.get(kernel.key):
         return None
-    if not known(dispatcher.facts, facts.IMPL, kernel.key, name):
+    if not known(dispatcher, facts.IMPL, kernel.key, name):
         return None
     return _keep(dispatcher, name, kernel, None)
 
@@ -711,9 +722,10 @@ def _keep(
 ) -> RegistrationHandle:
     entry = dispatcher.entry(name)
     entry.keep(kernel)
+    forget = dispatcher.note_verified(facts.IMPL, kernel.key, name)
     if fact is not None and keeps_alive(dispatcher):
-        return VerifiedKernel(fact, entry, kernel, lambda: dispatcher.facts.strike(fact))
-    return VerifiedKernel(fact, entry, kernel)
+        return VerifiedKernel(fact, entry, kernel, forget, lambda: dispatcher.facts.strike(fact))
+    return VerifiedKernel(fact, entry, kernel, forget)
 
 
 def _check_signature(dispatcher: Dispatcher, name: str, kernel: LocalKernel, where: str) -> None:
@@ -770,10 +782,10 @@ def _verify_fallback(
 ) -> RegistrationHandle | None:
     fallbacks = dispatcher.fallbacks
     there = verify(
-        dispatcher.facts, facts.FALLBACK, kernel.key, FALLBACK_NAME, kernel.label, where,
+        dispatcher, facts.FALLBACK, kernel.key, FALLBACK_NAME, kernel.label, where,
         timeout=timeout,
     )  # fmt: skip
     if there is None:
         return None
     fallbacks.keep(kernel)
-    return verified(dispatcher, there, lambda: fallbacks.drop(kernel))
+    return verified(dispatcher, there.what, there, lambda: fallbacks.drop(kernel))

@@ -12,26 +12,26 @@ from _thread import allocate_lock
 from .. import facts
 from ..dispatch.checks import check_namespace
 from ..dispatch.dispatcher import Dispatcher
-from ..errors import InvalidArgumentError, InvariantError
+from ..errors import InvalidArgumentError, InvariantError, RegistryError
 from ..facts.logs import registry_log
 from ..facts.native import unlock
 from ..facts.shared import DEFAULT_CAPACITY, SharedRegistry
 from ..schema.names import OperatorName
 from . import roles
+from .unheard import is_unheard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..dispatch.context.guards import Keys
     from ..dispatch.explain import Explanation, TableRow
     from ..dispatch.operators import OpOverload
-    from ..errors import VerificationError
     from ..facts import Registration
     from ..facts.abc import Facts
     from ..facts.listeners import ListenerHandle
     from .ops import Ops
 
-__all__ = ["Registry", "default_registry", "given_or_default", "opened_default"]
-__all__ += ["operator_of", "registry_of"]
+__all__ = ["Registry", "default_registry", "given_or_default", "is_default_asked_for"]
+__all__ += ["opened_default", "operator_of", "registry_of"]
 
 
 class Registry(facts.Handle):
@@ -47,8 +47,6 @@ class Registry(facts.Handle):
         #: This interpreter's side, for the rooms of mdispatch.
         self.dispatcher = Dispatcher(facts_, self)
         roles.joined(self.dispatcher)
-        #: The differences that warm_up found, by the modules that it had imported.
-        self.differing: dict[str, tuple[VerificationError, ...]] = {}
         self._ops: Ops | None = None
         if isinstance(facts_, SharedRegistry):
             facts_.after_fork = self._forked
@@ -319,6 +317,8 @@ class Registry(facts.Handle):
 # end of the interpreter closes it like the others.
 _lock = allocate_lock()
 _default: Registry | None = None
+# Set once, and never back.
+_is_asked_for = False
 
 
 def forked() -> None:
@@ -333,20 +333,43 @@ def default_registry() -> Registry:
     Raises MainMemberGoneError when the environment names the registry of a parent that is gone, and
     what :meth:`Registry.create` and :meth:`Registry.attach` raise.
     """
+    global _is_asked_for
+    _is_asked_for = True
+    return _opened_or_found()
+
+
+def _opened_or_found() -> Registry:
+    """At a moment when nobody would hear that it cannot be opened, this returns a registry that
+    holds nothing, so that everything differs which is registered there. The next call tries again.
+    """
     global _default
     registry = _default
     if registry is None:
-        with _lock:
-            if _default is None:
-                _default = Registry(SharedRegistry.default())
-            registry = _default
+        try:
+            with _lock:
+                if _default is None:
+                    _default = Registry(SharedRegistry.default())
+                registry = _default
+        except RegistryError as error:
+            if not is_unheard():
+                raise
+            from ..facts.unreachable import UnreachableRegistry
+
+            return Registry(UnreachableRegistry(error))
         _told(registry)
     return registry
 
 
 def opened_default() -> Registry | None:
-    """The default registry, if this interpreter has asked for it already."""
+    """The default registry, if this interpreter has opened it already."""
     return _default
+
+
+def is_default_asked_for() -> bool:
+    """Whether somebody has called :func:`default_registry` in this interpreter, or in one that it
+    was forked from.
+    """
+    return _is_asked_for
 
 
 def _told(registry: Registry) -> Registry:
@@ -362,7 +385,7 @@ def operator_of(name: str) -> OpOverload:
 
     OperatorNotFoundError, with the nearest names.
     """
-    return default_registry().ops.find(name)
+    return _opened_or_found().ops.find(name)
 
 
 def registry_of(operator: OpOverload) -> Registry:
@@ -377,7 +400,7 @@ def given_or_default(registry: Registry | None) -> Registry:
     but a Registry.
     """
     if registry is None:
-        return default_registry()
+        return _opened_or_found()
     if not isinstance(registry, Registry):
         raise InvalidArgumentError(
             f"registry= takes an mdispatch.Registry, not a {type(registry).__qualname__}"

@@ -11,6 +11,8 @@ registry/register.py says what is registered, and how; see :func:`register_or_ve
 
 from __future__ import annotations
 
+import sys
+
 from .. import errors
 from ..facts import CLAIM, MAIN, PEER, ROLE_NAMES, WORKER, Elected
 
@@ -214,6 +216,8 @@ def forked(dispatcher: Dispatcher) -> None:
     """
     from contextlib import suppress
 
+    if dispatcher.registers_all or elects(dispatcher):
+        dispatcher.inherited = frozenset(sys.modules)
     joined(dispatcher)
     for namespace in [each for each, opened in dispatcher.claims.items() if opened]:
         # Where the registry is closed, or full, the next registration tries again and says so.

@@ -3,9 +3,10 @@
 It waits until the member that registers has registered the same, compares, and only then may keep
 its callable. (PyTorch: Dispatcher::waitForDef, waitForImpl.)
 
-A verification that fails raises at once, unless the thread has opened an :class:`Audit`: then the
-difference is noted and the import goes on, so that a warm-up reports every difference and not only
-the first.
+A verification that fails raises at once, with two exceptions. Where the thread has opened an
+:class:`Audit`, the difference is noted and the import goes on, so that a warm-up reports every
+difference and not only the first. Where nobody would hear the error (registry/unheard.py), the
+import goes on, too; then this interpreter calls no operator until a warm-up finds nothing.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ from time import monotonic
 
 from .. import errors, facts
 from ..facts.logs import described, verify_log
+from .unheard import is_unheard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from ..dispatch.dispatcher import Dispatcher
     from ..facts import Registration
     from ..facts.abc import Facts
 
-__all__ = ["DEFAULT_TIMEOUT", "Audit", "audits", "known", "known_definition", "note", "verify"]
-__all__ += ["wait_for"]
+__all__ = ["DEFAULT_TIMEOUT", "Audit", "audits", "known", "known_definition", "note"]
+__all__ += ["refuse_calls", "verify", "wait_for"]
 
 _LONGEST_NAME = 3 * 255 + 3  # namespace, name and overload
 
@@ -77,7 +80,7 @@ def note(fact: Registration) -> None:
 
 
 def verify(
-    registry: Facts,
+    dispatcher: Dispatcher,
     kind: int,
     key: int,
     name: str,
@@ -88,15 +91,16 @@ def verify(
     timeout: float | None = DEFAULT_TIMEOUT,
     accept: Callable[[Registration], str | None] | None = None,
 ) -> Registration | None:
-    """Waits until the main member has registered the fact, compares, and returns it; None when an
-    open audit has noted that it could not be verified. Raises Elected, see registry/roles.py.
+    """Waits until the main member has registered the fact, compares, and returns it; None when it
+    could not be verified and that was noted, by an open audit or because nobody would hear of it.
+    Raises Elected, see registry/roles.py.
 
     ``where`` is called where the place is needed, and so may ``body`` be. ``accept`` compares the
     main member's fact with what is wanted here and returns the difference in words, or None.
     """
     audit = _open_audit()
     try:
-        fact = _verify(registry, kind, key, name, body, where, at_least, timeout, accept, audit)
+        fact = _verify(dispatcher, kind, key, name, body, where, at_least, timeout, accept, audit)
         if verify_log.listens():
             what = described(kind, key, name)
             verify_log.tell("verified %s with pid %d, %s", what, fact.pid, fact.where)
@@ -105,17 +109,42 @@ def verify(
         if verify_log.listens():
             problem = str(error).partition("\n")[0]
             verify_log.tell("not verified: %s: %s", described(kind, key, name), problem)
-        if audit is None:
+        if audit is not None:
+            audit.differences.append(error)
+            dispatcher.differing.append(error)
+            return None
+        if not is_unheard():
             raise
-        audit.differences.append(error)
+        refuse_calls(dispatcher, error)
+        return None
+    except errors.RegistryError as error:
+        if audit is not None or not is_unheard():
+            raise
+        refuse_calls(dispatcher, error)
         return None
 
 
-def known(registry: Facts, kind: int, key: int, name: str) -> bool:
+def refuse_calls(dispatcher: Dispatcher, error: errors.MdispatchError) -> None:
+    """Keeps a difference that nobody would hear, and has every call of an operator raise all that
+    were kept, until a warm-up finds nothing.
+    """
+    dispatcher.differing.append(error)
+
+    def refuse() -> None:
+        if is_unheard():
+            return  # the module that is being imported calls operators
+        from .differences import all_that_differs
+
+        raise all_that_differs(dispatcher.facts, dispatcher.differing)
+
+    dispatcher.fallbacks.refuse(refuse)
+
+
+def known(dispatcher: Dispatcher, kind: int, key: int, name: str) -> bool:
     """The short way to verify: whether the fact is there already. False says nothing;
     :func:`verify` has to find out.
     """
-    audit = _open_audit()
+    registry, audit = dispatcher.facts, _open_audit()
     if audit is None:
         is_there = _is_short(name) and registry.has(kind, key, name)
     else:
@@ -129,12 +158,12 @@ def known(registry: Facts, kind: int, key: int, name: str) -> bool:
 
 
 def known_definition(
-    registry: Facts, name: str, written: str, attributes: str
+    dispatcher: Dispatcher, name: str, written: str, attributes: str
 ) -> Registration | None:
     """The short way to verify a definition: the fact, if it is there and was made with just this
     text. None says nothing; :func:`verify` has to find out.
     """
-    fact = registry.find(facts.DEF, 0, name) if _is_short(name) else None
+    fact = dispatcher.facts.find(facts.DEF, 0, name) if _is_short(name) else None
     if fact is None or not fact.is_written(written, attributes):
         return None
     audit = _open_audit()
@@ -157,7 +186,7 @@ def _open_audit() -> Audit | None:
 
 
 def _verify(
-    registry: Facts,
+    dispatcher: Dispatcher,
     kind: int,
     key: int,
     name: str,
@@ -168,10 +197,16 @@ def _verify(
     accept: Callable[[Registration], str | None] | None,
     audit: Audit | None,
 ) -> Registration:
+    registry = dispatcher.facts
     fact = registry.find(kind, key, name) if at_least == 1 else None
     if fact is None:
         began = monotonic()
-        limit = audit.remaining() if audit is not None else timeout
+        limit, is_kept = timeout, audit is None and is_unheard()
+        if audit is not None:
+            limit = audit.remaining()
+        elif is_kept and limit is not None:
+            # The import goes on after a wait in vain: all such waits together take one timeout.
+            limit = max(0.0, limit - dispatcher.waited_unheard)
         fact, _ = registry.await_fact(kind, key, name, at_least, limit, or_elect=True)
         waited = monotonic() - began
         if audit is not None:
@@ -179,6 +214,8 @@ def _verify(
         if fact is None:
             if audit is not None:
                 waited = monotonic() - audit.began  # the main interpreter had all this time
+            elif is_kept:
+                waited = dispatcher.waited_unheard = dispatcher.waited_unheard + waited
             raise _never(registry, kind, key, name, at_least, where(), waited)
     difference = accept(fact) if accept is not None else None
     if difference is not None:

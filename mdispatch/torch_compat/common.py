@@ -12,7 +12,7 @@ from ..dispatch.explain import found
 from ..errors import MdispatchError
 from ..errors.words import shown
 from ..keys import DispatchKey
-from ..registry import Registry, default_registry, given_or_default
+from ..registry import Registry, given_or_default
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class using:
 
 
 def _registry() -> Registry:
-    return _chosen.registries[-1] if _chosen.registries else default_registry()
+    return _chosen.registries[-1] if _chosen.registries else given_or_default(None)
 
 
 def _key(key: DispatchKey | str) -> DispatchKey:

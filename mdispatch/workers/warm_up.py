@@ -13,6 +13,7 @@ import importlib
 import os
 import sys
 from time import perf_counter
+from types import FunctionType, ModuleType
 
 from .. import errors, facts
 from .. import registry as registries
@@ -23,14 +24,17 @@ from ..facts.modules import files_of_modules
 from ..facts.opening import ENVIRONMENT
 from ..facts.waits import check_timeout
 from ..registry import Registry, given_or_default
-from ..registry.differences import missing_in_worker
+from ..registry.differences import all_that_differs, missing_in_worker
 from ..registry.roles import who
+from ..registry.unheard import initializing_worker
 from ..registry.verify import Audit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
+    from ..dispatch.dispatcher import Dispatcher
     from ..facts import Registration
 
 __all__ = ["WarmUp", "warm_up"]
@@ -52,7 +56,7 @@ class WarmUp:
         kernels: int,
         import_seconds: float,
         longest_wait: float,
-        differences: tuple[errors.VerificationError, ...],
+        differences: tuple[errors.MdispatchError, ...],
     ) -> None:
         self.operators = operators
         self.kernels = kernels
@@ -84,58 +88,48 @@ def warm_up(
     reports the same differences again.
 
     Raises WarmUpError with every difference found, each an exception of its own class. Errors of
-    the modules themselves pass through (ImportError and others). RegistryNotFoundError in a child
-    process of multiprocessing that was started before its parent had a registry. If the function is
-    itself the initializer of a multiprocessing.Pool, each task raises the error in its place: Pool
-    would replace a worker whose initializer raises by another one, for ever.
+    the modules themselves pass through (ImportError and others). MainMemberGoneError when the main
+    process has ended. RegistryNotFoundError in a child process of multiprocessing that was started
+    before its parent had a registry.
+
+    Where the error leaves the initializer of a multiprocessing.Pool, a ProcessPoolExecutor or a
+    joblib worker, the worker stays, and each of its tasks raises the error.
     """
     try:
-        return _warm_up(modules, path, timeout, registry)
+        if registry is None:
+            _check_not_alone()
+        registry = given_or_default(registry)
+        result = examine(modules, path, timeout=timeout, registry=registry)
+        if result.differences:
+            raise all_that_differs(registry.dispatcher.facts, result.differences)
     except Exception as error:
-        frame = sys._getframe(1)
-        if frame.f_globals.get("__name__") == "multiprocessing.pool":
-            from .pool_refusal import refuse_tasks
+        worker = initializing_worker() if _parent_process() is not None else None
+        if worker is not None:
+            from .pool_refusal import answer_tasks_if_unhandled
 
-            refuse_tasks(frame, error)
+            answer_tasks_if_unhandled(worker, error)
         raise
-
-
-def _warm_up(
-    modules: str | Iterable[str],
-    path: Iterable[str],
-    timeout: float | None,
-    registry: Registry | None,
-) -> WarmUp:
-    if registry is None:
-        _check_not_alone()
-    registry = given_or_default(registry)
-    result = examine(modules, path, timeout=timeout, registry=registry)
-    if result.differences:
-        count = len(result.differences)
-        listed = "\n".join(
-            f"{i}. {_indented(error)}" for i, error in enumerate(result.differences, 1)
-        )
-        raise errors.WarmUpError(
-            f"{count} difference{'s' * (count > 1)} from "
-            f"{who(registry.dispatcher.facts)}:\n{listed}",
-            result.differences,
-        )
+    registry.dispatcher.fallbacks.refuse(None)
     return result
 
 
-def _indented(error: BaseException) -> str:
-    return str(error).replace("\n", "\n   ")
+def _parent_process() -> Any:
+    """The parent of a child process of multiprocessing, else None."""
+    process = sys.modules.get("multiprocessing.process")
+    if process is None or interpreter_id != 0:
+        return None
+    return process.parent_process()
 
 
 def _check_not_alone() -> None:
     """Refuses a child of multiprocessing that does not find its parent's registry in its
-    environment: it would become a main interpreter of its own, and verify nothing.
+    environment: it would become a main interpreter of its own, or has just become one, and verify
+    nothing.
     """
-    process = sys.modules.get("multiprocessing.process")
-    if process is None or interpreter_id != 0 or registries.opened_default() is not None:
+    registry, parent = registries.opened_default(), _parent_process()
+    if registry is not None and (registries.is_default_asked_for() or not registry.is_main):
         return
-    parent = process.parent_process()
-    if parent is not None and not os.environ.get(ENVIRONMENT):
+    if parent is not None and (registry is not None or not os.environ.get(ENVIRONMENT)):
         raise errors.RegistryNotFoundError(
             f"process {os.getpid()} is a worker of process {parent.pid}, and was started before "
             f"process {parent.pid} had a registry: it would verify nothing\nCall warm_up there "
@@ -145,14 +139,8 @@ def _check_not_alone() -> None:
         )
 
 
-def examine(
-    modules: str | Iterable[str],
-    path: Iterable[str] = (),
-    *,
-    timeout: float | None = 2.0,
-    registry: Registry | None = None,
-) -> WarmUp:
-    """As :func:`warm_up`, but returns the differences instead of raising them."""
+def module_names(modules: str | Iterable[str]) -> list[str]:
+    """The names as a list. InvalidArgumentError for what cannot be the name of a module."""
     try:
         names = [modules] if isinstance(modules, str) else list(modules)
     except TypeError:
@@ -165,13 +153,24 @@ def examine(
             raise errors.InvalidArgumentError(
                 f"name each module by its absolute name, a str, not by {shown(name)}"
             )
+    return names
+
+
+def examine(
+    modules: str | Iterable[str],
+    path: Iterable[str] = (),
+    *,
+    timeout: float | None = 2.0,
+    registry: Registry | None = None,
+) -> WarmUp:
+    """As :func:`warm_up`, but returns the differences instead of raising them."""
+    names = module_names(modules)
     timeout = check_timeout(timeout)
     registry = given_or_default(registry)
     _extend_path(path)
+    dispatcher = registry.dispatcher
     before = set(sys.modules)
-    known = [
-        error for name in names if name in before for error in registry.differing.get(name, ())
-    ]
+    kept = list(dispatcher.differing)
     began = perf_counter()
     with Audit(timeout) as audit:
         try:
@@ -182,23 +181,30 @@ def examine(
                 error.add_note(f"before that, while warming up: {difference}")
             if isinstance(error, ModuleNotFoundError) and error.name in names:
                 error.add_note(_where_to_look(registry, error.name))
-            _keep(registry, names, [*known, *audit.differences])
             raise
     took = perf_counter() - began
     new = [name for name in sys.modules if name not in before]
-    _, _, there = registry.dispatcher.facts.registrations()
+    _forget(dispatcher, kept, files_of_modules(new))
+    looked_at = {*names, *new}
+    _, _, there = dispatcher.facts.registrations()
     if registry.is_main:
-        files = _files_of([*names, *new])
+        files = files_of_modules(_packages(looked_at))
         mine = [f for f in there if _file_of(f) in files]
         return WarmUp(_count(mine, facts.DEF), _count(mine, facts.IMPL), took, 0.0, ())
-    missing = _missing_here(registry, there, audit, _files_of(new))
-    found = _keep(registry, names, [*known, *audit.differences, *missing])
+    sequence, _ = dispatcher.facts.await_change(0, 0.0)
+    dispatcher.facts.await_change(sequence, 0.0)  # raises where the main member is gone
+    verified, lacking = _compared(registry, there, audit, looked_at)
+    told = {(error.kind, error.name, error.key) for error in _differing(dispatcher)}
+    missing = [missing_in_worker(dispatcher.facts, fact) for fact in lacking]
     return WarmUp(
-        _count(audit.facts, facts.DEF),
-        _count(audit.facts, facts.IMPL),
+        _count(verified, facts.DEF),
+        _count(verified, facts.IMPL),
         took,
         audit.longest_wait,
-        tuple(found),
+        (
+            *dispatcher.differing,
+            *(each for each in missing if (each.kind, each.name, each.key) not in told),
+        ),
     )
 
 
@@ -218,17 +224,16 @@ def _extend_path(path: Iterable[str]) -> None:
         importlib.invalidate_caches()
 
 
-def _keep(
-    registry: Registry, names: list[str], found: list[errors.VerificationError]
-) -> list[errors.VerificationError]:
-    """Keeps the differences with the modules that were imported, each difference once."""
-    once = list({id(error): error for error in found}.values())
-    for name in names:
-        if once and name in sys.modules:
-            registry.differing[name] = tuple(once)
-        else:
-            registry.differing.pop(name, None)
-    return once
+def _forget(dispatcher: Dispatcher, kept: list[errors.MdispatchError], files: set[str]) -> None:
+    """Drops what differed in modules that have just been imported anew."""
+    for error in kept:
+        if isinstance(error, errors.VerificationError) and file_of(error.here) in files:
+            dispatcher.differing.remove(error)
+
+
+def _differing(dispatcher: Dispatcher) -> list[errors.VerificationError]:
+    found = dispatcher.differing
+    return [error for error in found if isinstance(error, errors.VerificationError)]
 
 
 def _where_to_look(registry: Registry, name: str) -> str:
@@ -260,47 +265,70 @@ def _file_of(fact: Registration) -> str:
     return file_of(fact.where)
 
 
-def _files_of(modules: list[str]) -> set[str]:
-    return files_of_modules(modules)
+def _compared(
+    registry: Registry, there: list[Registration], audit: Audit, modules: set[str]
+) -> tuple[list[Registration], list[Registration]]:
+    """What this interpreter has verified of the registrations that come from the modules, and what
+    the main interpreter has registered from them and this one lacks.
 
-
-def _missing_here(
-    registry: Registry, there: list[Registration], audit: Audit, files: set[str]
-) -> list[errors.VerificationError]:
-    """The registrations that the main interpreter made from the modules just imported here, and
-    that this interpreter did not make. Modules that were imported earlier were verified then.
-
-    A registration comes from such a module if its file is one of theirs, or the file from which the
-    main interpreter opened a library that was verified here (the same module may lie elsewhere in
-    another process).
+    A registration comes from a module if its file is the module's, or the file from which the main
+    interpreter opened a library that the module opened here: it may lie elsewhere in another
+    process. What a child of fork has inherited is no other than its parent's.
     """
-    verified = {f.seq for f in audit.facts}
-    told = {(error.kind, error.name, error.key) for error in audit.differences}
-    sources = files | {_file_of(f) for f in audit.facts if f.kind == facts.LIBRARY}
+    dispatcher = registry.dispatcher
+    here = _sources(dispatcher, set(sys.modules) - dispatcher.inherited)
     # If an operator names several modules, a worker compares with the newest.
     stubs = {f.name: f for f in there if f.kind == facts.PYSTUB}
     others = [f for f in there if f.kind not in (facts.PYSTUB, facts.CLAIM)]
-    candidates = others + list(stubs.values())
-    left = [f for f in candidates if f.seq not in verified and _file_of(f) in sources]
-    if not left:
-        return []
-    # There may be several kernels at one key, as custom_op and then register_fake make them. The
-    # worker verifies the newest each time, so each verification beyond the first stands for an
-    # earlier kernel.
-    spare: dict[tuple[int, int, str], int] = {}
-    for fact in audit.facts:
-        what = (fact.kind, fact.key, fact.name)
-        if fact.seq in verified:
-            verified.remove(fact.seq)
-        else:
-            spare[what] = spare.get(what, 0) + 1
-    missing: list[errors.VerificationError] = []
-    for fact in left:
-        what = (fact.kind, fact.key, fact.name)
-        if spare.get(what):
-            spare[what] -= 1
+    made: dict[tuple[int, int, str], list[Registration]] = {}
+    for fact in (*others, *stubs.values()):
+        if _file_of(fact) in here and not dispatcher.facts.is_mine(fact):
+            made.setdefault(fact.what, []).append(fact)
+    # There may be several kernels at one key, as custom_op and then register_fake make them. A
+    # worker verifies the newest each time, so only the number can be compared.
+    found, lacking = [], []
+    for what, some in made.items():
+        count = len(dispatcher.verified.get(what, ()))
+        found += some[:count]
+        lacking += some[count:]
+    near = _sources(dispatcher, _packages(modules))
+    verified = [fact for fact in found if _file_of(fact) in near]
+    verified += {f.seq: f for f in audit.facts if _file_of(f) not in near}.values()
+    if lacking:
+        near |= _sources(dispatcher, _reached(_packages(modules)))
+    return verified, [fact for fact in lacking if _file_of(fact) in near]
+
+
+def _sources(dispatcher: Dispatcher, modules: Iterable[str]) -> set[str]:
+    """The files of modules, here and where other members opened their libraries from them."""
+    files = files_of_modules(modules)
+    return files.union(*(dispatcher.counterparts.get(file, ()) for file in files))
+
+
+def _packages(modules: Iterable[str]) -> set[str]:
+    """The modules, and those of their packages."""
+    within = tuple(f"{name}." for name in modules)
+    return {*modules, *(name for name in sys.modules if name.startswith(within))}
+
+
+def _reached(modules: Iterable[str]) -> set[str]:
+    """The modules, and those that they have imported, as far as their names say so. For a module
+    that was imported before the warm-up nothing else tells which modules it has brought.
+    """
+    found: set[str] = set()
+    left = list(modules)
+    while left:
+        name = left.pop()
+        module = sys.modules.get(name)
+        if module is None or name in found:
             continue
-        error = missing_in_worker(registry.dispatcher.facts, fact)
-        if (error.kind, error.name, error.key) not in told:
-            missing.append(error)
-    return missing
+        found.add(name)
+        left.append(name.rpartition(".")[0])
+        for value in list(vars(module).values()):
+            origin = value.__name__ if isinstance(value, ModuleType) else None
+            if isinstance(value, (FunctionType, type)):
+                origin = value.__module__
+            # A program imports its operators, not they it.
+            if origin is not None and origin not in ("__main__", "__mp_main__"):
+                left.append(origin)
+    return found

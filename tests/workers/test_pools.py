@@ -145,9 +145,9 @@ def test_what_goes_wrong_in_the_warm_up_is_told_and_nothing_hangs(kind, folder) 
         done(early=early, differs=differs, broken=broken, absent=absent, well=well, lost=lost)
         """,
     )
-    pool = {"interpreters": "BrokenInterpreterPool", "processes": "BrokenProcessPool"}.get(kind)
-    # concurrent.futures logs what the initializer raised, and has no words for it in its errors
-    # (but on 3.11 to 3.13 InterpreterPool has).
+    pool = {"interpreters": "BrokenInterpreterPool"}.get(kind)
+    # From Python 3.14 on concurrent.futures logs what the initializer raised in an interpreter, and
+    # has no words for it in its errors.
     heard = got["stderr"] if pool else ""
 
     def raised(case, name, *words):

@@ -182,20 +182,64 @@ def test_it_tells_of_whatever_kind_of_registration_is_missing(kind, tmp_path) ->
     assert "there is a fallback at CPU" in found["fallback", "_", "CPU"]
 
 
-@pytest.mark.parametrize("kind", INTERPRETERS)
-def test_what_was_imported_before_is_not_asked_again(kind, shop) -> None:
-    (shop / "more_ops.py").write_text(
-        "import mdispatch as md\nmd.Library('more', 'DEF').define('f(Tensor x) -> int')\n"
+# Where a worker lacks something: in the module that is named, in modules that this imports, in the
+# package of one of them, and in a module with which it has nothing to do.
+LACKS = {
+    "first_ops": "import second_ops\nfrom deep.inner import anything\n",
+    "second_ops": "",
+    "deep/__init__": "",
+    "deep/inner": "anything = type('anything', (), {})\n",
+    "other_ops": "",
+}
+LACKS_ONE = """
+import mdispatch as md
+lib = md.Library("{name}", "DEF")
+lib.define("f() -> int")
+if md.is_main_interpreter():
+    lib.define("g() -> int")
+"""
+
+
+@pytest.mark.parametrize("imported", ["", "first_ops", "first_ops, other_ops"])
+@pytest.mark.parametrize("kind", [*INTERPRETERS, "spawn"])
+def test_it_looks_at_all_that_a_module_brings_whoever_imported_it(kind, imported, tmp_path) -> None:
+    for name, text in LACKS.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        source = LACKS_ONE.format(name=name.replace("/__init__", "").replace("/", "_"))
+        (tmp_path / f"{name}.py").write_text(source + text)
+    got = run_main(
+        """
+        kind, imported, folder = args
+        sys.path.insert(0, folder)
+        md.warm_up(["first_ops", "other_ops"])
+        text = f"import {imported}" * bool(imported) + textwrap.dedent('''
+        from mdispatch.warming import examine
+        done = examine("first_ops")
+        found = [(type(e).__name__, e.name) for e in done.differences]
+        report(found=sorted(found), counts=(done.operators, done.kernels))
+        ''')
+        done(**results(start(kind, text, 1, Path(folder)))[0])
+        """,
+        kind,
+        imported,
+        str(tmp_path),
     )
+    names = ["deep", "deep_inner", "first_ops", "second_ops"]
+    assert got["found"] == [("MissingInWorkerError", f"{name}::g") for name in names]
+    assert got["counts"] == ((1, 0) if imported else (4, 0))
+
+
+@pytest.mark.parametrize("kind", [*INTERPRETERS, "fork", "spawn"])
+def test_it_counts_what_was_verified_before_it(kind, shop) -> None:
     got = run_main(
         """
         kind, folder = args
         sys.path.insert(0, folder)
-        md.warm_up(["shop_ops", "more_ops"])
+        md.warm_up("shop_ops")
         text = '''
         import mdispatch as md
         import shop_ops
-        done = md.warm_up(["shop_ops", "more_ops"])
+        done = md.warm_up("shop_ops")
         report(counts=[done.operators, done.kernels, len(done.differences)])
         '''
         done(**results(start(kind, textwrap.dedent(text), 1, Path(folder)))[0])
@@ -203,7 +247,66 @@ def test_what_was_imported_before_is_not_asked_again(kind, shop) -> None:
         kind,
         str(shop),
     )
-    assert got["counts"] == [1, 0, 0]
+    # A child of fork has it from its parent, and has verified nothing.
+    assert got["counts"] == ([0, 0, 0] if kind == "fork" else [3, 3, 0])
+
+
+def test_what_a_worker_has_closed_it_lacks(shop) -> None:
+    got = run_main(
+        """
+        sys.path.insert(0, args[0])
+        md.warm_up("shop_ops")
+        text = '''
+        import shop_ops
+        from mdispatch.warming import examine
+        shop_ops.lib.close()
+        report(found=sorted((e.kind, e.name) for e in examine("shop_ops").differences))
+        '''
+        done(**results(start("spawn", textwrap.dedent(text), 1, Path(args[0])))[0])
+        """,
+        str(shop),
+    )
+    names = ["shop::join", "shop::scale", "shop::size"]
+    found = [(kind, name) for kind in ("def", "impl") for name in names]
+    assert got["found"] == [*found, ("library", "shop")]
+
+
+@pytest.mark.parametrize("kind", INTERPRETERS)
+def test_it_says_that_the_main_process_died_where_all_is_there(kind, shop) -> None:
+    """In a process whose main member is another process, and in an interpreter of that process."""
+    got = run_main(
+        """
+        import subprocess
+        kind, folder = args
+        sys.path.insert(0, folder)
+        code = "import sys, shop_ops, mdispatch as md; print(md.default_registry().address)"
+        main = subprocess.Popen([sys.executable, "-c", code + "; sys.stdout.flush(); input()"],
+            env=os.environ | {"PYTHONPATH": folder}, stdin=-1, stdout=-1, text=True)
+        os.environ["MDISPATCH_REGISTRY"] = main.stdout.readline().strip()
+        before = md.warm_up("shop_ops")
+        main.kill()
+        main.wait()
+        try:
+            here = repr(md.warm_up("shop_ops"))
+        except md.errors.MainMemberGoneError as error:
+            here = error.pid == main.pid
+        text = '''
+        import mdispatch as md
+        try:
+            report(said=repr(md.warm_up("shop_ops")))
+        except md.errors.MainMemberGoneError as error:
+            report(said=error.pid)
+        '''
+        there = results(start(kind, textwrap.dedent(text), 1, Path(folder)))[0]["said"]
+        calls = md.ops.shop.size(bytearray(3))
+        done(before=before.operators, here=here, there=there == main.pid, calls=calls)
+        main.stdin.close(), main.stdout.close()
+        """,
+        kind,
+        str(shop),
+    )
+    assert got["before"] == 3
+    assert (got["here"], got["there"], got["calls"]) == (True, True, 3)
 
 
 def test_in_the_main_interpreter_it_counts_what_the_modules_registered(shop) -> None:

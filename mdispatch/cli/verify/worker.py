@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...errors import VerificationError
+    from ...errors import MdispatchError
 
     #: A difference: the error's class, its message, and its attributes (of ATTRIBUTES).
     Told = tuple[str, str, dict[str, object]]
@@ -90,7 +90,7 @@ def read_report(descriptor: int) -> Report | None:
     return report
 
 
-def _told(error: VerificationError) -> Told:
+def _told(error: MdispatchError) -> Told:
     attributes = {name: getattr(error, name) for name in ATTRIBUTES if hasattr(error, name)}
     return type(error).__name__, str(error), attributes
 

@@ -1,0 +1,209 @@
+"""Pools whose workers differ: the callers of the tasks hear why, whichever initializer there is.
+
+Every pool in every layout of a program: test_pool_table.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+from kinds import INTERPRETERS, run_main
+from patience import limit
+
+import mdispatch as md
+
+pytestmark = pytest.mark.either_binding
+
+ODD = """
+import mdispatch as md
+lib = md.Library("odd", "DEF")
+lib.define("f(int x) -> int" if md.is_main_interpreter() else "f(int x, int y=2) -> int")
+lib.impl("f", lambda x, y=2: x * y, "CompositeExplicitAutograd")
+"""
+
+PROGRAM = """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+import mdispatch as md
+import odd_ops
+
+HEAR = {hear!r}
+
+def begin():
+    try:
+        md.warm_up("odd_ops", timeout=0.2)
+    except md.errors.WarmUpError as error:
+        if HEAR == "handle":
+            return
+        if HEAR == "replace":
+            raise LookupError("in its place") from error
+        raise
+
+def outcome(ask):
+    try:
+        return ask()
+    except Exception as error:
+        return type(error).__name__, str(error), [type(e).__name__ for e in
+                                                  getattr(error, "differences", ())]
+
+if __name__ == "__main__":
+    spawn = multiprocessing.get_context("spawn")
+    with {pool} as pool:
+        if hasattr(pool, "submit"):
+            tasks = [pool.submit(abs, -n).result for n in range(5)]
+        else:
+            tasks = [pool.apply_async(abs, (-n,)).get for n in range(5)]
+        print(repr([outcome(each) for each in tasks]))
+"""
+
+POOLS = {
+    "Pool": "spawn.Pool(2, initializer=begin)",
+    "ProcessPoolExecutor": "ProcessPoolExecutor(2, spawn, initializer=begin)",
+}
+
+
+def run(folder, pool, hear):
+    """What the callers of five tasks got, and standard error."""
+    (folder / "odd_ops.py").write_text(ODD)
+    (folder / "program.py").write_text(PROGRAM.format(pool=POOLS[pool], hear=hear))
+    program = subprocess.Popen(
+        [sys.executable, "program.py"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, heard = program.communicate(timeout=limit(60))
+    finally:
+        # Workers that are replaced for ever would outlive a test that fails.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+        program.communicate()
+    return eval(out), heard
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_an_initializer_of_ones_own_that_warms_up_tells_each_task(pool, tmp_path) -> None:
+    got, heard = run(tmp_path, pool, "raise")
+    for name, text, differences in got:
+        assert (name, differences) == ("WarmUpError", ["SchemaMismatchError"])
+        assert "odd_ops.py:4" in text
+    # Of a pool of multiprocessing nobody needs it; Python 3.14 prints it all the same.
+    is_silent = pool == "Pool" and sys.version_info < (3, 14)
+    assert heard.count("Traceback") <= (0 if is_silent else 2)  # at most one for each worker
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_an_initializer_that_handles_the_error_has_its_way(pool, tmp_path) -> None:
+    got, heard = run(tmp_path, pool, "handle")
+    assert got == [0, 1, 2, 3, 4]
+    assert heard == ""
+
+
+def test_an_initializer_that_raises_something_else_in_its_place_ends_no_worker(tmp_path) -> None:
+    got, _ = run(tmp_path, "Pool", "replace")
+    if sys.version_info < (3, 14):
+        assert {each[:2] for each in got} == {("LookupError", "in its place")}
+    else:  # what was raised in its place cannot be had there
+        assert {each[0] for each in got} == {"WarmUpError"}
+
+
+# --- mdispatch.initializer ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", INTERPRETERS)
+def test_where_nobody_hears_an_initializer_each_call_of_an_operator_raises(kind, tmp_path) -> None:
+    (tmp_path / "odd_ops.py").write_text(ODD)
+    (tmp_path / "well_ops.py").write_text(
+        "import mdispatch as md\nlib = md.Library('well', 'DEF')\nlib.define('f(int x) -> int')\n"
+        "lib.impl('f', abs, 'CompositeExplicitAutograd')\n"
+    )
+    got = run_main(
+        """
+        kind, folder = args
+        sys.path.insert(0, folder)
+        md.warm_up(["odd_ops", "well_ops"])
+        text = '''
+        import mdispatch as md, pickle, sys
+        begin = pickle.loads(bytes.fromhex(BEGIN))
+        def outcome(ask, *args):
+            try:
+                return ask(*args)
+            except Exception as error:
+                return type(error).__name__, str(error)
+        import well_ops
+        before = md.ops.well.f(-1)
+        begin()
+        calls = [outcome(md.ops.well.f, -1), outcome(md.ops.well.f, -1), outcome(md.ops.odd.f, 1)]
+        unknown = outcome(lambda: md.ops.odd.g)
+        del sys.modules["odd_ops"]
+        import pathlib
+        file = pathlib.Path(FOLDER, "odd_ops.py")
+        file.write_text(file.read_text().replace(", int y=2", ""))
+        warm = outcome(md.warm_up, "odd_ops")
+        report(before=before, calls=calls, unknown=unknown, after=md.ops.well.f(-1),
+               warm=getattr(warm, "differences", warm))
+        '''
+        import pickle
+        data = pickle.dumps(md.initializer("odd_ops", timeout=0.2)).hex()
+        text = textwrap.dedent(text).replace("BEGIN", repr(data))
+        done(**results(start(kind, text, 1, Path(folder)))[0])
+        """,
+        kind,
+        str(tmp_path),
+    )
+    assert (got["before"], got["after"], got["warm"]) == (1, 1, ())
+    assert [name for name, _ in got["calls"]] == ["WarmUpError"] * 3
+    assert all("1 difference from the main interpreter" in text for _, text in got["calls"])
+    assert got["unknown"][0] == "OperatorNotFoundError"
+    assert "1 difference from the main interpreter" in got["unknown"][1]
+
+
+def test_it_brings_the_address_and_the_path_of_the_process_that_made_it(tmp_path) -> None:
+    (tmp_path / "apart").mkdir()
+    (tmp_path / "apart" / "far_ops.py").write_text(ODD.replace(", int y=2", ""))
+    got = run_main(
+        """
+        import subprocess, pickle
+        sys.path.insert(0, args[0])
+        import far_ops
+        begin = pickle.dumps(md.initializer(["far_ops"], timeout=20))
+        alone = {k: v for k, v in os.environ.items() if k != "MDISPATCH_REGISTRY"}
+        code = (f"import pickle; pickle.loads({begin!r})()\\n"
+                "import mdispatch as md; print(md.register_or_verify(), md.ops.odd.f(3))")
+        ran = subprocess.run([sys.executable, "-c", code], env=alone, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        done(out=ran.stdout, err=ran.stderr)
+        """,
+        str(tmp_path / "apart"),
+    )
+    assert got["err"] == ""
+    assert got["out"] == "verify 6\n"
+
+
+def test_in_the_main_interpreter_a_failure_breaks_the_pool(tmp_path) -> None:
+    got = run_main(
+        """
+        from concurrent.futures import ThreadPoolExecutor
+        with ThreadPoolExecutor(1, initializer=md.initializer("no_such_module")) as pool:
+            error = pool.submit(abs, -1).exception()
+        done(name=type(error).__name__, role=md.register_or_verify())
+        """
+    )
+    assert (got["name"], got["role"]) == ("BrokenThreadPool", "register")
+    assert re.search("ModuleNotFoundError.*no_such_module", got["stderr"])
+
+
+@pytest.mark.parametrize("modules", [5, [5], [""]])
+def test_what_names_no_module_is_refused_before_a_pool_is_made(modules) -> None:
+    with pytest.raises(md.errors.InvalidArgumentError):
+        md.initializer(modules)
