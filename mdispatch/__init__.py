@@ -14,6 +14,7 @@ import sys
 from . import errors
 from .errors import MdispatchError
 from .registry import Registry, default_registry
+from .schema.names import Named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def allow_imports(*modules: str) -> None:
     default_registry().allow_imports(*modules)
 
 
-class _DefaultOps:
+class _DefaultOps(Named):
     """``mdispatch.ops``: the operators of the default registry, which is made or found at the first
     look.
     """
@@ -72,6 +73,9 @@ class _DefaultOps:
 
     def __dir__(self) -> list[str]:
         return dir(default_registry().ops)
+
+    def __reduce__(self) -> str:
+        return "ops"  # of this module, in every interpreter
 
     def __repr__(self) -> str:
         return "<mdispatch.ops>"

@@ -19,6 +19,8 @@ devices at once all become the kernel of the last device; here each device keeps
 
 from __future__ import annotations
 
+import sys
+
 from .. import errors, facts
 from ..dispatch.checks import attributes_of, checked_callable
 from ..dispatch.kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
@@ -28,7 +30,7 @@ from ..keys.numbers import DispatchKey
 from ..registry import Registry
 from ..registry.library import Library
 from ..schema import parse_schema
-from ..schema.names import OperatorName
+from ..schema.names import Named, OperatorName
 from .device_kernels import AliasCheck, DeviceKernel, DeviceSwitch, select_backend
 from .functions import register_autocast, register_dispatch_rule, register_vmap
 from .infer import infer_schema
@@ -226,7 +228,7 @@ class KernelSwitchGuard:
         self._switch.end(self._tokens.pop())
 
 
-class CustomOpDef:
+class CustomOpDef(Named):
     """An operator that :func:`custom_op` made from a function. Calling it calls the operator.
 
     Everything registered through it ends when the operator is replaced. The methods raise what a
@@ -275,6 +277,17 @@ class CustomOpDef:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.operator(*args, **kwargs)
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        """A pickle of what a module has under its function's name is that name, as for a function:
+        the import of the module there makes the operator or verifies it. Any other is pickled as
+        its operator, which is what is then loaded.
+        """
+        name = getattr(self, "__qualname__", None)
+        module = sys.modules.get(getattr(self, "__module__", None) or "")
+        if name and getattr(module, name, None) is self:
+            return str(name)
+        return self.operator.__reduce__()
 
     def _add(
         self, key: DispatchKey, kernel: Callable[..., Any], label: str, with_keyset: bool = False

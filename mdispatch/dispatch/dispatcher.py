@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     class Holder(Protocol):
         """The Registry that holds a Dispatcher, as far as it is known here."""
 
-        def reduced_operator(self, name: str) -> tuple[object, ...]: ...
+        def reduced(
+            self, kind: str, name: str, *definitions: tuple[str, str]
+        ) -> tuple[object, ...]: ...
 
 
 __all__ = ["Dispatcher"]

@@ -24,6 +24,7 @@ __all__ = [
     "never_registered",
     "registered_twice",
     "schema_differs",
+    "travelled_otherwise",
 ]
 
 
@@ -173,18 +174,35 @@ def schema_differs(
 ) -> errors.SchemaMismatchError:
     """Both define the operator, with different schemas."""
     how = "has another schema" if body != fact.body else "is defined differently"
+    head = f"{fact.name} {how} in {who(registry)} (pid {fact.pid}): {difference}"
+    return _schemas_differ(fact.name, head, (body, here), (fact.body, fact.where))
+
+
+def travelled_otherwise(fact: Registration, body: str, there: str) -> errors.SchemaMismatchError:
+    """An operator comes in a pickle with another schema than it has here."""
+    from ..schema import compare, parse_schema
+
+    difference = compare(parse_schema(fact.body), parse_schema(body))
+    head = f"{fact.name} has another schema where it was pickled: {difference}"
+    return _schemas_differ(fact.name, head, (fact.body, fact.where), (body, there))
+
+
+def _schemas_differ(
+    name: str, head: str, here: tuple[str, str], there: tuple[str, str]
+) -> errors.SchemaMismatchError:
+    """``here`` and ``there`` are schemas with their places."""
     error = errors.SchemaMismatchError(
-        f"{fact.name} {how} in {who(registry)} (pid {fact.pid}): {difference}\n"
-        f"  here:  {body}    ({here})\n"
-        f"  there: {fact.body}    ({fact.where})\n"
+        f"{head}\n"
+        f"  here:  {here[0]}    ({here[1]})\n"
+        f"  there: {there[0]}    ({there[1]})\n"
         "Make both import the same version of the module.",
         kind="def",
-        name=fact.name,
-        here=here,
-        there=fact.where,
+        name=name,
+        here=here[1],
+        there=there[1],
     )
-    error.schema_here = body
-    error.schema_there = fact.body
+    error.schema_here = here[0]
+    error.schema_there = there[0]
     return error
 
 

@@ -285,21 +285,29 @@ class Registry(facts.Handle):
         self.dispatcher.listeners.close()
         self.dispatcher.facts.close()
 
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError(
+            "a Registry belongs to its interpreter and cannot be pickled: send its address, and "
+            "use Registry.attach there; the default registry is found by itself"
+        )
+
     def __repr__(self) -> str:
         return f"<mdispatch.Registry {self.address} {roles.role_name(self.dispatcher)}>"
 
     # --- for the rooms of mdispatch
 
-    def reduced_operator(self, name: str) -> tuple[object, ...]:
-        """The pickle of an operator: how to find it. TypeError unless this is the default
-        registry: an unpickler could not find another one.
+    def reduced(self, kind: str, name: str, *definitions: tuple[str, str]) -> tuple[object, ...]:
+        """The pickle of what has a name here: see registry/travel.py. TypeError unless this is the
+        default registry: an unpickler could not find another one.
         """
         if self is not _default:
             raise TypeError(
-                f"operator {name} is of {self!r}; only those of the default registry can be "
+                f"{kind} {name} is of {self!r}; only what is of the default registry can be "
                 "pickled: send its name"
             )
-        return operator_of, (name,)
+        from .travel import arrived  # few programs send any
+
+        return arrived, (kind, name, *definitions)
 
     def _forked(self) -> None:
         """In the child of a fork: other threads may have held the locks."""
