@@ -87,7 +87,6 @@ ops = _DefaultOps()
 # imports mdispatch pays for what it uses; the modules behind these are most of the package. Type
 # checkers read the same in mdispatch-stubs, which .ci/stubs.py makes from here.
 _LATE = {
-    "authoring.annotations": "Tensor",
     "authoring.autograd": "register_autograd",
     "authoring.autograd.engines": "register_autograd_engine",
     "authoring.autograd.node": "AutogradContext",
@@ -101,6 +100,7 @@ _LATE = {
     "authoring.infer": "infer_schema",
     "authoring.meta": "MetaTensor",
     "authoring.opcheck.check": "opcheck",
+    "dispatch.annotations": "Tensor",
     "dispatch.context.guards": (
         "AutoDispatchBelowAutograd ExcludeDispatchKeyGuard ForceDispatchKeyGuard "
         "IncludeDispatchKeyGuard enable_python_dispatcher"

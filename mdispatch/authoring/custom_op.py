@@ -23,6 +23,7 @@ import sys
 
 from .. import errors, facts
 from ..dispatch.checks import attributes_of, checked_callable
+from ..dispatch.described import Annotations, Described
 from ..dispatch.kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
 from ..errors.places import label_of
 from ..errors.words import shown
@@ -228,12 +229,14 @@ class KernelSwitchGuard:
         self._switch.end(self._tokens.pop())
 
 
-class CustomOpDef(Named):
+class CustomOpDef(Named, Described):
     """An operator that :func:`custom_op` made from a function. Calling it calls the operator.
 
     Everything registered through it ends when the operator is replaced. The methods raise what a
     library raises, and LibraryClosedError once the operator was replaced. (torch: CustomOpDef)
     """
+
+    __annotations__ = Annotations()
 
     def __init__(
         self, library: Library, schema: FunctionSchema, function: Callable[..., Any]
@@ -249,7 +252,9 @@ class CustomOpDef(Named):
         definition = library.definitions().get(self.name)  # none where an audit noted a difference
         self._generation = definition.generation if definition is not None else 0
         for attribute in ("__module__", "__qualname__", "__name__", "__doc__"):
-            setattr(self, attribute, getattr(function, attribute, None))
+            value = getattr(function, attribute, None)
+            if value is not None or attribute != "__doc__":  # else that of the operator
+                setattr(self, attribute, value)
         self.__wrapped__ = function
         # Registered always, and first: without it, a kernel for every device would also serve meta
         # values, and look for their data. A fake kernel comes later, so it is the newest.
@@ -277,6 +282,9 @@ class CustomOpDef(Named):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.operator(*args, **kwargs)
+
+    def operators_described(self) -> list[OpOverload]:
+        return [self.operator]
 
     def __reduce__(self) -> str | tuple[object, ...]:
         """A pickle of what a module has under its function's name is that name, as for a function:
@@ -320,6 +328,7 @@ class CustomOpDef(Named):
             return lambda decorated: self.register_kernel(keys, checked_callable(decorated))
         checked_callable(function)
         self._library.check_open()
+        self._library.check_arguments(self.name, LocalKernel(keys[0], function))
         handles: list[RegistrationHandle | None] = []
         new = set(keys)
         try:
@@ -525,4 +534,5 @@ def _with_defaults(
                 values[place] = own
         return function(*positional, **kwargs)
 
+    kernel.__doc__ = function.__doc__
     return kernel

@@ -54,6 +54,9 @@ class Dispatcher:
         self.definitions_lock = self.listeners.lock
         #: Which modules a call may import for a kernel that is not here.
         self.imports: ImportPolicy | None = None
+        #: The docstrings that were given to define(), by the operator's name, each with the
+        #: generation of the definition.
+        self.docs: dict[str, tuple[int, str]] = {}
         #: The names with kernels that were registered here with a schema of their own.
         self.names_with_signatures: set[str] = set()
         #: The libraries that are open, by the identity under which a library that is opened again
@@ -124,6 +127,7 @@ class Dispatcher:
         base, _, overload = fact.name.partition(".")
 
         def strike() -> bool:
+            self.docs.pop(fact.name, None)
             known = self._overloads.get(base)
             if known and overload in known:
                 known.remove(overload)

@@ -23,6 +23,7 @@ from .call_py import (
     checked_answer,
     redispatch_boxed,
 )
+from .described import Annotations, Described
 from .placement import refused
 
 TYPE_CHECKING = False
@@ -51,7 +52,7 @@ else:
 
 
 @_callable
-class OpOverload(_call.Operator, Named):
+class OpOverload(_call.Operator, Named, Described):
     """One operator with one schema. Calling it runs the kernel that its arguments' dispatch keys
     select.
 
@@ -60,6 +61,8 @@ class OpOverload(_call.Operator, Named):
     module imported again) and defines the same goes on with the same operators. (c10:
     OperatorHandle, which reads freed memory then)
     """
+
+    __annotations__ = Annotations()
 
     def __init__(self, dispatcher: Dispatcher, name: str) -> None:
         self.dispatcher = dispatcher
@@ -262,6 +265,9 @@ class OpOverload(_call.Operator, Named):
         fact = self.entry.current(self.generation)[1].fact
         return self.dispatcher.holder.reduced("operator", self.name, (fact.body, fact.where))
 
+    def operators_described(self) -> list[OpOverload]:
+        return [self]
+
     def __repr__(self) -> str:
         return f"<mdispatch operator {self.name}>"
 
@@ -271,10 +277,12 @@ _TRIED = 8
 
 
 @_callable
-class OpOverloadPacket(_call.Packet, Named):
+class OpOverloadPacket(_call.Packet, Named, Described):
     """All overloads of one name. Called, it runs the first one, in the order of definition, whose
     schema fits; ArgumentError, with the reason of each, when none does. (torch: OpOverloadPacket)
     """
+
+    __annotations__ = Annotations()
 
     def __init__(self, dispatcher: Dispatcher, base: str) -> None:
         self._dispatcher = dispatcher
@@ -354,6 +362,9 @@ class OpOverloadPacket(_call.Packet, Named):
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.overloads()})
+
+    def operators_described(self) -> list[OpOverload]:
+        return [self._operator(overload) for overload in self.overloads()]
 
     def __repr__(self) -> str:
         return f"<mdispatch operators {self._base}: {', '.join(self.overloads())}>"

@@ -13,12 +13,14 @@ from .roles import who
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ..dispatch.kernels import LocalKernel
     from ..facts import Registration
     from ..facts.abc import Facts
     from ..schema import FunctionSchema
 
 __all__ = [
     "check_signature",
+    "does_not_take",
     "key_name",
     "missing_in_worker",
     "never_registered",
@@ -279,3 +281,28 @@ def check_signature(
             str(schema),
             signature,
         )
+
+
+def does_not_take(
+    name: str, schema: str, kernel: LocalKernel, reason: str, first: str, second: str
+) -> errors.SignatureMismatchError:
+    """A Python function cannot be called with the arguments of the schema. ``first`` is the place
+    of the kernel, ``second`` that of the schema.
+    """
+    import inspect
+
+    try:
+        signature = str(inspect.signature(kernel.function))
+    except Exception:  # annotations that cannot be evaluated
+        signature = "(...)"
+    return errors.SignatureMismatchError(
+        f"the kernel {kernel.label} at {kernel.key.name} cannot be called as {name} calls it: "
+        f"{reason}\n"
+        f"  schema: {schema}    ({second})\n"
+        f"  kernel: {signature}    ({first})\n"
+        "A kernel gets every argument of the schema, those after '*' by keyword. Change one of the "
+        "two.",
+        name,
+        schema,
+        signature,
+    )

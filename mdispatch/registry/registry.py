@@ -21,6 +21,8 @@ from . import roles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ..dispatch.context.guards import Keys
     from ..dispatch.explain import Explanation, TableRow
     from ..dispatch.operators import OpOverload
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from .ops import Ops
 
 __all__ = ["Registry", "default_registry", "given_or_default", "opened_default"]
-__all__ += ["operator_of", "registry_of"]
+__all__ += ["arrived", "operator_of", "registry_of"]
 
 
 class Registry(facts.Handle):
@@ -305,8 +307,6 @@ class Registry(facts.Handle):
                 f"{kind} {name} is of {self!r}; only what is of the default registry can be "
                 "pickled: send its name"
             )
-        from .travel import arrived  # few programs send any
-
         return arrived, (kind, name, *definitions)
 
     def _forked(self) -> None:
@@ -365,6 +365,13 @@ def operator_of(name: str) -> OpOverload:
     OperatorNotFoundError, with the nearest names.
     """
     return default_registry().ops.find(name)
+
+
+def arrived(kind: str, name: str, *definitions: tuple[str, str]) -> Any:
+    """What a pickle holds by its name: see registry/travel.py."""
+    from .travel import found_here  # few programs send any
+
+    return found_here(default_registry, (arrived, (kind, name, *definitions)))
 
 
 def registry_of(operator: OpOverload) -> Registry:

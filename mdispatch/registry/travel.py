@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from ..errors import MdispatchError
 from .differences import travelled_otherwise
-from .registry import default_registry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from collections.abc import Callable
+    from typing import Any, NoReturn, TypeAlias
 
     from ..dispatch.operators import OpOverload
     from .ops import Ops
 
-__all__ = ["Unavailable", "arrived"]
+    Reduced: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
+
+__all__ = ["Unavailable", "found_here"]
 
 
 class Unavailable:
@@ -30,7 +32,7 @@ class Unavailable:
 
     __slots__ = ("_error", "_reduced")
 
-    def __init__(self, error: BaseException, reduced: tuple[object, ...]) -> None:
+    def __init__(self, error: BaseException, reduced: Reduced) -> None:
         self._error = error
         self._reduced = reduced
 
@@ -45,24 +47,25 @@ class Unavailable:
             raise AttributeError(name)
         self._fail()
 
-    def __reduce__(self) -> tuple[object, ...]:
+    def __reduce__(self) -> Reduced:
         return self._reduced
 
     def __repr__(self) -> str:
-        kind, name, *_ = self._reduced[1]  # type: ignore[misc]  # arrived() made it
+        _, (kind, name, *_) = self._reduced
         return f"<mdispatch {kind} {name}, which cannot be had here: {self._error}>"
 
 
-def arrived(kind: str, name: str, *definitions: tuple[str, str]) -> Any:
-    """What a pickle holds by name: an "operator", a "packet", a "namespace" or the "ops" of the
-    default registry. ``definitions`` are the schemas of the operators and their places, where it
-    was pickled.
+def found_here(default: Callable[[], Any], reduced: Reduced) -> Any:
+    """What a pickle holds by its name: an "operator", a "packet", a "namespace" or the "ops" of the
+    default registry. ``reduced`` is the pickle: its function, what kind this is, the name, and the
+    schemas of the operators with their places where it was pickled.
 
     In place of an operator that is not defined here, or has another schema, an
     :class:`Unavailable`.
     """
+    _, (kind, name, *definitions) = reduced
     try:
-        ops = default_registry().ops
+        ops = default().ops
         if kind == "ops":
             return ops
         if kind == "namespace":
@@ -70,7 +73,7 @@ def arrived(kind: str, name: str, *definitions: tuple[str, str]) -> Any:
         found = [_verified(ops, body, where) for body, where in definitions]
         return found[0] if kind == "operator" else found[0].overloadpacket
     except MdispatchError as error:
-        return Unavailable(error, (arrived, (kind, name, *definitions)))
+        return Unavailable(error, reduced)
 
 
 def _verified(ops: Ops, body: str, where: str) -> OpOverload:

@@ -219,9 +219,11 @@ def test_a_type_is_registered_for_one_thing_and_the_refusal_names_both_places():
     name = f"{__name__}.plain.<locals>.Plain"
     assert (error.kind, error.name, error.key) == ("type", name, "CPU, AutogradCPU")
     here = f"{__file__}:"
-    assert error.first.startswith(here) and error.second.startswith(here)
+    assert error.first.startswith(here)
+    assert error.second.startswith(here)
     assert error.first != error.second
-    assert error.first in str(error) and error.second in str(error) and "CUDA" in str(error)
+    for told in (error.first, error.second, "CUDA"):
+        assert told in str(error)
     assert md.key_set_of(cls()) == keys("CPU", "AutogradCPU")
 
 
