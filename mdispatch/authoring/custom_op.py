@@ -58,6 +58,7 @@ __all__ = ["CustomOpDef", "KernelSwitchGuard", "custom_op"]
 
 _EVERY = DispatchKey.CompositeExplicitAutograd
 _NO_FAKE = "no fake kernel"
+_NOT_SAID = object()
 
 if TYPE_CHECKING:
 
@@ -89,7 +90,7 @@ def custom_op(
     name: str,
     function: Any = None,
     *,
-    mutates_args: str | Iterable[str],
+    mutates_args: Any = _NOT_SAID,
     device_types: Types | None = None,
     schema: str | None = None,
     tags: str | Iterable[str] = (),
@@ -107,8 +108,9 @@ def custom_op(
     operator without Tensors that has kernels for some devices needs an argument ``device`` of type
     Device, which chooses one. ``tags`` as in ``Library.define``.
 
-    A schema can only describe some defaults, as those of type ``torch.dtype``. Kernels that are
-    registered through the CustomOpDef get the function's own object for such a default.
+    Some defaults a schema can only describe: the element type of an array library, as
+    ``torch.float32``, or a member of an Enum. Kernels that are registered through the CustomOpDef
+    get the function's own object for such a default.
 
     Calls with meta values need a fake kernel (``register_fake``), unless the operator returns
     nothing. Each returned value must have memory of its own, unless the schema says that it may
@@ -120,6 +122,11 @@ def custom_op(
     in a worker SchemaMismatchError, NameMismatchError, KeyMismatchError, MainNeverArrivedError.
     After an error nothing stays registered. (torch: torch.library.custom_op)
     """
+    if mutates_args is _NOT_SAID:
+        raise errors.InvalidArgumentError(
+            f"custom_op({shown(name)}) does not say which arguments the function writes to: "
+            "mutates_args=() for none, mutates_args=('out',) for the argument out"
+        )
     parsed_name = OperatorName.parse(name)
     if not parsed_name.namespace:
         raise errors.InvalidNameError(f"name the namespace too: 'namespace::{name}'", name)
@@ -534,5 +541,5 @@ def _with_defaults(
                 values[place] = own
         return function(*positional, **kwargs)
 
-    kernel.__doc__ = function.__doc__
+    kernel.function = function  # type: ignore[attr-defined]  # its docstring is the operator's
     return kernel

@@ -155,7 +155,13 @@ def stub_of(module: str, context: str) -> str:
 
 def checked_callable(function: Any) -> Any:
     if not callable(function):
-        raise errors.InvalidArgumentError(f"a kernel must be callable; {shown(function)} is not")
+        text = f"a kernel must be callable; {shown(function)} is not"
+        if isinstance(function, (str, DispatchKey)):
+            text += (
+                ": Library.impl takes the operator, the function and the key, mdispatch.impl the "
+                "operator, the devices or keys, and the function"
+            )
+        raise errors.InvalidArgumentError(text)
     return function
 
 

@@ -139,13 +139,15 @@ _FIRST = (
 
 
 def doc_of(made: Any) -> str | None:
-    """The schema, and what the author says of the operator."""
+    """What the author says of the operator, then its schema."""
     try:
         operators = _operators(made)
     except AttributeError:
         return None
     texts = dict.fromkeys(text for each in operators if (text := _text_of(each)))
-    return "\n\n".join(("\n".join(str(each.schema) for each in operators), *texts))
+    # As a literal: Sphinx takes a first line that looks like one for the signature, and a lone star
+    # for markup.
+    return "\n\n".join((*texts, *(f"Schema: ``{each.schema}``" for each in operators)))
 
 
 def _text_of(operator: Operator) -> str:
@@ -166,10 +168,14 @@ def _docstring(function: Any) -> str:
     """A function's own docstring, not that of its class; of a callable of ours, that of the
     function within.
     """
-    if type(function).__module__.startswith("mdispatch."):
-        function = getattr(function, "function", function)
+    while _is_ours(function):
+        function = getattr(function, "function", None)
     text = getattr(function, "__doc__", None)
     return text if isinstance(text, str) and text != type(function).__doc__ else ""
+
+
+def _is_ours(function: Any) -> bool:
+    return str(getattr(function, "__module__", None)).startswith("mdispatch.")
 
 
 # --- the table for notebooks ----------------------------------------------------------------------

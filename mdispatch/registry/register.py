@@ -687,7 +687,10 @@ def _keep(
 def check_arguments(dispatcher: Dispatcher, name: str, kernel: LocalKernel, where: Where) -> None:
     """Before a kernel of an operator whose definition is there: SignatureMismatchError if it cannot
     be called with the arguments of the schema. Where the kernel comes first, its definition asks.
+    A kernel with a signature of its own is judged by that.
     """
+    if kernel.signature:
+        return
     definition = dispatcher.listeners.definition(name)
     if definition is None and not dispatcher.registers_all:
         definition = dispatcher.facts.find(facts.DEF, 0, name)
@@ -704,7 +707,7 @@ def _check_kernels_take(dispatcher: Dispatcher, name: str, body: str, where: Whe
     """Before a definition: the kernels that came before it can be called with its arguments."""
     entry = dispatcher.entries.get(name)
     for kernels in list(entry.kernels.values()) if entry is not None else ():
-        for kernel in kernels:
+        for kernel in [each for each in kernels if not each.signature]:
             reason = misfit(body[len(name) :], kernel.function, kernel.with_keyset)
             if reason is not None and entry is not None:
                 from .differences import does_not_take
