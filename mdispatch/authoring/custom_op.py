@@ -142,7 +142,7 @@ def custom_op(
         try:
             mutates_args = [*mutates_args]
         except TypeError:
-            mutates_args = [mutates_args]  # type: ignore[list-item]  # refused with what it is
+            mutates_args = [mutates_args]
         for each in mutates_args:
             if not isinstance(each, str):
                 raise errors.InvalidArgumentError(
