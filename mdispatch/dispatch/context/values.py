@@ -15,14 +15,13 @@ from _thread import RLock
 
 from ...errors import DuplicateRegistrationError, InvalidArgumentError, InvalidKeyError
 from ...errors.places import caller, place_of
-from ...facts.registration import Handle
 from ...keys import DispatchKey, DispatchKeySet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import CodeType, FrameType
-    from typing import Any
+    from types import CodeType, FrameType, TracebackType
+    from typing import Any, Self
 
     from .torch_keys import TorchKeys
 
@@ -66,7 +65,7 @@ def forked() -> None:
     _lock = RLock()
 
 
-class TypeHandle(Handle):
+class TypeHandle:
     """One registration of a type, until ``close()`` or the end of a ``with`` block. A handle to
     which no reference is left changes nothing: the type stays registered.
 
@@ -91,6 +90,17 @@ class TypeHandle(Handle):
         what they carry without one.
         """
         self._types.end(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def is_replaced_by(self, later: TypeHandle) -> bool:
         """Whether the other one is that of another run of the same module: an import again, or a
