@@ -163,12 +163,13 @@ def test_help_shows_signature_and_text(scale, registry):
         """Doubles it."""
 
     for each, line, text in (
-        (scale, "s::scale(x: mdispatch.Tensor, factor: float = 2.0, *, ", "By a factor."),
-        (scale.default, "s::scale(x: mdispatch.Tensor, factor: float = 2.0, *, ", "Scales every"),
+        (scale, "x: mdispatch.Tensor, factor: float = 2.0, *, ", "By a factor."),
+        (scale.default, "x: mdispatch.Tensor, factor: float = 2.0, *, ", "Scales every"),
         (double, "double(x: ", "Doubles it."),
     ):
         assert inspect.isroutine(each)
-        told = pydoc.render_doc(each, renderer=pydoc.plaintext)
+        # From 3.13 on a long signature has several lines.
+        told = " ".join(pydoc.render_doc(each, renderer=pydoc.plaintext).split())
         assert line in told
         assert text in told
         assert len(told) < 1000
