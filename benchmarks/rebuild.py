@@ -47,12 +47,16 @@ def _operator(library: md.Library, name: str, kernels: int) -> tuple[Call, Chang
     return operator_of(name), lambda: _change(name)
 
 
+def _of_more(x: object, *others: object) -> object:
+    return x
+
+
 def _packet(library: md.Library, name: str, overloads: int) -> tuple[Call, Change]:
     """As many overloads with a kernel each; the change is at the first one, which is called."""
     for number in range(overloads):
         more = "".join(f", Tensor y{i}" for i in range(number))
         full = library.define(f"{name}.o{number}(Tensor x{more}) -> Tensor")
-        library.impl(full, of_one, "CPU")
+        library.impl(full, _of_more if number else of_one, "CPU")
     first = f"{name}.o0"
     packet = getattr(md.ops.rebuild, name)
     return packet, lambda: _change(first)

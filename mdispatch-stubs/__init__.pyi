@@ -7,7 +7,6 @@ from mdispatch.authoring import fake as pystub
 from mdispatch.authoring import functions as decorator
 from mdispatch.authoring import functions as functions
 from mdispatch.authoring import meta as meta
-from mdispatch.authoring.annotations import Tensor as Tensor
 from mdispatch.authoring.autograd import register_autograd as register_autograd
 from mdispatch.authoring.autograd import tape as tape
 from mdispatch.authoring.autograd.engines import register_autograd_engine as register_autograd_engine
@@ -30,6 +29,7 @@ from mdispatch.authoring.infer import infer_schema as infer_schema
 from mdispatch.authoring.meta import MetaTensor as MetaTensor
 from mdispatch.authoring.opcheck.check import opcheck as opcheck
 from mdispatch.dispatch import higher_order as higher_order
+from mdispatch.dispatch.annotations import Tensor as Tensor
 from mdispatch.dispatch.context import guards as guards
 from mdispatch.dispatch.context import modes as modes
 from mdispatch.dispatch.context import transforms as transforms
@@ -77,6 +77,7 @@ from mdispatch.registry.waiting_async import wait_for_def_async as wait_for_def_
 from mdispatch.registry.waiting_async import wait_for_impl_async as wait_for_impl_async
 from mdispatch.schema import FunctionSchema as FunctionSchema
 from mdispatch.schema import parse_schema as parse_schema
+from mdispatch.schema.names import Named as Named
 from mdispatch.schema.names import OperatorName as OperatorName
 from mdispatch.torch_compat import python_dispatcher as python_dispatcher
 from mdispatch.torch_compat.python_dispatcher import PythonDispatcher as PythonDispatcher
@@ -99,12 +100,15 @@ def register_or_verify(namespace: str | None=None) -> str:
     ...
 def allow_imports(*modules: str) -> None:
     ...
-class _DefaultOps:
+class _DefaultOps(Named):
 
     def __getattr__(self, name: str) -> Namespace:
         ...
 
     def __dir__(self) -> list[str]:
+        ...
+
+    def __reduce__(self) -> str:
         ...
 
     def __repr__(self) -> str:

@@ -14,6 +14,7 @@ import sys
 from . import errors
 from .errors import MdispatchError
 from .registry import Registry, default_registry, given_or_default, opened_default
+from .schema.names import Named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def allow_imports(*modules: str) -> None:
     given_or_default(None).allow_imports(*modules)
 
 
-class _DefaultOps:
+class _DefaultOps(Named):
     """``mdispatch.ops``: the operators of the default registry, which is made or found at the first
     look.
     """
@@ -69,6 +70,9 @@ class _DefaultOps:
     def __dir__(self) -> list[str]:
         return dir(given_or_default(None).ops)
 
+    def __reduce__(self) -> str:
+        return "ops"  # of this module, in every interpreter
+
     def __repr__(self) -> str:
         return "<mdispatch.ops>"
 
@@ -79,7 +83,6 @@ ops = _DefaultOps()
 # imports mdispatch pays for what it uses; the modules behind these are most of the package. Type
 # checkers read the same in mdispatch-stubs, which .ci/stubs.py makes from here.
 _LATE = {
-    "authoring.annotations": "Tensor",
     "authoring.autograd": "register_autograd",
     "authoring.autograd.engines": "register_autograd_engine",
     "authoring.autograd.node": "AutogradContext",
@@ -93,6 +96,7 @@ _LATE = {
     "authoring.infer": "infer_schema",
     "authoring.meta": "MetaTensor",
     "authoring.opcheck.check": "opcheck",
+    "dispatch.annotations": "Tensor",
     "dispatch.context.guards": (
         "AutoDispatchBelowAutograd ExcludeDispatchKeyGuard ForceDispatchKeyGuard "
         "IncludeDispatchKeyGuard enable_python_dispatcher"

@@ -161,15 +161,18 @@ INSIDE = {
 }
 
 _OF_LIBRARY = (
-    "check_open define_with_attributes definitions hold implement key_for let_go register_kernel"
+    "check_arguments check_open define_with_attributes definitions hold implement key_for let_go "
+    "register_kernel"
 )
 
 # Methods of public classes that are for the modules beside them.
 INSIDE_OF = {
     "mdispatch.Library": _OF_LIBRARY,
     "mdispatch.functions.ScopedLibrary": _OF_LIBRARY,
-    "mdispatch.Registry": "reduced_operator",
-    "mdispatch.OpOverload": "call_with_python_kernels checked_answer",
+    "mdispatch.Registry": "reduced",
+    "mdispatch.OpOverload": "call_with_python_kernels checked_answer operators_described",
+    "mdispatch.OpOverloadPacket": "operators_described",
+    "mdispatch.CustomOpDef": "operators_described",
     "mdispatch.HigherOrderOperator": "checked_answer",
     "mdispatch.Registration": "is_written",
     "mdispatch.Tape": "record",

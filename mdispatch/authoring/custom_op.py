@@ -19,8 +19,11 @@ devices at once all become the kernel of the last device; here each device keeps
 
 from __future__ import annotations
 
+import sys
+
 from .. import errors, facts
 from ..dispatch.checks import attributes_of, checked_callable
+from ..dispatch.described import Annotations, Described
 from ..dispatch.kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
 from ..errors.places import label_of
 from ..errors.words import shown
@@ -28,7 +31,7 @@ from ..keys.numbers import DispatchKey
 from ..registry import Registry
 from ..registry.library import Library
 from ..schema import parse_schema
-from ..schema.names import OperatorName
+from ..schema.names import Named, OperatorName
 from .device_kernels import AliasCheck, DeviceKernel, DeviceSwitch, select_backend
 from .functions import register_autocast, register_dispatch_rule, register_vmap
 from .infer import infer_schema
@@ -55,6 +58,7 @@ __all__ = ["CustomOpDef", "KernelSwitchGuard", "custom_op"]
 
 _EVERY = DispatchKey.CompositeExplicitAutograd
 _NO_FAKE = "no fake kernel"
+_NOT_SAID = object()
 
 if TYPE_CHECKING:
 
@@ -86,7 +90,7 @@ def custom_op(
     name: str,
     function: Any = None,
     *,
-    mutates_args: str | Iterable[str],
+    mutates_args: Any = _NOT_SAID,
     device_types: Types | None = None,
     schema: str | None = None,
     tags: str | Iterable[str] = (),
@@ -104,8 +108,9 @@ def custom_op(
     operator without Tensors that has kernels for some devices needs an argument ``device`` of type
     Device, which chooses one. ``tags`` as in ``Library.define``.
 
-    A schema can only describe some defaults, as those of type ``torch.dtype``. Kernels that are
-    registered through the CustomOpDef get the function's own object for such a default.
+    Some defaults a schema can only describe: the element type of an array library, as
+    ``torch.float32``, or a member of an Enum. Kernels that are registered through the CustomOpDef
+    get the function's own object for such a default.
 
     Calls with meta values need a fake kernel (``register_fake``), unless the operator returns
     nothing. Each returned value must have memory of its own, unless the schema says that it may
@@ -117,6 +122,11 @@ def custom_op(
     in a worker SchemaMismatchError, NameMismatchError, KeyMismatchError, MainNeverArrivedError.
     After an error nothing stays registered. (torch: torch.library.custom_op)
     """
+    if mutates_args is _NOT_SAID:
+        raise errors.InvalidArgumentError(
+            f"custom_op({shown(name)}) does not say which arguments the function writes to: "
+            "mutates_args=() for none, mutates_args=('out',) for the argument out"
+        )
     parsed_name = OperatorName.parse(name)
     if not parsed_name.namespace:
         raise errors.InvalidNameError(f"name the namespace too: 'namespace::{name}'", name)
@@ -132,7 +142,7 @@ def custom_op(
         try:
             mutates_args = [*mutates_args]
         except TypeError:
-            mutates_args = [mutates_args]  # type: ignore[list-item]  # refused with what it is
+            mutates_args = [mutates_args]
         for each in mutates_args:
             if not isinstance(each, str):
                 raise errors.InvalidArgumentError(
@@ -225,12 +235,14 @@ class KernelSwitchGuard:
         self._switch.end(self._tokens.pop())
 
 
-class CustomOpDef:
+class CustomOpDef(Named, Described):
     """An operator that :func:`custom_op` made from a function. Calling it calls the operator.
 
     Everything registered through it ends when the operator is replaced. The methods raise what a
     library raises, and LibraryClosedError once the operator was replaced. (torch: CustomOpDef)
     """
+
+    __annotations__ = Annotations()
 
     def __init__(
         self, library: Library, schema: FunctionSchema, function: Callable[..., Any]
@@ -246,7 +258,9 @@ class CustomOpDef:
         definition = library.definitions().get(self.name)  # none where an audit noted a difference
         self._generation = definition.generation if definition is not None else 0
         for attribute in ("__module__", "__qualname__", "__name__", "__doc__"):
-            setattr(self, attribute, getattr(function, attribute, None))
+            value = getattr(function, attribute, None)
+            if value is not None or attribute != "__doc__":  # else that of the operator
+                setattr(self, attribute, value)
         self.__wrapped__ = function
         # Registered always, and first: without it, a kernel for every device would also serve meta
         # values, and look for their data. A fake kernel comes later, so it is the newest.
@@ -274,6 +288,20 @@ class CustomOpDef:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.operator(*args, **kwargs)
+
+    def operators_described(self) -> list[OpOverload]:
+        return [self.operator]
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        """A pickle of what a module has under its function's name is that name, as for a function:
+        the import of the module there makes the operator or verifies it. Any other is pickled as
+        its operator, which is what is then loaded.
+        """
+        name = getattr(self, "__qualname__", None)
+        module = sys.modules.get(getattr(self, "__module__", None) or "")
+        if name and getattr(module, name, None) is self:
+            return str(name)
+        return self.operator.__reduce__()
 
     def _add(
         self, key: DispatchKey, kernel: Callable[..., Any], label: str, with_keyset: bool = False
@@ -306,6 +334,7 @@ class CustomOpDef:
             return lambda decorated: self.register_kernel(keys, checked_callable(decorated))
         checked_callable(function)
         self._library.check_open()
+        self._library.check_arguments(self.name, LocalKernel(keys[0], function))
         handles: list[RegistrationHandle | None] = []
         new = set(keys)
         try:
@@ -511,4 +540,5 @@ def _with_defaults(
                 values[place] = own
         return function(*positional, **kwargs)
 
+    kernel.function = function  # type: ignore[attr-defined]  # its docstring is the operator's
     return kernel

@@ -58,12 +58,13 @@ def define(
     lib: Library | None = None,
     tags: str | Iterable[str] = (),
     alias_analysis: str = "",
+    doc: str = "",
     registry: Registry | None = None,
 ) -> str:
     """Defines an operator: ``define("shop::scale", "(Tensor x, float factor=2.0) -> Tensor")``.
     Returns its name.
 
-    ``schema`` is written without a name. ``tags`` and ``alias_analysis`` are as in
+    ``schema`` is written without a name. ``tags``, ``alias_analysis`` and ``doc`` are as in
     ``Library.define``.
 
     Raises InvalidNameError (no namespace), SchemaSyntaxError, InvalidArgumentError,
@@ -79,9 +80,9 @@ def define(
         )
     attributes = attributes_of(alias_analysis, tags)
     if lib is not None:
-        return lib.define_with_attributes(name + schema.lstrip(), attributes)
+        return lib.define_with_attributes(name + schema.lstrip(), attributes, doc)
     with library_for(name, registry, "define") as own:
-        return own.define_with_attributes(name + schema.lstrip(), attributes)
+        return own.define_with_attributes(name + schema.lstrip(), attributes, doc)
 
 
 def register_op(
@@ -91,6 +92,9 @@ def register_op(
 
         @mdispatch.register_op("shop::scale(Tensor x, float factor=2.0) -> Tensor", "CPU")
         def scale(x, factor=2.0): ...
+
+    The function itself is given back, as it was: to call it is to pass by the dispatcher, and
+    ``ops.shop.scale(...)`` calls the operator. (:func:`custom_op` gives back the operator.)
 
     ``schema`` carries the namespace. Without ``dispatch_key`` the kernel serves every key
     (CompositeImplicitAutograd). In a worker it verifies, like every registration. Nothing stays

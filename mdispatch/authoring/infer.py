@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import sys
 
+from ..dispatch.annotations import is_tensor_class
 from ..errors import InvalidArgumentError, SchemaSyntaxError
 from ..errors.words import nearest, shown
 from ..schema import parse_schema
 from ..schema.names import OperatorName
 from ..schema.types import Argument, Type
-from .annotations import is_tensor_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -86,6 +86,12 @@ def keys_of(types: Types) -> list[DispatchKey]:
     "default" is CompositeExplicitAutograd, which serves every device. Raises InvalidKeyError, also
     for a key at which no kernel would run, and InvalidArgumentError if nothing is given.
     """
+    if callable(types):
+        raise errors.InvalidKeyError(
+            f"{shown(types)} is no device and no key: the operator comes first, then the devices "
+            "or keys, then the function",
+            types,
+        )
     several: Any = [types] if isinstance(types, (str, DispatchKey)) else types
     try:
         listed = list(several)

@@ -16,9 +16,8 @@ from __future__ import annotations
 import ast
 import json
 import keyword
+import re
 import shlex
-from functools import reduce
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import click
@@ -27,7 +26,16 @@ from click.exceptions import Exit
 from .. import __version__, facts
 from ..registry.ops import Namespace, OpOverloadPacket, Ops
 from ..schema import parse_schema
-from ..schema.types import Type
+from ..schema.python_types import (
+    BY_NUMBER,
+    EITHER,
+    KEYWORD,
+    NAMES,
+    POSITIONAL,
+    own_name,
+    parameters,
+    returned,
+)
 from .asking import answering, attach, opened
 from .columns import number_of
 from .console import (
@@ -158,21 +166,7 @@ from mdispatch import OpOverload, OpOverloadPacket, Tensor
 __all__ = ["ops"]
 """
 
-_PLAIN = {
-    "Tensor": "Tensor",
-    "SymInt": "int",
-    "SymBool": "bool",
-    "Scalar": "int | float | complex",
-    "NoneType": "None",
-    "Any": "Any",
-    **{name: name for name in ("int", "float", "complex", "bool", "str")},
-}
-_NONE, _DEFAULT = ast.Constant(None), ast.Constant(...)
-# The names that signatures use.
-_WORDS = {"Any", "Sequence", "Tensor", "overload", "object", "list", "tuple", "dict"}
-_WORDS.update(("int", "float", "complex", "bool", "str"))
-# One number may stand for a list of these.
-_REPEATED = ("int", "SymInt", "float", "complex", "bool")
+_WORDS = NAMES | {"overload"}
 
 
 def stub_text(registry: Registry, command: str, modules: Iterable[str] = ()) -> str:
@@ -296,112 +290,47 @@ def _docstring(lines: list[str]) -> str:
 
 
 def _call(schema: FunctionSchema) -> str:
-    """The method that a call runs. An argument whose name is not allowed in Python is positional
-    only.
-    """
-    names = [argument.name for argument in schema.arguments]
-    positional = [a for a in schema.arguments if not a.kwarg_only]
-    keywords = [a for a in schema.arguments if a.kwarg_only]
-    named = [a for a in keywords if _can_be_named(a)]
-    only = max((i for i, a in enumerate(positional, 1) if not _can_be_named(a)), default=0)
-    parameters = [
-        _parameter(a, None if _can_be_named(a) else _own_name(f"_{index}", names))
-        for index, a in enumerate(positional)
-    ]
-    any_of = {
-        wanted: ast.arg(_own_name(wanted, names), ast.Name("Any")) for wanted in ("args", "kwargs")
-    }
-    optional = list(takewhile(lambda a: a.has_default, reversed(positional)))
+    """The method that a call runs."""
+    found, args, kwargs = parameters(schema)
+    names = [each.name for each in schema.arguments]
+    by_position = [each for each in found if each.how is not KEYWORD]
+    by_keyword = [each for each in found if each.how is KEYWORD]
+    optional = [each for each in by_position if each.argument.has_default]
+    any_of = {name: ast.arg(name, ast.Name("Any")) for name in (args, kwargs) if name}
+    written: list[str] = []
+
+    def default(argument: Argument) -> ast.expr:
+        written.append(_default(argument))
+        return ast.Name(f"<{len(written)}>")
+
     signature = ast.unparse(
         ast.arguments(
-            posonlyargs=[ast.arg(_own_name("self", names)), *parameters[:only]],
-            args=parameters[only:],
-            defaults=[_DEFAULT for _ in optional],
-            vararg=any_of["args"] if schema.is_vararg else None,
-            kwonlyargs=[_parameter(argument, None) for argument in named],
-            kw_defaults=[_DEFAULT if argument.has_default else None for argument in named],
-            kwarg=any_of["kwargs"] if len(named) < len(keywords) else None,
+            posonlyargs=[
+                ast.arg(own_name("self", names)),
+                *(ast.arg(p.name, p.annotation) for p in by_position if p.how is POSITIONAL),
+            ],
+            args=[ast.arg(p.name, p.annotation) for p in by_position if p.how is EITHER],
+            defaults=[default(each.argument) for each in optional],
+            vararg=any_of.get(args),
+            kwonlyargs=[ast.arg(p.name, p.annotation) for p in by_keyword],
+            kw_defaults=[
+                default(p.argument) if p.argument.has_default else None for p in by_keyword
+            ],
+            kwarg=any_of.get(kwargs),
         )
     )
-    signature = signature.replace("=...", " = ...")  # as it is written beside an annotation
-    return f"def __call__({signature}) -> {ast.unparse(_returned(schema))}: ..."
+    # As it is written beside an annotation.
+    signature = re.sub("=<([0-9]+)>", lambda found: f" = {written[int(found[1]) - 1]}", signature)
+    return f"def __call__({signature}) -> {ast.unparse(returned(schema))}: ..."
 
 
-def _can_be_named(argument: Argument) -> bool:
-    """Type checkers take a name that begins with two underscores for positional only."""
-    return not (keyword.iskeyword(argument.name) or argument.name.startswith("__"))
+#: A longer default is written as "...".
+_LONGEST_DEFAULT = 60
 
 
-def _own_name(wanted: str, names: list[str]) -> str:
-    while wanted in names:
-        wanted = f"_{wanted}"
-    return wanted
-
-
-def _parameter(argument: Argument, name: str | None) -> ast.arg:
-    type = _taken(argument.type)
-    if argument.has_default and argument.default is None and argument.type.name != Type.OPTIONAL:
-        type = _or(type, _NONE)
-    return ast.arg(name or argument.name, type)
-
-
-def _taken(type: Type) -> ast.expr:
-    """The type that is accepted for an argument."""
-    inner = [_taken(element) for element in type.elements]
-    if type.name == Type.OPTIONAL:
-        return _or(inner[0], _NONE)
-    if type.name == Type.LIST:
-        sequence = _of("Sequence", inner[0])
-        repeated = type.size is not None and type.elements[0].name in _REPEATED
-        return _or(sequence, inner[0]) if repeated else sequence
-    return _made_of(type, inner) or _plain(type, "object")
-
-
-def _given(type: Type) -> ast.expr:
-    """The type of a return value."""
-    inner = [_given(element) for element in type.elements]
-    if type.name == Type.OPTIONAL:
-        return _or(inner[0], _NONE)
-    if type.name == Type.LIST:
-        return _of("list", inner[0])
-    return _made_of(type, inner) or _plain(type, "Any")
-
-
-def _returned(schema: FunctionSchema) -> ast.expr:
-    types = [_given(each.type) for each in schema.returns]
-    if schema.is_varret:
-        return _of("tuple", ast.Name("Any"), _DEFAULT)
-    if len(types) == 1:
-        return types[0]
-    return _of("tuple", *types) if types else _NONE
-
-
-def _made_of(type: Type, inner: list[ast.expr]) -> ast.expr | None:
-    if type.name == Type.TUPLE:
-        return _of("tuple", *inner)
-    if type.name == "Dict":
-        return _of("dict", *inner)
-    return _or(*inner) if type.name == "Union" else None
-
-
-def _plain(type: Type, otherwise: str) -> ast.expr:
-    return ast.parse(_PLAIN.get(type.name, otherwise), mode="eval").body
-
-
-def _of(name: str, *inner: ast.expr) -> ast.expr:
-    """A type with others in brackets."""
-    return ast.Subscript(ast.Name(name), inner[0] if len(inner) == 1 else ast.Tuple([*inner]))
-
-
-def _or(*types: ast.expr) -> ast.expr:
-    """A union with each member once: Union(int, SymInt) is an int."""
-    members = {ast.unparse(member): member for type in types for member in _members(type)}
-    return reduce(lambda one, other: ast.BinOp(one, ast.BitOr(), other), members.values())
-
-
-def _members(type: ast.expr) -> Iterator[ast.expr]:
-    if isinstance(type, ast.BinOp):
-        yield from _members(type.left)
-        yield from _members(type.right)
-    else:
-        yield type
+def _default(argument: Argument) -> str:
+    value = argument.default
+    if isinstance(value, int) and str(argument.type).rstrip("?") in BY_NUMBER:
+        return "..."
+    text = repr(list(value) if isinstance(value, tuple) else value)
+    return text if len(text) <= _LONGEST_DEFAULT else "..."

@@ -10,8 +10,13 @@ from ..schema.names import OperatorName, is_plain_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
+    from collections.abc import Iterable, Sequence
+    from types import FunctionType
+    from typing import Any, TypeAlias
+
+    #: The names of the arguments that come by position, and of those that come by keyword; and
+    #: whether there may be more.
+    Asked: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], bool]
 
 __all__ = [
     "KINDS",
@@ -21,6 +26,7 @@ __all__ = [
     "check_reserved",
     "checked_callable",
     "key_or_none",
+    "misfit",
     "operator_name",
     "stub_of",
 ]
@@ -149,7 +155,13 @@ def stub_of(module: str, context: str) -> str:
 
 def checked_callable(function: Any) -> Any:
     if not callable(function):
-        raise errors.InvalidArgumentError(f"a kernel must be callable; {shown(function)} is not")
+        text = f"a kernel must be callable; {shown(function)} is not"
+        if isinstance(function, (str, DispatchKey)):
+            text += (
+                ": Library.impl takes the operator, the function and the key, mdispatch.impl the "
+                "operator, the devices or keys, and the function"
+            )
+        raise errors.InvalidArgumentError(text)
     return function
 
 
@@ -158,3 +170,85 @@ def key_or_none(dispatch_key: DispatchKey | str) -> DispatchKey | None:
     if isinstance(dispatch_key, str) and not dispatch_key:
         return None
     return parse_key(dispatch_key) or None
+
+
+# --- whether a function takes a schema's arguments ------------------------------------------------
+
+_FUNCTION, _METHOD = type(checked_callable), type(errors.MdispatchError().__reduce__)
+_ARGS, _KWARGS = 4, 8  # of a code object's flags: *args, **kwargs
+
+#: What a schema asks of a kernel, by the schema without the operator's name. Thousands of operators
+#: have few such texts.
+_asked: dict[str, Asked] = {}
+_MOST_ASKED = 8192
+
+
+def misfit(schema: str, function: Any, with_keyset: bool) -> str | None:
+    """Why a kernel cannot be called with the arguments of a schema, in words. None if it can, or if
+    it is neither a function of Python's nor an object whose class has such a ``__call__``.
+
+    ``schema`` is canonical and without the operator's name: "(Tensor x) -> Tensor".
+    """
+    asked = _asked.get(schema) or _ask(schema)
+    bound = 0
+    if type(function) is not _FUNCTION:
+        bound = 1  # its own object comes first
+        is_method = type(function) is _METHOD
+        function = function.__func__ if is_method else type(function).__call__
+        if type(function) is not _FUNCTION:
+            return None
+    code = function.__code__
+    positional, named, is_vararg = asked
+    exactly = code.co_argcount == len(positional) + with_keyset + bound
+    if is_vararg or (exactly and not named and not code.co_kwonlyargcount):
+        return None
+    return _misfit(function, bound + with_keyset, bound, positional, named)  # type: ignore[arg-type]
+
+
+def _misfit(
+    function: FunctionType, first: int, bound: int, positional: Sequence[str], named: Sequence[str]
+) -> str | None:
+    """``first`` counts what comes before the arguments of the schema; ``bound`` of it is the
+    object of a method, of which people do not think as an argument.
+    """
+    code = function.__code__
+    names, most, given = code.co_varnames, code.co_argcount, first + len(positional)
+    if given > most and not code.co_flags & _ARGS:
+        what = ", ".join((*("the key set",) * (first - bound), *positional))
+        return f"it takes {most - bound} by position, and gets {given - bound} ({what})"
+    only_by_name = names[most : most + code.co_kwonlyargcount]
+    by_name = (*names[max(given, code.co_posonlyargcount) : most], *only_by_name)
+    for name in named:
+        if name not in by_name and not code.co_flags & _KWARGS:
+            return f"it gets {name} by keyword, and does not take that"
+    optional = function.__kwdefaults__ or {}
+    needed = names[given : most - len(function.__defaults__ or ())]
+    for name in (*needed, *(each for each in only_by_name if each not in optional)):
+        if name not in named or name not in by_name:
+            return f"it needs a value for {name}, and gets none"
+    return None
+
+
+def _ask(text: str) -> Asked:
+    written = text[1:].partition(") -> ")[0]
+    pieces = written.split(", ") if written else []
+    if '"' in written or not all(map(_is_whole, pieces)):  # a comma may be inside of an argument
+        from ..schema import parse_schema
+
+        schema = parse_schema("_" + text)
+        names = [each.name for each in schema.arguments]
+        by_keyword = sum(each.kwarg_only for each in schema.arguments)
+        count, is_vararg = len(names) - by_keyword, schema.is_vararg
+    else:
+        is_vararg = "..." in pieces
+        names = [each.partition("=")[0].rpartition(" ")[2] for each in pieces]
+        count = names.index("*") if "*" in names else len(names)
+        names = [each for each in names if each not in ("*", "...")]
+    if len(_asked) >= _MOST_ASKED:
+        _asked.clear()
+    asked = _asked[text] = tuple(names[:count]), tuple(names[count:]), is_vararg
+    return asked
+
+
+def _is_whole(piece: str) -> bool:
+    return piece.count("(") == piece.count(")") and piece.count("[") == piece.count("]")

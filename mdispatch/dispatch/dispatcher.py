@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     class Holder(Protocol):
         """The Registry that holds a Dispatcher, as far as it is known here."""
 
-        def reduced_operator(self, name: str) -> tuple[object, ...]: ...
+        def reduced(
+            self, kind: str, name: str, *definitions: tuple[str, str]
+        ) -> tuple[object, ...]: ...
 
 
 __all__ = ["Dispatcher"]
@@ -55,6 +57,9 @@ class Dispatcher:
         self.definitions_lock = self.listeners.lock
         #: Which modules a call may import for a kernel that is not here.
         self.imports: ImportPolicy | None = None
+        #: The docstrings that were given to define(), by the operator's name, each with the
+        #: generation of the definition.
+        self.docs: dict[str, tuple[int, str]] = {}
         #: The names with kernels that were registered here with a schema of their own.
         self.names_with_signatures: set[str] = set()
         #: The libraries that are open, by the identity under which a library that is opened again
@@ -150,6 +155,7 @@ class Dispatcher:
         base, _, overload = fact.name.partition(".")
 
         def strike() -> bool:
+            self.docs.pop(fact.name, None)
             known = self._overloads.get(base)
             if known and overload in known:
                 known.remove(overload)

@@ -38,7 +38,7 @@ from ..errors.runs import Run
 from ..errors.words import nearest, shown
 from ..keys import DispatchKeySet
 from ..keys.numbers import DispatchKey, parse_key, table_index
-from ..schema.names import OperatorName
+from ..schema.names import Named, OperatorName
 from .context.guards import local
 from .context.nested import leaves, opened
 from .context.transforms import FRONT, places_of_functionalize
@@ -229,7 +229,7 @@ _FALLTHROUGH = (
 _HANDLERS = DispatchKey.Python.raw | DispatchKey.PreDispatch.raw
 
 
-class HigherOrderNamespace:
+class HigherOrderNamespace(Named):
     """The higher-order operators of this interpreter, by their names."""
 
     def __getattr__(self, name: str) -> HigherOrderOperator:
@@ -244,7 +244,7 @@ class HigherOrderNamespace:
         return "<mdispatch namespace higher_order>"
 
 
-class HigherOrderOperator:
+class HigherOrderOperator(Named):
     """An operator for functions and any other arguments. ``name`` is an identifier.
 
     It can be used as it is. A subclass gives calls a signature: its ``__call__`` passes its
@@ -472,12 +472,6 @@ class HigherOrderOperator:
         raise self._rules.missing(key)
 
     # --- as a value
-
-    def __copy__(self) -> HigherOrderOperator:
-        return self
-
-    def __deepcopy__(self, memo: object) -> HigherOrderOperator:
-        return self
 
     def __reduce__(self) -> tuple[object, ...]:
         """A pickle holds the name; it is loaded as the operator of that name in its interpreter."""

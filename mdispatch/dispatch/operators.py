@@ -11,6 +11,7 @@ from ..errors import ArgumentError, ForeignObjectError, OperatorGoneError, Opera
 from ..errors.words import nearest, shown
 from ..facts.native import _call
 from ..keys.numbers import DispatchKey, parse_key
+from ..schema.names import Named
 from .call_c import connect
 from .call_py import (
     call_boxed,
@@ -22,6 +23,7 @@ from .call_py import (
     checked_answer,
     redispatch_boxed,
 )
+from .described import Annotations, Described
 from .placement import refused
 
 TYPE_CHECKING = False
@@ -50,7 +52,7 @@ else:
 
 
 @_callable
-class OpOverload(_call.Operator):
+class OpOverload(_call.Operator, Named, Described):
     """One operator with one schema. Calling it runs the kernel that its arguments' dispatch keys
     select.
 
@@ -59,6 +61,8 @@ class OpOverload(_call.Operator):
     a notebook run again) and defines the same goes on with the same operators. (c10:
     OperatorHandle, which reads freed memory then)
     """
+
+    __annotations__ = Annotations()
 
     def __init__(self, dispatcher: Dispatcher, name: str) -> None:
         self.dispatcher = dispatcher
@@ -253,17 +257,16 @@ class OpOverload(_call.Operator):
     def __hash__(self) -> int:
         return hash((self.name, self.generation))
 
-    def __copy__(self) -> OpOverload:
-        return self
-
-    def __deepcopy__(self, memo: object) -> OpOverload:
-        return self
-
     def __reduce__(self) -> tuple[object, ...]:
-        """A pickle holds the name. It is loaded as the operator of that name in the default
-        registry of its interpreter. TypeError for an operator of another registry.
+        """A pickle holds the name and the definition. It is loaded as the operator of that name in
+        the default registry of its interpreter. TypeError for an operator of another registry,
+        OperatorGoneError.
         """
-        return self.dispatcher.holder.reduced_operator(self.name)
+        fact = self.entry.current(self.generation)[1].fact
+        return self.dispatcher.holder.reduced("operator", self.name, (fact.body, fact.where))
+
+    def operators_described(self) -> list[OpOverload]:
+        return [self]
 
     def __repr__(self) -> str:
         return f"<mdispatch operator {self.name}>"
@@ -274,10 +277,12 @@ _TRIED = 8
 
 
 @_callable
-class OpOverloadPacket(_call.Packet):
+class OpOverloadPacket(_call.Packet, Named, Described):
     """All overloads of one name. Called, it runs the first one, in the order of definition, whose
     schema fits; ArgumentError, with the reason of each, when none does. (torch: OpOverloadPacket)
     """
+
+    __annotations__ = Annotations()
 
     def __init__(self, dispatcher: Dispatcher, base: str) -> None:
         self._dispatcher = dispatcher
@@ -344,8 +349,22 @@ class OpOverloadPacket(_call.Packet):
             self._settle(begun, view, order, len(known) == 1, by_name)
         return known
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """A pickle holds the name and the definitions of the overloads. Errors as those of
+        :meth:`OpOverload.__reduce__`.
+        """
+        operators = [self._operator(overload) for overload in self.overloads()]
+        if not operators:
+            raise _undefined(self)
+        there = (each.entry.current(each.generation)[1].fact for each in operators)
+        definitions = [(fact.body, fact.where) for fact in there]
+        return self._dispatcher.holder.reduced("packet", self._base, *definitions)
+
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.overloads()})
+
+    def operators_described(self) -> list[OpOverload]:
+        return [self._operator(overload) for overload in self.overloads()]
 
     def __repr__(self) -> str:
         return f"<mdispatch operators {self._base}: {', '.join(self.overloads())}>"
@@ -368,13 +387,16 @@ def _call_packet(packet: OpOverloadPacket, args: tuple[Any, ...], kwargs: dict[s
             raise refused(error, operator.name) from None
         return operator(*args, **kwargs)
     if not known:
-        raise OperatorGoneError(
-            f"operator {packet._base} is not defined: its last registration was closed",
-            packet._base,
-        )
+        raise _undefined(packet)
     raise ArgumentError(
         f"no overload of {packet._base} takes these arguments:\n" + "\n".join(refusals),
         packet._base,
+    )
+
+
+def _undefined(packet: OpOverloadPacket) -> OperatorGoneError:
+    return OperatorGoneError(
+        f"operator {packet._base} is not defined: its last registration was closed", packet._base
     )
 
 

@@ -48,6 +48,7 @@ _WITH_LOCKS = (
     "keys.devices",
     "dispatch.context.guards",
     "dispatch.context.observers",
+    "dispatch.context.values",
     "dispatch.context.keeping",
     "dispatch.context.homes",
     "dispatch.overrides",

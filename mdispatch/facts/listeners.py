@@ -232,6 +232,10 @@ class Listeners:
         """Whether this interpreter has defined the operator, or verified its definition."""
         return name in self._live
 
+    def definition(self, name: str) -> Registration | None:
+        """The definition of an operator that this interpreter has made, or verified."""
+        return self._live.get(name)
+
     def struck(self, fact: Registration, strike: Callable[[], bool]) -> bool:
         """Ends a definition by calling ``strike``, and tells the listeners if that returns True."""
         with self.lock:

@@ -271,7 +271,9 @@ def _no_key(key: object) -> InvalidKeyError:
     if not isinstance(key, str):
         what = f"a dispatch key is a DispatchKey or its name, not {shown(key)}"
         return InvalidKeyError(what, key)
-    names = nearest(key, _by_name)
+    # Another case only: that key is meant, and no similar one.
+    same = tuple(name for name in _by_name if name.lower() == key.lower())
+    names = same or nearest(key, _by_name)
     meant = f"; did you mean {' or '.join(names)}?" if names else ""
     return InvalidKeyError(f"there is no dispatch key {shown(key)}{meant}", key, names)
 

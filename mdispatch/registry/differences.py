@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..dispatch.kernels import LocalKernel
     from ..facts import Registration
     from ..facts.abc import Facts
     from ..schema import FunctionSchema
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
 __all__ = [
     "all_that_differs",
     "check_signature",
+    "does_not_take",
     "key_name",
     "missing_in_worker",
     "never_registered",
     "registered_twice",
     "schema_differs",
+    "travelled_otherwise",
 ]
 
 
@@ -198,18 +201,35 @@ def schema_differs(
 ) -> errors.SchemaMismatchError:
     """Both define the operator, with different schemas."""
     how = "has another schema" if body != fact.body else "is defined differently"
+    head = f"{fact.name} {how} in {who(registry)} (pid {fact.pid}): {difference}"
+    return _schemas_differ(fact.name, head, (body, here), (fact.body, fact.where))
+
+
+def travelled_otherwise(fact: Registration, body: str, there: str) -> errors.SchemaMismatchError:
+    """An operator comes in a pickle with another schema than it has here."""
+    from ..schema import compare, parse_schema
+
+    difference = compare(parse_schema(fact.body), parse_schema(body))
+    head = f"{fact.name} has another schema where it was pickled: {difference}"
+    return _schemas_differ(fact.name, head, (fact.body, fact.where), (body, there))
+
+
+def _schemas_differ(
+    name: str, head: str, here: tuple[str, str], there: tuple[str, str]
+) -> errors.SchemaMismatchError:
+    """``here`` and ``there`` are schemas with their places."""
     error = errors.SchemaMismatchError(
-        f"{fact.name} {how} in {who(registry)} (pid {fact.pid}): {difference}\n"
-        f"  here:  {body}    ({here})\n"
-        f"  there: {fact.body}    ({fact.where})\n"
+        f"{head}\n"
+        f"  here:  {here[0]}    ({here[1]})\n"
+        f"  there: {there[0]}    ({there[1]})\n"
         "Make both import the same version of the module.",
         kind="def",
-        name=fact.name,
-        here=here,
-        there=fact.where,
+        name=name,
+        here=here[1],
+        there=there[1],
     )
-    error.schema_here = body
-    error.schema_there = fact.body
+    error.schema_here = here[0]
+    error.schema_there = there[0]
     return error
 
 
@@ -311,3 +331,28 @@ def check_signature(
             str(schema),
             signature,
         )
+
+
+def does_not_take(
+    name: str, schema: str, kernel: LocalKernel, reason: str, first: str, second: str
+) -> errors.SignatureMismatchError:
+    """A Python function cannot be called with the arguments of the schema. ``first`` is the place
+    of the kernel, ``second`` that of the schema.
+    """
+    import inspect
+
+    try:
+        signature = str(inspect.signature(kernel.function))
+    except Exception:  # annotations that cannot be evaluated
+        signature = "(...)"
+    return errors.SignatureMismatchError(
+        f"the kernel {kernel.label} at {kernel.key.name} cannot be called as {name} calls it: "
+        f"{reason}\n"
+        f"  schema: {schema}    ({second})\n"
+        f"  kernel: {signature}    ({first})\n"
+        "A kernel gets every argument of the schema, those after '*' by keyword. Change one of the "
+        "two.",
+        name,
+        schema,
+        signature,
+    )

@@ -185,7 +185,12 @@ class Library:
                 library.close()
 
     def define(
-        self, schema: str, *, alias_analysis: str = "", tags: str | Iterable[str] = ()
+        self,
+        schema: str,
+        *,
+        alias_analysis: str = "",
+        tags: str | Iterable[str] = (),
+        doc: str = "",
     ) -> str:
         """Defines an operator: ``"scale(Tensor x, float factor=2.0) -> Tensor"``. Returns its name
         with namespace.
@@ -193,7 +198,8 @@ class Library:
         ``alias_analysis`` says what optimizers may assume: FROM_SCHEMA (also ""), that only the
         marked arguments are written to or returned; CONSERVATIVE, that anything may be;
         PURE_FUNCTION, that nothing is. ``tags`` are identifiers of the user's own. Both are kept
-        with the schema and compared like it.
+        with the schema and compared like it. ``doc`` is the operator's docstring in this
+        interpreter; without it, that of a kernel is.
 
         In a worker, waits until the main interpreter has defined the operator and compares.
 
@@ -204,7 +210,7 @@ class Library:
         """
         is_plain = alias_analysis == "" and tags == ()
         return self.define_with_attributes(
-            schema, "" if is_plain else attributes_of(alias_analysis, tags)
+            schema, "" if is_plain else attributes_of(alias_analysis, tags), doc
         )
 
     @property
@@ -302,7 +308,8 @@ class Library:
 
         ``signature`` is the kernel's own schema without a name, ``"(Tensor x) -> Tensor"``: where
         it does not fit the operator's (number and types of arguments and returns), the kernel or
-        the definition that comes second is refused.
+        the definition that comes second is refused. So it is with a function of Python's that
+        cannot be called with the arguments of the schema.
 
         Raises InvalidArgumentError (not callable, another namespace), InvalidKeyError,
         SignatureMismatchError, DuplicateRegistrationError (``allow_override``), LibraryClosedError,
@@ -350,6 +357,7 @@ class Library:
         name = operator_name(self.namespace, op)
         key = self.key_for(_META, name)
         self._check_meta(name)
+        self.check_arguments(name, LocalKernel(key, function))
         kernel = fake_kernel(self._dispatcher.facts, name, function)
         self.implement(name, LocalKernel(key, kernel, label=label_of(function)), allow_override)
         return function
@@ -441,7 +449,7 @@ class Library:
 
     # --- for the rooms of mdispatch
 
-    def define_with_attributes(self, schema: str, attributes: str) -> str:
+    def define_with_attributes(self, schema: str, attributes: str, doc: str = "") -> str:
         """As :meth:`define`, with the attributes as the registry keeps them."""
         self.check_open()
         if self.kind == "IMPL":
@@ -452,6 +460,8 @@ class Library:
             )
         if not isinstance(schema, str):
             raise errors.InvalidArgumentError(f"a schema is a str, not {shown(schema)}")
+        if not isinstance(doc, str):
+            raise errors.InvalidArgumentError(f"doc is a str for people, not {shown(doc)}")
         if self._earlier:
             name, _ = canonical_schema(schema, self.namespace)
             self._take_place_of(facts.DEF, 0, name)
@@ -465,6 +475,8 @@ class Library:
             stub=self._stub,
             replaced=self._replaced,
         )
+        if doc and handle is not None and handle.registration is not None:
+            self._dispatcher.docs[name] = (handle.registration.generation, doc)
         self.hold(handle)
         return name
 
@@ -521,6 +533,12 @@ class Library:
         )
         self.hold(handle)
         return handle
+
+    def check_arguments(self, name: str, kernel: LocalKernel) -> None:
+        """SignatureMismatchError if the kernel cannot be called with the arguments of the operator:
+        for functions that are registered within a callable of ours.
+        """
+        register.check_arguments(self._dispatcher, name, kernel, self._here)
 
     def check_open(self) -> None:
         """LibraryClosedError once it is closed."""

@@ -10,7 +10,7 @@ from ..dispatch.operators import OpOverload, OpOverloadPacket
 from ..errors import OperatorNotFoundError
 from ..errors.words import nearest, shown
 from ..facts.native import _call
-from ..schema.names import OperatorName
+from ..schema.names import Named, OperatorName
 from .unheard import is_unheard
 
 TYPE_CHECKING = False
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Namespace", "OpOverload", "OpOverloadPacket", "Ops"]
 
 
-class Namespace(_call.Names):
+class Namespace(_call.Names, Named):
     """The operators of one namespace. (torch: _OpNamespace)"""
 
     # Every other name can be that of an operator.
@@ -83,13 +83,16 @@ class Namespace(_call.Names):
 
     def __dir__(self) -> list[str]:
         """What can be called here, for completion."""
-        return self.__names()
+        return [name for name in self.__names() if not name.startswith("__")]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return self.__dispatcher.holder.reduced("namespace", self.__name)
 
     def __repr__(self) -> str:
         return f"<mdispatch namespace {self.__name}>"
 
 
-class Ops(_call.Names):
+class Ops(_call.Names, Named):
     """The namespaces of a registry. (torch: _Ops)"""
 
     __slots__ = ("__dict__", "__dispatcher")
@@ -166,6 +169,9 @@ class Ops(_call.Names):
         # It is not looked up as an attribute: an operator may have the name of a method.
         namespace = Namespace(self.__dispatcher, parsed.namespace)
         return namespace._found(parsed.name)._found(parsed.overload or "default")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return self.__dispatcher.holder.reduced("ops", "of the default registry")
 
     def __repr__(self) -> str:
         return f"<mdispatch ops of {self.__dispatcher.holder!r}>"

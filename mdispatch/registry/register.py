@@ -16,7 +16,7 @@ dispatch/entry.py.
 from __future__ import annotations
 
 from .. import errors, facts
-from ..dispatch.checks import operator_name
+from ..dispatch.checks import misfit, operator_name
 from ..dispatch.kernels import FALLBACK_NAME
 from ..errors.places import caller
 from ..keys.numbers import DispatchKey, table_index
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "KernelHandle",
     "RegistrationHandle",
+    "check_arguments",
     "define",
     "fall_back",
     "hold_name",
@@ -425,6 +426,7 @@ def _register_definition(
 ) -> tuple[str, DefinitionHandle]:
     here = where()
     name, canonical = canonical_schema(schema, namespace)
+    _check_kernels_take(dispatcher, name, canonical, where)
     generation = 0
     if replaced:
         before = replaced.get(name)
@@ -500,10 +502,12 @@ def _verify_definition(
     if stub:
         named = _verify_stub(dispatcher, name, stub, where, timeout, is_defined=True)
     _check_kernels_here(dispatcher, there, where)
+    _check_kernels_take(dispatcher, name, there.body, where)
     ends = [dispatcher.note_verified(*fact.what) for fact in (there, named) if fact is not None]
     dispatcher.listeners.registered(lambda: there)
 
     def end() -> bool:
+        dispatcher.docs.pop(name, None)
         if keeps_alive(dispatcher):
             dispatcher.facts.strike(there)
         return True  # it has ended here, even where other members keep the fact
@@ -604,6 +608,7 @@ def _register_kernel(
     allow_override: bool,
 ) -> KernelHandle:
     name = operator_name(namespace, op)
+    check_arguments(dispatcher, name, kernel, where)
     here = where()
     if not kernel.signature:
         return _commit(dispatcher, name, kernel, kernel.label, here, allow_override)
@@ -649,11 +654,13 @@ def _verify_kernel(
     if isinstance(op, str) and not kernel.signature and not keeps_alive(dispatcher):
         prefix = namespace + "::"
         full = op if op.startswith(prefix) else prefix + op
+        check_arguments(dispatcher, full, kernel, where)
         handle = _verify_known(dispatcher, full, kernel)
         if handle is not None:
             return handle
     name = operator_name(namespace, op)
     key = kernel.key
+    check_arguments(dispatcher, name, kernel, where)
     at_least = _count_with(dispatcher, name, key)
     if kernel.signature:
         _check_signature(dispatcher, name, kernel, where())
@@ -726,6 +733,39 @@ def _keep(
     if fact is not None and keeps_alive(dispatcher):
         return VerifiedKernel(fact, entry, kernel, forget, lambda: dispatcher.facts.strike(fact))
     return VerifiedKernel(fact, entry, kernel, forget)
+
+
+def check_arguments(dispatcher: Dispatcher, name: str, kernel: LocalKernel, where: Where) -> None:
+    """Before a kernel of an operator whose definition is there: SignatureMismatchError if it cannot
+    be called with the arguments of the schema. Where the kernel comes first, its definition asks.
+    A kernel with a signature of its own is judged by that.
+    """
+    if kernel.signature:
+        return
+    definition = dispatcher.listeners.definition(name)
+    if definition is None and not dispatcher.registers_all:
+        definition = dispatcher.facts.find(facts.DEF, 0, name)
+    if definition is not None:
+        body = definition.text.partition("\n")[0]
+        reason = misfit(body[len(name) :], kernel.function, kernel.with_keyset)
+        if reason is not None:
+            from .differences import does_not_take
+
+            raise does_not_take(name, body, kernel, reason, where(), definition.where)
+
+
+def _check_kernels_take(dispatcher: Dispatcher, name: str, body: str, where: Where) -> None:
+    """Before a definition: the kernels that came before it can be called with its arguments."""
+    entry = dispatcher.entries.get(name)
+    for kernels in list(entry.kernels.values()) if entry is not None else ():
+        for kernel in [each for each in kernels if not each.signature]:
+            reason = misfit(body[len(name) :], kernel.function, kernel.with_keyset)
+            if reason is not None and entry is not None:
+                from .differences import does_not_take
+
+                fact = entry.fact(kernel.seq)
+                there = "registered before" if fact is None else fact.where
+                raise does_not_take(name, body, kernel, reason, there, where())
 
 
 def _check_signature(dispatcher: Dispatcher, name: str, kernel: LocalKernel, where: str) -> None:

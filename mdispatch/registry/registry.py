@@ -22,6 +22,8 @@ from .unheard import is_unheard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ..dispatch.context.guards import Keys
     from ..dispatch.explain import Explanation, TableRow
     from ..dispatch.operators import OpOverload
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from .ops import Ops
 
 __all__ = ["Registry", "default_registry", "given_or_default", "is_default_asked_for"]
-__all__ += ["opened_default", "operator_of", "registry_of"]
+__all__ += ["arrived", "opened_default", "operator_of", "registry_of"]
 
 
 class Registry(facts.Handle):
@@ -289,21 +291,27 @@ class Registry(facts.Handle):
         self.dispatcher.listeners.close()
         self.dispatcher.facts.close()
 
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError(
+            "a Registry belongs to its interpreter and cannot be pickled: send its address, and "
+            "use Registry.attach there; the default registry is found by itself"
+        )
+
     def __repr__(self) -> str:
         return f"<mdispatch.Registry {self.address} {roles.role_name(self.dispatcher)}>"
 
     # --- for the rooms of mdispatch
 
-    def reduced_operator(self, name: str) -> tuple[object, ...]:
-        """The pickle of an operator: how to find it. TypeError unless this is the default
-        registry: an unpickler could not find another one.
+    def reduced(self, kind: str, name: str, *definitions: tuple[str, str]) -> tuple[object, ...]:
+        """The pickle of what has a name here: see registry/travel.py. TypeError unless this is the
+        default registry: an unpickler could not find another one.
         """
         if self is not _default:
             raise TypeError(
-                f"operator {name} is of {self!r}; only those of the default registry can be "
+                f"{kind} {name} is of {self!r}; only what is of the default registry can be "
                 "pickled: send its name"
             )
-        return operator_of, (name,)
+        return arrived, (kind, name, *definitions)
 
     def _forked(self) -> None:
         """In the child of a fork: other threads may have held the locks."""
@@ -386,6 +394,13 @@ def operator_of(name: str) -> OpOverload:
     OperatorNotFoundError, with the nearest names.
     """
     return _opened_or_found().ops.find(name)
+
+
+def arrived(kind: str, name: str, *definitions: tuple[str, str]) -> Any:
+    """What a pickle holds by its name: see registry/travel.py."""
+    from .travel import found_here  # few programs send any
+
+    return found_here(default_registry, (arrived, (kind, name, *definitions)))
 
 
 def registry_of(operator: OpOverload) -> Registry:

@@ -1,11 +1,15 @@
-"""The names of operators, and the base class of all values of schemas."""
+"""The names of operators, the base class of all values of schemas, and that of what has a name."""
 
 from __future__ import annotations
 
 from ..errors import InvalidNameError, SchemaSyntaxError
 from ..keys.names import MAX_NAME, RESERVED, is_identifier
 
-__all__ = ["OperatorName", "Value", "is_plain_name", "split_name"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["Named", "OperatorName", "Value", "is_plain_name", "split_name"]
 
 _BLANKS = " \t\r\n"
 
@@ -47,6 +51,20 @@ class Value:
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), self._fields()
+
+
+class Named:
+    """Base of objects that stand for a name: operators, packets, namespaces. A copy is the object
+    itself; a pickle holds the name (see registry/travel.py).
+    """
+
+    __slots__ = ()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
 
 class OperatorName(Value):

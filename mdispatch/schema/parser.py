@@ -56,7 +56,23 @@ _PLAIN = _INTS.union(
 )
 # The types that are written with others in parentheses, and the number of these; None: any number.
 _COMPOUND = {"Future": 1, "Await": 1, "RRef": 1, "Dict": 2, "Union": None}
-_MEANT = {"double": "float", "int64_t": "int", "SymFloat": "float", "List": "[]", "Optional": "?"}
+#: What is written for types of other languages. "T" is what they have in brackets.
+_MEANT = {
+    "double": "float",
+    "int64_t": "int",
+    "SymFloat": "float",
+    "string": "str",
+    "number": "Scalar",
+    "ndarray": "Tensor",
+    "array": "Tensor",
+    **dict.fromkeys(("object", "bytes", "Callable"), "Any"),
+    **dict.fromkeys(("List", "list", "Sequence", "Iterable"), "T[]"),
+    **dict.fromkeys(("Tuple", "tuple"), "(T)"),
+    "Optional": "T?",
+    "dict": "Dict(T)",
+    "Mapping": "Dict(T)",
+}
+_INSIDE = {"(T)": "int, str", "Dict(T)": "str, int"}  # where they have no brackets
 
 # Types that can have a default, with the Python types of the default. None is allowed for each of
 # them, and is the only default for types with an empty tuple here.
@@ -265,8 +281,25 @@ class Parser:
     def fail_unknown(self, name: str, start: int) -> NoReturn:
         from ..errors.words import nearest
 
-        meant = (_MEANT[name],) if name in _MEANT else nearest(name, (*_PLAIN, *_COMPOUND))
-        hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
+        text, end = self.scan.text, self.scan.skip()
+        if text.startswith(":", end):
+            self.scan.fail(
+                f"there is no type {name!r:.60}; the type comes before the name, without a colon: "
+                f"'Tensor {name:.60}'",
+                start,
+            )
+        if name in _MEANT:
+            meant = _MEANT[name]
+            close = text.find("]", end) if text.startswith("[", end) else -1
+            inside = text[end + 1 : close] if close > 0 else _INSIDE.get(meant, "int")
+            self.scan.fail(
+                f"there is no type {name!r:.60}; write {meant.replace('T', inside, 1):.60}"
+                if meant not in _PLAIN
+                else f"there is no type {name!r:.60}; did you mean {meant}?",
+                start,
+            )
+        near = nearest(name, (*_PLAIN, *_COMPOUND))
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
         self.scan.fail(f"there is no type {name!r:.60}{hint}", start)
 
     def alias(self) -> AliasInfo | None:

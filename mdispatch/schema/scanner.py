@@ -18,6 +18,12 @@ __all__ = ["MAX_TEXT", "Scanner"]
 #: Bytes of a schema: its definition must fit into one record of the registry.
 MAX_TEXT = 1 << 16
 
+#: What is meant by letters that Python's annotations have and schemas have not.
+_HINTS = {
+    "|": ": write str? for a str or None, Union(int, str) for any of several types",
+    ":": ": the type comes before the name, without a colon",
+}
+
 _BLANK = " \t\r\f\v"
 _DEPTH = {"(": 1, "[": 1, ")": -1, "]": -1}
 _DIGITS = frozenset("0123456789")
@@ -52,7 +58,8 @@ class Scanner:
     def fail_expecting(self, what: str) -> NoReturn:
         start = self.skip()
         found = self.word() or self.text[start : start + 1]
-        self.fail(f"expected {what}, found {f'{found!r:.60}' if found else 'the end'}", start)
+        hint = _HINTS.get(found, "")
+        self.fail(f"expected {what}, found {f'{found!r:.60}' if found else 'the end'}{hint}", start)
 
     def skip(self) -> int:
         """Pass over blanks and comments; return the position after them."""

@@ -233,9 +233,9 @@ def body(registry: md.Registry) -> list[str]:
         ("f(Scalar x) -> Scalar", "(self, /, x: int | float | complex) -> int | float | complex"),
         (
             "f(Tensor? x, int[]? y=None) -> Tensor?",
-            "(self, /, x: Tensor | None, y: Sequence[int] | None = ...) -> Tensor | None",
+            "(self, /, x: Tensor | None, y: Sequence[int] | None = None) -> Tensor | None",
         ),
-        ("f(str x=None) -> str[]", "(self, /, x: str | None = ...) -> list[str]"),
+        ("f(str x=None) -> str[]", "(self, /, x: str | None = None) -> list[str]"),
         (
             "f(int[2] x, Tensor[2] y) -> ()",
             "(self, /, x: Sequence[int] | int, y: Sequence[Tensor]) -> None",
@@ -253,15 +253,21 @@ def body(registry: md.Registry) -> list[str]:
         ("f(int x, ...) -> ...", "(self, /, x: int, *args: Any) -> tuple[Any, ...]"),
         (
             "f(int x=1, *, int y, int z=2) -> ()",
-            "(self, /, x: int = ..., *, y: int, z: int = ...) -> None",
+            "(self, /, x: int = 1, *, y: int, z: int = 2) -> None",
         ),
         ("f(Tensor self, int _self) -> ()", "(__self, /, self: Tensor, _self: int) -> None"),
         ("f(int from, int y) -> ()", "(self, _0: int, /, y: int) -> None"),
         ("f(int from, int _0, int __x) -> ()", "(self, __0: int, _0: int, _2: int, /) -> None"),
         (
             "f(int x, int lambda=1, *, int y) -> ()",
-            "(self, x: int, _1: int = ..., /, *, y: int) -> None",
+            "(self, x: int, _1: int = 1, /, *, y: int) -> None",
         ),
+        (
+            "f(float x=1e-5, int[2] y=[1, 2], str s='=<1>', ScalarType? t=long) -> ()",
+            "(self, /, x: float = 1e-05, y: Sequence[int] | int = [1, 2], s: str = '=<1>', "
+            "t: object | None = ...) -> None",
+        ),
+        (f"f(str x='{'long' * 20}') -> ()", "(self, /, x: str = ...) -> None"),
         ("f(*, int lambda) -> ()", "(self, /, **kwargs: Any) -> None"),
         ("f(*, int yield, int x) -> ()", "(self, /, *, x: int, **kwargs: Any) -> None"),
     ],

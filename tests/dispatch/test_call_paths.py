@@ -575,8 +575,8 @@ def test_a_type_that_is_registered_again(f):
     class Derived(Local):
         pass
 
-    md.register_type(Local, "CPU")
-    assert f(Derived()) == "CPU"
+    with md.register_type(Local, "CPU"):
+        assert f(Derived()) == "CPU"
     md.register_type(Local, "CUDA")
     with pytest.raises(errors.MissingKernelError):
         f(Derived())

@@ -7,6 +7,7 @@ import gc
 import subprocess
 import sys
 import sysconfig
+import threading
 import weakref
 
 import pytest
@@ -106,8 +107,9 @@ def test_of_several_bases_the_first_in_the_resolution_order_counts():
 def test_a_type_registered_again_carries_the_new_keys_also_in_subclasses_already_seen():
     base = plain()
     leaf = type("Leaf", (base,), {})
-    md.register_type(base, "CPU")
-    assert md.key_set_of(leaf()) == keys("CPU")
+    with md.register_type(base, "CPU"):
+        assert md.key_set_of(leaf()) == keys("CPU")
+    assert md.key_set_of(leaf()) == keys()
     md.register_type(base, "CUDA")
     assert md.key_set_of(leaf()) == md.key_set_of(base()) == keys("CUDA")
 
@@ -191,18 +193,128 @@ def test_a_look_up_during_a_reregistration_does_not_keep_the_old_keys():
     """
     cls = plain()
     types = values.TypeKeys()
-    types.register(cls, keys("CPU").raw)
+    first = types.register(cls, keys("CPU").raw)
 
     class Interrupted(weakref.WeakKeyDictionary):
         def get(self, key, default=None):
             raw = super().get(key, default)
             if raw == keys("CPU").raw:
+                first.close()
                 types.register(cls, keys("CUDA").raw)
             return raw
 
     types._registered = Interrupted(types._registered)
     assert types.raw_of(cls()) == keys("CPU").raw
     assert types.raw_of(cls()) == keys("CUDA").raw
+
+
+# --- one type, one set of keys --------------------------------------------------------------------
+
+
+def test_a_type_is_registered_for_one_thing_and_the_refusal_names_both_places():
+    cls = plain()
+    md.register_type(cls, ("CPU", "AutogradCPU"))
+    with pytest.raises(errors.DuplicateRegistrationError) as caught:
+        md.register_type(cls, "CUDA")
+    error = caught.value
+    name = f"{__name__}.plain.<locals>.Plain"
+    assert (error.kind, error.name, error.key) == ("type", name, "CPU, AutogradCPU")
+    here = f"{__file__}:"
+    assert error.first.startswith(here)
+    assert error.second.startswith(here)
+    assert error.first != error.second
+    for told in (error.first, error.second, "CUDA"):
+        assert told in str(error)
+    assert md.key_set_of(cls()) == keys("CPU", "AutogradCPU")
+
+
+def test_a_type_may_be_registered_for_the_same_thing_by_many_and_lasts_as_long_as_the_last():
+    cls = plain()
+    first = md.register_type(cls, "CPU")
+    second = md.register_type(cls, ["CPU"])
+    first.close()
+    first.close()
+    assert md.key_set_of(cls()) == keys("CPU")
+    with pytest.raises(errors.DuplicateRegistrationError) as caught:
+        md.register_type(cls, "Meta")
+    assert caught.value.first == second.where
+    second.close()
+    assert md.key_set_of(cls()) == keys()
+    md.register_type(cls, "Meta")
+    assert md.key_set_of(cls()) == keys("Meta")
+
+
+def test_a_line_that_runs_often_registers_a_type_once():
+    cls = plain()
+    handles = {md.register_type(cls, "CPU") for _ in range(100)}
+    assert len(handles) == 1
+
+
+def test_a_subclass_may_be_registered_for_something_else():
+    cls = plain()
+    leaf = type("Leaf", (cls,), {})
+    md.register_type(cls, "CPU")
+    md.register_type(leaf, "CUDA")
+    assert (md.key_set_of(cls()), md.key_set_of(leaf())) == (keys("CPU"), keys("CUDA"))
+
+
+RUN = """
+import mdispatch as md
+{blank}md.register_type(Given, "{key}")
+{more}
+"""
+
+
+def run_module(cls, key, *, name="cells", blank="", more=""):
+    """Runs a module, or the cell of a notebook, that registers the class by its top-level code."""
+    text = RUN.format(key=key, blank=blank, more=more)
+    exec(compile(text, f"{name}.py", "exec"), {"__name__": name, "Given": cls})
+
+
+def test_a_module_that_runs_again_replaces_what_it_registered():
+    cls = plain()
+    run_module(cls, "CPU")
+    run_module(cls, "CUDA")
+    assert md.key_set_of(cls()) == keys("CUDA")
+    run_module(cls, "Meta", blank="\n\n")
+    assert md.key_set_of(cls()) == keys("Meta")
+    assert len(values._types._handles[cls]) == 1
+
+
+def test_another_module_or_the_same_run_replaces_nothing():
+    cls = plain()
+    run_module(cls, "CPU")
+    with pytest.raises(errors.DuplicateRegistrationError) as caught:
+        run_module(cls, "CUDA", name="others")
+    assert (caught.value.first, caught.value.second) == ("cells.py:3", "others.py:3")
+    with pytest.raises(errors.DuplicateRegistrationError) as caught:
+        run_module(cls, "CPU", more='md.register_type(Given, "CUDA")')
+    assert (caught.value.first, caught.value.second) == ("cells.py:3", "cells.py:4")
+    assert md.key_set_of(cls()) == keys("CPU")
+
+
+def test_of_threads_that_register_a_type_for_different_things_one_wins():
+    for _ in range(20):
+        cls = plain()
+        barrier = threading.Barrier(4)
+        won, lost = [], []
+
+        def register(key, cls=cls, barrier=barrier, won=won, lost=lost):
+            barrier.wait(limit(30))
+            try:
+                md.register_type(cls, key)
+                won.append(key)
+            except errors.DuplicateRegistrationError:
+                lost.append(key)
+
+        names = ("CPU", "CUDA", "Meta", "XPU")
+        threads = [threading.Thread(target=register, args=(key,)) for key in names]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(limit(30))
+        assert (len(won), len(lost)) == (1, 3)
+        assert md.key_set_of(cls()) == keys(*won)
 
 
 # --- by attribute ---------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def everything(registry):
 
 
 def says(word):
-    return lambda *args: word
+    return lambda *args, **kwargs: word
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mdispatch
-from mdispatch.authoring.annotations import Tensor
 from mdispatch.authoring.infer import infer_schema
+from mdispatch.dispatch.annotations import Tensor
 from mdispatch.dispatch.context import values
 from mdispatch.errors import InvalidArgumentError, InvalidNameError
 from mdispatch.errors.words import shown
@@ -479,7 +479,7 @@ class TakenBack(WithKeys, FakeTensor):
 def registered(monkeypatch):
     known = values.TypeKeys()
     known.register(Registered, 1)
-    monkeypatch.setattr("mdispatch.authoring.annotations.knows_type", known.knows)
+    monkeypatch.setattr("mdispatch.dispatch.annotations.knows_type", known.knows)
 
 
 TENSORS = [Tensor, Registered, Inherits, WithKeys, WithProperty, FakeTensor]

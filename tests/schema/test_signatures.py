@@ -21,7 +21,7 @@ class Array:
 CPU = Array()
 
 
-def kernel(*args):
+def kernel(*args, **kwargs):
     """A kernel whose label is known."""
 
 

@@ -11,26 +11,22 @@ from __future__ import annotations
 
 import sys
 import weakref
+from _thread import RLock
 
-from ...errors import InvalidArgumentError, InvalidKeyError
+from ...errors import DuplicateRegistrationError, InvalidArgumentError, InvalidKeyError
+from ...errors.places import caller, place_of
 from ...keys import DispatchKey, DispatchKeySet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
+    from types import CodeType, FrameType, TracebackType
+    from typing import Any, Self
 
     from .torch_keys import TorchKeys
 
-__all__ = [
-    "DEVICES",
-    "NoValue",
-    "TypeKeys",
-    "is_tensor",
-    "is_torch_tensor",
-    "key_set_of",
-    "register_type",
-]
+__all__ = ["DEVICES", "NoValue", "TypeHandle", "TypeKeys", "is_tensor", "is_torch_tensor"]
+__all__ += ["key_set_of", "register_type"]
 
 # DLPack's device types (dlpack.h, DLDeviceType), each with the key of the backend whose kernels can
 # use its memory.
@@ -59,19 +55,115 @@ class NoValue:
     __slots__ = ()
 
 
+# Held while a type is registered, or the registration of one ends; look-ups take no lock.
+_lock = RLock()
+
+
+def forked() -> None:
+    """See Note [Locks across a fork] in facts/forking.py."""
+    global _lock
+    _lock = RLock()
+
+
+class TypeHandle:
+    """One registration of a type, until ``close()`` or the end of a ``with`` block. A handle to
+    which no reference is left changes nothing: the type stays registered.
+
+    ``where`` is its place.
+    """
+
+    __slots__ = ("_code", "_module", "_types", "cls", "raw", "where")
+
+    def __init__(self, types: TypeKeys, cls: type, raw: int, frame: FrameType | None) -> None:
+        self._types = types
+        #: The class, weakly: its registration does not keep it alive.
+        self.cls = weakref.ref(cls)
+        self.raw = raw
+        self.where = place_of(frame)
+        # The module whose own top-level code registers, and its code in this run of it.
+        is_module = frame is not None and frame.f_code.co_name == "<module>"
+        self._module = str(frame.f_globals.get("__name__")) if frame and is_module else ""
+        self._code: CodeType | None = frame.f_code if frame and is_module else None
+
+    def close(self) -> None:
+        """Ends it. Idempotent. When the last registration of the type has ended, its values carry
+        what they carry without one.
+        """
+        self._types.end(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def is_replaced_by(self, later: TypeHandle) -> bool:
+        """Whether the other one is that of another run of the same module: an import again, or a
+        cell of a notebook that was changed.
+        """
+        is_again = self._code is not later._code or self.where == later.where
+        return bool(self._module) and self._module == later._module and is_again
+
+    def __repr__(self) -> str:
+        return f"<mdispatch.TypeHandle {self.cls()!r}: {_listed(self.raw)}>"
+
+
 class TypeKeys:
     """The key sets of registered types. Look-ups follow the method resolution order; the nearest
     registration wins.
     """
 
     def __init__(self) -> None:
+        # By class, the oldest first; all of a class have the same keys. Under _lock.
+        self._handles: weakref.WeakKeyDictionary[type, tuple[TypeHandle, ...]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._registered: weakref.WeakKeyDictionary[type, int] = weakref.WeakKeyDictionary()
         self._found: weakref.WeakKeyDictionary[type, int] = weakref.WeakKeyDictionary()
         #: Called after a registration: what calls in C have kept of types is out of date.
         self.when_changed: Callable[[], object] = int
 
-    def register(self, cls: type, raw: int) -> None:
-        self._registered[cls] = raw
+    def register(self, cls: type, raw: int, frame: FrameType | None = None) -> TypeHandle:
+        """Registers a type, from this frame. DuplicateRegistrationError, with both places, if it is
+        registered with other keys. The same line registers it once.
+        """
+        made = TypeHandle(self, cls, raw, frame)
+        with _lock:
+            there = tuple(
+                each for each in self._handles.get(cls, ()) if not each.is_replaced_by(made)
+            )
+            if there and there[0].raw != raw:
+                raise _registered_otherwise(cls, there[0], made)
+            for each in there:
+                if each.where == made.where:  # a line that runs often registers once
+                    return each
+            self._handles[cls] = (*there, made)
+            self._set(cls, raw)
+        return made
+
+    def end(self, handle: TypeHandle) -> None:
+        cls = handle.cls()
+        with _lock:
+            there = self._handles.get(cls, ()) if cls is not None else ()
+            if cls is None or handle not in there:
+                return
+            rest = tuple(each for each in there if each is not handle)
+            if rest:
+                self._handles[cls] = rest
+            else:
+                del self._handles[cls]
+                self._set(cls, None)
+
+    def _set(self, cls: type, raw: int | None) -> None:
+        if raw is None:
+            self._registered.pop(cls, None)
+        else:
+            self._registered[cls] = raw
         # Replaced, not cleared: a look-up under way in another thread stores its answer in the old
         # one.
         self._found = weakref.WeakKeyDictionary()
@@ -161,6 +253,29 @@ def _has_arrays_device(cls: type) -> bool:
         and issubclass(cls, array)
         and cls.__dlpack_device__ is array.__dlpack_device__  # type: ignore[attr-defined]
     )
+
+
+def _registered_otherwise(
+    cls: type, there: TypeHandle, made: TypeHandle
+) -> DuplicateRegistrationError:
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    first, second = _listed(there.raw), _listed(made.raw)
+    return DuplicateRegistrationError(
+        f"type {name} is registered for {first} already, and now for {second}\n"
+        f"  first:  {there.where} ({first})\n  second: {made.where} ({second})\n"
+        "Values of one type dispatch alike for all libraries: register it for the same in both, "
+        "register a subclass of your own, or close the first registration (register_type returns "
+        "it).",
+        "type",
+        name,
+        first,
+        there.where,
+        made.where,
+    )
+
+
+def _listed(raw: int) -> str:
+    return ", ".join(key.name for key in DispatchKeySet.from_raw(raw))
 
 
 def _handled(cls: type) -> int:
@@ -269,12 +384,18 @@ def when_types_change(tell: Callable[[], object]) -> None:
 
 def register_type(
     cls: type, keys: DispatchKey | str | DispatchKeySet | Iterable[DispatchKey | str]
-) -> None:
+) -> TypeHandle:
     """Makes instances of ``cls`` and of its subclasses dispatch on ``keys``, in this interpreter.
+    Returns a handle, whose ``close`` ends that.
 
-    ``keys`` is a key, a key's name, several of them, or a DispatchKeySet. Another registration of
-    the type replaces them. Raises InvalidKeyError for an unknown key and for no key at all,
-    InvalidArgumentError if ``cls`` is not a class.
+    ``keys`` is a key, a key's name, several of them, or a DispatchKeySet. A type has one set of
+    keys, for all libraries: it may be registered any number of times with the same one, and with no
+    other. Only the top-level code of a module replaces its own registration when it runs again (a
+    module imported again, a cell of a notebook run again).
+
+    Raises DuplicateRegistrationError (registered with other keys, with both places),
+    InvalidKeyError for an unknown key and for no key at all, InvalidArgumentError if ``cls`` is not
+    a class. Nothing is changed then.
     """
     if not isinstance(cls, type):
         raise InvalidArgumentError(
@@ -285,7 +406,7 @@ def register_type(
         raise InvalidKeyError(
             f"{cls.__qualname__} needs at least one runtime key; {key_set!r} has none", keys
         )
-    _types.register(cls, key_set.raw)
+    return _types.register(cls, key_set.raw, caller())
 
 
 def key_set_of(value: object) -> DispatchKeySet:

@@ -222,6 +222,41 @@ PyType_Spec packet_spec = {"mdispatch.facts.native._call.Packet", sizeof(Packet)
 /* --- Names ------------------------------------------------------------------------------------ */
 
 /* The base of classes that have operators as attributes. */
+
+/* Whether the packet has been looked up since the registry changed. */
+static inline bool is_current(Packet *packet) {
+    in_use use;
+    bool current = route_of(packet, &use) != NULL;
+    leave(use);
+    return current;
+}
+
+/* A packet that this object keeps as an attribute. It may have lost its last overload since, here
+ * or elsewhere: then the attribute goes, and Python says what is missing. Takes over `packet`. */
+static PyObject *look_again(PyObject *self, PyObject *name, PyObject *packet) {
+    struct state *st = ((Packet *)packet)->state;
+    if (!st->renew_packet) return packet;
+    /* "default" only: a look-up alone does not map the registry's memory for C. */
+    PyObject *known = PyObject_CallFunction(st->renew_packet, "Os", packet, "default");
+    Py_ssize_t count = known ? PyObject_Size(known) : -1;
+    Py_XDECREF(known);
+    if (count > 0) return packet;
+    Py_DECREF(packet);
+    if (count < 0) return NULL;
+    if (PyObject_GenericSetAttr(self, name, NULL)) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return NULL;
+        PyErr_Clear(); /* another thread was faster */
+    }
+    return PyObject_CallMethodOneArg(self, st->missing_name, name);
+}
+
+static PyObject *names_getattro(PyObject *self, PyObject *name) {
+    PyObject *found = look_up(self, name);
+    if (!found || Py_TYPE(found)->tp_getattro != packet_getattro || is_current((Packet *)found))
+        return found;
+    return look_again(self, name, found);
+}
+
 static void names_dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
     type->tp_free(self);
@@ -229,7 +264,7 @@ static void names_dealloc(PyObject *self) {
 }
 
 static PyType_Slot names_slots[] = {
-    {Py_tp_getattro, look_up},
+    {Py_tp_getattro, names_getattro},
     {Py_tp_dealloc, names_dealloc},
     {0, NULL},
 };

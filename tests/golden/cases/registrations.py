@@ -8,6 +8,10 @@ import mdispatch as md
 from mdispatch.dispatch.context import guards
 
 
+class Plain:
+    """A class that is no Tensor."""
+
+
 @case("DuplicateRegistrationError: a second DEF library")
 def _(stage: Stage) -> None:
     stage.library("shop", "DEF")
@@ -43,6 +47,52 @@ def _(stage: Stage) -> None:
 def _(stage: Stage) -> None:
     stage.lib.impl("late", kernel, "CPU", signature="(Tensor x) -> Tensor")
     stage.lib.define("late(Tensor x, Tensor y) -> Tensor")
+
+
+@case("SignatureMismatchError: a function that takes too little")
+def _(stage: Stage) -> None:
+    stage.lib.impl("split", lambda x: x, "CPU")
+
+
+@case("DuplicateRegistrationError: a type for something else")
+def _(stage: Stage) -> None:
+    with md.register_type(Plain, "CPU"):
+        md.register_type(Plain, "CUDA")
+
+
+@case("SchemaSyntaxError: a type of Python's")
+def _(stage: Stage) -> None:
+    stage.lib.define("late(List[int] x) -> Tensor")
+
+
+@case("SchemaSyntaxError: a type behind its name")
+def _(stage: Stage) -> None:
+    stage.lib.define("late(x: Tensor) -> Tensor")
+
+
+@case("SchemaSyntaxError: a union of Python's")
+def _(stage: Stage) -> None:
+    stage.lib.define("late(str | None x) -> Tensor")
+
+
+@case("InvalidKeyError: a device in place of a key")
+def _(stage: Stage) -> None:
+    stage.lib.impl("split", kernel, "cpu")
+
+
+@case("InvalidKeyError: a function in place of a device")
+def _(stage: Stage) -> None:
+    md.impl("shop::split", len, "cpu", lib=stage.lib)  # type: ignore[call-overload]
+
+
+@case("InvalidArgumentError: a key in place of a function")
+def _(stage: Stage) -> None:
+    stage.lib.impl("split", "CPU", kernel)  # type: ignore[call-overload]
+
+
+@case("InvalidArgumentError: nothing said of what is written to")
+def _(stage: Stage) -> None:
+    md.custom_op("shop::late")(kernel)  # type: ignore[call-overload]
 
 
 @case("LibraryClosedError: a definition")

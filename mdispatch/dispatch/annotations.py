@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..dispatch.context.values import is_tensor, knows_type
 from ..errors import InvalidArgumentError
+from .context.values import is_tensor, knows_type
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ else:
         """
 
         __slots__ = ()
+        __module__ = "mdispatch"  # the path that users know
 
         def __init_subclass__(cls) -> None:
             raise InvalidArgumentError(
