@@ -11,7 +11,6 @@ from .. import facts
 from ..facts.listeners import Listeners
 from ..facts.logs import registry_log
 from ..facts.native import c_kernels, unlock
-from ..facts.shared import SharedRegistry
 from .kernels import C_LABEL, Fallbacks, inherit
 
 TYPE_CHECKING = False
@@ -94,12 +93,11 @@ class Dispatcher:
 
     def tell_of_recoveries(self) -> None:
         """Logs that a member has died while it held the registry's lock."""
-        if isinstance(self.facts, SharedRegistry):
-            so_far = self.facts.stat()[6]
-            if so_far > self._recoveries:
-                self._recoveries = so_far
-                text = "recovered %s from a member that died with its lock; recoveries so far: %d"
-                registry_log.tell(text, self.facts.label, so_far)
+        so_far = self.facts.stat()[6]
+        if so_far > self._recoveries:
+            self._recoveries = so_far
+            text = "recovered %s from a member that died with its lock; recoveries so far: %d"
+            registry_log.tell(text, self.facts.label, so_far)
 
     # Of the names that are defined in this interpreter. All of it under ``definitions_lock``.
 
@@ -145,14 +143,12 @@ class Dispatcher:
 
     def _overloads_there(self) -> dict[str, list[str]]:
         """The overloads of every name by the facts, listed anew when these have changed."""
-        count = following = 0
-        if isinstance(self.facts, SharedRegistry):
-            # Every change raises ``following``, then publishes a fact. A change may have raised it
-            # before this read, and published after the facts were listed. Then ``count`` differs
-            # from the length of that list, and the next look lists the facts again.
-            _, _, _, count, _, following, *_ = self.facts.stat()
+        # Every change raises ``following``, then publishes a fact (or the other way round). A change
+        # may have raised it before this read, and published after the facts were listed. Then
+        # ``count`` differs from the length of that list, and the next look lists the facts again.
+        _, _, _, count, _, following, *_ = self.facts.stat()
         listed = self._listed
-        if not following or listed[:2] != (following, count):
+        if listed[:2] != (following, count):
             _, _, there = self.facts.registrations()
             found: dict[str, list[str]] = {}
             for fact in sorted(there, key=lambda fact: fact.seq):
@@ -167,8 +163,11 @@ class Dispatcher:
         unlock(self, self.entries, self.claims, self.fallbacks)
         self.claims_lock = RLock()
         self.fallbacks.lock = RLock()
-        inherit(self.fallbacks.kernels)
+        # A main member is alone in its process, and has a copy of the facts: they are its own.
+        is_heir = self.facts.role != facts.MAIN
+        if is_heir:
+            inherit(self.fallbacks.kernels)
         self.listeners.forked()
         self.definitions_lock = self.listeners.lock
         for entry in self.entries.values():
-            entry.forked()
+            entry.forked(is_heir)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..errors import ArgumentError, ForeignObjectError, OperatorGoneError, OperatorNotFoundError
 from ..errors.words import nearest, shown
-from ..facts.native import _call
+from ..facts.native import calls
 from ..keys.numbers import DispatchKey, parse_key
 from .call_c import connect
 from .call_py import (
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     def _callable(cls: type[C]) -> type[C]: ...
 
 else:
-    _callable = _call.callable
+    _callable = calls.callable
 
 
 @_callable
-class OpOverload(_call.Operator):
+class OpOverload(calls.Operator):
     """One operator with one schema. Calling it runs the kernel that its arguments' dispatch keys
     select.
 
@@ -274,7 +274,7 @@ _TRIED = 8
 
 
 @_callable
-class OpOverloadPacket(_call.Packet):
+class OpOverloadPacket(calls.Packet):
     """All overloads of one name. Called, it runs the first one, in the order of definition, whose
     schema fits; ArgumentError, with the reason of each, when none does. (torch: OpOverloadPacket)
     """

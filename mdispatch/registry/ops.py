@@ -9,7 +9,7 @@ from .. import facts
 from ..dispatch.operators import OpOverload, OpOverloadPacket
 from ..errors import OperatorNotFoundError
 from ..errors.words import nearest, shown
-from ..facts.native import _call
+from ..facts.native import calls
 from ..schema.names import OperatorName
 
 TYPE_CHECKING = False
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Namespace", "OpOverload", "OpOverloadPacket", "Ops"]
 
 
-class Namespace(_call.Names):
+class Namespace(calls.Names):
     """The operators of one namespace. (torch: _OpNamespace)"""
 
     # Every other name can be that of an operator.
@@ -82,7 +82,7 @@ class Namespace(_call.Names):
         return f"<mdispatch namespace {self.__name}>"
 
 
-class Ops(_call.Names):
+class Ops(calls.Names):
     """The namespaces of a registry. (torch: _Ops)"""
 
     __slots__ = ("__dict__", "__dispatcher")
