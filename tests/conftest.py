@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from kinds import INTERPRETERS, PROCESSES
 from patience import PATIENCE, limit
 
 import mdispatch as md
@@ -75,8 +76,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if marks & unwanted else None
 
 
+_OTHERS = {*INTERPRETERS, *PROCESSES}
 #: Fixtures with a second member of a registry, or with a program that joins one.
 _OF_SHARED = {"fill", "hold", "mine", "worker"}
+
+
+def _needs_sharing(item: pytest.Item) -> bool:
+    """Whether a second member takes part: a fixture, or another interpreter or process, which the
+    parameters name. Other tests say so by the mark.
+    """
+    if _OF_SHARED & set(getattr(item, "fixturenames", ())):
+        return True
+    call = getattr(item, "callspec", None)
+    return call is not None and any(
+        isinstance(value, str) and value in _OTHERS for value in call.params.values()
+    )
 
 
 def _deselect(config: pytest.Config, items: list[pytest.Item], mark: str) -> None:
@@ -88,7 +102,7 @@ def _deselect(config: pytest.Config, items: list[pytest.Item], mark: str) -> Non
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if _OF_SHARED & set(getattr(item, "fixturenames", ())):
+        if _needs_sharing(item):
             item.add_marker("shared")
         for mark in marks_of_folder(item.path.parent):
             item.add_marker(mark)

@@ -13,6 +13,7 @@ torch._library.utils.check_pystub)
 
 from __future__ import annotations
 
+import os
 import sys
 
 from ..errors import FakeKernelMissingError, InvalidArgumentError, WrongModuleError
@@ -54,8 +55,9 @@ def _file(where: str) -> str:
 def modules_of_file(file: str) -> list[str]:
     """The names by which a source file can be imported here, the shortest first."""
     found = set()
+    file = file.replace(os.sep, "/")
     for folder in sys.path:
-        prefix = (folder or ".").rstrip("/") + "/"
+        prefix = (folder or ".").replace(os.sep, "/").rstrip("/") + "/"
         if file.startswith(prefix) and file.endswith(".py"):
             parts = file[len(prefix) : -3].split("/")
             if len(parts) > 1 and parts[-1] == "__init__":

@@ -159,7 +159,7 @@ if _ext is None:
     interpreter_id = alone.interpreter_number()
     which: str = choose(_asked, interpreter_id, free_threaded, sys.version_info[:2], alone_because)
     caller = alone.caller
-    native = often = run_signal_handlers = alone.NotShared("This", alone_because)
+    native = often = run_signal_handlers = alone.NotShared("A look at registries from outside", alone_because)
     c_kernels = alone.NotShared("A kernel in C", alone_because)
 else:
     interpreter_id = _ext.interpreter_id()
