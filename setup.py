@@ -4,8 +4,8 @@ libmdispatch is a shared library with a fixed name, so that cffi's module, the e
 host program share one copy in a process. It lies beside the modules that are linked to it. A file
 that does not compile ends the build, in words.
 
-Systems that cannot share a registry (mdispatch/facts/native/system.py) get the package without it, in
-a wheel for that system: one for any would end up on Linux.
+Systems that cannot share a registry (mdispatch/facts/native/system.py) get the package without it,
+in a wheel for that system: one for any would end up on Linux.
 
 With SOURCE_DATE_EPOCH set, two builds of one source give the same bytes anywhere: no archive and no
 binary depends on the folder, the user or the minute of its build.
@@ -65,10 +65,11 @@ Libs: -L${{libdir}} -l:{soname} -Wl,-rpath,${{libdir}}
 NOT_BUILT = """\
 mdispatch could not be built: {error}
 
-There is no wheel of mdispatch for this machine or this Python, so its part in C is built from source.
-That needs a C compiler (gcc or clang), the headers of Linux and of this Python (Debian and Ubuntu:
-apt install gcc libc6-dev python3-dev; Fedora: dnf install gcc python3-devel) and glibc 2.30 or newer.
-What the compiler said stands above.
+pip had no wheel of mdispatch for this machine and this Python, so its part in C is built from its
+source. That needs a C compiler (gcc or clang), the headers of Linux and of this Python, and glibc
+2.30 or newer. What the compiler said stands above.
+  Debian, Ubuntu: apt install gcc libc6-dev python3-dev
+  Fedora:         dnf install gcc python3-devel
 """
 
 
@@ -178,7 +179,9 @@ class WheelOfThisSystem(bdist_wheel):
 
     def get_tag(self) -> tuple[str, str, str]:
         _, _, system = super().get_tag()
-        if sys.platform == "linux":  # with another C library than that of the Linux wheels
+        if sys.platform == "darwin":  # nothing in it depends on the processor
+            system = re.sub("_(arm64|x86_64)$", "_universal2", system)
+        elif sys.platform == "linux":  # with another C library than that of the Linux wheels
             system = f"musllinux_1_2_{platform.machine()}"
         return "py3", "none", system
 

@@ -161,7 +161,7 @@ else:
 runpy.run_path("setup.py", run_name="__main__")
 """
 SYSTEMS = {
-    "darwin": "macosx_11_0_arm64",
+    "darwin": "macosx_11_0_universal2",
     "win32": "win_amd64",
     "musl": f"musllinux_1_2_{platform.machine()}",
 }

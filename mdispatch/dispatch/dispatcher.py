@@ -143,7 +143,7 @@ class Dispatcher:
 
     def _overloads_there(self) -> dict[str, list[str]]:
         """The overloads of every name by the facts, listed anew when these have changed."""
-        # Every change raises ``following``, then publishes a fact (or the other way round). A change
+        # A change raises ``following``, then publishes a fact. (A local book does both at once.) It
         # may have raised it before this read, and published after the facts were listed. Then
         # ``count`` differs from the length of that list, and the next look lists the facts again.
         _, _, _, count, _, following, *_ = self.facts.stat()

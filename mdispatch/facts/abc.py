@@ -53,8 +53,8 @@ class Told(Protocol):
 class Facts(Protocol):
     """The interface on which the rooms above rely. It raises :mod:`mdispatch.errors`."""
 
-    #: Called in the child of a fork, to replace the locks that other threads may have held. See Note
-    #: [Locks across a fork] in facts/forking.py.
+    #: Called in the child of a fork, to replace the locks that other threads may have held: see
+    #: Note [Locks across a fork] in facts/forking.py.
     after_fork: Callable[[], None] | None
 
     @property

@@ -16,7 +16,9 @@ __all__ = ["Book", "alone_because", "check_shared"]
 
 
 def check_shared(what: str) -> None:
-    """Raises NotSharedError where registries belong to one process. ``what`` begins its sentence."""
+    """Raises NotSharedError where registries belong to one process. Its text begins with ``what``,
+    which needs a shared one.
+    """
     if alone_because:
         from .native.alone import not_shared
 

@@ -545,8 +545,6 @@ def test_a_missing_kernel_is_told_with_the_key_and_those_that_are_there(define):
 
 
 @pytest.mark.shared
-
-
 def test_a_kernel_that_only_the_main_interpreter_has_is_told_with_its_place(registry, define):
     f = define("Tensor x", "CPU")
     with md.Registry.attach(registry.address, timeout=0) as worker:
@@ -651,8 +649,6 @@ result = {"outcomes": outcomes}
 
 
 @pytest.mark.shared
-
-
 def test_a_thread_waits_for_the_import_that_another_ones_call_began(tmp_path):
     stub = """
 import sys
@@ -682,8 +678,6 @@ def test_a_module_is_found_by_its_file(monkeypatch):
 
 
 @pytest.mark.shared
-
-
 def test_a_missing_local_kernel_is_not_replaced_by_another_one(registry, define, lib):
     """When the main interpreter runs the CPU kernel, a worker must not run the composite one."""
     define("Tensor x", "CompositeExplicitAutograd", "CPU")
@@ -696,8 +690,6 @@ def test_a_missing_local_kernel_is_not_replaced_by_another_one(registry, define,
 
 
 @pytest.mark.shared
-
-
 def test_a_fallthrough_of_the_main_interpreter_needs_no_callable_here(registry, define, lib, wild):
     define("Tensor x", "CPU")
     lib.impl("f", md.fallthrough_kernel, "Conjugate")
@@ -708,8 +700,6 @@ def test_a_fallthrough_of_the_main_interpreter_needs_no_callable_here(registry, 
 
 
 @pytest.mark.shared
-
-
 def test_a_worker_follows_what_the_main_interpreter_changes(registry, define, lib):
     define("Tensor x", "CPU")
     with md.Registry.attach(registry.address, timeout=0) as worker:

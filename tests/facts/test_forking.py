@@ -16,7 +16,7 @@ from kinds import run_main
 import mdispatch as md
 from mdispatch.facts import forking
 
-pytestmark = pytest.mark.either_binding
+pytestmark = [pytest.mark.either_binding, pytest.mark.shared]
 
 # A thread is stopped in the middle of importing one of our modules while the process forks.
 FORK_IN_AN_IMPORT = """

@@ -13,7 +13,7 @@ from registries import FOLDER
 
 import mdispatch as md
 
-pytestmark = pytest.mark.either_binding
+pytestmark = [pytest.mark.either_binding, pytest.mark.shared]
 
 # Defines until the registry would have to grow; what the last try said.
 FILL = """

@@ -155,8 +155,6 @@ def test_no_text_makes_a_fact_that_cannot_be_read(facts):
 
 
 @pytest.mark.shared
-
-
 def test_a_place_too_long_for_the_registry_keeps_its_end():
     facts = SharedRegistry.create(None, 1 << 20)
     made = put(facts, where="ü" * 1000 + ".py:17")  # the cut falls inside a letter
@@ -580,8 +578,6 @@ def test_whoever_makes_a_registry_is_its_main_member(facts):
 
 
 @pytest.mark.shared
-
-
 def test_a_second_membership_of_the_main_interpreter_verifies_only():
     main = SharedRegistry.create(None, 1 << 20)
     worker = SharedRegistry.attach(main.label, 0)
@@ -599,8 +595,6 @@ def test_a_second_membership_of_the_main_interpreter_verifies_only():
 
 
 @pytest.mark.shared
-
-
 def test_a_full_registry_refuses_and_keeps_what_it_has():
     facts = SharedRegistry.create(None, 466944)
 

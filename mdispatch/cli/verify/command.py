@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 from click.exceptions import Exit
 
+from ...facts.books import check_shared
 from ...registry import default_registry
 from ...workers.interpreters import create_interpreter
 from ..console import (
@@ -105,6 +106,7 @@ def verify(
     """
     if not interpreters and not processes:
         raise click.BadParameter("there is nothing to verify without interpreters and processes.")
+    check_shared("mdispatch verify")
     faulthandler.enable()
     plan = Plan(modules, interpreters, processes, timeout)
     answer = standard_output()

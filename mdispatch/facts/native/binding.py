@@ -159,7 +159,8 @@ if _ext is None:
     interpreter_id = alone.interpreter_number()
     which: str = choose(_asked, interpreter_id, free_threaded, sys.version_info[:2], alone_because)
     caller = alone.caller
-    native = often = run_signal_handlers = alone.NotShared("A look at registries from outside", alone_because)
+    run_signal_handlers = alone.NotShared("A signal in a wait", alone_because)
+    native = often = alone.NotShared("A look at registries from outside", alone_because)
     c_kernels = alone.NotShared("A kernel in C", alone_because)
 else:
     interpreter_id = _ext.interpreter_id()
@@ -183,10 +184,10 @@ _CONTAINERS = (dict, frozenset, list, set)
 
 def unlock(*objects: object) -> None:
     """In the child of a fork, before it uses objects that other threads changed: frees their locks.
-    See Note [Locks that nobody has] in native/bind/call/module.c.
+    See Note [Locks that nobody has] in native/bind/call/module.c. Nothing in Python can do that.
     """
-    if free_threaded:
-        from .calls import unlock
+    if free_threaded and not alone_because:
+        from ._call import unlock
 
         unlock(*objects)
 

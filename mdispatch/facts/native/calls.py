@@ -6,6 +6,6 @@ from .binding import which
 
 TYPE_CHECKING = False
 if TYPE_CHECKING or which != "none":
-    from ._call import *
+    from ._call import *  # noqa: F403
 else:
-    from .calls_py import *
+    from .calls_py import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""What calls are made of, in plain Python: the twin of the extension ``_call`` where it is not used.
+"""What calls are made of, in plain Python: the twin of the extension ``_call``, in its place.
 
 Every call goes to dispatch/call_py.py, every look-up to the methods that C asks when it does not
 know an answer. Nothing is kept for C, so what keeps it (Shape, Cell, Sets) is empty here.
