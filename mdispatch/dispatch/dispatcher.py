@@ -158,13 +158,13 @@ class Dispatcher:
             self._listed = listed = (following, len(there), found)
         return listed[2]
 
-    def forked(self) -> None:
-        """In the child of a fork: other threads may have held the locks."""
+    def forked(self, is_heir: bool) -> None:
+        """In the child of a fork: other threads may have held the locks. ``is_heir``: the facts of
+        what was registered here belong to the parent.
+        """
         unlock(self, self.entries, self.claims, self.fallbacks)
         self.claims_lock = RLock()
         self.fallbacks.lock = RLock()
-        # A main member is alone in its process, and has a copy of the facts: they are its own.
-        is_heir = self.facts.role != facts.MAIN
         if is_heir:
             inherit(self.fallbacks.kernels)
         self.listeners.forked()

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .native.calls import View
+    from .native._call import View
     from .native.contract import MemberTuple, StatTuple
     from .registration import Registration
     from .waits import Waited

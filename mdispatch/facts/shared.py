@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from .abc import Struck
-    from .native.calls import View
+    from .native._call import View
     from .native.contract import MemberTuple, RecordTuple, StatTuple, WaitTuple
 
     T = TypeVar("T")
@@ -334,7 +334,7 @@ class SharedRegistry:
 
     def view(self, make: bool = True) -> View | None:
         if self._view is None and make:
-            from .native.calls import View
+            from .native._call import View
 
             if self._closed:
                 raise self._fail(MD_ECLOSED)

@@ -318,7 +318,8 @@ class Registry(facts.Handle):
     def _forked(self) -> None:
         """In the child of a fork: other threads may have held the locks."""
         unlock(self)
-        self.dispatcher.forked()
+        # A child that is a main member has a copy of the facts: they are its own.
+        self.dispatcher.forked(not roles.is_main(self.dispatcher))
         roles.forked(self.dispatcher)
 
 

@@ -6,8 +6,8 @@ extension: there cffi refuses to load or, worse, loads only if another interpret
 The kind of interpreter decides, not an attempt. ``MDISPATCH_BINDING=ext|cffi`` forces one where
 both can load. Free-threaded 3.13 uses the extension everywhere, since cffi does not support it.
 
-Where the system cannot share a registry (native/system.py), and with ``MDISPATCH_BINDING=none``,
-there is no libmdispatch: ``alone`` stands for it.
+Where the system cannot share a registry (facts/native/system.py), and with
+``MDISPATCH_BINDING=none``, there is no libmdispatch: ``alone`` stands for it.
 """
 
 from __future__ import annotations

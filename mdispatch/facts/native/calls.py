@@ -6,6 +6,9 @@ from .binding import which
 
 TYPE_CHECKING = False
 if TYPE_CHECKING or which != "none":
-    from ._call import *  # noqa: F403
+    from ._call import *
 else:
-    from .calls_py import *  # noqa: F403
+    from .calls_py import *
+
+__all__ = ["Cell", "Names", "Operator", "Packet", "Sets", "Shape"]
+__all__ += ["callable", "changed", "keys", "paths", "start", "turn", "types_changed", "values"]

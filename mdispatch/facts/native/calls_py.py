@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     C = TypeVar("C", bound=type)
 
 __all__ = ["Cell", "Names", "Operator", "Packet", "Sets", "Shape"]
-__all__ += ["callable", "changed", "keys", "paths", "start", "turn", "types_changed"]
-__all__ += ["unlock", "values"]
+__all__ += ["callable", "changed", "keys", "paths", "start", "turn", "types_changed", "values"]
 
 
 class _Paths:
@@ -121,4 +120,4 @@ def _tell(*what: object) -> None:
     """C would have to know this."""
 
 
-changed = keys = start = turn = types_changed = unlock = values = _tell
+changed = keys = start = turn = types_changed = values = _tell
