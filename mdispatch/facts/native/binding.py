@@ -93,6 +93,13 @@ def choose(
 
 def _not_built() -> BindingError:
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    beside = os.listdir(os.path.dirname(package))
+    if any(each.startswith("mdispatch-") and each.endswith(".dist-info") for each in beside):
+        return BindingError(
+            f"{package} was installed for another system: libmdispatch is not there.\n"
+            f"Install it for this one: {sys.executable or 'python'} -m pip install "
+            "--force-reinstall mdispatch"
+        )
     version = "{}.{}".format(*sys.version_info)
     return BindingError(
         f"this is the source tree of mdispatch, {package}, and it is not built for Python "
