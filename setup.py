@@ -194,7 +194,7 @@ def extension(name: str, sources: list[Path]) -> Extension:
         f"mdispatch.facts.native.{name}",
         [str(source) for source in sources],
         depends=[str(header) for header in (*BIND.rglob("*.h"), *NATIVE.glob("*.h"))],
-        extra_compile_args=["-std=c11", "-fvisibility=hidden"],
+        extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"],
         extra_link_args=[f"-l:{SONAME}", "-Wl,-rpath,$ORIGIN"],
     )
 

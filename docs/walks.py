@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 
 import mdispatch as md
+from mdispatch.dispatch.call_py import call as call_in_python
 
 PACKAGE = os.path.dirname(md.__file__)
 
@@ -48,13 +49,13 @@ def walks() -> dict[str, list[str]]:
         lib.impl(name, lambda x, n: x, "CPU")
     numbers = iter(range(100))
     worker = md.Registry.attach(registry.address, timeout=0)
-    call = registry.ops.s.a.default
+    operator = registry.ops.s.a.default
 
     def define() -> None:
         lib.define(f"f{next(numbers)}(Tensor x, int n=1) -> Tensor")
 
     def slow_call() -> None:
-        call(Box(), True)
+        call_in_python(operator, (Box(), True), {})  # C would make this call by itself
 
     def attach() -> None:
         md.Registry.attach(registry.address, timeout=0).close()

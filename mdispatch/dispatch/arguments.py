@@ -10,6 +10,8 @@ returns the tensor that a value is, or raises Unfit.
 
 from __future__ import annotations
 
+from _operator import index
+
 from ..errors import ArgumentError, DataDependentError
 from ..schema.types import Type
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     Convert = Callable[[Any], Any]
     AsTensor = Callable[[Any], Any]
 
-__all__ = ["Binder", "Unfit", "converter"]
+__all__ = ["Binder", "Unfit", "converter", "repeated"]
 
 
 class Unfit(Exception):
@@ -202,7 +204,7 @@ def _number(
 
 def _size(value: Any) -> Any:
     """A SymInt: an int, or a DynamicSize (see schema/sizes.py) as it is."""
-    return value if getattr(value, "is_dynamic_size", False) else value.__index__()
+    return value if getattr(value, "is_dynamic_size", False) else index(value)
 
 
 def _bool(value: Any) -> bool:
@@ -235,8 +237,13 @@ def _something(value: Any) -> Any:
     return value
 
 
+def repeated(wanted: Type) -> int | None:
+    """How many items of a list one number stands for; None if a number is no such list."""
+    return wanted.size if wanted.elements[0].name in _REPEATED else None
+
+
 def _list(exact: type | None, convert: Convert, wanted: Type) -> Convert:
-    size = wanted.size if wanted.elements[0].name in _REPEATED else None
+    size = repeated(wanted)
 
     def convert_list(value: Any) -> list[Any]:
         if isinstance(value, (list, tuple)):
@@ -288,7 +295,7 @@ def _union(converts: list[Convert]) -> Convert:
 
 _EXACT = {"int": int, "SymInt": int, "float": float, "bool": bool, "SymBool": bool, "str": str}
 _NUMBERS: dict[str, tuple[tuple[type, ...], str, Callable[[Any], Any]]] = {
-    "int": ((int,), "__index__", lambda value: value.__index__()),
+    "int": ((int,), "__index__", index),
     "SymInt": ((int,), "__index__", _size),
     "float": ((int, float), "__float__", float),
     "Scalar": ((int, float, complex), "__float__", lambda value: value),

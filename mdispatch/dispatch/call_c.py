@@ -4,7 +4,7 @@ A call in C runs the kernel by itself if everything about the call is plain. It 
 plan when its own is out of date, for a target when it meets an entry of a table for the first time,
 and for the keys of values whose types are not registered. Any other call it hands over to
 dispatch/call_py.py, which begins anew. With ``MDISPATCH_CALLS=python`` in the environment, Python
-makes every call.
+makes every call. With ``MDISPATCH_TENSORS=torch``, C asks PyTorch for the keys of each tensor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..keys.numbers import OFFSETS, PER_BACKEND_BITS
 from .call_py import call, check_result, redispatch
 from .context.guards import local
 from .context.observers import observing
-from .context.values import raw_of, raw_of_type, when_types_change
+from .context.values import DEVICES, how_of_type, raw_of, when_types_change
 from .kernels import LocalKernel
 from .placement import HERE
 
@@ -43,7 +43,8 @@ def turn(on: bool) -> None:
     calls.turn(_ASKED, not on)
 
 
-def _wanted(asked: str) -> bool:
+def _wanted() -> bool:
+    asked = os.environ.get("MDISPATCH_CALLS", "")
     if asked not in ("", "c", "python"):
         raise InvalidArgumentError(
             f"MDISPATCH_CALLS={asked!r}: it must be 'c' (for calls that C can make) or 'python'. "
@@ -52,18 +53,31 @@ def _wanted(asked: str) -> bool:
     return asked != "python"
 
 
+def _tensors_are_read() -> bool:
+    asked = os.environ.get("MDISPATCH_TENSORS", "")
+    if asked not in ("", "torch"):
+        raise InvalidArgumentError(
+            f"MDISPATCH_TENSORS={asked!r}: it must be 'torch' (PyTorch is asked for the keys of "
+            "each tensor). Unset it to let mdispatch read them where PyTorch keeps them."
+        )
+    return not asked
+
+
 def connect(call_packet: Callable[..., Any], renew_packet: Callable[..., Any]) -> None:
     """Once per interpreter, before the first call."""
     special = (DispatchKey.Python, DispatchKey.PreDispatch, DispatchKey.PythonDispatcher)
     calls.keys(OFFSETS, PER_BACKEND_BITS, sum(key.raw for key in special))
+    devices = tuple((number, key.raw) for number, key in DEVICES.items())
     calls.values(
-        raw_of_type, raw_of, DispatchKeySet, DispatchKeySet.from_raw, local, MdispatchError
+        how_of_type, raw_of, DispatchKeySet, DispatchKeySet.from_raw, local, MdispatchError, devices
     )
     calls.paths(call, _redispatch, _renew, _target, check_result, call_packet, renew_packet)
     when_types_change(calls.types_changed)
     observing.when_changed = lambda: calls.turn(_OBSERVED, bool(observing.now))
     observing.when_changed()
-    turn(_wanted(os.environ.get("MDISPATCH_CALLS", "")))
+    if not _tensors_are_read():
+        calls.torch_place(0, 0)
+    turn(_wanted())
 
 
 def _redispatch(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

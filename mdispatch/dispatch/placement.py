@@ -16,7 +16,7 @@ from .arguments import Unfit
 from .context.guards import excluded_keys
 from .context.homes import foreign, here
 from .context.modes import local
-from .context.values import raw_of
+from .context.values import is_tensor
 from .handlers import overloaded_types
 
 TYPE_CHECKING = False
@@ -34,11 +34,11 @@ def as_tensor(value: Any) -> Any:
 
     Unfit for anything else; ForeignObjectError for a SafeObject that is not at home here.
     """
-    if raw_of(value) is not None:
+    if is_tensor(value):
         return value
     if _is_held(value):
         value = value.open()
-        if raw_of(value) is not None:
+        if is_tensor(value):
             return value
     raise Unfit
 

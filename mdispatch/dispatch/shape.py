@@ -1,20 +1,20 @@
-"""The part of a schema that a call in C checks by itself: types whose values it takes as they are,
-after a comparison of classes.
+"""The part of a schema that a call in C checks by itself.
 
-It follows the rules of dispatch/arguments.py and dispatch/results.py for values that these take
-without a conversion. It leaves all other values to them.
+It follows the rules of dispatch/arguments.py and dispatch/results.py, and converts numbers as they
+do. It leaves to them what it does not know, and every refusal.
 """
 
 from __future__ import annotations
 
 from ..facts.native import calls
 from ..schema.types import Type
+from .arguments import repeated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..schema.types import Argument, FunctionSchema
 
-    Take = tuple[int, type | None, bool, int, bool]
+    Take = tuple[int, type | None, bool, int, bool, int]
 
 __all__ = ["shape_of"]
 
@@ -32,25 +32,29 @@ _CLASSES: dict[str, type] = {
     "NoneType": type(None),
 }
 _COMPOSED = (Type.TUPLE, "Dict", "Union")
-_NOTHING: Take = (_OTHER, None, False, _OTHER, False)
+_NOTHING: Take = (_OTHER, None, False, _OTHER, False, 0)
 _MOST_ARGUMENTS = 48
 
 
 def _take(wanted: Type) -> Take:
-    """(kind, class, None fits too, kind of a list's items, None fits as an item)"""
+    """(kind, class, None fits too, kind of a list's items, None fits as an item, how many items one
+    number stands for)
+    """
     name = wanted.name
     if name == Type.OPTIONAL:
-        kind, exact, _, item, item_none = _take(wanted.elements[0])
-        return kind, exact, kind != _OTHER, item, item_none
+        kind, exact, _, item, item_none, size = _take(wanted.elements[0])
+        return kind, exact, kind != _OTHER, item, item_none, size
     if name == Type.LIST:
         item, exact, item_none, *_ = _take(wanted.elements[0])
-        return _NOTHING if item in (_OTHER, _LIST) else (_LIST, exact, False, item, item_none)
+        if item in (_OTHER, _LIST):
+            return _NOTHING
+        return _LIST, exact, False, item, item_none, repeated(wanted) or 0
     if name in _CLASSES:
-        return _EXACT, _CLASSES[name], False, _OTHER, False
+        return _EXACT, _CLASSES[name], False, _OTHER, False, 0
     if name in _COMPOSED:
         return _NOTHING
     plain = {"Tensor": _TENSOR, "Scalar": _NUMBER, "Any": _ANYTHING}
-    return plain.get(name, _SOMETHING), None, False, _OTHER, False
+    return plain.get(name, _SOMETHING), None, False, _OTHER, False, 0
 
 
 def _argument(argument: Argument, dispatches: bool) -> tuple[object, ...]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import random
+import re
 import subprocess
 import sys
+import sysconfig
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +21,9 @@ from mdispatch.keys.numbers import BACKEND_BITS, BACKENDS
 
 with_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="PyTorch is not installed here"
+)
+with_gil = pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="PyTorch is asked about each tensor"
 )
 ALL = [key for key in md.DispatchKey if key.raw]
 
@@ -47,6 +53,10 @@ def tensors(torch):
     torch.func.functionalize(keep)(plain)
     yield from seen
     yield plain.as_subclass(type("Sub", (torch.Tensor,), {}))
+    from torch._subclasses import FakeTensorMode
+
+    yield FakeTensorMode().from_tensor(plain)
+    yield from (plain.to_mkldnn(), plain.to_sparse_csc(), torch.ones(2, dtype=torch.complex64))
 
 
 @with_torch
@@ -67,7 +77,7 @@ def test_a_tensor_carries_the_keys_that_pytorch_says_it_has():
 def test_every_key_that_pytorch_has_is_ours_of_the_same_name():
     import torch
 
-    keys = TorchKeys(torch._C)
+    keys = TorchKeys(torch)
     found = {}
     for name, their in torch._C.DispatchKey.__members__.items():
         ours = md.DispatchKey.__members__.get(name)
@@ -81,7 +91,7 @@ def test_every_key_that_pytorch_has_is_ours_of_the_same_name():
 def test_backends_without_a_functionality_of_theirs_are_kept():
     import torch
 
-    keys, key = TorchKeys(torch._C), torch._C.DispatchKey
+    keys, key = TorchKeys(torch), torch._C.DispatchKey
     # Without raw_repr() nothing else of PyTorch tells these two sets apart.
     theirs = torch._C.DispatchKeySet(key.PrivateUse1).remove(key.PrivateUse1)
     if "PrivateUse1" in str(theirs):
@@ -146,6 +156,128 @@ def test_what_only_claims_to_be_a_tensor_is_none_and_crashes_nothing():
         timeout=limit(60),
     )
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
+
+
+# --- the word in the tensor -----------------------------------------------------------------------
+
+READ = """
+import random, sys, torch, mdispatch as md, test_torch_keys as tests
+from mdispatch.facts.native import _call
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import mdispatch.dispatch.operators  # connects the path in C
+seen = []
+
+class Functions(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        seen.append(function)
+        return function(*args, **kwargs or {})
+
+class Calls(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        seen.append(function)
+        return function(*args, **kwargs or {})
+
+class Named(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if cls is Named:
+            seen.append(function)
+        return super().__torch_function__(function, types, args, kwargs)
+
+def agrees(tensor):
+    return _call.raw_of(tensor) == keys.raw_of(tensor)
+
+keys = tests.TorchKeys(torch)
+zoo = [*tests.tensors(torch), torch.ones(2).as_subclass(Named)]
+seen.clear()
+"""
+
+TELL = "\nprint(_call.torch_found(), len(seen))\n"
+
+
+def run(code, **environment):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", READ + code + TELL],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=limit(60),
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@with_torch
+@with_gil
+def test_tensors_are_read_where_pytorch_has_confirmed_it():
+    told = run(
+        """
+for seed in range(20):
+    random.Random(seed).shuffle(zoo)
+    assert all(map(agrees, zoo)), seed
+kinds = {keys.ask(tensor).raw_repr() for tensor in zoo}
+assert _call.torch_found()[2] == len(kinds - {0}), kinds
+a, b = torch.ones(2), torch.ones(2, device="meta")
+torch.utils.swap_tensors(a, b)
+assert agrees(a) and agrees(b)
+a = torch.ones(2)
+a.data = torch.ones(3, requires_grad=True).detach()
+assert agrees(a)
+with Functions(), Calls():
+    seen.clear()
+    assert all(_call.raw_of(tensor) for tensor in zoo)
+"""
+    )
+    assert re.fullmatch(r"\(\d+, \d+, \d+\) 0", told), told
+
+
+@with_torch
+@with_gil
+def test_tensors_of_one_set_are_enough_where_nobody_sees_another_being_made():
+    first = "one = zoo[0]\nfor _ in range(4):\n    assert agrees(one)\n"
+    indented = first.replace("\n", "\n    ")
+    assert re.fullmatch(r"\(\d+, \d+, [12]\) 0", run(first))
+    assert run(f"with Functions():\n    {indented}") == "None 0"
+    assert run(f"with Calls():\n    {indented}") == "None 0"
+
+
+@with_torch
+@with_gil
+@pytest.mark.parametrize("move", [(0, 8), (0, -8), (0, 16)])
+def test_a_wrong_place_is_given_up_and_gives_no_wrong_set(move):
+    told = run(
+        f"""
+for tensor in zoo:
+    agrees(tensor)
+in_object, in_impl, _ = _call.torch_found()
+_call.torch_place(in_object + {move[0]}, in_impl + {move[1]})
+assert all(map(agrees, zoo))
+assert all(map(agrees, zoo))
+"""
+    )
+    assert told == "False 0"
+
+
+@with_torch
+@with_gil
+def test_pytorch_can_be_asked_about_each_tensor():
+    code = "assert all(map(agrees, zoo * 2))"
+    assert run(code, MDISPATCH_TENSORS="torch") == "False 0"
+
+
+def test_another_word_for_how_tensors_are_read_is_refused():
+    done = subprocess.run(
+        [sys.executable, "-c", "import mdispatch.dispatch.operators"],
+        env={**os.environ, "MDISPATCH_TENSORS": "never", "MDISPATCH_REGISTRY": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=limit(60),
+    )
+    assert "InvalidArgumentError: MDISPATCH_TENSORS='never'" in done.stderr
 
 
 # --- without PyTorch: its numberings, as they were read from 2.13, 2.9.1, 2.7.1 and 2.4.1 ---------
@@ -246,7 +378,7 @@ def test_the_numberings_are_those_that_were_recorded(version):
 @pytest.mark.parametrize("kind", [Keys, KeysWithBits])
 @pytest.mark.parametrize("version", NUMBERINGS)
 def test_sets_of_every_numbering_are_translated_by_name(version, kind):
-    keys, theirs = TorchKeys(torch_c(version, kind)), bits_of(version)
+    keys, theirs = TorchKeys(SimpleNamespace(_C=torch_c(version, kind))), bits_of(version)
     for name, bits in theirs.items():
         expected = 0 if name == "Named" else md.DispatchKey.parse(name).raw
         assert keys.raw_of(bits) == expected, name
@@ -261,13 +393,13 @@ def test_sets_of_every_numbering_are_translated_by_name(version, kind):
 
 
 def test_a_backend_without_a_functionality_of_its_own_is_translated():
-    keys, theirs = TorchKeys(torch_c("2.7")), bits_of("2.7")
+    keys, theirs = TorchKeys(SimpleNamespace(_C=torch_c("2.7"))), bits_of("2.7")
     alone = theirs["Meta"] & ~theirs["Dense"]
     assert keys.raw_of(alone) == md.DispatchKey.Meta.raw & BACKEND_BITS
 
 
 def test_a_set_is_translated_once():
-    keys, theirs = TorchKeys(torch_c("2.9")), bits_of("2.9")
+    keys, theirs = TorchKeys(SimpleNamespace(_C=torch_c("2.9"))), bits_of("2.9")
     first = keys.raw_of(theirs["SparseCUDA"])
     asked = KeysWithBits.asked
     assert keys.raw_of(theirs["SparseCUDA"]) == first

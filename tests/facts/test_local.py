@@ -241,6 +241,7 @@ def test_ctrl_c_ends_a_wait_of_the_main_thread():
     words = program(
         """
         import _thread, os, signal, threading
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored by inheritance
         book = md.default_registry().dispatcher.facts
         def interrupt():
             while not book.members()[0][4]:

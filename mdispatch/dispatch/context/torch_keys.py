@@ -15,16 +15,22 @@ from ...keys import BACKEND_BITS, BACKENDS, DispatchKey
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 __all__ = ["TorchKeys"]
 
 
 class TorchKeys:
-    """Translates the sets of one PyTorch; ``torch_c`` is its ``torch._C``."""
+    """Translates the sets of one PyTorch; ``torch`` is its module."""
 
-    def __init__(self, torch_c: Any) -> None:
-        self._set_of_tensor = torch_c._dispatch_keys
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        torch_c = torch._C
+        #: Says a tensor's keys: asks no mode and no ``__torch_function__`` of a user.
+        self.ask: Callable[[object], Any] = torch_c._dispatch_keys
+        #: Whether its sets have a number. (PyTorch 2.4: no)
+        self.has_numbers = hasattr(torch_c.DispatchKeySet, "raw_repr")
         own = {key.name: _their_key(torch_c, key.name) for key in DispatchKey}
         # A set with this key shows by "CPU", "CUDA", ... which backends it has.
         self._dense = torch_c.DispatchKeySet(own["Dense"])
@@ -42,20 +48,30 @@ class TorchKeys:
                 self._backends.append((their, raw & BACKEND_BITS))
             else:  # MAIA, where it is a functionality
                 self._functionalities.append((their, raw))
-        # By PyTorch's bits: a dict's reads and writes are whole, and two threads note the same.
-        self._known: dict[int, int] = {}
+        #: Our bits by PyTorch's. A dict's reads and writes are whole; two threads note the same.
+        self.known: dict[int, int] = {}
 
     def raw_of(self, tensor: object) -> int:
         """The bits of the tensor's key set."""
-        theirs = self._set_of_tensor(tensor)
-        try:
-            their_raw = theirs.raw_repr()
-        except AttributeError:  # PyTorch 2.4
+        theirs = self.ask(tensor)
+        if not self.has_numbers:
             return self._translated(theirs)
-        raw = self._known.get(their_raw)
+        their_raw = theirs.raw_repr()
+        raw = self.known.get(their_raw)
         if raw is None:
-            raw = self._known[their_raw] = self._translated(theirs)
+            raw = self.known[their_raw] = self._translated(theirs)
         return raw
+
+    def other(self) -> Any:
+        """A tensor without memory whose set few programs have, or None if this thread has a mode of
+        PyTorch, which would see that the tensor is made.
+        """
+        torch_c = self._torch._C
+        if torch_c._len_torch_function_stack() or torch_c._len_torch_dispatch_stack():
+            return None
+        tensor = self._torch.empty(0, device="meta")
+        self.raw_of(tensor)  # its set is known now
+        return tensor
 
     def _translated(self, theirs: Any) -> int:
         raw = 0

@@ -22,11 +22,19 @@ if TYPE_CHECKING:
 
     from .torch_keys import TorchKeys
 
-__all__ = ["NoValue", "TypeKeys", "is_tensor", "is_torch_tensor", "key_set_of", "register_type"]
+__all__ = [
+    "DEVICES",
+    "NoValue",
+    "TypeKeys",
+    "is_tensor",
+    "is_torch_tensor",
+    "key_set_of",
+    "register_type",
+]
 
 # DLPack's device types (dlpack.h, DLDeviceType), each with the key of the backend whose kernels can
 # use its memory.
-_DLPACK = {
+DEVICES = {
     1: DispatchKey.CPU,
     2: DispatchKey.CUDA,
     3: DispatchKey.CPU,  # CUDA's pinned host memory
@@ -82,6 +90,8 @@ class TypeKeys:
             return raw
         handled = _handled(cls)
         raw = self._registered_as(cls)
+        if raw is None and _is_array(cls):
+            raw = DispatchKey.CPU.raw
         if raw is not None:
             found[cls] = raw | handled
             return raw | handled
@@ -95,15 +105,62 @@ class TypeKeys:
                 return raw
         return None
 
-    def raw_of_type(self, cls: type) -> int | bool | None:
-        """The bits that all values of the type carry. None if each value must be asked, and False
-        if Python must ask it.
+    def are_tensors(self, cls: type) -> bool:
+        """Whether all objects of the class are tensors, whatever their keys are."""
+        if cls in self._found or self._registered_as(cls) is not None or _is_array(cls):
+            return True
+        return not _handled(cls) and (_is_torch_class(cls) or _has_arrays_device(cls))
+
+    def how_of_type(self, cls: type) -> tuple[int, int, *tuple[object, ...]]:
+        """How calls in C find the keys of the type's values: a number of
+        native/bind/call/state.h, and bits; for PyTorch's tensors what native/bind/call/torch.c
+        needs, too.
         """
         handled = _handled(cls)
         raw = self._registered_as(cls)
+        if raw is None and _is_array(cls):
+            raw = DispatchKey.CPU.raw
         if raw is not None:
-            return raw | handled
-        return False if handled else None
+            return _REGISTERED, raw | handled
+        if handled:
+            return _BY_PYTHON, 0
+        if _is_torch_class(cls):
+            torch = _torch_keys()
+            if not torch.has_numbers:
+                return _BY_PYTHON, 0
+            return _BY_TORCH, 0, torch.ask, torch.known, torch.other
+        if _has_arrays_device(cls):
+            return _BY_ATTRIBUTE, DispatchKey.CPU.raw
+        own = any(_PROTOCOLS & base.__dict__.keys() for base in cls.__mro__)
+        return (_BY_ATTRIBUTE if own or cls.__dictoffset__ else _NEVER), 0
+
+
+# The ways of native/bind/call/state.h to find the keys of a value.
+_REGISTERED, _BY_ATTRIBUTE, _BY_TORCH, _BY_PYTHON, _NEVER = range(1, 6)
+
+_PROTOCOLS = {"__dispatch_keys__", "__dlpack_device__"}
+
+
+def _array_class() -> type | None:
+    array = getattr(sys.modules.get("numpy"), "ndarray", None)
+    return array if isinstance(array, type) else None
+
+
+def _is_array(cls: type) -> bool:
+    """Whether it is NumPy's array itself. Its memory is the host's, and it can have no attributes;
+    no array needs to be asked.
+    """
+    return cls is _array_class()
+
+
+def _has_arrays_device(cls: type) -> bool:
+    """Whether it is a subclass of NumPy's array that says nothing else of its device."""
+    array = _array_class()
+    return (
+        array is not None
+        and issubclass(cls, array)
+        and cls.__dlpack_device__ is array.__dlpack_device__  # type: ignore[attr-defined]
+    )
 
 
 def _handled(cls: type) -> int:
@@ -117,6 +174,8 @@ def _raw_by_protocol(value: object) -> int | None:
         return _as_raw(carried, value)
     if is_torch_tensor(value):
         return _torch_keys().raw_of(value)
+    if _has_arrays_device(type(value)):
+        return DispatchKey.CPU.raw
     device = getattr(value, "__dlpack_device__", None)
     if device is None or isinstance(value, type):
         return None
@@ -131,7 +190,7 @@ def _raw_by_protocol(value: object) -> int | None:
             f"(device type, device id), two ints",
             pair,
         ) from None
-    key = _DLPACK.get(kind)
+    key = DEVICES.get(kind)
     if key is None:
         raise InvalidKeyError(
             f"a {type(value).__qualname__} is on DLPack device type {kind}, for which there is "
@@ -150,21 +209,26 @@ def is_torch_tensor(value: object) -> bool:
     isinstance() believes it, and so do PyTorch's functions in C, which then read other memory than
     a tensor's: none of them may see a value before this has said yes.
     """
+    return _is_torch_class(type(value))
+
+
+def _is_torch_class(cls: type) -> bool:
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
-    return isinstance(tensor, type) and issubclass(type(value), tensor)
+    return isinstance(tensor, type) and tensor in cls.__mro__
 
 
 def _torch_keys() -> TorchKeys:
-    global _of_torch
-    if _of_torch is None:
+    found = _of_torch.get("torch")
+    if found is None:
         from .torch_keys import TorchKeys
 
-        _of_torch = TorchKeys(sys.modules["torch"]._C)
-    return _of_torch
+        # One for the interpreter, although two threads may meet the first tensor at once.
+        found = _of_torch.setdefault("torch", TorchKeys(sys.modules["torch"]))
+    return found
 
 
-# Made with the first tensor. Two threads that meet one at once make equal ones.
-_of_torch: TorchKeys | None = None
+# Made with the first tensor.
+_of_torch: dict[str, TorchKeys] = {}
 
 
 def _as_raw(keys: object, value: object) -> int:
@@ -194,7 +258,7 @@ def _no_keys(keys: object, what: str) -> InvalidKeyError:
 _types = TypeKeys()
 
 raw_of = _types.raw_of
-raw_of_type = _types.raw_of_type
+how_of_type = _types.how_of_type
 knows_type = _types.knows
 
 
@@ -233,7 +297,7 @@ def key_set_of(value: object) -> DispatchKeySet:
 
 
 def is_tensor(value: object) -> bool:
-    """Whether a value carries dispatch keys; schemas call such a value a Tensor. InvalidKeyError
-    like :func:`key_set_of`.
+    """Whether a value carries dispatch keys; schemas call such a value a Tensor. It is not asked
+    for them if its type tells; else InvalidKeyError like :func:`key_set_of`.
     """
-    return _types.raw_of(value) is not None
+    return _types.are_tensors(type(value)) or _types.raw_of(value) is not None

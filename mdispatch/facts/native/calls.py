@@ -11,4 +11,5 @@ else:
     from .calls_py import *
 
 __all__ = ["Cell", "Names", "Operator", "Packet", "Sets", "Shape"]
-__all__ += ["callable", "changed", "keys", "paths", "start", "turn", "types_changed", "values"]
+__all__ += ["callable", "changed", "keys", "paths", "start", "torch_place"]
+__all__ += ["turn", "types_changed", "values"]

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     C = TypeVar("C", bound=type)
 
 __all__ = ["Cell", "Names", "Operator", "Packet", "Sets", "Shape"]
-__all__ += ["callable", "changed", "keys", "paths", "start", "turn", "types_changed", "values"]
+__all__ += ["callable", "changed", "keys", "paths", "start", "torch_place"]
+__all__ += ["turn", "types_changed", "values"]
 
 
 class _Paths:
@@ -120,4 +121,4 @@ def _tell(*what: object) -> None:
     """C would have to know this."""
 
 
-changed = keys = start = turn = types_changed = values = _tell
+changed = keys = start = torch_place = turn = types_changed = values = _tell

@@ -2,7 +2,8 @@
  *
  *     plan       the cell's plan, if the three values that it depends on are unchanged; else Python
  *                makes a new one
- *     bind       takes each argument as it is, if that is plainly what the schema wants
+ *     bind       takes each argument as it is, if that is plainly what the schema wants, or as the
+ *                number that the schema wants
  *     key set    the union of the arguments' keys, with those that this thread includes, without
  *                those that it excludes
  *     target     the kernel of the highest key; Python finds it when a call first reaches that key
@@ -10,7 +11,7 @@
  *     result     returned as it is, if that is plainly what the schema says
  *
  * A call that is not plain is handed to Python, which starts it from the beginning. Until then this
- * file has only looked at the arguments and asked values for their keys.
+ * file has only looked at the arguments, asked values for their keys and for their numbers.
  * mdispatch/dispatch/call_py.py is the specification; tests/dispatch/test_call_paths.py compares
  * the two.
  *
@@ -47,6 +48,41 @@ static int renew(Operator *self) {
 
 /* --- arguments -------------------------------------------------------------------------------- */
 
+/* Whether the type of a value that is no tensor has one of Python's ways to make a number of it. */
+static int is_number(struct state *st, PyObject *value, size_t slot) {
+    const PyNumberMethods *methods = Py_TYPE(value)->tp_as_number;
+    uint64_t ignored = 0;
+    return methods && *(void *const *)((const char *)methods + slot) &&
+           carries(st, value, &ignored) == 0;
+}
+
+/* A value as the number that the schema wants, a new reference. NULL, perhaps with an error, when
+ * Python has to refuse it or to convert it. */
+static PyObject *converted(struct state *st, const PyTypeObject *wanted, PyObject *value) {
+    PyObject *made = NULL;
+    if (wanted == &PyLong_Type) {
+        if (PyLong_Check(value) || is_number(st, value, offsetof(PyNumberMethods, nb_index)))
+            made = PyNumber_Index(value);
+    } else if (wanted == &PyFloat_Type) {
+        if (PyLong_Check(value) || PyFloat_Check(value) ||
+            is_number(st, value, offsetof(PyNumberMethods, nb_float)))
+            made = PyNumber_Float(value);
+    } else if (wanted == &PyBool_Type && PyLong_Check(value)) {
+        int truth = PyObject_IsTrue(value);
+        made = truth < 0 ? NULL : Py_NewRef(truth ? Py_True : Py_False);
+    } else if (wanted == &PyComplex_Type &&
+               (PyLong_CheckExact(value) || PyFloat_CheckExact(value))) {
+        double real = PyFloat_AsDouble(value);
+        made = real == -1 && PyErr_Occurred() ? NULL : PyComplex_FromDoubles(real, 0);
+    }
+    if (!made && PyErr_Occurred() &&
+        (PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_ValueError) ||
+         PyErr_ExceptionMatches(PyExc_OverflowError)))
+        PyErr_Clear(); /* Python refuses it, in words */
+    forget_own(st);
+    return made;
+}
+
 static int fits_slow(struct state *st, uint8_t kind, PyTypeObject *exact, int none_fits,
                      PyObject *value, uint64_t *raw) {
     if (value == Py_None) return none_fits || kind == ANYTHING;
@@ -55,10 +91,10 @@ static int fits_slow(struct state *st, uint8_t kind, PyTypeObject *exact, int no
     case SOMETHING:
         return 1;
     case EXACT:
-        return Py_TYPE(value) == exact;
+        return Py_TYPE(value) == exact || (exact == &PyUnicode_Type && PyUnicode_Check(value));
     case NUMBER:
-        return PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyBool_Check(value) ||
-               PyComplex_CheckExact(value);
+        return PyLong_Check(value) || PyFloat_Check(value) || PyComplex_Check(value) ||
+               is_number(st, value, offsetof(PyNumberMethods, nb_float));
     case TENSOR:
         return tensor(st, value, raw);
     default:
@@ -78,26 +114,39 @@ static inline int fits(struct state *st, const struct take *t, PyObject *value, 
     return fits_slow(st, t->kind, t->exact, t->none_fits, value, raw);
 }
 
-/* The same for the items of a list. No other code may have the list: asking an item for its keys
- * runs code of users, and other threads run at the same time. */
+/* The same for the items of a list, which takes numbers instead of those that do not fit. No other
+ * code may have the list: asking an item for its keys runs code of users, and other threads run at
+ * the same time. */
 static int items_fit(struct state *st, const struct take *t, PyObject *list, uint64_t *raw) {
-    PyObject *const *items = ((PyListObject *)list)->ob_item;
+    PyObject **items = ((PyListObject *)list)->ob_item;
     uint64_t carried = 0;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
-        if (!fits_slow(st, t->item, t->exact, t->item_none_fits, items[i], &carried)) return 0;
+        if (fits_slow(st, t->item, t->exact, t->item_none_fits, items[i], &carried)) continue;
+        if (t->item != EXACT || PyErr_Occurred()) return 0;
+        PyObject *number = converted(st, t->exact, items[i]);
+        if (!number) return 0;
+        Py_SETREF(items[i], number);
     }
     *raw |= carried & t->counts;
     return 1;
 }
 
-/* A new list for the kernel, made from the caller's list or tuple; NULL when Python has to handle
- * it. */
+/* A new list for the kernel, made from the caller's list or tuple, or from one number; NULL when
+ * Python has to handle it. */
 static PyObject *list_of(struct state *st, const struct take *t, PyObject *value, uint64_t *raw) {
     PyObject *made = NULL;
-    if (PyList_CheckExact(value))
+    if (PyList_CheckExact(value)) {
         made = PyList_GetSlice(value, 0, PY_SSIZE_T_MAX);
-    else if (PyTuple_CheckExact(value))
+    } else if (PyList_Check(value) || PyTuple_Check(value)) {
         made = PySequence_List(value);
+    } else if (t->size && t->item == EXACT) {
+        PyObject *number =
+            Py_TYPE(value) == t->exact ? Py_NewRef(value) : converted(st, t->exact, value);
+        made = number ? PyList_New(t->size) : NULL;
+        for (Py_ssize_t i = 0; made && i < t->size; i++)
+            PyList_SET_ITEM(made, i, Py_NewRef(number));
+        Py_XDECREF(number);
+    }
     if (made && items_fit(st, t, made, raw)) return made;
     Py_XDECREF(made);
     return NULL;
@@ -123,7 +172,10 @@ static int put(struct state *st, const struct argument *a, PyObject *value, PyOb
         if (!value) return 0;
         b->made[b->n_made++] = value;
     } else if (a->take.kind == LIST ? !a->take.none_fits : !fits(st, &a->take, value, raw)) {
-        return 0;
+        if (a->take.kind != EXACT || value == Py_None || PyErr_Occurred()) return 0;
+        value = converted(st, a->take.exact, value);
+        if (!value) return 0;
+        b->made[b->n_made++] = value;
     }
     *place = value;
     return 1;
@@ -337,6 +389,7 @@ static PyObject *invoke_bound(struct state *st, PyObject *self, const Shape *sha
 
 static int result_fits(struct state *st, const struct take *t, PyObject *result) {
     uint64_t ignored = 0;
+    if (t->kind == TENSOR) return is_tensor(st, result) || (result == Py_None && t->none_fits);
     if (t->kind != LIST) return fits(st, t, result, &ignored);
     if (result == Py_None) return t->none_fits;
     PyObject *copy = PyList_CheckExact(result) ? PyList_GetSlice(result, 0, PY_SSIZE_T_MAX) : NULL;
@@ -354,6 +407,14 @@ static int results_fit(struct state *st, const Shape *shape, PyObject *result) {
     return 1;
 }
 
+/* A kernel's result, which does not fit as it is, as the number that the schema wants: a new
+ * reference. NULL, perhaps with an error, when it is for Python. */
+static PyObject *result_converted(struct state *st, const Shape *shape, PyObject *result) {
+    const struct take *t = shape->results;
+    if (shape->returns != 1 || t->kind != EXACT || result == Py_None) return NULL;
+    return converted(st, t->exact, result);
+}
+
 /* What the caller gets for a kernel's result. Takes over the reference to the result. */
 static inline PyObject *checked(struct state *st, PyObject *self, const Plan *plan,
                                 const struct target *target, PyObject *result) {
@@ -362,8 +423,8 @@ static inline PyObject *checked(struct state *st, PyObject *self, const Plan *pl
     if (LIKELY(shape->returns == 1) ? LIKELY(result_fits(st, shape->results, result))
                                     : results_fit(st, shape, result))
         return result;
-    PyObject *answer = NULL;
-    if (!PyErr_Occurred())
+    PyObject *answer = PyErr_Occurred() ? NULL : result_converted(st, shape, result);
+    if (!answer && !PyErr_Occurred())
         answer = PyObject_CallFunctionObjArgs(st->check, self, plan->signature, result,
                                               target->kernel, NULL);
     Py_DECREF(result);
@@ -408,7 +469,9 @@ static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, 
     const Shape *shape = plan->shape;
     uint64_t raw = 0;
     for (Py_ssize_t i = 0; i < shape->positional; i++) {
-        if (UNLIKELY(!fits(st, &shape->arguments[i].take, args[i], &raw))) return given_up();
+        const struct take *t = &shape->arguments[i].take;
+        if (UNLIKELY(!fits(st, t, args[i], &raw)))
+            return t->kind == EXACT && !PyErr_Occurred() ? TRY_BOUND : given_up();
     }
     if (given)
         raw = *given;

@@ -8,10 +8,17 @@
  * another tag or none, and Python is asked about it again. Registering a type can change the keys
  * of its subclasses, so it empties the table.
  *
- * For a type that is not registered the table says how each of its values is asked. If the value
- * has an attribute `__dispatch_keys__`, this file reads it: a DispatchKeySet, or names, whose keys
- * Python is asked for once. Python is asked about all other values, each time. (Tensors of torch
- * have no such attribute, so Python is asked about them.)
+ * For a type that is not registered the table says how each of its values is asked:
+ *
+ *   BY_ATTRIBUTE  by its attribute `__dispatch_keys__`: a DispatchKeySet, or names, whose keys
+ *                 Python is asked for once. A value without it has the keys that the table has for
+ *                 the type (a subclass of NumPy's array: CPU), or else those of the device that
+ *                 its `__dlpack_device__` names.
+ *   BY_TORCH      the same, but PyTorch says the keys of a value without the attribute. It does not
+ *                 ask modes or `__torch_function__` for them.
+ *   BY_PYTHON     Python is asked about each value.
+ *   NEVER         none of its values carries keys: they cannot have attributes of their own, and
+ *                 their class has none that matters.
  */
 #include "state.h"
 
@@ -37,46 +44,36 @@ void types_changed(struct state *st) {
     }
 }
 
-/* The bits that a Python int holds; -1 without an error when it cannot hold a set of keys. */
-static int as_raw(PyObject *number, uint64_t *raw) {
-    if (!number || !PyLong_CheckExact(number)) return -1;
-    unsigned long long value = PyLong_AsUnsignedLongLong(number);
-    if (value == (unsigned long long)-1) {
-        PyErr_Clear();
-        return -1;
-    }
-    *raw = value;
-    return 0;
-}
-
-/* Asks Python how values of the type are asked, and for the keys of a registered type; UNKNOWN with
- * an error. Meanwhile the value may get another class, so this keeps a reference to the type. */
+/* Asks Python how values of the type are asked, and for the keys of the type; UNKNOWN with an
+ * error. Meanwhile the value may get another class, so this keeps a reference to the type. */
 static uint32_t ask_type(struct state *st, struct known *k, PyTypeObject *type, uint64_t *raw) {
     uint64_t before = peek(&st->types_epoch);
+    unsigned int how = UNKNOWN;
+    unsigned long long keys = 0;
     Py_INCREF(type);
-    PyObject *answer = PyObject_CallFunctionObjArgs(st->raw_of_type, type, NULL);
-    uint32_t how = UNKNOWN, tag = version_tag(type);
-    if (!answer) {
-        Py_DECREF(type);
-        return UNKNOWN;
-    }
-    if (as_raw(answer, raw) == 0)
-        how = REGISTERED;
-    else
-        how = answer == Py_None ? BY_ATTRIBUTE : BY_PYTHON;
-    Py_DECREF(answer);
+    PyObject *ask = NULL, *known = NULL, *other = NULL; /* of BY_TORCH */
+    PyObject *answer = PyObject_CallFunctionObjArgs(st->how_of_type, type, NULL);
+    uint32_t tag = version_tag(type);
+    if (answer && !PyArg_ParseTuple(answer, "IK|OOO", &how, &keys, &ask, &known, &other))
+        how = UNKNOWN;
+    if (how == BY_TORCH) torch_is(st, ask, known, other);
+    Py_XDECREF(answer);
+    if (how == NEVER && type->tp_getattro != PyObject_GenericGetAttr) how = BY_ATTRIBUTE;
+    *raw = keys;
     /* If a type was registered meanwhile, the answer may be too old to keep. */
-    if (tag && before == peek(&st->types_epoch)) {
-        known_put(k, type, tag, how, how == REGISTERED ? *raw : 0);
+    if (how != UNKNOWN && tag && before == peek(&st->types_epoch)) {
+        known_put(k, type, tag, how, keys);
         if (before != peek(&st->types_epoch)) known_put(k, NULL, 0, UNKNOWN, 0);
     }
     Py_DECREF(type);
     return how;
 }
 
+/* 1 with the value's keys, 0 when it carries none, -1 with an error, but for one of mdispatch:
+ * Python will raise that again. */
 static int ask_python(struct state *st, PyObject *value, uint64_t *raw) {
     PyObject *answer = PyObject_CallFunctionObjArgs(st->raw_of, value, NULL);
-    int found = as_raw(answer, raw) == 0;
+    int found = answer == Py_None ? 0 : as_raw(answer, raw) == 0 ? 1 : -1;
     Py_XDECREF(answer);
     forget_own(st);
     return found;
@@ -91,32 +88,68 @@ static int is_named(PyObject *keys) {
     return 1;
 }
 
-static int ask_attribute(struct state *st, PyObject *value, uint64_t *raw) {
-    PyObject *keys =
-        PyType_Check(value) || !st->keys_name ? NULL : PyObject_GetAttr(value, st->keys_name);
+/* The keys that an attribute `__dispatch_keys__` stands for. Results as those of ask_python. */
+static int from_attribute(struct state *st, PyObject *value, PyObject *keys, uint64_t *raw) {
+    int found = -1;
+    if (Py_TYPE(keys) == (PyTypeObject *)st->key_set_type)
+        return as_raw(*(PyObject **)((char *)keys + st->raw_at), raw) == 0 ? 1 : -1;
+    if (!is_named(keys) || !st->raw_by_name) return ask_python(st, value, raw);
+    PyObject *known = dict_find(st->raw_by_name, keys);
+    if (known) {
+        found = as_raw(known, raw) == 0 ? 1 : -1;
+        Py_DECREF(known);
+    } else if (!PyErr_Occurred() && (found = ask_python(st, value, raw)) == 1) {
+        PyObject *number = PyLong_FromUnsignedLongLong(*raw);
+        if (PyDict_GET_SIZE(st->raw_by_name) >= MOST_NAMED) PyDict_Clear(st->raw_by_name);
+        if (!number || PyDict_SetItem(st->raw_by_name, keys, number)) found = -1;
+        Py_XDECREF(number);
+    }
+    return found;
+}
+
+/* The keys of the device that `__dlpack_device__` names. Results as those of ask_python. */
+static int from_dlpack(struct state *st, PyObject *value, uint64_t *raw) {
+    PyObject *device, *pair;
+    int there = optional_attribute(value, st->device_name, &device);
+    if (there <= 0) return there;
+    if (device == Py_None) {
+        Py_DECREF(device);
+        return 0;
+    }
+    pair = PyObject_CallNoArgs(device);
+    Py_DECREF(device);
+    if (!pair) return -1;
+    long kind = -1;
+    if (PyTuple_CheckExact(pair) && PyTuple_GET_SIZE(pair) &&
+        PyLong_CheckExact(PyTuple_GET_ITEM(pair, 0))) {
+        kind = PyLong_AsLong(PyTuple_GET_ITEM(pair, 0));
+        if (kind == -1) PyErr_Clear();
+    }
+    Py_DECREF(pair);
+    if (kind < 0 || kind >= DEVICES || !st->devices[kind]) return ask_python(st, value, raw);
+    *raw = st->devices[kind];
+    return 1;
+}
+
+/* Asks a value. Results as those of ask_python. */
+static int ask_value(struct state *st, PyObject *value, uint32_t how, uint64_t instead,
+                     uint64_t *raw) {
+    PyObject *keys = NULL;
+    if (PyType_Check(value) || !st->keys_name) return 0; /* what a class has is its values' */
+    int there = optional_attribute(value, st->keys_name, &keys);
+    if (there < 0) return -1;
     int found = 0;
-    if (!keys) {
-        if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_AttributeError)) return 0;
-        PyErr_Clear();
-        return ask_python(st, value, raw);
-    }
-    if (Py_TYPE(keys) == (PyTypeObject *)st->key_set_type) {
-        found = as_raw(*(PyObject **)((char *)keys + st->raw_at), raw) == 0;
-    } else if (is_named(keys) && st->raw_by_name) {
-        PyObject *known = dict_find(st->raw_by_name, keys);
-        if (known) {
-            found = as_raw(known, raw) == 0;
-            Py_DECREF(known);
-        } else if (!PyErr_Occurred() && ask_python(st, value, raw)) {
-            PyObject *number = PyLong_FromUnsignedLongLong(*raw);
-            if (PyDict_GET_SIZE(st->raw_by_name) >= MOST_NAMED) PyDict_Clear(st->raw_by_name);
-            found = number && PyDict_SetItem(st->raw_by_name, keys, number) == 0;
-            Py_XDECREF(number);
-        }
-    } else {
-        found = ask_python(st, value, raw);
-    }
-    Py_DECREF(keys);
+    if (there && keys != Py_None)
+        found = from_attribute(st, value, keys, raw);
+    else if (how == BY_TORCH)
+        found = from_torch(st, value, raw) == 1 ? 1
+                : PyErr_Occurred()              ? -1
+                                                : ask_python(st, value, raw);
+    else if (instead)
+        found = (*raw = instead, 1);
+    else
+        found = from_dlpack(st, value, raw);
+    Py_XDECREF(keys);
     return found;
 }
 
@@ -124,15 +157,37 @@ int tensor_slow(struct state *st, PyObject *value, uint64_t *raw) {
     PyTypeObject *type = Py_TYPE(value);
     struct known *k = known_at(st, type);
     uint32_t how = UNKNOWN;
-    uint64_t found = 0;
+    uint64_t keys = 0, found = 0;
+    int is = 1;
     if (value == Py_None) return 0;
     uint64_t begun = begin_read(k);
-    if (k->type == type && k->tag == version_tag(type)) how = k->how;
-    /* REGISTERED means that another thread has just written the entry: ask again, for the keys. */
-    if (!is_whole(k, begun) || how == REGISTERED) how = UNKNOWN;
-    if (how == UNKNOWN && (how = ask_type(st, k, type, &found)) == UNKNOWN) return 0;
-    if (how == BY_ATTRIBUTE && (is_builtin(type) || !ask_attribute(st, value, &found))) return 0;
-    if (how == BY_PYTHON && !ask_python(st, value, &found)) return 0;
-    *raw |= found;
-    return 1;
+    if (k->type == type && k->tag == version_tag(type)) {
+        how = k->how;
+        keys = k->raw;
+    }
+    if (!is_whole(k, begun)) how = UNKNOWN;
+    if (how == UNKNOWN && (how = ask_type(st, k, type, &keys)) == UNKNOWN) return -1;
+    if (how == NEVER) return 0;
+    if (how == REGISTERED)
+        found = keys;
+    else if (how == BY_PYTHON)
+        is = ask_python(st, value, &found);
+    else
+        is = ask_value(st, value, how, keys, &found);
+    if (is > 0) *raw |= found;
+    return is;
+}
+
+int is_tensor(struct state *st, PyObject *value) {
+    PyTypeObject *type = Py_TYPE(value);
+    const struct known *k = known_at(st, type);
+    uint64_t ignored = 0, begun = begin_read(k);
+    PyTypeObject *known = atomic_load_explicit(&k->type, memory_order_relaxed);
+    uint32_t tag = atomic_load_explicit(&k->tag, memory_order_relaxed);
+    uint32_t how = atomic_load_explicit(&k->how, memory_order_relaxed);
+    uint64_t keys = peek(&k->raw);
+    if (LIKELY(is_whole(k, begun) && known == type && tag == version_tag(type)) &&
+        (how == REGISTERED || how == BY_TORCH || (how == BY_ATTRIBUTE && keys)))
+        return 1;
+    return tensor_slow(st, value, &ignored) > 0;
 }

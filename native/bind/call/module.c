@@ -97,14 +97,31 @@ static void set(PyObject **place, PyObject *value) {
     Py_XDECREF(before);
 }
 
-/* values(raw_of_type, raw_of, DispatchKeySet, from_raw, local, MdispatchError): what keys.c and
- * call.c need of Python to find a call's keys. */
+/* raw_of(value): the bits of the keys that a call in C takes a value to have; None for one that is no
+ * tensor, False for one that is left to Python. For tests. */
+static PyObject *call_raw_of(PyObject *m, PyObject *value) {
+    uint64_t raw = 0;
+    int found = carries(PyModule_GetState(m), value, &raw);
+    if (found > 0) return PyLong_FromUnsignedLongLong(raw);
+    if (PyErr_Occurred()) return NULL;
+    return Py_NewRef(found == 0 ? Py_None : Py_False);
+}
+
+/* values(how_of_type, raw_of, DispatchKeySet, from_raw, local, MdispatchError, devices): what
+ * keys.c and call.c need of Python to find a call's keys. devices: (DLPack's number, keys), ... */
 static PyObject *call_values(PyObject *m, PyObject *args) {
     struct state *st = PyModule_GetState(m);
-    PyObject *raw_of_type, *raw_of, *key_set_type, *from_raw, *local, *own_errors;
-    if (!PyArg_ParseTuple(args, "OOO!OOO", &raw_of_type, &raw_of, &PyType_Type, &key_set_type,
-                          &from_raw, &local, &own_errors))
+    PyObject *how_of_type, *raw_of, *key_set_type, *from_raw, *local, *own_errors, *devices;
+    if (!PyArg_ParseTuple(args, "OOO!OOOO!", &how_of_type, &raw_of, &PyType_Type, &key_set_type,
+                          &from_raw, &local, &own_errors, &PyTuple_Type, &devices))
         return NULL;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(devices); i++) {
+        unsigned int number;
+        unsigned long long keys;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(devices, i), "IK", &number, &keys)) return NULL;
+        if (number >= DEVICES) return PyErr_Format(PyExc_ValueError, "no such device");
+        st->devices[number] = keys;
+    }
     PyObject *member = PyObject_GetAttrString(key_set_type, "_raw");
     if (!member) return NULL;
     if (!Py_IS_TYPE(member, &PyMemberDescr_Type)) {
@@ -113,7 +130,7 @@ static PyObject *call_values(PyObject *m, PyObject *args) {
     }
     st->raw_at = ((PyMemberDescrObject *)member)->d_member->offset;
     Py_DECREF(member);
-    set(&st->raw_of_type, raw_of_type);
+    set(&st->how_of_type, how_of_type);
     set(&st->raw_of, raw_of);
     set(&st->key_set_type, key_set_type);
     set(&st->from_raw, from_raw);
@@ -141,7 +158,10 @@ static PyMethodDef methods[] = {
     {"guards", call_guards, METH_NOARGS, NULL},
     {"keys", call_keys, METH_VARARGS, NULL},
     {"paths", call_paths, METH_VARARGS, NULL},
+    {"raw_of", call_raw_of, METH_O, NULL},
     {"start", call_start, METH_VARARGS, NULL},
+    {"torch_found", torch_found, METH_NOARGS, NULL},
+    {"torch_place", torch_place, METH_VARARGS, NULL},
     {"turn", call_turn, METH_VARARGS, NULL},
     {"types_changed", call_types_changed, METH_NOARGS, NULL},
     {"unlock", (PyCFunction)(void (*)(void))call_unlock, METH_FASTCALL, NULL},
@@ -154,14 +174,16 @@ static PyMethodDef methods[] = {
     DO(st->operator_type); DO(st->packet_type); DO(st->route_type); DO(st->names_type); \
     DO(st->shape_type); DO(st->view_type); DO(st->plan_type); DO(st->cell_type); \
     DO(st->sets_type); DO(st->call); DO(st->redispatch); DO(st->renew); DO(st->target); \
-    DO(st->check); DO(st->call_packet); DO(st->renew_packet); DO(st->raw_of_type); \
+    DO(st->check); DO(st->call_packet); DO(st->renew_packet); DO(st->how_of_type); \
     DO(st->raw_of); DO(st->from_raw); DO(st->local); DO(st->key_set_type); DO(st->own_errors); \
-    DO(st->raw_by_name); DO(st->sets_name); DO(st->keys_name); DO(st->missing_name);
+    DO(st->raw_by_name); DO(st->torch.known); DO(st->torch.other); DO(st->sets_name); \
+    DO(st->keys_name); DO(st->device_name); DO(st->repr_name); DO(st->missing_name);
 /* clang-format on */
 
 static int module_traverse(PyObject *m, visitproc visit, void *arg) {
     struct state *st = PyModule_GetState(m);
     EACH_OBJECT(Py_VISIT)
+    Py_VISIT(atomic_load(&st->torch.ask));
     return 0;
 }
 
@@ -172,6 +194,7 @@ static int module_clear(PyObject *m) {
     atomic_fetch_add(&st->epoch, 1);
     types_changed(st);
     EACH_OBJECT(Py_CLEAR)
+    Py_XDECREF(atomic_exchange(&st->torch.ask, NULL));
     return 0;
 }
 
@@ -198,9 +221,14 @@ static int module_exec(PyObject *m) {
         return -1;
     st->sets_name = PyUnicode_InternFromString("sets");
     st->keys_name = PyUnicode_InternFromString("__dispatch_keys__");
+    st->device_name = PyUnicode_InternFromString("__dlpack_device__");
+    st->repr_name = PyUnicode_InternFromString("raw_repr");
     st->missing_name = PyUnicode_InternFromString("__missing__");
     st->raw_by_name = PyDict_New();
-    return st->missing_name && st->sets_name && st->keys_name && st->raw_by_name ? 0 : -1;
+    return st->missing_name && st->sets_name && st->keys_name && st->device_name && st->repr_name &&
+                   st->raw_by_name
+               ? 0
+               : -1;
 }
 
 static PyModuleDef_Slot slots[] = {

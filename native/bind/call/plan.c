@@ -20,19 +20,22 @@ static int fail(const char *what) {
 
 /* --- Shape ------------------------------------------------------------------------------------ */
 
-/* (kind, exact or None, None fits, kind of items, None fits as an item) */
+/* (kind, exact or None, None fits, kind of items, None fits as an item, size) */
 static int take_from(struct take *t, PyObject *tuple) {
     PyObject *exact;
     int kind, none_fits, item, item_none_fits;
+    Py_ssize_t size;
     if (!PyTuple_Check(tuple)) return fail("a tuple is needed");
-    if (!PyArg_ParseTuple(tuple, "iOpip", &kind, &exact, &none_fits, &item, &item_none_fits))
+    if (!PyArg_ParseTuple(tuple, "iOpipn", &kind, &exact, &none_fits, &item, &item_none_fits,
+                          &size))
         return -1;
-    if (kind < OTHER || kind > LIST || (exact != Py_None && !PyType_Check(exact)))
+    if (kind < OTHER || kind > LIST || size < 0 || (exact != Py_None && !PyType_Check(exact)))
         return fail("no such kind");
     t->kind = (uint8_t)kind;
     t->none_fits = (uint8_t)none_fits;
     t->item = (uint8_t)item;
     t->item_none_fits = (uint8_t)item_none_fits;
+    t->size = size;
     if (exact != Py_None) t->exact = (PyTypeObject *)Py_NewRef(exact);
     return 0;
 }

@@ -29,7 +29,14 @@
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-enum { FUNCTIONALITIES = 47, BACKENDS = 16, ENTRIES = 160, TYPES = 512, MOST_ARGUMENTS = 48 };
+enum {
+    FUNCTIONALITIES = 47,
+    BACKENDS = 16,
+    ENTRIES = 160,
+    TYPES = 512,
+    MOST_ARGUMENTS = 48,
+    DEVICES = 32
+};
 
 typedef _Atomic uint64_t a64;
 
@@ -37,8 +44,9 @@ static inline uint64_t peek(const a64 *p) {
     return atomic_load_explicit((a64 *)p, memory_order_relaxed);
 }
 
-/* Which values a type of a schema takes as they are. Python converts or refuses all others. The
- * numbers are those of dispatch/shape.py. */
+/* Which values a type of a schema takes as they are. What it takes for the class of an EXACT one
+ * after a conversion, `converted` in call.c knows. Python refuses the others. The numbers are those
+ * of dispatch/shape.py. */
 enum kind { OTHER, ANYTHING, SOMETHING, EXACT, NUMBER, TENSOR, LIST };
 
 struct take {
@@ -48,6 +56,7 @@ struct take {
     uint8_t none_fits;
     uint8_t item; /* LIST: the kind of its items */
     uint8_t item_none_fits;
+    Py_ssize_t size; /* LIST: so many are made of one number; 0: a number is no list */
 };
 
 struct argument {
@@ -126,12 +135,31 @@ typedef struct {
 } Sets;
 
 /* See Note [Types] in keys.c. */
-enum { UNKNOWN, REGISTERED, BY_ATTRIBUTE, BY_PYTHON };
+enum { UNKNOWN, REGISTERED, BY_ATTRIBUTE, BY_TORCH, BY_PYTHON, NEVER };
 struct known {
     a64 sequence;
     _Atomic(PyTypeObject *) type;
     a64 raw;
     _Atomic uint32_t tag, how;
+};
+
+/* See Note [Tensors] in torch.c. */
+enum { SETS = 64, PLACES = 64 };
+struct torch {
+    _Atomic(PyObject *) ask; /* PyTorch's function that says a tensor's keys */
+    PyObject *known;         /* a dict: the numbers of its sets as ours. Set before `ask` */
+    PyObject *other;         /* makes a tensor of another set, or None. Set before `ask` */
+    /* [gil] The rest. */
+    uint8_t search; /* OPEN, FOUND or GIVEN_UP */
+    uint16_t in_object, in_impl;
+    uint64_t first; /* the first set that was seen */
+    uint8_t n_places, tried;
+    struct place {
+        uint16_t in_object, in_impl;
+    } places[PLACES];
+    struct {
+        uint64_t theirs, ours;
+    } sets[SETS];
 };
 
 struct state {
@@ -145,9 +173,11 @@ struct state {
     PyTypeObject *operator_type, *packet_type, *route_type, *names_type, *shape_type, *view_type,
         *plan_type, *cell_type, *sets_type;
     PyObject *call, *redispatch, *renew, *target, *check, *call_packet, *renew_packet;
-    PyObject *raw_of_type, *raw_of, *from_raw, *local, *key_set_type, *own_errors;
-    PyObject *sets_name, *keys_name, *missing_name, *raw_by_name;
-    Py_ssize_t raw_at; /* where a DispatchKeySet has its bits */
+    PyObject *how_of_type, *raw_of, *from_raw, *local, *key_set_type, *own_errors;
+    PyObject *sets_name, *keys_name, *device_name, *repr_name, *missing_name, *raw_by_name;
+    struct torch torch;
+    uint64_t devices[DEVICES]; /* the keys of DLPack's devices; 0 where there is none */
+    Py_ssize_t raw_at;         /* where a DispatchKeySet has its bits */
     struct known known[TYPES];
     struct readers *readers;
 };
@@ -157,6 +187,15 @@ struct state {
 #else
 #include "gil.h"
 #endif
+
+/* An attribute that a value may lack: 1 with a new reference, 0, or -1 with an error. */
+static inline int optional_attribute(PyObject *value, PyObject *name, PyObject **found) {
+#if PY_VERSION_HEX >= 0x030d0000
+    return PyObject_GetOptionalAttr(value, name, found);
+#else
+    return _PyObject_LookupAttr(value, name, found);
+#endif
+}
 
 /* Clears an error of mdispatch: Python will raise the same error, with better words. */
 static inline void forget_own(const struct state *st) {
@@ -171,17 +210,32 @@ static inline int is_builtin(const PyTypeObject *type) {
            type == &PyDict_Type || type == &PyComplex_Type || type == &PyBytes_Type;
 }
 
+/* The bits that a Python int holds; -1 without an error when it cannot hold a set of keys. */
+static inline int as_raw(PyObject *number, uint64_t *raw) {
+    if (!number || !PyLong_CheckExact(number)) return -1;
+    unsigned long long value = PyLong_AsUnsignedLongLong(number);
+    if (value == (unsigned long long)-1) {
+        PyErr_Clear();
+        return -1;
+    }
+    *raw = value;
+    return 0;
+}
+
 /* keys.c */
+/* Adds the keys of a value: 1 when it is a tensor, 0 when it is none, -1, perhaps with an error,
+ * when only Python can tell. */
 int tensor_slow(struct state *st, PyObject *value, uint64_t *raw);
+/* Whether a value is a tensor, by its type where that tells: a result's keys count for nothing. */
+int is_tensor(struct state *st, PyObject *value);
 void types_changed(struct state *st);
 
 static inline struct known *known_at(struct state *st, const PyTypeObject *type) {
     return &st->known[((uintptr_t)type >> 4 ^ (uintptr_t)type >> 13) % TYPES];
 }
 
-/* Adds the keys of a value that is a tensor. 0, perhaps with an error, when it is none or Python
- * has to decide. */
-static inline int tensor(struct state *st, PyObject *value, uint64_t *raw) {
+/* As tensor_slow, from the table where it can. */
+static inline int carries(struct state *st, PyObject *value, uint64_t *raw) {
     PyTypeObject *type = Py_TYPE(value);
     const struct known *k = known_at(st, type);
     uint64_t begun = begin_read(k);
@@ -197,6 +251,22 @@ static inline int tensor(struct state *st, PyObject *value, uint64_t *raw) {
     }
     return tensor_slow(st, value, raw);
 }
+
+/* Adds the keys of a value that is a tensor. 0, perhaps with an error, when it is none or Python
+ * has to decide. */
+static inline int tensor(struct state *st, PyObject *value, uint64_t *raw) {
+    return carries(st, value, raw) > 0;
+}
+
+/* torch.c */
+/* Keeps PyTorch's function, the dict of what it answered, which Python fills, and a function that
+ * makes a tensor. They are the same at each call, and never change. */
+void torch_is(struct state *st, PyObject *ask, PyObject *known, PyObject *other);
+/* The keys that PyTorch says a tensor has: 1, or -1, perhaps with an error, when Python has to be
+ * asked: also about a set that is new. */
+int from_torch(struct state *st, PyObject *value, uint64_t *raw);
+PyObject *torch_place(PyObject *m, PyObject *args);
+PyObject *torch_found(PyObject *m, PyObject *ignored);
 
 /* call.c */
 PyObject *operator_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
