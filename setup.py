@@ -2,7 +2,10 @@
 
 libmdispatch is a shared library with a fixed name, so that cffi's module, the extension and any
 host program share one copy in a process. It lies beside the modules that are linked to it. A file
-that does not compile ends the build.
+that does not compile ends the build, in words.
+
+Systems that cannot share a registry (mdispatch/facts/native/system.py) get the package without it,
+in a wheel for that system: one for any would end up on Linux.
 
 With SOURCE_DATE_EPOCH set, two builds of one source give the same bytes anywhere: no archive and no
 binary depends on the folder, the user or the minute of its build.
@@ -10,23 +13,30 @@ binary depends on the folder, the user or the minute of its build.
 
 import gzip
 import os
+import platform
 import re
+import runpy
 import shutil
+import sys
 import sysconfig
 import tarfile
 import time
 from pathlib import Path
 
-from setuptools import Extension, find_packages, setup
+from setuptools import Distribution, Extension, find_packages, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
+from setuptools.errors import SetupError
 
 NATIVE = Path("native")
-README = Path("README.md").read_text()
+README = Path("README.md").read_text(encoding="utf-8")
 HEADERS = ("mdispatch.h", "mdispatch_kernels.h")
 SONAME = "libmdispatch.so.1"
 #: The folder of the package for the library and the modules that are linked to it.
 HOME = Path("facts", "native")
+#: Why no registry can be shared on the system that this builds for; "" on Linux.
+ALONE = runpy.run_path("mdispatch/facts/native/system.py")["problem"]()
 # cffi supports free-threading from 3.14 on; there the extension serves alone.
 WITH_CFFI = not (
     sysconfig.get_config_var("Py_GIL_DISABLED") and sysconfig.get_python_version() == "3.13"
@@ -52,6 +62,17 @@ Libs: -L${{libdir}} -l:{soname} -Wl,-rpath,${{libdir}}
 """
 
 
+NOT_BUILT = """\
+mdispatch could not be built: {error}
+
+pip had no wheel of mdispatch for this machine and this Python, so its part in C is built from its
+source. That needs a C compiler (gcc or clang), the headers of Linux and of this Python, and glibc
+2.30 or newer. What the compiler said stands above.
+  Debian, Ubuntu: apt install gcc libc6-dev python3-dev
+  Fedora:         dnf install gcc python3-devel
+"""
+
+
 def put(source: Path, target: Path) -> None:
     """Replaces a library that processes may have mapped: they keep the old file. Writing into the
     file would change it under their feet.
@@ -68,6 +89,12 @@ class BuildWithLibrary(build_ext):
     """Makes libmdispatch first, then links every module to it."""
 
     def build_extensions(self) -> None:
+        try:
+            self.build_library_and_modules()
+        except Exception as error:  # setuptools has no class for all of them
+            raise SetupError(NOT_BUILT.format(error=error)) from error
+
+    def build_library_and_modules(self) -> None:
         # Some Pythons were built to look for libraries in their own folder first, and pass that on
         # to the modules they build. There is one place for libmdispatch: see extension().
         self.compiler.linker_so = [
@@ -140,6 +167,25 @@ class SameBytes(sdist):
         return name
 
 
+class OfThisSystem(Distribution):
+    """Not a distribution for any system, although nothing in it is compiled for this one."""
+
+    def has_ext_modules(self) -> bool:
+        return True
+
+
+class WheelOfThisSystem(bdist_wheel):
+    """It serves every version of Python on this system."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        _, _, system = super().get_tag()
+        if sys.platform == "darwin":  # nothing in it depends on the processor
+            system = re.sub("_(arm64|x86_64)$", "_universal2", system)
+        elif sys.platform == "linux":  # with another C library than that of the Linux wheels
+            system = f"musllinux_1_2_{platform.machine()}"
+        return "py3", "none", system
+
+
 BIND = NATIVE / "bind"
 
 
@@ -167,15 +213,23 @@ def long_description() -> str:
     return re.sub(r"\[([^]]+)\]\((?!https?:|#)([^)]+)\)", named, text)
 
 
+WITHOUT_C = {
+    "distclass": OfThisSystem,
+    "cmdclass": {"bdist_wheel": WheelOfThisSystem, "sdist": SameBytes},
+}
+WITH_C = {
+    "cmdclass": {"build_ext": BuildWithLibrary, "sdist": SameBytes},
+    "cffi_modules": ["native/bind/build_cffi.py:ffibuilder"] if WITH_CFFI else [],
+    "ext_modules": [
+        extension("_ext", sorted((BIND / "ext").glob("*.c"))),
+        extension("_call", sorted((BIND / "call").glob("*.c"))),
+    ],
+}
+
 setup(
     # What type checkers read has no __init__.py, by which packages are found.
     packages=[*find_packages(include=["mdispatch", "mdispatch.*"]), "mdispatch-stubs"],
     long_description=long_description(),
     long_description_content_type="text/markdown",
-    cmdclass={"build_ext": BuildWithLibrary, "sdist": SameBytes},
-    cffi_modules=["native/bind/build_cffi.py:ffibuilder"] if WITH_CFFI else [],
-    ext_modules=[
-        extension("_ext", sorted((BIND / "ext").glob("*.c"))),
-        extension("_call", sorted((BIND / "call").glob("*.c"))),
-    ],
+    **(WITHOUT_C if ALONE else WITH_C),
 )

@@ -5,13 +5,15 @@ Two builds, in two folders, give the same bytes. What is in them is what package
 wheel passes twine and auditwheel; repaired and installed in an empty environment, it serves
 client.py, which mypy --strict accepts there, and has the examples. README.md and the quick start
 are followed word for word with it. A library that is built in place leaves alone the processes
-that use the one before it.
+that use the one before it. The sdist makes wheels for other systems, each with the tag of one, that
+serve alone.py; where it cannot be compiled, it says what it needs.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -127,9 +129,7 @@ def check_installed(work: Path, wheel: Path) -> None:
 
 
 def check_in_place(work: Path, sdist: Path) -> None:
-    with tarfile.open(sdist) as tar:
-        tar.extractall(work, filter="data")
-    (source,) = work.glob("mdispatch-*/")
+    source = unpacked(work, sdist)
     command = (sys.executable, "setup.py", "-q", "build_ext", "--inplace")
     run(*command, cwd=source)
     with subprocess.Popen(
@@ -146,6 +146,64 @@ def check_in_place(work: Path, sdist: Path) -> None:
         user.communicate("go on\n", timeout=60)
     assert user.returncode == 0, f"it ended with {user.returncode}"
     print("built in place again: who used the library goes on with the one it has")
+
+
+#: Runs setup.py as on another system: its name, and the tag of its wheels.
+AS_SYSTEM = """
+import os, runpy, sys
+import setuptools, setuptools.command.bdist_wheel
+system, tag, out = sys.argv[1:]
+sys.argv = ["setup.py", "-q", "bdist_wheel", "--plat-name", tag, "--dist-dir", out]
+if system == "musl":
+    os.confstr = lambda name: None
+else:
+    sys.platform = system
+runpy.run_path("setup.py", run_name="__main__")
+"""
+SYSTEMS = {
+    "darwin": "macosx_11_0_universal2",
+    "win32": "win_amd64",
+    "musl": f"musllinux_1_2_{platform.machine()}",
+}
+
+
+def unpacked(work: Path, sdist: Path) -> Path:
+    with tarfile.open(sdist) as tar:
+        tar.extractall(work, filter="data")
+    (source,) = work.glob("mdispatch-*/")
+    return source
+
+
+def check_other_systems(work: Path, sdist: Path) -> None:
+    source, made = unpacked(work, sdist), work / "made"
+    for system, tag in SYSTEMS.items():
+        run(sys.executable, "-c", AS_SYSTEM, system, tag, made, cwd=source)
+        (wheel,) = made.glob(f"*-py3-none-{tag}.whl")
+        binaries = {name for name in names(wheel) if ".so" in name or name.endswith(".h")}
+        assert not binaries, f"{wheel.name}: {binaries}"
+        # For that system, whichever this one is: pip would not install it here.
+        with zipfile.ZipFile(wheel) as packed:
+            packed.extractall(work / system)
+        path = {"PYTHONPATH": str(work / system)}
+        command = (sys.executable, "-P", HERE / "alone.py", system)
+        print(f"{wheel.name}: {run(*command, cwd=work, env=path)}", end="")
+        # On Linux with glibc, it does not pretend.
+        command = (sys.executable, "-P", "-c", "import mdispatch")
+        refused = subprocess.run(
+            command, cwd=work, env={**os.environ, **path}, capture_output=True, text=True
+        )
+        assert "was installed for another system" in refused.stderr, refused.stderr
+    shutil.rmtree(source / "build")
+    for compiler in ("/nowhere/cc", "false"):
+        command = (sys.executable, "setup.py", "-q", "bdist_wheel", "--dist-dir", made)
+        environment = {**os.environ, "CC": compiler}
+        failed = subprocess.run(
+            [*map(str, command)], cwd=source, env=environment, capture_output=True, text=True
+        )
+        assert failed.returncode, f"it was built with {compiler}"
+        assert "needs a C compiler" in failed.stderr, failed.stderr
+        assert "Traceback" not in failed.stderr, failed.stderr
+    print("without a compiler: the build says what it needs")
 
 
 def main(keep: Path | None) -> None:
@@ -173,7 +231,8 @@ def main(keep: Path | None) -> None:
         follower = ROOT / "tests" / "support" / "following.py"
         pages = (ROOT / "README.md", ROOT / "docs" / "quick-start.md")
         print(run(sys.executable, follower, repaired, *pages), end="")
-        check_in_place(work, sdist)
+        check_in_place(work / "in-place", sdist)
+        check_other_systems(work / "elsewhere", sdist)
         if keep is not None:
             for path_made in (sdist, repaired):
                 shutil.copy(path_made, keep)

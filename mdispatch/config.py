@@ -26,19 +26,32 @@ _PACKAGE = Path(__file__).resolve().parent
 _SONAME = "libmdispatch.so.1"
 
 
+def _existing(folder: Path, file: str = "") -> str:
+    if not (folder / file).exists():
+        raise FileNotFoundError(
+            f"{folder / file} is not there: mdispatch has a part in C on Linux with the GNU C "
+            f"library only, and this is {sys.platform} (docs/other-systems.md)"
+        )
+    return str(folder)
+
+
 def include_dir() -> str:
-    """The folder with mdispatch.h and mdispatch_kernels.h."""
-    return str(_PACKAGE / "include")
+    """The folder with mdispatch.h and mdispatch_kernels.h.
+
+    This and the functions below raise FileNotFoundError where mdispatch has no part in C
+    (docs/other-systems.md).
+    """
+    return _existing(_PACKAGE / "include")
 
 
 def library_dir() -> str:
     """The folder with libmdispatch."""
-    return str(_PACKAGE / "facts" / "native")
+    return _existing(_PACKAGE / "facts" / "native", _SONAME)
 
 
 def pkgconfig_dir() -> str:
     """The folder with mdispatch.pc, for PKG_CONFIG_PATH."""
-    return str(_PACKAGE / "facts" / "native" / "pkgconfig")
+    return _existing(_PACKAGE / "facts" / "native" / "pkgconfig")
 
 
 def examples_dir() -> str:

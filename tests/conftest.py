@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from kinds import INTERPRETERS, PROCESSES
 from patience import PATIENCE, limit
 
 import mdispatch as md
@@ -75,19 +76,43 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if marks & unwanted else None
 
 
+_OTHERS = {*INTERPRETERS, *PROCESSES}
+#: Fixtures with a second member of a registry, or with a program that joins one.
+_OF_SHARED = {"fill", "hold", "mine", "worker"}
+
+
+def _needs_sharing(item: pytest.Item) -> bool:
+    """Whether a second member takes part: a fixture, or another interpreter or process, which the
+    parameters name. Other tests say so by the mark.
+    """
+    if _OF_SHARED & set(getattr(item, "fixturenames", ())):
+        return True
+    call = getattr(item, "callspec", None)
+    return call is not None and any(
+        isinstance(value, str) and value in _OTHERS for value in call.params.values()
+    )
+
+
+def _deselect(config: pytest.Config, items: list[pytest.Item], mark: str) -> None:
+    unwanted = [item for item in items if item.get_closest_marker(mark)]
+    if unwanted:
+        config.hook.pytest_deselected(items=unwanted)
+        items[:] = [item for item in items if not item.get_closest_marker(mark)]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
+        if _needs_sharing(item):
+            item.add_marker("shared")
         for mark in marks_of_folder(item.path.parent):
             item.add_marker(mark)
         marked = item.get_closest_marker("timeout")
         if marked is not None and PATIENCE != 1:
             item.add_marker(pytest.mark.timeout(limit(marked.args[0])), append=False)
-    if config.getoption("--long"):
-        return
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    if slow:
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    if native.which == "none":
+        _deselect(config, items, "shared")
+    if not config.getoption("--long"):
+        _deselect(config, items, "slow")
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +146,7 @@ def long_form(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--long"))
 
 
-@pytest.fixture(params=["local", "shared"])
+@pytest.fixture(params=["local", pytest.param("shared", marks=pytest.mark.shared)])
 def facts(request: pytest.FixtureRequest):
     """A registry of facts in the main role, once for each implementation."""
     registry = LocalRegistry() if request.param == "local" else SharedRegistry.create(None, 1 << 22)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 from click.exceptions import Exit
 
-from ..facts.shared import ENVIRONMENT
+from ..facts.opening import ENVIRONMENT
 from ..workers.warm_up import examine
 from .columns import plain, size
 

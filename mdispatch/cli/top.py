@@ -30,7 +30,6 @@ from .doctor import (
     state_text,
     waiting_text,
 )
-from .keyboard import keyboard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -109,6 +108,8 @@ def top(
             with _closing(output), _ends_by_signal():
                 _run(registry, interval, count, before, _Blocks(output, as_json))
         else:
+            from .keyboard import keyboard  # Windows has no such terminals, nor registries to show
+
             keys = keyboard()
             with _closing(output), _screen(output, keys):
                 _run(registry, interval, count, before, _Screen(output, keys))

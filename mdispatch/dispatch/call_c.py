@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 
 from ..errors import InvalidArgumentError, MdispatchError
-from ..facts.native import _call
+from ..facts.native import calls
 from ..keys import DispatchKey, DispatchKeySet
 from ..keys.numbers import OFFSETS, PER_BACKEND_BITS
 from .call_py import call, check_result, redispatch
@@ -40,7 +40,7 @@ def turn(on: bool) -> None:
     """Sets whether C makes calls in this interpreter where it can. For tests, which compare both
     ways, and for users who suspect one of them.
     """
-    _call.turn(_ASKED, not on)
+    calls.turn(_ASKED, not on)
 
 
 def _wanted() -> bool:
@@ -66,17 +66,17 @@ def _tensors_are_read() -> bool:
 def connect(call_packet: Callable[..., Any], renew_packet: Callable[..., Any]) -> None:
     """Once per interpreter, before the first call."""
     special = (DispatchKey.Python, DispatchKey.PreDispatch, DispatchKey.PythonDispatcher)
-    _call.keys(OFFSETS, PER_BACKEND_BITS, sum(key.raw for key in special))
+    calls.keys(OFFSETS, PER_BACKEND_BITS, sum(key.raw for key in special))
     devices = tuple((number, key.raw) for number, key in DEVICES.items())
-    _call.values(
+    calls.values(
         how_of_type, raw_of, DispatchKeySet, DispatchKeySet.from_raw, local, MdispatchError, devices
     )
-    _call.paths(call, _redispatch, _renew, _target, check_result, call_packet, renew_packet)
-    when_types_change(_call.types_changed)
-    observing.when_changed = lambda: _call.turn(_OBSERVED, bool(observing.now))
+    calls.paths(call, _redispatch, _renew, _target, check_result, call_packet, renew_packet)
+    when_types_change(calls.types_changed)
+    observing.when_changed = lambda: calls.turn(_OBSERVED, bool(observing.now))
     observing.when_changed()
     if not _tensors_are_read():
-        _call.torch_place(0, 0)
+        calls.torch_place(0, 0)
     turn(_wanted())
 
 

@@ -11,7 +11,6 @@ from .. import facts
 from ..facts.listeners import Listeners
 from ..facts.logs import registry_log
 from ..facts.native import c_kernels, unlock
-from ..facts.shared import SharedRegistry
 from .kernels import C_LABEL, Fallbacks, inherit
 
 TYPE_CHECKING = False
@@ -115,12 +114,11 @@ class Dispatcher:
 
     def tell_of_recoveries(self) -> None:
         """Logs that a member has died while it held the registry's lock."""
-        if isinstance(self.facts, SharedRegistry):
-            so_far = self.facts.stat()[6]
-            if so_far > self._recoveries:
-                self._recoveries = so_far
-                text = "recovered %s from a member that died with its lock; recoveries so far: %d"
-                registry_log.tell(text, self.facts.label, so_far)
+        so_far = self.facts.stat()[6]
+        if so_far > self._recoveries:
+            self._recoveries = so_far
+            text = "recovered %s from a member that died with its lock; recoveries so far: %d"
+            registry_log.tell(text, self.facts.label, so_far)
 
     def check_may_call(self) -> None:
         """Raises the reason where this interpreter may call no operator."""
@@ -179,14 +177,12 @@ class Dispatcher:
 
     def _overloads_there(self) -> dict[str, list[str]]:
         """The overloads of every name by the facts, listed anew when these have changed."""
-        count = following = 0
-        if isinstance(self.facts, SharedRegistry):
-            # Every change raises ``following``, then publishes a fact. A change may have raised it
-            # before this read, and published after the facts were listed. Then ``count`` differs
-            # from the length of that list, and the next look lists the facts again.
-            _, _, _, count, _, following, *_ = self.facts.stat()
+        # A change raises ``following``, then publishes a fact. (A local book does both at once.) It
+        # may have raised it before this read, and published after the facts were listed. Then
+        # ``count`` differs from the length of that list, and the next look lists the facts again.
+        _, _, _, count, _, following, *_ = self.facts.stat()
         listed = self._listed
-        if not following or listed[:2] != (following, count):
+        if listed[:2] != (following, count):
             _, _, there = self.facts.registrations()
             found: dict[str, list[str]] = {}
             for fact in sorted(there, key=lambda fact: fact.seq):
@@ -196,14 +192,17 @@ class Dispatcher:
             self._listed = listed = (following, len(there), found)
         return listed[2]
 
-    def forked(self) -> None:
-        """In the child of a fork: other threads may have held the locks."""
+    def forked(self, is_heir: bool) -> None:
+        """In the child of a fork: other threads may have held the locks. ``is_heir``: the facts of
+        what was registered here belong to the parent.
+        """
         unlock(self, self.entries, self.claims, self.fallbacks)
         unlock(self.verified, *self.verified.values(), self.counterparts, self.differing)
         self.claims_lock = RLock()
         self.fallbacks.lock = RLock()
-        inherit(self.fallbacks.kernels)
+        if is_heir:
+            inherit(self.fallbacks.kernels)
         self.listeners.forked()
         self.definitions_lock = self.listeners.lock
         for entry in self.entries.values():
-            entry.forked()
+            entry.forked(is_heir)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ..facts import Registration
     from ..facts.abc import Facts, Struck
-    from ..facts.native._call import Cell, Shape
+    from ..facts.native.calls import Cell, Shape
     from ..keys.numbers import DispatchKey
     from ..schema import FunctionSchema
     from .arguments import Binder
@@ -189,12 +189,15 @@ class OperatorEntry:
                     self._rules = {generation: rules}
         return rules
 
-    def forked(self) -> None:
-        """In the child of a fork; there is one thread then."""
+    def forked(self, is_heir: bool) -> None:
+        """In the child of a fork; there is one thread then. ``is_heir``: the facts of the callables
+        belong to the parent.
+        """
         unlock(self)
         self.lock = RLock()
         self._changed()
-        inherit(self.kernels)
+        if is_heir:
+            inherit(self.kernels)
 
     # --- changing the callables
 
@@ -247,7 +250,7 @@ class OperatorEntry:
         """The object in which calls in C find their plan."""
         with self.lock:
             if self._cell is None:
-                from ..facts.native._call import Cell, changed
+                from ..facts.native.calls import Cell, changed
 
                 self._fallbacks.when_changed = changed
                 self._cell = Cell()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..errors import ArgumentError, ForeignObjectError, OperatorGoneError, OperatorNotFoundError
 from ..errors.words import nearest, shown
-from ..facts.native import _call
+from ..facts.native import calls
 from ..keys.numbers import DispatchKey, parse_key
 from ..schema.names import Named
 from .call_c import connect
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     def _callable(cls: type[C]) -> type[C]: ...
 
 else:
-    _callable = _call.callable
+    _callable = calls.callable
 
 
 @_callable
-class OpOverload(_call.Operator, Named, Described):
+class OpOverload(calls.Operator, Named, Described):
     """One operator with one schema. Calling it runs the kernel that its arguments' dispatch keys
     select.
 
@@ -277,7 +277,7 @@ _TRIED = 8
 
 
 @_callable
-class OpOverloadPacket(_call.Packet, Named, Described):
+class OpOverloadPacket(calls.Packet, Named, Described):
     """All overloads of one name. Called, it runs the first one, in the order of definition, whose
     schema fits; ArgumentError, with the reason of each, when none does. (torch: OpOverloadPacket)
     """

@@ -6,7 +6,7 @@ do. It leaves to them what it does not know, and every refusal.
 
 from __future__ import annotations
 
-from ..facts.native import _call
+from ..facts.native import calls
 from ..schema.types import Type
 from .arguments import repeated
 
@@ -66,10 +66,10 @@ def _argument(argument: Argument, dispatches: bool) -> tuple[object, ...]:
     return argument.name, take, dispatches, argument.has_default, default, is_list
 
 
-def shape_of(schema: FunctionSchema) -> _call.Shape:
+def shape_of(schema: FunctionSchema) -> calls.Shape:
     """The shape of a schema. If every call has to be bound in Python, no call fits the shape."""
     if schema.is_vararg or schema.is_varret or len(schema.arguments) > _MOST_ARGUMENTS:
-        return _call.Shape((), -1, ())
+        return calls.Shape((), -1, ())
     arguments = [
         (argument.kwarg_only, _argument(argument, position in schema.dispatch_arguments))
         for position, argument in enumerate(schema.arguments)
@@ -77,4 +77,4 @@ def shape_of(schema: FunctionSchema) -> _call.Shape:
     positional = tuple(each for kwarg_only, each in arguments if not kwarg_only)
     keyword_only = tuple(each for kwarg_only, each in arguments if kwarg_only)
     results = tuple(_take(each.type) for each in schema.returns)
-    return _call.Shape((*positional, *keyword_only), len(positional), results)
+    return calls.Shape((*positional, *keyword_only), len(positional), results)

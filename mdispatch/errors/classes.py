@@ -42,6 +42,8 @@ __all__ = [
     "ModeStackError",
     "NameMismatchError",
     "NotRegisteredError",
+    "NotSharedError",
+    "NotSharedWarning",
     "ObjectGoneError",
     "OpCheckError",
     "OperatorGoneError",
@@ -613,6 +615,19 @@ class RegistryDamagedError(RegistryError):
     def __init__(self, message: str, registry: str = "", *, report: str = "") -> None:
         super().__init__(message, registry)
         self.report = report
+
+
+class NotSharedError(RegistryError):
+    """What was asked for needs a registry that interpreters and processes share, and here each
+    registry belongs to one process: this is not Linux with the GNU C library, or
+    ``MDISPATCH_BINDING=none``, or the registry is a ``Registry.local()``.
+    """
+
+
+class NotSharedWarning(RuntimeWarning):
+    """A child process registers for itself, in a registry that it does not share with its parent:
+    nothing compares what the two register. Given once, at the first registration.
+    """
 
 
 class RegistryFullError(RegistryError, MemoryError):

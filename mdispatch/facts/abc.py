@@ -1,7 +1,7 @@
 """What every book of facts can do. Imported for types only.
 
-``shared`` is the real one, over the native contract. ``local`` is plain Python for one interpreter:
-the oracle to which tests compare the shared one.
+``shared`` is the one in shared memory, over the native contract. ``local`` is plain Python for one
+process.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from typing import Protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .native._call import View
+    from .native.contract import MemberTuple, StatTuple
     from .registration import Registration
     from .waits import Waited
 
@@ -49,6 +52,10 @@ class Told(Protocol):
 
 class Facts(Protocol):
     """The interface on which the rooms above rely. It raises :mod:`mdispatch.errors`."""
+
+    #: Called in the child of a fork, to replace the locks that other threads may have held: see
+    #: Note [Locks across a fork] in facts/forking.py.
+    after_fork: Callable[[], None] | None
 
     @property
     def role(self) -> int:
@@ -136,6 +143,12 @@ class Facts(Protocol):
 
     def touch(self) -> None:
         """Tells calls in C that what they know of this interpreter's names is out of date."""
+
+    def members(self) -> list[MemberTuple]:
+        """The interpreters that have the registry open."""
+
+    def stat(self) -> StatTuple:
+        """Figures of the registry. Every change raises ``next_seq``."""
 
     def check(self) -> str:
         """The broken invariants of the registry itself, one per line; "" when none is."""

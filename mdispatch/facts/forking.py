@@ -9,13 +9,14 @@ nothing left to load. (Imports of other packages are CPython's concern.)
 Note [Locks across a fork]
 A lock that another thread held at the fork stays held in the child for ever. So the child replaces
 every lock of this package, and forgets what holds for the parent only. The package registers one
-function for this with ``os.register_at_fork``, in facts/shared.py. It works from the ground up:
+function for this with ``os.register_at_fork``, in facts/living.py. It works from the ground up:
 
 1. It unlocks the tables of our modules (Note [Locks that nobody has], native/bind/call/module.c).
 2. It calls ``renew_locks`` below. That calls the function ``forked`` of each module in
    ``_WITH_LOCKS`` which is loaded, in the order of the list. Such a function replaces or forgets
    only what its own module has; it takes no lock, and calls no module that comes after its own.
-3. It replaces the lock of the waits. Then each registry joins again, and its Dispatcher replaces
+3. It replaces the lock of the waits. Then each registry joins again (or, where registries belong to
+   one process, the child has a copy of its own), and its Dispatcher replaces
    the locks of the claims, the fallbacks, the listeners and the operators. At last the Dispatcher
    queues up again for its namespaces. This may use everything that was replaced before.
 
@@ -40,7 +41,7 @@ __all__ = ["load_the_rest", "renew_locks"]
 #: The rooms whose modules calls load. The rooms above have commands, pools and PyTorch's names.
 _ROOMS = ("errors", "keys", "schema", "facts", "dispatch", "registry", "authoring")
 #: Only users of asyncio load the first. An interpreter has its binding when it has a registry; the
-#: second is the other binding in some, and free-threaded CPython before 3.14 has no cffi for it.
+#: second is another binding in some, and free-threaded CPython before 3.14 has no cffi for it.
 _APART = {"mdispatch.registry.waiting_async", "mdispatch.facts.native.cffi_binding"}
 
 #: The modules that have something to replace or to forget in a child, in their order there.

@@ -1,19 +1,51 @@
-"""The registry in plain Python, for one interpreter: the oracle to which tests compare the shared
-one.
+"""The registry in plain Python, for one process: all there is where registries are not shared
+(docs/other-systems.md), ``Registry.local()`` elsewhere, and the oracle to which tests compare the
+shared one.
 
-Locking: the condition ``_changed`` guards all fields after it. Waiters look at the facts again
-after each change.
+Locking: ``_changed`` is held by whoever changes the facts or is about to wait. Readers take no
+lock: what they read is replaced as a whole, by one store. A change stores the facts of its name
+first, and raises the name's version and the registry's sequence after that; a reader reads the
+version first. So it has a version with its own facts or with newer ones, and in the second case the
+next look finds another version.
+
+No wake is lost: a waiter holds the lock while it looks at the facts and until it sleeps (the
+condition releases it in the same step), and a change is made and told under the lock. So a change
+comes before the look, which sees it, or after the sleep has begun, which it ends. A signal handler
+may raise between a change and its telling; therefore a sleep lasts 0.1 s at most, and the waiter
+looks again. (On Windows nothing else would let the main thread run a handler.)
+
+Note [Commits]
+The lock is reentrant, since a signal handler or a finalizer may use the registry at any point, also
+in the middle of a change by its own thread. So a change is prepared first. Then a few statements
+without a call compare what it was prepared from with what is there, and store it. Python runs no
+handler and no finalizer within them. If something came in between, the change is prepared anew.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
 
 from .. import errors
-from .native.constants import MD_MAX_BODY, MD_MAX_NAME, MD_RAISE_ALL, MD_UNIQUE
+from ..errors.words import shown
+from . import living
+from .logs import described, waits_log
+from .native import alone_because, interpreter_id
+from .native.alone import not_shared
+from .native.constants import (
+    MD_ECLOSED,
+    MD_ETOOLONG,
+    MD_MAX_BODY,
+    MD_MAX_NAME,
+    MD_POLICY_MAIN,
+    MD_RAISE_ALL,
+    MD_UNIQUE,
+)
+from .opening import ENVIRONMENT, check_capacity
 from .registration import KIND_NAMES, MAIN, POLICY, Registration
+from .status import error_for
 from .waits import Waited, check_timeout
 
 TYPE_CHECKING = False
@@ -21,90 +53,273 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .abc import Struck
+    from .native.contract import MemberTuple, StatTuple
 
 __all__ = ["LocalRegistry"]
 
+#: The longest sleep of a waiter, in seconds.
+_SLICE = 0.1
+#: How the addresses of local registries begin. A pid follows.
+_PREFIX = "local:"
+
+
+def _whole(text: str) -> str:
+    """Half a character (a lone surrogate) is escaped, not refused, as in a shared registry."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+class _Name:
+    """The facts of one name, oldest first, and its version. Changed under ``_changed``."""
+
+    __slots__ = ("facts", "node", "version")
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+        self.version = 1
+        self.facts: tuple[Registration, ...] = ()
+
 
 class LocalRegistry:
-    """Facts in a list, simple enough to be right; the shared registry has to agree with it."""
+    """The facts of this interpreter, which registers all of them."""
 
     def __init__(self, role: int = MAIN) -> None:
         self.role = role
-        self.label = "(local)"
+        self.pid = os.getpid()
+        self.label = f"{_PREFIX}{self.pid}"
+        #: Called in the child of a fork. See Note [Locks across a fork] in facts/forking.py.
+        self.after_fork: Callable[[], None] | None = None
         self._changed = threading.Condition()
-        self._facts: list[Registration] = []
-        self._versions: dict[str, int] = {}
-        self._nodes: list[str] = []
+        self._names: dict[str, _Name] = {}  # in the order of their first facts
+        self._nodes: dict[int, _Name] = {}
+        self._numbers = itertools.count(1)
         self._next_seq = 1
         # Waits under way, with their tickets. Cancelling a wait removes it here.
         self._waits: dict[object, int] = {}
         self._closed = False
+        # The process that has a registry of its own and is a parent of this one, until this one was
+        # warned that it shares nothing with it. 0: there is none.
+        self._parent = 0
+        living.begin(self)
+
+    @classmethod
+    def create(cls, name: str | None, capacity: int) -> LocalRegistry:
+        check_capacity(capacity)
+        if name is not None:
+            raise not_shared(f"A registry with a name ({shown(name)})", alone_because, str(name))
+        return cls._for_process()
+
+    @classmethod
+    def elect(cls, name: str | None, capacity: int) -> LocalRegistry:
+        raise not_shared("Registry.elect", alone_because, name or "")
+
+    @classmethod
+    def attach(cls, address: str, timeout: float | None) -> LocalRegistry:
+        raise not_shared("Registry.attach", alone_because, str(address))
+
+    @classmethod
+    def default(cls) -> LocalRegistry:
+        """The default registry of this process. In the environment its address tells children that
+        there is one, which they do not share.
+        """
+        address = os.environ.get(ENVIRONMENT, "")
+        parent = address.removeprefix(_PREFIX)
+        if address and (parent == address or not parent.isdigit()):
+            raise not_shared(f"{ENVIRONMENT}={shown(address)}", alone_because, address)
+        registry = cls._for_process()
+        if address and address != registry.label:
+            registry._parent = int(parent)
+        os.environ[ENVIRONMENT] = registry.label
+        return registry
+
+    @classmethod
+    def _for_process(cls) -> LocalRegistry:
+        if interpreter_id != 0:
+            raise not_shared(
+                f"Sub-interpreter {interpreter_id}, which verifies what the main one registers,",
+                alone_because,
+            )
+        return cls()
+
+    def __repr__(self) -> str:
+        return f"<LocalRegistry {self.label}{' closed' if self._closed else ''}>"
 
     def _check_open(self) -> None:
         if self._closed:
-            raise errors.RegistryClosedError(
-                "the local registry is closed; make a new one", self.label
-            )
+            raise error_for(MD_ECLOSED, self.label)
 
     def _check(self, name: str, body: str = "") -> None:
         """Refuses what exceeds the limits of the contract (mdispatch.h, md_limit)."""
-        if not name or len(name.encode("utf-8", "backslashreplace")) > MD_MAX_NAME:
-            raise errors.InvalidArgumentError(f"names have 1 to {MD_MAX_NAME} bytes")
-        if len(body.encode("utf-8", "backslashreplace")) > MD_MAX_BODY:
-            raise errors.InvalidArgumentError(f"bodies have at most {MD_MAX_BODY} bytes")
+        if not 0 < len(name.encode()) <= MD_MAX_NAME or len(body.encode()) > MD_MAX_BODY:
+            raise error_for(MD_ETOOLONG, self.label)
 
-    def _matching(self, kind: int, key: int, name: str) -> list[Registration]:
-        return [f for f in self._facts if (f.kind, f.key, f.name) == (kind, key, name)]
+    def _warn_of_parent(self, where: str) -> None:
+        """Before the first registration of a child process."""
+        parent, self._parent = self._parent, 0
+        import warnings
 
-    def _raise_versions(self, kind: int, name: str) -> None:
-        for each in self._versions if POLICY[kind] & MD_RAISE_ALL else [name]:
-            self._versions[each] += 1
+        # At the line that registers. Python shows the text of that line if it finds the file.
+        file, _, line = where.rpartition(":")
+        warnings.warn_explicit(
+            f"process {self.pid} registers for itself: the registry of its parent, process "
+            f"{parent}, is not shared with it ({alone_because or 'it was made by Registry.local()'}"
+            "), so nothing compares what the two register. See docs/other-systems.md",
+            errors.NotSharedWarning,
+            file or where,
+            int(line) if line.isdigit() else 1,
+        )
+
+    # --- changes
 
     def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
+        name, body, where = _whole(name), _whole(body), _whole(where)
+        if self._parent:
+            self._warn_of_parent(where)
         with self._changed:
             self._check_open()
             self._check(name, body)
-            if name not in self._versions:
-                self._nodes.append(name)
-                self._versions[name] = 1
-            there = self._matching(kind, key, name)
-            if POLICY[kind] & MD_UNIQUE and there:
-                raise errors.DuplicateRegistrationError(
-                    f"{KIND_NAMES[kind]} {name!r} is registered already",
-                    KIND_NAMES[kind],
-                    name,
-                    str(key),
-                    there[-1].where,
-                    where,
+            while True:  # see Note [Commits]
+                its = self._names.get(name) or self._named(name)
+                there, seq = its.facts, self._next_seq
+                if POLICY[kind] & MD_UNIQUE:
+                    self._check_unique(there, kind, key, name, where)
+                fact = Registration(
+                    0, seq, kind, int(key), name, body, where, self.pid, interpreter_id
                 )
-            fact = Registration(0, self._next_seq, kind, key, name, body, where, os.getpid(), 0)
-            self._next_seq += 1
-            self._facts.append(fact)
-            self._raise_versions(kind, name)
-            self._changed.notify_all()
-            return fact
+                now = (*there, fact)
+                if its.facts is there and self._next_seq == seq:
+                    its.facts = now
+                    its.version += 1
+                    self._next_seq = seq + 1
+                    break
+            self._tell(kind, its)
+        return fact
+
+    def _named(self, name: str) -> _Name:
+        made = _Name(next(self._numbers))
+        self._nodes[made.node] = made
+        return self._names.setdefault(name, made)
+
+    @staticmethod
+    def _check_unique(
+        there: tuple[Registration, ...], kind: int, key: int, name: str, where: str
+    ) -> None:
+        first = next((f for f in reversed(there) if f.kind == kind and f.key == key), None)
+        if first is not None:
+            raise errors.DuplicateRegistrationError(
+                f"{KIND_NAMES[kind]} {name!r} is registered already",
+                KIND_NAMES[kind],
+                name,
+                str(key),
+                first.where,
+                where,
+            )
 
     def strike(self, registration: Struck) -> bool:
+        wanted = registration.seq
         with self._changed:
-            wanted = registration.ref, registration.seq
-            found = [fact for fact in self._facts if (fact.ref, fact.seq) == wanted]
-            if self._closed or not found:
+            if self._closed:
                 return False
-            self._facts.remove(found[0])
-            self._next_seq += 1
-            self._raise_versions(found[0].kind, found[0].name)
+            its, found = self._holder(registration)
+            while its is not None and found is not None:  # see Note [Commits]
+                there, seq = its.facts, self._next_seq
+                now = tuple(fact for fact in there if fact.seq != wanted)
+                if len(now) == len(there):
+                    break
+                if its.facts is there and self._next_seq == seq:
+                    its.facts = now
+                    its.version += 1
+                    self._next_seq = seq + 1
+                    self._tell(found.kind, its)
+                    return True
+        return False
+
+    def _holder(self, registration: Struck) -> tuple[_Name | None, Registration | None]:
+        """The name whose fact this is, and the fact."""
+        known = self._names.get(getattr(registration, "name", ""))
+        for its in (known,) if known is not None else tuple(self._names.values()):
+            for fact in its.facts:
+                if (fact.ref, fact.seq) == (registration.ref, registration.seq):
+                    return its, fact
+        return None, None
+
+    def _tell(self, kind: int, its: _Name) -> None:
+        """After a change, under the lock: wakes those who wait."""
+        try:
+            if POLICY[kind] & MD_RAISE_ALL:
+                for each in tuple(self._names.values()):
+                    if each is not its:
+                        each.version += 1
+        finally:
             self._changed.notify_all()
-            return True
+
+    # --- looking
+
+    def _matching(self, kind: int, key: int, name: str) -> list[Registration]:
+        its = self._names.get(name)
+        there = its.facts if its is not None else ()
+        return [fact for fact in there if fact.kind == kind and fact.key == key]
 
     def find(self, kind: int, key: int, name: str) -> Registration | None:
-        with self._changed:
-            self._check_open()
-            self._check(name)
-            there = self._matching(kind, key, name)
-            return there[-1] if there else None
+        name = _whole(name)
+        self._check_open()
+        self._check(name)
+        there = self._matching(kind, key, name)
+        return there[-1] if there else None
 
     def has(self, kind: int, key: int, name: str) -> bool:
         return self.find(kind, key, name) is not None
+
+    def registrations(self, name: str | None = None) -> tuple[int, int, list[Registration]]:
+        self._check_open()
+        if name is None:
+            return 0, 0, [fact for its in tuple(self._names.values()) for fact in its.facts]
+        its = self._names.get(_whole(name))
+        if its is None:
+            return 0, 0, []
+        version = its.version
+        return version, its.node, list(its.facts)
+
+    def registrations_since(self, kind: int, seq: int) -> tuple[int, list[Registration]]:
+        _, _, there = self.registrations()
+        live = [fact for fact in there if kind in (0, fact.kind)]
+        return len(live), [fact for fact in live if fact.seq >= seq]
+
+    def version(self, node: int) -> int:
+        self._check_open()
+        its = self._nodes.get(node)
+        if its is None:
+            raise errors.InvalidArgumentError(f"there is no node {node}")
+        return its.version
+
+    def view(self, make: bool = True) -> None:
+        """Calls go through Python."""
+
+    def touch(self) -> None:
+        """No call in C knows anything of it."""
+
+    def members(self) -> list[MemberTuple]:
+        """This interpreter."""
+        self._check_open()
+        return [(interpreter_id, self.pid, self.role, 1, len(self._waits), 0, 0, 0, b"")]
+
+    def stat(self) -> StatTuple:
+        _, _, there = self.registrations()
+        counts = len(there), len(self._names), self._next_seq
+        return (0, 0, 0, *counts, 0, self.pid, 1, 1, 1, MD_POLICY_MAIN)
+
+    def check(self) -> str:
+        """Only the numbers are derived. Another thread's change may have raised the one and not yet
+        the other, but not while this one has the lock.
+        """
+        with self._changed:
+            _, _, there = self.registrations()
+            return "".join(
+                f"{fact.name} has a fact of number {fact.seq}, before its time\n"
+                for fact in there
+                if fact.seq >= self._next_seq
+            )
+
+    # --- waits
 
     def await_fact(
         self,
@@ -117,70 +332,102 @@ class LocalRegistry:
         or_elect: bool = False,
     ) -> tuple[Registration | None, Waited]:
         timeout = check_timeout(timeout)
-        with self._changed:
-            self._check(name)
-            enough, waited = self._await(
-                lambda: len(self._matching(kind, key, name)) >= at_least,
-                f"{name} ({KIND_NAMES[kind]})",
-                timeout,
-                ticket,
-            )
-            return self._matching(kind, key, name)[-1] if enough else None, waited
+        name = _whole(name)
+        self._check(name)
+        there: list[Registration] = []
+
+        def reached() -> bool:
+            there[:] = self._matching(kind, key, name)
+            return len(there) >= at_least
+
+        what = f"{name} ({KIND_NAMES[kind]})"
+        enough, waited = self._await(reached, what, timeout, ticket, (kind, key, name))
+        return there[-1] if enough else None, waited
 
     def await_change(self, seq: int, timeout: float | None, ticket: int = 0) -> tuple[int, Waited]:
         timeout = check_timeout(timeout)
-        with self._changed:
-            _, waited = self._await(lambda: self._next_seq != seq, "any change", timeout, ticket)
-            return self._next_seq, waited
+        now = [seq]
+
+        def reached() -> bool:
+            now[0] = self._next_seq
+            return now[0] != seq
+
+        _, waited = self._await(reached, "any change", timeout, ticket)
+        return now[0], waited
 
     def _await(
-        self, reached: Callable[[], bool], what: str, timeout: float | None, ticket: int
+        self,
+        reached: Callable[[], bool],
+        what: str,
+        timeout: float | None,
+        ticket: int,
+        fact: tuple[int, int, str] | None = None,
     ) -> tuple[bool, Waited]:
-        end = None if timeout is None else time.monotonic() + timeout
         waited = Waited()
-        wait = object()
-        self._waits[wait] = ticket
+        end = "cancelled"
+        living.waits.begin()
         try:
-            while True:
-                self._check_open()
-                if wait not in self._waits:
-                    raise errors.WaitCancelledError(f"the wait for {what} was ended")
-                if reached():
-                    return True, waited
-                left = None if end is None else end - time.monotonic()
-                if left is not None and left <= 0:
-                    return False, waited
-                began = time.monotonic()
-                woken = self._changed.wait(left)
-                waited.seconds += time.monotonic() - began
-                waited.sleeps += 1
-                waited.wakes += woken
+            is_there = self._sleep_until(reached, what, timeout, ticket, waited)
+            end = "it is there" if is_there else "timed out"
+            return is_there, waited
+        except errors.RegistryClosedError:
+            end = "closed"
+            raise
         finally:
-            self._waits.pop(wait, None)
+            living.waits.end()
+            if waited.sleeps and waits_log.listens():
+                waits_log.tell(
+                    "waited %.6f s in %s for %s, %d times asleep: %s",
+                    waited.seconds,
+                    self.label,
+                    what if fact is None else described(*fact),
+                    waited.sleeps,
+                    end,
+                )
+
+    def _sleep_until(
+        self,
+        reached: Callable[[], bool],
+        what: str,
+        timeout: float | None,
+        ticket: int,
+        waited: Waited,
+    ) -> bool:
+        """Whether it was reached before the time was up."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        wait = object()
+        with self._changed:
+            self._waits[wait] = ticket
+            try:
+                while True:
+                    self._check_open()
+                    if wait not in self._waits:
+                        raise errors.WaitCancelledError(
+                            f"the wait for {what} was ended: its task was cancelled or its "
+                            "interpreter is shutting down"
+                        )
+                    if reached():
+                        return True
+                    left = _SLICE if deadline is None else deadline - time.monotonic()
+                    if left <= 0:
+                        return False
+                    began = time.monotonic()
+                    woken = self._changed.wait(min(left, _SLICE))
+                    waited.seconds += time.monotonic() - began
+                    waited.sleeps += 1
+                    waited.wakes += woken
+                    waited.slices += not woken
+            finally:
+                self._waits.pop(wait, None)
 
     def cancel(self, ticket: int = 0) -> None:
         with self._changed:
-            for wait in [
-                wait for wait, known in self._waits.items() if not ticket or known == ticket
-            ]:
-                del self._waits[wait]
+            for wait, known in tuple(self._waits.items()):
+                if not ticket or known == ticket:
+                    self._waits.pop(wait, None)
             self._changed.notify_all()
 
-    def registrations(self, name: str | None = None) -> tuple[int, int, list[Registration]]:
-        with self._changed:
-            self._check_open()
-            if name is None:
-                return 0, 0, [f for each in self._nodes for f in self._facts if f.name == each]
-            if name not in self._versions:
-                return 0, 0, []
-            node = self._nodes.index(name) + 1
-            return self._versions[name], node, [f for f in self._facts if f.name == name]
-
-    def registrations_since(self, kind: int, seq: int) -> tuple[int, list[Registration]]:
-        with self._changed:
-            self._check_open()
-            live = [f for f in self._facts if kind in (0, f.kind)]
-            return len(live), [f for f in live if f.seq >= seq]
+    # --- roles
 
     def claim(self, namespace: str, where: str) -> bool:
         return self.role == MAIN  # there are no other members
@@ -194,30 +441,29 @@ class LocalRegistry:
     def is_mine(self, registration: Registration) -> bool:
         return True
 
-    def version(self, node: int) -> int:
-        with self._changed:
-            self._check_open()
-            if not 0 < node <= len(self._nodes):
-                raise errors.InvalidArgumentError(f"there is no node {node}")
-            return self._versions[self._nodes[node - 1]]
-
-    def view(self, make: bool = True) -> None:
-        """Calls go through Python."""
-
-    def touch(self) -> None:
-        """No call in C knows anything of it."""
-
-    def check(self) -> str:
-        """Only the versions are derived."""
-        with self._changed:
-            self._check_open()
-            return "".join(
-                f"{fact.name} has no version\n"
-                for fact in self._facts
-                if fact.name not in self._versions
-            )
+    # --- the end, and forks
 
     def close(self) -> None:
+        living.end(self)
+        if not self._closed and os.environ.get(ENVIRONMENT) == self.label:
+            del os.environ[ENVIRONMENT]
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def neighbours(self) -> set[int]:
+        """Other interpreters know nothing of it."""
+        return set()
+
+    def forked(self, at_once: bool) -> bool:
+        """The child goes on alone, with a copy of all facts."""
+        self._parent, self.pid = self.pid, os.getpid()
+        self.label = f"{_PREFIX}{self.pid}"
+        self._changed = threading.Condition()
+        self._waits = {}
+        # Without a GIL, another thread may have stored a fact and not yet its number.
+        numbers = [fact.seq for its in self._names.values() for fact in its.facts]
+        self._next_seq = max([self._next_seq, *(number + 1 for number in numbers)])
+        if self.after_fork is not None:
+            self.after_fork()
+        return True

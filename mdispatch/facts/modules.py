@@ -13,6 +13,7 @@ torch._library.utils.check_pystub)
 
 from __future__ import annotations
 
+import os
 import sys
 from _imp import extension_suffixes
 from contextlib import suppress
@@ -57,8 +58,9 @@ def modules_of_file(file: str) -> list[str]:
     found = set()
     if file.startswith("<") and all(part.isidentifier() for part in file[1:-1].split(".")):
         found.add(file[1:-1])
+    file = file.replace(os.sep, "/")
     for folder in sys.path:
-        prefix = (folder or ".").rstrip("/") + "/"
+        prefix = (folder or ".").replace(os.sep, "/").rstrip("/") + "/"
         if file.startswith(prefix) and file.endswith((".py", *extension_suffixes())):
             above, slash, last = file[len(prefix) :].rpartition("/")
             # A compiled module's file: name.cpython-311-x86_64-linux-gnu.so

@@ -8,20 +8,21 @@ from __future__ import annotations
 from .. import errors
 from ..errors.words import shown
 from .native import native, run_signal_handlers
-from .native.constants import MD_EINTR, MD_EINVAL, MD_ENAME, MD_MAX_ADDRESS
+from .native.constants import MD_EINTR, MD_ENAME, MD_MAX_ADDRESS
 from .status import error_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DEFAULT_CAPACITY", "ENVIRONMENT", "attach", "create_or_elect", "handle_signals"]
-__all__ += ["open_default"]
+__all__ = ["DEFAULT_CAPACITY", "ENVIRONMENT", "attach", "check_capacity", "create_or_elect"]
+__all__ += ["handle_signals", "open_default"]
 
 #: The environment variable by which child processes find the default registry of their parent.
 ENVIRONMENT = "MDISPATCH_REGISTRY"
 
 DEFAULT_CAPACITY = 256 * 1024 * 1024
+_LEAST, _MOST = 466944, 1 << 34
 
 
 def _address_bytes(text: str) -> bytes:
@@ -35,21 +36,26 @@ def _address_bytes(text: str) -> bytes:
     return text.encode()
 
 
-def create_or_elect(
-    open_it: Callable[[str | None, int], tuple[int, int]], name: str | None, capacity: int
-) -> int:
-    """Creates a registry, or opens the elected one of that name. Returns its handle."""
+def check_capacity(capacity: int) -> None:
+    """Refuses what no registry could have."""
     if not isinstance(capacity, int) or isinstance(capacity, bool):
         raise errors.InvalidArgumentError(
             f"capacity={shown(capacity)}: give a whole number of bytes"
         )
-    text = None if name is None else _address_bytes(name).decode()
-    status, handle = open_it(text, capacity) if 0 < capacity < 1 << 64 else (MD_EINVAL, 0)
-    if status == MD_EINVAL:
+    if not _LEAST <= capacity <= _MOST:
         raise errors.InvalidArgumentError(
-            f"capacity={shown(capacity)}: a registry has 458 KiB (466944 bytes) to 16 GiB; "
+            f"capacity={shown(capacity)}: a registry has 458 KiB ({_LEAST} bytes) to 16 GiB; "
             f"the default is {DEFAULT_CAPACITY} and costs memory only as it is used"
         )
+
+
+def create_or_elect(
+    open_it: Callable[[str | None, int], tuple[int, int]], name: str | None, capacity: int
+) -> int:
+    """Creates a registry, or opens the elected one of that name. Returns its handle."""
+    text = None if name is None else _address_bytes(name).decode()
+    check_capacity(capacity)
+    status, handle = open_it(text, capacity)
     if status:
         raise error_for(status, name or "(anonymous)")
     return handle

@@ -15,9 +15,9 @@ from _functools import partial  # type: ignore[import-not-found]  # functools lo
 from _thread import RLock
 
 from .. import errors
-from .forking import load_the_rest, renew_locks
+from . import living
 from .logs import described, waits_log
-from .native import c_kernels, interpreter_id, native, often, unlock, unlock_modules
+from .native import c_kernels, interpreter_id, native, often
 from .native.constants import (
     MD_ECANCELED,
     MD_ECLOSED,
@@ -53,7 +53,7 @@ from .registration import (
     Registration,
 )
 from .status import error_for
-from .waits import Waited, Waits, deadline_after
+from .waits import Waited, deadline_after
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class SharedRegistry:
         #: Called in the child of a fork, to replace the locks that other threads may have held.
         #: See Note [Locks across a fork] in facts/forking.py.
         self.after_fork: Callable[[], None] | None = None
-        _live[id(self)] = self
+        living.begin(self)
 
     @classmethod
     def _of(cls, handle: int) -> SharedRegistry:
@@ -421,9 +421,9 @@ class SharedRegistry:
         if self._closed:
             return
         self._closed = True
-        _live.pop(id(self), None)
+        living.end(self)
         if self._view is not None:
-            from .native._call import changed
+            from .native.calls import changed
 
             changed()  # calls in C still see the registry's words, and must not believe them
         if os.environ.get(ENVIRONMENT) == self.label and self.role == MAIN:
@@ -432,7 +432,7 @@ class SharedRegistry:
             native.leave(self._handle, self._member)
         native.close(self._handle)
 
-    def _join_again(self, at_once: bool) -> bool:
+    def forked(self, at_once: bool) -> bool:
         """In the child of a fork: the parent's membership stays the parent's.
 
         The child joins at its first call that only a member makes, as the user that it is by then
@@ -455,6 +455,12 @@ class SharedRegistry:
             self.after_fork()
         self._late = RLock()
         return self.role == WORKER or self._unjoined != MD_ELOCK
+
+    def neighbours(self) -> set[int]:
+        """The other interpreters of this process that are members."""
+        _, found = native.members(self._handle)
+        others = (interpreter_id, HOST)
+        return {each[0] for each in found if each[1] == self.pid and each[0] not in others}
 
     def _join(self) -> None:
         self._unjoined, member, role = native.join(self._handle, interpreter_id)
@@ -490,17 +496,6 @@ class SharedRegistry:
             raise self._fail(self._unjoined)
 
 
-# The memberships of this interpreter. Its end and the child of a fork go through them.
-_live: dict[int, SharedRegistry] = {}
-
-
-def _cancel_all() -> None:
-    for registry in list(_live.values()):
-        registry.cancel()
-
-
-_waits = Waits(_cancel_all)
-
 # Note [Tickets]
 # By its ticket a wait that goes on after a signal is known as the same, and md_await counts it
 # from its beginning. So a wait that nobody will end by its ticket has one, too: the time of the
@@ -514,7 +509,7 @@ def _warn_of_those_left() -> None:
     """
     if interpreter_id != 0 or not c_kernels.has_host():
         return
-    left = _neighbours()
+    left = living.neighbours()
     if left:
         import warnings
 
@@ -526,62 +521,9 @@ def _warn_of_those_left() -> None:
         )
 
 
-def _leave_all() -> None:
-    _warn_of_those_left()
-    for registry in list(_live.values()):
-        registry.close()
-
-
-def _in_child() -> None:
-    """See Note [Locks across a fork] in facts/forking.py."""
-    unlock_modules()
-    renew_locks()
-    unlock(_waits)
-    _waits.forked()
-    at_once = True
-    for registry in list(_live.values()):
-        unlock(registry)
-        # Who holds the lock of one may be stopped: a fork waits for that once, and not for each.
-        at_once = registry._join_again(at_once) and at_once
-
-
-def _neighbours() -> set[int]:
-    """The other interpreters of this process that are members."""
-    pid = os.getpid()
-    return {
-        member[0]
-        for registry in _live.values()
-        for member in native.members(registry._handle)[1]
-        if member[1] == pid and member[0] not in (interpreter_id, HOST)
-    }
-
-
-def _before_fork() -> None:
-    load_the_rest()
-    _warn_of_fork()
-
-
-def _warn_of_fork() -> None:
-    """CPython cannot fork while a sub-interpreter lives: the child hangs or dies
-    (python/cpython#139759).
-    """
-    others = _neighbours()
-    if others:
-        import warnings
-
-        warnings.warn(
-            f"this process forks while its sub-interpreters {sorted(others)} live: CPython "
-            "ruins the child. "
-            "Fork first and create interpreters afterwards, or start processes by spawn or "
-            "subprocess.",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-
-
 def _until_it_ends(wait: Callable[[], tuple[int, T, WaitTuple]]) -> tuple[int, T, Waited]:
     """Continues a wait after signals. Returns its status, its result, and its course as a whole."""
-    _waits.begin()
+    living.waits.begin()
     try:
         status, result, stats = wait()
         while status == MD_EINTR:
@@ -592,8 +534,8 @@ def _until_it_ends(wait: Callable[[], tuple[int, T, WaitTuple]]) -> tuple[int, T
         slept_ns, *counts = stats
         return status, result, Waited(slept_ns / 1e9, *counts)
     finally:
-        _waits.end()
+        living.waits.end()
 
 
-atexit.register(_leave_all)
-os.register_at_fork(before=_before_fork, after_in_child=_in_child)
+# Its end runs before that of living.py, which closes the books.
+atexit.register(_warn_of_those_left)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import sys
 from time import monotonic
 
-from .. import errors, facts
+from .. import facts
 from ..dispatch.kernels import LocalKernel
 from ..errors import InvalidArgumentError
+from ..facts.books import check_shared
 from ..facts.native import c_kernels
+from ..facts.native.alone import not_shared
 from ..facts.shared import SharedRegistry
 from ..facts.status import error_for
 from .register import RegistrationHandle, publish, refuse_override, verified
@@ -71,6 +73,7 @@ def kernel_address(function: Any, with_more: bool) -> tuple[str, tuple[int, int,
             "a kernel in C takes what the operator's schema says: register it without with_keyset "
             "and signature"
         )
+    check_shared("A kernel in C")
     address = _address(function)
     label = c_kernels.kernel_label(address)
     if label is None:
@@ -120,7 +123,7 @@ def implement_in_c(
     """
     shared = dispatcher.facts
     if not isinstance(shared, SharedRegistry):
-        raise errors.InvalidArgumentError("kernels in C need a registry that is shared")
+        raise not_shared("A kernel in C", "it was made by Registry.local()", shared.label)
     entry = (shared.handle, name, int(key), label, spec)
     status = c_kernels.kernel_put(*entry)
     if status:

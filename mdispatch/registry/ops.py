@@ -9,7 +9,7 @@ from .. import facts
 from ..dispatch.operators import OpOverload, OpOverloadPacket
 from ..errors import OperatorNotFoundError
 from ..errors.words import nearest, shown
-from ..facts.native import _call
+from ..facts.native import calls
 from ..schema.names import Named, OperatorName
 from .unheard import is_unheard
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Namespace", "OpOverload", "OpOverloadPacket", "Ops"]
 
 
-class Namespace(_call.Names, Named):
+class Namespace(calls.Names, Named):
     """The operators of one namespace. (torch: _OpNamespace)"""
 
     # Every other name can be that of an operator.
@@ -92,7 +92,7 @@ class Namespace(_call.Names, Named):
         return f"<mdispatch namespace {self.__name}>"
 
 
-class Ops(_call.Names, Named):
+class Ops(calls.Names, Named):
     """The namespaces of a registry. (torch: _Ops)"""
 
     __slots__ = ("__dict__", "__dispatcher")

@@ -13,9 +13,10 @@ from .. import facts
 from ..dispatch.checks import check_namespace
 from ..dispatch.dispatcher import Dispatcher
 from ..errors import InvalidArgumentError, InvariantError, RegistryError
+from ..facts.books import Book
 from ..facts.logs import registry_log
 from ..facts.native import unlock
-from ..facts.shared import DEFAULT_CAPACITY, SharedRegistry
+from ..facts.opening import DEFAULT_CAPACITY
 from ..schema.names import OperatorName
 from . import roles
 from .unheard import is_unheard
@@ -50,8 +51,7 @@ class Registry(facts.Handle):
         self.dispatcher = Dispatcher(facts_, self)
         roles.joined(self.dispatcher)
         self._ops: Ops | None = None
-        if isinstance(facts_, SharedRegistry):
-            facts_.after_fork = self._forked
+        facts_.after_fork = self._forked
 
     @classmethod
     def create(cls, name: str | None = None, *, capacity: int = DEFAULT_CAPACITY) -> Registry:
@@ -64,9 +64,11 @@ class Registry(facts.Handle):
         main process has died is taken over.
 
         Raises InvalidNameError, InvalidArgumentError (capacity), RegistryExistsError,
-        RegistryOwnerError, RegistryFullError (64 registries open), SystemCallError.
+        RegistryOwnerError, RegistryFullError (64 registries open), SystemCallError. Where
+        registries cannot be shared it is a :meth:`local` one, and NotSharedError with a name; so
+        are :meth:`elect` and :meth:`attach`.
         """
-        return _told(cls(SharedRegistry.create(name, capacity)))
+        return _told(cls(Book.create(name, capacity)))
 
     @classmethod
     def elect(cls, name: str | None = None, *, capacity: int = DEFAULT_CAPACITY) -> Registry:
@@ -86,7 +88,7 @@ class Registry(facts.Handle):
         Raises RegistryExistsError when a living registry with a main member has the name; else as
         :meth:`create`.
         """
-        return _told(cls(SharedRegistry.elect(name, capacity)))
+        return _told(cls(Book.elect(name, capacity)))
 
     @classmethod
     def attach(cls, name: str, *, timeout: float | None = 2.0) -> Registry:
@@ -97,7 +99,19 @@ class Registry(facts.Handle):
         RegistryOwnerError, RegistryAccessError, RegistryDamagedError, InvalidNameError,
         InvalidArgumentError (timeout), SystemCallError.
         """
-        return _told(cls(SharedRegistry.attach(name, timeout)))
+        return _told(cls(Book.attach(name, timeout)))
+
+    @classmethod
+    def local(cls) -> Registry:
+        """A registry of this interpreter alone, in plain Python: nobody can attach to it. It is all
+        there is where registries cannot be shared, and the default one there.
+
+        Its calls go through Python. Kernels in C raise NotSharedError. A child of a fork goes on
+        with a copy of its own; where it registers, it gives one NotSharedWarning.
+        """
+        from ..facts.local import LocalRegistry
+
+        return _told(cls(LocalRegistry()))
 
     @property
     def address(self) -> str:
@@ -316,7 +330,8 @@ class Registry(facts.Handle):
     def _forked(self) -> None:
         """In the child of a fork: other threads may have held the locks."""
         unlock(self)
-        self.dispatcher.forked()
+        # A child that is a main member has a copy of the facts: they are its own.
+        self.dispatcher.forked(not roles.is_main(self.dispatcher))
         roles.forked(self.dispatcher)
 
 
@@ -356,7 +371,7 @@ def _opened_or_found() -> Registry:
         try:
             with _lock:
                 if _default is None:
-                    _default = Registry(SharedRegistry.default())
+                    _default = Registry(Book.default())
                 registry = _default
         except RegistryError as error:
             if not is_unheard():

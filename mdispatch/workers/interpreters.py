@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 
 from .. import errors
+from ..facts.books import check_shared
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,8 +84,9 @@ def create_interpreter(*, own_gil: bool = OWN_GIL) -> Interpreter:
 
     On 3.14 and later it is a ``concurrent.interpreters.Interpreter``. With ``own_gil=False`` it
     shares the GIL of the interpreter that creates it (on every version). Raises
-    InvalidArgumentError for an own GIL on 3.11.
+    InvalidArgumentError for an own GIL on 3.11, NotSharedError where registries are not shared.
     """
+    check_shared("A sub-interpreter")
     if own_gil and not OWN_GIL:
         raise errors.InvalidArgumentError("Python 3.11 has no interpreters with a GIL of their own")
     if sys.version_info >= (3, 14):

@@ -27,6 +27,7 @@ from queue import Empty, SimpleQueue
 
 from .. import errors
 from ..errors.unraisable import report
+from ..facts.books import check_shared
 from .interpreters import ExecutionFailedError, create_interpreter
 from .pool_worker import COPY, put, taken
 
@@ -56,7 +57,8 @@ class InterpreterPool(Executor):
     pickled. Three things differ from 3.14: ``sys.path`` is handed on, functions without an
     importable name (lambdas) are refused, and a broken pool says why it is broken.
 
-    Raises ValueError, TypeError, and any error of pickling the initializer. ``submit`` and ``map``
+    Raises ValueError, TypeError, any error of pickling the initializer, and NotSharedError where
+    registries are not shared. ``submit`` and ``map``
     raise BrokenInterpreterPool when an initializer has raised, RuntimeError after ``shutdown``.
     """
 
@@ -67,6 +69,7 @@ class InterpreterPool(Executor):
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
     ) -> None:
+        check_shared("A pool of sub-interpreters")
         if max_workers is None:
             max_workers = min(32, (os.cpu_count() or 1) + 4)
         if max_workers <= 0:

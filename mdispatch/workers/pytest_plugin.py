@@ -24,6 +24,7 @@ from .. import facts
 from .. import registry as registries
 from ..errors import RegistryClosedError
 from ..facts import interpreter_id, outside
+from ..facts.books import alone_because
 from ..facts.opening import ENVIRONMENT
 from ..registry import Registry, default_registry
 from ..registry.differences import key_name
@@ -57,9 +58,10 @@ def own_folder(config: pytest.Config) -> None:
     everything else that this user does. Call it in pytest_configure.
 
     The process that begins the run makes the folder, and removes it at its end; workers of
-    pytest-xdist and other children inherit it. A run that is killed leaves it in /dev/shm.
+    pytest-xdist and other children inherit it. A run that is killed leaves it in /dev/shm. Where
+    registries are not shared, there are none with names, and there is no folder.
     """
-    if hasattr(config, "workerinput") or _OWN in config.stash:
+    if hasattr(config, "workerinput") or _OWN in config.stash or alone_because:
         return
     before = os.environ.get(_FOLDER)
     folder = config.stash[_OWN] = tempfile.mkdtemp(prefix="mdispatch-tests-", dir="/dev/shm")
@@ -205,7 +207,8 @@ class WarmUpOfRun:
     """Imports the modules in each process that runs tests, before any test is collected.
 
     Where pytest-xdist spreads the tests, its controlling process runs none; it names a team for its
-    workers. The first worker that joins registers, the others verify.
+    workers. The first worker that joins registers, the others verify. Where registries are not
+    shared, each worker registers for itself.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -217,6 +220,8 @@ class WarmUpOfRun:
     def pytest_sessionstart(self) -> None:
         is_worker = hasattr(self._config, "workerinput")
         if not is_worker and self._config.getoption("dist", "no") != "no":
+            if alone_because:
+                return  # each worker registers for itself
             _remove_leftovers()
             if ENVIRONMENT not in os.environ:
                 os.environ[ENVIRONMENT] = f"elect:{_PREFIX}{os.urandom(16).hex()}"

@@ -240,11 +240,12 @@ def _where_to_look(registry: Registry, name: str) -> str:
     """The note for a module that was not found: where the main interpreter has it from, if known,
     and where this one looked.
     """
-    ending = f"/{name.replace('.', '/')}"
+    ending = f"{os.sep}{name.replace('.', os.sep)}"
     _, _, there = registry.dispatcher.facts.registrations()
     files = {_file_of(fact) for fact in there}
     main = next(
-        (f for f in sorted(files) if f.endswith((f"{ending}.py", f"{ending}/__init__.py"))), ""
+        (f for f in sorted(files) if f.endswith((f"{ending}.py", f"{ending}{os.sep}__init__.py"))),
+        "",
     )
     has = (
         f"{who(registry.dispatcher.facts)} has it from {main}; "

@@ -363,6 +363,7 @@ def test_meta_values_need_a_fake_kernel_and_never_reach_the_others(registry, sca
 
 
 @pytest.mark.parametrize("with_keyset", [False, True])
+@pytest.mark.shared
 def test_a_fake_kernel_may_come_before_the_operator(registry, with_keyset):
     def fake(*args):
         return empty_like(args[-1])
@@ -706,6 +707,7 @@ def test_an_operator_that_nobody_holds_stays(registry):
     assert registry.ops.s.f(Array()).values == ["one"]
 
 
+@pytest.mark.shared
 def test_a_worker_verifies_all_of_it(registry):
     def register(where):
         op = make(where)

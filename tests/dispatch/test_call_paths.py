@@ -21,6 +21,8 @@ from mdispatch import errors
 from mdispatch.dispatch.call_c import turn
 from mdispatch.facts.native import _call
 
+pytestmark = pytest.mark.shared
+
 
 class Array:
     """Its type is registered."""

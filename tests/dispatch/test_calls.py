@@ -167,6 +167,7 @@ def test_by_key_only_keys_that_have_a_slot_are_taken(define, key):
     assert caught.value.key == key or str(caught.value.key) == key
 
 
+@pytest.mark.shared
 def test_by_key_a_kernel_that_is_not_loaded_here_is_told_with_its_place(registry, define, wild):
     define("Tensor x", "CPU")
     wild.fallback(says("fallback"), "CUDA")

@@ -268,6 +268,7 @@ for text in (registry.dump("s::f"), registry.dump_table("s::f"), registry.why("s
 """
 
 
+@pytest.mark.shared
 def test_another_process_reads_the_same(registry, lib):
     lib.impl("f", kernel("cpu"), "CPU")
     mine = [registry.dump("s::f"), registry.dump_table("s::f"), str(registry.why("s::f", "CPU"))]

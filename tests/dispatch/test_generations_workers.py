@@ -114,6 +114,8 @@ def test_a_workers_packet_finds_an_overload_that_only_the_main_interpreter_defin
 
 MODULE = """
 import mdispatch as md
+
+pytestmark = pytest.mark.shared
 class Array:
     __dispatch_keys__ = "CPU"
 lib = md.Library("r", "DEF")

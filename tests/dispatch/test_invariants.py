@@ -305,8 +305,11 @@ def test_facts_that_cannot_be_are_found(words):
     lib.define("f(Tensor x) -> str")
     lib.impl("f", says("cpu"), "CPU")
     registry.check_invariants()
-    assert [fact.kind for fact in facts._facts] == [kinds.DEF, kinds.IMPL]
-    FACTS[words](facts._facts)
+    name = facts._names["s::f"]
+    found = list(name.facts)
+    assert [fact.kind for fact in found] == [kinds.DEF, kinds.IMPL]
+    FACTS[words](found)
+    name.facts = tuple(found)
     broken(registry, words)
     registry.close()
 

@@ -32,7 +32,7 @@ from mdispatch.dispatch.context import guards
 from mdispatch.dispatch.operators import OpOverload
 from mdispatch.facts.local import LocalRegistry
 
-pytestmark = [pytest.mark.specification, pytest.mark.either_binding]
+pytestmark = [pytest.mark.specification, pytest.mark.either_binding, pytest.mark.shared]
 
 NAMES = ("s::f", "s::f.out", "t::g")
 

@@ -768,6 +768,7 @@ result["ran"] = feature.ran
 """
 
 
+@pytest.mark.shared
 def test_a_kernel_of_another_interpreter_is_not_called(tmp_path):
     (tmp_path / "feature.py").write_text(FOREIGN)
     values = run_main(KERNEL, str(tmp_path), REACHED)

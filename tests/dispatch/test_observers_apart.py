@@ -96,6 +96,7 @@ def test_while_observers_come_and_go_each_hears_the_end_of_what_it_heard_begin(f
     assert observers.observing.now == ()
 
 
+@pytest.mark.shared
 def test_who_begins_to_look_on_while_a_plan_is_made_misses_no_call(f, monkeypatch):
     """As another thread may do it, after a call has looked for observers and before it makes its
     plan.

@@ -544,6 +544,7 @@ def test_a_missing_kernel_is_told_with_the_key_and_those_that_are_there(define):
         assert word in str(error)
 
 
+@pytest.mark.shared
 def test_a_kernel_that_only_the_main_interpreter_has_is_told_with_its_place(registry, define):
     f = define("Tensor x", "CPU")
     with md.Registry.attach(registry.address, timeout=0) as worker:
@@ -603,6 +604,7 @@ WITHOUT_IMPORT = """
 
 @pytest.mark.parametrize("call", ["f(Array())", "f.default.call_for_dispatch_key('CPU', Array())"])
 @pytest.mark.parametrize("place", PLACES[1:])
+@pytest.mark.shared
 def test_an_operator_that_is_not_loaded_here_names_its_module_and_may_import_it(
     place, call, tmp_path
 ):
@@ -646,6 +648,7 @@ result = {"outcomes": outcomes}
 """
 
 
+@pytest.mark.shared
 def test_a_thread_waits_for_the_import_that_another_ones_call_began(tmp_path):
     stub = """
 import sys
@@ -674,6 +677,7 @@ def test_a_module_is_found_by_its_file(monkeypatch):
         assert modules_of_file(file) == []
 
 
+@pytest.mark.shared
 def test_a_missing_local_kernel_is_not_replaced_by_another_one(registry, define, lib):
     """When the main interpreter runs the CPU kernel, a worker must not run the composite one."""
     define("Tensor x", "CompositeExplicitAutograd", "CPU")
@@ -685,6 +689,7 @@ def test_a_missing_local_kernel_is_not_replaced_by_another_one(registry, define,
             worker.ops.s.f(CPU)
 
 
+@pytest.mark.shared
 def test_a_fallthrough_of_the_main_interpreter_needs_no_callable_here(registry, define, lib, wild):
     define("Tensor x", "CPU")
     lib.impl("f", md.fallthrough_kernel, "Conjugate")
@@ -694,6 +699,7 @@ def test_a_fallthrough_of_the_main_interpreter_needs_no_callable_here(registry, 
         assert worker.ops.s.f(Array("CPU", "Conjugate", "Functionalize")) == "mine"
 
 
+@pytest.mark.shared
 def test_a_worker_follows_what_the_main_interpreter_changes(registry, define, lib):
     define("Tensor x", "CPU")
     with md.Registry.attach(registry.address, timeout=0) as worker:

@@ -131,6 +131,7 @@ def test_an_operator_of_the_default_registry_travels_by_its_name(place, tmp_path
     assert run_at(place, TRAVELS, body, tmp_path) == {"same": True, "ran": "ran"}
 
 
+@pytest.mark.shared
 def test_an_operator_is_the_job_of_a_process_pool(tmp_path):
     (tmp_path / "feature.py").write_text(TRAVELS)
     main = """

@@ -20,6 +20,8 @@ PROGRAM = """
 import os, signal
 import mdispatch as md
 
+pytestmark = pytest.mark.shared
+
 class Value: ...
 md.register_type(Value, "CPU")
 lib = md.Library("probes", "DEF", registry=md.Registry.create())

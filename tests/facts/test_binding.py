@@ -13,6 +13,8 @@ from kinds import INTERPRETERS, run_main
 from mdispatch import errors
 from mdispatch.facts import native
 
+pytestmark = pytest.mark.shared
+
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 HAS_CFFI = not (FREE_THREADED and sys.version_info < (3, 14))
 

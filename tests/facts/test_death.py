@@ -14,6 +14,8 @@ from kinds import INTERPRETERS, run_main, until
 import mdispatch as md
 from mdispatch.facts.native.constants import MD_DEF, MD_MAX_BODY
 
+pytestmark = pytest.mark.shared
+
 WAITING_WORKER = """
 import mdispatch as md, time
 registry = md.default_registry()

@@ -19,6 +19,8 @@ from mdispatch import errors
 from mdispatch.facts import Elected
 from mdispatch.facts.native import native
 
+pytestmark = pytest.mark.shared
+
 # A module that every member of a team imports, and the script of a member in a process of its own:
 # it runs each line that it reads, and prints the answer.
 MEMBER = """

@@ -22,6 +22,8 @@ from mdispatch import errors, facts
 from mdispatch.facts.native import native
 from mdispatch.registry.register import RegistrationHandle
 
+pytestmark = pytest.mark.shared
+
 MODULE = """
 lib = md.Library("shop", "DEF", registry=registry, timeout=0.2)
 lib.define("f(int x) -> int")

@@ -22,6 +22,8 @@ from registries import FOLDER, main_of, mdispatch
 import mdispatch as md
 from mdispatch.facts.native import which
 
+pytestmark = pytest.mark.shared
+
 VARIABLE = "MDISPATCH_FOLDER"
 TESTS = Path(__file__).parents[1]
 USER = f"mdispatch-{os.geteuid()}"

@@ -16,7 +16,7 @@ from kinds import run_main
 import mdispatch as md
 from mdispatch.facts import WORKER, forking
 
-pytestmark = pytest.mark.either_binding
+pytestmark = [pytest.mark.either_binding, pytest.mark.shared]
 
 # A thread is stopped in the middle of importing one of our modules while the process forks.
 FORK_IN_AN_IMPORT = """
@@ -233,14 +233,14 @@ SUBMIT = "with pool: assert pool.submit(abs, -1).result() == 1"
 STANDING = {
     "default registry, not yet opened": (
         "registry/registry.py",
-        "_default = Registry(SharedRegistry.default())",
+        "_default = Registry(Book.default())",
         "",
         "md.default_registry()",
         OPERATOR + "assert md.ops.shop.f(-2) == 2 and md.is_main_interpreter()",
     ),
     "default registry, joined": (
-        "facts/shared.py",
-        "_live[id(self)] = self",
+        "facts/living.py",
+        "_live[id(book)] = book",
         "",
         "md.default_registry()",
         JOINED,
@@ -353,9 +353,9 @@ LOCKS = ("Condition", "Event", "Lock", "RLock", "Semaphore", "allocate_lock")
 #: Modules with locks that another way leads to than the list in facts/forking.py.
 ELSEWHERE = {
     "facts.shared": "itself: it makes the lock of a membership anew before the child's first call",
-    "facts.waits": "facts/shared.py",
+    "facts.waits": "facts/living.py",
     "facts.listeners": "the Dispatcher",
-    "facts.local": "none: a book of facts that no child of a fork can share",
+    "facts.local": "itself",
     "facts.watch": "none: the child closes the handles, and has no such thread",
     "dispatch.dispatcher": "the Registry",
     "dispatch.kernels": "the Dispatcher",
@@ -395,7 +395,7 @@ def test_the_package_registers_one_function_for_the_children_of_forks() -> None:
         [sys.executable, "-c", code, repr(sys.path)], capture_output=True, text=True, check=True
     )
     ours = [word for word in done.stdout.split() if word.startswith("mdispatch")]
-    assert ours == ["mdispatch.facts.shared"]
+    assert ours == ["mdispatch.facts.living"]
 
 
 @pytest.mark.skipif("free-threading" not in sys.version, reason="there objects have locks")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from patience import limit
 
-pytestmark = pytest.mark.either_binding
+pytestmark = [pytest.mark.either_binding, pytest.mark.shared]
 
 FUZZ = Path(__file__).parents[2] / "fuzz"
 

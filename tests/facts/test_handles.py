@@ -15,6 +15,8 @@ from mdispatch import facts as kinds
 from mdispatch.facts.local import LocalRegistry
 from mdispatch.facts.native import native
 
+pytestmark = pytest.mark.shared
+
 
 class Array:
     __dispatch_keys__ = "CPU"

@@ -7,6 +7,8 @@ from __future__ import annotations
 import pytest
 from kinds import KINDS, run_main
 
+pytestmark = pytest.mark.shared
+
 WAITING_WORKER = """
 import mdispatch as md
 registry = md.default_registry()

@@ -33,6 +33,8 @@ from kinds import SUPPORT, run_main
 from mdispatch import errors
 from mdispatch.facts import native
 
+pytestmark = pytest.mark.shared
+
 STAGE = Path(SUPPORT) / "hostile_stage.py"
 IS_ROOT = os.geteuid() == 0
 PATIENCE = 2.0  # how many seconds the default registry waits for a name to appear

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from kinds import run_main
+
+pytestmark = pytest.mark.shared
 
 
 def test_registries_opened_and_closed_give_everything_back() -> None:

@@ -17,6 +17,8 @@ import mdispatch as md
 from mdispatch.facts import logs
 from mdispatch.registry.verify import Audit
 
+pytestmark = pytest.mark.shared
+
 AREAS = ("registry", "verify", "waits", "calls")
 
 

@@ -13,7 +13,7 @@ from registries import FOLDER
 
 import mdispatch as md
 
-pytestmark = pytest.mark.either_binding
+pytestmark = [pytest.mark.either_binding, pytest.mark.shared]
 
 # Defines until the registry would have to grow; what the last try said.
 FILL = """
@@ -71,7 +71,7 @@ def test_a_worker_without_its_descriptor_gives_the_registry_up_for_nobody(hold) 
         grown, growing = os.pipe()
         pid = os.fork()
         if pid == 0:
-            for registry in list(md.facts.shared._live.values()):
+            for registry in list(md.facts.living._live.values()):
                 registry.close()
             worker = md.Registry.attach(name)
             os.write(write, b"x")

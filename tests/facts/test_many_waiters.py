@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 from kinds import INTERPRETERS, run_main
 
-pytestmark = pytest.mark.either_binding
+pytestmark = [pytest.mark.either_binding, pytest.mark.shared]
 
 ALLOWED = 1.0  # seconds
 

@@ -14,6 +14,8 @@ from patience import limit
 
 from mdispatch.facts import native
 
+pytestmark = pytest.mark.shared
+
 NATIVE = Path(__file__).parents[2] / "native"
 SCENARIOS = ["an_anonymous_registry", "a_named_registry", "another_thread", "a_registry_that_grows"]
 

@@ -154,6 +154,7 @@ def test_no_text_makes_a_fact_that_cannot_be_read(facts):
     assert found.where.endswith(".py:1")
 
 
+@pytest.mark.shared
 def test_a_place_too_long_for_the_registry_keeps_its_end():
     facts = SharedRegistry.create(None, 1 << 20)
     made = put(facts, where="ü" * 1000 + ".py:17")  # the cut falls inside a letter
@@ -576,6 +577,7 @@ def test_whoever_makes_a_registry_is_its_main_member(facts):
     assert facts.label
 
 
+@pytest.mark.shared
 def test_a_second_membership_of_the_main_interpreter_verifies_only():
     main = SharedRegistry.create(None, 1 << 20)
     worker = SharedRegistry.attach(main.label, 0)
@@ -592,6 +594,7 @@ def test_a_second_membership_of_the_main_interpreter_verifies_only():
     main.close()
 
 
+@pytest.mark.shared
 def test_a_full_registry_refuses_and_keeps_what_it_has():
     facts = SharedRegistry.create(None, 466944)
 
@@ -698,6 +701,7 @@ class Twin:
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.shared
 def test_both_implementations_answer_alike_whatever_happens(seed):
     twin = Twin(seed)
     for _ in range(250):

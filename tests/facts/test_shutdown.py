@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from kinds import run_main
+
+pytestmark = pytest.mark.shared
 
 
 def test_no_wait_begins_once_the_interpreter_shuts_down_however_often_it_is_tried() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from kinds import INTERPRETERS, run_main
 
+pytestmark = pytest.mark.shared
+
 INTERRUPTED = """
 where, = args
 read, write = os.pipe()

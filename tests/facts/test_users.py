@@ -8,6 +8,7 @@ import pytest
 from kinds import run_main
 
 pytestmark = [
+    pytest.mark.shared,
     pytest.mark.either_binding,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user"),
 ]

@@ -8,6 +8,8 @@ import platform
 import pytest
 from kinds import run_main
 
+pytestmark = pytest.mark.shared
+
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 # A filter of seccomp's own: futex_waitv (449 everywhere) is refused with the error, all else goes.

@@ -25,6 +25,8 @@ from mdispatch import errors
 
 pytestmark = pytest.mark.either_binding
 
+WARNINGS = (errors.NotSharedWarning, errors.PystubOverrideWarning)
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "errors.txt"
 
 # Each adds its cases to CASES.
@@ -91,7 +93,7 @@ def test_an_error_says_what_it_said(
     request: pytest.FixtureRequest,
 ) -> None:
     stage = Stage(registry, tmp_path, worker)
-    with pytest.raises((errors.MdispatchError, errors.PystubOverrideWarning)) as caught:
+    with pytest.raises((errors.MdispatchError, *WARNINGS)) as caught:
         CASES[title](stage)  # where warnings are errors
     assert type(caught.value).__name__ == title.partition(":")[0]
     text = normal(str(caught.value))

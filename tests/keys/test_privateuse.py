@@ -373,6 +373,7 @@ except InvalidKeyError:
 """
 
 
+@pytest.mark.shared
 def test_each_interpreter_has_its_own_names():
     command = [sys.executable, "-W", "error", "-c", OTHER_INTERPRETER]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit(60))

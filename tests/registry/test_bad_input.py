@@ -28,7 +28,7 @@ from mdispatch.dispatch.operators import OpOverload
 from mdispatch.facts.native import native
 from mdispatch.facts.shared import ENVIRONMENT
 
-pytestmark = pytest.mark.either_binding
+pytestmark = [pytest.mark.either_binding, pytest.mark.shared]
 
 
 @pytest.fixture

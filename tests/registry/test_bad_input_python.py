@@ -16,7 +16,7 @@ from mdispatch.authoring.meta import empty_like
 from mdispatch.dispatch.context import modes, observers, transforms
 from mdispatch.dispatch.higher_order import higher_order_names
 
-pytestmark = pytest.mark.either_binding
+pytestmark = [pytest.mark.either_binding, pytest.mark.shared]
 
 OP = "s::f"
 ALL = frozenset(VALUES)

@@ -33,7 +33,7 @@ from mdispatch.facts import native
 from mdispatch.facts.local import LocalRegistry
 from mdispatch.workers import interpreters as host
 
-pytestmark = pytest.mark.either_binding
+pytestmark = [pytest.mark.either_binding, pytest.mark.shared]
 
 Steps = list[tuple]
 

@@ -41,6 +41,7 @@ def test_interpreters_and_child_processes_find_it_by_themselves(kind, tmp_path) 
     assert got["results"] == [expected] * 2
 
 
+@pytest.mark.shared
 def test_grandchildren_find_it_too(tmp_path) -> None:
     got = run_main(
         """
@@ -91,6 +92,7 @@ def test_importing_mdispatch_makes_no_registry() -> None:
     assert ran.stdout.split() == ["0", "False"], ran.stderr
 
 
+@pytest.mark.shared
 def test_a_closed_default_is_forgotten_by_the_environment() -> None:
     """A child would be told that the main process died."""
     child = "import mdispatch as md; print(md.register_or_verify(), flush=True)"
@@ -106,6 +108,7 @@ def test_a_closed_default_is_forgotten_by_the_environment() -> None:
     assert ran.stdout.split() == ["verify", "False", "register"], ran.stderr
 
 
+@pytest.mark.shared
 def test_a_child_whose_main_process_is_gone_is_told_so() -> None:
     gone = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
     gone.send_signal(signal.SIGKILL)
@@ -129,6 +132,7 @@ def test_a_process_replaced_by_exec_works_alone() -> None:
 
 
 @pytest.mark.parametrize("address", ["nonsense/../x", "fd:1:2", "fd:x:y:z", "shm:", "a b"])
+@pytest.mark.shared
 def test_a_malformed_address_in_the_environment_is_refused(address) -> None:
     ran = run_alone("import mdispatch as md; md.default_registry()", MDISPATCH_REGISTRY=address)
     assert ran.returncode == 1
@@ -136,6 +140,7 @@ def test_a_malformed_address_in_the_environment_is_refused(address) -> None:
     assert "MDISPATCH_REGISTRY" in ran.stderr
 
 
+@pytest.mark.shared
 def test_a_named_registry_serves_processes_that_are_not_related(tmp_path) -> None:
     got = run_main(
         """
@@ -163,6 +168,7 @@ def test_a_named_registry_serves_processes_that_are_not_related(tmp_path) -> Non
     assert "create it first" in got["error"]
 
 
+@pytest.mark.shared
 def test_attach_waits_for_the_name_to_appear(tmp_path) -> None:
     got = run_main(
         """
@@ -191,6 +197,7 @@ def test_attach_waits_for_the_name_to_appear(tmp_path) -> None:
     assert got["results"] == [{"address": "shm:" + got["name"]}]
 
 
+@pytest.mark.shared
 def test_the_name_of_a_registry_whose_process_was_killed_is_taken_over() -> None:
     got = run_main(
         """
@@ -216,6 +223,7 @@ def test_the_name_of_a_registry_whose_process_was_killed_is_taken_over() -> None
     assert (got["main"], got["refused"], got["exists"]) == (True, "MainMemberGoneError", True)
 
 
+@pytest.mark.shared
 def test_a_forked_child_keeps_its_kernels_and_cannot_close_what_its_parent_registered() -> None:
     got = run_main(
         """

@@ -605,6 +605,7 @@ def test_the_nearest_keys_are_named(registry, lib):
     assert "CUDA" in caught.value.nearest
 
 
+@pytest.mark.shared
 def test_a_full_registry_refuses_and_the_library_goes_on():
     with md.Registry.create(capacity=466944) as registry:
         lib = md.Library("s", "DEF", registry=registry)
@@ -635,6 +636,7 @@ def test_a_full_registry_refuses_and_the_library_goes_on():
         assert registry.dispatcher.facts.check() == ""
 
 
+@pytest.mark.shared
 def test_a_definition_refused_after_its_module_was_registered_takes_the_module_back(monkeypatch):
     """A definition with a module is two facts: there is room for the first, not for the second."""
     seen = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 import threading
 import warnings
+import weakref
 
 import pytest
 from places import PLACES, run_at
@@ -613,6 +614,7 @@ def test_a_block_that_is_refused_something_leaves_nothing(registry, refuse, erro
     assert there(registry) == []
 
 
+@pytest.mark.shared
 def test_a_block_for_which_the_registry_has_no_room_leaves_nothing():
     def many(library):
         for i in range(10_000):

@@ -506,6 +506,7 @@ def test_what_another_thread_leaves_to_one_that_is_about_to_stop_telling_is_told
 # --- without listeners ----------------------------------------------------------------------------
 
 
+@pytest.mark.shared
 def test_without_a_listener_nothing_is_queued_and_no_threads_are_thought_of():
     code = (
         "import sys, mdispatch as md\n"

@@ -193,6 +193,7 @@ def test_no_listener_for_everywhere_is_added_after_the_shutdown_began() -> None:
     assert "REFUSED 1" in got["stdout"]
 
 
+@pytest.mark.shared
 def test_in_the_child_of_a_fork_all_handles_are_closed_and_new_ones_can_be_added() -> None:
     got = run_main(
         """

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Protocol
 import click
 from click.exceptions import Exit
 
+from ...errors import NotSharedError
+from ...facts.books import check_shared
 from ...registry import default_registry
 from ...workers.interpreters import create_interpreter
 from ..console import (
@@ -99,12 +101,18 @@ def verify(
       1    some differ: each difference is explained; also a worker that was
            killed, or in which alone the import fails
       2    unusable arguments; no such module, or one that fails in the main
-           interpreter; the answer could not be written
+           interpreter; the answer could not be written; registries are not
+           shared on this system
       5    the modules register nothing, so nothing was verified
       130  interrupted
     """
     if not interpreters and not processes:
         raise click.BadParameter("there is nothing to verify without interpreters and processes.")
+    try:
+        check_shared("mdispatch verify")
+    except NotSharedError as error:
+        complain(str(error))
+        raise Exit(2) from None
     faulthandler.enable()
     plan = Plan(modules, interpreters, processes, timeout)
     answer = standard_output()

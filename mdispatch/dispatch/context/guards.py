@@ -30,7 +30,7 @@ from _thread import RLock, _local
 from _weakref import ref
 
 from ...errors import InvalidArgumentError, InvalidKeyError
-from ...facts.native import _call
+from ...facts.native import calls
 from ...keys import DispatchKeySet
 from ...keys.numbers import BACKEND_BITS, FULL, RUNTIME_KEYS, DispatchKey, parse_key
 
@@ -135,7 +135,7 @@ def _kept(excluded: int) -> int:
     return ~(excluded & ~BACKEND_BITS) & FULL
 
 
-_call.start(DEFAULT_INCLUDED.raw, _kept(DEFAULT_EXCLUDED.raw))
+calls.start(DEFAULT_INCLUDED.raw, _kept(DEFAULT_EXCLUDED.raw))
 
 
 # To the sets of all threads of this interpreter: the child of a fork replaces their locks, since it
@@ -143,7 +143,7 @@ _call.start(DEFAULT_INCLUDED.raw, _kept(DEFAULT_EXCLUDED.raw))
 _references: set[ref[ThreadSets]] = set()
 
 
-class ThreadSets(_call.Sets):
+class ThreadSets(calls.Sets):
     """The sets of one thread. ``now`` is what its calls read: the bits to add and the bits to keep.
     Calls in C read the same two from the base class, where ``put`` has stored them.
     """

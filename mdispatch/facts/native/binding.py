@@ -5,6 +5,9 @@ the functions that run once or more for each operator (``often``). Sub-interpret
 extension: there cffi refuses to load or, worse, loads only if another interpreter loaded it before.
 The kind of interpreter decides, not an attempt. ``MDISPATCH_BINDING=ext|cffi`` forces one where
 both can load. Free-threaded 3.13 uses the extension everywhere, since cffi does not support it.
+
+Where the system cannot share a registry (facts/native/system.py), and with
+``MDISPATCH_BINDING=none``, there is no libmdispatch: ``alone`` stands for it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import sys
 
 from ...errors import BindingError
 from .constants import MD_ABI
+from .system import problem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,28 +27,9 @@ if TYPE_CHECKING:
 
     from .contract import Binding
 
-    _ext: Any
-else:
-    try:
-        from . import _ext
-    except ImportError:
-        from importlib.util import find_spec
-
-        if find_spec(f"{__package__}._ext") is not None:
-            raise  # it is there, and cannot be loaded
-        _package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        _version = "{}.{}".format(*sys.version_info)
-        raise BindingError(
-            f"this is the source tree of mdispatch, {_package}, and it is not built for Python "
-            f"{_version}.\n"
-            "To use the mdispatch that is installed, start Python in another folder, with a script "
-            "that lies elsewhere: Python looks beside the script first.\n"
-            f"To work on these sources: {sys.executable or 'python'} -m pip install -e "
-            f"{os.path.dirname(_package)}"
-        ) from None
-
-__all__ = ["ABI", "BINDING_NAMES", "abi", "c_kernels", "caller", "choose", "interpreter_id"]
-__all__ += ["native", "often", "run_signal_handlers", "unlock", "unlock_modules", "which"]
+__all__ = ["ABI", "BINDING_NAMES", "abi", "alone_because", "c_kernels", "caller", "choose"]
+__all__ += ["interpreter_id", "native", "often", "run_signal_handlers", "unlock"]
+__all__ += ["unlock_modules", "which"]
 
 BINDING_NAMES = (
     "abi",
@@ -82,48 +67,70 @@ BINDING_NAMES = (
 #: The number of this package's contract; a library of another number is refused.
 ABI = MD_ABI
 
-interpreter_id: int = _ext.interpreter_id()
-
-#: Runs the signal handlers that are due, in sub-interpreters too. Always the extension's function.
-run_signal_handlers = _ext.run_signal_handlers
-
-#: ``caller("__name__")`` is the nearest code that is not ours, and the instruction in it; None if
-#: there is none.
-caller: Callable[[str], tuple[CodeType, int] | None] = _ext.caller
-
-#: The functions for kernels in C (native/bind/ext/kernels.c). Always the extension.
-c_kernels: Any = _ext
+free_threaded = "free-threading" in sys.version
 
 
-def choose(asked: str, interpreter: int, free_threaded: bool, version: tuple[int, int]) -> str:
-    """Returns "cffi" or "ext": the binding for such an interpreter, if the environment asks for
-    ``asked`` ("", "cffi", "ext").
+def choose(
+    asked: str, interpreter: int, free_threaded: bool, version: tuple[int, int], why_not: str = ""
+) -> str:
+    """Returns "cffi", "ext" or "none": the binding for such an interpreter, if the environment asks
+    for ``asked`` ("", "cffi", "ext", "none"). ``why_not`` is the system's ``problem()``.
     """
-    if asked not in ("", "cffi", "ext"):
+    if asked not in ("", "cffi", "ext", "none"):
         raise BindingError(
-            f"MDISPATCH_BINDING={asked!r}: only 'cffi' and 'ext' are bindings. Unset it to let "
-            "mdispatch choose."
+            f"MDISPATCH_BINDING={asked!r}: only 'cffi', 'ext' and 'none' are bindings. Unset it to "
+            "let mdispatch choose."
         )
-    if asked:
-        return asked
+    if why_not and asked not in ("", "none"):
+        raise BindingError(
+            f"MDISPATCH_BINDING={asked!r}: there is no such binding here: {why_not}. Unset it."
+        )
+    if asked or why_not:
+        return asked or "none"
     if interpreter != 0 or (free_threaded and version < (3, 14)):
         return "ext"
     return "cffi"
 
 
-free_threaded = "free-threading" in sys.version
+def _not_built() -> BindingError:
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    beside = os.listdir(os.path.dirname(package))
+    if any(each.startswith("mdispatch-") and each.endswith(".dist-info") for each in beside):
+        return BindingError(
+            f"{package} was installed for another system: libmdispatch is not there.\n"
+            f"Install it for this one: {sys.executable or 'python'} -m pip install "
+            "--force-reinstall mdispatch"
+        )
+    version = "{}.{}".format(*sys.version_info)
+    return BindingError(
+        f"this is the source tree of mdispatch, {package}, and it is not built for Python "
+        f"{version}.\n"
+        "To use the mdispatch that is installed, start Python in another folder, with a script "
+        "that lies elsewhere: Python looks beside the script first.\n"
+        f"To work on these sources: {sys.executable or 'python'} -m pip install -e "
+        f"{os.path.dirname(package)}"
+    )
 
-which: str = choose(
-    os.environ.get("MDISPATCH_BINDING", ""),
-    interpreter_id,
-    free_threaded,
-    sys.version_info[:2],
-)
 
-native: Binding
-if which == "ext":
-    native = _ext
-else:
+def _extension() -> Any:
+    """The extension; None where this process works without one."""
+    # Elsewhere than on Linux there is nothing that could be tried.
+    if _asked == "none" or sys.platform != "linux":
+        return None
+    try:
+        from . import _ext  # type: ignore[attr-defined]
+    except ImportError:
+        from importlib.util import find_spec
+
+        if find_spec(f"{__package__}._ext") is not None:
+            raise  # it is there, and cannot be loaded
+        if problem():
+            return None
+        raise _not_built() from None
+    return _ext
+
+
+def _over_cffi() -> Any:
     try:
         from . import cffi_binding
     except ImportError as error:
@@ -131,19 +138,53 @@ else:
             f"the cffi binding cannot be loaded in interpreter {interpreter_id}: {error}\n"
             "Unset MDISPATCH_BINDING or set it to 'ext': the extension serves in every interpreter."
         ) from error
-    native = cffi_binding
+    return cffi_binding
 
+
+_asked = os.environ.get("MDISPATCH_BINDING", "")
+_ext = _extension()
+
+#: Why registries belong to one process here; "" where they are shared.
+alone_because: str = ""
+abi: int = ABI
+interpreter_id: int
+#: Runs the signal handlers that are due, in sub-interpreters too. Always the extension's function.
+run_signal_handlers: Any
+#: ``caller("__name__")`` is the nearest code that is not ours, and the instruction in it; None if
+#: there is none.
+caller: Callable[[str], tuple[CodeType, int] | None]
+#: The functions for kernels in C (native/bind/ext/kernels.c). Always the extension.
+c_kernels: Any
+native: Binding
 #: The binding for registrations, look-ups and waits: the extension, which costs a fraction of cffi,
 #: unless the environment asks for a binding.
-often: Binding = native if os.environ.get("MDISPATCH_BINDING", "") else _ext
+often: Binding
 
-abi: int = native.abi()
-if abi != ABI:
-    raise BindingError(
-        f"libmdispatch in this process has ABI {abi}, this package needs {ABI}: another "
-        "mdispatch was loaded first.\n"
-        "Use one installation of mdispatch per process."
-    )
+if _ext is None:
+    from . import alone
+
+    alone_because = problem() or "MDISPATCH_BINDING=none in the environment"
+    interpreter_id = alone.interpreter_number()
+    which: str = choose(_asked, interpreter_id, free_threaded, sys.version_info[:2], alone_because)
+    caller = alone.caller
+    run_signal_handlers = alone.NotShared("A signal in a wait", alone_because)
+    native = often = alone.NotShared("A look at registries from outside", alone_because)
+    c_kernels = alone.NotShared("A kernel in C", alone_because)
+else:
+    interpreter_id = _ext.interpreter_id()
+    which = choose(_asked, interpreter_id, free_threaded, sys.version_info[:2])
+    run_signal_handlers = _ext.run_signal_handlers
+    caller = _ext.caller
+    c_kernels = _ext
+    native = _over_cffi() if which == "cffi" else _ext
+    often = native if _asked else _ext
+    abi = native.abi()
+    if abi != ABI:
+        raise BindingError(
+            f"libmdispatch in this process has ABI {abi}, this package needs {ABI}: "
+            "another mdispatch was loaded first.\n"
+            "Use one installation of mdispatch per process."
+        )
 
 
 _CONTAINERS = (dict, frozenset, list, set)
@@ -151,9 +192,9 @@ _CONTAINERS = (dict, frozenset, list, set)
 
 def unlock(*objects: object) -> None:
     """In the child of a fork, before it uses objects that other threads changed: frees their locks.
-    See Note [Locks that nobody has] in native/bind/call/module.c.
+    See Note [Locks that nobody has] in native/bind/call/module.c. Nothing in Python can do that.
     """
-    if free_threaded:
+    if free_threaded and not alone_because:
         from ._call import unlock
 
         unlock(*objects)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +12,8 @@ from pathlib import Path
 from golden_stage import Main, Stage, case, elsewhere, waiting
 
 import mdispatch as md
-from mdispatch import errors
+from mdispatch import errors, facts
+from mdispatch.facts.local import LocalRegistry
 from mdispatch.facts.native import native
 from mdispatch.facts.shared import ENVIRONMENT
 
@@ -259,3 +261,35 @@ def _(stage: Stage) -> None:
     name, _, text = done.stderr.rstrip("\n").rpartition("\n")[2].partition(": ")
     assert name == "mdispatch.errors.BindingError"
     raise errors.BindingError(text)
+
+
+_ALONE = """
+import pickle, sys
+import mdispatch as md
+try:
+    md.Registry.create("shop")
+except md.errors.MdispatchError as error:
+    sys.stdout.buffer.write(pickle.dumps(error))
+"""
+
+
+@case("NotSharedError: a name where registries belong to one process")
+def _(stage: Stage) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _ALONE],
+        check=True,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"MDISPATCH_BINDING": "none"},
+        timeout=60,
+    )
+    raise pickle.loads(done.stdout)
+
+
+@case("NotSharedWarning: a child registers for itself")
+def _(stage: Stage) -> None:
+    book = LocalRegistry()
+    book._parent = 4242
+    try:
+        book.register(facts.DEF, 0, "shop::f", "shop::f() -> ()", "ops.py:7")
+    finally:
+        book.close()

@@ -1,0 +1,106 @@
+"""The books that this interpreter has open. Its end closes them, so that no waiter is left asleep;
+the child of a fork renews them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+
+from .forking import load_the_rest, renew_locks
+from .native import unlock, unlock_modules
+from .waits import Waits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Book(Protocol):
+        """A book of facts, as far as its beginning and end are concerned."""
+
+        def cancel(self) -> None:
+            """Ends all waits of this interpreter."""
+
+        def close(self) -> None:
+            """Leaves the registry. Idempotent."""
+
+        def forked(self, at_once: bool) -> bool:
+            """In the child of a fork; ``at_once``: it may wait for others. Returns whether the
+            books after it may.
+            """
+
+        def neighbours(self) -> set[int]:
+            """The other interpreters of this process that have the registry open."""
+
+
+__all__ = ["begin", "end", "neighbours", "waits"]
+
+_live: dict[int, Book] = {}
+
+
+def begin(book: Book) -> None:
+    _live[id(book)] = book
+
+
+def end(book: Book) -> None:
+    _live.pop(id(book), None)
+
+
+def neighbours() -> set[int]:
+    """The other interpreters of this process that have a registry open which is open here."""
+    return {each for book in _live.values() for each in book.neighbours()}
+
+
+def _cancel_all() -> None:
+    for book in list(_live.values()):
+        book.cancel()
+
+
+#: The waits under way in this interpreter, whatever they wait for.
+waits = Waits(_cancel_all)
+
+
+def _close_all() -> None:
+    for book in list(_live.values()):
+        book.close()
+
+
+def _in_child() -> None:
+    """See Note [Locks across a fork] in facts/forking.py."""
+    unlock_modules()
+    renew_locks()
+    unlock(waits)
+    waits.forked()
+    at_once = True
+    for book in list(_live.values()):
+        unlock(book)
+        # Who holds the lock of one may be stopped: a fork waits for that once, and not for each.
+        at_once = book.forked(at_once) and at_once
+
+
+def _before_fork() -> None:
+    load_the_rest()
+    _warn_of_fork()
+
+
+def _warn_of_fork() -> None:
+    """CPython cannot fork while a sub-interpreter lives: the child hangs or dies
+    (python/cpython#139759).
+    """
+    others = neighbours()
+    if others:
+        import warnings
+
+        warnings.warn(
+            f"this process forks while its sub-interpreters {sorted(others)} live: CPython "
+            "ruins the child. "
+            "Fork first and create interpreters afterwards, or start processes by spawn or "
+            "subprocess.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_child=_in_child)

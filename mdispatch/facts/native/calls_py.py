@@ -1,0 +1,124 @@
+"""What calls are made of, in plain Python: the twin of the extension ``_call``, in its place.
+
+Every call goes to dispatch/call_py.py, every look-up to the methods that C asks when it does not
+know an answer. Nothing is kept for C, so what keeps it (Shape, Cell, Sets) is empty here.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    C = TypeVar("C", bound=type)
+
+__all__ = ["Cell", "Names", "Operator", "Packet", "Sets", "Shape"]
+__all__ += ["callable", "changed", "keys", "paths", "start", "torch_place"]
+__all__ += ["turn", "types_changed", "values"]
+
+
+class _Paths:
+    """The functions that make calls. Set once, before the first call."""
+
+    call: Callable[..., Any]
+    redispatch: Callable[..., Any]
+    call_packet: Callable[..., Any]
+
+
+class Operator:
+    """The base of OpOverload."""
+
+    def _attach(self, cell: Cell, generation: int) -> None:
+        pass
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return _Paths.call(self, args, kwargs)
+
+    def redispatch(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Runs the kernel of ``key_set`` as it is, whatever keys the arguments carry: this thread's
+        included and excluded keys do not count, and nothing falls through.
+
+        From inside a kernel that was registered with its key set, ``op.redispatch(key_set &
+        DispatchKeySet.full_after("AutogradCPU"), ...)`` goes on below AutogradCPU. (c10:
+        redispatch)
+        """
+        return _Paths.redispatch(self, args, kwargs)
+
+    redispatch.__text_signature__ = "($self, key_set, /, *args, **kwargs)"  # type: ignore[attr-defined]
+
+
+class Names:
+    """The base of classes that have operators as attributes."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        return self.__missing__(name)
+
+    def __missing__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+
+class Packet:
+    """The base of OpOverloadPacket."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self.__missing__(name)
+
+    def __missing__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return _Paths.call_packet(self, args, kwargs)
+
+
+class Shape:
+    """The part of a schema that C checks by itself."""
+
+    def __init__(self, arguments: Any, positional: int, results: Any) -> None:
+        pass
+
+
+class Cell:
+    """The place of an operator's plan for calls in C: always empty."""
+
+    def begin(self) -> None:
+        pass
+
+    def clear(self) -> None:
+        pass
+
+
+class Sets:
+    """The base of ThreadSets, where C reads a thread's keys."""
+
+    __slots__ = ()
+
+    def put(self, included: int, kept: int) -> None:
+        pass
+
+
+def callable(cls: C) -> C:
+    return cls
+
+
+def paths(
+    call: Callable[..., Any],
+    redispatch: Callable[..., Any],
+    renew: Callable[..., Any],
+    target: Callable[..., Any],
+    check: Callable[..., Any],
+    call_packet: Callable[..., Any],
+    renew_packet: Callable[..., Any],
+) -> None:
+    _Paths.call = staticmethod(call)
+    _Paths.redispatch = staticmethod(redispatch)
+    _Paths.call_packet = staticmethod(call_packet)
+
+
+def _tell(*what: object) -> None:
+    """C would have to know this."""
+
+
+changed = keys = start = torch_place = turn = types_changed = values = _tell
