@@ -312,10 +312,10 @@ class LocalRegistry:
         the other, but not while this one has the lock.
         """
         with self._changed:
-            _, _, there = self.registrations()
             return "".join(
-                f"{fact.name} has a fact of number {fact.seq}, before its time\n"
-                for fact in there
+                f"{fact.name}: it has a fact of number {fact.seq}, before its time\n"
+                for its in self._names.values()
+                for fact in its.facts
                 if fact.seq >= self._next_seq
             )
 

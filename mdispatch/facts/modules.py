@@ -51,12 +51,20 @@ def modules_bringing(registry: Facts, fact: Registration) -> list[str]:
     return [*named, by_file] if by_file and by_file not in named else named
 
 
+# What Python calls code that is typed in, or given with -c. It is no module's name.
+_NO_MODULES = ("<stdin>", "<string>")
+
+
 def modules_of_file(file: str) -> list[str]:
     """The names by which a file can be imported here, the shortest first; for ``<module>`` that
     name.
     """
     found = set()
-    if file.startswith("<") and all(part.isidentifier() for part in file[1:-1].split(".")):
+    if (
+        file.startswith("<")
+        and file not in _NO_MODULES
+        and all(part.isidentifier() for part in file[1:-1].split("."))
+    ):
         found.add(file[1:-1])
     file = file.replace(os.sep, "/")
     for folder in sys.path:

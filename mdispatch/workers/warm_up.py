@@ -266,6 +266,10 @@ def _file_of(fact: Registration) -> str:
     return file_of(fact.where)
 
 
+# Each member has its own, and none of them compares with another's.
+_OF_A_MEMBER = (facts.CLAIM, facts.TYPE, facts.CHOICE)
+
+
 def _compared(
     registry: Registry, there: list[Registration], audit: Audit, modules: set[str]
 ) -> tuple[list[Registration], list[Registration]]:
@@ -280,10 +284,13 @@ def _compared(
     here = _sources(dispatcher, set(sys.modules) - dispatcher.inherited)
     # If an operator names several modules, a worker compares with the newest.
     stubs = {f.name: f for f in there if f.kind == facts.PYSTUB}
-    others = [f for f in there if f.kind not in (facts.PYSTUB, facts.CLAIM)]
+    others = [f for f in there if f.kind not in _OF_A_MEMBER and f.kind != facts.PYSTUB]
+    own = []
     made: dict[tuple[int, int, str], list[Registration]] = {}
     for fact in (*others, *stubs.values()):
-        if _file_of(fact) in here and not dispatcher.facts.is_mine(fact):
+        if dispatcher.facts.is_mine(fact):
+            own.append(fact)  # in a team
+        elif _file_of(fact) in here:
             made.setdefault(fact.what, []).append(fact)
     # There may be several kernels at one key, as custom_op and then register_fake make them. A
     # worker verifies the newest each time, so only the number can be compared.
@@ -293,7 +300,7 @@ def _compared(
         found += some[:count]
         lacking += some[count:]
     near = _sources(dispatcher, _packages(modules))
-    verified = [fact for fact in found if _file_of(fact) in near]
+    verified = [fact for fact in (*own, *found) if _file_of(fact) in near]
     verified += {f.seq: f for f in audit.facts if _file_of(f) not in near}.values()
     if lacking:
         near |= _sources(dispatcher, _reached(_packages(modules)))

@@ -9,6 +9,8 @@ from runs import in_another_run
 import mdispatch as md
 from mdispatch import errors
 
+pytestmark = pytest.mark.shared
+
 
 class Array:
     __dispatch_keys__ = "CPU"
@@ -115,7 +117,6 @@ def test_a_workers_packet_finds_an_overload_that_only_the_main_interpreter_defin
 MODULE = """
 import mdispatch as md
 
-pytestmark = pytest.mark.shared
 class Array:
     __dispatch_keys__ = "CPU"
 lib = md.Library("r", "DEF")

@@ -673,7 +673,8 @@ def test_a_module_is_found_by_its_file(monkeypatch):
     monkeypatch.setattr(sys, "path", ["/x/lib", "/x", ""])
     assert modules_of_file("/x/lib/pack/mod.py") == ["pack.mod", "lib.pack.mod"]
     assert modules_of_file("/x/lib/pack/__init__.py") == ["pack", "lib.pack"]
-    for file in ("/y/mod.py", "/x/not-a-name.py", "<stdin>", "/x/mod.so", ""):
+    assert modules_of_file("/x/mod.so") == ["mod"]
+    for file in ("/y/mod.py", "/x/not-a-name.py", "<stdin>", "/x/mod.txt", ""):
         assert modules_of_file(file) == []
 
 

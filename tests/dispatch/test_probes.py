@@ -14,13 +14,14 @@ from patience import limit
 
 from mdispatch.facts.native import _call
 
+pytestmark = pytest.mark.shared
+
 LIBRARY = Path(_call.__file__)
 
 PROGRAM = """
 import os, signal
 import mdispatch as md
 
-pytestmark = pytest.mark.shared
 
 class Value: ...
 md.register_type(Value, "CPU")

@@ -161,6 +161,7 @@ def words_of(value):
 #: Functions with parameters that raise nothing, except for an argument of a wrong type.
 RAISE_NOTHING = {
     "mdispatch.AutogradContext.save_for_backward",
+    "mdispatch.HigherOrderOperator.replaces",
     "mdispatch.Tape.is_watched",
     "mdispatch.Transform.process",
     "mdispatch.autograd.needs_grad",

@@ -63,6 +63,7 @@ def main():
         ),
         "release": (lambda: ext.release(team, peer, b"t"), None),
         "inspect": (lambda: ext.inspect(address), None),
+        "format_of": (lambda: ext.format_of(address), None),
         "folder": (ext.folder, None),
         "reap": (lambda: ext.reap(b"no-such-registry"), None),
         "attach": (lambda: ext.attach(address, past), close),

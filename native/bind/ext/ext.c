@@ -542,10 +542,12 @@ static PyObject *ext_inspect(PyObject *self, PyObject *args) {
 static PyObject *ext_format_of(PyObject *self, PyObject *args) {
     const char *address;
     size_t count;
-    md_inspection in;
+    md_inspection in = {0};
     if (!PyArg_ParseTuple(args, "y", &address)) return NULL;
-    Py_BEGIN_ALLOW_THREADS md_inspect(address, &in, NULL, 0, &count);
-    Py_END_ALLOW_THREADS return PyLong_FromUnsignedLong(in.format);
+    Py_BEGIN_ALLOW_THREADS;
+    md_inspect(address, &in, NULL, 0, &count);
+    Py_END_ALLOW_THREADS;
+    return PyLong_FromUnsignedLong(in.format);
 }
 
 static PyObject *ext_folder(PyObject *self, PyObject *args) {
