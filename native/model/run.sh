@@ -11,7 +11,7 @@ if ! command -v spin >/dev/null; then
 fi
 mkdir -p "$out" && cd "$out" || exit 2
 
-model=registry.pml # of the searches below
+model=registry.pml ignore= # of the searches below
 # verify holds|fails TITLE FLAGS...
 verify() {
     should=$1 title=$2
@@ -19,7 +19,7 @@ verify() {
     rm -f pan pan.* ./*.trail
     spin -a "$@" "$here/$model" >spin.log 2>&1 || { cat spin.log; exit 2; }
     ${CC:-cc} -O2 -w -DSAFETY -DCOLLAPSE -DNOFAIR -DMEMLIM=20000 -o pan pan.c || exit 2
-    ./pan -m1000000 -w26 >pan.log 2>&1
+    ./pan $ignore -m1000000 -w26 >pan.log 2>&1
     states=$(awk '/ states, stored/ { printf "%.0f", $1 }' pan.log)
     memory=$(sed -n 's/^ *\([0-9.]*\).*total actual memory.*/\1/p' pan.log)
     seconds=$(sed -n 's/^pan: elapsed time \([0-9.]*\).*/\1/p' pan.log)
@@ -90,5 +90,17 @@ verify fails "a slot loaded without acquire" -DWRONG=2
 verify fails "a slot published without release" -DWRONG=3
 verify fails "an array published without release" -DWRONG=4
 verify fails "a reader does not look whether the array was replaced" -DWRONG=5
+
+# What the core does not have yet.
+model=names.pml ignore=-E # its holder of a word waits for what never happens
+verify fails "the version is not raised when a name is given back" -DWRONG=1 -DWHO=1
+verify fails "moves in the index are not raised" -DWRONG=2
+verify fails "a reader does not compare the moves" -DWRONG=3
+verify fails "a reader reads the version after the name" -DWRONG=4 -DWHO=1
+verify fails "the version is reset for the next name" -DWRONG=5 -DWHO=1
+verify fails "a repair leaves the index as it is" -DWRONG=6
+verify fails "a repair does not raise the moves" -DWRONG=7
+verify holds "names are given back, a reader of one that stays" -DWHO=0
+verify holds "names are given back, a reader of one that goes" -DWHO=1
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
