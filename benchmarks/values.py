@@ -1,0 +1,108 @@
+"""Calls with the values that people pass, as multiples of a plain Python call with the same ones:
+NumPy arrays, PyTorch tensors, whatever speaks DLPack, and numbers that have to be converted.
+
+What is not installed is left out. The calls are unrolled and nothing is subtracted.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from fractions import Fraction
+from importlib import import_module
+from importlib.util import find_spec
+
+import mdispatch as md
+from mdispatch.cli.bench.figures import Figure, ratio
+from mdispatch.cli.bench.measure import Settings, compiled, in_turns
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+__all__ = ["figures"]
+
+ROUNDS = 40
+_UNROLLED = 20
+
+_OPERATORS = {
+    "tensor": "tensor(Tensor x) -> Tensor",
+    "tensors": "tensors(Tensor x, Tensor y) -> Tensor",
+    "real": "real(float x) -> float",
+    "whole": "whole(int x) -> int",
+    "word": "word(str x) -> str",
+    "reals": "reals(float[] x) -> Any",
+    "two": "two(int[2] x) -> Any",
+    "made_real": "made_real(int x) -> float",
+}
+
+
+class Array:
+    pass
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+def _one(x: Any) -> Any:
+    return x
+
+
+def _first(x: Any, y: Any) -> Any:
+    return x
+
+
+def _values() -> Iterator[tuple[str, str, tuple[Any, ...], float | None]]:
+    """What is passed, the operator, the arguments, and how many plain calls it may cost, if said."""
+    later = sys.version_info >= (3, 12)
+    yield "a registered type", "tensor", (Array(),), 2.5 if later else 2.2
+    if find_spec("numpy"):
+        numpy: Any = import_module("numpy")
+        array = numpy.ones(2)
+        subclass = type("Sub", (numpy.ndarray,), {})
+        yield "a NumPy array", "tensor", (array,), 3.0 if later else 2.8
+        yield "two NumPy arrays", "tensors", (array, array), 3.0 if later else 2.8
+        yield "a subclass of NumPy's array", "tensor", (array.view(subclass),), 3.5
+        yield "numpy.float64 for float", "real", (numpy.float64(1),), 3.5
+        yield "numpy.int64 for int", "whole", (numpy.int64(1),), 3.5
+    if find_spec("torch"):
+        torch: Any = import_module("torch")
+        tensor = torch.ones(2)
+        yield "a PyTorch tensor", "tensor", (tensor,), 4.0 if later else 3.5
+        yield "two PyTorch tensors", "tensors", (tensor, tensor), 5.0 if later else 4.5
+        yield "a PyTorch Parameter", "tensor", (torch.nn.Parameter(tensor),), 3.5
+    yield "int for float", "real", (1,), 3.5
+    yield "bool for int", "whole", (True,), 3.5
+    yield "IntEnum for int", "whole", (Level.LOW,), 3.5
+    yield "Fraction for float (its __float__ is Python)", "real", (Fraction(1, 2),), None
+    yield "a subclass of str", "word", (Text("a"),), 3.5
+    yield "ints for float[]", "reals", ([1, 2],), 3.5
+    yield "int for int[2]", "two", (3,), None
+    yield "int returned for float", "made_real", (1,), 3.0
+
+
+def figures(asked: Settings) -> Iterator[Figure]:
+    md.register_type(Array, "CPU")
+    works, against, aims = {}, {}, {}
+    with md.Registry.create() as registry:
+        library = md.Library("values", "DEF", registry=registry)
+        for name, schema in _OPERATORS.items():
+            kernel = _first if name == "tensors" else _one
+            key = "CPU" if "Tensor" in schema else "CompositeExplicitAutograd"
+            library.impl(library.define(schema), kernel, key)
+        for what, name, values, aim in _values():
+            names = dict(zip("xy", values, strict=False))
+            call = "; ".join([f"f({', '.join(names)})"] * _UNROLLED)
+            plain = f"plain call: {what}"
+            works[plain] = compiled(call, {"f": _first if len(values) == 2 else _one, **names})
+            works[what] = compiled(call, {"f": registry.ops.find(f"values::{name}"), **names})
+            against[what], aims[what] = plain, aim
+        times = in_turns(works, against, asked, ROUNDS)
+    for what, found in times.items():
+        yield ratio(what, *found, aim=aims[what])
