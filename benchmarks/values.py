@@ -59,7 +59,7 @@ def _first(x: Any, y: Any) -> Any:
 
 
 def _values() -> Iterator[tuple[str, str, tuple[Any, ...], float | None]]:
-    """What is passed, the operator, the arguments, and how many plain calls it may cost, if said."""
+    """What is passed, the operator, the arguments, and how many plain calls it may cost."""
     later = sys.version_info >= (3, 12)
     yield "a registered type", "tensor", (Array(),), 2.5 if later else 2.2
     if find_spec("numpy"):
