@@ -81,6 +81,7 @@ PAGES = {
                 "register_type IncludeDispatchKeyGuard ExcludeDispatchKeyGuard "
                 "ForceDispatchKeyGuard AutoDispatchBelowAutograd enable_python_dispatcher",
             ),
+            ("mdispatch.dispatch.context.values", RESULTS, "TypeHandle"),
             (
                 "mdispatch.keys",
                 "Questions about keys.",

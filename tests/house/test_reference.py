@@ -166,6 +166,7 @@ RAISE_NOTHING = {
     "mdispatch.Transform.process",
     "mdispatch.autograd.needs_grad",
     "mdispatch.config.cflags",
+    "mdispatch.dispatch.context.values.TypeHandle.is_replaced_by",
     "mdispatch.fake.DynamicSize.admits",
     "mdispatch.keys.backend_index",
     "mdispatch.keys.backend_keys_of_autograd",
