@@ -19,7 +19,7 @@ from registries import FOLDER
 
 from mdispatch.facts import DEF
 
-pytestmark = pytest.mark.either_binding
+pytestmark = [pytest.mark.either_binding, pytest.mark.shared]
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 import dataclasses
 import os
 
+import pytest
 from registries import FOLDER
 
 import mdispatch as md
 from mdispatch.facts import DEF, IMPL, LIBRARY
 from mdispatch.facts.outside import look_at, named_like
+
+pytestmark = pytest.mark.shared
 
 
 def test_a_registry_that_cannot_be_read_has_no_figures():

@@ -10,6 +10,8 @@ import mdispatch as md
 from mdispatch.facts.native.constants import MD_FORMAT
 from mdispatch.facts.registration import CHOICE, TYPE
 
+pytestmark = pytest.mark.shared
+
 WORKER = """
 from mdispatch.facts.registration import CHOICE, TYPE
 import mdispatch as md

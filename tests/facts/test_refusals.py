@@ -62,6 +62,10 @@ def test_an_allocation_of_pythons_that_fails_in_the_extension_has_changed_nothin
     assert figures_of("no_memory_stage.py") > 20
 
 
+@pytest.mark.skipif(
+    sys.version_info >= (3, 13),
+    reason="CPython ends by SIGSEGV: the dict of a new type looks at a name that it did not get",
+)
 def test_an_allocation_of_pythons_that_fails_while_calls_in_c_are_imported_is_told():
     pytest.importorskip("_testcapi", reason="this Python comes without _testcapi")
     assert figures_of("no_memory_import.py") > 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kinds import run_main
 
-pytestmark = pytest.mark.either_binding
+pytestmark = [pytest.mark.either_binding, pytest.mark.shared]
 
 
 def test_a_fork_of_which_python_is_not_told_only_looks_and_calls() -> None:

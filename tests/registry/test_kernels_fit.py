@@ -169,6 +169,7 @@ def test_a_worker_s_own_kernel_is_refused_too(place, tmp_path):
     assert told.count("feature.py:") == 2
 
 
+@pytest.mark.shared
 def test_a_kernel_of_an_operator_that_this_worker_did_not_define_is_asked_of_the_registry(tmp_path):
     main = """
     lib = md.Library("fit", "DEF")

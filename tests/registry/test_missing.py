@@ -115,6 +115,7 @@ registry.close()
 """
 
 
+@pytest.mark.shared
 def test_the_registrar_that_is_named_is_the_one_of_now_and_not_the_one_that_has_left():
     name = f"missing-{os.getpid()}"
     with (
@@ -139,6 +140,7 @@ def test_the_registrar_that_is_named_is_the_one_of_now_and_not_the_one_that_has_
         assert str(missing(asking, "s::g")).startswith(f"the registrar of 's' (pid {os.getpid()})")
 
 
+@pytest.mark.shared
 def test_a_library_that_was_never_opened_is_told_with_the_place_of_what_else_is_there():
     name = f"missing-{os.getpid()}"
     with (

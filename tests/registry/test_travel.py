@@ -102,6 +102,7 @@ def test_all_of_them_are_pickled_by_their_name(place, tmp_path):
 
 
 @pytest.mark.parametrize("kind", POOLS)
+@pytest.mark.shared
 def test_an_operator_is_the_job_or_an_argument_in_every_kind_of_pool(kind, folder):
     main = """
     import geo

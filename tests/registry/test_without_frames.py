@@ -184,6 +184,7 @@ def prepared(how: str, name: str, folder: Path, file: str = "<string>") -> str:
     ],
     ids=["C", "Cython", "text", "named text", "frozen", "no source"],
 )
+@pytest.mark.shared
 def test_they_are_counted_and_what_a_worker_lacks_is_found(name, how, where, tmp_path):
     prepare = ""
     if how in COMPILERS:

@@ -24,6 +24,7 @@ class _Paths:
     call: Callable[..., Any]
     redispatch: Callable[..., Any]
     call_packet: Callable[..., Any]
+    renew_packet: Callable[..., Any]
 
 
 class Operator:
@@ -52,6 +53,14 @@ class Names:
     """The base of classes that have operators as attributes."""
 
     __slots__ = ()
+
+    def __getattribute__(self, name: str) -> Any:
+        """An operator that ended since it was found is looked up again, and told to be missing."""
+        found = object.__getattribute__(self, name)
+        if isinstance(found, Packet) and not len(_Paths.renew_packet(found, "default")):
+            object.__delattr__(self, name)
+            return self.__missing__(name)
+        return found
 
     def __getattr__(self, name: str) -> Any:
         return self.__missing__(name)
@@ -115,6 +124,7 @@ def paths(
     _Paths.call = staticmethod(call)
     _Paths.redispatch = staticmethod(redispatch)
     _Paths.call_packet = staticmethod(call_packet)
+    _Paths.renew_packet = staticmethod(renew_packet)
 
 
 def _tell(*what: object) -> None:
