@@ -41,7 +41,8 @@ POOLS = {
     "processes": "ProcessPoolExecutor(1, multiprocessing.get_context('spawn'))",
     "fork": "ProcessPoolExecutor(1, multiprocessing.get_context('fork'))",
     "forkserver": "ProcessPoolExecutor(1, multiprocessing.get_context('forkserver'))",
-    "interpreters": "md.InterpreterPool(1)",
+    # From 3.14 on a new interpreter does not have this one's sys.path.
+    "interpreters": "md.InterpreterPool(1, initializer=md.initializer('geo'))",
     "threads": "ThreadPoolExecutor(1)",
 }
 

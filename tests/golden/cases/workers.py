@@ -177,8 +177,9 @@ ONLY_SUB = """
 import pickle
 import mdispatch as md
 
+# What an interpreter calls the text that it runs, differs from version to version.
 interpreter = md.create_interpreter()
-interpreter.exec({code!r})
+interpreter.exec("exec(compile(" + repr({code!r}) + ", 'app.py', 'exec'))")
 interpreter.close()
 raise pickle.load(open("found", "rb"))
 """
