@@ -236,7 +236,7 @@ class LocalRegistry:
     def _holder(self, registration: Struck) -> tuple[_Name | None, Registration | None]:
         """The name whose fact this is, and the fact."""
         known = self._names.get(getattr(registration, "name", ""))
-        for its in (known,) if known is not None else tuple(self._names.values()):
+        for its in (known,) if known is not None else list(self._names.values()):
             for fact in its.facts:
                 if (fact.ref, fact.seq) == (registration.ref, registration.seq):
                     return its, fact
@@ -246,7 +246,7 @@ class LocalRegistry:
         """After a change, under the lock: wakes those who wait."""
         try:
             if POLICY[kind] & MD_RAISE_ALL:
-                for each in tuple(self._names.values()):
+                for each in list(self._names.values()):
                     if each is not its:
                         each.version += 1
         finally:
@@ -272,7 +272,7 @@ class LocalRegistry:
     def registrations(self, name: str | None = None) -> tuple[int, int, list[Registration]]:
         self._check_open()
         if name is None:
-            return 0, 0, [fact for its in tuple(self._names.values()) for fact in its.facts]
+            return 0, 0, [fact for its in list(self._names.values()) for fact in its.facts]
         its = self._names.get(_whole(name))
         if its is None:
             return 0, 0, []
@@ -422,7 +422,7 @@ class LocalRegistry:
 
     def cancel(self, ticket: int = 0) -> None:
         with self._changed:
-            for wait, known in tuple(self._waits.items()):
+            for wait, known in list(self._waits.items()):
                 if not ticket or known == ticket:
                     self._waits.pop(wait, None)
             self._changed.notify_all()

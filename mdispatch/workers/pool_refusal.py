@@ -47,7 +47,7 @@ def answer_tasks_if_unhandled(worker: FrameType, error: Exception) -> None:
 def _at_the_end(worker: FrameType, error: Exception) -> None:
     if has_begun(worker):
         return  # the initializer has returned
-    raised = sys.exception()  # of multiprocessing.Pool before 3.14: on its way out of the process
+    raised = sys.exception()  # of multiprocessing.Pool before 3.13: on its way out of the process
     try:
         _answer(worker, _that_can_be_sent(raised if isinstance(raised, Exception) else error))
     except (AttributeError, KeyError):
