@@ -16,8 +16,10 @@ PROGRAM = Path(__file__).with_name("mixed_blows.py")
 
 @pytest.mark.scenario("mixed blows", share=2.0)
 def test_whoever_is_killed_stopped_or_robbed_the_registries_keep_what_was_acknowledged(
-    scenario: Scenario, tmp_path: Path
+    scenario: Scenario, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    if request.config.option.seconds < 60:
+        pytest.skip("this takes a minute and more: only with --seconds 60")
     figures = tmp_path / "figures"
     options = {"seconds": scenario.seconds, "blows": 8 * scenario.limit, "seed": scenario.seed}
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
