@@ -246,6 +246,27 @@ def test_tensors_of_one_set_are_enough_where_nobody_sees_another_being_made():
 
 @with_torch
 @with_gil
+def test_what_a_signal_handler_raises_while_another_tensor_is_made_ends_the_call():
+    told = run(
+        """
+def interrupted():
+    raise KeyboardInterrupt
+
+tests.TorchKeys.other = property(lambda self: interrupted)
+raised = 0
+for _ in range(6):
+    try:
+        agrees(zoo[0])
+    except KeyboardInterrupt:
+        raised += 1
+print(raised)
+"""
+    )
+    assert told == "1\nNone 0"
+
+
+@with_torch
+@with_gil
 @pytest.mark.parametrize("move", [(0, 8), (0, -8), (0, 16)])
 def test_a_wrong_place_is_given_up_and_gives_no_wrong_set(move):
     told = run(

@@ -69,7 +69,10 @@ class TorchKeys:
         torch_c = self._torch._C
         if torch_c._len_torch_function_stack() or torch_c._len_torch_dispatch_stack():
             return None
-        tensor = self._torch.empty(0, device="meta")
+        try:
+            tensor = self._torch.empty(0, device="meta")
+        except RuntimeError:  # the search goes on with the next tensors
+            return None
         self.raw_of(tensor)  # its set is known now
         return tensor
 

@@ -177,7 +177,7 @@ int from_torch(struct state *st, PyObject *value, uint64_t *raw) {
         if (other && other != Py_None && ask_torch(st, other, &theirs, &ignored) == 1)
             learn(t, other, 0, theirs, ignored);
         Py_XDECREF(other);
-        PyErr_Clear(); /* without it, the search goes on with the next tensors */
+        if (PyErr_Occurred()) return -1; /* from a signal handler: it ends the call */
     }
     return 1;
 #endif
