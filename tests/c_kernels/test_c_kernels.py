@@ -53,7 +53,6 @@ def types():
     yield
     values._types._registered.clear()
     values._types._registered.update(known)
-    values._types._found.clear()
     values._types.when_changed()
 
 

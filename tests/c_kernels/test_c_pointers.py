@@ -52,7 +52,6 @@ def arrays():
     yield
     values._types._registered.clear()
     values._types._registered.update(known)
-    values._types._found.clear()
     values._types.when_changed()
 
 

@@ -124,7 +124,6 @@ class TypeKeys:
             weakref.WeakKeyDictionary()
         )
         self._registered: weakref.WeakKeyDictionary[type, int] = weakref.WeakKeyDictionary()
-        self._found: weakref.WeakKeyDictionary[type, int] = weakref.WeakKeyDictionary()
         #: Called after a registration: what calls in C have kept of types is out of date.
         self.when_changed: Callable[[], object] = int
 
@@ -164,9 +163,6 @@ class TypeKeys:
             self._registered.pop(cls, None)
         else:
             self._registered[cls] = raw
-        # Replaced, not cleared: a look-up under way in another thread stores its answer in the old
-        # one.
-        self._found = weakref.WeakKeyDictionary()
         self.when_changed()
 
     def knows(self, cls: type) -> bool:
@@ -176,18 +172,10 @@ class TypeKeys:
     def raw_of(self, value: object) -> int | None:
         """The bits of the value's key set; None for a value that carries none."""
         cls = type(value)
-        found = self._found
-        raw = found.get(cls)
-        if raw is not None:
-            return raw
         handled = _handled(cls)
         raw = self._registered_as(cls)
-        if raw is None and _is_array(cls):
-            raw = DispatchKey.CPU.raw
-        if raw is not None:
-            found[cls] = raw | handled
-            return raw | handled
-        raw = _raw_by_protocol(value)
+        if raw is None:
+            raw = DispatchKey.CPU.raw if _is_array(cls) else _raw_by_protocol(value)
         return raw | handled if raw is not None else handled or None
 
     def _registered_as(self, cls: type) -> int | None:
@@ -199,7 +187,7 @@ class TypeKeys:
 
     def are_tensors(self, cls: type) -> bool:
         """Whether all objects of the class are tensors, whatever their keys are."""
-        if cls in self._found or self._registered_as(cls) is not None or _is_array(cls):
+        if self._registered_as(cls) is not None or _is_array(cls):
             return True
         return not _handled(cls) and (_is_torch_class(cls) or _has_arrays_device(cls))
 

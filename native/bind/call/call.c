@@ -332,10 +332,9 @@ static int thread_sets(struct state *st, uint64_t *included, uint64_t *kept) {
     return 1;
 }
 
-/* The key set of a call; 0 when Python has to make the call. */
-static inline int effective(struct state *st, const Plan *plan, uint64_t *raw) {
-    uint64_t included = st->included, kept = st->kept;
-    if (UNLIKELY(peek(&st->guards)) && !thread_sets(st, &included, &kept)) return 0;
+/* The key set of a call in a thread with these sets; 0 when Python has to make the call. */
+static inline int effective_in(const struct state *st, const Plan *plan, uint64_t included,
+                               uint64_t kept, uint64_t *raw) {
     uint64_t all = (*raw | included) & kept;
     if (UNLIKELY(all & st->special)) return 0;
     uint64_t mask = plan->mask;
@@ -344,11 +343,23 @@ static inline int effective(struct state *st, const Plan *plan, uint64_t *raw) {
     return 1;
 }
 
+static inline int effective(struct state *st, const Plan *plan, uint64_t *raw) {
+    uint64_t included = st->included, kept = st->kept;
+    if (UNLIKELY(peek(&st->guards)) && !thread_sets(st, &included, &kept)) return 0;
+    return effective_in(st, plan, included, kept, raw);
+}
+
 static inline struct target *target_of(struct state *st, Plan *plan, uint64_t raw) {
     unsigned index = index_of(st, raw);
     int at = atomic_load_explicit(&plan->at[index], memory_order_acquire);
     if (LIKELY(at != 0 && at != NO_TARGET)) return &plan->targets[at - 1];
     return target_find(st, plan, index);
+}
+
+struct target *target_there(struct state *st, Plan *plan, uint64_t raw) {
+    if (!effective_in(st, plan, st->included, st->kept, &raw)) return NULL;
+    int at = atomic_load_explicit(&plan->at[index_of(st, raw)], memory_order_acquire);
+    return at && at != NO_TARGET ? &plan->targets[at - 1] : NULL;
 }
 
 /* --- kernels ---------------------------------------------------------------------------------- */
@@ -416,13 +427,17 @@ static PyObject *result_converted(struct state *st, const Shape *shape, PyObject
 }
 
 /* What the caller gets for a kernel's result. Takes over the reference to the result. */
-static inline PyObject *checked(struct state *st, PyObject *self, const Plan *plan,
+static inline PyObject *checked(struct state *st, PyObject *self, Plan *plan,
                                 const struct target *target, PyObject *result) {
     const Shape *shape = plan->shape;
+    struct target *none;
     if (UNLIKELY(!result)) return NULL;
-    if (LIKELY(shape->returns == 1) ? LIKELY(result_fits(st, shape->results, result))
-                                    : results_fit(st, shape, result))
+    if (LIKELY(remembers(st, &plan->result, &result, 1, &none))) return result;
+    if (LIKELY(shape->returns == 1) ? result_fits(st, shape->results, result)
+                                    : results_fit(st, shape, result)) {
+        if (shape->returns == 1) remember_result(st, plan, result);
         return result;
+    }
     PyObject *answer = PyErr_Occurred() ? NULL : result_converted(st, shape, result);
     if (!answer && !PyErr_Occurred())
         answer = PyObject_CallFunctionObjArgs(st->check, self, plan->signature, result,
@@ -480,6 +495,7 @@ static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, 
     struct target *target = target_of(st, plan, raw);
     if (UNLIKELY(!target)) return given_up();
     if (UNLIKELY(target->with_operator | target->with_key_set)) return TRY_BOUND;
+    if (!given) remember_arguments(st, plan, args);
     *result =
         checked(st, (PyObject *)self, plan, target, invoke(target->function, args, nargsf, NULL));
     return DONE;
@@ -525,6 +541,14 @@ static inline int call(Operator *self, PyObject *const *args, size_t nargsf, PyO
             leave(use);
             return TO_PYTHON;
         }
+    }
+    struct target *target;
+    if (LIKELY(!given && !kwnames && n == plan->remembered && !peek(&st->guards)) &&
+        LIKELY(remembers(st, &plan->arguments, args, n, &target))) {
+        *result = checked(st, (PyObject *)self, plan, target,
+                          invoke(target->function, args, nargsf, NULL));
+        leave(use);
+        return DONE;
     }
     if (LIKELY(!kwnames && plan->shape->is_plain && n == plan->shape->positional))
         how = call_plain(self, plan, args, nargsf, given, result);

@@ -39,21 +39,21 @@ static inline int readers_make(struct state *st) {
 static inline void readers_free(struct state *st) {
 }
 
-/* --- the table of types ----------------------------------------------------------------------- */
+/* --- what is kept of types -------------------------------------------------------------------- */
 
-static inline uint64_t begin_read(const struct known *k) {
+static inline uint64_t begin_read(const a64 *sequence) {
     return 0;
 }
 
-static inline bool is_whole(const struct known *k, uint64_t begun) {
+static inline bool is_whole(const a64 *sequence, uint64_t begun) {
     return true;
 }
 
-static inline bool begin_write(struct known *k) {
+static inline bool begin_write(a64 *sequence) {
     return true;
 }
 
-static inline void end_write(struct known *k) {
+static inline void end_write(a64 *sequence) {
 }
 
 static inline unsigned int version_tag(const PyTypeObject *type) {

@@ -24,47 +24,60 @@
 
 enum { MOST_NAMED = 1024 };
 
-static void known_put(struct known *k, PyTypeObject *type, uint32_t tag, uint32_t how,
-                      uint64_t raw) {
-    if (!begin_write(k)) return;
-    atomic_store_explicit(&k->type, type, memory_order_relaxed);
-    atomic_store_explicit(&k->tag, tag, memory_order_relaxed);
-    atomic_store_explicit(&k->how, how, memory_order_relaxed);
-    atomic_store_explicit(&k->raw, raw, memory_order_relaxed);
-    end_write(k);
+/* Keeps what Python said of a type, unless types were registered since it was asked. (If they are
+ * registered now, types_changed waits for `end_write`, then empties the entry.) */
+static void known_put(struct state *st, PyTypeObject *type, uint32_t tag, uint64_t asked,
+                      uint32_t how, uint64_t raw) {
+    struct known *k = known_at(st, type);
+    if (!begin_write(&k->sequence)) return;
+    if (asked == atomic_load(&st->types_epoch)) {
+        atomic_store_explicit(&k->type, type, memory_order_relaxed);
+        atomic_store_explicit(&k->tag, tag, memory_order_relaxed);
+        atomic_store_explicit(&k->how, how, memory_order_relaxed);
+        atomic_store_explicit(&k->raw, raw, memory_order_relaxed);
+    }
+    end_write(&k->sequence);
 }
 
 void types_changed(struct state *st) {
     atomic_fetch_add(&st->types_epoch, 1);
     for (int i = 0; i < TYPES; i++) {
         struct known *k = &st->known[i];
-        while (!begin_write(k)) continue; /* another thread is at its few stores */
+        while (!begin_write(&k->sequence)) continue; /* another thread is at its few stores */
         atomic_store_explicit(&k->type, NULL, memory_order_relaxed);
-        end_write(k);
+        end_write(&k->sequence);
     }
+    atomic_fetch_add(&st->types_epoch, 1);
+}
+
+uint32_t given_tag(struct state *st, PyTypeObject *type) {
+#if PY_VERSION_HEX >= 0x030c0000
+    (void)PyUnstable_Type_AssignVersionTag(type);
+#else
+    if (st->keys_name) (void)_PyType_Lookup(type, st->keys_name);
+#endif
+    return version_tag(type);
 }
 
 /* Asks Python how values of the type are asked, and for the keys of the type; UNKNOWN with an
- * error. Meanwhile the value may get another class, so this keeps a reference to the type. */
-static uint32_t ask_type(struct state *st, struct known *k, PyTypeObject *type, uint64_t *raw) {
-    uint64_t before = peek(&st->types_epoch);
+ * error. Meanwhile the value may get another class, so this keeps a reference to the type; and the
+ * type may be changed: then it has another tag than before. */
+static uint32_t ask_type(struct state *st, PyTypeObject *type, uint64_t *raw) {
+    uint64_t asked = atomic_load(&st->types_epoch);
     unsigned int how = UNKNOWN;
     unsigned long long keys = 0;
     Py_INCREF(type);
+    uint32_t tag = given_tag(st, type);
     PyObject *ask = NULL, *known = NULL, *other = NULL; /* of BY_TORCH */
     PyObject *answer = PyObject_CallFunctionObjArgs(st->how_of_type, type, NULL);
-    uint32_t tag = version_tag(type);
     if (answer && !PyArg_ParseTuple(answer, "IK|OOO", &how, &keys, &ask, &known, &other))
         how = UNKNOWN;
     if (how == BY_TORCH) torch_is(st, ask, known, other);
     Py_XDECREF(answer);
     if (how == NEVER && type->tp_getattro != PyObject_GenericGetAttr) how = BY_ATTRIBUTE;
     *raw = keys;
-    /* If a type was registered meanwhile, the answer may be too old to keep. */
-    if (how != UNKNOWN && tag && before == peek(&st->types_epoch)) {
-        known_put(k, type, tag, how, keys);
-        if (before != peek(&st->types_epoch)) known_put(k, NULL, 0, UNKNOWN, 0);
-    }
+    if (how != UNKNOWN && tag && tag == version_tag(type))
+        known_put(st, type, tag, asked, how, keys);
     Py_DECREF(type);
     return how;
 }
@@ -153,20 +166,11 @@ static int ask_value(struct state *st, PyObject *value, uint32_t how, uint64_t i
     return found;
 }
 
-int tensor_slow(struct state *st, PyObject *value, uint64_t *raw) {
-    PyTypeObject *type = Py_TYPE(value);
-    struct known *k = known_at(st, type);
-    uint32_t how = UNKNOWN;
-    uint64_t keys = 0, found = 0;
+int ask_keys(struct state *st, PyObject *value, uint32_t how, uint64_t keys, uint64_t *raw) {
+    uint64_t found = 0;
     int is = 1;
     if (value == Py_None) return 0;
-    uint64_t begun = begin_read(k);
-    if (k->type == type && k->tag == version_tag(type)) {
-        how = k->how;
-        keys = k->raw;
-    }
-    if (!is_whole(k, begun)) how = UNKNOWN;
-    if (how == UNKNOWN && (how = ask_type(st, k, type, &keys)) == UNKNOWN) return -1;
+    if (how == UNKNOWN && (how = ask_type(st, Py_TYPE(value), &keys)) == UNKNOWN) return -1;
     if (how == NEVER) return 0;
     if (how == REGISTERED)
         found = keys;
@@ -176,18 +180,4 @@ int tensor_slow(struct state *st, PyObject *value, uint64_t *raw) {
         is = ask_value(st, value, how, keys, &found);
     if (is > 0) *raw |= found;
     return is;
-}
-
-int is_tensor(struct state *st, PyObject *value) {
-    PyTypeObject *type = Py_TYPE(value);
-    const struct known *k = known_at(st, type);
-    uint64_t ignored = 0, begun = begin_read(k);
-    PyTypeObject *known = atomic_load_explicit(&k->type, memory_order_relaxed);
-    uint32_t tag = atomic_load_explicit(&k->tag, memory_order_relaxed);
-    uint32_t how = atomic_load_explicit(&k->how, memory_order_relaxed);
-    uint64_t keys = peek(&k->raw);
-    if (LIKELY(is_whole(k, begun) && known == type && tag == version_tag(type)) &&
-        (how == REGISTERED || how == BY_TORCH || (how == BY_ATTRIBUTE && keys)))
-        return 1;
-    return tensor_slow(st, value, &ignored) > 0;
 }

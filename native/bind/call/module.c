@@ -219,6 +219,7 @@ static int module_exec(PyObject *m) {
         add_type(m, &st->view_type, &view_spec, 1) || add_type(m, &st->plan_type, &plan_spec, 0) ||
         add_type(m, &st->cell_type, &cell_spec, 1) || add_type(m, &st->sets_type, &sets_spec, 1))
         return -1;
+    st->types_epoch = 2; /* nothing was remembered under 0 */
     st->sets_name = PyUnicode_InternFromString("sets");
     st->keys_name = PyUnicode_InternFromString("__dispatch_keys__");
     st->device_name = PyUnicode_InternFromString("__dlpack_device__");

@@ -32,30 +32,29 @@ void retire(struct state *st, PyObject *object);
 int readers_make(struct state *st);
 void readers_free(struct state *st);
 
-/* --- the table of types: an entry's sequence is odd while a thread writes the entry ----------- */
+/* --- what is kept of types: the sequence of such an entry is odd while a thread writes it ------ */
 
-static inline uint64_t begin_read(const struct known *k) {
-    return atomic_load_explicit((a64 *)&k->sequence, memory_order_acquire);
+static inline uint64_t begin_read(const a64 *sequence) {
+    return atomic_load_explicit((a64 *)sequence, memory_order_acquire);
 }
 
 /* Whether no thread was writing the entry between `begin_read` and now. */
-static inline bool is_whole(const struct known *k, uint64_t begun) {
+static inline bool is_whole(const a64 *sequence, uint64_t begun) {
     atomic_thread_fence(memory_order_acquire);
-    return LIKELY(!(begun & 1) && peek(&k->sequence) == begun);
+    return LIKELY(!(begun & 1) && peek(sequence) == begun);
 }
 
 /* False when another thread is writing the entry. */
-static inline bool begin_write(struct known *k) {
-    uint64_t before = peek(&k->sequence);
-    if (before & 1 || !atomic_compare_exchange_strong(&k->sequence, &before, before + 1))
-        return false;
+static inline bool begin_write(a64 *sequence) {
+    uint64_t before = peek(sequence);
+    if (before & 1 || !atomic_compare_exchange_strong(sequence, &before, before + 1)) return false;
     atomic_thread_fence(memory_order_release);
     return true;
 }
 
 /* Nobody else changes an odd sequence. */
-static inline void end_write(struct known *k) {
-    atomic_store_explicit(&k->sequence, peek(&k->sequence) + 1, memory_order_release);
+static inline void end_write(a64 *sequence) {
+    atomic_store_explicit(sequence, peek(sequence) + 1, memory_order_release);
 }
 
 static inline unsigned int version_tag(const PyTypeObject *type) {

@@ -348,6 +348,8 @@ static PyObject *cell_install(Cell *self, PyObject *args) {
     plan->table = Py_NewRef(table);
     plan->signature = Py_NewRef(signature);
     plan->most = (uint8_t)most;
+    Py_ssize_t positional = plan->shape->positional;
+    plan->remembered = plan->shape->is_plain && positional <= REMEMBERED ? positional : -1;
     if (masks_from(plan, masks)) {
         Py_DECREF(plan);
         return NULL;

@@ -94,8 +94,19 @@ struct target {
     uint8_t with_key_set;  /* it gets the key set in front of all that */
 };
 
+/* See Note [Remembered calls] in remember.c. */
+enum { REMEMBERED = 4 };
+struct memory {
+    a64 sequence;    /* odd while it is written */
+    a64 types_epoch; /* of the state; 0: nothing is remembered */
+    _Atomic(struct target *) target;
+    _Atomic(PyTypeObject *) types[REMEMBERED]; /* only compared; NULL: any type */
+    _Atomic uint32_t tags[REMEMBERED];
+    _Atomic uint8_t times; /* how often something was remembered here */
+};
+
 /* What calls need of one version of an operator's facts. A target is added when a call first
- * reaches it; nothing else changes. */
+ * reaches it, and one call is remembered; nothing else changes. */
 typedef struct {
     PyObject_VAR_HEAD const a64 *word; /* the operator's version, in the registry */
     uint64_t version, epoch, generation;
@@ -104,6 +115,8 @@ typedef struct {
     View *view;
     Shape *shape;
     PyObject *table, *signature;
+    struct memory arguments, result;
+    Py_ssize_t remembered;       /* how many arguments a remembered call has; -1 when none can be */
     _Atomic uint8_t at[ENTRIES]; /* number of the target + 1; 0: not known yet */
     uint8_t used, most;          /* `used`: under `lock` */
     struct target targets[];
@@ -163,10 +176,10 @@ struct torch {
 };
 
 struct state {
-    a64 epoch;  /* raised by each change that concerns all plans of this interpreter */
-    a64 guards; /* how many threads have Sets that differ from those that threads start with */
-    a64 off;    /* one bit for each reason why every call goes through Python */
-    a64 types_epoch;
+    a64 epoch;       /* raised by each change that concerns all plans of this interpreter */
+    a64 guards;      /* how many threads have Sets that differ from those that threads start with */
+    a64 off;         /* one bit for each reason why every call goes through Python */
+    a64 types_epoch; /* raised before and after the table of types is emptied: odd meanwhile */
     uint64_t included, kept, special;
     uint64_t per_backend; /* the bits of the functionalities that exist per backend */
     uint8_t offset[FUNCTIONALITIES + 1];
@@ -223,39 +236,76 @@ static inline int as_raw(PyObject *number, uint64_t *raw) {
 }
 
 /* keys.c */
-/* Adds the keys of a value: 1 when it is a tensor, 0 when it is none, -1, perhaps with an error,
- * when only Python can tell. */
-int tensor_slow(struct state *st, PyObject *value, uint64_t *raw);
-/* Whether a value is a tensor, by its type where that tells: a result's keys count for nothing. */
-int is_tensor(struct state *st, PyObject *value);
+/* Adds the keys of a value whose type the table says this of: 1 when it is a tensor, 0 when it is
+ * none, -1, perhaps with an error, when only Python can tell. */
+int ask_keys(struct state *st, PyObject *value, uint32_t how, uint64_t keys, uint64_t *raw);
 void types_changed(struct state *st);
+/* The type's version tag; CPython gives it one now if it has none. 0 when it gives it none. Runs no
+ * code of users. */
+uint32_t given_tag(struct state *st, PyTypeObject *type);
 
 static inline struct known *known_at(struct state *st, const PyTypeObject *type) {
     return &st->known[((uintptr_t)type >> 4 ^ (uintptr_t)type >> 13) % TYPES];
 }
 
-/* As tensor_slow, from the table where it can. */
-static inline int carries(struct state *st, PyObject *value, uint64_t *raw) {
-    PyTypeObject *type = Py_TYPE(value);
+/* What the table says of a type: how its values are asked for their keys, and the type's keys.
+ * UNKNOWN when it says nothing. */
+static inline uint32_t how_known(struct state *st, PyTypeObject *type, uint64_t *keys) {
     const struct known *k = known_at(st, type);
-    uint64_t begun = begin_read(k);
+    uint64_t begun = begin_read(&k->sequence);
     PyTypeObject *known = atomic_load_explicit(&k->type, memory_order_relaxed);
     uint32_t tag = atomic_load_explicit(&k->tag, memory_order_relaxed);
-    uint64_t found = peek(&k->raw);
     uint32_t how = atomic_load_explicit(&k->how, memory_order_relaxed);
-    if (UNLIKELY(!is_whole(k, begun))) return tensor_slow(st, value, raw);
-    uint32_t tag_now = version_tag(type);
-    if (LIKELY(known == type && tag == tag_now && how == REGISTERED)) {
-        *raw |= found;
-        return 1;
-    }
-    return tensor_slow(st, value, raw);
+    *keys = peek(&k->raw);
+    if (UNLIKELY(!is_whole(&k->sequence, begun))) return UNKNOWN;
+    return LIKELY(known == type && tag == version_tag(type)) ? how : UNKNOWN;
+}
+
+/* As ask_keys, which is only asked where the type does not tell. */
+static inline int carries(struct state *st, PyObject *value, uint64_t *raw) {
+    uint64_t keys;
+    uint32_t how = how_known(st, Py_TYPE(value), &keys);
+    if (UNLIKELY(how != REGISTERED)) return ask_keys(st, value, how, keys, raw);
+    *raw |= keys;
+    return 1;
+}
+
+/* Whether a type makes its values tensors, by what the table says of it, whatever their keys. */
+static inline bool is_tensors(uint32_t how, uint64_t keys) {
+    return how == REGISTERED || how == BY_TORCH || (how == BY_ATTRIBUTE && keys);
+}
+
+/* Whether a value is a tensor, by its type where that tells: a result's keys count for nothing. */
+static inline int is_tensor(struct state *st, PyObject *value) {
+    uint64_t keys, ignored = 0;
+    uint32_t how = how_known(st, Py_TYPE(value), &keys);
+    return is_tensors(how, keys) || ask_keys(st, value, how, keys, &ignored) > 0;
 }
 
 /* Adds the keys of a value that is a tensor. 0, perhaps with an error, when it is none or Python
  * has to decide. */
 static inline int tensor(struct state *st, PyObject *value, uint64_t *raw) {
     return carries(st, value, raw) > 0;
+}
+
+/* remember.c */
+/* Remembers a call with these arguments, or a result, if their types tell all about them. */
+void remember_arguments(struct state *st, Plan *plan, PyObject *const *args);
+void remember_result(struct state *st, Plan *plan, PyObject *result);
+
+/* Whether the types of these values are those that are remembered, unchanged; and the target. */
+static inline bool remembers(const struct state *st, const struct memory *m,
+                             PyObject *const *values, Py_ssize_t n, struct target **target) {
+    uint64_t begun = begin_read(&m->sequence);
+    if (peek(&m->types_epoch) != peek(&st->types_epoch)) return false;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyTypeObject *known = atomic_load_explicit(&m->types[i], memory_order_relaxed);
+        uint32_t tag = atomic_load_explicit(&m->tags[i], memory_order_relaxed);
+        PyTypeObject *type = Py_TYPE(values[i]);
+        if (UNLIKELY(known != type || tag != version_tag(type)) && known) return false;
+    }
+    *target = atomic_load_explicit(&m->target, memory_order_relaxed);
+    return is_whole(&m->sequence, begun);
 }
 
 /* torch.c */
@@ -269,6 +319,8 @@ PyObject *torch_place(PyObject *m, PyObject *args);
 PyObject *torch_found(PyObject *m, PyObject *ignored);
 
 /* call.c */
+/* The target of these keys in a thread without guards; NULL when no call has reached it. */
+struct target *target_there(struct state *st, Plan *plan, uint64_t raw);
 PyObject *operator_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 /* Calls the operator if it takes the arguments as they are; returns whether it did. */
 bool operator_try(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames,
