@@ -181,6 +181,7 @@ def test_a_handler_that_comes_while_another_argument_is_asked(registry, lib, way
             if name == "__md_dispatch__" and armed:
                 armed.clear()
                 self.__md_dispatch__ = classmethod(handled)
+                assert self.__md_dispatch__  # a look-up: the class has another version now
             raise AttributeError(name)
 
     changed = Changes()
@@ -196,6 +197,59 @@ def test_a_handler_that_comes_while_another_argument_is_asked(registry, lib, way
         assert g(other(), other()) in ("CPU", "handled")
         assert not armed
         assert called(g, other(), other()) == "handled"
+
+
+def test_values_of_one_class_with_keys_of_their_own(f, same):
+    class Carries:
+        def __init__(self, *keys):
+            if keys:
+                self.__dispatch_keys__ = keys[0]
+
+    for _ in range(3):
+        for name in ("CPU", "CUDA"):
+            value = Carries(name)
+            assert called(f, value) == name
+            assert called(same, value) is value
+        with pytest.raises(errors.ArgumentError):
+            f(Carries())
+        with pytest.raises(errors.ReturnValueError):
+            same(Carries())
+
+
+def test_a_conversion_that_changes_the_class_of_another_argument(registry, lib, way):
+    lib.define("g(Tensor x, int y) -> str")
+    lib.impl("g", lambda x, y: f"CPU {y}", "CPU")
+    g, cls = registry.ops.s.g.default, cpu_class()
+
+    class Index:
+        def __index__(self):
+            if armed:
+                cls.__md_dispatch__ = classmethod(handled)
+            return 5
+
+    for _ in range(3):
+        armed = False
+        assert called(g, cls(), Index()) == "CPU 5"
+        armed = True
+        assert called(g, cls(), Index()) == "handled"
+        del cls.__md_dispatch__
+
+
+def test_arguments_that_are_converted_and_others(registry, lib, way):
+    lib.define("g(float x, int[2] y, Tensor? z) -> Any")
+    lib.impl("g", lambda *args: args, "CompositeExplicitAutograd")
+    g = registry.ops.s.g.default
+    for x in (1, 1.0, True):
+        for y in (3, [1, True], (1, 2)):
+            for z in (None, cpu_class()()):
+                given = [y, y] if y == 3 else [int(each) for each in y]
+                found = called(g, x, y, z)
+                assert found == (1.0, given, z)
+                assert list(map(type, (found[0], *found[1]))) == [float, int, int]
+        with pytest.raises(errors.ArgumentError):
+            g(x, "a", None)
+        with pytest.raises(errors.ArgumentError):
+            g("a", 3, None)
 
 
 def test_a_result_whose_type_changes_what_it_is_while_the_kernel_runs(same):

@@ -359,7 +359,8 @@ static inline struct target *target_of(struct state *st, Plan *plan, uint64_t ra
 struct target *target_there(struct state *st, Plan *plan, uint64_t raw) {
     if (!effective_in(st, plan, st->included, st->kept, &raw)) return NULL;
     int at = atomic_load_explicit(&plan->at[index_of(st, raw)], memory_order_acquire);
-    return at && at != NO_TARGET ? &plan->targets[at - 1] : NULL;
+    struct target *target = at && at != NO_TARGET ? &plan->targets[at - 1] : NULL;
+    return target && !target->with_operator && !target->with_key_set ? target : NULL;
 }
 
 /* --- kernels ---------------------------------------------------------------------------------- */
@@ -430,9 +431,9 @@ static PyObject *result_converted(struct state *st, const Shape *shape, PyObject
 static inline PyObject *checked(struct state *st, PyObject *self, Plan *plan,
                                 const struct target *target, PyObject *result) {
     const Shape *shape = plan->shape;
-    struct target *none;
+    struct remembered ignored;
     if (UNLIKELY(!result)) return NULL;
-    if (LIKELY(remembers(st, &plan->result, &result, 1, &none))) return result;
+    if (LIKELY(remembers(st, &plan->result, &result, 1, &ignored))) return result;
     if (LIKELY(shape->returns == 1) ? result_fits(st, shape->results, result)
                                     : results_fit(st, shape, result)) {
         if (shape->returns == 1) remember_result(st, plan, result);
@@ -495,26 +496,46 @@ static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, 
     struct target *target = target_of(st, plan, raw);
     if (UNLIKELY(!target)) return given_up();
     if (UNLIKELY(target->with_operator | target->with_key_set)) return TRY_BOUND;
-    if (!given) remember_arguments(st, plan, args);
+    remember_arguments(st, plan, args);
     *result =
         checked(st, (PyObject *)self, plan, target, invoke(target->function, args, nargsf, NULL));
     return DONE;
 }
 
-/* A call whose kernel needs an array of its own. */
+/* Puts the arguments of a remembered call in their places; 0 when Python has to handle the call. */
+static int bind_others(struct state *st, const Plan *plan, PyObject *const *args,
+                       const struct remembered *known, struct bound *b, uint64_t *raw) {
+    struct remembered still;
+    PyObject **values = b->room + FRONT;
+    b->n_made = 0;
+    *raw = known->raw;
+    for (Py_ssize_t i = 0; i < plan->remembered; i++) {
+        values[i] = args[i];
+        if (known->others >> i & 1 &&
+            !put(st, &plan->shape->arguments[i], args[i], &values[i], b, raw))
+            return 0;
+    }
+    /* Code of users may have run, and changed a class. */
+    return !known->others || remembers(st, &plan->arguments, args, plan->remembered, &still);
+}
+
+/* A call whose kernel needs an array of its own. `known`: what is remembered of it, or NULL. */
 static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssize_t n,
-                      PyObject *kwnames, const uint64_t *given, PyObject **result) {
+                      PyObject *kwnames, const uint64_t *given, const struct remembered *known,
+                      PyObject **result) {
     struct state *st = self->state;
     struct target *target = NULL;
     struct bound b;
     uint64_t raw = 0;
-    if (bind(st, plan->shape, args, n, kwnames, &b, &raw)) {
+    if (known ? bind_others(st, plan, args, known, &b, &raw)
+              : bind(st, plan->shape, args, n, kwnames, &b, &raw)) {
         if (given)
             raw = *given;
         else if (!effective(st, plan, &raw))
             goto done;
         target = target_of(st, plan, raw);
     }
+    if (!known && !kwnames && n == plan->remembered) remember_arguments(st, plan, args);
     if (target)
         *result = checked(st, (PyObject *)self, plan, target,
                           invoke_bound(st, (PyObject *)self, plan->shape, target, &b, raw));
@@ -542,17 +563,20 @@ static inline int call(Operator *self, PyObject *const *args, size_t nargsf, PyO
             return TO_PYTHON;
         }
     }
-    struct target *target;
-    if (LIKELY(!given && !kwnames && n == plan->remembered && !peek(&st->guards)) &&
-        LIKELY(remembers(st, &plan->arguments, args, n, &target))) {
-        *result = checked(st, (PyObject *)self, plan, target,
-                          invoke(target->function, args, nargsf, NULL));
-        leave(use);
-        return DONE;
-    }
-    if (LIKELY(!kwnames && plan->shape->is_plain && n == plan->shape->positional))
+    struct remembered found, *known = NULL;
+    if (LIKELY(!kwnames && n == plan->remembered) &&
+        LIKELY(remembers(st, &plan->arguments, args, n, &found))) {
+        if (LIKELY(found.target && !given && !peek(&st->guards))) {
+            *result = checked(st, (PyObject *)self, plan, found.target,
+                              invoke(found.target->function, args, nargsf, NULL));
+            leave(use);
+            return DONE;
+        }
+        known = &found;
+    } else if (!kwnames && plan->shape->is_plain && n == plan->shape->positional) {
         how = call_plain(self, plan, args, nargsf, given, result);
-    if (UNLIKELY(how == TRY_BOUND)) how = call_bound(self, plan, args, n, kwnames, given, result);
+    }
+    if (how == TRY_BOUND) how = call_bound(self, plan, args, n, kwnames, given, known, result);
     leave(use);
     return how;
 }

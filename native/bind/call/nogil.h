@@ -57,6 +57,14 @@ static inline void end_write(a64 *sequence) {
     atomic_store_explicit(sequence, peek(sequence) + 1, memory_order_release);
 }
 
+/* Whether to remember a call, given how often there was an occasion: the first times only, so that
+ * threads that call one operator with many types do not write to one place for ever. */
+static inline bool is_due(_Atomic uint32_t *times) {
+    if (atomic_load_explicit(times, memory_order_relaxed) >= 256) return false;
+    atomic_fetch_add_explicit(times, 1, memory_order_relaxed);
+    return true;
+}
+
 static inline unsigned int version_tag(const PyTypeObject *type) {
     return __atomic_load_n(&type->tp_version_tag, __ATOMIC_RELAXED);
 }

@@ -349,7 +349,7 @@ static PyObject *cell_install(Cell *self, PyObject *args) {
     plan->signature = Py_NewRef(signature);
     plan->most = (uint8_t)most;
     Py_ssize_t positional = plan->shape->positional;
-    plan->remembered = plan->shape->is_plain && positional <= REMEMBERED ? positional : -1;
+    plan->remembered = plan->shape->keyword_only || positional > REMEMBERED ? -1 : positional;
     if (masks_from(plan, masks)) {
         Py_DECREF(plan);
         return NULL;

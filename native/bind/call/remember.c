@@ -5,8 +5,10 @@
  * that the call led to. A call whose arguments have these types, with these tags, goes to that
  * target at once. In the same way the plan remembers the type of a result that fitted.
  *
- * This is right because then the types alone decide, and nothing that they depend on can change
- * without a sign:
+ * An argument whose type does not decide is put in its place as in any other call: one that is
+ * asked for its keys, that is converted, whose items are looked at. Then the types are compared once
+ * more, since code of users may have run; and the target is found by the keys. For the other
+ * arguments the type alone decides, and nothing that this depends on can change without a sign:
  *
  *   the schema, the table      A plan never changes them. It is looked into only by a call that has
  *                              found it current, and that holds it.
@@ -16,8 +18,6 @@
  *                              tags are used up. A type without a tag (0) is not remembered.
  *   what types mean here       Registering a type raises `types_epoch`, and what was remembered
  *                              under another one counts for nothing.
- *   the value                  Only what the type decides is remembered: not a value that is asked
- *                              for its keys, that is converted, or whose items are looked at.
  *   the sets of the thread     A call that has others than threads start with does not look here;
  *                              what is remembered was computed with those.
  *
@@ -33,13 +33,11 @@
  * true, when the kernel has returned. A call that the kernel makes may put another call in the place
  * of this one. That is why the two memories do not refer to each other.
  *
- * Types are only compared, so no reference is held. Without a GIL the memory is read as an entry of
- * the table of types is, and written rarely: a plan remembers no more than MOST_TIMES calls, so
- * that threads that call one operator with many types do not write to one place for ever.
+ * Types are only compared, so no reference is held. Where types change from call to call, remembering
+ * each would cost more than it gives: see `is_due`. Without a GIL the memory is read as an entry of
+ * the table of types is.
  */
 #include "state.h"
-
-enum { MOST_TIMES = 64 };
 
 /* Whether its type alone decides that a value is taken as it is, and with which keys. `raw`: NULL for
  * a result, whose keys count for nothing. */
@@ -59,58 +57,60 @@ static bool is_by_type(struct state *st, const struct take *t, PyObject *value, 
     case TENSOR:
         how = how_known(st, type, &keys);
         if (!raw) return is_tensors(how, keys);
+        if (how != REGISTERED) return false;
         *raw |= keys & t->counts;
-        return how == REGISTERED;
+        return true;
     default:
         return false;
     }
 }
 
 struct seen {
-    PyTypeObject *type; /* NULL: any */
-    uint32_t tag;
+    PyTypeObject *types[REMEMBERED]; /* NULL: any */
+    uint32_t tags[REMEMBERED];
+    struct remembered call;
 };
 
-static bool is_seen(struct state *st, const struct take *t, PyObject *value, uint64_t *raw,
-                    struct seen *seen) {
-    *seen = (struct seen){Py_TYPE(value), given_tag(st, Py_TYPE(value))};
-    if (t->kind == ANYTHING) seen->type = NULL;
-    return (seen->tag || !seen->type) && is_by_type(st, t, value, raw);
+/* Notes the type of a value. False when it can't be remembered, since it has no tag. */
+static bool is_seen(struct state *st, const struct take *t, PyObject *value, struct seen *seen,
+                    Py_ssize_t i) {
+    if (t->kind == ANYTHING) return true;
+    seen->types[i] = Py_TYPE(value);
+    seen->tags[i] = given_tag(st, Py_TYPE(value));
+    return seen->tags[i] != 0;
 }
 
-static void put(struct memory *m, uint64_t types_epoch, const struct seen *seen, Py_ssize_t n,
-                struct target *target) {
+static void keep(struct memory *m, uint64_t types_epoch, const struct seen *seen, Py_ssize_t n) {
     if (types_epoch & 1 || !begin_write(&m->sequence)) return;
     for (Py_ssize_t i = 0; i < n; i++) {
-        atomic_store_explicit(&m->types[i], seen[i].type, memory_order_relaxed);
-        atomic_store_explicit(&m->tags[i], seen[i].tag, memory_order_relaxed);
+        atomic_store_explicit(&m->types[i], seen->types[i], memory_order_relaxed);
+        atomic_store_explicit(&m->tags[i], seen->tags[i], memory_order_relaxed);
     }
-    atomic_store_explicit(&m->target, target, memory_order_relaxed);
+    atomic_store_explicit(&m->target, seen->call.target, memory_order_relaxed);
+    atomic_store_explicit(&m->raw, seen->call.raw, memory_order_relaxed);
+    atomic_store_explicit(&m->others, seen->call.others, memory_order_relaxed);
     atomic_store_explicit(&m->types_epoch, types_epoch, memory_order_relaxed);
-    atomic_fetch_add_explicit(&m->times, 1, memory_order_relaxed);
     end_write(&m->sequence);
 }
 
-static inline bool is_full(const struct memory *m) {
-    return atomic_load_explicit(&m->times, memory_order_relaxed) >= MOST_TIMES;
-}
-
 void remember_arguments(struct state *st, Plan *plan, PyObject *const *args) {
-    Py_ssize_t n = plan->shape->positional;
-    struct seen seen[REMEMBERED];
-    uint64_t types_epoch = atomic_load(&st->types_epoch), raw = 0;
-    if (plan->remembered != n || is_full(&plan->arguments)) return;
-    for (Py_ssize_t i = 0; i < n; i++) {
-        if (!is_seen(st, &plan->shape->arguments[i].take, args[i], &raw, &seen[i])) return;
+    struct seen seen = {0};
+    uint64_t types_epoch = atomic_load(&st->types_epoch);
+    if (plan->remembered < 0 || !is_due(&plan->arguments.times)) return;
+    for (Py_ssize_t i = 0; i < plan->remembered; i++) {
+        const struct take *t = &plan->shape->arguments[i].take;
+        if (!is_seen(st, t, args[i], &seen, i)) return;
+        if (!is_by_type(st, t, args[i], &seen.call.raw)) seen.call.others |= 1u << i;
     }
-    struct target *target = target_there(st, plan, raw);
-    if (target && !target->with_operator && !target->with_key_set)
-        put(&plan->arguments, types_epoch, seen, n, target);
+    if (!seen.call.others) seen.call.target = target_there(st, plan, seen.call.raw);
+    keep(&plan->arguments, types_epoch, &seen, plan->remembered);
 }
 
 void remember_result(struct state *st, Plan *plan, PyObject *result) {
-    struct seen seen;
+    struct seen seen = {0};
     uint64_t types_epoch = atomic_load(&st->types_epoch);
-    if (!is_full(&plan->result) && is_seen(st, &plan->shape->results[0], result, NULL, &seen))
-        put(&plan->result, types_epoch, &seen, 1, NULL);
+    const struct take *t = plan->shape->results;
+    if (is_due(&plan->result.times) && is_seen(st, t, result, &seen, 0) &&
+        is_by_type(st, t, result, NULL))
+        keep(&plan->result, types_epoch, &seen, 1);
 }

@@ -97,12 +97,14 @@ struct target {
 /* See Note [Remembered calls] in remember.c. */
 enum { REMEMBERED = 4 };
 struct memory {
-    a64 sequence;    /* odd while it is written */
-    a64 types_epoch; /* of the state; 0: nothing is remembered */
-    _Atomic(struct target *) target;
+    a64 sequence;                    /* odd while it is written */
+    a64 types_epoch;                 /* of the state; 0: nothing is remembered */
+    _Atomic(struct target *) target; /* NULL: where the call leads has to be found out */
+    a64 raw;                         /* the keys of the arguments that are taken as they are */
+    _Atomic uint32_t others;         /* a bit for each argument that is none of these */
     _Atomic(PyTypeObject *) types[REMEMBERED]; /* only compared; NULL: any type */
     _Atomic uint32_t tags[REMEMBERED];
-    _Atomic uint8_t times; /* how often something was remembered here */
+    _Atomic uint32_t times; /* see `is_due` */
 };
 
 /* What calls need of one version of an operator's facts. A target is added when a call first
@@ -289,13 +291,19 @@ static inline int tensor(struct state *st, PyObject *value, uint64_t *raw) {
 }
 
 /* remember.c */
-/* Remembers a call with these arguments, or a result, if their types tell all about them. */
+/* Remembers what the types of a call's arguments tell, or the type of a result. */
 void remember_arguments(struct state *st, Plan *plan, PyObject *const *args);
 void remember_result(struct state *st, Plan *plan, PyObject *result);
 
-/* Whether the types of these values are those that are remembered, unchanged; and the target. */
+/* Whether the types of these values are those that are remembered, unchanged, and then what is
+ * remembered of the call. */
+struct remembered {
+    struct target *target;
+    uint64_t raw;
+    uint32_t others;
+};
 static inline bool remembers(const struct state *st, const struct memory *m,
-                             PyObject *const *values, Py_ssize_t n, struct target **target) {
+                             PyObject *const *values, Py_ssize_t n, struct remembered *found) {
     uint64_t begun = begin_read(&m->sequence);
     if (peek(&m->types_epoch) != peek(&st->types_epoch)) return false;
     for (Py_ssize_t i = 0; i < n; i++) {
@@ -304,7 +312,9 @@ static inline bool remembers(const struct state *st, const struct memory *m,
         PyTypeObject *type = Py_TYPE(values[i]);
         if (UNLIKELY(known != type || tag != version_tag(type)) && known) return false;
     }
-    *target = atomic_load_explicit(&m->target, memory_order_relaxed);
+    found->target = atomic_load_explicit(&m->target, memory_order_relaxed);
+    found->raw = peek(&m->raw);
+    found->others = atomic_load_explicit(&m->others, memory_order_relaxed);
     return is_whole(&m->sequence, begun);
 }
 
@@ -319,7 +329,8 @@ PyObject *torch_place(PyObject *m, PyObject *args);
 PyObject *torch_found(PyObject *m, PyObject *ignored);
 
 /* call.c */
-/* The target of these keys in a thread without guards; NULL when no call has reached it. */
+/* The target of these keys in a thread without guards, if a call has reached it, and if its kernel
+ * gets the arguments alone; or NULL. */
 struct target *target_there(struct state *st, Plan *plan, uint64_t raw);
 PyObject *operator_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 /* Calls the operator if it takes the arguments as they are; returns whether it did. */
