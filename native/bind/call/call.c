@@ -427,15 +427,13 @@ static PyObject *result_converted(struct state *st, const Shape *shape, PyObject
     return converted(st, t->exact, result);
 }
 
-/* What the caller gets for a kernel's result. Takes over the reference to the result. */
-static inline PyObject *checked(struct state *st, PyObject *self, Plan *plan,
-                                const struct target *target, PyObject *result) {
+/* As `checked`, for a result whose type is not remembered. */
+static __attribute__((noinline)) PyObject *looked_at(struct state *st, PyObject *self, Plan *plan,
+                                                     const struct target *target,
+                                                     PyObject *result) {
     const Shape *shape = plan->shape;
-    struct remembered ignored;
-    if (UNLIKELY(!result)) return NULL;
-    if (LIKELY(remembers(st, &plan->result, &result, 1, &ignored))) return result;
-    if (LIKELY(shape->returns == 1) ? result_fits(st, shape->results, result)
-                                    : results_fit(st, shape, result)) {
+    if (shape->returns == 1 ? result_fits(st, shape->results, result)
+                            : results_fit(st, shape, result)) {
         if (shape->returns == 1) remember_result(st, plan, result);
         return result;
     }
@@ -445,6 +443,13 @@ static inline PyObject *checked(struct state *st, PyObject *self, Plan *plan,
                                               target->kernel, NULL);
     Py_DECREF(result);
     return answer;
+}
+
+/* What the caller gets for a kernel's result. Takes over the reference to the result. */
+static inline PyObject *checked(struct state *st, PyObject *self, Plan *plan,
+                                const struct target *target, PyObject *result) {
+    if (LIKELY(result && remembers(st, &plan->result, &result, 1, NULL))) return result;
+    return result ? looked_at(st, self, plan, target, result) : NULL;
 }
 
 /* --- calls ------------------------------------------------------------------------------------ */
@@ -505,7 +510,6 @@ static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, 
 /* Puts the arguments of a remembered call in their places; 0 when Python has to handle the call. */
 static int bind_others(struct state *st, const Plan *plan, PyObject *const *args,
                        const struct remembered *known, struct bound *b, uint64_t *raw) {
-    struct remembered still;
     PyObject **values = b->room + FRONT;
     b->n_made = 0;
     *raw = known->raw;
@@ -516,7 +520,7 @@ static int bind_others(struct state *st, const Plan *plan, PyObject *const *args
             return 0;
     }
     /* Code of users may have run, and changed a class. */
-    return !known->others || remembers(st, &plan->arguments, args, plan->remembered, &still);
+    return !known->others || remembers(st, &plan->arguments, args, plan->remembered, NULL);
 }
 
 /* A call whose kernel needs an array of its own. `known`: what is remembered of it, or NULL. */
@@ -535,7 +539,7 @@ static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssiz
             goto done;
         target = target_of(st, plan, raw);
     }
-    if (!known && !kwnames && n == plan->remembered) remember_arguments(st, plan, args);
+    if (target && !known && !kwnames && n == plan->remembered) remember_arguments(st, plan, args);
     if (target)
         *result = checked(st, (PyObject *)self, plan, target,
                           invoke_bound(st, (PyObject *)self, plan->shape, target, &b, raw));
@@ -544,15 +548,16 @@ done:
     return target ? DONE : given_up();
 }
 
-/* A call or a redispatch in C; TO_PYTHON when Python has to make it. */
-static inline int call(Operator *self, PyObject *const *args, size_t nargsf, PyObject *kwnames,
-                       const uint64_t *given, PyObject **result) {
+/* As `call`, for a call that is not remembered whole. It ends the use of the plan, which may be out
+ * of date. `known`: what is remembered, or NULL. */
+static __attribute__((noinline)) int call_found_out(Operator *self, Plan *plan, in_use use,
+                                                    const struct remembered *known,
+                                                    PyObject *const *args, size_t nargsf,
+                                                    PyObject *kwnames, const uint64_t *given,
+                                                    PyObject **result) {
     struct state *st = self->state;
     Py_ssize_t n = PyVectorcall_NARGS(nargsf);
     int how = TRY_BOUND;
-    in_use use;
-    if (UNLIKELY(!self->cell)) return TO_PYTHON;
-    Plan *plan = plan_of(st, self->cell, &use);
     if (UNLIKELY(!is_current(st, plan, self->generation))) {
         leave(use);
         int renewed = renew(self);
@@ -563,9 +568,25 @@ static inline int call(Operator *self, PyObject *const *args, size_t nargsf, PyO
             return TO_PYTHON;
         }
     }
+    if (!known && !kwnames && plan->shape->is_plain && n == plan->shape->positional)
+        how = call_plain(self, plan, args, nargsf, given, result);
+    if (how == TRY_BOUND) how = call_bound(self, plan, args, n, kwnames, given, known, result);
+    leave(use);
+    return how;
+}
+
+/* A call or a redispatch in C; TO_PYTHON when Python has to make it. */
+static inline __attribute__((always_inline)) int call(Operator *self, PyObject *const *args,
+                                                      size_t nargsf, PyObject *kwnames,
+                                                      const uint64_t *given, PyObject **result) {
+    struct state *st = self->state;
     struct remembered found, *known = NULL;
-    if (LIKELY(!kwnames && n == plan->remembered) &&
-        LIKELY(remembers(st, &plan->arguments, args, n, &found))) {
+    in_use use;
+    if (UNLIKELY(!self->cell)) return TO_PYTHON;
+    Plan *plan = plan_of(st, self->cell, &use);
+    if (LIKELY(is_current(st, plan, self->generation) && !kwnames) &&
+        LIKELY(PyVectorcall_NARGS(nargsf) == plan->remembered) &&
+        LIKELY(remembers(st, &plan->arguments, args, plan->remembered, &found))) {
         if (LIKELY(found.target && !given && !peek(&st->guards))) {
             *result = checked(st, (PyObject *)self, plan, found.target,
                               invoke(found.target->function, args, nargsf, NULL));
@@ -573,12 +594,8 @@ static inline int call(Operator *self, PyObject *const *args, size_t nargsf, PyO
             return DONE;
         }
         known = &found;
-    } else if (!kwnames && plan->shape->is_plain && n == plan->shape->positional) {
-        how = call_plain(self, plan, args, nargsf, given, result);
     }
-    if (how == TRY_BOUND) how = call_bound(self, plan, args, n, kwnames, given, known, result);
-    leave(use);
-    return how;
+    return call_found_out(self, plan, use, known, args, nargsf, kwnames, given, result);
 }
 
 static inline __attribute__((always_inline)) PyObject *

@@ -312,9 +312,11 @@ static inline bool remembers(const struct state *st, const struct memory *m,
         PyTypeObject *type = Py_TYPE(values[i]);
         if (UNLIKELY(known != type || tag != version_tag(type)) && known) return false;
     }
-    found->target = atomic_load_explicit(&m->target, memory_order_relaxed);
-    found->raw = peek(&m->raw);
-    found->others = atomic_load_explicit(&m->others, memory_order_relaxed);
+    if (found) {
+        found->target = atomic_load_explicit(&m->target, memory_order_relaxed);
+        found->raw = peek(&m->raw);
+        found->others = atomic_load_explicit(&m->others, memory_order_relaxed);
+    }
     return is_whole(&m->sequence, begun);
 }
 
