@@ -133,6 +133,7 @@ _EARLY = (
 
 # Modules that users know by another path than the one they lie at: the same module by both.
 _MOVED = {
+    "torch": "authoring.torch",
     "python_dispatcher": "torch_compat.python_dispatcher",
     "telemetry": "workers.telemetry",
     "warming": "workers.warm_up",

@@ -255,6 +255,7 @@ class CustomOpDef(Named, Described):
         self._registered: set[DispatchKey] = set()
         self.name = str(schema.name)
         self._operator: OpOverload | None = None
+        self._in_torch: Any = None
         definition = library.definitions().get(self.name)  # none where an audit noted a difference
         self._generation = definition.generation if definition is not None else 0
         for attribute in ("__module__", "__qualname__", "__name__", "__doc__"):
@@ -262,6 +263,9 @@ class CustomOpDef(Named, Described):
             if value is not None or attribute != "__doc__":  # else that of the operator
                 setattr(self, attribute, value)
         self.__wrapped__ = function
+        entry = library.registry.dispatcher.entry(self.name)
+        if entry.torch is None:
+            entry.torch = _EXPORTED_WHEN_NEEDED
         # Registered always, and first: without it, a kernel for every device would also serve meta
         # values, and look for their data. A fake kernel comes later, so it is the newest.
         if schema.returns:
@@ -287,7 +291,9 @@ class CustomOpDef(Named, Described):
         return operator
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self.operator(*args, **kwargs)
+        if _is_traced(self):
+            return self._in_torch(*args, **kwargs)
+        return (self._operator or self.operator)(*args, **kwargs)
 
     def operators_described(self) -> list[OpOverload]:
         return [self.operator]
@@ -452,6 +458,45 @@ class CustomOpDef(Named, Described):
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
     """The fake kernel of an operator that returns nothing: meta values have no data to write."""
+
+
+def _is_traced(made: CustomOpDef) -> bool:
+    """Whether PyTorch's compiler is tracing a call of it, which then has to go to ``_in_torch``.
+
+    The compiler does not trace this function: it calls it, and takes the answer as a constant. So
+    the caller is not the call then.
+    """
+    if sys._getframe(1).f_code is _CALL:
+        return False
+    from .torch.exported import exported
+
+    made._in_torch = exported(made.operator).overload
+    return True
+
+
+# What torch.compiler.assume_constant_result does, without the import of a compiler.
+_is_traced._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+_CALL = CustomOpDef.__call__.__code__
+
+
+class _ExportedWhenNeeded:
+    """Makes the operator one of PyTorch's when PyTorch wants to see a call of it: see Note [Whose
+    dispatcher decides] in torch/exported.py.
+    """
+
+    __slots__ = ()
+
+    @staticmethod
+    def slot(operator: OpOverload, *call: Any) -> Any:
+        if not hasattr(sys.modules.get("torch"), "library"):
+            return None
+        from .torch.exported import first_slot  # most programs have no tensors of PyTorch
+
+        return first_slot(operator, *call)
+
+
+_EXPORTED_WHEN_NEEDED = _ExportedWhenNeeded()
 
 
 # --- the library of one operator ------------------------------------------------------------------

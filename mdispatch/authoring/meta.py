@@ -8,10 +8,11 @@ objects of a class of one's own. Meta values need no array library.
 
 from __future__ import annotations
 
-from ..dispatch.context.values import is_tensor
+from ..dispatch.context.values import is_tensor, is_torch_tensor
 from ..errors import InvalidArgumentError
 from ..errors.words import shown
 from ..keys import DispatchKeySet
+from ..registry.fake_kernels import runs_for_torch
 from ..schema.sizes import DynamicSize
 
 TYPE_CHECKING = False
@@ -197,12 +198,17 @@ class MetaTensor:
         return f"MetaTensor({', '.join(what)})"
 
 
-def empty_like(value: Any, *, dtype: Any = _SAME, device: str | None = None) -> MetaTensor:
+def empty_like(value: Any, *, dtype: Any = _SAME, device: str | None = None) -> Any:
     """A meta value of the shape of ``value``, with its dtype and device unless others are given.
 
-    ``value`` is anything that :meth:`MetaTensor.of` takes. Raises InvalidArgumentError. (torch:
+    ``value`` is anything that :meth:`MetaTensor.of` takes. In a fake kernel that runs for PyTorch
+    it is a tensor, and so is the result. Raises InvalidArgumentError. (torch:
     empty_like)
     """
+    if runs_for_torch() and is_torch_tensor(value):
+        given = {"dtype": dtype, "device": device}
+        asked = {k: v for k, v in given.items() if v is not _SAME and v is not None}
+        return value.new_empty(value.shape, **asked)
     like = MetaTensor.of(value)
     return like.new_empty(like.shape, dtype=dtype, device=device)
 

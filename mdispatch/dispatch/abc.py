@@ -11,8 +11,10 @@ from typing import Any, Protocol
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..keys import DispatchKeySet
+    from .operators import OpOverload
+    from .table import DispatchTable, TableEntry
 
-__all__ = ["Dispatched", "Operator"]
+__all__ = ["Dispatched", "Operator", "TorchSide"]
 
 
 class Operator(Protocol):
@@ -40,3 +42,19 @@ class Dispatched(Operator, Protocol):
     def call_with_python_kernels(
         self, key_set: DispatchKeySet, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any: ...
+
+
+class TorchSide(Protocol):
+    """An operator as PyTorch has it. See Note [Whose dispatcher decides] in
+    authoring/torch/exported.py.
+    """
+
+    def slot(
+        self,
+        operator: OpOverload,
+        table: DispatchTable,
+        raw: int,
+        positional: tuple[Any, ...],
+        keywords: dict[str, Any],
+    ) -> TableEntry | None:
+        """What runs in place of the table's kernel; None if PyTorch does not want this call."""

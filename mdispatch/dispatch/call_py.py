@@ -63,10 +63,10 @@ def call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         positional, keywords = signature.binder.bind(args, kwargs)
     except ForeignObjectError as error:
         raise refused(error, operator.entry.name) from None
-    raw = _keys_of_arguments(signature, positional, keywords)
-    return _run(
-        operator, "call", table, signature, _effective(operator, table, raw), positional, keywords
-    )
+    raw = _effective(operator, table, _keys_of_arguments(signature, positional, keywords))
+    torch = operator.entry.torch
+    slot = None if torch is None else torch.slot(operator, table, raw, positional, keywords)
+    return _run(operator, "call", table, signature, raw, positional, keywords, slot)
 
 
 def _bound(

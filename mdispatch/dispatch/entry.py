@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..facts.native.calls import Cell, Shape
     from ..keys.numbers import DispatchKey
     from ..schema import FunctionSchema
+    from .abc import TorchSide
     from .arguments import Binder
     from .overrides import Rules
     from .results import Returns
@@ -153,6 +154,7 @@ class OperatorEntry:
         "load",
         "lock",
         "name",
+        "torch",
     )
 
     def __init__(
@@ -174,6 +176,8 @@ class OperatorEntry:
         self._changes = 0
         self._rules = _NO_RULES
         self.lock = RLock()
+        #: The operator in PyTorch, if it is exported. Under ``lock``; calls read it.
+        self.torch: TorchSide | None = None
 
     def rules(self, generation: int) -> Rules:
         """The operator's rules in this interpreter, for one generation of the operator."""

@@ -64,6 +64,7 @@ __all__ = [
     "SchemaSyntaxError",
     "SignatureMismatchError",
     "SystemCallError",
+    "TorchExportError",
     "VerificationError",
     "WaitCancelledError",
     "WarmUpError",
@@ -520,6 +521,17 @@ class AutogradError(MdispatchError, RuntimeError):
     def __init__(self, message: str, operator: str = "") -> None:
         super().__init__(message)
         self.operator = operator
+
+
+class TorchExportError(MdispatchError, RuntimeError):
+    """An operator cannot be an operator of PyTorch. ``operator`` is its name, ``reason`` what
+    PyTorch said.
+    """
+
+    def __init__(self, message: str, operator: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.reason = reason
 
 
 class AliasingError(MdispatchError, RuntimeError):

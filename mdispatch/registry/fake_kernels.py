@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["FakeContext", "FakeKernel", "get_ctx", "fake_kernel"]
+__all__ = ["FakeContext", "FakeKernel", "fake_kernel", "get_ctx", "runs_for_torch"]
+__all__ += ["with_sizes_of"]
 
 #: The greatest size there is, as in all array libraries.
 _GREATEST = 2**63 - 1
@@ -37,10 +38,16 @@ class FakeContext:
     (torch: FakeImplCtx)
     """
 
-    __slots__ = ("_made", "operator")
+    __slots__ = ("_made", "_new_size", "operator")
 
-    def __init__(self, operator: str, outer: FakeContext | None = None) -> None:
+    def __init__(
+        self,
+        operator: str,
+        outer: FakeContext | None = None,
+        new_size: Callable[..., Any] | None = None,
+    ) -> None:
         self.operator = operator
+        self._new_size = new_size or (outer and outer._new_size)
         # Inner sizes appear in outer kernels: with a count of its own, an inner kernel would use a
         # name twice.
         self._made: list[DynamicSize] = outer._made if outer is not None else []
@@ -65,6 +72,9 @@ class FakeContext:
             raise InvalidArgumentError(
                 f"new_dynamic_size(min={min}, max={max}): no size is within these bounds"
             )
+        if self._new_size is not None:
+            made: DynamicSize = self._new_size(min=min, max=max)
+            return made
         size = new_size(f"u{len(self._made)}", min, max)
         self._made.append(size)
         return size
@@ -95,6 +105,29 @@ def get_ctx() -> FakeContext:
             "thread\nCall it inside the function that you give to register_fake."
         )
     return context
+
+
+class with_sizes_of:
+    """While it is open, fake kernels of this thread run for PyTorch: their dynamic sizes are those
+    that PyTorch's function makes.
+    """
+
+    __slots__ = ("_before", "_new_size")
+
+    def __init__(self, new_size: Callable[..., Any]) -> None:
+        self._new_size = new_size
+
+    def __enter__(self) -> None:
+        self._before = _running.now
+        _running.now = FakeContext("", None, self._new_size)
+
+    def __exit__(self, *exc: object) -> None:
+        _running.now = self._before
+
+
+def runs_for_torch() -> bool:
+    """Whether this thread runs a fake kernel for PyTorch, with its tensors."""
+    return _running.now is not None and _running.now._new_size is not None
 
 
 class FakeKernel:

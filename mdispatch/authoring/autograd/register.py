@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..targets import Op
 
 __all__ = ["AutogradCall", "AutogradContext", "AutogradNode", "EngineHandle"]
-__all__ += ["needs_grad", "register_autograd", "register_autograd_engine"]
+__all__ += ["formula_of", "needs_grad", "register_autograd", "register_autograd_engine"]
 
 
 def register_autograd(
@@ -137,6 +137,13 @@ class _Kernel:
 
     def __repr__(self) -> str:
         return f"<autograd formula of {self._name} from {self._where}>"
+
+
+def formula_of(kernel: object) -> Formula | None:
+    """The formula that a kernel at Autograd stands for; None for any other kernel."""
+    function = getattr(kernel, "function", None)
+    function = getattr(function, "function", function)  # what custom_op has put around it
+    return function.formula() if isinstance(function, _Kernel) else None
 
 
 def _check_schema(schema: FunctionSchema, name: str) -> None:

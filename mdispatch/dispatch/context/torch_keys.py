@@ -53,7 +53,10 @@ class TorchKeys:
 
     def raw_of(self, tensor: object) -> int:
         """The bits of the tensor's key set."""
-        theirs = self.ask(tensor)
+        return self.raw_of_set(self.ask(tensor))
+
+    def raw_of_set(self, theirs: Any) -> int:
+        """The bits of one of PyTorch's DispatchKeySets."""
         if not self.has_numbers:
             return self._translated(theirs)
         their_raw = theirs.raw_repr()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .torch_keys import TorchKeys
 
 __all__ = ["DEVICES", "NoValue", "TypeHandle", "TypeKeys", "is_tensor", "is_torch_tensor"]
-__all__ += ["key_set_of", "register_type"]
+__all__ += ["key_set_of", "register_type", "torch_keys"]
 
 # DLPack's device types (dlpack.h, DLDeviceType), each with the key of the backend whose kernels can
 # use its memory.
@@ -205,7 +205,7 @@ class TypeKeys:
         if handled:
             return _BY_PYTHON, 0
         if _is_torch_class(cls):
-            torch = _torch_keys()
+            torch = torch_keys()
             if not torch.has_numbers:
                 return _BY_PYTHON, 0
             return _BY_TORCH, 0, torch.ask, torch.known, torch.other
@@ -276,7 +276,7 @@ def _raw_by_protocol(value: object) -> int | None:
     if carried is not None and not isinstance(value, type):
         return _as_raw(carried, value)
     if is_torch_tensor(value):
-        return _torch_keys().raw_of(value)
+        return torch_keys().raw_of(value)
     if _has_arrays_device(type(value)):
         return DispatchKey.CPU.raw
     device = getattr(value, "__dlpack_device__", None)
@@ -320,7 +320,8 @@ def _is_torch_class(cls: type) -> bool:
     return isinstance(tensor, type) and tensor in cls.__mro__
 
 
-def _torch_keys() -> TorchKeys:
+def torch_keys() -> TorchKeys:
+    """For PyTorch's sets of keys; it must be imported."""
     found = _of_torch.get("torch")
     if found is None:
         from .torch_keys import TorchKeys

@@ -1,0 +1,363 @@
+"""Operators of mdispatch as operators of torch.library, so that PyTorch's modes, transforms,
+compiler and graph see their calls.
+
+Note [Whose dispatcher decides]
+An exported operator has two faces: ``mdispatch.ops.ns.name`` and ``torch.ops.ns.name``. A call of
+the first with tensors of PyTorch is dispatched here, unless PyTorch wants to see it:
+
+- a TorchDispatchMode is on, FakeTensorMode among them, or a transform of torch.func;
+- a tensor is wrapped: a FakeTensor, another subclass with ``__torch_dispatch__``, or the value of a
+  transform;
+- the operator writes to a tensor, so that the tensor's version has to rise;
+- a tensor requires a gradient, gradients are enabled, and the operator has no kernel for autograd:
+  then PyTorch's graph must know that something is missing.
+
+Then the call goes to ``torch.ops``. PyTorch's dispatcher runs what it has (modes, transforms,
+autograd), and comes back to the kernels that are registered here: to the kernel of the backend, the
+fake kernel, the formula. A call that came back is not sent there again, because it comes by
+``redispatch``. A mode of mdispatch is asked before PyTorch is.
+
+What PyTorch gets is made from the operator as it is when the export is made: its schema, its tags,
+and whether it is made of other operators (CompositeImplicitAutograd), or has an autograd kernel of
+its own. If one of these changes, the next call exports it again. Kernels, the fake kernel and the
+formula are looked up at each call.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from ...dispatch.call_py import call_registered
+from ...dispatch.context.guards import local as guards
+from ...dispatch.context.values import is_torch_tensor, raw_of, torch_keys
+from ...dispatch.kernels import LocalKernel
+from ...dispatch.operators import OpOverload
+from ...dispatch.table import TableEntry
+from ...errors import AutogradError, InvalidArgumentError, OperatorNotFoundError, TorchExportError
+from ...errors.words import nearest, shown
+from ...keys import DispatchKey, DispatchKeySet
+from ...registry import given_or_default
+from ...registry.fake_kernels import with_sizes_of
+from ..autograd.node import AFTER_AUTOGRAD
+from ..autograd.register import formula_of
+from ..meta import MetaTensor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ...dispatch.table import DispatchTable
+    from ...registry import Registry
+    from ...schema import FunctionSchema
+    from ..autograd.node import Formula
+
+__all__ = ["Exported", "export", "exported", "first_slot"]
+
+# Keys at which handlers of mdispatch are asked, before PyTorch is.
+_OWN_HANDLERS = DispatchKeySet("Python", "PreDispatch", "FuncTorchDynamicLayerFrontMode").raw
+
+# Keys of tensors that PyTorch has wrapped.
+_WRAPPED = DispatchKeySet("Python", "FuncTorchBatched", "FuncTorchGradWrapper", "Functionalize").raw
+
+_AUTOGRAD = frozenset(
+    key for key in DispatchKey if key.name.startswith("Autograd") or key.name == "Autograd"
+)
+_IMPLICIT = DispatchKey.CompositeImplicitAutograd
+
+# What an export depends on, beside the schema: the way to gradients.
+_FORMULA, _OWN_KERNEL, _MADE_OF_OTHERS = range(3)
+
+def export(what: str | OpOverload, *, registry: Registry | None = None) -> tuple[str, ...]:
+    """Makes operators of mdispatch operators of PyTorch, ``torch.ops.ns.name``, in this
+    interpreter. ``what`` is a namespace (all operators that are defined in it now), an operator, or
+    its name. Returns the names.
+
+    Operators that :func:`mdispatch.custom_op` made are exported by themselves when a tensor of
+    PyTorch is among their arguments. An export ends with its operator.
+
+    Raises OperatorNotFoundError, InvalidArgumentError (``torch`` is not imported), TorchExportError
+    (PyTorch has an operator of that name already, or does not understand the schema).
+    """
+    if "torch" not in sys.modules:
+        raise InvalidArgumentError("mdispatch.torch.export needs PyTorch: import torch first")
+    its = given_or_default(registry)
+    if isinstance(what, OpOverload):
+        operators = [what]
+    else:
+        names = [
+            name
+            for name in its.operators()
+            if name in (what, f"{what}.default") or name.partition("::")[0] == what
+        ]
+        if not names:
+            near = nearest(what, its.operators())
+            raise OperatorNotFoundError(f"there is no operator in {shown(what)}", what, near)
+        operators = [OpOverload(its.dispatcher, name) for name in names]
+    for operator in operators:
+        exported(operator)
+    return tuple(operator.name for operator in operators)
+
+
+def exported(operator: OpOverload) -> Exported:
+    """The export of this definition of the operator, made if it is not there. TorchExportError."""
+    table, signature = operator.entry.current(operator.generation)
+    with operator.entry.lock:
+        there = operator.entry.torch
+        way = _way_of(table)
+        if isinstance(there, Exported):
+            if there.generation == operator.generation and there.way == way:
+                return there
+            there.close()
+        made = Exported(operator, signature.schema, way)
+        operator.entry.torch = made
+    return made
+
+
+def first_slot(
+    operator: OpOverload,
+    table: DispatchTable,
+    raw: int,
+    positional: tuple[Any, ...],
+    keywords: dict[str, Any],
+) -> TableEntry | None:
+    """Exports an operator if PyTorch wants this call of it; None if it does not."""
+    schema = operator.entry.current(operator.generation)[1].schema
+    if not _is_wanted(schema, table, raw, positional, keywords):
+        return None
+    return exported(operator).own_slot
+
+
+def _way_of(table: DispatchTable) -> int:
+    kernel = table.kernels.get(DispatchKey.Autograd)
+    if kernel is not None and formula_of(kernel) is None:
+        return _OWN_KERNEL
+    if kernel is None and _IMPLICIT in table.kernels:
+        return _MADE_OF_OTHERS
+    return _FORMULA
+
+
+# --- whether PyTorch wants a call -----------------------------------------------------------------
+
+
+def _is_wanted(
+    schema: FunctionSchema,
+    table: DispatchTable,
+    raw: int,
+    positional: tuple[Any, ...],
+    keywords: dict[str, Any],
+) -> bool:
+    """See Note [Whose dispatcher decides]."""
+    if guards.sets.now[0] & _OWN_HANDLERS:
+        return False
+    tensors = _tensors(schema, positional, keywords)
+    if not tensors or not all(map(is_torch_tensor, tensors)):
+        return False  # PyTorch takes no other values
+    torch: Any = sys.modules["torch"]
+    if any(a.alias_info is not None and a.alias_info.writes for a in schema.arguments):
+        return True
+    if _thread_is_watched(torch._C) or any((raw_of(each) or 0) & _WRAPPED for each in tensors):
+        return True
+    return (
+        not _AUTOGRAD & table.kernels.keys()
+        and _IMPLICIT not in table.kernels
+        and torch.is_grad_enabled()
+        and any(each.requires_grad for each in tensors)
+    )
+
+
+def _thread_is_watched(torch_c: Any) -> bool:
+    """Whether this thread has a mode or a transform of PyTorch that is not turned off."""
+    key = torch_c.DispatchKey
+    included, excluded = (
+        torch_c._dispatch_tls_is_dispatch_key_included,
+        torch_c._dispatch_tls_is_dispatch_key_excluded,
+    )
+    return any(
+        included(each) and not excluded(each)
+        for each in (key.Python, key.FuncTorchDynamicLayerFrontMode)
+    )
+
+
+def _tensors(
+    schema: FunctionSchema, positional: tuple[Any, ...], keywords: dict[str, Any]
+) -> list[Any]:
+    found: list[Any] = []
+    places = [*positional, *keywords.values()]
+    by_name = [each.name for each in schema.arguments if not each.kwarg_only]
+    names = [*by_name, *keywords]
+    kinds = {schema.arguments[i].name for i in schema.dispatch_arguments}
+    for name, value in zip(names, places, strict=False):
+        if name not in kinds or value is None:
+            continue
+        if type(value) is list:
+            found += [each for each in value if each is not None]
+        else:
+            found.append(value)
+    return found
+
+
+# --- one operator as an operator of PyTorch -------------------------------------------------------
+
+
+class Exported:
+    """One definition of an operator, as an operator of torch.library.
+
+    ``overload`` is PyTorch's object for it, ``generation`` that of the definition.
+    """
+
+    def __init__(self, operator: OpOverload, schema: FunctionSchema, way: int) -> None:
+        torch: Any = sys.modules["torch"]
+        self.generation = operator.generation
+        self.way = way
+        self._operator = operator
+        self._schema = schema
+        self._torch = torch
+        namespace, _, name = operator.name.partition("::")
+        self._library = torch.library.Library(namespace, "FRAGMENT")
+        try:
+            text = str(schema)
+            self._library.define(text.partition("::")[2], tags=_tags(torch, operator))
+            packet, _, overload = name.partition(".")
+            self.overload = getattr(
+                getattr(getattr(torch.ops, namespace), packet), overload or "default"
+            )
+            self._register(name)
+        except Exception as error:
+            self.close()
+            raise TorchExportError(
+                f"{operator.name} cannot be an operator of PyTorch: {error}\n"
+                f"  declared as {schema}\nPyTorch wants to see this call. If torch.library has "
+                "an operator of this name, one of the two must have another name.",
+                operator.name,
+                str(error),
+            ) from error
+        label = f"torch.ops.{namespace}.{name}"
+        self.own_slot = TableEntry(
+            LocalKernel(DispatchKey.Undefined, self.overload, label=label), "PyTorch"
+        )
+
+    def close(self) -> None:
+        """Takes it out of PyTorch."""
+        self._library._destroy()
+
+    def slot(
+        self,
+        operator: OpOverload,
+        table: DispatchTable,
+        raw: int,
+        positional: tuple[Any, ...],
+        keywords: dict[str, Any],
+    ) -> TableEntry | None:
+        """What runs in place of the table's kernel; None if PyTorch does not want this call."""
+        if not _is_wanted(self._schema, table, raw, positional, keywords):
+            return None
+        if self.generation != operator.generation or self.way != _way_of(table):
+            return exported(operator).own_slot
+        return self.own_slot
+
+    def _register(self, name: str) -> None:
+        torch, library, schema = self._torch, self._library, self._schema
+        if self.way == _MADE_OF_OTHERS:
+            library.impl(name, self._run_composite, str(_IMPLICIT.name))
+            return
+        library.impl(name, self._run_backend, "CompositeExplicitAutograd", with_keyset=True)
+        qualified = f"{library.ns}::{name}"
+        torch.library.register_fake(qualified, self._run_fake, lib=library)
+        written = [i for i, a in enumerate(schema.arguments) if a.alias_info and a.alias_info.writes]
+        if written:
+            library.impl(name, self._raise_versions, "ADInplaceOrView", with_keyset=True)
+        if self.way == _OWN_KERNEL:
+            library.impl(name, self._run_own_autograd, "Autograd", with_keyset=True)
+        elif schema.returns and not any(a.alias_info for a in (*schema.arguments, *schema.returns)):
+            by_keyword = any(each.kwarg_only for each in schema.arguments)
+            torch.library.register_autograd(
+                qualified,
+                self._backward,
+                setup_context=self._setup_with_keywords if by_keyword else self._setup,
+                lib=library,
+            )
+
+    # --- what PyTorch's dispatcher calls
+
+    def _run_backend(self, key_set: Any, *args: Any, **kwargs: Any) -> Any:
+        keys = DispatchKeySet.from_raw(torch_keys().raw_of_set(key_set))
+        return self._operator.redispatch(keys & AFTER_AUTOGRAD, *args, **kwargs)
+
+    def _run_own_autograd(self, key_set: Any, *args: Any, **kwargs: Any) -> Any:
+        keys = DispatchKeySet.from_raw(torch_keys().raw_of_set(key_set))
+        return self._operator.redispatch(keys, *args, **kwargs)
+
+    def _run_composite(self, *args: Any, **kwargs: Any) -> Any:
+        return call_registered(self._operator, _IMPLICIT, args, kwargs)
+
+    def _run_fake(self, *args: Any, **kwargs: Any) -> Any:
+        torch = self._torch
+        with with_sizes_of(torch.library.get_ctx().new_dynamic_size):
+            found = self._operator.redispatch(DispatchKeySet("Meta"), *args, **kwargs)
+        return _in_place_of_meta_values(torch, found)
+
+    def _raise_versions(self, key_set: Any, *args: Any, **kwargs: Any) -> Any:
+        torch = self._torch
+        below = key_set & torch._C._after_ADInplaceOrView_keyset
+        result = self.overload.redispatch(below, *args, **kwargs)
+        for position, argument in enumerate(self._schema.arguments):
+            if argument.alias_info is None or not argument.alias_info.writes:
+                continue
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            for each in value if isinstance(value, (list, tuple)) else (value,):
+                if each is not None:
+                    torch.autograd.graph.increment_version(each)
+        return result
+
+    # --- gradients
+
+    def _formula(self) -> Formula | None:
+        table = self._operator.entry.current(self.generation)[0]
+        kernel = table.kernels.get(DispatchKey.Autograd)
+        return formula_of(kernel) if kernel is not None else None
+
+    def _setup(self, ctx: Any, inputs: Any, output: Any) -> None:
+        formula = self._formula()
+        if formula is not None and formula.setup_context is not None:
+            formula.run(formula.setup_context, ctx=ctx, inputs=inputs, output=output)
+
+    def _setup_with_keywords(
+        self, ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any
+    ) -> None:
+        formula = self._formula()
+        if formula is not None and formula.setup_context is not None:
+            formula.run(
+                formula.setup_context,
+                ctx=ctx,
+                inputs=inputs,
+                keyword_only_inputs=keyword_only_inputs,
+                output=output,
+            )
+
+    def _backward(self, ctx: Any, *gradients: Any) -> Any:
+        formula = self._formula()
+        if formula is None:
+            name = self._operator.name
+            raise AutogradError(
+                f"the backward pass came to {name}, which has no formula\n  declared as "
+                f"{self._schema}\nRegister one with register_autograd, or detach its arguments.",
+                name,
+            )
+        return formula.run(formula.backward, ctx, *gradients)
+
+
+def _tags(torch: Any, operator: OpOverload) -> tuple[Any, ...]:
+    """PyTorch's tags of the same names."""
+    found = [getattr(torch.Tag, str(each), None) for each in operator.tags]
+    return (*(each for each in found if each is not None), torch.Tag.pt2_compliant_tag)
+
+
+def _in_place_of_meta_values(torch: Any, found: Any) -> Any:
+    """A fake kernel's result, with tensors where it made MetaTensors."""
+    if isinstance(found, MetaTensor):
+        name = str(found.dtype).removeprefix("torch.")
+        dtype = found.dtype if isinstance(found.dtype, torch.dtype) else getattr(torch, name, None)
+        return torch.empty_strided(found.shape, found.strides, dtype=dtype, device=found.device)
+    if isinstance(found, (list, tuple)):
+        return type(found)(_in_place_of_meta_values(torch, each) for each in found)
+    return found
