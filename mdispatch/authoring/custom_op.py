@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar, overload
 
     from ..dispatch.operators import OpOverload
+    from ..dispatch.table import DispatchTable, TableEntry
     from ..keys import DispatchKeySet
     from ..registry.register import RegistrationHandle
     from ..schema import FunctionSchema
@@ -481,19 +482,26 @@ _CALL = CustomOpDef.__call__.__code__
 
 
 class _ExportedWhenNeeded:
-    """Makes the operator one of PyTorch's when PyTorch wants to see a call of it: see Note [Whose
-    dispatcher decides] in torch/exported.py.
-    """
+    """In the place of an export, which is made when PyTorch wants a call."""
 
     __slots__ = ()
 
     @staticmethod
-    def slot(operator: OpOverload, *call: Any) -> Any:
+    def slot(
+        operator: OpOverload,
+        table: DispatchTable,
+        positional: tuple[Any, ...],
+        keywords: dict[str, Any],
+    ) -> TableEntry | None:
         if not hasattr(sys.modules.get("torch"), "library"):
             return None
-        from .torch.exported import first_slot  # most programs have no tensors of PyTorch
+        from ..dispatch.torch_side import is_wanted  # most programs have no tensors of PyTorch
 
-        return first_slot(operator, *call)
+        if not is_wanted(operator.schema, table, positional, keywords):
+            return None
+        from .torch.exported import exported
+
+        return exported(operator).own_slot
 
 
 _EXPORTED_WHEN_NEEDED = _ExportedWhenNeeded()

@@ -46,14 +46,13 @@ class Dispatched(Operator, Protocol):
 
 class TorchSide(Protocol):
     """An operator as PyTorch has it. See Note [Whose dispatcher decides] in
-    authoring/torch/exported.py.
+    torch_side.py.
     """
 
     def slot(
         self,
         operator: OpOverload,
         table: DispatchTable,
-        raw: int,
         positional: tuple[Any, ...],
         keywords: dict[str, Any],
     ) -> TableEntry | None:

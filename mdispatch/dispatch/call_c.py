@@ -18,7 +18,7 @@ from ..keys.numbers import OFFSETS, PER_BACKEND_BITS
 from .call_py import call, check_result, redispatch
 from .context.guards import local
 from .context.observers import observing
-from .context.values import DEVICES, how_of_type, raw_of, when_types_change
+from .context.values import DEVICES, WRAPPED, how_of_type, raw_of, when_types_change
 from .kernels import LocalKernel
 from .placement import HERE
 
@@ -66,7 +66,7 @@ def _tensors_are_read() -> bool:
 def connect(call_packet: Callable[..., Any], renew_packet: Callable[..., Any]) -> None:
     """Once per interpreter, before the first call."""
     special = (DispatchKey.Python, DispatchKey.PreDispatch, DispatchKey.PythonDispatcher)
-    calls.keys(OFFSETS, PER_BACKEND_BITS, sum(key.raw for key in special))
+    calls.keys(OFFSETS, PER_BACKEND_BITS, sum(key.raw for key in special), WRAPPED)
     devices = tuple((number, key.raw) for number, key in DEVICES.items())
     calls.values(
         how_of_type, raw_of, DispatchKeySet, DispatchKeySet.from_raw, local, MdispatchError, devices

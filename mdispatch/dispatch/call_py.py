@@ -65,7 +65,7 @@ def call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         raise refused(error, operator.entry.name) from None
     raw = _effective(operator, table, _keys_of_arguments(signature, positional, keywords))
     torch = operator.entry.torch
-    slot = None if torch is None else torch.slot(operator, table, raw, positional, keywords)
+    slot = None if torch is None else torch.slot(operator, table, positional, keywords)
     return _run(operator, "call", table, signature, raw, positional, keywords, slot)
 
 

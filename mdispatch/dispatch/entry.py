@@ -277,6 +277,11 @@ class OperatorEntry:
         view = self.facts.view()
         if view is not None:
             table = state.table
+            gate = 0
+            if self.torch is not None:
+                from .torch_side import gate_of
+
+                gate = gate_of(signature.schema, table)
             cell.install(
                 begun,
                 view,
@@ -289,6 +294,7 @@ class OperatorEntry:
                 table,
                 signature,
                 min(len(table.kernels) + _FALLBACK_TARGETS, 254),
+                gate,
             )
 
     # --- looking

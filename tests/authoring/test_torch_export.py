@@ -22,7 +22,7 @@ from mdispatch.dispatch.call_c import turn
 numbers = itertools.count()
 
 
-@pytest.fixture(params=["Python"], autouse=True)
+@pytest.fixture(params=["C", "Python"], autouse=True)
 def both_ways(request):
     turn(request.param == "C")
     yield

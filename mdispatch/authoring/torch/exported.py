@@ -1,21 +1,5 @@
 """Operators of mdispatch as operators of torch.library, so that PyTorch's modes, transforms,
-compiler and graph see their calls.
-
-Note [Whose dispatcher decides]
-An exported operator has two faces: ``mdispatch.ops.ns.name`` and ``torch.ops.ns.name``. A call of
-the first with tensors of PyTorch is dispatched here, unless PyTorch wants to see it:
-
-- a TorchDispatchMode is on, FakeTensorMode among them, or a transform of torch.func;
-- a tensor is wrapped: a FakeTensor, another subclass with ``__torch_dispatch__``, or the value of a
-  transform;
-- the operator writes to a tensor, so that the tensor's version has to rise;
-- a tensor requires a gradient, gradients are enabled, and the operator has no kernel for autograd:
-  then PyTorch's graph must know that something is missing.
-
-Then the call goes to ``torch.ops``. PyTorch's dispatcher runs what it has (modes, transforms,
-autograd), and comes back to the kernels that are registered here: to the kernel of the backend, the
-fake kernel, the formula. A call that came back is not sent there again, because it comes by
-``redispatch``. A mode of mdispatch is asked before PyTorch is.
+compiler and graph see their calls. dispatch/torch_side.py decides which calls go there: see Note [Whose dispatcher decides].
 
 What PyTorch gets is made from the operator as it is when the export is made: its schema, its tags,
 and whether it is made of other operators (CompositeImplicitAutograd), or has an autograd kernel of
@@ -28,11 +12,11 @@ from __future__ import annotations
 import sys
 
 from ...dispatch.call_py import call_registered
-from ...dispatch.context.guards import local as guards
-from ...dispatch.context.values import is_torch_tensor, raw_of, torch_keys
+from ...dispatch.context.values import torch_keys
 from ...dispatch.kernels import LocalKernel
 from ...dispatch.operators import OpOverload
 from ...dispatch.table import TableEntry
+from ...dispatch.torch_side import is_wanted
 from ...errors import AutogradError, InvalidArgumentError, OperatorNotFoundError, TorchExportError
 from ...errors.words import nearest, shown
 from ...keys import DispatchKey, DispatchKeySet
@@ -51,17 +35,8 @@ if TYPE_CHECKING:
     from ...schema import FunctionSchema
     from ..autograd.node import Formula
 
-__all__ = ["Exported", "export", "exported", "first_slot"]
+__all__ = ["Exported", "export", "exported"]
 
-# Keys at which handlers of mdispatch are asked, before PyTorch is.
-_OWN_HANDLERS = DispatchKeySet("Python", "PreDispatch", "FuncTorchDynamicLayerFrontMode").raw
-
-# Keys of tensors that PyTorch has wrapped.
-_WRAPPED = DispatchKeySet("Python", "FuncTorchBatched", "FuncTorchGradWrapper", "Functionalize").raw
-
-_AUTOGRAD = frozenset(
-    key for key in DispatchKey if key.name.startswith("Autograd") or key.name == "Autograd"
-)
 _IMPLICIT = DispatchKey.CompositeImplicitAutograd
 
 # What an export depends on, beside the schema: the way to gradients.
@@ -110,21 +85,8 @@ def exported(operator: OpOverload) -> Exported:
             there.close()
         made = Exported(operator, signature.schema, way)
         operator.entry.torch = made
+        operator.entry.recompute()  # its plan says what PyTorch wants
     return made
-
-
-def first_slot(
-    operator: OpOverload,
-    table: DispatchTable,
-    raw: int,
-    positional: tuple[Any, ...],
-    keywords: dict[str, Any],
-) -> TableEntry | None:
-    """Exports an operator if PyTorch wants this call of it; None if it does not."""
-    schema = operator.entry.current(operator.generation)[1].schema
-    if not _is_wanted(schema, table, raw, positional, keywords):
-        return None
-    return exported(operator).own_slot
 
 
 def _way_of(table: DispatchTable) -> int:
@@ -134,66 +96,6 @@ def _way_of(table: DispatchTable) -> int:
     if kernel is None and _IMPLICIT in table.kernels:
         return _MADE_OF_OTHERS
     return _FORMULA
-
-
-# --- whether PyTorch wants a call -----------------------------------------------------------------
-
-
-def _is_wanted(
-    schema: FunctionSchema,
-    table: DispatchTable,
-    raw: int,
-    positional: tuple[Any, ...],
-    keywords: dict[str, Any],
-) -> bool:
-    """See Note [Whose dispatcher decides]."""
-    if guards.sets.now[0] & _OWN_HANDLERS:
-        return False
-    tensors = _tensors(schema, positional, keywords)
-    if not tensors or not all(map(is_torch_tensor, tensors)):
-        return False  # PyTorch takes no other values
-    torch: Any = sys.modules["torch"]
-    if any(a.alias_info is not None and a.alias_info.writes for a in schema.arguments):
-        return True
-    if _thread_is_watched(torch._C) or any((raw_of(each) or 0) & _WRAPPED for each in tensors):
-        return True
-    return (
-        not _AUTOGRAD & table.kernels.keys()
-        and _IMPLICIT not in table.kernels
-        and torch.is_grad_enabled()
-        and any(each.requires_grad for each in tensors)
-    )
-
-
-def _thread_is_watched(torch_c: Any) -> bool:
-    """Whether this thread has a mode or a transform of PyTorch that is not turned off."""
-    key = torch_c.DispatchKey
-    included, excluded = (
-        torch_c._dispatch_tls_is_dispatch_key_included,
-        torch_c._dispatch_tls_is_dispatch_key_excluded,
-    )
-    return any(
-        included(each) and not excluded(each)
-        for each in (key.Python, key.FuncTorchDynamicLayerFrontMode)
-    )
-
-
-def _tensors(
-    schema: FunctionSchema, positional: tuple[Any, ...], keywords: dict[str, Any]
-) -> list[Any]:
-    found: list[Any] = []
-    places = [*positional, *keywords.values()]
-    by_name = [each.name for each in schema.arguments if not each.kwarg_only]
-    names = [*by_name, *keywords]
-    kinds = {schema.arguments[i].name for i in schema.dispatch_arguments}
-    for name, value in zip(names, places, strict=False):
-        if name not in kinds or value is None:
-            continue
-        if type(value) is list:
-            found += [each for each in value if each is not None]
-        else:
-            found.append(value)
-    return found
 
 
 # --- one operator as an operator of PyTorch -------------------------------------------------------
@@ -244,12 +146,11 @@ class Exported:
         self,
         operator: OpOverload,
         table: DispatchTable,
-        raw: int,
         positional: tuple[Any, ...],
         keywords: dict[str, Any],
     ) -> TableEntry | None:
         """What runs in place of the table's kernel; None if PyTorch does not want this call."""
-        if not _is_wanted(self._schema, table, raw, positional, keywords):
+        if not is_wanted(self._schema, table, positional, keywords):
             return None
         if self.generation != operator.generation or self.way != _way_of(table):
             return exported(operator).own_slot

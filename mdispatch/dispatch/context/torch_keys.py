@@ -11,6 +11,8 @@ Loaded with the first tensor.
 
 from __future__ import annotations
 
+import os
+
 from ...keys import BACKEND_BITS, BACKENDS, DispatchKey
 
 TYPE_CHECKING = False
@@ -48,6 +50,10 @@ class TorchKeys:
                 self._backends.append((their, raw & BACKEND_BITS))
             else:  # MAIA, where it is a functionality
                 self._functionalities.append((their, raw))
+        keys = torch_c.DispatchKey
+        self._watching = (keys.Python, keys.FuncTorchDynamicLayerFrontMode)
+        #: The library that has the sets of each thread.
+        self.library = os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so")
         #: Our bits by PyTorch's. A dict's reads and writes are whole; two threads note the same.
         self.known: dict[int, int] = {}
 
@@ -64,6 +70,18 @@ class TorchKeys:
         if raw is None:
             raw = self.known[their_raw] = self._translated(theirs)
         return raw
+
+    def is_watched(self) -> bool:
+        """Whether this thread has a mode of PyTorch (FakeTensorMode, a TorchDispatchMode) or a
+        transform of torch.func that is not turned off. The answer depends on PyTorch's sets of the
+        thread and on nothing else: calls in C keep it by these.
+        """
+        torch_c = self._torch._C
+        return any(
+            torch_c._dispatch_tls_is_dispatch_key_included(each)
+            and not torch_c._dispatch_tls_is_dispatch_key_excluded(each)
+            for each in self._watching
+        )
 
     def other(self) -> Any:
         """A tensor without memory whose set few programs have, or None if this thread has a mode of

@@ -332,6 +332,16 @@ static int thread_sets(struct state *st, uint64_t *included, uint64_t *kept) {
     return 1;
 }
 
+/* Whether a call with these arguments is dispatched here, and not for PyTorch's eyes. Takes the mark
+ * of PyTorch's tensors out of the keys. */
+static inline int stays(struct state *st, const Plan *plan, uint64_t *raw, PyObject *const *args,
+                        Py_ssize_t n) {
+    if (LIKELY(!(*raw & FROM_TORCH))) return 1;
+    *raw &= ~FROM_TORCH;
+    return plan->gate == NO_GATE ||
+           (!(*raw & st->wrapped) && !torch_wants(st, plan->gate, args, n));
+}
+
 /* The key set of a call in a thread with these sets; 0 when Python has to make the call. */
 static inline int effective_in(const struct state *st, const Plan *plan, uint64_t included,
                                uint64_t kept, uint64_t *raw) {
@@ -496,7 +506,8 @@ static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, 
     }
     if (given)
         raw = *given;
-    else if (UNLIKELY(!effective(st, plan, &raw)))
+    else if (UNLIKELY(!stays(st, plan, &raw, args, shape->positional) ||
+                      !effective(st, plan, &raw)))
         return given_up();
     struct target *target = target_of(st, plan, raw);
     if (UNLIKELY(!target)) return given_up();
@@ -535,7 +546,9 @@ static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssiz
               : bind(st, plan->shape, args, n, kwnames, &b, &raw)) {
         if (given)
             raw = *given;
-        else if (!effective(st, plan, &raw))
+        else if (!stays(st, plan, &raw, b.room + FRONT, plan->shape->positional +
+                                                            plan->shape->keyword_only) ||
+                 !effective(st, plan, &raw))
             goto done;
         target = target_of(st, plan, raw);
     }

@@ -68,11 +68,12 @@ static uint32_t ask_type(struct state *st, PyTypeObject *type, uint64_t *raw) {
     unsigned long long keys = 0;
     Py_INCREF(type);
     uint32_t tag = given_tag(st, type);
-    PyObject *ask = NULL, *known = NULL, *other = NULL; /* of BY_TORCH */
+    PyObject *told[5] = {NULL}; /* of BY_TORCH */
     PyObject *answer = PyObject_CallFunctionObjArgs(st->how_of_type, type, NULL);
-    if (answer && !PyArg_ParseTuple(answer, "IK|OOO", &how, &keys, &ask, &known, &other))
+    if (answer && !PyArg_ParseTuple(answer, "IK|OOOOO", &how, &keys, &told[0], &told[1], &told[2],
+                                    &told[3], &told[4]))
         how = UNKNOWN;
-    if (how == BY_TORCH) torch_is(st, ask, known, other);
+    if (how == BY_TORCH && torch_is(st, told)) how = UNKNOWN;
     Py_XDECREF(answer);
     if (how == NEVER && type->tp_getattro != PyObject_GenericGetAttr) how = BY_ATTRIBUTE;
     *raw = keys;
@@ -178,6 +179,6 @@ int ask_keys(struct state *st, PyObject *value, uint32_t how, uint64_t keys, uin
         is = ask_python(st, value, &found);
     else
         is = ask_value(st, value, how, keys, &found);
-    if (is > 0) *raw |= found;
+    if (is > 0) *raw |= how == BY_TORCH ? found | FROM_TORCH : found;
     return is;
 }

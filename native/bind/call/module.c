@@ -72,13 +72,14 @@ static PyObject *call_start(PyObject *m, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* keys(offsets, per_backend, special): the order of the keys, from keys/numbers.py, and those whose
- * calls Python makes. */
+/* keys(offsets, per_backend, special, wrapped): the order of the keys, from keys/numbers.py, those
+ * whose calls Python makes, and those of tensors that PyTorch has wrapped. */
 static PyObject *call_keys(PyObject *m, PyObject *args) {
     struct state *st = PyModule_GetState(m);
     PyObject *offsets;
-    unsigned long long per_backend, special;
-    if (!PyArg_ParseTuple(args, "O!KK", &PyTuple_Type, &offsets, &per_backend, &special))
+    unsigned long long per_backend, special, wrapped;
+    if (!PyArg_ParseTuple(args, "O!KKK", &PyTuple_Type, &offsets, &per_backend, &special,
+                          &wrapped))
         return NULL;
     for (int i = 0; i < FUNCTIONALITIES && i < PyTuple_GET_SIZE(offsets); i++) {
         long offset = PyLong_AsLong(PyTuple_GET_ITEM(offsets, i));
@@ -88,6 +89,7 @@ static PyObject *call_keys(PyObject *m, PyObject *args) {
     }
     st->per_backend = per_backend;
     st->special = special;
+    st->wrapped = wrapped;
     Py_RETURN_NONE;
 }
 
@@ -176,8 +178,8 @@ static PyMethodDef methods[] = {
     DO(st->sets_type); DO(st->call); DO(st->redispatch); DO(st->renew); DO(st->target); \
     DO(st->check); DO(st->call_packet); DO(st->renew_packet); DO(st->how_of_type); \
     DO(st->raw_of); DO(st->from_raw); DO(st->local); DO(st->key_set_type); DO(st->own_errors); \
-    DO(st->raw_by_name); DO(st->torch.known); DO(st->torch.other); DO(st->sets_name); \
-    DO(st->keys_name); DO(st->device_name); DO(st->repr_name); DO(st->missing_name);
+    DO(st->raw_by_name); DO(st->torch.known); DO(st->torch.other); DO(st->torch.is_watched); DO(st->sets_name); \
+    DO(st->keys_name); DO(st->device_name); DO(st->repr_name); DO(st->grad_name); DO(st->missing_name);
 /* clang-format on */
 
 static int module_traverse(PyObject *m, visitproc visit, void *arg) {
@@ -224,9 +226,10 @@ static int module_exec(PyObject *m) {
     st->keys_name = PyUnicode_InternFromString("__dispatch_keys__");
     st->device_name = PyUnicode_InternFromString("__dlpack_device__");
     st->repr_name = PyUnicode_InternFromString("raw_repr");
+    st->grad_name = PyUnicode_InternFromString("requires_grad");
     st->missing_name = PyUnicode_InternFromString("__missing__");
     st->raw_by_name = PyDict_New();
-    return st->missing_name && st->sets_name && st->keys_name && st->device_name && st->repr_name &&
+    return st->missing_name && st->sets_name && st->keys_name && st->device_name && st->repr_name && st->grad_name &&
                    st->raw_by_name
                ? 0
                : -1;

@@ -320,16 +320,16 @@ static int masks_from(Plan *plan, PyObject *masks) {
     return 0;
 }
 
-/* install(begun, view, node, version, generation, mask, masks, shape, table, signature, most) */
+/* install(begun, view, node, version, generation, mask, masks, shape, table, signature, most, gate) */
 static PyObject *cell_install(Cell *self, PyObject *args) {
     unsigned long long changes, epoch, node, version, generation, mask;
     PyObject *view, *masks, *shape, *table, *signature;
     struct state *st = self->state;
     const uint64_t *word;
-    int most;
-    if (!PyArg_ParseTuple(args, "(KK)O!KKKKOO!OOi", &changes, &epoch, st->view_type, &view, &node,
+    int most, gate;
+    if (!PyArg_ParseTuple(args, "(KK)O!KKKKOO!OOii", &changes, &epoch, st->view_type, &view, &node,
                           &version, &generation, &mask, &masks, st->shape_type, &shape, &table,
-                          &signature, &most))
+                          &signature, &most, &gate))
         return NULL;
     if (most < 0 || most >= NO_TARGET || md_word(((View *)view)->registry, node, &word))
         Py_RETURN_NONE; /* the registry was closed meanwhile */
@@ -348,6 +348,7 @@ static PyObject *cell_install(Cell *self, PyObject *args) {
     plan->table = Py_NewRef(table);
     plan->signature = Py_NewRef(signature);
     plan->most = (uint8_t)most;
+    plan->gate = (uint8_t)gate;
     Py_ssize_t positional = plan->shape->positional;
     plan->remembered = plan->shape->keyword_only || positional > REMEMBERED ? -1 : positional;
     if (masks_from(plan, masks)) {

@@ -117,6 +117,7 @@ typedef struct {
     View *view;
     Shape *shape;
     PyObject *table, *signature;
+    uint8_t gate; /* what PyTorch wants to see of its calls */
     struct memory arguments, result;
     Py_ssize_t remembered;       /* how many arguments a remembered call has; -1 when none can be */
     _Atomic uint8_t at[ENTRIES]; /* number of the target + 1; 0: not known yet */
@@ -158,16 +159,28 @@ struct known {
     _Atomic uint32_t tag, how;
 };
 
+/* In a word of keys, beside our bits: a tensor of PyTorch is among the values. */
+#define FROM_TORCH (UINT64_C(1) << 63)
+
+/* What PyTorch wants to see of an operator's calls (mdispatch/dispatch/torch_side.py: gate_of). */
+enum { NO_GATE, ALWAYS, WATCHED, GRADIENTS };
+
 /* See Note [Tensors] in torch.c. */
-enum { SETS = 64, PLACES = 64 };
+enum { SETS = 64, PLACES = 64, UNWATCHED = 8 };
 struct torch {
     _Atomic(PyObject *) ask; /* PyTorch's function that says a tensor's keys */
     PyObject *known;         /* a dict: the numbers of its sets as ours. Set before `ask` */
     PyObject *other;         /* makes a tensor of another set, or None. Set before `ask` */
+    PyObject *is_watched;    /* whether PyTorch watches this thread. Set before `ask` */
+    void *library;           /* that has the sets of threads; NULL when they are not found */
     /* [gil] The rest. */
     uint8_t search; /* OPEN, FOUND or GIVEN_UP */
     uint16_t in_object, in_impl;
     uint64_t first; /* the first set that was seen */
+    struct words {
+        uint64_t included, excluded;
+    } unwatched[UNWATCHED]; /* sets of threads of which Python said that PyTorch does not watch */
+    uint8_t n_unwatched;
     uint8_t n_places, tried;
     struct place {
         uint16_t in_object, in_impl;
@@ -183,13 +196,15 @@ struct state {
     a64 off;         /* one bit for each reason why every call goes through Python */
     a64 types_epoch; /* raised before and after the table of types is emptied: odd meanwhile */
     uint64_t included, kept, special;
+    uint64_t wrapped; /* the keys of values that PyTorch has wrapped */
     uint64_t per_backend; /* the bits of the functionalities that exist per backend */
     uint8_t offset[FUNCTIONALITIES + 1];
     PyTypeObject *operator_type, *packet_type, *route_type, *names_type, *shape_type, *view_type,
         *plan_type, *cell_type, *sets_type;
     PyObject *call, *redispatch, *renew, *target, *check, *call_packet, *renew_packet;
     PyObject *how_of_type, *raw_of, *from_raw, *local, *key_set_type, *own_errors;
-    PyObject *sets_name, *keys_name, *device_name, *repr_name, *missing_name, *raw_by_name;
+    PyObject *sets_name, *keys_name, *device_name, *repr_name, *grad_name, *missing_name,
+        *raw_by_name;
     struct torch torch;
     uint64_t devices[DEVICES]; /* the keys of DLPack's devices; 0 where there is none */
     Py_ssize_t raw_at;         /* where a DispatchKeySet has its bits */
@@ -321,12 +336,17 @@ static inline bool remembers(const struct state *st, const struct memory *m,
 }
 
 /* torch.c */
-/* Keeps PyTorch's function, the dict of what it answered, which Python fills, and a function that
- * makes a tensor. They are the same at each call, and never change. */
-void torch_is(struct state *st, PyObject *ask, PyObject *known, PyObject *other);
+/* Keeps what TorchKeys (mdispatch/dispatch/context/torch_keys.py) says of PyTorch: its function, the
+ * dict of what that answered, which Python fills, a function that makes a tensor, one that says
+ * whether this thread is watched, and the path of a library. They are the same at each call, and
+ * never change. -1 with an error. */
+int torch_is(struct state *st, PyObject *const told[5]);
 /* The keys that PyTorch says a tensor has: 1, or -1, perhaps with an error, when Python has to be
  * asked: also about a set that is new. */
 int from_torch(struct state *st, PyObject *value, uint64_t *raw);
+/* Whether PyTorch wants to see a call that has a tensor of it among these arguments, or Python has
+ * to find out. */
+bool torch_wants(struct state *st, int gate, PyObject *const *args, Py_ssize_t n);
 PyObject *torch_place(PyObject *m, PyObject *args);
 PyObject *torch_found(PyObject *m, PyObject *ignored);
 

@@ -31,6 +31,7 @@
  */
 #include "state.h"
 
+#include <dlfcn.h>
 #include <sys/uio.h>
 
 enum { OPEN, FOUND, GIVEN_UP };
@@ -44,14 +45,21 @@ enum {
     FEW_PLACES = 8
 };
 
-void torch_is(struct state *st, PyObject *ask, PyObject *known, PyObject *other) {
+int torch_is(struct state *st, PyObject *const told[5]) {
+    struct torch *t = &st->torch;
+    if (!told[4]) return 0;
+    const char *path = PyUnicode_AsUTF8(told[4]);
+    if (!path) return -1;
     lock(st);
-    if (other && !atomic_load(&st->torch.ask)) {
-        st->torch.known = Py_NewRef(known);
-        st->torch.other = Py_NewRef(other);
-        atomic_store_explicit(&st->torch.ask, Py_NewRef(ask), memory_order_release);
+    if (!atomic_load(&t->ask)) {
+        t->known = Py_NewRef(told[1]);
+        t->other = Py_NewRef(told[2]);
+        t->is_watched = Py_NewRef(told[3]);
+        t->library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+        atomic_store_explicit(&t->ask, Py_NewRef(told[0]), memory_order_release);
     }
     unlock(st);
+    return 0;
 }
 
 #ifndef Py_GIL_DISABLED
@@ -182,6 +190,64 @@ int from_torch(struct state *st, PyObject *value, uint64_t *raw) {
     return 1;
 #endif
 }
+
+/* --- what PyTorch wants to see -----------------------------------------------------------------
+ *
+ * PyTorch keeps for each thread a set of included and one of excluded keys, as they differ from those
+ * that threads begin with. Modes and transforms include keys of their own; so whether PyTorch watches
+ * a thread depends on these two words only. Python says it once for each pair of them. */
+
+#ifndef Py_GIL_DISABLED
+
+static const struct words *words_of_thread(const struct torch *t) {
+    static _Thread_local const struct words *words;
+    if (!words && t->library) words = dlsym(t->library, "_ZN3c104impl26raw_local_dispatch_key_setE");
+    return words;
+}
+
+/* Whether this thread is one that PyTorch does not watch. */
+static bool is_unwatched(struct torch *t) {
+    const struct words *now = words_of_thread(t);
+    for (int i = 0; now && i < t->n_unwatched; i++) {
+        const struct words *each = &t->unwatched[i];
+        if (LIKELY(each->included == now->included && each->excluded == now->excluded)) return true;
+    }
+    struct words before = now ? *now : (struct words){0, 0};
+    PyObject *answer = PyObject_CallNoArgs(t->is_watched);
+    bool is = answer == Py_False;
+    Py_XDECREF(answer);
+    if (is && now && t->n_unwatched < UNWATCHED && now->included == before.included &&
+        now->excluded == before.excluded)
+        t->unwatched[t->n_unwatched++] = before;
+    return is;
+}
+
+/* Whether a value is a tensor that may require a gradient, or has one. */
+static bool may_require_grad(struct state *st, PyObject *value) {
+    PyObject *answer = NULL;
+    bool may = false;
+    if (PyList_Check(value) || PyTuple_Check(value)) return true; /* Python looks into it */
+    if (is_builtin(Py_TYPE(value)) || value == Py_None) return false;
+    if (optional_attribute(value, st->grad_name, &answer)) may = answer != Py_False;
+    Py_XDECREF(answer);
+    return may;
+}
+
+bool torch_wants(struct state *st, int gate, PyObject *const *args, Py_ssize_t n) {
+    if (gate == ALWAYS || !is_unwatched(&st->torch)) return true;
+    for (Py_ssize_t i = 0; gate == GRADIENTS && i < n; i++) {
+        if (may_require_grad(st, args[i])) return true;
+    }
+    return false;
+}
+
+#else
+
+bool torch_wants(struct state *st, int gate, PyObject *const *args, Py_ssize_t n) {
+    return true;
+}
+
+#endif
 
 /* place(in_object, in_impl): uses that place, as if it had been found; with (0, 0) none, for good.
  * Returns nothing. For MDISPATCH_TENSORS, and for tests. */
