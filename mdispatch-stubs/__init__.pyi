@@ -7,6 +7,7 @@ from mdispatch.authoring import fake as pystub
 from mdispatch.authoring import functions as decorator
 from mdispatch.authoring import functions as functions
 from mdispatch.authoring import meta as meta
+from mdispatch.authoring import torch as torch
 from mdispatch.authoring.autograd import register_autograd as register_autograd
 from mdispatch.authoring.autograd import tape as tape
 from mdispatch.authoring.autograd.engines import register_autograd_engine as register_autograd_engine

@@ -149,6 +149,7 @@ PAGES = {
         "Errors",
         [("mdispatch", "", "MdispatchError errors"), ("mdispatch.errors", "", "*")],
     ),
+    "torch": ("PyTorch", [("mdispatch.torch", "", "export")]),
     "torch_compat": ("torch_compat", [("mdispatch.torch_compat", "", "*")]),
 }
 

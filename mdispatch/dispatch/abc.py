@@ -11,7 +11,6 @@ from typing import Any, Protocol
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..keys import DispatchKeySet
-    from .operators import OpOverload
     from .table import DispatchTable, TableEntry
 
 __all__ = ["Dispatched", "Operator", "TorchSide"]
@@ -51,9 +50,11 @@ class TorchSide(Protocol):
 
     def slot(
         self,
-        operator: OpOverload,
+        operator: Any,
         table: DispatchTable,
         positional: tuple[Any, ...],
         keywords: dict[str, Any],
     ) -> TableEntry | None:
-        """What runs in place of the table's kernel; None if PyTorch does not want this call."""
+        """What runs in place of the table's kernel; None if PyTorch does not want this call.
+        ``operator`` is the OpOverload.
+        """

@@ -47,7 +47,9 @@ class FakeContext:
         new_size: Callable[..., Any] | None = None,
     ) -> None:
         self.operator = operator
-        self._new_size = new_size or (outer and outer._new_size)
+        if new_size is None and outer is not None:
+            new_size = outer._new_size
+        self._new_size: Callable[..., Any] | None = new_size
         # Inner sizes appear in outer kernels: with a count of its own, an inner kernel would use a
         # name twice.
         self._made: list[DynamicSize] = outer._made if outer is not None else []

@@ -67,8 +67,6 @@ class Seen(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-
-
 # --- who decides ----------------------------------------------------------------------------------
 
 
@@ -128,7 +126,8 @@ def test_fake_tensors_run_the_fake_kernel(sin):
     with_fake(sin)
     with FakeTensorMode() as mode:
         inside = sin(mode.from_tensor(torch.ones(4)))
-    assert type(inside).__name__ == "FakeTensor" and inside.shape == (4,)
+    assert type(inside).__name__ == "FakeTensor"
+    assert inside.shape == (4,)
     assert sin(inside).shape == (4,)  # outside of its mode, too
 
 
@@ -152,7 +151,8 @@ def test_a_fake_kernel_may_return_meta_values(sin):
     sin.register_fake(lambda x: md.MetaTensor((3, 2), "float32"))
     with FakeTensorMode() as mode:
         found = sin(mode.from_tensor(torch.ones(4)))
-    assert found.shape == (3, 2) and found.dtype is torch.float32
+    assert found.shape == (3, 2)
+    assert found.dtype is torch.float32
 
 
 def test_without_a_fake_kernel_it_is_named(sin):

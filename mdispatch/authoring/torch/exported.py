@@ -1,5 +1,6 @@
 """Operators of mdispatch as operators of torch.library, so that PyTorch's modes, transforms,
-compiler and graph see their calls. dispatch/torch_side.py decides which calls go there: see Note [Whose dispatcher decides].
+compiler and graph see their calls. dispatch/torch_side.py decides which calls go there: see Note
+[Whose dispatcher decides].
 
 What PyTorch gets is made from the operator as it is when the export is made: its schema, its tags,
 and whether it is made of other operators (CompositeImplicitAutograd), or has an autograd kernel of
@@ -41,6 +42,7 @@ _IMPLICIT = DispatchKey.CompositeImplicitAutograd
 
 # What an export depends on, beside the schema: the way to gradients.
 _FORMULA, _OWN_KERNEL, _MADE_OF_OTHERS = range(3)
+
 
 def export(what: str | OpOverload, *, registry: Registry | None = None) -> tuple[str, ...]:
     """Makes operators of mdispatch operators of PyTorch, ``torch.ops.ns.name``, in this
@@ -164,7 +166,9 @@ class Exported:
         library.impl(name, self._run_backend, "CompositeExplicitAutograd", with_keyset=True)
         qualified = f"{library.ns}::{name}"
         torch.library.register_fake(qualified, self._run_fake, lib=library)
-        written = [i for i, a in enumerate(schema.arguments) if a.alias_info and a.alias_info.writes]
+        written = [
+            i for i, a in enumerate(schema.arguments) if a.alias_info and a.alias_info.writes
+        ]
         if written:
             library.impl(name, self._raise_versions, "ADInplaceOrView", with_keyset=True)
         if self.way == _OWN_KERNEL:

@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 
     from .torch_keys import TorchKeys
 
-__all__ = ["DEVICES", "WRAPPED", "NoValue", "TypeHandle", "TypeKeys", "is_tensor", "is_torch_tensor"]
+__all__ = [
+    "DEVICES",
+    "WRAPPED",
+    "NoValue",
+    "TypeHandle",
+    "TypeKeys",
+    "is_tensor",
+    "is_torch_tensor",
+]
 __all__ += ["key_set_of", "register_type", "torch_keys"]
 
 # DLPack's device types (dlpack.h, DLDeviceType), each with the key of the backend whose kernels can
@@ -49,8 +57,8 @@ DEVICES = {
 _PYTHON = DispatchKeySet("Python", "PythonTLSSnapshot").raw
 
 
-# The keys of PyTorch's tensors that it has wrapped: FakeTensor and other subclasses, and the values of
-# its transforms.
+# The keys of PyTorch's tensors that it has wrapped: FakeTensor and other subclasses, and the values
+# of its transforms.
 WRAPPED = DispatchKeySet("Python", "FuncTorchBatched", "FuncTorchGradWrapper", "Functionalize").raw
 
 
@@ -213,7 +221,15 @@ class TypeKeys:
             torch = torch_keys()
             if not torch.has_numbers:
                 return _BY_PYTHON, 0
-            return _BY_TORCH, 0, torch.ask, torch.known, torch.other, torch.is_watched, torch.library
+            return (
+                _BY_TORCH,
+                0,
+                torch.ask,
+                torch.known,
+                torch.other,
+                torch.is_watched,
+                torch.library,
+            )
         if _has_arrays_device(cls):
             return _BY_ATTRIBUTE, DispatchKey.CPU.raw
         own = any(_PROTOCOLS & base.__dict__.keys() for base in cls.__mro__)
