@@ -5,7 +5,8 @@ ones by keyword. So it need not repeat the defaults. (PyTorch's Python kernels m
 arguments that equal their default.)
 
 This file does not know what a Tensor is. The code that makes a Binder does: its ``as_tensor``
-returns the tensor that a value is, or raises Unfit.
+returns the tensor that a value is, or raises Unfit. A tensor is no number, but for one of PyTorch
+with a single value.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from _operator import index
 
 from ..errors import ArgumentError, DataDependentError
 from ..schema.types import Type
+from .context.values import is_torch_tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -184,12 +186,21 @@ def _is_tensor(value: Any, as_tensor: AsTensor) -> bool:
     return True
 
 
+def _is_single(value: Any) -> bool:
+    """Whether it is a tensor of PyTorch that may stand for a number: one value, of which no
+    gradient is wanted. (PyTorch: FunctionParameter::check)
+    """
+    return is_torch_tensor(value) and value.dim() == 0 and not value.requires_grad
+
+
 def _number(
     classes: tuple[type, ...], protocol: str, make: Callable[[Any], Any], as_tensor: AsTensor
 ) -> Convert:
     """Calls ``make`` for instances of ``classes``, and for other values that have the protocol."""
 
     def number(value: Any) -> Any:
+        if _is_single(value):
+            value = value.item()
         if isinstance(value, classes) or (
             hasattr(type(value), protocol) and not _is_tensor(value, as_tensor)
         ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from .. import errors
 from ..errors.words import shown
 from ..facts.native.constants import MD_MAX_BODY
@@ -111,10 +113,11 @@ def attributes_of(alias_analysis: str, tags: str | Iterable[str]) -> str:
         raise errors.InvalidArgumentError(
             f"alias_analysis={shown(alias_analysis)}: it must be {', '.join(_ALIAS_ANALYSES)} or ''"
         )
+    given = {tags} - {""} if isinstance(tags, str) else tags
     try:
-        names = sorted({tags} - {""} if isinstance(tags, str) else set(tags))
+        names = sorted(map(_tag_name, given))
     except TypeError:
-        names = [tags]  # type: ignore[list-item]  # refused below, by its value
+        names = [_tag_name(tags)]  # refused below, by its value
     for name in names:
         if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
             raise errors.InvalidArgumentError(
@@ -122,6 +125,12 @@ def attributes_of(alias_analysis: str, tags: str | Iterable[str]) -> str:
             )
     kind = "" if alias_analysis == "FROM_SCHEMA" else alias_analysis
     return kind + "".join(f" {name}" for name in names)
+
+
+def _tag_name(tag: Any) -> str:
+    """A tag's name; also that of one of PyTorch's own (torch.Tag)."""
+    kind = getattr(sys.modules.get("torch"), "Tag", None)
+    return tag.name if kind is not None and type(tag) is kind else tag  # type: ignore[no-any-return]
 
 
 def stub_of(module: str, context: str) -> str:

@@ -317,3 +317,48 @@ def test_torch_export(ns, sin):
     program = torch.export.export(Model(), (torch.ones(3),))
     assert f"{ns}.sin.default" in str(program.graph)
     assert torch.allclose(program.module()(torch.ones(3)), torch.ones(3).sin() * 2)
+
+
+# --- what PyTorch takes ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "wanted"),
+    [
+        ("float", torch.tensor(2.5), 2.5),
+        ("float", torch.tensor(2), 2.0),
+        ("int", torch.tensor(3), 3),
+        ("Scalar", torch.tensor(1.5), 1.5),
+    ],
+)
+def test_a_tensor_of_one_value_is_taken_for_a_number(ns, registry, kind, value, wanted):
+    lib = md.Library(ns, "DEF", registry=registry)
+    lib.define(f"f({kind} n) -> Any")
+    lib.impl("f", lambda n: n, "CompositeExplicitAutograd")
+    found = getattr(registry.ops, ns).f(value)
+    assert found == wanted
+    assert type(found) is type(wanted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("float", torch.ones(1)),
+        ("float", torch.tensor(1.0, requires_grad=True)),
+        ("int", torch.tensor(2.5)),
+    ],
+)
+def test_other_tensors_are_no_numbers(ns, registry, kind, value):
+    lib = md.Library(ns, "DEF", registry=registry)
+    lib.define(f"f({kind} n) -> Any")
+    lib.impl("f", lambda n: n, "CompositeExplicitAutograd")
+    with pytest.raises(errors.ArgumentError, match=f"takes {kind} for 'n', not Tensor"):
+        getattr(registry.ops, ns).f(value)
+
+
+def test_pytorchs_tags_are_tags(ns, registry):
+    lib = md.Library(ns, "DEF", registry=registry)
+    lib.define("f(Tensor x) -> Tensor", tags=(torch.Tag.pointwise, "core"))
+    lib.define("g(Tensor x) -> Tensor", tags=torch.Tag.pointwise)
+    ops = getattr(registry.ops, ns)
+    assert (ops.f.default.tags, ops.g.default.tags) == (("core", "pointwise"), ("pointwise",))
