@@ -20,7 +20,7 @@ from __future__ import annotations
 from ..errors import HandlersDeclinedError
 from ..keys import DispatchKey, DispatchKeySet
 from ..keys.numbers import FULL
-from .context.guards import _Guard, excluded_keys, included_keys
+from .context.guards import EXCLUDED, INCLUDED, _Guard, excluded_keys, included_keys
 from .context.modes import PYTHON, DispatchMode, by_rank, local
 from .context.transforms import FRONT
 from .context.transforms import local as transforms
@@ -204,8 +204,10 @@ def _handled(
     """
     stack = local.stack
     before = (stack.on_entry, stack.handled)
-    included = (FULL & ~keys.raw, 0) if entries and len(entries) == 1 else None
-    guard = _Guard(included, (FULL, above.raw))
+    steps = [(EXCLUDED, FULL, above.raw, 0)]
+    if entries and len(entries) == 1:
+        steps.append((INCLUDED, FULL & ~keys.raw, 0, 0))
+    guard = _Guard(*steps)
     try:
         stack.handled = stack.on_entry or (included_keys(), excluded_keys())
         stack.on_entry = None

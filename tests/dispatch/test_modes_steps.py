@@ -17,6 +17,7 @@ from mdispatch.dispatch import handlers
 from mdispatch.dispatch.context import guards, modes, transforms
 from mdispatch.dispatch.context.modes import DispatchMode, DispatchModeKey
 from mdispatch.dispatch.context.transforms import Transform
+from mdispatch.facts.native import guards_py
 
 pytestmark = [pytest.mark.either_binding, pytest.mark.usefixtures("renewed_lock")]
 
@@ -104,6 +105,7 @@ class Strike:
     """
 
     FILES = (modes.__file__, transforms.__file__, handlers.__file__, guards.__file__)
+    FILES += (guards_py.__file__,)
     BLOCKS = (modes.__file__, transforms.__file__)
 
     def __init__(self, number):

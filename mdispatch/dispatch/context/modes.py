@@ -32,7 +32,14 @@ from _thread import _local
 
 from ...errors import InvalidArgumentError, ModeStackError
 from ...keys import DispatchKey, DispatchKeySet
-from .guards import ExcludeDispatchKeyGuard, IncludeDispatchKeyGuard, _Guard, excluded_keys
+from .guards import (
+    EXCLUDED,
+    INCLUDED,
+    ExcludeDispatchKeyGuard,
+    IncludeDispatchKeyGuard,
+    _Guard,
+    excluded_keys,
+)
 from .values import NoValue
 
 TYPE_CHECKING = False
@@ -314,7 +321,9 @@ def restore_keys_on_entry() -> _Guard:
             "there are no keys to restore: no handler of a mode or a type is running in this thread"
         )
     included, excluded = sets
-    return _Guard((PYTHON.raw, included.raw & ~PYTHON.raw), (0, excluded.raw))
+    return _Guard(
+        (INCLUDED, PYTHON.raw, included.raw & ~PYTHON.raw, 0), (EXCLUDED, 0, excluded.raw, 0)
+    )
 
 
 # --- the stack before dispatch --------------------------------------------------------------------

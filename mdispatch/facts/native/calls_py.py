@@ -1,10 +1,13 @@
 """What calls are made of, in plain Python: the twin of the extension ``_call``, in its place.
 
 Every call goes to dispatch/call_py.py, every look-up to the methods that C asks when it does not
-know an answer. Nothing is kept for C, so what keeps it (Shape, Cell, Sets) is empty here.
+know an answer. Nothing is kept for C, so what keeps it (Shape, Cell) is empty here. Guards and the
+sets of threads are in guards_py.py.
 """
 
 from __future__ import annotations
+
+from .guards_py import Guard, change, now, quick, sets, start, tags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,9 +16,9 @@ if TYPE_CHECKING:
 
     C = TypeVar("C", bound=type)
 
-__all__ = ["Cell", "Names", "Operator", "Packet", "Sets", "Shape"]
-__all__ += ["callable", "changed", "keys", "paths", "start", "torch_place"]
-__all__ += ["turn", "types_changed", "values"]
+__all__ = ["Cell", "Guard", "Names", "Operator", "Packet", "Shape"]
+__all__ += ["callable", "change", "changed", "keys", "now", "paths", "quick", "sets", "start"]
+__all__ += ["tags", "torch_place", "turn", "types_changed", "values"]
 
 
 class _Paths:
@@ -99,15 +102,6 @@ class Cell:
         pass
 
 
-class Sets:
-    """The base of ThreadSets, where C reads a thread's keys."""
-
-    __slots__ = ()
-
-    def put(self, included: int, kept: int) -> None:
-        pass
-
-
 def callable(cls: C) -> C:
     return cls
 
@@ -131,4 +125,4 @@ def _tell(*what: object) -> None:
     """C would have to know this."""
 
 
-changed = keys = start = torch_place = turn = types_changed = values = _tell
+changed = keys = torch_place = turn = types_changed = values = _tell

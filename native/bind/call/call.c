@@ -313,29 +313,10 @@ static inline unsigned index_of(const struct state *st, uint64_t raw) {
     return st->offset[functionality];
 }
 
-/* The keys that this thread includes and keeps, needed while any thread has a guard open; 0 when
- * only Python can tell. */
-static int thread_sets(struct state *st, uint64_t *included, uint64_t *kept) {
-    PyObject *found = st->local ? PyObject_GetAttr(st->local, st->sets_name) : NULL;
-    if (!found || !PyObject_TypeCheck(found, st->sets_type)) {
-        Py_XDECREF(found);
-        return 0;
-    }
-    Sets *sets = (Sets *)found;
-    uint64_t before;
-    do { /* until both are from one moment: without a GIL another thread may be ending a guard */
-        before = atomic_load(&sets->sequence);
-        *included = atomic_load(&sets->included);
-        *kept = atomic_load(&sets->kept);
-    } while (before & 1 || atomic_load(&sets->sequence) != before);
-    Py_DECREF(found);
-    return 1;
-}
-
 /* The key set of a call; 0 when Python has to make the call. */
 static inline int effective(struct state *st, const Plan *plan, uint64_t *raw) {
     uint64_t included = st->included, kept = st->kept;
-    if (UNLIKELY(peek(&st->guards)) && !thread_sets(st, &included, &kept)) return 0;
+    if (UNLIKELY(peek(&st->guards))) thread_sets(st, &included, &kept);
     uint64_t all = (*raw | included) & kept;
     if (UNLIKELY(all & st->special)) return 0;
     uint64_t mask = plan->mask;

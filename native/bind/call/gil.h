@@ -60,6 +60,21 @@ static inline unsigned int version_tag(const PyTypeObject *type) {
     return type->tp_version_tag;
 }
 
+/* --- the sets of a thread ---------------------------------------------------------------------- */
+
+static inline Sets *sets_here(struct state *st) {
+    return LIKELY(PyThreadState_Get()->id == st->thread) ? st->sets : sets_find(st);
+}
+
+static inline void remember_sets(struct state *st, Sets *sets) {
+    st->thread = PyThreadState_Get()->id;
+    st->sets = sets;
+}
+
+static inline void forget_sets(struct state *st, const Sets *sets) {
+    if (st->sets == sets) st->thread = 0;
+}
+
 /* --- the rest --------------------------------------------------------------------------------- */
 
 static inline void lock(struct state *st) {

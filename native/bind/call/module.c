@@ -62,16 +62,6 @@ static PyObject *call_guards(PyObject *m, PyObject *ignored) {
     return PyLong_FromUnsignedLongLong(peek(&st->guards));
 }
 
-/* start(included, kept): the sets that threads start with. */
-static PyObject *call_start(PyObject *m, PyObject *args) {
-    struct state *st = PyModule_GetState(m);
-    unsigned long long included, kept;
-    if (!PyArg_ParseTuple(args, "KK", &included, &kept)) return NULL;
-    st->included = included;
-    st->kept = kept;
-    Py_RETURN_NONE;
-}
-
 /* keys(offsets, per_backend, special): the order of the keys, from keys/numbers.py, and those whose
  * calls Python makes. */
 static PyObject *call_keys(PyObject *m, PyObject *args) {
@@ -107,13 +97,13 @@ static PyObject *call_raw_of(PyObject *m, PyObject *value) {
     return Py_NewRef(found == 0 ? Py_None : Py_False);
 }
 
-/* values(how_of_type, raw_of, DispatchKeySet, from_raw, local, MdispatchError, devices): what
+/* values(how_of_type, raw_of, DispatchKeySet, from_raw, MdispatchError, devices): what
  * keys.c and call.c need of Python to find a call's keys. devices: (DLPack's number, keys), ... */
 static PyObject *call_values(PyObject *m, PyObject *args) {
     struct state *st = PyModule_GetState(m);
-    PyObject *how_of_type, *raw_of, *key_set_type, *from_raw, *local, *own_errors, *devices;
-    if (!PyArg_ParseTuple(args, "OOO!OOOO!", &how_of_type, &raw_of, &PyType_Type, &key_set_type,
-                          &from_raw, &local, &own_errors, &PyTuple_Type, &devices))
+    PyObject *how_of_type, *raw_of, *key_set_type, *from_raw, *own_errors, *devices;
+    if (!PyArg_ParseTuple(args, "OOO!OOO!", &how_of_type, &raw_of, &PyType_Type, &key_set_type,
+                          &from_raw, &own_errors, &PyTuple_Type, &devices))
         return NULL;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(devices); i++) {
         unsigned int number;
@@ -134,7 +124,6 @@ static PyObject *call_values(PyObject *m, PyObject *args) {
     set(&st->raw_of, raw_of);
     set(&st->key_set_type, key_set_type);
     set(&st->from_raw, from_raw);
-    set(&st->local, local);
     set(&st->own_errors, own_errors);
     Py_RETURN_NONE;
 }
@@ -154,12 +143,17 @@ static PyObject *call_paths(PyObject *m, PyObject *args) {
 
 static PyMethodDef methods[] = {
     {"callable", call_callable, METH_O, NULL},
+    {"change", guards_change, METH_VARARGS, NULL},
     {"changed", call_changed, METH_NOARGS, NULL},
     {"guards", call_guards, METH_NOARGS, NULL},
     {"keys", call_keys, METH_VARARGS, NULL},
+    {"now", guards_now, METH_NOARGS, NULL},
     {"paths", call_paths, METH_VARARGS, NULL},
+    {"quick", guards_quick, METH_VARARGS, NULL},
     {"raw_of", call_raw_of, METH_O, NULL},
-    {"start", call_start, METH_VARARGS, NULL},
+    {"sets", guards_sets, METH_NOARGS, NULL},
+    {"start", guards_start, METH_VARARGS, NULL},
+    {"tags", guards_tags, METH_NOARGS, NULL},
     {"torch_found", torch_found, METH_NOARGS, NULL},
     {"torch_place", torch_place, METH_VARARGS, NULL},
     {"turn", call_turn, METH_VARARGS, NULL},
@@ -173,16 +167,18 @@ static PyMethodDef methods[] = {
 #define EACH_OBJECT(DO) \
     DO(st->operator_type); DO(st->packet_type); DO(st->route_type); DO(st->names_type); \
     DO(st->shape_type); DO(st->view_type); DO(st->plan_type); DO(st->cell_type); \
-    DO(st->sets_type); DO(st->call); DO(st->redispatch); DO(st->renew); DO(st->target); \
+    DO(st->sets_type); DO(st->guard_type); DO(st->call); DO(st->redispatch); DO(st->renew); DO(st->target); \
     DO(st->check); DO(st->call_packet); DO(st->renew_packet); DO(st->how_of_type); \
-    DO(st->raw_of); DO(st->from_raw); DO(st->local); DO(st->key_set_type); DO(st->own_errors); \
-    DO(st->raw_by_name); DO(st->torch.known); DO(st->torch.other); DO(st->sets_name); \
+    DO(st->raw_of); DO(st->from_raw); DO(st->key_type); DO(st->key_set_type); DO(st->own_errors); \
+    DO(st->raw_by_name); DO(st->torch.known); DO(st->torch.other); DO(st->raw_by_key); \
+    DO(st->end_name); DO(st->not_entered_name); \
     DO(st->keys_name); DO(st->device_name); DO(st->repr_name); DO(st->missing_name);
 /* clang-format on */
 
 static int module_traverse(PyObject *m, visitproc visit, void *arg) {
     struct state *st = PyModule_GetState(m);
     EACH_OBJECT(Py_VISIT)
+    for (int i = 0; i < QUICK; i++) Py_VISIT(st->quick[i].type);
     Py_VISIT(atomic_load(&st->torch.ask));
     return 0;
 }
@@ -194,6 +190,7 @@ static int module_clear(PyObject *m) {
     atomic_fetch_add(&st->epoch, 1);
     types_changed(st);
     EACH_OBJECT(Py_CLEAR)
+    for (int i = 0; i < QUICK; i++) Py_CLEAR(st->quick[i].type);
     Py_XDECREF(atomic_exchange(&st->torch.ask, NULL));
     return 0;
 }
@@ -217,15 +214,18 @@ static int module_exec(PyObject *m) {
         add_type(m, &st->names_type, &names_spec, 1) ||
         add_type(m, &st->shape_type, &shape_spec, 1) ||
         add_type(m, &st->view_type, &view_spec, 1) || add_type(m, &st->plan_type, &plan_spec, 0) ||
-        add_type(m, &st->cell_type, &cell_spec, 1) || add_type(m, &st->sets_type, &sets_spec, 1))
+        add_type(m, &st->cell_type, &cell_spec, 1) || add_type(m, &st->sets_type, &sets_spec, 0) ||
+        add_type(m, &st->guard_type, &guard_spec, 1))
         return -1;
-    st->sets_name = PyUnicode_InternFromString("sets");
+    st->end_name = PyUnicode_InternFromString("end");
+    st->not_entered_name = PyUnicode_InternFromString("_not_entered");
     st->keys_name = PyUnicode_InternFromString("__dispatch_keys__");
     st->device_name = PyUnicode_InternFromString("__dlpack_device__");
     st->repr_name = PyUnicode_InternFromString("raw_repr");
     st->missing_name = PyUnicode_InternFromString("__missing__");
     st->raw_by_name = PyDict_New();
-    return st->missing_name && st->sets_name && st->keys_name && st->device_name && st->repr_name &&
+    st->raw_by_key = PyDict_New();
+    return st->missing_name && st->end_name && st->not_entered_name && st->raw_by_key && st->keys_name && st->device_name && st->repr_name &&
                    st->raw_by_name
                ? 0
                : -1;

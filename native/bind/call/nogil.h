@@ -62,9 +62,25 @@ static inline unsigned int version_tag(const PyTypeObject *type) {
     return __atomic_load_n(&type->tp_version_tag, __ATOMIC_RELAXED);
 }
 
+/* --- the sets of a thread ---------------------------------------------------------------------- */
+
+/* The thread's Sets, borrowed: only their thread drops them from its dict. NULL when it has none. */
+static inline Sets *sets_here(struct state *st) {
+    return sets_find(st);
+}
+
+/* Keeps what was found, for the next call of the same thread. Here nothing is kept: the state is for
+ * all threads. An id is never given to a second thread of an interpreter. */
+static inline void remember_sets(struct state *st, Sets *sets) {
+}
+
+/* The Sets are freed. */
+static inline void forget_sets(struct state *st, const Sets *sets) {
+}
+
 /* --- the rest --------------------------------------------------------------------------------- */
 
-/* Over the list of retired objects and over adding targets to plans. */
+/* Over the list of retired objects, over adding targets to plans, and over guards. */
 void lock(struct state *st);
 void unlock(struct state *st);
 

@@ -35,7 +35,8 @@ enum {
     ENTRIES = 160,
     TYPES = 512,
     MOST_ARGUMENTS = 48,
-    DEVICES = 32
+    DEVICES = 32,
+    QUICK = 4
 };
 
 typedef _Atomic uint64_t a64;
@@ -126,13 +127,30 @@ typedef struct {
     uint64_t generation;
 } Operator;
 
-/* The keys that a thread includes in its calls, and those that it keeps: the base of ThreadSets. */
+/* The keys that a thread includes in its calls and those that it excludes: see guards.c. */
+enum { INCLUDED, EXCLUDED };
+struct step;
+struct side {
+    uint64_t base;
+    struct step *steps; /* of the open guards, the oldest first */
+    Py_ssize_t used, room;
+};
 typedef struct {
     PyObject_HEAD struct state *state;
-    a64 sequence; /* odd while it is written */
+    a64 sequence; /* odd while the next two are written */
     a64 included, kept;
-    uint8_t differs; /* from the sets that threads start with; under the lock of ThreadSets */
+    /* The rest: under `lock`. */
+    struct side sides[2];
+    uint64_t openings;
+    uint8_t differs; /* from the sets that threads start with */
 } Sets;
+
+/* A class of guards that C makes: see guards.c. */
+struct quick {
+    PyTypeObject *type;
+    uint64_t raw;
+    uint8_t side, takes_keys;
+};
 
 /* See Note [Types] in keys.c. */
 enum { UNKNOWN, REGISTERED, BY_ATTRIBUTE, BY_TORCH, BY_PYTHON, NEVER };
@@ -167,20 +185,28 @@ struct state {
     a64 guards; /* how many threads have Sets that differ from those that threads start with */
     a64 off;    /* one bit for each reason why every call goes through Python */
     a64 types_epoch;
-    uint64_t included, kept, special;
+    uint64_t included, excluded, kept, special;
+    uint64_t functionalities; /* the bits of those that exist per backend, known from the start */
+    uint64_t thread;          /* [gil] the id of the thread whose Sets are in `sets` */
+    Sets *sets;               /* [gil] borrowed, or NULL: it has none */
+    struct quick quick[QUICK];
     uint64_t per_backend; /* the bits of the functionalities that exist per backend */
     uint8_t offset[FUNCTIONALITIES + 1];
     PyTypeObject *operator_type, *packet_type, *route_type, *names_type, *shape_type, *view_type,
-        *plan_type, *cell_type, *sets_type;
+        *plan_type, *cell_type, *sets_type, *guard_type;
     PyObject *call, *redispatch, *renew, *target, *check, *call_packet, *renew_packet;
-    PyObject *how_of_type, *raw_of, *from_raw, *local, *key_set_type, *own_errors;
-    PyObject *sets_name, *keys_name, *device_name, *repr_name, *missing_name, *raw_by_name;
+    PyObject *how_of_type, *raw_of, *from_raw, *key_type, *key_set_type, *own_errors;
+    PyObject *raw_by_key; /* of what guards were given, see guards.c */
+    PyObject *end_name, *not_entered_name, *keys_name, *device_name, *repr_name, *missing_name, *raw_by_name;
     struct torch torch;
     uint64_t devices[DEVICES]; /* the keys of DLPack's devices; 0 where there is none */
     Py_ssize_t raw_at;         /* where a DispatchKeySet has its bits */
     struct known known[TYPES];
     struct readers *readers;
 };
+
+/* guards.c: this thread's Sets, borrowed; NULL without an error when it has none. */
+Sets *sets_find(struct state *st);
 
 #ifdef Py_GIL_DISABLED
 #include "nogil.h"
@@ -258,6 +284,38 @@ static inline int tensor(struct state *st, PyObject *value, uint64_t *raw) {
     return carries(st, value, raw) > 0;
 }
 
+/* guards.c */
+PyObject *guards_now(PyObject *m, PyObject *ignored);
+PyObject *guards_sets(PyObject *m, PyObject *ignored);
+PyObject *guards_tags(PyObject *m, PyObject *ignored);
+PyObject *guards_change(PyObject *m, PyObject *args);
+PyObject *guards_start(PyObject *m, PyObject *args);
+PyObject *guards_quick(PyObject *m, PyObject *args);
+
+/* For other threads that read the sets, both change in one step. Under the lock. */
+static inline void write_sets(Sets *sets, uint64_t included, uint64_t kept) {
+    atomic_fetch_add(&sets->sequence, 1);
+    atomic_store(&sets->included, included);
+    atomic_store(&sets->kept, kept);
+    atomic_fetch_add(&sets->sequence, 1);
+}
+
+/* The keys that this thread includes and keeps. */
+static inline void thread_sets(struct state *st, uint64_t *included, uint64_t *kept) {
+    const Sets *sets = sets_here(st);
+    uint64_t before;
+    if (!sets) {
+        *included = st->included;
+        *kept = st->kept;
+        return;
+    }
+    do { /* until both are from one moment: without a GIL another thread may be ending a guard */
+        before = atomic_load(&sets->sequence);
+        *included = atomic_load(&sets->included);
+        *kept = atomic_load(&sets->kept);
+    } while (before & 1 || atomic_load(&sets->sequence) != before);
+}
+
 /* torch.c */
 /* Keeps PyTorch's function, the dict of what it answered, which Python fills, and a function that
  * makes a tensor. They are the same at each call, and never change. */
@@ -290,8 +348,8 @@ static inline struct state *state_of(PyTypeObject *type) {
 /* operator.c and packet.c */
 extern PyType_Spec operator_spec, packet_spec, route_spec, names_spec;
 
-/* plan.c */
-extern PyType_Spec shape_spec, view_spec, plan_spec, cell_spec, sets_spec;
+/* plan.c and guards.c */
+extern PyType_Spec shape_spec, view_spec, plan_spec, cell_spec, sets_spec, guard_spec;
 struct target *target_find(struct state *st, Plan *plan, unsigned index);
 
 #endif
