@@ -54,9 +54,9 @@ static void renew(Sets *self) {
     uint64_t kept = kept_by(value_of(st, &self->sides[EXCLUDED]));
     uint8_t differs = included != st->included || kept != st->kept;
     /* Raised before other threads see the sets, lowered after: a call that finds 0 misses none. */
-    if (differs && !self->differs) atomic_fetch_add(&st->guards, 1);
+    if (differs && !self->differs) count_guards(st, 1);
     write_sets(self, included, kept);
-    if (!differs && self->differs) atomic_fetch_sub(&st->guards, 1);
+    if (!differs && self->differs) count_guards(st, UINT64_MAX); /* one less */
     self->differs = differs;
 }
 
@@ -103,7 +103,7 @@ static PyObject *sets_make(struct state *st) {
 static void sets_dealloc(Sets *self) {
     PyTypeObject *type = Py_TYPE(self);
     forget_sets(self->state, self);
-    if (self->differs) atomic_fetch_sub(&self->state->guards, 1);
+    if (self->differs) count_guards(self->state, UINT64_MAX);
     PyMem_RawFree(self->sides[INCLUDED].steps);
     PyMem_RawFree(self->sides[EXCLUDED].steps);
     type->tp_free(self);
@@ -250,14 +250,17 @@ typedef struct {
     Py_ssize_t used, room;
 } Guard;
 
-static PyObject *guard_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    struct state *st = state_of(type);
+static Guard *guard_make(struct state *st, PyTypeObject *type) {
     Guard *self = st ? (Guard *)type->tp_alloc(type, 0) : NULL;
     if (!self) return NULL;
     self->state = st;
     self->openings = &self->first;
     self->room = 1;
-    return (PyObject *)self;
+    return self;
+}
+
+static PyObject *guard_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    return (PyObject *)guard_make(state_of(type), type);
 }
 
 /* Guard(*steps, tag=None): each step is (side, bits to keep, bits to add, bits of the key that it
@@ -421,10 +424,14 @@ PyType_Spec guard_spec = {"mdispatch.facts.native._call.Guard", sizeof(Guard), 0
 
 /* The keys that a guard of one of the quick classes is given: a DispatchKeySet, or a key or a name
  * with which one was made before. */
-static bool known_keys(struct state *st, PyObject *given, uint64_t *raw) {
+static bool known_keys(struct state *st, struct quick *q, PyObject *given, uint64_t *raw) {
     const PyTypeObject *type = Py_TYPE(given);
-    if (type == (PyTypeObject *)st->key_set_type)
-        return as_raw(*(PyObject **)((char *)given + st->raw_at), raw) == 0;
+    if (knows_given(q, given, raw)) return true;
+    if (type == (PyTypeObject *)st->key_set_type) {
+        if (as_raw(*(PyObject **)((char *)given + st->raw_at), raw)) return false;
+        keep_given(q, given, *raw);
+        return true;
+    }
     if (type != &PyUnicode_Type && type != (PyTypeObject *)st->key_type) return false;
     PyObject *known = st->raw_by_key ? dict_find(st->raw_by_key, given) : NULL;
     bool is_known = known && as_raw(known, raw) == 0;
@@ -444,12 +451,12 @@ static PyObject *guard_call(PyObject *type, PyObject *const *args, size_t nargsf
                             PyObject *kwnames) {
     struct state *st = state_of((PyTypeObject *)type);
     Py_ssize_t n = PyVectorcall_NARGS(nargsf), named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-    const struct quick *q = st ? st->quick : NULL;
+    struct quick *q = st ? st->quick : NULL;
     while (q && q < st->quick + QUICK && q->type != (PyTypeObject *)type) q++;
     if (!st || q == st->quick + QUICK) q = NULL;
     uint64_t raw = q ? q->raw : 0;
-    if (q && !named && n == q->takes_keys && (n == 0 || known_keys(st, args[0], &raw))) {
-        Guard *self = (Guard *)guard_new((PyTypeObject *)type, NULL, NULL);
+    if (q && !named && n == q->takes_keys && (n == 0 || known_keys(st, q, args[0], &raw))) {
+        Guard *self = guard_make(st, (PyTypeObject *)type);
         if (!self) return NULL;
         self->n_steps = 1;
         self->steps[0].side = q->side;

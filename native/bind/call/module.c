@@ -178,7 +178,10 @@ static PyMethodDef methods[] = {
 static int module_traverse(PyObject *m, visitproc visit, void *arg) {
     struct state *st = PyModule_GetState(m);
     EACH_OBJECT(Py_VISIT)
-    for (int i = 0; i < QUICK; i++) Py_VISIT(st->quick[i].type);
+    for (int i = 0; i < QUICK; i++) {
+        Py_VISIT(st->quick[i].type);
+        Py_VISIT(st->quick[i].given);
+    }
     Py_VISIT(atomic_load(&st->torch.ask));
     return 0;
 }
@@ -190,7 +193,10 @@ static int module_clear(PyObject *m) {
     atomic_fetch_add(&st->epoch, 1);
     types_changed(st);
     EACH_OBJECT(Py_CLEAR)
-    for (int i = 0; i < QUICK; i++) Py_CLEAR(st->quick[i].type);
+    for (int i = 0; i < QUICK; i++) {
+        Py_CLEAR(st->quick[i].type);
+        Py_CLEAR(st->quick[i].given);
+    }
     Py_XDECREF(atomic_exchange(&st->torch.ask, NULL));
     return 0;
 }

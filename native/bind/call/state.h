@@ -137,7 +137,7 @@ struct side {
 };
 typedef struct {
     PyObject_HEAD struct state *state;
-    a64 sequence; /* odd while the next two are written */
+    a64 sequence; /* without a GIL: odd while the next two are written */
     a64 included, kept;
     /* The rest: under `lock`. */
     struct side sides[2];
@@ -150,6 +150,8 @@ struct quick {
     PyTypeObject *type;
     uint64_t raw;
     uint8_t side, takes_keys;
+    PyObject *given; /* [gil] the DispatchKeySet that one was made with last, or NULL */
+    uint64_t given_raw;
 };
 
 /* See Note [Types] in keys.c. */
@@ -292,28 +294,12 @@ PyObject *guards_change(PyObject *m, PyObject *args);
 PyObject *guards_start(PyObject *m, PyObject *args);
 PyObject *guards_quick(PyObject *m, PyObject *args);
 
-/* For other threads that read the sets, both change in one step. Under the lock. */
-static inline void write_sets(Sets *sets, uint64_t included, uint64_t kept) {
-    atomic_fetch_add(&sets->sequence, 1);
-    atomic_store(&sets->included, included);
-    atomic_store(&sets->kept, kept);
-    atomic_fetch_add(&sets->sequence, 1);
-}
-
 /* The keys that this thread includes and keeps. */
 static inline void thread_sets(struct state *st, uint64_t *included, uint64_t *kept) {
     const Sets *sets = sets_here(st);
-    uint64_t before;
-    if (!sets) {
-        *included = st->included;
-        *kept = st->kept;
-        return;
-    }
-    do { /* until both are from one moment: without a GIL another thread may be ending a guard */
-        before = atomic_load(&sets->sequence);
-        *included = atomic_load(&sets->included);
-        *kept = atomic_load(&sets->kept);
-    } while (before & 1 || atomic_load(&sets->sequence) != before);
+    *included = st->included;
+    *kept = st->kept;
+    if (sets) read_sets(sets, included, kept);
 }
 
 /* torch.c */
