@@ -18,6 +18,7 @@ from ..keys.numbers import OFFSETS, PER_BACKEND_BITS
 from .call_py import call, check_result, redispatch
 from .context.observers import observing
 from .context.values import DEVICES, how_of_type, raw_of, when_types_change
+from .handlers import tell_c
 from .kernels import LocalKernel
 from .placement import HERE
 
@@ -70,6 +71,7 @@ def connect(call_packet: Callable[..., Any], renew_packet: Callable[..., Any]) -
     calls.values(
         how_of_type, raw_of, DispatchKeySet, DispatchKeySet.from_raw, MdispatchError, devices
     )
+    tell_c()
     calls.paths(call, _redispatch, _renew, _target, check_result, call_packet, renew_packet)
     when_types_change(calls.types_changed)
     observing.when_changed = lambda: calls.turn(_OBSERVED, bool(observing.now))

@@ -17,7 +17,7 @@ from mdispatch.dispatch import handlers
 from mdispatch.dispatch.context import guards, modes, transforms
 from mdispatch.dispatch.context.modes import DispatchMode, DispatchModeKey
 from mdispatch.dispatch.context.transforms import Transform
-from mdispatch.facts.native import guards_py
+from mdispatch.facts.native import calls, guards_py
 
 pytestmark = [pytest.mark.either_binding, pytest.mark.usefixtures("renewed_lock")]
 
@@ -72,7 +72,7 @@ class BeforeDispatch:
 
 
 def state():
-    stack = modes.local.stack
+    stack = calls.stack()
     return (
         [type(mode) for mode in modes.mode_stack()],
         modes.pre_dispatch_modes(),

@@ -10,6 +10,6 @@ if TYPE_CHECKING or which != "none":
 else:
     from .calls_py import *
 
-__all__ = ["Cell", "Guard", "Names", "Operator", "Packet", "Shape"]
-__all__ += ["callable", "change", "changed", "keys", "now", "paths", "quick", "sets", "start"]
-__all__ += ["tags", "torch_place", "turn", "types_changed", "values"]
+__all__ = ["Cell", "Guard", "Names", "Operator", "Packet", "Shape", "Stack"]
+__all__ += ["callable", "change", "changed", "handlers", "keys", "now", "paths", "quick", "sets"]
+__all__ += ["stack", "start", "tags", "torch_place", "turn", "types_changed", "values"]

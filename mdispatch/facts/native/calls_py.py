@@ -7,7 +7,7 @@ sets of threads are in guards_py.py.
 
 from __future__ import annotations
 
-from .guards_py import Guard, change, now, quick, sets, start, tags
+from .guards_py import Guard, Stack, change, now, quick, sets, stack, start, tags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     C = TypeVar("C", bound=type)
 
-__all__ = ["Cell", "Guard", "Names", "Operator", "Packet", "Shape"]
-__all__ += ["callable", "change", "changed", "keys", "now", "paths", "quick", "sets", "start"]
-__all__ += ["tags", "torch_place", "turn", "types_changed", "values"]
+__all__ = ["Cell", "Guard", "Names", "Operator", "Packet", "Shape", "Stack"]
+__all__ += ["callable", "change", "changed", "handlers", "keys", "now", "paths", "quick", "sets"]
+__all__ += ["stack", "start", "tags", "torch_place", "turn", "types_changed", "values"]
 
 
 class _Paths:
@@ -101,6 +101,9 @@ class Cell:
     def clear(self) -> None:
         pass
 
+    def ruled(self) -> None:
+        pass
+
 
 def callable(cls: C) -> C:
     return cls
@@ -125,4 +128,4 @@ def _tell(*what: object) -> None:
     """C would have to know this."""
 
 
-changed = keys = torch_place = turn = types_changed = values = _tell
+changed = handlers = keys = torch_place = turn = types_changed = values = _tell

@@ -1,5 +1,5 @@
-"""The sets of keys of each thread and the guards that change them, in plain Python: the twin of
-native/bind/call/guards.c, which agrees with it.
+"""The sets of keys of each thread, the guards that change them, and the modes, in plain Python: the
+twin of native/bind/call/guards.c, and of what handlers.c keeps of a thread.
 
 A set is computed from what it starts from and the steps of the guards that are open. So guards may
 end in any order, and in another thread than the one that they began in.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     G = TypeVar("G", bound="Guard")
 
-__all__ = ["Guard", "change", "forked", "now", "quick", "sets", "start", "tags"]
+__all__ = ["Guard", "Stack", "change", "forked", "now", "quick", "sets", "stack", "start", "tags"]
 
 #: The bits of the functionalities that exist per backend. A backend in a set belongs to one of
 #: these. Without any of them it is no key, and must not draw calls to itself.
@@ -216,6 +216,37 @@ def change(side: int, key: int, keep: int, add: int) -> None:
 
 def quick(cls: type, side: int, bits: int | None) -> None:
     """Here all guards are made by their ``__init__``."""
+
+
+class Stack:
+    """The modes of one thread. Only that thread uses it.
+
+    ``entries`` and ``pre_dispatch`` are in the order of the stack, lowest first. ``on_entry`` has
+    the included and the excluded set with which the outermost call under way was made; it is set
+    while a call goes on below the key PythonTLSSnapshot. ``handled`` has those of the call that the
+    innermost handler serves.
+    """
+
+    __slots__ = ("entries", "handled", "on_entry", "pre_dispatch")
+
+    def __init__(self) -> None:
+        self.entries: list[Any] = []
+        self.pre_dispatch: list[Any] = []
+        self.on_entry: tuple[Any, Any] | None = None
+        self.handled: tuple[Any, Any] | None = None
+
+
+class _Modes(_local):
+    def __init__(self) -> None:
+        self.stack = Stack()  # runs once in each thread
+
+
+_modes = _Modes()
+
+
+def stack() -> Stack:
+    """This thread's modes."""
+    return _modes.stack
 
 
 class Guard:

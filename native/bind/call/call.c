@@ -313,15 +313,21 @@ static inline unsigned index_of(const struct state *st, uint64_t raw) {
     return st->offset[functionality];
 }
 
-/* The key set of a call; 0 when Python has to make the call. */
+enum { ANSWERED = 2 }; /* modes and types are asked on the way of a call */
+
+static inline int is_answered(const struct state *st, uint64_t raw) {
+    return UNLIKELY(raw & st->python) ? ANSWERED : 1;
+}
+
+/* The key set of a call; 0 when Python has to make the call, or ANSWERED. */
 static inline int effective(struct state *st, const Plan *plan, uint64_t *raw) {
     uint64_t included = st->included, kept = st->kept;
     if (UNLIKELY(peek(&st->guards))) thread_sets(st, &included, &kept);
     uint64_t all = (*raw | included) & kept;
-    if (UNLIKELY(all & st->special)) return 0;
     uint64_t mask = plan->mask;
     if (UNLIKELY(plan->masks != NULL)) mask = plan->masks[bits((all & 0xffff) >> 1)];
     *raw = all & mask;
+    if (UNLIKELY(all & st->special)) return all & st->special & ~st->python ? 0 : is_answered(st, *raw);
     return 1;
 }
 
@@ -388,6 +394,11 @@ static int results_fit(struct state *st, const Shape *shape, PyObject *result) {
     return 1;
 }
 
+int result_is_plain(struct state *st, const Shape *shape, PyObject *result) {
+    return shape->returns == 1 ? result_fits(st, shape->results, result)
+                               : results_fit(st, shape, result);
+}
+
 /* A kernel's result, which does not fit as it is, as the number that the schema wants: a new
  * reference. NULL, perhaps with an error, when it is for Python. */
 static PyObject *result_converted(struct state *st, const Shape *shape, PyObject *result) {
@@ -435,12 +446,50 @@ done:
     return result;
 }
 
-/* What came of an attempt: DONE means that the call was made or has failed with an error. */
-enum { DONE, TRY_BOUND, TO_PYTHON };
-
 /* For an attempt that has called no kernel: Python makes the call, unless an error is set. */
 static __attribute__((noinline, cold)) int given_up(void) {
     return PyErr_Occurred() ? DONE : TO_PYTHON;
+}
+
+/* A call on whose way modes and types are asked. */
+static __attribute__((noinline)) int answer(Operator *self, Plan *plan, struct bound *b,
+                                            uint64_t raw, PyObject **result) {
+    struct state *st = self->state;
+    if (!handlers_are_plain(st, self->cell)) return given_up();
+    struct target *target = target_of(st, plan, raw);
+    int how = NOBODY, noted = 0;
+    if (target && target->function == st->snapshot_fallback) {
+        if ((noted = handlers_note(st)) < 0) return DONE;
+        raw &= st->below_snapshot;
+        target = target_of(st, plan, raw);
+    }
+    if (target && target->function == st->python_fallback) {
+        how = handlers_ask(st, (PyObject *)self, plan->shape, b->room + FRONT, result);
+        if (how == NOBODY) {
+            raw &= st->below_python;
+            target = target_of(st, plan, raw);
+        }
+    }
+    if (!target) {
+        how = given_up();
+    } else if (how != TO_PYTHON) {
+        if (how == NOBODY)
+            *result = invoke_bound(st, (PyObject *)self, plan->shape, target, b, raw);
+        *result = checked(st, (PyObject *)self, plan, target, *result);
+        how = DONE;
+    }
+    if (noted) handlers_forget(st);
+    return how;
+}
+
+static __attribute__((noinline)) int answer_plain(Operator *self, Plan *plan, PyObject *const *args,
+                                                  uint64_t raw, PyObject **result) {
+    struct bound b;
+    b.n_made = 0;
+    memcpy(b.room + FRONT, args, (size_t)plan->shape->positional * sizeof *args);
+    int how = answer(self, plan, &b, raw, result);
+    let_go(&b);
+    return how;
 }
 
 /* A call whose kernel gets the caller's array. `given`: the key set of a redispatch, or NULL. */
@@ -454,10 +503,9 @@ static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, 
         if (UNLIKELY(!fits(st, t, args[i], &raw)))
             return t->kind == EXACT && !PyErr_Occurred() ? TRY_BOUND : given_up();
     }
-    if (given)
-        raw = *given;
-    else if (UNLIKELY(!effective(st, plan, &raw)))
-        return given_up();
+    if (given) raw = *given;
+    int is = given ? is_answered(st, raw) : effective(st, plan, &raw);
+    if (UNLIKELY(is != 1)) return is ? answer_plain(self, plan, args, raw, result) : given_up();
     struct target *target = target_of(st, plan, raw);
     if (UNLIKELY(!target)) return given_up();
     if (UNLIKELY(target->with_operator | target->with_key_set)) return TRY_BOUND;
@@ -474,10 +522,14 @@ static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssiz
     struct bound b;
     uint64_t raw = 0;
     if (bind(st, plan->shape, args, n, kwnames, &b, &raw)) {
-        if (given)
-            raw = *given;
-        else if (!effective(st, plan, &raw))
-            goto done;
+        if (given) raw = *given;
+        int is = given ? is_answered(st, raw) : effective(st, plan, &raw);
+        if (UNLIKELY(is == ANSWERED)) {
+            int how = answer(self, plan, &b, raw, result);
+            let_go(&b);
+            return how;
+        }
+        if (!is) goto done;
         target = target_of(st, plan, raw);
     }
     if (target)
@@ -531,7 +583,7 @@ unprobed_redispatch(PyObject *self, PyObject *const *args, size_t n, PyObject *k
     if (LIKELY(n > 0 && Py_TYPE(args[0]) == (PyTypeObject *)st->key_set_type)) {
         PyObject *number = *(PyObject **)((char *)args[0] + st->raw_at);
         uint64_t raw = number ? PyLong_AsUnsignedLongLong(number) : UINT64_MAX;
-        if (UNLIKELY(raw & st->special)) /* or all bits, when `number` holds no set */
+        if (UNLIKELY(raw & st->special & ~st->python)) /* or all bits, when `number` holds no set */
             PyErr_Clear();
         else if (LIKELY(call(op, args + 1, n - 1, kwnames, &raw, &result) == DONE))
             return result;

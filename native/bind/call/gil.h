@@ -60,7 +60,7 @@ static inline unsigned int version_tag(const PyTypeObject *type) {
     return type->tp_version_tag;
 }
 
-/* --- the sets of a thread ---------------------------------------------------------------------- */
+/* --- the sets and the modes of a thread ------------------------------------------------------- */
 
 static inline Sets *sets_here(struct state *st) {
     return LIKELY(PyThreadState_Get()->id == st->thread) ? st->sets : sets_find(st);
@@ -80,13 +80,22 @@ static inline void count_guards(struct state *st, uint64_t more) {
     atomic_store_explicit(&st->guards, peek(&st->guards) + more, memory_order_relaxed);
 }
 
-static inline void remember_sets(struct state *st, Sets *sets) {
+static inline Stack *stack_here(struct state *st) {
+    return LIKELY(PyThreadState_Get()->id == st->thread) ? st->stack : stack_find(st);
+}
+
+static inline void remember(struct state *st, Sets *sets, Stack *stack) {
     st->thread = PyThreadState_Get()->id;
     st->sets = sets;
+    st->stack = stack;
 }
 
 static inline void forget_sets(struct state *st, const Sets *sets) {
     if (st->sets == sets) st->thread = 0;
+}
+
+static inline void forget_stack(struct state *st, const Stack *stack) {
+    if (st->stack == stack) st->thread = 0;
 }
 
 /* --- the rest --------------------------------------------------------------------------------- */

@@ -114,11 +114,20 @@ static PyType_Slot sets_slots[] = {{Py_tp_dealloc, sets_dealloc}, {0, NULL}};
 PyType_Spec sets_spec = {"mdispatch.facts.native._call.Sets", sizeof(Sets), 0,
                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, sets_slots};
 
-/* This thread's Sets, borrowed; NULL without an error when it has none. */
+static PyObject *find(PyTypeObject *type) {
+    PyObject *dict = type ? PyThreadState_GetDict() : NULL;
+    return dict ? PyDict_GetItemWithError(dict, (PyObject *)type) : NULL;
+}
+
 Sets *sets_find(struct state *st) {
-    PyObject *dict = st->sets_type ? PyThreadState_GetDict() : NULL;
-    Sets *found = dict ? (Sets *)PyDict_GetItemWithError(dict, (PyObject *)st->sets_type) : NULL;
-    remember_sets(st, found);
+    Sets *found = (Sets *)find(st->sets_type);
+    remember(st, found, (Stack *)find(st->stack_type));
+    return found;
+}
+
+Stack *stack_find(struct state *st) {
+    Stack *found = (Stack *)find(st->stack_type);
+    remember(st, (Sets *)find(st->sets_type), found);
     return found;
 }
 
@@ -130,7 +139,7 @@ static Sets *own_sets(struct state *st) {
     PyObject *made = dict ? sets_make(st) : NULL;
     if (made && PyDict_SetItem(dict, (PyObject *)st->sets_type, made) == 0) {
         found = (Sets *)made;
-        remember_sets(st, found);
+        remember(st, found, stack_here(st));
     }
     Py_XDECREF(made);
     if (!found && !PyErr_Occurred())
@@ -150,15 +159,8 @@ PyObject *guards_now(PyObject *m, PyObject *ignored) {
 /* sets(): the bits that this thread includes, and those that it excludes. */
 PyObject *guards_sets(PyObject *m, PyObject *ignored) {
     struct state *st = PyModule_GetState(m);
-    const Sets *sets = sets_here(st);
-    uint64_t included = st->included, excluded = st->excluded;
-    if (sets) {
-        lock(st);
-        included = value_of(st, &sets->sides[INCLUDED]);
-        excluded = value_of(st, &sets->sides[EXCLUDED]);
-        unlock(st);
-    }
-    return Py_BuildValue("KK", (unsigned long long)included, (unsigned long long)excluded);
+    struct noted now = guards_noted(st);
+    return Py_BuildValue("KK", (unsigned long long)now.included, (unsigned long long)now.excluded);
 }
 
 /* tags(): those of this thread's open guards. */
@@ -227,6 +229,43 @@ PyObject *guards_start(PyObject *m, PyObject *args) {
     st->functionalities = functionalities;
     Py_XSETREF(st->key_type, Py_NewRef(key_type));
     Py_RETURN_NONE;
+}
+
+struct noted guards_noted(struct state *st) {
+    const Sets *sets = sets_here(st);
+    struct noted now = {st->included, st->excluded, true};
+    if (sets) {
+        lock(st);
+        now.included = value_of(st, &sets->sides[INCLUDED]);
+        now.excluded = value_of(st, &sets->sides[EXCLUDED]);
+        unlock(st);
+    }
+    return now;
+}
+
+Sets *guards_begin(struct state *st, uint64_t excluded, uint64_t left_out, uint64_t *opening) {
+    Sets *sets = own_sets(st);
+    if (!sets) return NULL;
+    lock(st);
+    *opening = ++sets->openings;
+    struct step *step = place_in(&sets->sides[EXCLUDED]);
+    if (step) *step = (struct step){FULL, excluded, 0, *opening, NULL};
+    if (step && left_out) {
+        step = place_in(&sets->sides[INCLUDED]);
+        if (step) *step = (struct step){FULL & ~left_out, 0, 0, *opening, NULL};
+    }
+    if (step)
+        renew(sets);
+    else
+        end_steps(sets, *opening);
+    unlock(st);
+    return step ? (Sets *)Py_NewRef((PyObject *)sets) : (Sets *)PyErr_NoMemory();
+}
+
+void guards_end(Sets *sets, uint64_t opening) {
+    lock(sets->state);
+    end_steps(sets, opening);
+    unlock(sets->state);
 }
 
 /* --- guards ----------------------------------------------------------------------------------- */

@@ -17,6 +17,8 @@
  *   BY_TORCH      the same, but PyTorch says the keys of a value without the attribute. It does not
  *                 ask modes or `__torch_function__` for them.
  *   BY_PYTHON     Python is asked about each value.
+ *   HANDLED       by its attribute or its device, and all have the keys that the table has for the
+ *                 type, too: their class has `__md_dispatch__`.
  *   NEVER         none of its values carries keys: they cannot have attributes of their own, and
  *                 their class has none that matters.
  */
@@ -172,6 +174,10 @@ int tensor_slow(struct state *st, PyObject *value, uint64_t *raw) {
         found = keys;
     else if (how == BY_PYTHON)
         is = ask_python(st, value, &found);
+    else if (how == HANDLED) {
+        is = ask_value(st, value, how, 0, &found);
+        if (is >= 0) is = 1, found |= keys;
+    }
     else
         is = ask_value(st, value, how, keys, &found);
     if (is > 0) *raw |= found;
@@ -187,7 +193,7 @@ int is_tensor(struct state *st, PyObject *value) {
     uint32_t how = atomic_load_explicit(&k->how, memory_order_relaxed);
     uint64_t keys = peek(&k->raw);
     if (LIKELY(is_whole(k, begun) && known == type && tag == version_tag(type)) &&
-        (how == REGISTERED || how == BY_TORCH || (how == BY_ATTRIBUTE && keys)))
+        (how == REGISTERED || how == BY_TORCH || how == HANDLED || (how == BY_ATTRIBUTE && keys)))
         return 1;
     return tensor_slow(st, value, &ignored) > 0;
 }

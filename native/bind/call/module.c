@@ -146,12 +146,14 @@ static PyMethodDef methods[] = {
     {"change", guards_change, METH_VARARGS, NULL},
     {"changed", call_changed, METH_NOARGS, NULL},
     {"guards", call_guards, METH_NOARGS, NULL},
+    {"handlers", handlers_start, METH_VARARGS, NULL},
     {"keys", call_keys, METH_VARARGS, NULL},
     {"now", guards_now, METH_NOARGS, NULL},
     {"paths", call_paths, METH_VARARGS, NULL},
     {"quick", guards_quick, METH_VARARGS, NULL},
     {"raw_of", call_raw_of, METH_O, NULL},
     {"sets", guards_sets, METH_NOARGS, NULL},
+    {"stack", handlers_stack, METH_NOARGS, NULL},
     {"start", guards_start, METH_VARARGS, NULL},
     {"tags", guards_tags, METH_NOARGS, NULL},
     {"torch_found", torch_found, METH_NOARGS, NULL},
@@ -167,7 +169,9 @@ static PyMethodDef methods[] = {
 #define EACH_OBJECT(DO) \
     DO(st->operator_type); DO(st->packet_type); DO(st->route_type); DO(st->names_type); \
     DO(st->shape_type); DO(st->view_type); DO(st->plan_type); DO(st->cell_type); \
-    DO(st->sets_type); DO(st->guard_type); DO(st->call); DO(st->redispatch); DO(st->renew); DO(st->target); \
+    DO(st->sets_type); DO(st->guard_type); DO(st->stack_type); DO(st->python_fallback); \
+    DO(st->snapshot_fallback); DO(st->mode_type); DO(st->entry_type); DO(st->answered); \
+    DO(st->declined); DO(st->handler_name); DO(st->call); DO(st->redispatch); DO(st->renew); DO(st->target); \
     DO(st->check); DO(st->call_packet); DO(st->renew_packet); DO(st->how_of_type); \
     DO(st->raw_of); DO(st->from_raw); DO(st->key_type); DO(st->key_set_type); DO(st->own_errors); \
     DO(st->raw_by_name); DO(st->torch.known); DO(st->torch.other); DO(st->raw_by_key); \
@@ -221,9 +225,11 @@ static int module_exec(PyObject *m) {
         add_type(m, &st->shape_type, &shape_spec, 1) ||
         add_type(m, &st->view_type, &view_spec, 1) || add_type(m, &st->plan_type, &plan_spec, 0) ||
         add_type(m, &st->cell_type, &cell_spec, 1) || add_type(m, &st->sets_type, &sets_spec, 0) ||
-        add_type(m, &st->guard_type, &guard_spec, 1))
+        add_type(m, &st->guard_type, &guard_spec, 1) ||
+        add_type(m, &st->stack_type, &stack_spec, 1))
         return -1;
     st->end_name = PyUnicode_InternFromString("end");
+    st->handler_name = PyUnicode_InternFromString("__md_dispatch__");
     st->not_entered_name = PyUnicode_InternFromString("_not_entered");
     st->keys_name = PyUnicode_InternFromString("__dispatch_keys__");
     st->device_name = PyUnicode_InternFromString("__dlpack_device__");
@@ -231,7 +237,7 @@ static int module_exec(PyObject *m) {
     st->missing_name = PyUnicode_InternFromString("__missing__");
     st->raw_by_name = PyDict_New();
     st->raw_by_key = PyDict_New();
-    return st->missing_name && st->end_name && st->not_entered_name && st->raw_by_key && st->keys_name && st->device_name && st->repr_name &&
+    return st->missing_name && st->end_name && st->handler_name && st->not_entered_name && st->raw_by_key && st->keys_name && st->device_name && st->repr_name &&
                    st->raw_by_name
                ? 0
                : -1;

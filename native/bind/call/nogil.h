@@ -62,11 +62,15 @@ static inline unsigned int version_tag(const PyTypeObject *type) {
     return __atomic_load_n(&type->tp_version_tag, __ATOMIC_RELAXED);
 }
 
-/* --- the sets of a thread ---------------------------------------------------------------------- */
+/* --- the sets and the modes of a thread ------------------------------------------------------- */
 
 /* The thread's Sets, borrowed: only their thread drops them from its dict. NULL when it has none. */
 static inline Sets *sets_here(struct state *st) {
     return sets_find(st);
+}
+
+static inline Stack *stack_here(struct state *st) {
+    return stack_find(st);
 }
 
 /* Under the lock: for other threads, both change in one step. */
@@ -93,11 +97,14 @@ static inline void count_guards(struct state *st, uint64_t more) {
 
 /* Keeps what was found, for the next call of the same thread. Here nothing is kept: the state is for
  * all threads. An id is never given to a second thread of an interpreter. */
-static inline void remember_sets(struct state *st, Sets *sets) {
+static inline void remember(struct state *st, Sets *sets, Stack *stack) {
 }
 
-/* The Sets are freed. */
+/* They are freed. */
 static inline void forget_sets(struct state *st, const Sets *sets) {
+}
+
+static inline void forget_stack(struct state *st, const Stack *stack) {
 }
 
 /* --- the rest --------------------------------------------------------------------------------- */

@@ -296,6 +296,13 @@ static PyObject *cell_clear(Cell *self, PyObject *ignored) {
     Py_RETURN_NONE;
 }
 
+/* ruled(): the operator has got a rule for a class. From now on Python makes the calls that modes
+ * and types answer. */
+static PyObject *cell_ruled(Cell *self, PyObject *ignored) {
+    atomic_store(&self->has_rules, 1);
+    Py_RETURN_NONE;
+}
+
 /* begin(): what install() has to be given. Python calls it before it reads the facts. */
 static PyObject *cell_begin(Cell *self, PyObject *ignored) {
     return Py_BuildValue("(KK)", (unsigned long long)peek(&self->changes),
@@ -362,6 +369,7 @@ static PyMethodDef cell_methods[] = {
     {"begin", (PyCFunction)cell_begin, METH_NOARGS, NULL},
     {"clear", (PyCFunction)cell_clear, METH_NOARGS, NULL},
     {"install", (PyCFunction)cell_install, METH_VARARGS, NULL},
+    {"ruled", (PyCFunction)cell_ruled, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot cell_slots[] = {

@@ -116,7 +116,8 @@ enum { NO_TARGET = 255 }; /* in at[]: Python makes these calls */
 typedef struct {
     PyObject_HEAD struct state *state;
     _Atomic(Plan *) plan;
-    a64 changes; /* how often the cell was cleared */
+    a64 changes;   /* how often the cell was cleared */
+    a64 has_rules; /* whether the operator ever had rules for classes: see handlers.c */
 } Cell;
 
 /* The base of OpOverload. */
@@ -145,6 +146,19 @@ typedef struct {
     uint8_t differs; /* from the sets that threads start with */
 } Sets;
 
+/* The sets with which a call was made. */
+struct noted {
+    uint64_t included, excluded;
+    bool is_set;
+};
+
+/* The modes of a thread: see handlers.c. Only that thread uses it. */
+typedef struct {
+    PyObject_HEAD struct state *state;
+    PyObject *entries, *pre_dispatch; /* lists of ModeEntry, the lowest first */
+    struct noted on_entry, handled;   /* see ModeStack in modes.py */
+} Stack;
+
 /* A class of guards that C makes: see guards.c. */
 struct quick {
     PyTypeObject *type;
@@ -155,7 +169,7 @@ struct quick {
 };
 
 /* See Note [Types] in keys.c. */
-enum { UNKNOWN, REGISTERED, BY_ATTRIBUTE, BY_TORCH, BY_PYTHON, NEVER };
+enum { UNKNOWN, REGISTERED, BY_ATTRIBUTE, BY_TORCH, BY_PYTHON, NEVER, HANDLED };
 struct known {
     a64 sequence;
     _Atomic(PyTypeObject *) type;
@@ -191,13 +205,19 @@ struct state {
     uint64_t functionalities; /* the bits of those that exist per backend, known from the start */
     uint64_t thread;          /* [gil] the id of the thread whose Sets are in `sets` */
     Sets *sets;               /* [gil] borrowed, or NULL: it has none */
+    Stack *stack;             /* [gil] the same */
+    uint64_t python, below_python, above_python, snapshot, below_snapshot; /* see handlers.c */
+    Py_ssize_t mode_at, rank_at; /* where a ModeEntry has these */
     struct quick quick[QUICK];
     uint64_t per_backend; /* the bits of the functionalities that exist per backend */
     uint8_t offset[FUNCTIONALITIES + 1];
     PyTypeObject *operator_type, *packet_type, *route_type, *names_type, *shape_type, *view_type,
-        *plan_type, *cell_type, *sets_type, *guard_type;
+        *plan_type, *cell_type, *sets_type, *guard_type,
+        *stack_type;
     PyObject *call, *redispatch, *renew, *target, *check, *call_packet, *renew_packet;
     PyObject *how_of_type, *raw_of, *from_raw, *key_type, *key_set_type, *own_errors;
+    PyObject *python_fallback, *snapshot_fallback, *mode_type, *entry_type, *answered, *declined;
+    PyObject *handler_name;
     PyObject *raw_by_key; /* of what guards were given, see guards.c */
     PyObject *end_name, *not_entered_name, *keys_name, *device_name, *repr_name, *missing_name, *raw_by_name;
     struct torch torch;
@@ -207,8 +227,9 @@ struct state {
     struct readers *readers;
 };
 
-/* guards.c: this thread's Sets, borrowed; NULL without an error when it has none. */
+/* guards.c: this thread's Sets and Stack, borrowed; NULL without an error when it has none. */
 Sets *sets_find(struct state *st);
+Stack *stack_find(struct state *st);
 
 #ifdef Py_GIL_DISABLED
 #include "nogil.h"
@@ -293,6 +314,25 @@ PyObject *guards_tags(PyObject *m, PyObject *ignored);
 PyObject *guards_change(PyObject *m, PyObject *args);
 PyObject *guards_start(PyObject *m, PyObject *args);
 PyObject *guards_quick(PyObject *m, PyObject *args);
+/* This thread's sets as they are now. */
+struct noted guards_noted(struct state *st);
+/* As a guard that excludes some bits and does not include some others, until guards_end. Returns a
+ * new reference, or NULL with an error. */
+Sets *guards_begin(struct state *st, uint64_t excluded, uint64_t left_out, uint64_t *opening);
+void guards_end(Sets *sets, uint64_t opening);
+
+/* handlers.c */
+PyObject *handlers_stack(PyObject *m, PyObject *ignored);
+PyObject *handlers_start(PyObject *m, PyObject *args);
+/* Whether C can make calls that come to modes and types: to those that are there now. */
+bool handlers_are_plain(struct state *st, Cell *cell);
+/* Asks the innermost mode, then the types: DONE with a result or an error, NOBODY, or TO_PYTHON. */
+int handlers_ask(struct state *st, PyObject *operator, const Shape *shape, PyObject *const *values,
+                 PyObject **result);
+/* Notes the sets of the outermost call under way: 1 when it did, for `handlers_forget`; 0 when this
+ * call is not the outermost; -1 with an error. */
+int handlers_note(struct state *st);
+void handlers_forget(struct state *st);
 
 /* The keys that this thread includes and keeps. */
 static inline void thread_sets(struct state *st, uint64_t *included, uint64_t *kept) {
@@ -313,6 +353,10 @@ PyObject *torch_place(PyObject *m, PyObject *args);
 PyObject *torch_found(PyObject *m, PyObject *ignored);
 
 /* call.c */
+/* What came of an attempt: DONE means that the call was made or has failed with an error. */
+enum { DONE, TRY_BOUND, TO_PYTHON, NOBODY };
+/* Whether a result is plainly what the schema says; 0, perhaps with an error, when it is not. */
+int result_is_plain(struct state *st, const Shape *shape, PyObject *result);
 PyObject *operator_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 /* Calls the operator if it takes the arguments as they are; returns whether it did. */
 bool operator_try(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames,
@@ -334,8 +378,8 @@ static inline struct state *state_of(PyTypeObject *type) {
 /* operator.c and packet.c */
 extern PyType_Spec operator_spec, packet_spec, route_spec, names_spec;
 
-/* plan.c and guards.c */
-extern PyType_Spec shape_spec, view_spec, plan_spec, cell_spec, sets_spec, guard_spec;
+/* plan.c, guards.c and handlers.c */
+extern PyType_Spec shape_spec, view_spec, plan_spec, cell_spec, sets_spec, guard_spec, stack_spec;
 struct target *target_find(struct state *st, Plan *plan, unsigned index);
 
 #endif
