@@ -57,7 +57,7 @@ def check_handlers(
 
     Raises ForeignObjectError.
     """
-    stack = calls.stack()
+    stack = calls.local.stack
     asked: list[Any] = []
     if stack.entries and raw & DispatchKey.Python.raw:
         asked.append(stack.entries[-1].mode)

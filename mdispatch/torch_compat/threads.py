@@ -272,7 +272,7 @@ def _pop_torch_dispatch_stack(mode_key: Kind | None = None) -> Mode:
 def _get_dispatch_mode(mode_key: Kind) -> Mode | None:
     """The infrastructure mode of a kind, None when there is none."""
     kind = _kind(mode_key)
-    return next((each.mode for each in calls.stack().entries if each.slot == kind), None)
+    return next((each.mode for each in calls.local.stack.entries if each.slot == kind), None)
 
 
 @_theirs
@@ -350,11 +350,11 @@ class _ModeStackStateForPreDispatch:
 
 
 def _before(slot: str | None) -> Mode | None:
-    return next((each.mode for each in calls.stack().pre_dispatch if each.slot == slot), None)
+    return next((each.mode for each in calls.local.stack.pre_dispatch if each.slot == slot), None)
 
 
 def _take_off(slot: str | None) -> Mode | None:
-    stack = calls.stack().pre_dispatch
+    stack = calls.local.stack.pre_dispatch
     for entry in stack:
         if entry.slot == slot:
             stack.remove(entry)

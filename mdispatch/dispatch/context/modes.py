@@ -131,7 +131,7 @@ class DispatchMode(NoValue):
         """Takes the mode off the stack, wherever it is by now. If it is there several times, takes
         the newest off.
         """
-        entries = calls.stack().entries
+        entries = calls.local.stack.entries
         for entry in entries[::-1]:
             if entry.mode is self:
                 # Not in a function of its own: a signal handler may raise where that begins.
@@ -210,7 +210,7 @@ def push_mode(mode: DispatchMode | SafeObject) -> None:
     (PyTorch: _push_mode)
     """
     mode, slot = _checked(mode, "push_mode")
-    entries = calls.stack().entries
+    entries = calls.local.stack.entries
     if slot is not None and any(entry.slot == slot for entry in entries):
         raise ModeStackError(
             f"a mode of kind {slot} is on the stack already, and the stack takes only one of "
@@ -224,7 +224,7 @@ def pop_mode(kind: str | None = None) -> DispatchMode | SafeObject:
 
     Raises ModeStackError when there is none. (PyTorch: _pop_mode)
     """
-    entries = calls.stack().entries
+    entries = calls.local.stack.entries
     found = [entry for entry in entries if kind is None or entry.slot == kind]
     if not found:
         from ...errors.words import shown
@@ -237,7 +237,7 @@ def pop_mode(kind: str | None = None) -> DispatchMode | SafeObject:
 
 def mode_stack() -> tuple[DispatchMode | SafeObject, ...]:
     """This thread's modes, the lowest first. (PyTorch: _get_current_dispatch_mode_stack)"""
-    return tuple(entry.mode for entry in calls.stack().entries)
+    return tuple(entry.mode for entry in calls.local.stack.entries)
 
 
 def current_mode() -> DispatchMode | SafeObject | None:
@@ -245,7 +245,7 @@ def current_mode() -> DispatchMode | SafeObject | None:
 
     (PyTorch: _get_current_dispatch_mode)
     """
-    entries = calls.stack().entries
+    entries = calls.local.stack.entries
     return entries[-1].mode if entries else None
 
 
@@ -263,7 +263,7 @@ def is_md_dispatch_enabled() -> bool:
 
     (PyTorch: dispatch_mode_enabled)
     """
-    return bool(calls.stack().entries) and not excluded_keys().has("Python")
+    return bool(calls.local.stack.entries) and not excluded_keys().has("Python")
 
 
 # --- the snapshot ---------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def keys_on_entry() -> tuple[DispatchKeySet, DispatchKeySet] | None:
 
     (PyTorch: PythonTLSSnapshot, tls_on_entry)
     """
-    return calls.stack().handled
+    return calls.local.stack.handled
 
 
 def restore_keys_on_entry() -> _Guard:
@@ -286,7 +286,7 @@ def restore_keys_on_entry() -> _Guard:
 
     Raises ModeStackError outside of a handler. (PyTorch: RestorePythonTLSSnapshot)
     """
-    sets = calls.stack().handled
+    sets = calls.local.stack.handled
     if sets is None:
         raise ModeStackError(
             "there are no keys to restore: no handler of a mode or a type is running in this thread"
@@ -307,7 +307,7 @@ def push_pre_dispatch_mode(mode: DispatchMode) -> None:
     Raises InvalidArgumentError, ModeStackError. (PyTorch: _set_mode_pre_dispatch)
     """
     mode, slot = _checked(mode, "push_pre_dispatch_mode")
-    entries = calls.stack().pre_dispatch
+    entries = calls.local.stack.pre_dispatch
     if slot not in (*_PRE_DISPATCH_SLOTS, None):
         raise InvalidArgumentError(
             f"a mode of kind {slot} cannot be a pre-dispatch mode: only modes of kind PROXY or "
@@ -327,7 +327,7 @@ def pop_pre_dispatch_mode() -> DispatchMode | SafeObject:
 
     (PyTorch: _pop_mode_from_pre_dispatch)
     """
-    entries = calls.stack().pre_dispatch
+    entries = calls.local.stack.pre_dispatch
     if not entries:
         raise ModeStackError("this thread has no pre-dispatch mode")
     entry = entries[-1]
@@ -340,4 +340,4 @@ def pre_dispatch_modes() -> tuple[DispatchMode | SafeObject, ...]:
 
     (PyTorch: ModeStackStateForPreDispatch)
     """
-    return tuple(entry.mode for entry in calls.stack().pre_dispatch)
+    return tuple(entry.mode for entry in calls.local.stack.pre_dispatch)

@@ -11,5 +11,5 @@ else:
     from .calls_py import *
 
 __all__ = ["Cell", "Guard", "Names", "Operator", "Packet", "Shape", "Stack"]
-__all__ += ["callable", "change", "changed", "handlers", "keys", "now", "paths", "quick", "sets"]
-__all__ += ["stack", "start", "tags", "torch_place", "turn", "types_changed", "values"]
+__all__ += ["callable", "change", "changed", "handlers", "keys", "local", "now", "paths", "quick"]
+__all__ += ["sets", "start", "tags", "torch_place", "turn", "types_changed", "values"]

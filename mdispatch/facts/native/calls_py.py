@@ -7,7 +7,7 @@ sets of threads are in guards_py.py.
 
 from __future__ import annotations
 
-from .guards_py import Guard, Stack, change, now, quick, sets, stack, start, tags
+from .guards_py import Guard, Stack, change, local, now, quick, sets, start, tags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     C = TypeVar("C", bound=type)
 
 __all__ = ["Cell", "Guard", "Names", "Operator", "Packet", "Shape", "Stack"]
-__all__ += ["callable", "change", "changed", "handlers", "keys", "now", "paths", "quick", "sets"]
-__all__ += ["stack", "start", "tags", "torch_place", "turn", "types_changed", "values"]
+__all__ += ["callable", "change", "changed", "handlers", "keys", "local", "now", "paths", "quick"]
+__all__ += ["sets", "start", "tags", "torch_place", "turn", "types_changed", "values"]
 
 
 class _Paths:

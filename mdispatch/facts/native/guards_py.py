@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     G = TypeVar("G", bound="Guard")
 
-__all__ = ["Guard", "Stack", "change", "forked", "now", "quick", "sets", "stack", "start", "tags"]
+__all__ = ["Guard", "Stack", "change", "forked", "local", "now", "quick", "sets", "start", "tags"]
 
 #: The bits of the functionalities that exist per backend. A backend in a set belongs to one of
 #: these. Without any of them it is no key, and must not draw calls to itself.
@@ -236,17 +236,14 @@ class Stack:
         self.handled: tuple[Any, Any] | None = None
 
 
-class _Modes(_local):
+class Local(_local):
     def __init__(self) -> None:
         self.stack = Stack()  # runs once in each thread
 
 
-_modes = _Modes()
-
-
-def stack() -> Stack:
-    """This thread's modes."""
-    return _modes.stack
+#: ``local.stack`` is this thread's. It is an attribute, since a signal handler may run where Python
+#: calls a function.
+local = Local()
 
 
 class Guard:

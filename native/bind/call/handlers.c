@@ -101,9 +101,40 @@ static Stack *own_stack(struct state *st) {
     return found;
 }
 
-/* stack(): this thread's. */
-PyObject *handlers_stack(PyObject *m, PyObject *ignored) {
-    return Py_XNewRef((PyObject *)own_stack(PyModule_GetState(m)));
+/* `local.stack` is this thread's: an attribute, since a signal handler may run where Python calls a
+ * function. */
+typedef struct {
+    PyObject_HEAD struct state *state;
+} Local;
+
+static PyObject *local_stack(Local *self, void *ignored) {
+    return Py_XNewRef((PyObject *)own_stack(self->state));
+}
+
+static void local_dealloc(Local *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyGetSetDef local_getset[] = {
+    {"stack", (getter)local_stack, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot local_slots[] = {
+    {Py_tp_dealloc, local_dealloc}, {Py_tp_getset, local_getset}, {0, NULL}};
+static PyType_Spec local_spec = {"mdispatch.facts.native._call.Local", sizeof(Local), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, local_slots};
+
+int handlers_add_local(PyObject *m) {
+    PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(m, &local_spec, NULL);
+    Local *made = type ? (Local *)type->tp_alloc(type, 0) : NULL;
+    Py_XDECREF((PyObject *)type);
+    if (!made) return -1;
+    made->state = PyModule_GetState(m);
+    int status = PyModule_AddObjectRef(m, "local", (PyObject *)made);
+    Py_DECREF((PyObject *)made);
+    return status;
 }
 
 static Py_ssize_t slot_at(PyObject *type, const char *name) {

@@ -153,7 +153,6 @@ static PyMethodDef methods[] = {
     {"quick", guards_quick, METH_VARARGS, NULL},
     {"raw_of", call_raw_of, METH_O, NULL},
     {"sets", guards_sets, METH_NOARGS, NULL},
-    {"stack", handlers_stack, METH_NOARGS, NULL},
     {"start", guards_start, METH_VARARGS, NULL},
     {"tags", guards_tags, METH_NOARGS, NULL},
     {"torch_found", torch_found, METH_NOARGS, NULL},
@@ -226,7 +225,7 @@ static int module_exec(PyObject *m) {
         add_type(m, &st->view_type, &view_spec, 1) || add_type(m, &st->plan_type, &plan_spec, 0) ||
         add_type(m, &st->cell_type, &cell_spec, 1) || add_type(m, &st->sets_type, &sets_spec, 0) ||
         add_type(m, &st->guard_type, &guard_spec, 1) ||
-        add_type(m, &st->stack_type, &stack_spec, 1))
+        add_type(m, &st->stack_type, &stack_spec, 1) || handlers_add_local(m))
         return -1;
     st->end_name = PyUnicode_InternFromString("end");
     st->handler_name = PyUnicode_InternFromString("__md_dispatch__");

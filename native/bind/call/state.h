@@ -322,7 +322,7 @@ Sets *guards_begin(struct state *st, uint64_t excluded, uint64_t left_out, uint6
 void guards_end(Sets *sets, uint64_t opening);
 
 /* handlers.c */
-PyObject *handlers_stack(PyObject *m, PyObject *ignored);
+int handlers_add_local(PyObject *m);
 PyObject *handlers_start(PyObject *m, PyObject *args);
 /* Whether C can make calls that come to modes and types: to those that are there now. */
 bool handlers_are_plain(struct state *st, Cell *cell);
