@@ -27,6 +27,7 @@ from ..dispatch.described import Annotations, Described
 from ..dispatch.kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
 from ..errors.places import label_of
 from ..errors.words import shown
+from ..facts.native import calls
 from ..keys.numbers import DispatchKey
 from ..registry import Registry
 from ..registry.library import Library
@@ -235,7 +236,8 @@ class KernelSwitchGuard:
         self._switch.end(self._tokens.pop())
 
 
-class CustomOpDef(Named, Described):
+@calls.callable
+class CustomOpDef(calls.Forward, Named, Described):
     """An operator that :func:`custom_op` made from a function. Calling it calls the operator.
 
     Everything registered through it ends when the operator is replaced. The methods raise what a
@@ -254,7 +256,6 @@ class CustomOpDef(Named, Described):
         self._function = function
         self._registered: set[DispatchKey] = set()
         self.name = str(schema.name)
-        self._operator: OpOverload | None = None
         definition = library.definitions().get(self.name)  # none where an audit noted a difference
         self._generation = definition.generation if definition is not None else 0
         for attribute in ("__module__", "__qualname__", "__name__", "__doc__"):
@@ -283,11 +284,9 @@ class CustomOpDef(Named, Described):
 
             operator = OpOverload(self._library.registry.dispatcher, self.name)
             operator.generation = self._generation  # another may have taken its place meanwhile
-            self._operator = operator
-        return operator
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self.operator(*args, **kwargs)
+            operator = self._attach(operator)
+        found: OpOverload = operator
+        return found
 
     def operators_described(self) -> list[OpOverload]:
         return [self.operator]

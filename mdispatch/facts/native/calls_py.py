@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     C = TypeVar("C", bound=type)
 
-__all__ = ["Cell", "Guard", "Names", "Operator", "Packet", "Shape", "Stack"]
+__all__ = ["Cell", "Forward", "Guard", "Names", "Operator", "Packet", "Shape", "Stack", "Unshared"]
 __all__ += ["callable", "change", "changed", "handlers", "keys", "local", "now", "paths", "quick"]
 __all__ += ["sets", "start", "tags", "torch_place", "turn", "types_changed", "values"]
 
@@ -50,6 +50,44 @@ class Operator:
         return _Paths.redispatch(self, args, kwargs)
 
     redispatch.__text_signature__ = "($self, key_set, /, *args, **kwargs)"  # type: ignore[attr-defined]
+
+
+class Forward:
+    """The base of CustomOpDef: its calls are calls of its operator."""
+
+    _operator: Any = None
+    operator: Any
+
+    def _attach(self, operator: Any) -> Any:
+        """Returns the operator that its calls go to, which is the first one."""
+        self._operator = self._operator or operator
+        return self._operator
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self.operator(*args, **kwargs)
+
+
+class Unshared:
+    """The base of DeviceKernel: runs a function, and looks whether the result shares memory with an
+    argument.
+    """
+
+    __slots__ = ("_switch", "function")
+
+    def __init__(self, function: Callable[..., Any], switch: Any) -> None:
+        self.function = function
+        self._switch = switch
+
+    def _chosen(self) -> Callable[..., Any]:
+        raise NotImplementedError
+
+    def _look(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        result = self._chosen()(*args, **kwargs)
+        self._look(result, args, kwargs)
+        return result
 
 
 class Names:

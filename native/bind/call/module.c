@@ -168,7 +168,9 @@ static PyMethodDef methods[] = {
 #define EACH_OBJECT(DO) \
     DO(st->operator_type); DO(st->packet_type); DO(st->route_type); DO(st->names_type); \
     DO(st->shape_type); DO(st->view_type); DO(st->plan_type); DO(st->cell_type); \
-    DO(st->sets_type); DO(st->guard_type); DO(st->stack_type); DO(st->python_fallback); \
+    DO(st->sets_type); DO(st->guard_type); DO(st->stack_type); DO(st->forward_type); \
+    DO(st->unshared_type); DO(st->cuda_name); DO(st->array_name); DO(st->base_name); \
+    DO(st->guards_name); DO(st->python_fallback); \
     DO(st->snapshot_fallback); DO(st->mode_type); DO(st->entry_type); DO(st->answered); \
     DO(st->declined); DO(st->handler_name); DO(st->call); DO(st->redispatch); DO(st->renew); DO(st->target); \
     DO(st->check); DO(st->call_packet); DO(st->renew_packet); DO(st->how_of_type); \
@@ -225,9 +227,15 @@ static int module_exec(PyObject *m) {
         add_type(m, &st->view_type, &view_spec, 1) || add_type(m, &st->plan_type, &plan_spec, 0) ||
         add_type(m, &st->cell_type, &cell_spec, 1) || add_type(m, &st->sets_type, &sets_spec, 0) ||
         add_type(m, &st->guard_type, &guard_spec, 1) ||
-        add_type(m, &st->stack_type, &stack_spec, 1) || handlers_add_local(m))
+        add_type(m, &st->stack_type, &stack_spec, 1) || handlers_add_local(m) ||
+        add_type(m, &st->forward_type, &forward_spec, 1) ||
+        add_type(m, &st->unshared_type, &unshared_spec, 1))
         return -1;
     st->end_name = PyUnicode_InternFromString("end");
+    st->cuda_name = PyUnicode_InternFromString("__cuda_array_interface__");
+    st->array_name = PyUnicode_InternFromString("__array_interface__");
+    st->base_name = PyUnicode_InternFromString("base");
+    st->guards_name = PyUnicode_InternFromString("_guards");
     st->handler_name = PyUnicode_InternFromString("__md_dispatch__");
     st->not_entered_name = PyUnicode_InternFromString("_not_entered");
     st->keys_name = PyUnicode_InternFromString("__dispatch_keys__");
@@ -236,7 +244,7 @@ static int module_exec(PyObject *m) {
     st->missing_name = PyUnicode_InternFromString("__missing__");
     st->raw_by_name = PyDict_New();
     st->raw_by_key = PyDict_New();
-    return st->missing_name && st->end_name && st->handler_name && st->not_entered_name && st->raw_by_key && st->keys_name && st->device_name && st->repr_name &&
+    return st->missing_name && st->end_name && st->handler_name && st->cuda_name && st->array_name && st->base_name && st->guards_name && st->not_entered_name && st->raw_by_key && st->keys_name && st->device_name && st->repr_name &&
                    st->raw_by_name
                ? 0
                : -1;

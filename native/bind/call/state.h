@@ -213,11 +213,11 @@ struct state {
     uint8_t offset[FUNCTIONALITIES + 1];
     PyTypeObject *operator_type, *packet_type, *route_type, *names_type, *shape_type, *view_type,
         *plan_type, *cell_type, *sets_type, *guard_type,
-        *stack_type;
+        *stack_type, *forward_type, *unshared_type;
     PyObject *call, *redispatch, *renew, *target, *check, *call_packet, *renew_packet;
     PyObject *how_of_type, *raw_of, *from_raw, *key_type, *key_set_type, *own_errors;
     PyObject *python_fallback, *snapshot_fallback, *mode_type, *entry_type, *answered, *declined;
-    PyObject *handler_name;
+    PyObject *handler_name, *cuda_name, *array_name, *base_name, *guards_name;
     PyObject *raw_by_key; /* of what guards were given, see guards.c */
     PyObject *end_name, *not_entered_name, *keys_name, *device_name, *repr_name, *missing_name, *raw_by_name;
     struct torch torch;
@@ -374,6 +374,9 @@ static inline struct state *state_of(PyTypeObject *type) {
     PyObject *m = PyType_GetModuleByDef(type, &call_module);
     return m ? PyModule_GetState(m) : NULL;
 }
+
+/* custom.c */
+extern PyType_Spec forward_spec, unshared_spec;
 
 /* operator.c and packet.c */
 extern PyType_Spec operator_spec, packet_spec, route_spec, names_spec;
