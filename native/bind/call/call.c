@@ -582,10 +582,9 @@ unprobed_redispatch(PyObject *self, PyObject *const *args, size_t n, PyObject *k
     struct state *st = op->state;
     if (LIKELY(n > 0 && Py_TYPE(args[0]) == (PyTypeObject *)st->key_set_type)) {
         PyObject *number = *(PyObject **)((char *)args[0] + st->raw_at);
-        uint64_t raw = number ? PyLong_AsUnsignedLongLong(number) : UINT64_MAX;
-        if (UNLIKELY(raw & st->special & ~st->python)) /* or all bits, when `number` holds no set */
-            PyErr_Clear();
-        else if (LIKELY(call(op, args + 1, n - 1, kwnames, &raw, &result) == DONE))
+        uint64_t raw;
+        bool is_set = as_raw(number, &raw) == 0 && !(raw & st->special & ~st->python);
+        if (LIKELY(is_set && call(op, args + 1, n - 1, kwnames, &raw, &result) == DONE))
             return result;
     }
     return in_python(st->redispatch, self, args, n, kwnames);

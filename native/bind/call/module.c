@@ -120,6 +120,7 @@ static PyObject *call_values(PyObject *m, PyObject *args) {
     }
     st->raw_at = ((PyMemberDescrObject *)member)->d_member->offset;
     Py_DECREF(member);
+    key_sets_install((PyTypeObject *)key_set_type, st->raw_at);
     set(&st->how_of_type, how_of_type);
     set(&st->raw_of, raw_of);
     set(&st->key_set_type, key_set_type);

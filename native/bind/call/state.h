@@ -262,6 +262,20 @@ static inline int is_builtin(const PyTypeObject *type) {
 /* The bits that a Python int holds; -1 without an error when it cannot hold a set of keys. */
 static inline int as_raw(PyObject *number, uint64_t *raw) {
     if (!number || !PyLong_CheckExact(number)) return -1;
+#if PY_VERSION_HEX < 0x030e0000 /* the digits themselves: this is in the way of every call */
+#if PY_VERSION_HEX < 0x030c0000
+    const digit *digits = ((PyLongObject *)number)->ob_digit;
+    Py_ssize_t n = Py_SIZE(number);
+#else
+    const digit *digits = ((PyLongObject *)number)->long_value.ob_digit;
+    uintptr_t tag = ((PyLongObject *)number)->long_value.lv_tag;
+    Py_ssize_t n = (tag & 3) == 2 ? -1 : (Py_ssize_t)(tag >> 3);
+#endif
+    if (LIKELY(PyLong_SHIFT == 30 && n >= 0 && n <= 2)) {
+        *raw = (n ? digits[0] : 0) | (n == 2 ? (uint64_t)digits[1] << 30 : 0);
+        return 0;
+    }
+#endif
     unsigned long long value = PyLong_AsUnsignedLongLong(number);
     if (value == (unsigned long long)-1) {
         PyErr_Clear();
@@ -374,6 +388,9 @@ static inline struct state *state_of(PyTypeObject *type) {
     PyObject *m = PyType_GetModuleByDef(type, &call_module);
     return m ? PyModule_GetState(m) : NULL;
 }
+
+/* key_sets.c: makes C compute `&`, `|` and `-` of the class of key sets, whose bits are there. */
+void key_sets_install(PyTypeObject *type, Py_ssize_t raw_at);
 
 /* custom.c */
 extern PyType_Spec forward_spec, unshared_spec;
