@@ -380,7 +380,11 @@ static int result_fits(struct state *st, const struct take *t, PyObject *result)
     if (t->kind != LIST) return fits(st, t, result, &ignored);
     if (result == Py_None) return t->none_fits;
     PyObject *copy = PyList_CheckExact(result) ? PyList_GetSlice(result, 0, PY_SSIZE_T_MAX) : NULL;
-    int found = copy && items_fit(st, t, copy, &ignored);
+    int found = copy != NULL;
+    /* As they are: the caller gets the kernel's own list. Python converts. */
+    for (Py_ssize_t i = 0; found && i < PyList_GET_SIZE(copy); i++)
+        found = fits_slow(st, t->item, t->exact, t->item_none_fits, PyList_GET_ITEM(copy, i),
+                          &ignored);
     Py_XDECREF(copy);
     return found;
 }

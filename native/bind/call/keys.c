@@ -90,6 +90,16 @@ static int is_named(PyObject *keys) {
     return 1;
 }
 
+/* The keys of these names, without those that a value has by its class. Results as those of
+ * ask_python. */
+static int ask_names(struct state *st, PyObject *names, uint64_t *raw) {
+    PyObject *made = PyObject_CallOneArg(st->key_set_type, names);
+    int found = made && as_raw(*(PyObject **)((char *)made + st->raw_at), raw) == 0 ? 1 : -1;
+    Py_XDECREF(made);
+    forget_own(st);
+    return found;
+}
+
 /* The keys that an attribute `__dispatch_keys__` stands for. Results as those of ask_python. */
 static int from_attribute(struct state *st, PyObject *value, PyObject *keys, uint64_t *raw) {
     int found = -1;
@@ -100,7 +110,7 @@ static int from_attribute(struct state *st, PyObject *value, PyObject *keys, uin
     if (known) {
         found = as_raw(known, raw) == 0 ? 1 : -1;
         Py_DECREF(known);
-    } else if (!PyErr_Occurred() && (found = ask_python(st, value, raw)) == 1) {
+    } else if (!PyErr_Occurred() && (found = ask_names(st, keys, raw)) == 1) {
         PyObject *number = PyLong_FromUnsignedLongLong(*raw);
         if (PyDict_GET_SIZE(st->raw_by_name) >= MOST_NAMED) PyDict_Clear(st->raw_by_name);
         if (!number || PyDict_SetItem(st->raw_by_name, keys, number)) found = -1;

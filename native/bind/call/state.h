@@ -271,8 +271,9 @@ static inline int as_raw(PyObject *number, uint64_t *raw) {
     uintptr_t tag = ((PyLongObject *)number)->long_value.lv_tag;
     Py_ssize_t n = (tag & 3) == 2 ? -1 : (Py_ssize_t)(tag >> 3);
 #endif
-    if (LIKELY(PyLong_SHIFT == 30 && n >= 0 && n <= 2)) {
-        *raw = (n ? digits[0] : 0) | (n == 2 ? (uint64_t)digits[1] << 30 : 0);
+    if (LIKELY(PyLong_SHIFT == 30 && n >= 0 && n <= 3 && (n < 3 || digits[2] < 16))) {
+        *raw = 0;
+        for (Py_ssize_t i = n; i-- > 0;) *raw = *raw << 30 | digits[i];
         return 0;
     }
 #endif
