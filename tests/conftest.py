@@ -16,9 +16,9 @@ from kinds import INTERPRETERS, PROCESSES
 from patience import PATIENCE, limit
 
 import mdispatch as md
-from mdispatch.dispatch.context import guards
 from mdispatch.facts import native
 from mdispatch.facts.local import LocalRegistry
+from mdispatch.facts.native import guards_py
 from mdispatch.facts.shared import ENVIRONMENT, SharedRegistry
 from mdispatch.workers.pytest_plugin import own_folder
 
@@ -119,7 +119,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def nothing_is_left_locked():
     """A lock that a test leaves taken in this thread would stop the threads of other tests."""
     yield
-    sets = guards.local.__dict__.get("sets")
+    sets = guards_py._thread.sets
     assert sets is None or not sets.lock._is_owned()
 
 
@@ -138,7 +138,7 @@ def renewed_lock():
     has taken a lock, the lock stays taken; Python never runs a signal handler there.
     """
     yield
-    guards.forked()
+    guards_py.forked()
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from ..dispatch.described import Annotations, Described
 from ..dispatch.kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
 from ..errors.places import label_of
 from ..errors.words import shown
+from ..facts.native import calls
 from ..keys.numbers import DispatchKey
 from ..registry import Registry
 from ..registry.library import Library
@@ -236,7 +237,8 @@ class KernelSwitchGuard:
         self._switch.end(self._tokens.pop())
 
 
-class CustomOpDef(Named, Described):
+@calls.callable
+class CustomOpDef(calls.Forward, Named, Described):
     """An operator that :func:`custom_op` made from a function. Calling it calls the operator.
 
     Everything registered through it ends when the operator is replaced. The methods raise what a
@@ -255,7 +257,6 @@ class CustomOpDef(Named, Described):
         self._function = function
         self._registered: set[DispatchKey] = set()
         self.name = str(schema.name)
-        self._operator: OpOverload | None = None
         self._in_torch: Any = None
         definition = library.definitions().get(self.name)  # none where an audit noted a difference
         self._generation = definition.generation if definition is not None else 0
@@ -288,13 +289,9 @@ class CustomOpDef(Named, Described):
 
             operator = OpOverload(self._library.registry.dispatcher, self.name)
             operator.generation = self._generation  # another may have taken its place meanwhile
-            self._operator = operator
-        return operator
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if _is_traced(self):
-            return self._in_torch(*args, **kwargs)
-        return (self._operator or self.operator)(*args, **kwargs)
+            operator = self._attach(operator)
+        found: OpOverload = operator
+        return found
 
     def operators_described(self) -> list[OpOverload]:
         return [self.operator]
@@ -461,13 +458,20 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
     """The fake kernel of an operator that returns nothing: meta values have no data to write."""
 
 
+def _traced_call(self: CustomOpDef, /, *args: Any, **kwargs: Any) -> Any:
+    """A call as PyTorch's compiler reads it."""
+    if _is_traced(self):
+        return self._in_torch(*args, **kwargs)
+    return self.operator(*args, **kwargs)
+
+
 def _is_traced(made: CustomOpDef) -> bool:
     """Whether PyTorch's compiler is tracing a call of it, which then has to go to ``_in_torch``.
 
     The compiler does not trace this function: it calls it, and takes the answer as a constant. So
     the caller is not the call then.
     """
-    if sys._getframe(1).f_code is _CALL:
+    if sys._getframe(1).f_code is _traced_call.__code__:
         return False
     from .torch.exported import exported
 
@@ -477,8 +481,7 @@ def _is_traced(made: CustomOpDef) -> bool:
 
 # What torch.compiler.assume_constant_result does, without the import of a compiler.
 _is_traced._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-_CALL = CustomOpDef.__call__.__code__
+calls.shows_as_call(CustomOpDef, _traced_call)
 
 
 class _ExportedWhenNeeded:

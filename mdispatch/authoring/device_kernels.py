@@ -16,6 +16,7 @@ from ..dispatch.context.values import is_torch_tensor
 from ..errors import AliasingError, ArgumentError
 from ..errors.places import label_of
 from ..errors.words import shown
+from ..facts.native import calls
 from ..keys import DispatchKeySet
 from ..keys.devices import device_key
 from ..keys.numbers import DispatchKey
@@ -71,12 +72,13 @@ class DeviceSwitch:
             self._guards = tuple(each for each in self._guards if each[0] is not token)
 
 
-class DeviceKernel:
+@calls.callable
+class DeviceKernel(calls.Unshared):
     """The function of one device, or of all of them. While its device is disabled, it runs the
-    operator's own function instead.
+    operator's own function instead. The result is checked, unless C sees that it shares nothing.
     """
 
-    __slots__ = ("_check", "_default", "_key", "_switch", "function")
+    __slots__ = ("_check", "_default", "_enabled", "_key")
 
     def __init__(
         self,
@@ -86,17 +88,18 @@ class DeviceKernel:
         switch: DeviceSwitch,
         check: AliasCheck,
     ) -> None:
-        self.function = function
+        super().__init__(function, switch)
         self._key = key
         self._default = default
-        self._switch = switch
+        self._enabled = switch.is_enabled
         self._check = check
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        function = self.function if self._switch.is_enabled(self._key) else self._default
-        result = function(*args, **kwargs)
-        self._check(function, args, kwargs, result)
-        return result
+    def _chosen(self) -> Callable[..., Any]:
+        return self.function if self._enabled(self._key) else self._default
+
+    def _look(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """AliasingError."""
+        self._check(self._chosen, args, kwargs, result)
 
     def __repr__(self) -> str:
         return f"<kernel {label_of(self.function)}>"
@@ -176,12 +179,12 @@ class AliasCheck:
 
     def __call__(
         self,
-        function: Callable[..., Any],
+        chosen: Callable[[], Callable[..., Any]],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         result: Any,
     ) -> None:
-        """AliasingError."""
+        """AliasingError. ``chosen`` returns the function whose result it is."""
         if len(self._outputs) == 1:
             results: Any = (result,)
         elif isinstance(result, (list, tuple)) and len(result) == len(self._outputs):
@@ -196,16 +199,15 @@ class AliasCheck:
                     given = args[key] if isinstance(key, int) else kwargs[key]
                     if any(_shares(each, one) for one in _flat(given)):
                         name = self._name_of(key)
-                        self._fail(
-                            function, index, f"is argument {name!r}, or shares memory with it"
-                        )
+                        what = f"is argument {name!r}, or shares memory with it"
+                        self._fail(chosen(), index, what)
                 for other, earlier in seen:
                     declared = _may_share(self._outputs[other], self._outputs[index])
                     if not declared and _shares(each, earlier):
                         what = f"is return value {other}, or shares memory with it"
                         if other == index:
                             what = "holds one value twice, or values that share memory"
-                        self._fail(function, index, what)
+                        self._fail(chosen(), index, what)
                 seen.append((index, each))
 
     def _name_of(self, key: int | str) -> str:

@@ -16,9 +16,9 @@ from ..facts.native import calls
 from ..keys import DispatchKey, DispatchKeySet
 from ..keys.numbers import OFFSETS, PER_BACKEND_BITS
 from .call_py import call, check_result, redispatch
-from .context.guards import local
 from .context.observers import observing
 from .context.values import DEVICES, WRAPPED, how_of_type, raw_of, when_types_change
+from .handlers import tell_c
 from .kernels import LocalKernel
 from .placement import HERE
 
@@ -69,8 +69,9 @@ def connect(call_packet: Callable[..., Any], renew_packet: Callable[..., Any]) -
     calls.keys(OFFSETS, PER_BACKEND_BITS, sum(key.raw for key in special), WRAPPED)
     devices = tuple((number, key.raw) for number, key in DEVICES.items())
     calls.values(
-        how_of_type, raw_of, DispatchKeySet, DispatchKeySet.from_raw, local, MdispatchError, devices
+        how_of_type, raw_of, DispatchKeySet, DispatchKeySet.from_raw, MdispatchError, devices
     )
+    tell_c()
     calls.paths(call, _redispatch, _renew, _target, check_result, call_packet, renew_packet)
     when_types_change(calls.types_changed)
     observing.when_changed = lambda: calls.turn(_OBSERVED, bool(observing.now))

@@ -16,10 +16,10 @@ DispatchKeyExtractor::getDispatchKeySetBoxed)
 from __future__ import annotations
 
 from ..errors import ArgumentError, ForeignObjectError
+from ..facts.native import calls
 from ..keys import DispatchKey, DispatchKeySet
 from ..keys.numbers import parse_key, table_index
 from ..schema.types import Type
-from .context.guards import local
 from .context.observers import observe, observing
 from .context.values import raw_of
 from .kernels import LocalKernel
@@ -112,7 +112,7 @@ def _keys_of_list(value: list[Any], argument: Argument) -> int:
 
 
 def _effective(operator: Operator, table: DispatchTable, raw: int) -> int:
-    included, kept = local.sets.now
+    included, kept = calls.now()
     raw = (raw | included) & kept
     if raw & _DISPATCHER:
         table = operator.rules.merged(table)  # Python kernels at keys that else fall through

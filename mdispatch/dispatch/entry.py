@@ -186,7 +186,7 @@ class OperatorEntry:
             from .overrides import Rules
 
             with self.lock:
-                rules = self._rules.get(generation) or Rules(self.name)
+                rules = self._rules.get(generation) or Rules(self.name, self.cell().ruled)
                 if generation >= max(
                     self._rules, default=0
                 ):  # else it is gone, and so are its rules

@@ -18,24 +18,25 @@ handlers have had their turn, and the handler's own mode is off its stack.
 from __future__ import annotations
 
 from ..errors import HandlersDeclinedError
+from ..facts.native import calls
 from ..keys import DispatchKey, DispatchKeySet
 from ..keys.numbers import FULL
-from .context.guards import _Guard, excluded_keys, included_keys
-from .context.modes import PYTHON, DispatchMode, by_rank, local
+from .context.guards import EXCLUDED, INCLUDED, _Guard, excluded_keys, included_keys
+from .context.modes import PYTHON, DispatchMode, ModeEntry, by_rank
 from .context.transforms import FRONT
 from .context.transforms import local as transforms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, NoReturn
 
     from .abc import Dispatched, Operator
     from .context.transforms import Transform
 
 __all__ = ["NOBODY", "ask_modes_and_types", "ask_pre_dispatch", "ask_transform"]
 __all__ += ["dispatcher_fallback", "overloaded_types", "pre_dispatch_fallback", "python_fallback"]
-__all__ += ["snapshot_fallback", "transform_fallback"]
+__all__ += ["snapshot_fallback", "tell_c", "transform_fallback"]
 
 #: In place of a result: there was no handler to ask.
 NOBODY: Any = object()
@@ -61,7 +62,7 @@ def snapshot_fallback(
     key_set: DispatchKeySet, operator: Dispatched, /, *args: Any, **kwargs: Any
 ) -> Any:
     """Notes the sets of the outermost call that is under way."""
-    stack = local.stack
+    stack = calls.local.stack
     below = key_set & _BELOW_SNAPSHOT
     if stack.on_entry is not None:
         return operator.redispatch(below, *args, **kwargs)
@@ -89,7 +90,7 @@ def ask_modes_and_types(
 
     HandlersDeclinedError when all of them return NotImplemented.
     """
-    entries = local.stack.entries
+    entries = calls.local.stack.entries
     asked: list[Any] = []
     if entries:
         entry = entries[-1]
@@ -144,7 +145,7 @@ def ask_pre_dispatch(
     """Asks the first of the modes before dispatch. NOBODY if there is none, and while
     disable_md_dispatch is open.
     """
-    stack = local.stack
+    stack = calls.local.stack
     if not stack.pre_dispatch or excluded_keys().has(DispatchKey.Python):
         return NOBODY
     entry = stack.pre_dispatch[-1]
@@ -202,10 +203,12 @@ def _handled(
     included only if the stack has other entries. The keys ``above`` are excluded. Calls that the
     handler makes note sets of their own.
     """
-    stack = local.stack
+    stack = calls.local.stack
     before = (stack.on_entry, stack.handled)
-    included = (FULL & ~keys.raw, 0) if entries and len(entries) == 1 else None
-    guard = _Guard(included, (FULL, above.raw))
+    steps = [(EXCLUDED, FULL, above.raw, 0)]
+    if entries and len(entries) == 1:
+        steps.append((INCLUDED, FULL & ~keys.raw, 0, 0))
+    guard = _Guard(*steps)
     try:
         stack.handled = stack.on_entry or (included_keys(), excluded_keys())
         stack.on_entry = None
@@ -250,9 +253,27 @@ def _ask(
         result = rule.function(handler, *args, **kwargs)
     if result is NotImplemented:
         return result
-    return operator.checked_answer(
-        result, f"{'type' if handler is cls else 'mode'} {cls.__qualname__}"
+    return _answered(operator, result, handler)
+
+
+def tell_c() -> None:
+    """Gives calls in C what they need to ask modes and types (native/bind/call/handlers.c)."""
+    python, snapshot = DispatchKey.Python.raw, DispatchKey.PythonTLSSnapshot.raw
+    bits = (python, _BELOW_PYTHON.raw, _ABOVE_PYTHON.raw, snapshot, _BELOW_SNAPSHOT.raw)
+    calls.handlers(
+        python_fallback, snapshot_fallback, DispatchMode, ModeEntry, _answered, _declined_by, bits
     )
+
+
+def _answered(operator: Operator, result: Any, handler: Any) -> Any:
+    """What the caller gets for the answer of a mode or a type."""
+    is_type = isinstance(handler, type)
+    cls = handler if is_type else type(handler)
+    return operator.checked_answer(result, f"{'type' if is_type else 'mode'} {cls.__qualname__}")
+
+
+def _declined_by(operator: Operator, handlers: list[Any]) -> NoReturn:
+    raise _declined(operator.name, handlers)
 
 
 def overloaded_types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[type, ...]:

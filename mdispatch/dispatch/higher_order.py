@@ -36,10 +36,10 @@ from ..errors import (
 from ..errors.places import caller, place_of
 from ..errors.runs import Run
 from ..errors.words import nearest, shown
+from ..facts.native import calls
 from ..keys import DispatchKeySet
 from ..keys.numbers import DispatchKey, parse_key, table_index
 from ..schema.names import Named, OperatorName
-from .context.guards import local
 from .context.nested import leaves, opened
 from .context.transforms import FRONT, places_of_functionalize
 from .context.values import raw_of
@@ -405,7 +405,7 @@ class HigherOrderOperator(Named):
         raw = 0
         for value in values:
             raw |= raw_of(value) or 0
-        included, kept = local.sets.now
+        included, kept = calls.now()
         raw = (raw | included) & kept & self.non_fallthrough_keys.raw
         self._check_handlers(raw, values)
         key_set = DispatchKeySet.from_raw(raw)

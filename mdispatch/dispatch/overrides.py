@@ -120,10 +120,12 @@ class Rules:
     A change puts a new dict in place of the old one, under a lock; so calls read without the lock.
     """
 
-    __slots__ = ("_merged", "by_class", "by_transform", "name", "py_kernels")
+    __slots__ = ("_merged", "_ruled", "by_class", "by_transform", "name", "py_kernels")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, ruled: Callable[[], object] = int) -> None:
         self.name = name
+        #: Called when the operator gets a rule for a class, so that calls in C take notice.
+        self._ruled = ruled
         self.py_kernels: dict[DispatchKey, PythonKernel] = {}
         self.by_class: dict[type, Rule] = {}
         self.by_transform: dict[TransformType, Rule] = {}
@@ -157,6 +159,7 @@ class Rules:
                 "__md_dispatch__"
             )
         rule = Rule(_at_home(function), full)
+        self._ruled()
         return self._add("by_class", cls, rule, cls.__qualname__)
 
     def add_transform(self, kind: TransformType, function: Callable[..., Any]) -> RuleHandle:

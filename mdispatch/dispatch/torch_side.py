@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import sys
 
+from ..facts.native import calls
 from ..keys import DispatchKey, DispatchKeySet
-from .context.guards import local as guards
 from .context.values import WRAPPED, is_torch_tensor, raw_of, torch_keys
 
 TYPE_CHECKING = False
@@ -67,7 +67,7 @@ def is_wanted(
     keywords: dict[str, Any],
 ) -> bool:
     """Whether PyTorch wants to see a call with these arguments, in this thread."""
-    if guards.sets.now[0] & _OWN_HANDLERS:
+    if calls.now()[0] & _OWN_HANDLERS:
         return False
     tensors = _tensors(schema, positional, keywords)
     if not tensors or not all(map(is_torch_tensor, tensors)):

@@ -47,7 +47,7 @@ _APART = {"mdispatch.registry.waiting_async", "mdispatch.facts.native.cffi_bindi
 #: The modules that have something to replace or to forget in a child, in their order there.
 _WITH_LOCKS = (
     "keys.devices",
-    "dispatch.context.guards",
+    "facts.native.guards_py",
     "dispatch.context.observers",
     "dispatch.context.values",
     "dispatch.context.keeping",

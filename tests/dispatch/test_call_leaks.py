@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import threading
 
 import pytest
+
+import mdispatch as md
+from mdispatch import errors
+from mdispatch.dispatch.context import modes
+from mdispatch.dispatch.context.guards import DEFAULT_EXCLUDED, DEFAULT_INCLUDED
+from mdispatch.facts.native import calls
+from mdispatch.guards import (
+    AutoDispatchBelowAutograd,
+    ExcludeDispatchKeyGuard,
+    ForceDispatchKeyGuard,
+    IncludeDispatchKeyGuard,
+)
+from mdispatch.dispatch.context.hermetic import hermetic
+from mdispatch.modes import DispatchMode
 
 MARK = 10**30  # no other code holds it
 
@@ -59,3 +75,127 @@ def test_the_default_lists_of_such_a_call_are_given_back(registry, lib):
     for _ in range(1000):
         f(x, i=i)
     assert sys.getallocatedblocks() < before + 900
+
+
+class Answers(DispatchMode):
+    def __md_dispatch__(self, op, types, args, kwargs):
+        return "answered"
+
+
+class CallsOn(DispatchMode):
+    def __md_dispatch__(self, op, types, args, kwargs):
+        return op(*args, **kwargs)
+
+
+class Declines(DispatchMode):
+    def __md_dispatch__(self, op, types, args, kwargs):
+        return NotImplemented
+
+
+class Raises(DispatchMode):
+    def __md_dispatch__(self, op, types, args, kwargs):
+        raise ValueError
+
+
+def tried(call):
+    try:
+        return call()
+    except (ValueError, errors.MdispatchError):
+        return None
+
+
+CONTEXTS = {
+    "a guard": lambda: ExcludeDispatchKeyGuard(md.DispatchKeySet("AutogradCPU")),
+    "a guard by name": lambda: IncludeDispatchKeyGuard("BackendSelect"),
+    "a guard below autograd": AutoDispatchBelowAutograd,
+    "a guard of both sets": lambda: ForceDispatchKeyGuard("BackendSelect", "AutogradCPU"),
+    "a hermetic guard": hermetic,
+    "a mode that answers": Answers,
+    "a mode that calls on": CallsOn,
+    "a mode that declines": Declines,
+    "a mode that raises": Raises,
+}
+
+
+def leaves_nothing(run, rounds=300):
+    """Whether blocks of memory are as many after many rounds as after some."""
+    for _ in range(50):
+        run()
+    gc.collect()
+    before = sys.getallocatedblocks()
+    for _ in range(rounds):
+        run()
+    gc.collect()
+    return sys.getallocatedblocks() < before + rounds // 3
+
+
+@pytest.mark.parametrize("value", [Array(), Handled()], ids=["a value", "one that answers"])
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_a_call_inside_leaves_nothing_behind(context, value, registry, lib):
+    lib.define("f(Tensor x, *, int[] ys=[1, 2]) -> str")
+    lib.impl("f", lambda x, ys: "ran", "CPU")
+    f, block = registry.ops.s.f.default, CONTEXTS[context]
+
+    def run():
+        with block():
+            tried(lambda: f(value))
+            tried(lambda: f.redispatch(md.DispatchKeySet("CPU", "Python"), value, ys=(3,)))
+
+    assert leaves_nothing(run)
+
+
+def test_guards_that_are_dropped_nested_and_moved_leave_nothing_behind():
+    shared = ExcludeDispatchKeyGuard("Negative")
+
+    def run():
+        ExcludeDispatchKeyGuard("AutogradCPU").__enter__()
+        opened = [IncludeDispatchKeyGuard("Python").__enter__() for _ in range(20)]
+        for guard in opened[::2]:
+            guard.__exit__()
+        for _ in range(9):
+            shared.__enter__()
+        thread = threading.Thread(target=shared.__enter__)
+        thread.start()
+        thread.join()
+        while shared.is_open:
+            shared.__exit__()
+
+    assert leaves_nothing(run, 100)
+    assert calls.sets() == (DEFAULT_INCLUDED.raw, DEFAULT_EXCLUDED.raw)
+
+
+def test_calls_of_a_custom_op_and_key_sets_leave_nothing_behind(registry):
+    made = md.custom_op(
+        "s::made",
+        lambda x, ys: [*ys, x] if ys else Array(),
+        mutates_args=(),
+        schema="(Tensor x, Tensor[] ys) -> Any",
+        registry=registry,
+    )
+    x, keys = Array(), md.DispatchKeySet("CPU", "Python")
+
+    def run():
+        made(x, [])
+        tried(lambda: made(x, [x]))
+        assert (keys & keys | keys) - keys == md.DispatchKeySet("CPU") - md.DispatchKeySet("Dense")
+
+    assert leaves_nothing(run)
+
+
+def test_threads_with_guards_and_modes_leave_nothing_behind(registry, lib):
+    lib.define("f(Tensor x) -> str")
+    lib.impl("f", lambda x: "ran", "CPU")
+    f, x = registry.ops.s.f.default, Array()
+
+    def work():
+        modes.push_mode(Answers())  # never taken off
+        ExcludeDispatchKeyGuard("AutogradCPU").__enter__()
+        with CallsOn():
+            assert f(x) == "answered"
+
+    def run():
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+    assert leaves_nothing(run, 100)

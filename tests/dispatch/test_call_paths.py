@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import decimal
 import enum
 import fractions
@@ -20,6 +21,20 @@ import mdispatch as md
 from mdispatch import errors
 from mdispatch.dispatch.call_c import turn
 from mdispatch.facts.native import _call
+from mdispatch.guards import (
+    AutoDispatchBelowAutograd,
+    ForceDispatchKeyGuard,
+    excluded_keys,
+    included_keys,
+)
+from mdispatch.modes import (
+    DispatchMode,
+    DispatchModeKey,
+    disable_md_dispatch,
+    keys_on_entry,
+    mode_stack,
+    restore_keys_on_entry,
+)
 
 pytestmark = pytest.mark.shared
 
@@ -324,6 +339,8 @@ VALUES = (
     *([Half(), 1, True], [Number(1), Index()], [10**400], (Broken(),), [1, "a"]),
 )
 KEYS = ("CPU", "CUDA", "Meta", "AutogradCUDA", "Autograd", "CompositeExplicitAutograd", "XLA")
+KEYS += ("BackendSelect", "Python")
+REDISPATCHED = (*KEYS[:4], "Python", "PythonTLSSnapshot")
 RETURNS = ("()", "Tensor", "int", "float", "bool", "complex", "str", "Any", "Tensor[]", "Tensor?")
 RETURNS += ("(int, Tensor)", "int[]")
 
@@ -385,7 +402,7 @@ def plainly_fits(type_, value):
         return isinstance(value, (list, tuple)) and all(plainly_fits(type_[:-2], v) for v in value)
     type_ = type_.removesuffix("?")
     if type_ == "Tensor":
-        return isinstance(value, (Array, Other, Carries))
+        return isinstance(value, (Array, Other, Carries, Typed))
     return type(value).__name__ == type_ or type_ in ("Any", "Device", "Scalar")
 
 
@@ -394,13 +411,14 @@ def outcome(call, got):
     ended.
     """
     got.clear()
+    TOLD.clear()
     try:
         result = call()
     except Exception as error:
         end = (type(error), str(error))
     else:
         end = (type(result), repr(result))
-    return [each[1:] for each in got], end, [each[0] for each in got]
+    return [*(each[1:] for each in got), *TOLD], end, [each[0] for each in got]
 
 
 def same(in_c, in_python):
@@ -408,11 +426,104 @@ def same(in_c, in_python):
     return in_c[:2] == in_python[:2] or repr(in_c[:2]) == repr(in_python[:2])
 
 
+class Typed:
+    """Its class answers calls, in one way or another."""
+
+    __dispatch_keys__ = "CPU"
+
+    def __repr__(self):
+        return type(self).__name__
+
+    @classmethod
+    def __md_dispatch__(cls, op, types, args, kwargs):
+        told(cls, op, types, args, kwargs)
+        return kwargs.get("result", args[0] if args else 3)
+
+
+class Declines(Typed):
+    @classmethod
+    def __md_dispatch__(cls, op, types, args, kwargs):
+        told(cls, op, types, args, kwargs)
+        return NotImplemented
+
+
+class CallsBelow(Array):
+    """A registered class, whose handler calls on below modes and types."""
+
+    def __repr__(self):
+        return "CallsBelow"
+
+    @classmethod
+    def __md_dispatch__(cls, op, types, args, kwargs):
+        told(cls, op, types, args, kwargs)
+        with disable_md_dispatch():
+            return op(*args, **kwargs)
+
+
+class Answers(DispatchMode):
+    def __md_dispatch__(self, op, types, args, kwargs):
+        told(Answers, op, types, args, kwargs)
+        return 2.0
+
+
+class CallsOn(DispatchMode):
+    def __md_dispatch__(self, op, types, args, kwargs):
+        told(CallsOn, op, types, args, kwargs)
+        return op(*args, **kwargs)
+
+
+class CallsFromTheTop(DispatchMode):
+    def __md_dispatch__(self, op, types, args, kwargs):
+        told(CallsFromTheTop, op, types, args, kwargs)
+        with restore_keys_on_entry():
+            return op(*args, **kwargs)
+
+
+class DeclinesAll(DispatchMode):
+    def __md_dispatch__(self, op, types, args, kwargs):
+        told(DeclinesAll, op, types, args, kwargs)
+        return NotImplemented
+
+
+class Fake(CallsOn):
+    mode_key = DispatchModeKey.FAKE
+
+
+VALUES += (Typed(), Declines(), CallsBelow(), [Typed(), Array()], (CallsBelow(), Declines()))
+TOLD = []
+
+
+def told(who, op, types, args, kwargs):
+    """Notes what a handler gets, and what is around it."""
+    around = (keys_on_entry(), mode_stack(), included_keys(), excluded_keys())
+    TOLD.append((who, op, types, args, kwargs, around))
+
+
+@contextlib.contextmanager
+def both_of(first, second):
+    with first(), second():
+        yield
+
+
 GUARDS = (
     lambda: md.ExcludeDispatchKeyGuard("AutogradCPU"),
     lambda: md.IncludeDispatchKeyGuard("XLA"),
     lambda: md.ExcludeDispatchKeyGuard("CUDA"),
     lambda: md.IncludeDispatchKeyGuard("PythonDispatcher"),
+    AutoDispatchBelowAutograd,
+    lambda: ForceDispatchKeyGuard(("AutogradCPU", "BackendSelect"), ()),
+    disable_md_dispatch,
+    Answers,
+    CallsOn,
+    CallsFromTheTop,
+    DeclinesAll,
+    lambda: both_of(Answers, CallsOn),
+    lambda: both_of(CallsOn, Fake),
+    lambda: both_of(CallsFromTheTop, DeclinesAll),
+    lambda: both_of(CallsOn, lambda: md.ExcludeDispatchKeyGuard("PythonTLSSnapshot")),
+    lambda: both_of(CallsOn, disable_md_dispatch),
+    lambda: md.observe_calls(before=lambda call: TOLD.append(repr(call.key_set))),
+    lambda: both_of(CallsOn, lambda: md.observe_calls(after=lambda call: TOLD.append(call.how))),
 )
 
 
@@ -446,13 +557,9 @@ def compare(seed, calls):
             call = f
             if rng.random() < 0.2:
                 call = f.redispatch
-                args = (md.DispatchKeySet(*rng.sample(KEYS[:4], rng.randint(0, 2))), *args)
-            guard = rng.choice(GUARDS)() if rng.random() < 0.2 else None
-            if guard is not None:
-                guard.__enter__()
-            found = both(lambda call=call, a=args, k=kwargs: outcome(lambda: call(*a, **k), got))
-            if guard is not None:
-                guard.__exit__()
+                args = (md.DispatchKeySet(*rng.sample(REDISPATCHED, rng.randint(0, 2))), *args)
+            with rng.choice(GUARDS)() if rng.random() < 0.4 else contextlib.nullcontext():
+                found = both(lambda call=call, a=args, k=kwargs: outcome(lambda: call(*a, **k), got))
             assert same(*found), (seed, str(schema), args, kwargs)
             assert all(name.startswith("mdispatch.") for name in found[1][2])
             in_c += any(not name.startswith("mdispatch.") for name in found[0][2])

@@ -18,12 +18,12 @@ from mdispatch.dispatch.context.guards import (
     SetExcludeDispatchKeyGuard,
     excluded_keys,
     included_keys,
-    local,
     set_excluded,
     set_included,
 )
 from mdispatch.dispatch.context.guards import DEFAULT_EXCLUDED as EXCLUDED
 from mdispatch.dispatch.context.guards import DEFAULT_INCLUDED as INCLUDED
+from mdispatch.facts.native import calls
 from mdispatch.keys import BACKEND_BITS, DispatchKey, DispatchKeySet
 from mdispatch.keys.numbers import FULL
 
@@ -171,7 +171,7 @@ def follow(model, sequence, nested):
         assert set(included) == set(model.now[0])
         # Only the functionalities of the excluded keys count.
         assert excluded.raw & ~BACKEND_BITS == model.now[1].raw & ~BACKEND_BITS
-        assert local.sets.now == (included.raw, FULL & ~(excluded.raw & ~BACKEND_BITS))
+        assert calls.now() == (included.raw, FULL & ~(excluded.raw & ~BACKEND_BITS))
 
 
 def follow_in_a_new_thread(*arguments):

@@ -14,6 +14,7 @@ from kinds import run_main
 from mdispatch import errors
 from mdispatch.dispatch.context import guards, keeping
 from mdispatch.dispatch.context.hermetic import SafeObject, hermetic, is_hermetic
+from mdispatch.facts.native import guards_py, which
 
 HERMETIC = sys.modules[SafeObject.__module__].__file__
 
@@ -121,7 +122,7 @@ def test_at_whatever_step_it_comes_the_tables_are_right_afterwards(path, action)
         assert keeping._kept == before, number
         if not came:
             break
-    assert number > 5
+    assert number > 5 or which != "none"
 
 
 def test_at_whatever_step_its_guard_ends_a_pickle_is_kept_by_nobody_who_has_ended():
@@ -137,7 +138,7 @@ def test_at_whatever_step_its_guard_ends_a_pickle_is_kept_by_nobody_who_has_ende
         assert thing() is None, number
         if not came:
             break
-    assert number > 5
+    assert number > 5 or which != "none"
     assert not is_hermetic()
 
 
@@ -198,7 +199,7 @@ def test_a_begin_that_is_interrupted_leaves_nothing_open():
 
     # Not in _keeping: an exception just where a with statement has taken a lock leaves it taken,
     # from 3.14 on, and where it is a trace function's.
-    files, AtStep.FILES = AtStep.FILES, (HERMETIC, guards.__file__)
+    files, AtStep.FILES = AtStep.FILES, (HERMETIC, guards.__file__, guards_py.__file__)
     try:
         for number in itertools.count():
             guard = hermetic()
@@ -215,4 +216,4 @@ def test_a_begin_that_is_interrupted_leaves_nothing_open():
                 break
     finally:
         AtStep.FILES = files
-    assert number > 5
+    assert number > 5 or which != "none"

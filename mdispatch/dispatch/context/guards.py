@@ -14,10 +14,8 @@ which no reference is left has ended.
 Excluding a key that exists per backend excludes its functionality for all backends: a key set loses
 functionalities, never backends (see DispatchKeySet).
 
-Locking: a thread's sets are changed under their ``lock``, because a guard may end in another thread
-than the one it began in. The lock is reentrant, because a finalizer or a signal handler may begin
-or end guards in the middle of a change. So the code that computes ``now`` checks afterwards that
-nothing has changed meanwhile. Calls take no lock; they see the old pair or the new one.
+The sets and the steps of open guards are in native/bind/call/guards.c, where calls in C find them.
+facts/native/guards_py.py has the same in Python.
 
 (c10: LocalDispatchKeySet.h. In PyTorch 2.13 guards save and restore whole sets. There two guards
 that end out of order leave a key switched on for good. And a backend's key that was included and
@@ -26,21 +24,16 @@ removed again leaves its backend in the set, which then draws all calls to that 
 
 from __future__ import annotations
 
-from _thread import RLock, _local
-from _weakref import ref
-
 from ...errors import InvalidArgumentError, InvalidKeyError
 from ...facts.native import calls
 from ...keys import DispatchKeySet
-from ...keys.numbers import BACKEND_BITS, FULL, RUNTIME_KEYS, DispatchKey, parse_key
+from ...keys.numbers import BACKEND_BITS, FULL, PER_BACKEND_BITS, DispatchKey, parse_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
-    from typing import TypeVar
+    from typing import NoReturn
 
-    Guard = TypeVar("Guard", bound="_Guard")
     Keys = DispatchKey | str | DispatchKeySet | Iterable[DispatchKey | str]
 
 __all__ = [
@@ -68,166 +61,13 @@ DEFAULT_EXCLUDED = DispatchKeySet(
 
 #: Every functionality that differentiates. (c10: autograd_dispatch_keyset)
 AUTOGRAD = DispatchKeySet("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor")
+_NO_VIEWS = AUTOGRAD.add("ADInplaceOrView")
 
 
-#: A backend in a set belongs to one of these. Without any of them it is no key, and must not draw
-#: calls to itself.
-_PER_BACKEND = sum({key.raw & ~BACKEND_BITS for key in RUNTIME_KEYS if key.backend})
+calls.start(DEFAULT_INCLUDED.raw, DEFAULT_EXCLUDED.raw, PER_BACKEND_BITS, DispatchKey)
 
-
-class _Step:
-    """What one open guard does to one of the sets: it keeps some bits, then adds some.
-
-    ``own`` is the key of a guard that is about a single key. Such a guard does not undo what
-    setters do to other keys while it is open.
-    """
-
-    __slots__ = ("add", "keep", "own")
-
-    def __init__(self, keep: int, add: int, own: DispatchKey | None = None) -> None:
-        self.keep = keep
-        self.add = add
-        self.own = own
-
-    def then(self, keep: int, add: int) -> None:
-        self.keep &= keep
-        self.add = self.add & keep | add
-
-
-class _Set:
-    """One of the two sets of a thread: what it starts from, and the steps of the open guards."""
-
-    __slots__ = ("base", "steps")
-
-    def __init__(self, default: DispatchKeySet) -> None:
-        self.base = default.raw
-        self.steps: list[_Step] = []
-
-    def value(self) -> int:
-        raw = self.base
-        for step in tuple(self.steps):
-            raw = raw & step.keep | step.add
-        return raw if raw & _PER_BACKEND else raw & ~BACKEND_BITS
-
-    def spares(self, key: DispatchKey) -> bool:
-        """Whether removing the key must change nothing, since only other backends' keys are in the
-        set: a set without AutogradHIP does not lose AutogradCPU.
-        """
-        return key.backend is not None and self.value() & key.raw != key.raw
-
-    def change(self, key: DispatchKey, keep: int, add: int) -> None:
-        """What a setter does. It lasts until the innermost guard that undoes it ends; without such
-        a guard, for good.
-        """
-        if not add and self.spares(key):
-            return
-        for step in self.steps[::-1]:
-            step.then(keep, add)
-            if step.own is None or step.own is key:
-                return
-        self.base = self.base & keep | add
-        if not self.base & _PER_BACKEND:
-            self.base &= ~BACKEND_BITS
-
-
-def _kept(excluded: int) -> int:
-    """The bits of a key set that remain: excluding removes functionalities only."""
-    return ~(excluded & ~BACKEND_BITS) & FULL
-
-
-calls.start(DEFAULT_INCLUDED.raw, _kept(DEFAULT_EXCLUDED.raw))
-
-
-# To the sets of all threads of this interpreter: the child of a fork replaces their locks, since it
-# may end guards that other threads have begun.
-_references: set[ref[ThreadSets]] = set()
-
-
-class ThreadSets(calls.Sets):
-    """The sets of one thread. ``now`` is what its calls read: the bits to add and the bits to keep.
-    Calls in C read the same two from the base class, where ``put`` has stored them.
-    """
-
-    __slots__ = ("__weakref__", "changes", "excluded", "included", "lock", "now")
-
-    def __init__(self) -> None:
-        self.included = _Set(DEFAULT_INCLUDED)
-        self.excluded = _Set(DEFAULT_EXCLUDED)
-        self.lock = RLock()
-        self.changes = 0
-        self.now = (DEFAULT_INCLUDED.raw, _kept(DEFAULT_EXCLUDED.raw))
-        _references.add(ref(self, _references.discard))
-
-    def begin(self, opened: _Opened) -> None:
-        with self.lock:
-            for each, step in opened.steps:
-                each.steps.append(step)
-            self.renew()
-
-    def end(self, opened: _Opened) -> None:
-        """Idempotent."""
-        with self.lock:
-            for each, step in opened.steps:
-                if step in each.steps:
-                    each.steps.remove(step)
-            self.renew()
-
-    def change(self, which: _Set, key: DispatchKey, on: bool) -> None:
-        with self.lock:
-            try:
-                which.change(key, *_switch(key, on))
-                self.renew()
-            except BaseException:  # from a signal handler, perhaps between the two lines above
-                self.renew()
-                raise
-
-    def renew(self) -> None:
-        self.changes += 1
-        seen = 0
-        while seen != self.changes:
-            seen = self.changes
-            self.now = (self.included.value(), _kept(self.excluded.value()))
-            self.put(*self.now)
-
-
-class _Opened:
-    """One ``__enter__`` of a guard: its steps, and the thread's sets in which it takes them."""
-
-    __slots__ = ("sets", "steps")
-
-    def __init__(self, sets: ThreadSets, steps: tuple[tuple[_Set, _Step], ...]) -> None:
-        self.sets = sets
-        self.steps = steps
-
-
-class _Local(_local):
-    # Shared by all threads that have changed nothing. It is never written to.
-    sets = ThreadSets()
-
-
-#: ``local.sets.now`` has the bits that a call adds, and those that it keeps.
-local = _Local()
-
-
-def _own() -> ThreadSets:
-    """This thread's own sets, which it may change."""
-    sets = local.__dict__.get("sets")
-    if sets is None:
-        sets = local.sets = ThreadSets()
-    assert isinstance(sets, ThreadSets)
-    return sets
-
-
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py. Another thread may have been ending a
-    guard of this one, and have stopped before it computed the sets again.
-    """
-    for sets in [each() for each in _references]:
-        if sets is not None:
-            sets.lock = RLock()
-    own = local.__dict__.get("sets")
-    if own is not None:
-        own.renew()
+#: The sets, as Guard's steps name them.
+INCLUDED, EXCLUDED = 0, 1
 
 
 def _key_set(keys: Keys) -> DispatchKeySet:
@@ -247,82 +87,15 @@ def _key_set(keys: Keys) -> DispatchKeySet:
         raise InvalidKeyError(f"{what}, not {shown(keys)}", keys) from None
 
 
-class _Guard:
+class _Guard(calls.Guard):
     """A context manager. It can be used again, nested in itself, and by several threads."""
 
-    __slots__ = ("_opened", "_steps")
+    __slots__ = ()
 
-    def __init__(
-        self,
-        included: tuple[int, int] | None = None,
-        excluded: tuple[int, int] | None = None,
-        own: DispatchKey | None = None,
-    ) -> None:
-        self._steps = (included, excluded, own)
-        self._opened: list[_Opened] = []
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the guard is in effect: entered and not yet left."""
-        return bool(self._opened)
-
-    def _taken(self, sets: ThreadSets) -> tuple[tuple[_Set, _Step], ...]:
-        """The steps of one ``__enter__``. A guard that is about several keys overrides this."""
-        included, excluded, own = self._steps
-        steps: tuple[tuple[_Set, _Step], ...] = ()
-        if included is not None:
-            steps = ((sets.included, _Step(*included, own)),)
-        if excluded is not None:
-            if own is not None and not excluded[1] and sets.excluded.spares(own):
-                excluded = (FULL, 0)
-            steps = (*steps, (sets.excluded, _Step(*excluded, own)))
-        return steps
-
-    def __enter__(self: Guard) -> Guard:
-        sets = _own()
-        opened = _Opened(sets, self._taken(sets))
-        try:
-            self._opened.append(opened)
-            sets.begin(opened)
-            return self
-        except BaseException:  # from a signal handler: Python then does not call __exit__
-            self._end(opened)
-            raise
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        """Undoes the newest ``__enter__`` of this thread; if there is none, the newest of any
-        thread.
-        """
-        if not self._opened:
-            raise InvalidArgumentError(
-                f"this {type(self).__name__} was not entered: use it in a with block"
-            )
-        here = local.sets
-        for opened in self._opened[::-1]:
-            if opened.sets is here:
-                break
-        else:
-            opened = self._opened[-1]
-        self._end(opened)
-
-    def _end(self, opened: _Opened) -> None:
-        # In this order: if a signal handler interrupts it, __del__ does the rest.
-        self._undo(opened)
-        if opened in self._opened:
-            self._opened.remove(opened)
-
-    def _undo(self, opened: _Opened) -> None:
-        """Idempotent."""
-        opened.sets.end(opened)
-
-    def __del__(self) -> None:
-        for opened in getattr(self, "_opened", ()):  # not there if __init__ raised
-            self._undo(opened)
+    def _not_entered(self) -> NoReturn:
+        raise InvalidArgumentError(
+            f"this {type(self).__name__} was not entered: use it in a with block"
+        )
 
 
 class IncludeDispatchKeyGuard(_Guard):
@@ -335,7 +108,7 @@ class IncludeDispatchKeyGuard(_Guard):
     __slots__ = ()
 
     def __init__(self, keys: Keys) -> None:
-        super().__init__(included=(FULL, _key_set(keys).raw))
+        super().__init__((INCLUDED, FULL, _key_set(keys).raw, 0))
 
 
 class ExcludeDispatchKeyGuard(_Guard):
@@ -349,7 +122,7 @@ class ExcludeDispatchKeyGuard(_Guard):
     __slots__ = ()
 
     def __init__(self, keys: Keys) -> None:
-        super().__init__(excluded=(FULL, _key_set(keys).raw))
+        super().__init__((EXCLUDED, FULL, _key_set(keys).raw, 0))
 
 
 class ForceDispatchKeyGuard(_Guard):
@@ -358,7 +131,9 @@ class ForceDispatchKeyGuard(_Guard):
     __slots__ = ()
 
     def __init__(self, included: Keys, excluded: Keys) -> None:
-        super().__init__((0, _key_set(included).raw), (0, _key_set(excluded).raw))
+        super().__init__(
+            (INCLUDED, 0, _key_set(included).raw, 0), (EXCLUDED, 0, _key_set(excluded).raw, 0)
+        )
 
 
 class PreserveDispatchKeyGuard(_Guard):
@@ -370,7 +145,7 @@ class PreserveDispatchKeyGuard(_Guard):
     __slots__ = ()
 
     def __init__(self) -> None:
-        super().__init__((FULL, 0), (FULL, 0))
+        super().__init__((INCLUDED, FULL, 0, 0), (EXCLUDED, FULL, 0, 0))
 
 
 class SetExcludeDispatchKeyGuard(_Guard):
@@ -384,7 +159,7 @@ class SetExcludeDispatchKeyGuard(_Guard):
 
     def __init__(self, key: DispatchKey | str, excluded: bool) -> None:
         key = parse_key(key)
-        super().__init__(excluded=_switch(key, excluded), own=key)
+        super().__init__((EXCLUDED, *_switch(key, excluded), key.raw))
 
 
 class AutoDispatchBelowAutograd(_Guard):
@@ -396,7 +171,7 @@ class AutoDispatchBelowAutograd(_Guard):
     __slots__ = ()
 
     def __init__(self) -> None:
-        super().__init__(excluded=(FULL, AUTOGRAD.raw))
+        super().__init__((EXCLUDED, FULL, AUTOGRAD.raw, 0))
 
 
 class AutoDispatchBelowADInplaceOrView(_Guard):
@@ -408,7 +183,13 @@ class AutoDispatchBelowADInplaceOrView(_Guard):
     __slots__ = ()
 
     def __init__(self) -> None:
-        super().__init__(excluded=(FULL, AUTOGRAD.add("ADInplaceOrView").raw))
+        super().__init__((EXCLUDED, FULL, _NO_VIEWS.raw, 0))
+
+
+calls.quick(IncludeDispatchKeyGuard, INCLUDED, None)
+calls.quick(ExcludeDispatchKeyGuard, EXCLUDED, None)
+calls.quick(AutoDispatchBelowAutograd, EXCLUDED, AUTOGRAD.raw)
+calls.quick(AutoDispatchBelowADInplaceOrView, EXCLUDED, _NO_VIEWS.raw)
 
 
 def enable_python_dispatcher() -> IncludeDispatchKeyGuard:
@@ -434,23 +215,23 @@ def set_included(key: DispatchKey | str, included: bool) -> None:
     InvalidKeyError for an unknown key, an alias key and Undefined. (c10:
     tls_set_dispatch_key_included)
     """
-    sets = _own()
-    sets.change(sets.included, parse_key(key), included)
+    key = parse_key(key)
+    calls.change(INCLUDED, key.raw, *_switch(key, included))
 
 
 def set_excluded(key: DispatchKey | str, excluded: bool) -> None:
     """As :func:`set_included`, for the excluded set. (c10: tls_set_dispatch_key_excluded)"""
-    sets = _own()
-    sets.change(sets.excluded, parse_key(key), excluded)
+    key = parse_key(key)
+    calls.change(EXCLUDED, key.raw, *_switch(key, excluded))
 
 
 def included_keys() -> DispatchKeySet:
     """The keys that this thread adds to its calls' key sets. (c10: tls_local_dispatch_key_set)"""
-    return DispatchKeySet.from_raw(local.sets.included.value())
+    return DispatchKeySet.from_raw(calls.sets()[INCLUDED])
 
 
 def excluded_keys() -> DispatchKeySet:
     """The keys that this thread removes from its calls' key sets. (c10:
     tls_local_dispatch_key_set)
     """
-    return DispatchKeySet.from_raw(local.sets.excluded.value())
+    return DispatchKeySet.from_raw(calls.sets()[EXCLUDED])

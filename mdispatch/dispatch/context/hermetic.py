@@ -25,25 +25,20 @@ from __future__ import annotations
 from ...errors import InvalidArgumentError
 from ...facts import Handle
 from ...keys.numbers import DispatchKey
-from .guards import _Guard, _Opened, _Set, _Step, _switch
+from .guards import EXCLUDED, INCLUDED, _Guard, _switch
 from .homes import Home, foreign, gone, here
 from .keeping import (
     CLOSED,
     Cell,
     Gone,
-    HermeticStep,
+    Hermetic,
     find,
-    forget,
     give_up,
     keep,
     new_number,
     open_guards,
 )
 from .values import raw_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .guards import ThreadSets
 
 __all__ = ["HermeticGuard", "SafeObject", "hermetic", "is_hermetic", "opened_for"]
 
@@ -227,19 +222,14 @@ class HermeticGuard(_Guard):
 
     __slots__ = ()
 
-    def _taken(self, sets: ThreadSets) -> tuple[tuple[_Set, _Step], ...]:
+    def __init__(self) -> None:
         python, snapshot = DispatchKey.Python, DispatchKey.PythonTLSSnapshot
-        return (
-            (sets.included, HermeticStep(new_number())),
-            (sets.included, _Step(*_switch(snapshot, False), snapshot)),
-            (sets.excluded, _Step(*_switch(python, True), python)),
+        super().__init__(
+            (INCLUDED, *_switch(python, False), python.raw),
+            (INCLUDED, *_switch(snapshot, False), snapshot.raw),
+            (EXCLUDED, *_switch(python, True), python.raw),
+            tag=Hermetic,
         )
-
-    def _undo(self, opened: _Opened) -> None:
-        super()._undo(opened)
-        for _, step in opened.steps:
-            if isinstance(step, HermeticStep):
-                forget(step)
 
 
 def hermetic() -> HermeticGuard:

@@ -19,10 +19,9 @@ from __future__ import annotations
 from _thread import RLock
 from itertools import count
 
-from ...keys.numbers import DispatchKey
-from .guards import _Step, _switch, local
+from ...facts.native import calls
 
-__all__ = ["CLOSED", "Cell", "Gone", "HermeticStep", "find", "forget", "give_up", "keep"]
+__all__ = ["CLOSED", "Cell", "Gone", "Hermetic", "find", "give_up", "keep"]
 __all__ += ["new_number", "open_guards"]
 
 
@@ -56,21 +55,28 @@ class Cell:
         self.number = number
 
 
-class HermeticStep(_Step):
-    """The step of one open hermetic guard in its thread's sets, and the objects that it keeps."""
+class Hermetic:
+    """One opening of a hermetic guard, and the objects that it keeps."""
 
     __slots__ = ("cells", "has_ended", "number")
 
-    def __init__(self, number: int) -> None:
-        super().__init__(*_switch(DispatchKey.Python, False), DispatchKey.Python)
-        self.number = number
+    def __init__(self) -> None:
+        self.number = new_number()
         self.cells: dict[int, Cell] = {}
         self.has_ended = False
+
+    def end(self) -> None:
+        """Drops what it keeps. Idempotent."""
+        with _lock:
+            self.has_ended = True
+            _keeping.pop(self.number, None)
+            cells, self.cells = self.cells, {}
+        del cells  # outside the lock: finalizers may run
 
 
 # The objects that this interpreter keeps, and the open guards that keep any, by their numbers.
 _kept: dict[int, Cell] = {}
-_keeping: dict[int, HermeticStep] = {}
+_keeping: dict[int, Hermetic] = {}
 _numbers = count(1)
 _lock = RLock()
 
@@ -86,10 +92,9 @@ def new_number() -> int:
         return next(_numbers)
 
 
-def open_guards() -> tuple[HermeticStep, ...]:
+def open_guards() -> tuple[Hermetic, ...]:
     """The open hermetic guards of this thread."""
-    steps = tuple(local.sets.included.steps)
-    return tuple(s for s in steps if isinstance(s, HermeticStep) and not s.has_ended)
+    return tuple(each for each in calls.tags() if not each.has_ended)
 
 
 def keep(cell: Cell) -> tuple[int, ...]:
@@ -102,21 +107,12 @@ def keep(cell: Cell) -> tuple[int, ...]:
             guard.cells[cell.number] = cell
             _keeping[guard.number] = guard
             if guard.has_ended:
-                forget(guard)
+                guard.end()
         if not guards:
             _kept[cell.number] = cell
             if isinstance(cell.content, Gone):
                 _kept.pop(cell.number, None)
     return tuple(guard.number for guard in guards)
-
-
-def forget(guard: HermeticStep) -> None:
-    """Drops what the guard keeps. Idempotent."""
-    with _lock:
-        guard.has_ended = True
-        _keeping.pop(guard.number, None)
-        cells, guard.cells = guard.cells, {}
-    del cells  # outside the lock: finalizers may run
 
 
 def give_up(cell: Cell) -> None:

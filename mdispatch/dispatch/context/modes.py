@@ -28,11 +28,18 @@ keys. (PyTorch: TorchDispatchMode, torch/utils/_python_dispatch.py)
 from __future__ import annotations
 
 from _operator import attrgetter
-from _thread import _local
 
 from ...errors import InvalidArgumentError, ModeStackError
+from ...facts.native import calls
 from ...keys import DispatchKey, DispatchKeySet
-from .guards import ExcludeDispatchKeyGuard, IncludeDispatchKeyGuard, _Guard, excluded_keys
+from .guards import (
+    EXCLUDED,
+    INCLUDED,
+    ExcludeDispatchKeyGuard,
+    IncludeDispatchKeyGuard,
+    _Guard,
+    excluded_keys,
+)
 from .values import NoValue
 
 TYPE_CHECKING = False
@@ -43,7 +50,6 @@ if TYPE_CHECKING:
     from .hermetic import SafeObject
 
     M = TypeVar("M", bound="DispatchMode")
-    Sets = tuple[DispatchKeySet, DispatchKeySet]
     Slot = str | None
 
     class Placed(Protocol):
@@ -125,7 +131,7 @@ class DispatchMode(NoValue):
         """Takes the mode off the stack, wherever it is by now. If it is there several times, takes
         the newest off.
         """
-        entries = local.stack.entries
+        entries = calls.local.stack.entries
         for entry in entries[::-1]:
             if entry.mode is self:
                 # Not in a function of its own: a signal handler may raise where that begins.
@@ -175,41 +181,6 @@ def take_off(entries: list[P], entry: P) -> None:
         entry.guard.__exit__()
 
 
-class ModeStack:
-    """The modes of one thread. Only that thread uses it.
-
-    ``entries`` are in the order of the stack, lowest first. ``on_entry`` has the included and the
-    excluded set with which the outermost call under way was made; it is set while a call goes on
-    below the key PythonTLSSnapshot. ``handled`` has those of the call that the innermost handler
-    serves.
-    """
-
-    __slots__ = ("entries", "handled", "on_entry", "pre_dispatch")
-
-    def __init__(self) -> None:
-        self.entries: list[ModeEntry] = []
-        self.pre_dispatch: list[ModeEntry] = []
-        self.on_entry: Sets | None = None
-        self.handled: Sets | None = None
-
-    def push(self, mode: DispatchMode | SafeObject, slot: Slot) -> None:
-        if slot is not None and any(entry.slot == slot for entry in self.entries):
-            raise ModeStackError(
-                f"a mode of kind {slot} is on the stack already, and the stack takes only one of "
-                "each kind: take it off first"
-            )
-        put_on(self.entries, ModeEntry(mode, slot, IncludeDispatchKeyGuard(PYTHON)))
-
-
-class _Local(_local):
-    def __init__(self) -> None:
-        self.stack = ModeStack()  # runs once in each thread
-
-
-#: ``local.stack`` is this thread's.
-local = _Local()
-
-
 def _checked(mode: Any, what: str) -> tuple[Any, Slot]:
     """The mode, and its kind."""
     if isinstance(mode, DispatchMode):
@@ -238,7 +209,14 @@ def push_mode(mode: DispatchMode | SafeObject) -> None:
     Raises InvalidArgumentError, ModeStackError for a second infrastructure mode of a kind.
     (PyTorch: _push_mode)
     """
-    local.stack.push(*_checked(mode, "push_mode"))
+    mode, slot = _checked(mode, "push_mode")
+    entries = calls.local.stack.entries
+    if slot is not None and any(entry.slot == slot for entry in entries):
+        raise ModeStackError(
+            f"a mode of kind {slot} is on the stack already, and the stack takes only one of "
+            "each kind: take it off first"
+        )
+    put_on(entries, ModeEntry(mode, slot, IncludeDispatchKeyGuard(PYTHON)))
 
 
 def pop_mode(kind: str | None = None) -> DispatchMode | SafeObject:
@@ -246,7 +224,7 @@ def pop_mode(kind: str | None = None) -> DispatchMode | SafeObject:
 
     Raises ModeStackError when there is none. (PyTorch: _pop_mode)
     """
-    entries = local.stack.entries
+    entries = calls.local.stack.entries
     found = [entry for entry in entries if kind is None or entry.slot == kind]
     if not found:
         from ...errors.words import shown
@@ -259,7 +237,7 @@ def pop_mode(kind: str | None = None) -> DispatchMode | SafeObject:
 
 def mode_stack() -> tuple[DispatchMode | SafeObject, ...]:
     """This thread's modes, the lowest first. (PyTorch: _get_current_dispatch_mode_stack)"""
-    return tuple(entry.mode for entry in local.stack.entries)
+    return tuple(entry.mode for entry in calls.local.stack.entries)
 
 
 def current_mode() -> DispatchMode | SafeObject | None:
@@ -267,7 +245,7 @@ def current_mode() -> DispatchMode | SafeObject | None:
 
     (PyTorch: _get_current_dispatch_mode)
     """
-    entries = local.stack.entries
+    entries = calls.local.stack.entries
     return entries[-1].mode if entries else None
 
 
@@ -285,7 +263,7 @@ def is_md_dispatch_enabled() -> bool:
 
     (PyTorch: dispatch_mode_enabled)
     """
-    return bool(local.stack.entries) and not excluded_keys().has("Python")
+    return bool(calls.local.stack.entries) and not excluded_keys().has("Python")
 
 
 # --- the snapshot ---------------------------------------------------------------------------------
@@ -298,7 +276,7 @@ def keys_on_entry() -> tuple[DispatchKeySet, DispatchKeySet] | None:
 
     (PyTorch: PythonTLSSnapshot, tls_on_entry)
     """
-    return local.stack.handled
+    return calls.local.stack.handled
 
 
 def restore_keys_on_entry() -> _Guard:
@@ -308,13 +286,15 @@ def restore_keys_on_entry() -> _Guard:
 
     Raises ModeStackError outside of a handler. (PyTorch: RestorePythonTLSSnapshot)
     """
-    sets = local.stack.handled
+    sets = calls.local.stack.handled
     if sets is None:
         raise ModeStackError(
             "there are no keys to restore: no handler of a mode or a type is running in this thread"
         )
     included, excluded = sets
-    return _Guard((PYTHON.raw, included.raw & ~PYTHON.raw), (0, excluded.raw))
+    return _Guard(
+        (INCLUDED, PYTHON.raw, included.raw & ~PYTHON.raw, 0), (EXCLUDED, 0, excluded.raw, 0)
+    )
 
 
 # --- the stack before dispatch --------------------------------------------------------------------
@@ -327,7 +307,7 @@ def push_pre_dispatch_mode(mode: DispatchMode) -> None:
     Raises InvalidArgumentError, ModeStackError. (PyTorch: _set_mode_pre_dispatch)
     """
     mode, slot = _checked(mode, "push_pre_dispatch_mode")
-    entries = local.stack.pre_dispatch
+    entries = calls.local.stack.pre_dispatch
     if slot not in (*_PRE_DISPATCH_SLOTS, None):
         raise InvalidArgumentError(
             f"a mode of kind {slot} cannot be a pre-dispatch mode: only modes of kind PROXY or "
@@ -347,7 +327,7 @@ def pop_pre_dispatch_mode() -> DispatchMode | SafeObject:
 
     (PyTorch: _pop_mode_from_pre_dispatch)
     """
-    entries = local.stack.pre_dispatch
+    entries = calls.local.stack.pre_dispatch
     if not entries:
         raise ModeStackError("this thread has no pre-dispatch mode")
     entry = entries[-1]
@@ -360,4 +340,4 @@ def pre_dispatch_modes() -> tuple[DispatchMode | SafeObject, ...]:
 
     (PyTorch: ModeStackStateForPreDispatch)
     """
-    return tuple(entry.mode for entry in local.stack.pre_dispatch)
+    return tuple(entry.mode for entry in calls.local.stack.pre_dispatch)

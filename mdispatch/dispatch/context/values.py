@@ -215,6 +215,8 @@ class TypeKeys:
             raw = DispatchKey.CPU.raw
         if raw is not None:
             return _REGISTERED, raw | handled
+        if handled and not (_is_torch_class(cls) or _has_arrays_device(cls)):
+            return _HANDLED, handled
         if handled:
             return _BY_PYTHON, 0
         if _is_torch_class(cls):
@@ -237,7 +239,7 @@ class TypeKeys:
 
 
 # The ways of native/bind/call/state.h to find the keys of a value.
-_REGISTERED, _BY_ATTRIBUTE, _BY_TORCH, _BY_PYTHON, _NEVER = range(1, 6)
+_REGISTERED, _BY_ATTRIBUTE, _BY_TORCH, _BY_PYTHON, _NEVER, _HANDLED = range(1, 7)
 
 _PROTOCOLS = {"__dispatch_keys__", "__dlpack_device__"}
 

@@ -10,6 +10,6 @@ if TYPE_CHECKING or which != "none":
 else:
     from .calls_py import *
 
-__all__ = ["Cell", "Names", "Operator", "Packet", "Sets", "Shape"]
-__all__ += ["callable", "changed", "keys", "paths", "start", "torch_place"]
-__all__ += ["turn", "types_changed", "values"]
+__all__ = ["Cell", "Forward", "Guard", "Names", "Operator", "Packet", "Shape", "Stack", "Unshared"]
+__all__ += ["callable", "change", "changed", "handlers", "keys", "local", "now", "paths", "quick"]
+__all__ += ["sets", "shows_as_call", "start", "tags", "torch_place", "turn", "types_changed", "values"]

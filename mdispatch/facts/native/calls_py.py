@@ -1,10 +1,13 @@
 """What calls are made of, in plain Python: the twin of the extension ``_call``, in its place.
 
 Every call goes to dispatch/call_py.py, every look-up to the methods that C asks when it does not
-know an answer. Nothing is kept for C, so what keeps it (Shape, Cell, Sets) is empty here.
+know an answer. Nothing is kept for C, so what keeps it (Shape, Cell) is empty here. Guards and the
+sets of threads are in guards_py.py.
 """
 
 from __future__ import annotations
+
+from .guards_py import Guard, Stack, change, local, now, quick, sets, start, tags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,9 +16,9 @@ if TYPE_CHECKING:
 
     C = TypeVar("C", bound=type)
 
-__all__ = ["Cell", "Names", "Operator", "Packet", "Sets", "Shape"]
-__all__ += ["callable", "changed", "keys", "paths", "start", "torch_place"]
-__all__ += ["turn", "types_changed", "values"]
+__all__ = ["Cell", "Forward", "Guard", "Names", "Operator", "Packet", "Shape", "Stack", "Unshared"]
+__all__ += ["callable", "change", "changed", "handlers", "keys", "local", "now", "paths", "quick"]
+__all__ += ["sets", "shows_as_call", "start", "tags", "torch_place", "turn", "types_changed", "values"]
 
 
 class _Paths:
@@ -47,6 +50,44 @@ class Operator:
         return _Paths.redispatch(self, args, kwargs)
 
     redispatch.__text_signature__ = "($self, key_set, /, *args, **kwargs)"  # type: ignore[attr-defined]
+
+
+class Forward:
+    """The base of CustomOpDef: its calls are calls of its operator."""
+
+    _operator: Any = None
+    operator: Any
+
+    def _attach(self, operator: Any) -> Any:
+        """Returns the operator that its calls go to, which is the first one."""
+        self._operator = self._operator or operator
+        return self._operator
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self.operator(*args, **kwargs)
+
+
+class Unshared:
+    """The base of DeviceKernel: runs a function, and looks whether the result shares memory with an
+    argument.
+    """
+
+    __slots__ = ("_switch", "function")
+
+    def __init__(self, function: Callable[..., Any], switch: Any) -> None:
+        self.function = function
+        self._switch = switch
+
+    def _chosen(self) -> Callable[..., Any]:
+        raise NotImplementedError
+
+    def _look(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        result = self._chosen()(*args, **kwargs)
+        self._look(result, args, kwargs)
+        return result
 
 
 class Names:
@@ -98,14 +139,13 @@ class Cell:
     def clear(self) -> None:
         pass
 
-
-class Sets:
-    """The base of ThreadSets, where C reads a thread's keys."""
-
-    __slots__ = ()
-
-    def put(self, included: int, kept: int) -> None:
+    def ruled(self) -> None:
         pass
+
+
+def shows_as_call(cls: type, function: Callable[..., Any]) -> None:
+    """Calls use it here: it does what the call would do, and what it is shown for."""
+    cls.__call__ = function  # type: ignore[operator]
 
 
 def callable(cls: C) -> C:
@@ -131,4 +171,4 @@ def _tell(*what: object) -> None:
     """C would have to know this."""
 
 
-changed = keys = start = torch_place = turn = types_changed = values = _tell
+changed = handlers = keys = torch_place = turn = types_changed = values = _tell

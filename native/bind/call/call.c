@@ -313,23 +313,10 @@ static inline unsigned index_of(const struct state *st, uint64_t raw) {
     return st->offset[functionality];
 }
 
-/* The keys that this thread includes and keeps, needed while any thread has a guard open; 0 when
- * only Python can tell. */
-static int thread_sets(struct state *st, uint64_t *included, uint64_t *kept) {
-    PyObject *found = st->local ? PyObject_GetAttr(st->local, st->sets_name) : NULL;
-    if (!found || !PyObject_TypeCheck(found, st->sets_type)) {
-        Py_XDECREF(found);
-        return 0;
-    }
-    Sets *sets = (Sets *)found;
-    uint64_t before;
-    do { /* until both are from one moment: without a GIL another thread may be ending a guard */
-        before = atomic_load(&sets->sequence);
-        *included = atomic_load(&sets->included);
-        *kept = atomic_load(&sets->kept);
-    } while (before & 1 || atomic_load(&sets->sequence) != before);
-    Py_DECREF(found);
-    return 1;
+enum { ANSWERED = 2 }; /* modes and types are asked on the way of a call */
+
+static inline int is_answered(const struct state *st, uint64_t raw) {
+    return UNLIKELY(raw & st->python) ? ANSWERED : 1;
 }
 
 /* Whether a call with these arguments is dispatched here, and not for PyTorch's eyes. Takes the mark
@@ -342,20 +329,21 @@ static inline int stays(struct state *st, const Plan *plan, uint64_t *raw, PyObj
            (!(*raw & st->wrapped) && !torch_wants(st, plan->gate, args, n));
 }
 
-/* The key set of a call in a thread with these sets; 0 when Python has to make the call. */
+/* The key set of a call in a thread with these sets; 0 when Python has to make the
+ * call, or ANSWERED. */
 static inline int effective_in(const struct state *st, const Plan *plan, uint64_t included,
                                uint64_t kept, uint64_t *raw) {
     uint64_t all = (*raw | included) & kept;
-    if (UNLIKELY(all & st->special)) return 0;
     uint64_t mask = plan->mask;
     if (UNLIKELY(plan->masks != NULL)) mask = plan->masks[bits((all & 0xffff) >> 1)];
     *raw = all & mask;
+    if (UNLIKELY(all & st->special)) return all & st->special & ~st->python ? 0 : is_answered(st, *raw);
     return 1;
 }
 
 static inline int effective(struct state *st, const Plan *plan, uint64_t *raw) {
     uint64_t included = st->included, kept = st->kept;
-    if (UNLIKELY(peek(&st->guards)) && !thread_sets(st, &included, &kept)) return 0;
+    if (UNLIKELY(peek(&st->guards))) thread_sets(st, &included, &kept);
     return effective_in(st, plan, included, kept, raw);
 }
 
@@ -367,7 +355,7 @@ static inline struct target *target_of(struct state *st, Plan *plan, uint64_t ra
 }
 
 struct target *target_there(struct state *st, Plan *plan, uint64_t raw) {
-    if (!effective_in(st, plan, st->included, st->kept, &raw)) return NULL;
+    if (effective_in(st, plan, st->included, st->kept, &raw) != 1) return NULL;
     int at = atomic_load_explicit(&plan->at[index_of(st, raw)], memory_order_acquire);
     struct target *target = at && at != NO_TARGET ? &plan->targets[at - 1] : NULL;
     return target && !target->with_operator && !target->with_key_set ? target : NULL;
@@ -415,7 +403,11 @@ static int result_fits(struct state *st, const struct take *t, PyObject *result)
     if (t->kind != LIST) return fits(st, t, result, &ignored);
     if (result == Py_None) return t->none_fits;
     PyObject *copy = PyList_CheckExact(result) ? PyList_GetSlice(result, 0, PY_SSIZE_T_MAX) : NULL;
-    int found = copy && items_fit(st, t, copy, &ignored);
+    int found = copy != NULL;
+    /* As they are: the caller gets the kernel's own list. Python converts. */
+    for (Py_ssize_t i = 0; found && i < PyList_GET_SIZE(copy); i++)
+        found = fits_slow(st, t->item, t->exact, t->item_none_fits, PyList_GET_ITEM(copy, i),
+                          &ignored);
     Py_XDECREF(copy);
     return found;
 }
@@ -427,6 +419,11 @@ static int results_fit(struct state *st, const Shape *shape, PyObject *result) {
         if (!result_fits(st, &shape->results[i], PyTuple_GET_ITEM(result, i))) return 0;
     }
     return 1;
+}
+
+int result_is_plain(struct state *st, const Shape *shape, PyObject *result) {
+    return shape->returns == 1 ? result_fits(st, shape->results, result)
+                               : results_fit(st, shape, result);
 }
 
 /* A kernel's result, which does not fit as it is, as the number that the schema wants: a new
@@ -485,12 +482,50 @@ done:
     return result;
 }
 
-/* What came of an attempt: DONE means that the call was made or has failed with an error. */
-enum { DONE, TRY_BOUND, TO_PYTHON };
-
 /* For an attempt that has called no kernel: Python makes the call, unless an error is set. */
 static __attribute__((noinline, cold)) int given_up(void) {
     return PyErr_Occurred() ? DONE : TO_PYTHON;
+}
+
+/* A call on whose way modes and types are asked. */
+static __attribute__((noinline)) int answer(Operator *self, Plan *plan, struct bound *b,
+                                            uint64_t raw, PyObject **result) {
+    struct state *st = self->state;
+    if (!handlers_are_plain(st, self->cell)) return given_up();
+    struct target *target = target_of(st, plan, raw);
+    int how = NOBODY, noted = 0;
+    if (target && target->function == st->snapshot_fallback) {
+        if ((noted = handlers_note(st)) < 0) return DONE;
+        raw &= st->below_snapshot;
+        target = target_of(st, plan, raw);
+    }
+    if (target && target->function == st->python_fallback) {
+        how = handlers_ask(st, (PyObject *)self, plan->shape, b->room + FRONT, result);
+        if (how == NOBODY) {
+            raw &= st->below_python;
+            target = target_of(st, plan, raw);
+        }
+    }
+    if (!target) {
+        how = given_up();
+    } else if (how != TO_PYTHON) {
+        if (how == NOBODY)
+            *result = invoke_bound(st, (PyObject *)self, plan->shape, target, b, raw);
+        *result = checked(st, (PyObject *)self, plan, target, *result);
+        how = DONE;
+    }
+    if (noted) handlers_forget(st);
+    return how;
+}
+
+static __attribute__((noinline)) int answer_plain(Operator *self, Plan *plan, PyObject *const *args,
+                                                  uint64_t raw, PyObject **result) {
+    struct bound b;
+    b.n_made = 0;
+    memcpy(b.room + FRONT, args, (size_t)plan->shape->positional * sizeof *args);
+    int how = answer(self, plan, &b, raw, result);
+    let_go(&b);
+    return how;
 }
 
 /* A call whose kernel gets the caller's array. `given`: the key set of a redispatch, or NULL. */
@@ -506,9 +541,10 @@ static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, 
     }
     if (given)
         raw = *given;
-    else if (UNLIKELY(!stays(st, plan, &raw, args, shape->positional) ||
-                      !effective(st, plan, &raw)))
+    else if (UNLIKELY(!stays(st, plan, &raw, args, shape->positional)))
         return given_up();
+    int is = given ? is_answered(st, raw) : effective(st, plan, &raw);
+    if (UNLIKELY(is != 1)) return is ? answer_plain(self, plan, args, raw, result) : given_up();
     struct target *target = target_of(st, plan, raw);
     if (UNLIKELY(!target)) return given_up();
     if (UNLIKELY(target->with_operator | target->with_key_set)) return TRY_BOUND;
@@ -546,10 +582,16 @@ static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssiz
               : bind(st, plan->shape, args, n, kwnames, &b, &raw)) {
         if (given)
             raw = *given;
-        else if (!stays(st, plan, &raw, b.room + FRONT, plan->shape->positional +
-                                                            plan->shape->keyword_only) ||
-                 !effective(st, plan, &raw))
+        else if (!stays(st, plan, &raw, b.room + FRONT,
+                        plan->shape->positional + plan->shape->keyword_only))
             goto done;
+        int is = given ? is_answered(st, raw) : effective(st, plan, &raw);
+        if (UNLIKELY(is == ANSWERED)) {
+            int how = answer(self, plan, &b, raw, result);
+            let_go(&b);
+            return how;
+        }
+        if (!is) goto done;
         target = target_of(st, plan, raw);
     }
     if (target && !known && !kwnames && n == plan->remembered) remember_arguments(st, plan, args);
@@ -627,10 +669,9 @@ unprobed_redispatch(PyObject *self, PyObject *const *args, size_t n, PyObject *k
     struct state *st = op->state;
     if (LIKELY(n > 0 && Py_TYPE(args[0]) == (PyTypeObject *)st->key_set_type)) {
         PyObject *number = *(PyObject **)((char *)args[0] + st->raw_at);
-        uint64_t raw = number ? PyLong_AsUnsignedLongLong(number) : UINT64_MAX;
-        if (UNLIKELY(raw & st->special)) /* or all bits, when `number` holds no set */
-            PyErr_Clear();
-        else if (LIKELY(call(op, args + 1, n - 1, kwnames, &raw, &result) == DONE))
+        uint64_t raw;
+        bool is_set = as_raw(number, &raw) == 0 && !(raw & st->special & ~st->python);
+        if (LIKELY(is_set && call(op, args + 1, n - 1, kwnames, &raw, &result) == DONE))
             return result;
     }
     return in_python(st->redispatch, self, args, n, kwnames);

@@ -69,6 +69,44 @@ static inline unsigned int version_tag(const PyTypeObject *type) {
     return type->tp_version_tag;
 }
 
+/* --- the sets and the modes of a thread ------------------------------------------------------- */
+
+static inline Sets *sets_here(struct state *st) {
+    return LIKELY(PyThreadState_Get()->id == st->thread) ? st->sets : sets_find(st);
+}
+
+static inline void write_sets(Sets *sets, uint64_t included, uint64_t kept) {
+    atomic_store_explicit(&sets->included, included, memory_order_relaxed);
+    atomic_store_explicit(&sets->kept, kept, memory_order_relaxed);
+}
+
+static inline void read_sets(const Sets *sets, uint64_t *included, uint64_t *kept) {
+    *included = peek(&sets->included);
+    *kept = peek(&sets->kept);
+}
+
+static inline void count_guards(struct state *st, uint64_t more) {
+    atomic_store_explicit(&st->guards, peek(&st->guards) + more, memory_order_relaxed);
+}
+
+static inline Stack *stack_here(struct state *st) {
+    return LIKELY(PyThreadState_Get()->id == st->thread) ? st->stack : stack_find(st);
+}
+
+static inline void remember(struct state *st, Sets *sets, Stack *stack) {
+    st->thread = PyThreadState_Get()->id;
+    st->sets = sets;
+    st->stack = stack;
+}
+
+static inline void forget_sets(struct state *st, const Sets *sets) {
+    if (st->sets == sets) st->thread = 0;
+}
+
+static inline void forget_stack(struct state *st, const Stack *stack) {
+    if (st->stack == stack) st->thread = 0;
+}
+
 /* --- the rest --------------------------------------------------------------------------------- */
 
 static inline void lock(struct state *st) {
@@ -89,6 +127,16 @@ static inline void keep_key_set(struct target *target, PyObject *key_set, uint64
     target->key_set = Py_NewRef(key_set);
     target->key_set_raw = raw;
     Py_XDECREF(before);
+}
+
+static inline bool knows_given(const struct quick *q, const PyObject *given, uint64_t *raw) {
+    *raw = q->given_raw;
+    return q->given == given;
+}
+
+static inline void keep_given(struct quick *q, PyObject *given, uint64_t raw) {
+    q->given_raw = raw;
+    Py_XSETREF(q->given, Py_NewRef(given));
 }
 
 static inline PyObject *dict_find(PyObject *dict, PyObject *key) {

@@ -17,6 +17,8 @@
  *   BY_TORCH      the same, but PyTorch says the keys of a value without the attribute. It does not
  *                 ask modes or `__torch_function__` for them.
  *   BY_PYTHON     Python is asked about each value.
+ *   HANDLED       by its attribute or its device, and all have the keys that the table has for the
+ *                 type, too: their class has `__md_dispatch__`.
  *   NEVER         none of its values carries keys: they cannot have attributes of their own, and
  *                 their class has none that matters.
  */
@@ -102,6 +104,16 @@ static int is_named(PyObject *keys) {
     return 1;
 }
 
+/* The keys of these names, without those that a value has by its class. Results as those of
+ * ask_python. */
+static int ask_names(struct state *st, PyObject *names, uint64_t *raw) {
+    PyObject *made = PyObject_CallOneArg(st->key_set_type, names);
+    int found = made && as_raw(*(PyObject **)((char *)made + st->raw_at), raw) == 0 ? 1 : -1;
+    Py_XDECREF(made);
+    forget_own(st);
+    return found;
+}
+
 /* The keys that an attribute `__dispatch_keys__` stands for. Results as those of ask_python. */
 static int from_attribute(struct state *st, PyObject *value, PyObject *keys, uint64_t *raw) {
     int found = -1;
@@ -112,7 +124,7 @@ static int from_attribute(struct state *st, PyObject *value, PyObject *keys, uin
     if (known) {
         found = as_raw(known, raw) == 0 ? 1 : -1;
         Py_DECREF(known);
-    } else if (!PyErr_Occurred() && (found = ask_python(st, value, raw)) == 1) {
+    } else if (!PyErr_Occurred() && (found = ask_names(st, keys, raw)) == 1) {
         PyObject *number = PyLong_FromUnsignedLongLong(*raw);
         if (PyDict_GET_SIZE(st->raw_by_name) >= MOST_NAMED) PyDict_Clear(st->raw_by_name);
         if (!number || PyDict_SetItem(st->raw_by_name, keys, number)) found = -1;
@@ -177,6 +189,10 @@ int ask_keys(struct state *st, PyObject *value, uint32_t how, uint64_t keys, uin
         found = keys;
     else if (how == BY_PYTHON)
         is = ask_python(st, value, &found);
+    else if (how == HANDLED) {
+        is = ask_value(st, value, how, 0, &found);
+        if (is >= 0) is = 1, found |= keys;
+    }
     else
         is = ask_value(st, value, how, keys, &found);
     if (is > 0) *raw |= how == BY_TORCH ? found | FROM_TORCH : found;

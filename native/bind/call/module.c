@@ -56,20 +56,28 @@ static PyObject *call_callable(PyObject *m, PyObject *type) {
     return Py_NewRef(type);
 }
 
+/* shows_as_call(type, function): what those find who read the type's `__call__` instead of calling.
+ * Calls do not use it. For PyTorch's compiler, which traces a function where there is one. */
+static PyObject *call_shows_as_call(PyObject *m, PyObject *args) {
+    PyTypeObject *type;
+    PyObject *function;
+    if (!PyArg_ParseTuple(args, "O!O", &PyType_Type, &type, &function)) return NULL;
+#if PY_VERSION_HEX >= 0x030c0000
+    PyObject *dict = PyType_GetDict(type);
+#else
+    PyObject *dict = Py_XNewRef(type->tp_dict);
+#endif
+    int failed = !dict || PyDict_SetItemString(dict, "__call__", function);
+    Py_XDECREF(dict);
+    if (failed) return NULL;
+    PyType_Modified(type);
+    Py_RETURN_NONE;
+}
+
 /* guards(): how many threads have sets unlike those that threads start with; for tests. */
 static PyObject *call_guards(PyObject *m, PyObject *ignored) {
     struct state *st = PyModule_GetState(m);
     return PyLong_FromUnsignedLongLong(peek(&st->guards));
-}
-
-/* start(included, kept): the sets that threads start with. */
-static PyObject *call_start(PyObject *m, PyObject *args) {
-    struct state *st = PyModule_GetState(m);
-    unsigned long long included, kept;
-    if (!PyArg_ParseTuple(args, "KK", &included, &kept)) return NULL;
-    st->included = included;
-    st->kept = kept;
-    Py_RETURN_NONE;
 }
 
 /* keys(offsets, per_backend, special, wrapped): the order of the keys, from keys/numbers.py, those
@@ -109,13 +117,13 @@ static PyObject *call_raw_of(PyObject *m, PyObject *value) {
     return Py_NewRef(found == 0 ? Py_None : Py_False);
 }
 
-/* values(how_of_type, raw_of, DispatchKeySet, from_raw, local, MdispatchError, devices): what
+/* values(how_of_type, raw_of, DispatchKeySet, from_raw, MdispatchError, devices): what
  * keys.c and call.c need of Python to find a call's keys. devices: (DLPack's number, keys), ... */
 static PyObject *call_values(PyObject *m, PyObject *args) {
     struct state *st = PyModule_GetState(m);
-    PyObject *how_of_type, *raw_of, *key_set_type, *from_raw, *local, *own_errors, *devices;
-    if (!PyArg_ParseTuple(args, "OOO!OOOO!", &how_of_type, &raw_of, &PyType_Type, &key_set_type,
-                          &from_raw, &local, &own_errors, &PyTuple_Type, &devices))
+    PyObject *how_of_type, *raw_of, *key_set_type, *from_raw, *own_errors, *devices;
+    if (!PyArg_ParseTuple(args, "OOO!OOO!", &how_of_type, &raw_of, &PyType_Type, &key_set_type,
+                          &from_raw, &own_errors, &PyTuple_Type, &devices))
         return NULL;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(devices); i++) {
         unsigned int number;
@@ -132,11 +140,11 @@ static PyObject *call_values(PyObject *m, PyObject *args) {
     }
     st->raw_at = ((PyMemberDescrObject *)member)->d_member->offset;
     Py_DECREF(member);
+    key_sets_install((PyTypeObject *)key_set_type, st->raw_at);
     set(&st->how_of_type, how_of_type);
     set(&st->raw_of, raw_of);
     set(&st->key_set_type, key_set_type);
     set(&st->from_raw, from_raw);
-    set(&st->local, local);
     set(&st->own_errors, own_errors);
     Py_RETURN_NONE;
 }
@@ -156,12 +164,19 @@ static PyObject *call_paths(PyObject *m, PyObject *args) {
 
 static PyMethodDef methods[] = {
     {"callable", call_callable, METH_O, NULL},
+    {"change", guards_change, METH_VARARGS, NULL},
     {"changed", call_changed, METH_NOARGS, NULL},
     {"guards", call_guards, METH_NOARGS, NULL},
+    {"handlers", handlers_start, METH_VARARGS, NULL},
     {"keys", call_keys, METH_VARARGS, NULL},
+    {"now", guards_now, METH_NOARGS, NULL},
     {"paths", call_paths, METH_VARARGS, NULL},
+    {"quick", guards_quick, METH_VARARGS, NULL},
     {"raw_of", call_raw_of, METH_O, NULL},
-    {"start", call_start, METH_VARARGS, NULL},
+    {"sets", guards_sets, METH_NOARGS, NULL},
+    {"shows_as_call", call_shows_as_call, METH_VARARGS, NULL},
+    {"start", guards_start, METH_VARARGS, NULL},
+    {"tags", guards_tags, METH_NOARGS, NULL},
     {"torch_found", torch_found, METH_NOARGS, NULL},
     {"torch_place", torch_place, METH_VARARGS, NULL},
     {"turn", call_turn, METH_VARARGS, NULL},
@@ -175,16 +190,25 @@ static PyMethodDef methods[] = {
 #define EACH_OBJECT(DO) \
     DO(st->operator_type); DO(st->packet_type); DO(st->route_type); DO(st->names_type); \
     DO(st->shape_type); DO(st->view_type); DO(st->plan_type); DO(st->cell_type); \
-    DO(st->sets_type); DO(st->call); DO(st->redispatch); DO(st->renew); DO(st->target); \
+    DO(st->sets_type); DO(st->guard_type); DO(st->stack_type); DO(st->forward_type); \
+    DO(st->unshared_type); DO(st->cuda_name); DO(st->array_name); DO(st->base_name); \
+    DO(st->guards_name); DO(st->python_fallback); \
+    DO(st->snapshot_fallback); DO(st->mode_type); DO(st->entry_type); DO(st->answered); \
+    DO(st->declined); DO(st->handler_name); DO(st->call); DO(st->redispatch); DO(st->renew); DO(st->target); \
     DO(st->check); DO(st->call_packet); DO(st->renew_packet); DO(st->how_of_type); \
-    DO(st->raw_of); DO(st->from_raw); DO(st->local); DO(st->key_set_type); DO(st->own_errors); \
-    DO(st->raw_by_name); DO(st->torch.known); DO(st->torch.other); DO(st->torch.is_watched); DO(st->sets_name); \
+    DO(st->raw_of); DO(st->from_raw); DO(st->key_type); DO(st->key_set_type); DO(st->own_errors); \
+    DO(st->raw_by_name); DO(st->torch.known); DO(st->torch.other); DO(st->torch.is_watched); DO(st->raw_by_key); \
+    DO(st->end_name); DO(st->not_entered_name); \
     DO(st->keys_name); DO(st->device_name); DO(st->repr_name); DO(st->grad_name); DO(st->missing_name);
 /* clang-format on */
 
 static int module_traverse(PyObject *m, visitproc visit, void *arg) {
     struct state *st = PyModule_GetState(m);
     EACH_OBJECT(Py_VISIT)
+    for (int i = 0; i < QUICK; i++) {
+        Py_VISIT(st->quick[i].type);
+        Py_VISIT(st->quick[i].given);
+    }
     Py_VISIT(atomic_load(&st->torch.ask));
     return 0;
 }
@@ -196,6 +220,10 @@ static int module_clear(PyObject *m) {
     atomic_fetch_add(&st->epoch, 1);
     types_changed(st);
     EACH_OBJECT(Py_CLEAR)
+    for (int i = 0; i < QUICK; i++) {
+        Py_CLEAR(st->quick[i].type);
+        Py_CLEAR(st->quick[i].given);
+    }
     Py_XDECREF(atomic_exchange(&st->torch.ask, NULL));
     return 0;
 }
@@ -219,17 +247,28 @@ static int module_exec(PyObject *m) {
         add_type(m, &st->names_type, &names_spec, 1) ||
         add_type(m, &st->shape_type, &shape_spec, 1) ||
         add_type(m, &st->view_type, &view_spec, 1) || add_type(m, &st->plan_type, &plan_spec, 0) ||
-        add_type(m, &st->cell_type, &cell_spec, 1) || add_type(m, &st->sets_type, &sets_spec, 1))
+        add_type(m, &st->cell_type, &cell_spec, 1) || add_type(m, &st->sets_type, &sets_spec, 0) ||
+        add_type(m, &st->guard_type, &guard_spec, 1) ||
+        add_type(m, &st->stack_type, &stack_spec, 1) || handlers_add_local(m) ||
+        add_type(m, &st->forward_type, &forward_spec, 1) ||
+        add_type(m, &st->unshared_type, &unshared_spec, 1))
         return -1;
     st->types_epoch = 2; /* nothing was remembered under 0 */
-    st->sets_name = PyUnicode_InternFromString("sets");
+    st->end_name = PyUnicode_InternFromString("end");
+    st->cuda_name = PyUnicode_InternFromString("__cuda_array_interface__");
+    st->array_name = PyUnicode_InternFromString("__array_interface__");
+    st->base_name = PyUnicode_InternFromString("base");
+    st->guards_name = PyUnicode_InternFromString("_guards");
+    st->handler_name = PyUnicode_InternFromString("__md_dispatch__");
+    st->not_entered_name = PyUnicode_InternFromString("_not_entered");
     st->keys_name = PyUnicode_InternFromString("__dispatch_keys__");
     st->device_name = PyUnicode_InternFromString("__dlpack_device__");
     st->repr_name = PyUnicode_InternFromString("raw_repr");
     st->grad_name = PyUnicode_InternFromString("requires_grad");
     st->missing_name = PyUnicode_InternFromString("__missing__");
     st->raw_by_name = PyDict_New();
-    return st->missing_name && st->sets_name && st->keys_name && st->device_name && st->repr_name && st->grad_name &&
+    st->raw_by_key = PyDict_New();
+    return st->missing_name && st->end_name && st->handler_name && st->cuda_name && st->array_name && st->base_name && st->guards_name && st->not_entered_name && st->raw_by_key && st->keys_name && st->device_name && st->repr_name && st->grad_name &&
                    st->raw_by_name
                ? 0
                : -1;

@@ -69,9 +69,54 @@ static inline unsigned int version_tag(const PyTypeObject *type) {
     return __atomic_load_n(&type->tp_version_tag, __ATOMIC_RELAXED);
 }
 
+/* --- the sets and the modes of a thread ------------------------------------------------------- */
+
+/* The thread's Sets, borrowed: only their thread drops them from its dict. NULL when it has none. */
+static inline Sets *sets_here(struct state *st) {
+    return sets_find(st);
+}
+
+static inline Stack *stack_here(struct state *st) {
+    return stack_find(st);
+}
+
+/* Under the lock: for other threads, both change in one step. */
+static inline void write_sets(Sets *sets, uint64_t included, uint64_t kept) {
+    atomic_fetch_add(&sets->sequence, 1);
+    atomic_store(&sets->included, included);
+    atomic_store(&sets->kept, kept);
+    atomic_fetch_add(&sets->sequence, 1);
+}
+
+static inline void read_sets(const Sets *sets, uint64_t *included, uint64_t *kept) {
+    uint64_t before;
+    do { /* until both are from one moment: another thread may be ending a guard */
+        before = atomic_load(&sets->sequence);
+        *included = atomic_load(&sets->included);
+        *kept = atomic_load(&sets->kept);
+    } while (before & 1 || atomic_load(&sets->sequence) != before);
+}
+
+/* Adds to the number of threads whose sets differ. */
+static inline void count_guards(struct state *st, uint64_t more) {
+    atomic_fetch_add(&st->guards, more);
+}
+
+/* Keeps what was found, for the next call of the same thread. Here nothing is kept: the state is for
+ * all threads. An id is never given to a second thread of an interpreter. */
+static inline void remember(struct state *st, Sets *sets, Stack *stack) {
+}
+
+/* They are freed. */
+static inline void forget_sets(struct state *st, const Sets *sets) {
+}
+
+static inline void forget_stack(struct state *st, const Stack *stack) {
+}
+
 /* --- the rest --------------------------------------------------------------------------------- */
 
-/* Over the list of retired objects and over adding targets to plans. */
+/* Over the list of retired objects, over adding targets to plans, and over guards. */
 void lock(struct state *st);
 void unlock(struct state *st);
 
@@ -85,6 +130,14 @@ static inline bool keeps_key_set(const struct target *target, uint64_t raw) {
 }
 
 static inline void keep_key_set(struct target *target, PyObject *key_set, uint64_t raw) {
+}
+
+/* As for the key sets of targets: here no class of guards keeps what it was given. */
+static inline bool knows_given(const struct quick *q, const PyObject *given, uint64_t *raw) {
+    return false;
+}
+
+static inline void keep_given(struct quick *q, PyObject *given, uint64_t raw) {
 }
 
 /* A new reference, since another thread may take the value out of the dict at any time. NULL, with

@@ -4,7 +4,6 @@
  *   View    keeps a registry's memory mapped
  *   Plan    what calls need of one version of an operator's facts: shape, masks, targets
  *   Cell    holds an operator's plan; all handles of the operator share it
- *   Sets    the keys that a thread includes in its calls and those that it keeps
  *
  * A plan is current while three numbers are unchanged: the operator's version in the registry, the
  * epoch of the interpreter (raised by fallbacks, by observers and when a registry is closed), and
@@ -297,6 +296,13 @@ static PyObject *cell_clear(Cell *self, PyObject *ignored) {
     Py_RETURN_NONE;
 }
 
+/* ruled(): the operator has got a rule for a class. From now on Python makes the calls that modes
+ * and types answer. */
+static PyObject *cell_ruled(Cell *self, PyObject *ignored) {
+    atomic_store(&self->has_rules, 1);
+    Py_RETURN_NONE;
+}
+
 /* begin(): what install() has to be given. Python calls it before it reads the facts. */
 static PyObject *cell_begin(Cell *self, PyObject *ignored) {
     return Py_BuildValue("(KK)", (unsigned long long)peek(&self->changes),
@@ -366,6 +372,7 @@ static PyMethodDef cell_methods[] = {
     {"begin", (PyCFunction)cell_begin, METH_NOARGS, NULL},
     {"clear", (PyCFunction)cell_clear, METH_NOARGS, NULL},
     {"install", (PyCFunction)cell_install, METH_VARARGS, NULL},
+    {"ruled", (PyCFunction)cell_ruled, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot cell_slots[] = {
@@ -374,52 +381,3 @@ static PyType_Slot cell_slots[] = {
 };
 PyType_Spec cell_spec = {"mdispatch.facts.native._call.Cell", sizeof(Cell), 0,
                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, cell_slots};
-
-/* --- Sets ------------------------------------------------------------------------------------- */
-
-static PyObject *sets_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    struct state *st = state_of(type);
-    Sets *self = st ? (Sets *)type->tp_alloc(type, 0) : NULL;
-    if (!self) return NULL;
-    self->state = st;
-    atomic_store(&self->included, st->included);
-    atomic_store(&self->kept, st->kept);
-    return (PyObject *)self;
-}
-
-/* put(included, kept). For Python, signal handlers included, both change in one step. */
-static PyObject *sets_put(Sets *self, PyObject *args) {
-    struct state *st = self->state;
-    unsigned long long included, kept;
-    if (!PyArg_ParseTuple(args, "KK", &included, &kept)) return NULL;
-    uint8_t differs = included != st->included || kept != st->kept;
-    /* Raised before other threads see the sets, lowered after: a call that finds 0 misses none. */
-    if (differs && !self->differs) atomic_fetch_add(&st->guards, 1);
-    atomic_fetch_add(&self->sequence, 1);
-    atomic_store(&self->included, included);
-    atomic_store(&self->kept, kept);
-    atomic_fetch_add(&self->sequence, 1);
-    if (!differs && self->differs) atomic_fetch_sub(&st->guards, 1);
-    self->differs = differs;
-    Py_RETURN_NONE;
-}
-
-static void sets_dealloc(Sets *self) {
-    PyTypeObject *type = Py_TYPE(self);
-    if (self->differs) atomic_fetch_sub(&self->state->guards, 1);
-    type->tp_free(self);
-    Py_DECREF(type);
-}
-
-static PyMethodDef sets_methods[] = {
-    {"put", (PyCFunction)sets_put, METH_VARARGS, NULL},
-    {NULL, NULL, 0, NULL},
-};
-static PyType_Slot sets_slots[] = {
-    {Py_tp_new, sets_new},
-    {Py_tp_dealloc, sets_dealloc},
-    {Py_tp_methods, sets_methods},
-    {0, NULL},
-};
-PyType_Spec sets_spec = {"mdispatch.facts.native._call.Sets", sizeof(Sets), 0,
-                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, sets_slots};

@@ -35,7 +35,8 @@ enum {
     ENTRIES = 160,
     TYPES = 512,
     MOST_ARGUMENTS = 48,
-    DEVICES = 32
+    DEVICES = 32,
+    QUICK = 4
 };
 
 typedef _Atomic uint64_t a64;
@@ -131,7 +132,8 @@ enum { NO_TARGET = 255 }; /* in at[]: Python makes these calls */
 typedef struct {
     PyObject_HEAD struct state *state;
     _Atomic(Plan *) plan;
-    a64 changes; /* how often the cell was cleared */
+    a64 changes;   /* how often the cell was cleared */
+    a64 has_rules; /* whether the operator ever had rules for classes: see handlers.c */
 } Cell;
 
 /* The base of OpOverload. */
@@ -142,16 +144,48 @@ typedef struct {
     uint64_t generation;
 } Operator;
 
-/* The keys that a thread includes in its calls, and those that it keeps: the base of ThreadSets. */
+/* The keys that a thread includes in its calls and those that it excludes: see guards.c. */
+enum { INCLUDED, EXCLUDED };
+struct step;
+struct side {
+    uint64_t base;
+    struct step *steps; /* of the open guards, the oldest first */
+    Py_ssize_t used, room;
+};
 typedef struct {
     PyObject_HEAD struct state *state;
-    a64 sequence; /* odd while it is written */
+    a64 sequence; /* without a GIL: odd while the next two are written */
     a64 included, kept;
-    uint8_t differs; /* from the sets that threads start with; under the lock of ThreadSets */
+    /* The rest: under `lock`. */
+    struct side sides[2];
+    uint64_t openings;
+    uint8_t differs; /* from the sets that threads start with */
 } Sets;
 
+/* The sets with which a call was made. */
+struct noted {
+    uint64_t included, excluded;
+    bool is_set;
+};
+
+/* The modes of a thread: see handlers.c. Only that thread uses it. */
+typedef struct {
+    PyObject_HEAD struct state *state;
+    PyObject *entries, *pre_dispatch; /* lists of ModeEntry, the lowest first */
+    struct noted on_entry, handled;   /* see ModeStack in modes.py */
+} Stack;
+
+/* A class of guards that C makes: see guards.c. */
+struct quick {
+    PyTypeObject *type;
+    uint64_t raw;
+    uint8_t side, takes_keys;
+    PyObject *given; /* [gil] the DispatchKeySet that one was made with last, or NULL */
+    uint64_t given_raw;
+};
+
 /* See Note [Types] in keys.c. */
-enum { UNKNOWN, REGISTERED, BY_ATTRIBUTE, BY_TORCH, BY_PYTHON, NEVER };
+enum { UNKNOWN, REGISTERED, BY_ATTRIBUTE, BY_TORCH, BY_PYTHON, NEVER, HANDLED };
 struct known {
     a64 sequence;
     _Atomic(PyTypeObject *) type;
@@ -191,26 +225,40 @@ struct torch {
 };
 
 struct state {
-    a64 epoch;       /* raised by each change that concerns all plans of this interpreter */
-    a64 guards;      /* how many threads have Sets that differ from those that threads start with */
-    a64 off;         /* one bit for each reason why every call goes through Python */
+    a64 epoch;  /* raised by each change that concerns all plans of this interpreter */
+    a64 guards; /* how many threads have Sets that differ from those that threads start with */
+    a64 off;    /* one bit for each reason why every call goes through Python */
     a64 types_epoch; /* raised before and after the table of types is emptied: odd meanwhile */
-    uint64_t included, kept, special;
+    uint64_t included, excluded, kept, special;
     uint64_t wrapped; /* the keys of values that PyTorch has wrapped */
+    uint64_t functionalities; /* the bits of those that exist per backend, known from the start */
+    uint64_t thread;          /* [gil] the id of the thread whose Sets are in `sets` */
+    Sets *sets;               /* [gil] borrowed, or NULL: it has none */
+    Stack *stack;             /* [gil] the same */
+    uint64_t python, below_python, above_python, snapshot, below_snapshot; /* see handlers.c */
+    Py_ssize_t mode_at, rank_at; /* where a ModeEntry has these */
+    struct quick quick[QUICK];
     uint64_t per_backend; /* the bits of the functionalities that exist per backend */
     uint8_t offset[FUNCTIONALITIES + 1];
     PyTypeObject *operator_type, *packet_type, *route_type, *names_type, *shape_type, *view_type,
-        *plan_type, *cell_type, *sets_type;
+        *plan_type, *cell_type, *sets_type, *guard_type,
+        *stack_type, *forward_type, *unshared_type;
     PyObject *call, *redispatch, *renew, *target, *check, *call_packet, *renew_packet;
-    PyObject *how_of_type, *raw_of, *from_raw, *local, *key_set_type, *own_errors;
-    PyObject *sets_name, *keys_name, *device_name, *repr_name, *grad_name, *missing_name,
-        *raw_by_name;
+    PyObject *how_of_type, *raw_of, *from_raw, *key_type, *key_set_type, *own_errors;
+    PyObject *python_fallback, *snapshot_fallback, *mode_type, *entry_type, *answered, *declined;
+    PyObject *handler_name, *cuda_name, *array_name, *base_name, *guards_name;
+    PyObject *raw_by_key; /* of what guards were given, see guards.c */
+    PyObject *end_name, *not_entered_name, *keys_name, *device_name, *repr_name, *grad_name, *missing_name, *raw_by_name;
     struct torch torch;
     uint64_t devices[DEVICES]; /* the keys of DLPack's devices; 0 where there is none */
     Py_ssize_t raw_at;         /* where a DispatchKeySet has its bits */
     struct known known[TYPES];
     struct readers *readers;
 };
+
+/* guards.c: this thread's Sets and Stack, borrowed; NULL without an error when it has none. */
+Sets *sets_find(struct state *st);
+Stack *stack_find(struct state *st);
 
 #ifdef Py_GIL_DISABLED
 #include "nogil.h"
@@ -243,6 +291,21 @@ static inline int is_builtin(const PyTypeObject *type) {
 /* The bits that a Python int holds; -1 without an error when it cannot hold a set of keys. */
 static inline int as_raw(PyObject *number, uint64_t *raw) {
     if (!number || !PyLong_CheckExact(number)) return -1;
+#if PY_VERSION_HEX < 0x030e0000 /* the digits themselves: this is in the way of every call */
+#if PY_VERSION_HEX < 0x030c0000
+    const digit *digits = ((PyLongObject *)number)->ob_digit;
+    Py_ssize_t n = Py_SIZE(number);
+#else
+    const digit *digits = ((PyLongObject *)number)->long_value.ob_digit;
+    uintptr_t tag = ((PyLongObject *)number)->long_value.lv_tag;
+    Py_ssize_t n = (tag & 3) == 2 ? -1 : (Py_ssize_t)(tag >> 3);
+#endif
+    if (LIKELY(PyLong_SHIFT == 30 && n >= 0 && n <= 3 && (n < 3 || digits[2] < 16))) {
+        *raw = 0;
+        for (Py_ssize_t i = n; i-- > 0;) *raw = *raw << 30 | digits[i];
+        return 0;
+    }
+#endif
     unsigned long long value = PyLong_AsUnsignedLongLong(number);
     if (value == (unsigned long long)-1) {
         PyErr_Clear();
@@ -289,7 +352,7 @@ static inline int carries(struct state *st, PyObject *value, uint64_t *raw) {
 
 /* Whether a type makes its values tensors, by what the table says of it, whatever their keys. */
 static inline bool is_tensors(uint32_t how, uint64_t keys) {
-    return how == REGISTERED || how == BY_TORCH || (how == BY_ATTRIBUTE && keys);
+    return how == REGISTERED || how == BY_TORCH || how == HANDLED || (how == BY_ATTRIBUTE && keys);
 }
 
 /* Whether a value is a tensor, by its type where that tells: a result's keys count for nothing. */
@@ -335,6 +398,41 @@ static inline bool remembers(const struct state *st, const struct memory *m,
     return is_whole(&m->sequence, begun);
 }
 
+/* guards.c */
+PyObject *guards_now(PyObject *m, PyObject *ignored);
+PyObject *guards_sets(PyObject *m, PyObject *ignored);
+PyObject *guards_tags(PyObject *m, PyObject *ignored);
+PyObject *guards_change(PyObject *m, PyObject *args);
+PyObject *guards_start(PyObject *m, PyObject *args);
+PyObject *guards_quick(PyObject *m, PyObject *args);
+/* This thread's sets as they are now. */
+struct noted guards_noted(struct state *st);
+/* As a guard that excludes some bits and does not include some others, until guards_end. Returns a
+ * new reference, or NULL with an error. */
+Sets *guards_begin(struct state *st, uint64_t excluded, uint64_t left_out, uint64_t *opening);
+void guards_end(Sets *sets, uint64_t opening);
+
+/* handlers.c */
+int handlers_add_local(PyObject *m);
+PyObject *handlers_start(PyObject *m, PyObject *args);
+/* Whether C can make calls that come to modes and types: to those that are there now. */
+bool handlers_are_plain(struct state *st, Cell *cell);
+/* Asks the innermost mode, then the types: DONE with a result or an error, NOBODY, or TO_PYTHON. */
+int handlers_ask(struct state *st, PyObject *operator, const Shape *shape, PyObject *const *values,
+                 PyObject **result);
+/* Notes the sets of the outermost call under way: 1 when it did, for `handlers_forget`; 0 when this
+ * call is not the outermost; -1 with an error. */
+int handlers_note(struct state *st);
+void handlers_forget(struct state *st);
+
+/* The keys that this thread includes and keeps. */
+static inline void thread_sets(struct state *st, uint64_t *included, uint64_t *kept) {
+    const Sets *sets = sets_here(st);
+    *included = st->included;
+    *kept = st->kept;
+    if (sets) read_sets(sets, included, kept);
+}
+
 /* torch.c */
 /* Keeps what TorchKeys (mdispatch/dispatch/context/torch_keys.py) says of PyTorch: its function, the
  * dict of what that answered, which Python fills, a function that makes a tensor, one that says
@@ -354,6 +452,10 @@ PyObject *torch_found(PyObject *m, PyObject *ignored);
 /* The target of these keys in a thread without guards, if a call has reached it, and if its kernel
  * gets the arguments alone; or NULL. */
 struct target *target_there(struct state *st, Plan *plan, uint64_t raw);
+/* What came of an attempt: DONE means that the call was made or has failed with an error. */
+enum { DONE, TRY_BOUND, TO_PYTHON, NOBODY };
+/* Whether a result is plainly what the schema says; 0, perhaps with an error, when it is not. */
+int result_is_plain(struct state *st, const Shape *shape, PyObject *result);
 PyObject *operator_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 /* Calls the operator if it takes the arguments as they are; returns whether it did. */
 bool operator_try(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames,
@@ -372,11 +474,17 @@ static inline struct state *state_of(PyTypeObject *type) {
     return m ? PyModule_GetState(m) : NULL;
 }
 
+/* key_sets.c: makes C compute `&`, `|` and `-` of the class of key sets, whose bits are there. */
+void key_sets_install(PyTypeObject *type, Py_ssize_t raw_at);
+
+/* custom.c */
+extern PyType_Spec forward_spec, unshared_spec;
+
 /* operator.c and packet.c */
 extern PyType_Spec operator_spec, packet_spec, route_spec, names_spec;
 
-/* plan.c */
-extern PyType_Spec shape_spec, view_spec, plan_spec, cell_spec, sets_spec;
+/* plan.c, guards.c and handlers.c */
+extern PyType_Spec shape_spec, view_spec, plan_spec, cell_spec, sets_spec, guard_spec, stack_spec;
 struct target *target_find(struct state *st, Plan *plan, unsigned index);
 
 #endif

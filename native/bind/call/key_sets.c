@@ -1,0 +1,64 @@
+/* key_sets.c - `&`, `|` and `-` of two DispatchKeySets, which kernels use to go on below their key.
+ *
+ * The class is one of Python (mdispatch/keys/key_sets.py), and its own methods are the
+ * specification. Its slots for these operators lead to functions of C instead, which compute the
+ * bits of two sets of this very class and call the method for everything else. A subclass that has
+ * a method of its own has a slot of its own, too.
+ *
+ * These functions see only the two sets, so where a set has its bits is kept for the whole process:
+ * it is the same in all interpreters.
+ */
+#include "state.h"
+
+static a64 place;
+static PyObject *key_sets_and(PyObject *a, PyObject *b);
+
+enum which { AND, OR, SUBTRACT };
+
+/* What the slot of CPython would do: it looks whether it is in its place. */
+static __attribute__((noinline)) PyObject *by_method(PyObject *a, PyObject *b, const char *method) {
+    const PyTypeObject *base = Py_TYPE(a);
+    while (base && base->tp_base != &PyBaseObject_Type) base = base->tp_base;
+    const PyNumberMethods *methods = base ? base->tp_as_number : NULL;
+    if (!methods || methods->nb_and != key_sets_and) Py_RETURN_NOTIMPLEMENTED; /* b is the set */
+    return PyObject_CallMethod(a, method, "O", b);
+}
+
+static inline PyObject *combined(PyObject *a, PyObject *b, enum which which, const char *method) {
+    PyTypeObject *type = Py_TYPE(a);
+    Py_ssize_t at = (Py_ssize_t)peek(&place);
+    uint64_t left, right;
+    if (UNLIKELY(type != Py_TYPE(b) || type->tp_base != &PyBaseObject_Type ||
+                 as_raw(*(PyObject **)((char *)a + at), &left) ||
+                 as_raw(*(PyObject **)((char *)b + at), &right)))
+        return by_method(a, b, method);
+    uint64_t raw = which == AND  ? left & right
+                   : which == OR ? left | right
+                                 : left & ~(right & ~UINT64_C(0xffff)); /* backends stay */
+    PyObject *number = PyLong_FromUnsignedLongLong(raw);
+    PyObject *made = number ? type->tp_alloc(type, 0) : NULL;
+    if (made)
+        *(PyObject **)((char *)made + at) = number;
+    else
+        Py_XDECREF(number);
+    return made;
+}
+
+static PyObject *key_sets_and(PyObject *a, PyObject *b) {
+    return combined(a, b, AND, "__and__");
+}
+static PyObject *key_sets_or(PyObject *a, PyObject *b) {
+    return combined(a, b, OR, "__or__");
+}
+static PyObject *key_sets_subtract(PyObject *a, PyObject *b) {
+    return combined(a, b, SUBTRACT, "__sub__");
+}
+
+void key_sets_install(PyTypeObject *type, Py_ssize_t raw_at) {
+    PyNumberMethods *methods = type->tp_as_number;
+    if (!methods || type->tp_base != &PyBaseObject_Type) return;
+    atomic_store(&place, (uint64_t)raw_at);
+    methods->nb_and = key_sets_and;
+    methods->nb_or = key_sets_or;
+    methods->nb_subtract = key_sets_subtract;
+}
