@@ -27,6 +27,10 @@ enum md__fault {
     MD_FAULT_RECOVERY_KEEPS_SEQUENCE,   /* a recovery does not raise the sequence */
     MD_FAULT_LEASE_WAKES_ONE,           /* a waiter that the lease woke does not wake the rest */
     MD_FAULT_STRIKE_CUTS_OLDER,         /* a strike cuts off the older facts as well */
+    MD_FAULT_IDLE_NOT_RAISED,           /* a name is given back without a raise of its version */
+    MD_FAULT_VERSION_BEGINS_ANEW,       /* the next name of a node begins with version 1 */
+    MD_FAULT_MOVES_NOT_TOLD,            /* an entry moves in the index without a raise */
+    MD_FAULT_ENTRIES_LEFT_OVER,         /* a recovery leaves the index as it is */
 };
 
 #ifndef MD_WITH_FAULT
