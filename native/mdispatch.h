@@ -440,7 +440,7 @@ typedef struct md_inspection {
     uint32_t fixed;     /* bytes of the capacity that no fact can use */
     uint32_t format;    /* of the region; also with MD_EVERSION. 0: not known */
     uint32_t reserved;
-    char address[192];  /* the address for md_attach */
+    char address[192]; /* the address for md_attach */
 } md_inspection;
 
 /* Reads the registry with this name or address (of an address, fd:PID:NUMBER is enough) without

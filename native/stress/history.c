@@ -21,7 +21,7 @@ struct op {
     uint64_t seq;     /* of the record in the answer, or of the struck one */
     uint64_t version; /* LIST; like the node */
     uint64_t node;
-    uint32_t id;      /* REGISTER: of the new fact; STRIKE: of the struck one */
+    uint32_t id; /* REGISTER: of the new fact; STRIKE: of the struck one */
     int32_t rc;
     uint8_t kind, actor, name, key;
     uint8_t unique, bad, at_least, count;

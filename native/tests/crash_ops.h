@@ -396,16 +396,47 @@ static const struct death KILLED_INDEX[] = {
     {&NEW_INDEX, 1, 4}, {0}, {&NEW_INDEX, 3, 4}, {0}, {&NEW_INDEX, 7, 8}, {0}, {0}};
 static const struct death KILLED_STRIKES[] = {
     {&MIDDLE, 1, 4}, {0}, {&MIDDLE, 2, 4}, {0}, {&MIDDLE, 3, 4}, {0}, {0}};
-static const struct death KILLED_ENDS[] = {
-    {&MOVING, 2, 8}, {0}, {&MOVING, 3, 8}, {0}, {&MOVING, 4, 8},   {0},
-    {&MOVING, 5, 8}, {0}, {&MOVING, 6, 8}, {0}, {&MOVING, 7, 8},   {0},
-    {&MOVING, 5, 8}, {&RECOVERY, 1, 2},    {0}, {&MOVING, 6, 8},   {&RECOVERY, 1, 2},
-    {0},             {&MOVING, 6, 8},      {&LEFT, 0, 0},          {0},
-    {0}};
-static const struct death KILLED_REUSES[] = {
-    {&REUSE, 1, 6},     {0}, {&REUSE, 2, 6}, {0}, {&REUSE, 3, 6}, {0}, {&REUSE, 4, 6}, {0},
-    {&REUSE, 5, 6},     {0}, {&REUSE, 6, 6}, {0}, {&REUSE, 4, 6}, {&RECOVERY, 1, 2},
-    {0},                {&REUSE, 5, 6},      {&RECOVERY, 1, 2},   {0}, {0}};
+static const struct death KILLED_ENDS[] = {{&MOVING, 2, 8},
+                                           {0},
+                                           {&MOVING, 3, 8},
+                                           {0},
+                                           {&MOVING, 4, 8},
+                                           {0},
+                                           {&MOVING, 5, 8},
+                                           {0},
+                                           {&MOVING, 6, 8},
+                                           {0},
+                                           {&MOVING, 7, 8},
+                                           {0},
+                                           {&MOVING, 5, 8},
+                                           {&RECOVERY, 1, 2},
+                                           {0},
+                                           {&MOVING, 6, 8},
+                                           {&RECOVERY, 1, 2},
+                                           {0},
+                                           {&MOVING, 6, 8},
+                                           {&LEFT, 0, 0},
+                                           {0},
+                                           {0}};
+static const struct death KILLED_REUSES[] = {{&REUSE, 1, 6},
+                                             {0},
+                                             {&REUSE, 2, 6},
+                                             {0},
+                                             {&REUSE, 3, 6},
+                                             {0},
+                                             {&REUSE, 4, 6},
+                                             {0},
+                                             {&REUSE, 5, 6},
+                                             {0},
+                                             {&REUSE, 6, 6},
+                                             {0},
+                                             {&REUSE, 4, 6},
+                                             {&RECOVERY, 1, 2},
+                                             {0},
+                                             {&REUSE, 5, 6},
+                                             {&RECOVERY, 1, 2},
+                                             {0},
+                                             {0}};
 static const struct death KILLED_MEMBERS[] = {
     {&JOIN, 1, 2}, {0}, {&LEAVE, 2, 3}, {0}, {&SWEEP, 1, 2}, {0}, {0}};
 static const struct death KILLED_RECOVERIES[] = {{&FIRST, 3, 6},

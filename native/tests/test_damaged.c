@@ -249,8 +249,8 @@ static void check_given_up(void) {
 
 TEST(what_cannot_be_repaired_is_given_up_and_every_call_says_so) {
     static void (*const spoils[])(void) = {
-        lose_magic,     end_beyond_the_mapping, have_a_short_block, have_a_crooked_block,
-        have_no_index,  fill_the_index,         lengthen_a_name,    make_a_second_unique_one};
+        lose_magic,    end_beyond_the_mapping, have_a_short_block, have_a_crooked_block,
+        have_no_index, fill_the_index,         lengthen_a_name,    make_a_second_unique_one};
     char words[256];
     for (size_t i = 0; i < sizeof spoils / sizeof *spoils; i++) {
         open_it(SIZE);

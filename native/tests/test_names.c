@@ -184,8 +184,7 @@ static void check_it_or_nothing(void) {
     strike_all_names();
 }
 static void list_the_one_that_goes(void) {
-    rc = md_list(m.reg, going, 8, seen, sizeof seen, &seen_size, &seen_version,
-                 &seen_node);
+    rc = md_list(m.reg, going, 8, seen, sizeof seen, &seen_size, &seen_version, &seen_node);
 }
 static void check_list_or_nothing(void) {
     md_record r;
@@ -210,8 +209,9 @@ static void check_all_of_them(void) {
     for (size_t at = 0; at < seen_size; at += r.size) {
         memcpy(&r, seen + at, sizeof r);
         const char *name = seen + at + sizeof r, *body = name + r.name_len;
-        const char *should = !memcmp(name, staying, 8) ? "stays" : !memcmp(name, going, 8) ? "gone"
-                                                                                           : "came";
+        const char *should = !memcmp(name, staying, 8) ? "stays"
+                             : !memcmp(name, going, 8) ? "gone"
+                                                       : "came";
         if (*should == 'c') EQ(memcmp(name, coming, 8), 0);
         EQ(memcmp(body, should, strlen(should)), 0);
         stays += *should == 's';
@@ -379,8 +379,8 @@ static void look_for_long(struct churn *c, md_registry handle) {
             if (r.body_len != r.name_len) continue; /* a waiter's */
             CHECK(memcmp(name, name + r.name_len, r.name_len) == 0);
             for (int i = 0; i < STAY; i++)
-                stay += r.name_len == strlen(c->stays[i]) &&
-                        memcmp(name, c->stays[i], r.name_len) == 0;
+                stay +=
+                    r.name_len == strlen(c->stays[i]) && memcmp(name, c->stays[i], r.name_len) == 0;
         }
         EQ(stay, STAY);
         atomic_fetch_add(&c->looks, 1);
@@ -506,8 +506,8 @@ TEST(waiters_hear_of_names_that_take_the_places_of_others) {
         if (wanted > done) {
             OK(strike_out(m, &r));
             snprintf(name, sizeof name, "w%u", wanted);
-            OK(md_register(m.reg, m.member, MD_DEF, MD_UNIQUE, 0, name, strlen(name), "b", 1, "",
-                           0, buf, sizeof buf));
+            OK(md_register(m.reg, m.member, MD_DEF, MD_UNIQUE, 0, name, strlen(name), "b", 1, "", 0,
+                           buf, sizeof buf));
             memcpy(&r, buf, sizeof r);
             while (md__read32(&c->wanted) == wanted) sched_yield();
             done = wanted;

@@ -162,8 +162,7 @@ static int list_it(const md__reg *reg, struct listed *it, struct wanted *wanted,
 }
 
 /* MD_ENOENT when it has no name. */
-static int list_node(md__reg *reg, struct listed *it, struct wanted *wanted,
-                     struct md__sink *out) {
+static int list_node(md__reg *reg, struct listed *it, struct wanted *wanted, struct md__sink *out) {
     size_t start = out->used;
     int rc = MD__AGAIN;
     for (int i = 0; i < MD__TRIES && rc == MD__AGAIN; i++) rc = list_it(reg, it, wanted, out);

@@ -7,10 +7,10 @@
 
 enum md__fault {
     MD__NO_FAULT,
-    MD_FAULT_NAME_NOT_RUNG,        /* a commit does not wake those who wait for its name */
-    MD_FAULT_CHANGE_NOT_RUNG,      /* a commit does not wake those who wait for any change */
-    MD_FAULT_ONE_SLEEPER_WOKEN,    /* a ring wakes one sleeper and not all */
-    MD_FAULT_WAITER_NOT_ANNOUNCED, /* a waiter does not set bit 0 of the event word */
+    MD_FAULT_NAME_NOT_RUNG,             /* a commit does not wake those who wait for its name */
+    MD_FAULT_CHANGE_NOT_RUNG,           /* a commit does not wake those who wait for any change */
+    MD_FAULT_ONE_SLEEPER_WOKEN,         /* a ring wakes one sleeper and not all */
+    MD_FAULT_WAITER_NOT_ANNOUNCED,      /* a waiter does not set bit 0 of the event word */
     MD_FAULT_PUBLISHED_BEFORE_WRITTEN,  /* the fact is published before its bytes are written */
     MD_FAULT_OLDER_FACTS_FORGOTTEN,     /* a new fact forgets the older ones of its name */
     MD_FAULT_VERSION_NOT_RAISED,        /* the version word is not raised */

@@ -88,8 +88,9 @@ struct md__header {
     md__u64 recoveries;               /* [lock] */
     uint32_t free_lists[MD__CLASSES]; /* [lock] derived: refs of the first free block of each size
                                          class */
-    uint32_t idle_lists[MD__CLASSES]; /* [lock] derived: of the first idle node of each size class */
-    uint64_t reserved[16];            /* 0: room for what a bridge between hosts has to keep */
+    uint32_t
+        idle_lists[MD__CLASSES]; /* [lock] derived: of the first idle node of each size class */
+    uint64_t reserved[16];       /* 0: room for what a bridge between hosts has to keep */
 };
 
 /* One event word; header.changes is another. Bit 0 says that a waiter may be asleep on it, the
@@ -108,16 +109,16 @@ struct md__process {
 
 /* One interpreter of such a process. */
 struct md__member {
-    _Alignas(64) md__u32 state; /* [atomic] MD__FREE, MD__LIVE */
-    md__u32 generation;         /* [atomic] raised when the slot is given out again */
-    md__u32 process;            /* [atomic] index of its process slot */
-    md__u32 role;               /* [atomic] md_role */
-    md__u64 interp;             /* [atomic] */
-    md__u32 waiters;            /* [any] threads that wait; only for people to read */
-    md__u32 wait_kind;          /* [any] of the newest waiter; only for people to read */
-    md__u64 waiting_ns;         /* [any] */
-    md__u32 wait_key;           /* [any] */
-    uint32_t has_own; /* [lock] 1: it may have registered facts of its own kinds */
+    _Alignas(64) md__u32 state;       /* [atomic] MD__FREE, MD__LIVE */
+    md__u32 generation;               /* [atomic] raised when the slot is given out again */
+    md__u32 process;                  /* [atomic] index of its process slot */
+    md__u32 role;                     /* [atomic] md_role */
+    md__u64 interp;                   /* [atomic] */
+    md__u32 waiters;                  /* [any] threads that wait; only for people to read */
+    md__u32 wait_kind;                /* [any] of the newest waiter; only for people to read */
+    md__u64 waiting_ns;               /* [any] */
+    md__u32 wait_key;                 /* [any] */
+    uint32_t has_own;                 /* [lock] 1: it may have registered facts of its own kinds */
     _Alignas(8) md__u64 wait_name[8]; /* [any] */
 };
 
@@ -156,14 +157,15 @@ struct md__fact {
     md__u32 rule; /* [lock] md_rule, MD__RULE_MARK */
     md__u32 body_len;
     md__u32 where_len;
-    md__u32 origin;   /* 0: this host */
-    md__u32 reserved; /* 0 */
+    md__u32 origin;             /* 0: this host */
+    md__u32 reserved;           /* 0 */
     _Alignas(8) md__u64 text[]; /* body, then where */
 };
 
 struct md__index {
     struct md__block block;
-    md__u64 slots[]; /* [atomic] hash << 32 | ref of a node, 0 for empty; filled by linear probing */
+    md__u64
+        slots[]; /* [atomic] hash << 32 | ref of a node, 0 for empty; filled by linear probing */
 };
 
 static_assert(sizeof(md__u32) == 4 && sizeof(md__u64) == 8, "atomics are plain words");

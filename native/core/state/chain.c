@@ -176,7 +176,7 @@ int md__commit(md__reg *reg, struct md__member *m, uint64_t member, const struct
     if (rc == 0 && is_new) rc = md__node_publish(reg, node);
     if (rc) goto done;
     if (md__is_own(q->kind)) m->has_own = 1; /* before the commit, for md__strike_own */
-    md__publish32(&node->head, ref); /* the commit */
+    md__publish32(&node->head, ref);         /* the commit */
     raise_sequence(reg);
     if (!MD_FAULT(FACTS_NOT_COUNTED)) md__poke64(&h->facts, md__peek64(&h->facts) + 1);
     raise_versions(reg, node, rule);
