@@ -242,9 +242,10 @@ typedef struct md_member_info {
 typedef struct md_stats {
     uint64_t capacity;   /* bytes */
     uint64_t committed;  /* bytes backed by memory */
-    uint64_t used;       /* bytes in use by names, facts and the index, without free blocks */
+    uint64_t used;       /* bytes in use by names, facts and the index, without free blocks; places
+                            kept for names are in use */
     uint64_t facts;      /* live */
-    uint64_t names;      /* ever seen */
+    uint64_t names;      /* that have facts */
     uint64_t next_seq;   /* the registry's sequence: the seq of the next registration */
     uint64_t recoveries; /* how often the lock was recovered from a dead holder */
     uint32_t main_pid;
@@ -252,7 +253,7 @@ typedef struct md_stats {
     uint32_t processes;  /* slots in use */
     uint32_t members;
     uint32_t policy; /* md_policy; with MD_POLICY_ELECT main_state is always 0 */
-    uint32_t reserved;
+    uint32_t idle;   /* places of names that have ended, kept for others */
 } md_stats;
 
 /* The words for a status, a constant string. Never fails. */
@@ -382,7 +383,7 @@ int md_cancel(md_registry reg, uint64_t member, uint64_t ticket);
 
 /* Lists all live facts of a name, or with name NULL of all names, oldest first. `size` receives the
  * number of bytes written (with MD_ENOBUFS: needed); `version` and `node`, which are 0 while the
- * name is unknown, receive the name's version and its place for md_version. Takes the lock as
+ * name has no facts, receive the name's version and its place for md_version. Takes the lock as
  * md_find does. MD_ECLOSED, MD_ENOBUFS, MD_EDAMAGED, MD_ELOCK. */
 int md_list(md_registry reg, const char *name, size_t name_len, void *buf, size_t cap, size_t *size,
             uint64_t *version, uint64_t *node);
@@ -394,8 +395,10 @@ int md_list(md_registry reg, const char *name, size_t name_len, void *buf, size_
 int md_list_since(md_registry reg, uint32_t kind, uint64_t since, void *buf, size_t cap,
                   size_t *size, uint64_t *live);
 
-/* The version word of a name. Every change that concerns the name raises it afterwards. MD_ECLOSED,
- * MD_EINVAL. */
+/* The version word of a name. Every change that concerns the name raises it afterwards. When the last
+ * fact of the name is struck, its place may serve another name. But a place stays a place of names,
+ * and its word never returns to a value that it had: whoever remembers place and version lists the
+ * name again when the version has changed, and is never wrong before. MD_ECLOSED, MD_EINVAL. */
 int md_version(md_registry reg, uint64_t node, uint64_t *version);
 
 /* Keeps the region's memory where it is until md_let_go, even after md_close: for callers that read
@@ -437,7 +440,7 @@ typedef struct md_inspection {
     uint32_t fixed;     /* bytes of the capacity that no fact can use */
     uint32_t format;    /* of the region; also with MD_EVERSION. 0: not known */
     uint32_t reserved;
-    char address[192];  /* the address for md_attach */
+    char address[192]; /* the address for md_attach */
 } md_inspection;
 
 /* Reads the registry with this name or address (of an address, fd:PID:NUMBER is enough) without

@@ -125,15 +125,17 @@ static void do_die(const struct op *op) {
     if (op->b & 1) md__poke64(&h->facts, op->c);
     if (op->b & 2) md__poke64(&h->names, op->c);
     if (op->b & 4) md__poke64(&h->used, (uint64_t)op->c << 20);
+    if (op->b & 0x20) md__poke64(&h->idle, op->c);
     for (uint32_t i = 0; i < MD__CLASSES; i++) {
         if (op->b & 8) h->free_lists[i] = i & 1 ? 0 : op->c;
+        if (op->b & 0x10) h->idle_lists[i] = i & 1 ? 0 : op->c;
     }
     md__poke32(md__lease_word((struct md__process *)(void *)&h->mutex), FUTEX_OWNER_DIED | 77);
     md__exit(inside);
     MUST(md_check(r->handle, pool, POOL) == 0);
     r->recoveries++;
     r->next_seq++;
-    for (size_t i = 0; i < r->name_count; i++) r->names[i].version += r->names[i].known;
+    all_changed(r);
 }
 
 static void do_version(const struct op *op) {

@@ -1,6 +1,6 @@
 /* contract_model.h - what fuzz_contract.c believes of a registry: who is a member, which facts are
- * live, which versions their names have, whose turn it is in a team. Nothing of it is read from the
- * region.
+ * live, which names have changed since they were listed, whose turn it is in a team. Nothing of it is
+ * read from the region.
  */
 #ifndef MD_FUZZ_CONTRACT_MODEL_H
 #define MD_FUZZ_CONTRACT_MODEL_H
@@ -15,8 +15,13 @@ enum { REGISTRIES = 2, MADE = 3, TEAM = 2, TEXT = MD_MAX_BODY + 256 };
 struct name {
     char text[MD_MAX_NAME + 1];
     size_t len;
-    bool known; /* it was registered once, and not refused */
-    uint64_t version;
+};
+
+/* Where a list found a name, and at which version. The place may serve another name by now. */
+struct place {
+    uint64_t node, version;
+    size_t name;
+    bool changed; /* a change concerned that name since then */
 };
 
 struct fact {
@@ -47,7 +52,8 @@ struct registry {
     struct name names[MAX_OPS + 1];
     struct fact facts[MAX_OPS + 1];
     struct membership members[MAX_OPS + 1];
-    size_t name_count, fact_count, member_count;
+    struct place places[MAX_OPS + 1];
+    size_t name_count, fact_count, member_count, place_count;
     char *fresh; /* its bytes when it was new */
 };
 
@@ -79,11 +85,25 @@ static inline size_t name_of(struct registry *r, const char *name, size_t len) {
         MUST(i <= MAX_OPS);
         memcpy(r->names[i].text, name, len);
         r->names[i].len = len;
-        r->names[i].known = false;
-        r->names[i].version = 1;
         r->name_count++;
     }
     return i;
+}
+
+static inline bool is_known(const struct registry *r, size_t name) {
+    for (size_t i = 0; i < r->fact_count; i++)
+        if (r->facts[i].live && r->facts[i].name == name) return true;
+    return false;
+}
+
+static inline struct place *place_of(struct registry *r, uint64_t node) {
+    size_t i = 0;
+    while (i < r->place_count && r->places[i].node != node) i++;
+    if (i == r->place_count) {
+        MUST(i <= MAX_OPS);
+        r->places[r->place_count++] = (struct place){.node = node, .name = SIZE_MAX};
+    }
+    return &r->places[i];
 }
 
 /* The newest live fact, and how many there are. */
@@ -176,12 +196,15 @@ static inline int may_change(struct registry *r, uint64_t member, const char *na
     return first && first->member == member && (!alone || claims == 1) ? 0 : MD_EROLE;
 }
 
+static inline void all_changed(struct registry *r) {
+    for (size_t i = 0; i < r->place_count; i++) r->places[i].changed = true;
+}
+
 /* A change: the sequence goes on, and the versions of those whom it concerns. */
 static inline void changed(struct registry *r, size_t name, uint32_t rule) {
     r->next_seq++;
-    for (size_t i = 0; i < r->name_count; i++) {
-        if (r->names[i].known && (i == name || rule & MD_RAISE_ALL)) r->names[i].version++;
-    }
+    for (size_t i = 0; i < r->place_count; i++) r->places[i].changed |= r->places[i].name == name;
+    if (rule & MD_RAISE_ALL) all_changed(r);
 }
 
 static inline void strike(struct registry *r, struct fact *f) {
@@ -198,8 +221,7 @@ static inline void strike_one(struct registry *r, struct fact *f, uint32_t *rule
 
 /* After all of them: all names are raised once, if any rule asks for it. */
 static inline void struck(struct registry *r, uint32_t rules) {
-    for (size_t i = 0; rules & MD_RAISE_ALL && i < r->name_count; i++)
-        r->names[i].version += r->names[i].known;
+    if (rules & MD_RAISE_ALL) all_changed(r);
 }
 
 /* The last claim takes along what is registered in its namespace. */
@@ -222,7 +244,7 @@ static inline void forget(struct registry *r) {
     r->closed = r->had_main = false;
     r->next_seq = 1;
     r->recoveries = 0;
-    r->name_count = r->fact_count = r->member_count = 0;
+    r->name_count = r->fact_count = r->member_count = r->place_count = 0;
 }
 
 #endif

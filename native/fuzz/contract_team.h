@@ -86,7 +86,6 @@ static void do_claim(const struct op *op) {
             must_have_version(r, at);
             return;
         }
-        r->names[at].known = true;
         must_be_queued(r, member, at, where_len);
         first = registrar_of(r, name, len, &claims);
     }

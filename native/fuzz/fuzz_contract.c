@@ -128,9 +128,16 @@ static void must_have_version(struct registry *r, size_t i) {
     int rc = md_list(r->handle, n->text, n->len, pool, POOL, &size, &version, &node);
     MUST(rc == (size > POOL ? MD_ENOBUFS : 0));
     MUST(!node == !version);
-    MUST(!node == !n->known);
-    if (node) MUST(version == n->version);
-    if (node) MUST(md_version(r->handle, node, &version) == 0 && version == n->version);
+    MUST(!node == !is_known(r, i));
+    if (!node) return;
+    struct place *p = place_of(r, node);
+    uint64_t again;
+    if (p->name == i && !p->changed)
+        MUST(version == p->version);
+    else
+        MUST(version > p->version);
+    MUST(md_version(r->handle, node, &again) == 0 && again == version);
+    *p = (struct place){node, version, i, false};
 }
 
 /* A fact was registered, and this is its record. */
@@ -198,7 +205,6 @@ static void do_register(const struct op *op) {
         must_have_version(r, at);
         return;
     }
-    r->names[at].known = true;
     must_be_new(r,
                 (struct fact){.member = member,
                               .name = at,

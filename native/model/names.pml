@@ -1,36 +1,5 @@
-/* names.pml - names that are given back and nodes that are used again, for Spin. native/core does not
- * do this yet: a name keeps its node for as long as the registry lives. This is the protocol that it
- * is to get, searched before it is built.
- *
- * Note [Names are given back]
- * A name lives while it has facts. When its last one is struck, its node becomes idle, and another
- * name can have the node. Readers take no lock meanwhile, and holders of md_word read the version
- * word of a node at any time. So
- *
- * - a block that was a node once stays one, named or idle. Only blocks that were never published as
- *   nodes go back to the arena.
- * - its version only rises. It is not reset for the next name. A name that comes back to its node
- *   finds a higher version than it left, and whoever remembers node and version looks again.
- *
- * The holder of the lock gives a name back by 1. the tag (idle); 2. a raise of the version; 3. taking
- * the entry out of the index. It reuses the node by 4. the new hash and name; 5. the tag (named); 6.
- * an entry in the index; 7. the first fact, and a raise.
- *
- * A reader 1. reads the version; 2. reads the tag; 3. compares the name; 4. reads the chain; 5. reads
- * the version again, and starts over with the index if it has changed. If it read a byte of the next
- * name, that was written after the raise, so it finds the version changed. If the version that it
- * read first is that of the raise already, it finds the tag idle, or a tag that was published after
- * all of the next name: then the name that it compares is whole.
- *
- * An entry is taken out by moving later ones of its run back over it, so no graves make probes longer
- * for ever. A mover 1. copies an entry to its new slot; 2. raises index_moves; 3. writes over the old
- * slot. So each entry is in the array at every moment, once or, between 1 and 3, twice. A reader can
- * still miss it, if it passed the new slot before 1 and came to the old one after 3. Then it sees the
- * raise, and probes again: it believes what it found or missed only if index_moves is what it was.
- *
- * A holder that is killed in between leaves a node with no facts, an entry whose node is idle, or an
- * entry that is there twice. The recovery raises index_moves in its stead, makes the first idle, and
- * takes the others out by one walk over the array.
+/* names.pml - names that are given back and nodes that are used again, for Spin: Note [Names are given
+ * back] in native/core/store/index.c says how, and why it is right.
  *
  * The model: a writer that can be killed before every store, and that then repairs as the next holder
  * of the lock does; and a reader that takes no lock.
@@ -41,13 +10,13 @@
  * changing names.
  *
  * The reader looks for X (WHO=0) or for Y (WHO=1): it reads index_moves, probes, reads the version,
- * the tag and the name, then the fact, the version again, and index_moves again. It returns what it
- * found, or "not found", or starts over.
+ * the tag and the name. If it is the name, it reads the fact and the version again; if it found none,
+ * index_moves again. It returns what it found, or "not found", or starts over.
  *
  * Properties: a reader that looks for X, which lives all the time, never returns "not found". No
  * reader returns the fact of another name. The version word of a node never falls, and a holder of
- * the word that has seen version v for a name never sees v again for another name. After a repair,
- * each name is in the index exactly once, and nothing else is.
+ * the word that has seen version v for a name never sees v again for another name. A repair takes at
+ * most one entry out, and after it each name is in the index exactly once, and nothing else is.
  *
  * WRONG=n builds a protocol that is broken in one place; each must fail:
  *   1  the version is not raised when a name is given back
@@ -123,7 +92,7 @@ inline give_back(n) {
     gap = 0
 }
 
-/* md__node_prepare, md__node_publish and the commit, for a name in node n. */
+/* md__node_prepare with an idle node, md__node_publish and the commit, for a name in node n. */
 inline register(n, what) {
     if :: atomic { true -> name[n] = what; if :: WRONG == 5 -> version[n] = 1 :: else fi } DIE(dead) fi;
     if :: atomic { true -> part[n] = what } DIE(dead) fi;
@@ -146,7 +115,7 @@ inline strike(n) {
 #define COUNT(n) ((slot[0] == n + 1) + (slot[1] == n + 1) + (slot[2] == n + 1) + (slot[3] == n + 1))
 
 active proctype writer() {
-    byte round, gap, i, k;
+    byte round, gap, i, k, mended;
     atomic {
         /* Y first, then X: X's entry lies behind Y's. */
         slot[0] = 2; slot[1] = 1;
@@ -165,7 +134,7 @@ again:
     goto end_done;
 dead:
     /* The next holder: recover.c, md__rebuild. Every version is raised first. */
-    i = 0; gap = 0;
+    i = 0; gap = 0; mended = 0;
 repair:
     atomic {
         version[0] = version[0] + 1; version[1] = version[1] + 1;
@@ -186,17 +155,12 @@ repair:
            :: slot[k] != 0 && (!tag[slot[k] - 1] ||
                                (k > 0 && slot[0] == slot[k]) || (k > 1 && slot[1] == slot[k]) ||
                                (k > 2 && slot[2] == slot[k])) ->
-                  gap = k; take_out()
+                  mended++; assert(mended == 1); gap = k; take_out()
            :: else -> k++
            fi
     :: else -> break
     od;
-    /* index_again: a name that is not in the index yet */
-    if
-    :: tag[1] && COUNT(1) == 0 -> gap = (slot[0] == 0 -> 0 : (slot[1] == 0 -> 1 : 2)); slot[gap] = 2; gap = 0
-    :: else
-    fi;
-    k = 0;
+    k = 0; mended = 0;
     assert(COUNT(0) == 1 && COUNT(1) == tag[1]); /* check.c */
     goto again;
 end_done:
@@ -243,10 +207,6 @@ over:
     goto end_done;
 found:
     if :: WRONG == 4 -> v = version[n] :: else fi;
-    if
-    :: moves != m && WRONG != 3 -> goto over
-    :: else
-    fi;
     got = fact[n];
     if
     :: version[n] != v -> goto over

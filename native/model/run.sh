@@ -91,7 +91,6 @@ verify fails "a slot published without release" -DWRONG=3
 verify fails "an array published without release" -DWRONG=4
 verify fails "a reader does not look whether the array was replaced" -DWRONG=5
 
-# What the core does not have yet.
 model=names.pml ignore=-E # its holder of a word waits for what never happens
 verify fails "the version is not raised when a name is given back" -DWRONG=1 -DWHO=1
 verify fails "moves in the index are not raised" -DWRONG=2

@@ -9,9 +9,11 @@ there is one.
 
 import bisect
 import heapq
+import itertools
 import struct
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from typing import BinaryIO, NamedTuple
 
 REGISTER, STRIKE, FIND, LIST, AWAIT = range(1, 6)
@@ -20,7 +22,7 @@ OK, ETIMEDOUT, EEXIST, ENOENT = 0, -5, -8, -9  # as in mdispatch.h
 LATE_NS = 60_000_000  # an answer that comes later although it could be given was not woken for
 SEARCHED = 64  # operations at most in a round that is searched
 HEAD = struct.Struct("=8s4Q2I")
-OP = struct.Struct("=qqQQIi8BI24I4x")
+OP = struct.Struct("=qqQQQIi8BI24I4x")
 NEVER = 1 << 62
 
 
@@ -29,6 +31,7 @@ class Op(NamedTuple):
     end: int
     seq: int
     version: int
+    node: int
     id: int
     rc: int
     kind: int
@@ -45,7 +48,7 @@ class Op(NamedTuple):
         return (
             f"{KINDS[self.kind]} n{self.name}/{self.key} by {self.actor} "
             f"[{self.begin}, {self.end}] rc={self.rc} id={self.id} seq={self.seq} "
-            f"version={self.version} ids={list(self.ids)}"
+            f"version={self.version}@{self.node} ids={list(self.ids)}"
         )
 
 
@@ -78,8 +81,8 @@ def read_rounds(file: BinaryIO):
         assert magic == b"history\0"
         ops = []
         for o in OP.iter_unpack(file.read(OP.size * count)):
-            n = o[13]
-            ops.append(Op(*o[:13], o[14], o[15 : 15 + n]))
+            n = o[14]
+            ops.append(Op(*o[:14], o[15], o[16 : 16 + n]))
         yield Round(seed, next_seq, facts, damaged, names, ops)
 
 
@@ -172,8 +175,6 @@ def check_answer(o: Op, facts: dict[int, Fact], live: list[Fact]):
 
 
 def check_reads(r: Round, facts: dict[int, Fact], changes: list[Op], late: Counter):
-    begins = [sorted(o.begin for o in changes if o.name == n) for n in range(r.names)]
-    ends = [sorted(o.end for o in changes if o.name == n) for n in range(r.names)]
     events = [(o.begin, 2, i) for i, o in enumerate(r.ops)]
     events += [(f.made.end, 0, i) for i, f in facts.items()]
     events += [(f.gone_begin, 3, i) for i, f in facts.items() if f.gone_begin < NEVER]
@@ -188,11 +189,6 @@ def check_reads(r: Round, facts: dict[int, Fact], changes: list[Op], late: Count
             mine = [f for f in live[o.name].values() if f.made.end < o.begin]
             for words in check_answer(o, facts, mine):
                 yield f"{words}: {o}"
-            if o.kind == LIST and o.rc == OK and o.version:
-                least = 1 + bisect.bisect_left(ends[o.name], o.begin)
-                most = 1 + bisect.bisect_right(begins[o.name], o.end)
-                if not least <= o.version <= most:
-                    yield f"version not in {least}..{most}: {o}"
             if o.kind == AWAIT and o.rc == OK:
                 late["awaits"] += 1
                 since = o.end - LATE_NS
@@ -204,6 +200,45 @@ def check_reads(r: Round, facts: dict[int, Fact], changes: list[Op], late: Count
                 )
     if r.facts != sum(f.gone_begin == NEVER for f in facts.values()):
         yield f"{r.facts} facts are said to be left"
+
+
+def highest_so_far(numbers: Iterable[int]) -> list[int]:
+    return list(itertools.accumulate(numbers, max))
+
+
+def check_versions(r: Round, changes: list[Op]):
+    """Who remembers a node and its version hears of every change of the name, and of the next name.
+
+    The version of a node never falls, is raised by every change of its name, and is never the same
+    for two names.
+    """
+    lists = [o for o in r.ops if o.kind == LIST and o.rc == OK]
+    names: dict[tuple[int, int], int] = {}
+    by_node: dict[int, list[Op]] = {}
+    by_end = sorted(lists, key=lambda o: o.end)
+    for o in by_end:
+        if (o.version == 0) != (o.node == 0) or (o.ids and not o.node):
+            yield f"a node without a version, or facts without a node: {o}"
+        elif o.node:
+            by_node.setdefault(o.node, []).append(o)
+            if names.setdefault((o.node, o.version), o.name) != o.name:
+                yield f"a node has the same version for two names: {o}"
+    told = [sorted((o for o in changes if o.name == n), key=lambda o: o.end) for n in range(r.names)]
+    ends = [[o.end for o in each] for each in told]
+    latest = [highest_so_far(o.begin for o in each) for each in told]
+    for there in by_node.values():
+        there_ends = [o.end for o in there]
+        highest = highest_so_far(o.version for o in there)
+        for o in there:
+            before = bisect.bisect_left(there_ends, o.begin)
+            if before and highest[before - 1] > o.version:
+                yield f"the version of a node has fallen: {o}"
+            # Lists of this node that had ended before a change of the name, which had ended, too.
+            change = bisect.bisect_left(ends[o.name], o.begin)
+            since = latest[o.name][change - 1] if change else 0
+            before = bisect.bisect_left(there_ends, since)
+            if before and highest[before - 1] >= o.version:
+                yield f"a change did not raise the version: {o}"
 
 
 def follows(o: Op, state: tuple[tuple[int, int], ...]):
@@ -260,6 +295,7 @@ def check(r: Round, seen: Counter, late: Counter):
         yield "an invariant is broken at the end"
     yield from check_sequence(r, changes)
     yield from check_reads(r, facts, changes, late)
+    yield from check_versions(r, changes)
     seen["by number"] += len(r.ops)
     if r.names == 1 and len(r.ops) <= SEARCHED:
         seen["searched"] += len(r.ops)

@@ -19,8 +19,9 @@ enum op_kind { REGISTER = 1, STRIKE = 2, FIND = 3, LIST = 4, AWAIT = 5 };
 struct op {
     int64_t begin, end;
     uint64_t seq;     /* of the record in the answer, or of the struck one */
-    uint64_t version; /* LIST */
-    uint32_t id;      /* REGISTER: of the new fact; STRIKE: of the struck one */
+    uint64_t version; /* LIST; like the node */
+    uint64_t node;
+    uint32_t id; /* REGISTER: of the new fact; STRIKE: of the struck one */
     int32_t rc;
     uint8_t kind, actor, name, key;
     uint8_t unique, bad, at_least, count;
@@ -123,7 +124,6 @@ static void write_once(struct actor *a, struct op *o, struct own *own, uint32_t 
 static void read_once(struct actor *a, struct op *o) {
     char name[3] = "n", buf[BUF];
     size_t size;
-    uint64_t node;
     md_wait_stats stats = {0};
     uint32_t what = draw(a, 64);
     o->name = (uint8_t)draw(a, a->stage->names);
@@ -139,7 +139,7 @@ static void read_once(struct actor *a, struct op *o) {
                          o->begin + 400000000, 0, buf, sizeof buf, &stats);
         o->slices = stats.slices;
     } else {
-        o->rc = md_list(a->m.reg, name, 2, buf, sizeof buf, &size, &o->version, &node);
+        o->rc = md_list(a->m.reg, name, 2, buf, sizeof buf, &size, &o->version, &o->node);
     }
     o->end = md_now();
     if (o->rc) return;

@@ -77,14 +77,11 @@ static uint64_t backed_and_unused(struct main_member m) {
     return left;
 }
 
-/* Names that were registered once. In a registry that has to be empty, nothing of them remains. */
 static void know_names(struct main_member m, uint64_t count) {
     char name[16];
     for (int i = 0; names_known(m) < count && !test_failures; i++) {
-        md_record r;
         snprintf(name, sizeof name, "i%d", i);
-        OK(put_body(m, name, "once", &r));
-        if (fill_now == EMPTY) OK(strike_out(m, &r));
+        OK(put_body(m, name, "once", NULL));
     }
 }
 
@@ -181,6 +178,30 @@ static void three_facts(struct main_member m) {
 
 static void one_fact(struct main_member m) {
     OK(put_body(m, "n", "A", &facts[0]));
+}
+
+/* The first of four names that have the same home in the index: when its entry is taken out, the
+ * others move. */
+static void names_of_one_home(struct main_member m) {
+    char name[16];
+    uint32_t mask = (1 << MD__FIRST_INDEX_LOG2) - 1;
+    int found = 0;
+    OK(put_body(m, "n", "A", &facts[0]));
+    for (int i = 0; found < 3; i++) {
+        int len = snprintf(name, sizeof name, "c%d", i);
+        if ((md__hash(name, (size_t)len) ^ md__hash("n", 1)) & mask) continue;
+        OK(put_body(m, name, "C", NULL));
+        found++;
+    }
+}
+
+/* Names that have ended, of two lengths. */
+static void names_that_ended(struct main_member m) {
+    md_record r[3];
+    OK(put_body(m, "ended", "E", &r[0]));
+    OK(put_body(m, "also", "E", &r[1]));
+    OK(put_body(m, "a name that is longer than the others, and lies in another class", "E", &r[2]));
+    for (int i = 0; i < 3; i++) OK(strike_out(m, &r[i]));
 }
 
 static void a_library(struct main_member m) {
@@ -306,6 +327,10 @@ static const struct op OLDEST = {"strike of the oldest", three_facts, strike_old
                                  .room = ROOM};
 static const struct op LAST = {"strike of a name's last one", one_fact, strike_oldest, 1,
                                .room = ROOM};
+static const struct op MOVING = {"strike of a name's last one, entries move", names_of_one_home,
+                                 strike_oldest, 1, .room = ROOM};
+static const struct op REUSE = {"first registration of a name, in the place of another",
+                                names_that_ended, first_of_a_name, 1, .room = ROOM};
 static const struct op LIBRARY = {"close of a library: six strikes", a_library, close_library, 6,
                                   .room = ROOM};
 static const struct op JOIN = {"join of a process, then of another interpreter",
@@ -371,6 +396,47 @@ static const struct death KILLED_INDEX[] = {
     {&NEW_INDEX, 1, 4}, {0}, {&NEW_INDEX, 3, 4}, {0}, {&NEW_INDEX, 7, 8}, {0}, {0}};
 static const struct death KILLED_STRIKES[] = {
     {&MIDDLE, 1, 4}, {0}, {&MIDDLE, 2, 4}, {0}, {&MIDDLE, 3, 4}, {0}, {0}};
+static const struct death KILLED_ENDS[] = {{&MOVING, 2, 8},
+                                           {0},
+                                           {&MOVING, 3, 8},
+                                           {0},
+                                           {&MOVING, 4, 8},
+                                           {0},
+                                           {&MOVING, 5, 8},
+                                           {0},
+                                           {&MOVING, 6, 8},
+                                           {0},
+                                           {&MOVING, 7, 8},
+                                           {0},
+                                           {&MOVING, 5, 8},
+                                           {&RECOVERY, 1, 2},
+                                           {0},
+                                           {&MOVING, 6, 8},
+                                           {&RECOVERY, 1, 2},
+                                           {0},
+                                           {&MOVING, 6, 8},
+                                           {&LEFT, 0, 0},
+                                           {0},
+                                           {0}};
+static const struct death KILLED_REUSES[] = {{&REUSE, 1, 6},
+                                             {0},
+                                             {&REUSE, 2, 6},
+                                             {0},
+                                             {&REUSE, 3, 6},
+                                             {0},
+                                             {&REUSE, 4, 6},
+                                             {0},
+                                             {&REUSE, 5, 6},
+                                             {0},
+                                             {&REUSE, 6, 6},
+                                             {0},
+                                             {&REUSE, 4, 6},
+                                             {&RECOVERY, 1, 2},
+                                             {0},
+                                             {&REUSE, 5, 6},
+                                             {&RECOVERY, 1, 2},
+                                             {0},
+                                             {0}};
 static const struct death KILLED_MEMBERS[] = {
     {&JOIN, 1, 2}, {0}, {&LEAVE, 2, 3}, {0}, {&SWEEP, 1, 2}, {0}, {0}};
 static const struct death KILLED_RECOVERIES[] = {{&FIRST, 3, 6},

@@ -71,7 +71,9 @@ static void take_state(md_registry handle, struct state *s) {
         struct md__node *n = (struct md__node *)(reg->base + at);
         if (!CHECK(md__is_step(n->block.size, top - at))) break;
         at += n->block.size;
-        if (md__peek32(&n->block.tag) != MD__TAG_NODE || !CHECK(s->nodes < MAX_NODES)) continue;
+        uint32_t tag = md__peek32(&n->block.tag);
+        if (tag != MD__TAG_NODE && tag != MD__TAG_IDLE) continue;
+        if (!CHECK(s->nodes < MAX_NODES)) break;
         uint32_t i = s->nodes++;
         s->node[i].ref = md__ref(reg, n);
         s->node[i].hash = n->hash;
@@ -88,7 +90,8 @@ static void check_told(const struct state *old, const struct state *now, int rai
     int changed = now->facts != old->facts;
     CHECK(now->next_seq >= old->next_seq + (uint64_t)changed);
     CHECK(!changed || now->changes != old->changes);
-    CHECK(now->nodes >= old->nodes); /* in the order of the arena, so new ones come in between */
+    /* Named or idle, in the order of the arena: none ever goes, and new ones come in between. */
+    CHECK(now->nodes >= old->nodes);
     for (uint32_t i = 0, k = 0; i < now->nodes; i++) {
         uint64_t version = 0, chain = nothing;
         if (k < old->nodes && old->node[k].ref == now->node[i].ref) {

@@ -237,6 +237,7 @@ static void first_index(void) {
 }
 static void other_index(void) {
     md__publish64(&md__header(reg)->index, index_words[1]);
+    md__raise(&md__header(reg)->index_moves);
 }
 /* The memory of the one that was replaced serves something else at once: nothing is found there. */
 static void other_index_and_reuse(void) {

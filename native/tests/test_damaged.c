@@ -108,6 +108,46 @@ static void mark_a_block(void) {
 static void claim_without_a_team(void) {
     md__poke32(&fact_of(&second)->kind, MD_CLAIM);
 }
+/* A node that had a name. */
+static struct md__node *idle_node(void) {
+    md_record r;
+    OK(put(m, MD_STACK, "other", KEY, "b", &r));
+    struct md__node *node = node_of("other");
+    OK(strike_out(m, &r));
+    EQ(md__peek32(&node->block.tag), MD__TAG_IDLE);
+    return node;
+}
+static struct md__index *index_now(void) {
+    return md__at(reg, (uint32_t)(md__peek64(&h->index) >> 8), 64);
+}
+static void name_an_idle_node(void) {
+    md__poke32(&idle_node()->block.tag, MD__TAG_NODE);
+}
+static void hang_facts_on_an_idle_node(void) {
+    md__poke32(&idle_node()->head, 7);
+}
+static void enter_an_idle_node(void) {
+    struct md__node *node = idle_node();
+    md__u64 *slot = index_now()->slots;
+    while (md__peek64(slot)) slot++;
+    md__poke64(slot, (uint64_t)node->hash << 32 | md__ref(reg, node));
+}
+static void lose_the_idle_nodes(void) {
+    idle_node();
+    memset(h->idle_lists, 0, sizeof h->idle_lists);
+}
+static void list_a_fact_as_idle(void) {
+    h->idle_lists[0] = (uint32_t)first.ref;
+}
+static void list_idle_nodes_beyond_the_arena(void) {
+    h->idle_lists[0] = UINT32_MAX;
+}
+static void miscount_idle_nodes(void) {
+    md__poke64(&h->idle, 3);
+}
+static void have_no_index(void) {
+    md__poke64(&h->index, 255);
+}
 
 static const struct {
     void (*spoil)(void);
@@ -133,6 +173,14 @@ static const struct {
     {change_a_hash, "has a wrong hash"},
     {mark_a_block, "has an unknown tag"},
     {claim_without_a_team, "claims, in a registry with a main member"},
+    {name_an_idle_node, "has a name and no facts"},
+    {hang_facts_on_an_idle_node, "has facts and no name"},
+    {enter_an_idle_node, "1 nodes have names, 2 entries are in the index"},
+    {lose_the_idle_nodes, "1 blocks are idle, 0 are in the idle lists"},
+    {list_a_fact_as_idle, "which is no idle block of its class"},
+    {list_idle_nodes_beyond_the_arena, "which is no idle block of its class"},
+    {miscount_idle_nodes, "idle nodes: 0 by count, 3 in the header"},
+    {have_no_index, "1 nodes have names, 0 entries are in the index"},
 };
 
 TEST(each_broken_invariant_is_told_in_words) {
@@ -175,11 +223,8 @@ static void have_a_long_block(void) {
 static void have_a_crooked_block(void) {
     fact_of(&second)->block.size = 72;
 }
-static void lose_the_index(void) {
-    md__poke64(&h->index, 255);
-}
 static void fill_the_index(void) {
-    struct md__index *index = md__at(reg, (uint32_t)(md__peek64(&h->index) >> 8), 64);
+    struct md__index *index = index_now();
     for (int i = 0; i < 1 << MD__FIRST_INDEX_LOG2; i++)
         md__poke64(&index->slots[i], 0xabcull << 32 | 1);
 }
@@ -204,8 +249,8 @@ static void check_given_up(void) {
 
 TEST(what_cannot_be_repaired_is_given_up_and_every_call_says_so) {
     static void (*const spoils[])(void) = {
-        lose_magic,     end_beyond_the_mapping, have_a_short_block, have_a_crooked_block,
-        lose_the_index, fill_the_index,         lengthen_a_name,    make_a_second_unique_one};
+        lose_magic,    end_beyond_the_mapping, have_a_short_block, have_a_crooked_block,
+        have_no_index, fill_the_index,         lengthen_a_name,    make_a_second_unique_one};
     char words[256];
     for (size_t i = 0; i < sizeof spoils / sizeof *spoils; i++) {
         open_it(SIZE);
@@ -243,18 +288,48 @@ TEST(a_block_of_a_size_that_no_class_has_is_not_kept_for_later) {
     }
 }
 
-/* An unfinished index is finished or given up; nothing is ever entered into memory that is no
- * index. */
-TEST(a_name_without_a_place_in_the_index_is_given_one_only_where_there_is_an_index) {
+/* Nothing is ever entered into, or taken out of, memory that is no index. */
+TEST(a_name_is_entered_and_taken_out_only_where_there_is_an_index) {
+    static void (*const spoils[])(void) = {have_no_index, fill_the_index};
+    for (size_t k = 0; k < sizeof spoils / sizeof *spoils; k++) {
+        open_it(SIZE);
+        struct md__node *node = node_of("n");
+        spoils[k]();
+        EQ(md__node_publish(reg, node), MD_EDAMAGED);
+        md__node_give_back(reg, node);
+        EQ(md__peek32(&node->block.tag), MD__TAG_IDLE);
+        close_it();
+    }
+}
+
+TEST(an_idle_node_that_is_none_is_not_given_a_name) {
     open_it(SIZE);
-    struct md__node *node = node_of("n");
-    uint64_t word = md__peek64(&h->index);
-    lose_the_index();
-    EQ(md__node_index(reg, node), MD_EDAMAGED);
-    md__poke64(&h->index, word);
-    fill_the_index();
-    EQ(md__node_index(reg, node), MD_EDAMAGED);
+    struct md__node *node = idle_node();
+    uint32_t size = node->block.size;
+    md__poke32(&node->block.tag, MD__TAG_FACT);
+    EQ(put(m, MD_STACK, "another", KEY, "b", NULL), MD_EDAMAGED);
+    md__poke32(&node->block.tag, MD__TAG_IDLE);
+    node->block.size = 2 * size;
+    EQ(put(m, MD_STACK, "another", KEY, "b", NULL), MD_EDAMAGED);
+    node->block.size = size;
+    h->idle_lists[0] = UINT32_MAX;
+    EQ(put(m, MD_STACK, "another", KEY, "b", NULL), MD_EDAMAGED);
     close_it();
+}
+
+/* A node whose size no class has, or that is larger than any, is not kept for another name. */
+TEST(an_idle_node_of_a_size_that_no_class_has_is_not_kept) {
+    static const uint32_t SIZES[] = {72, 1u << 30};
+    for (int k = 0; k < 2; k++) {
+        open_it(SIZE);
+        struct md__node *node = node_of("n");
+        node->block.size = SIZES[k];
+        OK(strike_out(m, &second));
+        OK(strike_out(m, &first));
+        EQ(md__peek32(&node->block.tag), MD__TAG_IDLE);
+        for (uint32_t i = 0; i < MD__CLASSES; i++) EQ(h->idle_lists[i], 0);
+        close_it();
+    }
 }
 
 /* --- calls on what is damaged ----------------------------------------------------------------- */
@@ -343,7 +418,7 @@ TEST(a_name_that_reaches_beyond_the_arena_is_not_read) {
     char name[MD_MAX_NAME];
     memset(name, 'n', sizeof name);
     open_it(SIZE);
-    struct md__index *index = md__at(reg, (uint32_t)(md__peek64(&h->index) >> 8), 64);
+    struct md__index *index = index_now();
     uint32_t hash = md__hash(name, sizeof name), last = (uint32_t)second.ref;
     struct md__node *node = md__fresh(reg, last); /* the last block of the arena */
     node->name_len = sizeof name;
@@ -424,7 +499,9 @@ int main(void) {
     RUN(what_cannot_be_repaired_is_given_up_and_every_call_says_so);
     RUN(a_block_that_is_larger_than_any_is_not_taken_for_one);
     RUN(a_block_of_a_size_that_no_class_has_is_not_kept_for_later);
-    RUN(a_name_without_a_place_in_the_index_is_given_one_only_where_there_is_an_index);
+    RUN(a_name_is_entered_and_taken_out_only_where_there_is_an_index);
+    RUN(an_idle_node_that_is_none_is_not_given_a_name);
+    RUN(an_idle_node_of_a_size_that_no_class_has_is_not_kept);
     RUN(a_sleeper_is_told_that_the_registry_was_given_up);
     RUN(readers_of_a_chain_that_cannot_be_true_say_so);
     RUN(an_arena_that_ends_beyond_the_mapping_is_not_walked);

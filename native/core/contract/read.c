@@ -8,11 +8,12 @@
 
 #include "contract.h"
 
-/* One walk along a chain: counts the matches and packs the newest. */
-static int find_once(const md__reg *reg, struct md__node *node, const struct md__query *q,
-                     struct md__sink *out) {
-    uint64_t before = md__read64(&node->version);
-    uint64_t seq = UINT64_MAX;
+/* One walk along the chain of a name: counts the matches and packs the newest. */
+static int find_once(const md__reg *reg, const struct md__query *q, struct md__sink *out) {
+    struct md__node *node;
+    uint64_t before, seq = UINT64_MAX;
+    int rc = md__node_seek(reg, q->name, q->name_len, q->hash, &node, &before);
+    if (rc) return rc;
     uint32_t found = 0, ref = md__read32(&node->head);
     out->used = 0;
     while (ref) {
@@ -29,23 +30,19 @@ static int find_once(const md__reg *reg, struct md__node *node, const struct md_
     return out->used > out->cap ? MD_ENOBUFS : 0;
 }
 
-/* Returns MD__AGAIN when writers of this name have outrun it. */
-static int look_unlocked(const md__reg *reg, const struct md__query *q, struct md__sink *out,
-                         struct md__node **node) {
-    int rc = md__node_find(reg, q->name, q->name_len, q->hash, node);
-    if (rc) return rc;
-    rc = MD__AGAIN;
-    for (int i = 0; i < MD__TRIES && rc == MD__AGAIN; i++) rc = find_once(reg, *node, q, out);
+/* Returns MD__AGAIN when writers have outrun it. */
+static int look_unlocked(const md__reg *reg, const struct md__query *q, struct md__sink *out) {
+    int rc = MD__AGAIN;
+    for (int i = 0; i < MD__TRIES && rc == MD__AGAIN; i++) rc = find_once(reg, q, out);
     return rc;
 }
 
 int md__look(md__reg *reg, const struct md__query *q, struct md__sink *out) {
-    struct md__node *node;
-    int rc = look_unlocked(reg, q, out, &node);
+    int rc = look_unlocked(reg, q, out);
     if (rc != MD__AGAIN) return rc;
     rc = md__lock(reg);
     if (rc) return rc;
-    rc = find_once(reg, node, q, out);
+    rc = find_once(reg, q, out);
     md__unlock(reg);
     return rc == MD__AGAIN ? MD_EDAMAGED : rc;
 }
@@ -68,32 +65,26 @@ int md_find_at_once(md_registry handle, uint32_t kind, int32_t key, const char *
                     size_t name_len, void *buf, size_t cap) {
     struct md__query q;
     struct md__sink out = {buf, cap, 0};
-    struct md__node *node;
     md__reg *reg;
     int rc = md__query_make(&q, kind, key, 1, name, name_len);
     if (rc) return rc;
     rc = md__enter(handle, &reg);
     if (rc) return rc;
-    rc = look_unlocked(reg, &q, &out, &node);
+    rc = look_unlocked(reg, &q, &out);
     md__exit(reg);
     return rc == MD__AGAIN ? MD_ELOCK : rc;
 }
 
 /* Finds the queue of a name's namespace. Takes no lock, unless writers outrun it. */
 int md__look_queue(md__reg *reg, const char *name, size_t len, struct md__queue *q) {
-    struct md__node *node;
-    size_t space = md__space_len(name, len);
-    int rc = md__node_find(reg, name, space, md__hash(name, space), &node);
-    if (rc) return rc;
-    for (int i = 0; i < MD__TRIES; i++) {
-        rc = md__queue_once(reg, node, q);
-        if (rc != MD__AGAIN) return rc;
-    }
+    int rc = MD__AGAIN;
+    for (int i = 0; i < MD__TRIES && rc == MD__AGAIN; i++) rc = md__queue_once(reg, name, len, q);
+    if (rc != MD__AGAIN) return rc;
     rc = md__lock(reg);
     if (rc) return rc;
-    rc = md__queue_once(reg, node, q);
+    rc = md__queue_now(reg, name, len, q);
     md__unlock(reg);
-    return rc == MD__AGAIN ? MD_EDAMAGED : rc;
+    return rc;
 }
 
 /* Which facts the caller wants, and how many of that kind are live. */
@@ -103,9 +94,9 @@ struct wanted {
     uint64_t live;
 };
 
-static int list_once(const md__reg *reg, struct md__node *node, struct wanted *wanted,
-                     struct md__sink *out, uint64_t *version) {
-    uint64_t before = md__read64(&node->version);
+/* The facts of a node that had a name at this version. */
+static int list_once(const md__reg *reg, const struct md__node *node, uint64_t before,
+                     struct wanted *wanted, struct md__sink *out) {
     uint64_t seq = UINT64_MAX, live = 0;
     uint32_t ref = md__read32(&node->head);
     size_t start = out->used;
@@ -125,7 +116,6 @@ static int list_once(const md__reg *reg, struct md__node *node, struct wanted *w
         return MD__AGAIN;
     }
     wanted->live += live;
-    *version = before;
     return 0;
 }
 
@@ -150,16 +140,36 @@ static void oldest_first(char *from, char *to) {
     reverse_bytes(from, to);
 }
 
-static int list_node(md__reg *reg, struct md__node *node, struct wanted *wanted,
-                     struct md__sink *out, uint64_t *version) {
+/* Which node to list: that of a name or, without one, the node itself if it has a name. */
+struct listed {
+    const char *name;
+    size_t len;
+    struct md__node *node;
+    uint64_t version;
+};
+
+static int list_it(const md__reg *reg, struct listed *it, struct wanted *wanted,
+                   struct md__sink *out) {
+    int rc = 0;
+    if (it->name) {
+        rc = md__node_seek(reg, it->name, it->len, md__hash(it->name, it->len), &it->node,
+                           &it->version);
+    } else {
+        it->version = md__read64(&it->node->version);
+        if (md__read32(&it->node->block.tag) != MD__TAG_NODE) rc = MD_ENOENT;
+    }
+    return rc ? rc : list_once(reg, it->node, it->version, wanted, out);
+}
+
+/* MD_ENOENT when it has no name. */
+static int list_node(md__reg *reg, struct listed *it, struct wanted *wanted, struct md__sink *out) {
     size_t start = out->used;
     int rc = MD__AGAIN;
-    for (int i = 0; i < MD__TRIES && rc == MD__AGAIN; i++)
-        rc = list_once(reg, node, wanted, out, version);
+    for (int i = 0; i < MD__TRIES && rc == MD__AGAIN; i++) rc = list_it(reg, it, wanted, out);
     if (rc == MD__AGAIN) {
         rc = md__lock(reg);
         if (rc) return rc;
-        rc = list_once(reg, node, wanted, out, version);
+        rc = list_it(reg, it, wanted, out);
         md__unlock(reg);
     }
     if (rc == 0 && out->used > start && out->used <= out->cap)
@@ -168,16 +178,16 @@ static int list_node(md__reg *reg, struct md__node *node, struct wanted *wanted,
 }
 
 static int list_all(md__reg *reg, struct wanted *wanted, struct md__sink *out) {
-    uint64_t top = md__top(reg), version;
+    uint64_t top = md__top(reg);
     if (!top) return MD_EDAMAGED;
     for (uint64_t at = MD__ARENA_AT; at < top;) {
-        struct md__node *node = (struct md__node *)(reg->base + at);
-        uint32_t size = md__once32(&node->block.size);
+        struct listed it = {.node = (struct md__node *)(reg->base + at)};
+        uint32_t size = md__once32(&it.node->block.size);
         if (!md__is_step(size, top - at)) return MD_EDAMAGED;
         at += size;
-        if (md__read32(&node->block.tag) != MD__TAG_NODE) continue;
-        int rc = list_node(reg, node, wanted, out, &version);
-        if (rc) return rc;
+        if (md__peek32(&it.node->block.tag) != MD__TAG_NODE) continue;
+        int rc = list_node(reg, &it, wanted, out);
+        if (rc && rc != MD_ENOENT) return rc;
     }
     return 0;
 }
@@ -192,11 +202,11 @@ int md_list(md_registry handle, const char *name, size_t name_len, void *buf, si
     int rc = md__enter(handle, &reg);
     if (rc) return rc;
     if (name) {
-        struct md__node *node;
-        rc = md__node_find(reg, name, name_len, md__hash(name, name_len), &node);
+        struct listed it = {.name = name, .len = name_len};
+        rc = list_node(reg, &it, &all, &out);
         if (rc == 0) {
-            rc = list_node(reg, node, &all, &out, version);
-            *node_out = md__ref(reg, node);
+            *version = it.version;
+            *node_out = md__ref(reg, it.node);
         } else if (rc == MD_ENOENT) {
             rc = 0;
         }
@@ -230,7 +240,8 @@ int md_version(md_registry handle, uint64_t node_ref, uint64_t *version) {
     if (rc) return rc;
     struct md__node *node =
         node_ref > UINT32_MAX ? NULL : md__at(reg, (uint32_t)node_ref, sizeof *node);
-    if (node && md__peek32(&node->block.tag) == MD__TAG_NODE)
+    uint32_t tag = node ? md__peek32(&node->block.tag) : 0;
+    if (tag == MD__TAG_NODE || tag == MD__TAG_IDLE) /* a place that was a name's stays one */
         *version = md__read64(&node->version);
     else
         rc = MD_EINVAL;

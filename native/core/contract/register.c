@@ -81,7 +81,7 @@ static int may_strike(md__reg *reg, uint64_t member, const struct md__member *m,
         return md__peek64(&f->member) == member ? 0 : MD_EROLE;
     if (!is_registrar(reg, m)) return MD_EROLE;
     if (!md__is_elect(reg)) return node ? 0 : MD_ENOENT;
-    size_t len = node ? node->name_len : 0;
+    size_t len = node ? md__peek32(&node->name_len) : 0;
     if (!node || len > MD_MAX_NAME || !md__at(reg, md__ref(reg, node), sizeof *node + len))
         return MD_ENOENT;
     if (md__peek32(&f->kind) == MD_CLAIM) return MD_EROLE; /* only md_release ends a claim */

@@ -32,6 +32,7 @@ void md__stat(const md__reg *reg, md_stats *out) {
     out->used = md__peek64(&h->used);
     out->facts = md__peek64(&h->facts);
     out->names = md__peek64(&h->names);
+    out->idle = (uint32_t)md__peek64(&h->idle);
     out->next_seq = md__read64(&h->next_seq);
     out->recoveries = md__peek64(&h->recoveries);
     out->main_pid = h->main_pid;

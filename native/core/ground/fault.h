@@ -7,10 +7,10 @@
 
 enum md__fault {
     MD__NO_FAULT,
-    MD_FAULT_NAME_NOT_RUNG,        /* a commit does not wake those who wait for its name */
-    MD_FAULT_CHANGE_NOT_RUNG,      /* a commit does not wake those who wait for any change */
-    MD_FAULT_ONE_SLEEPER_WOKEN,    /* a ring wakes one sleeper and not all */
-    MD_FAULT_WAITER_NOT_ANNOUNCED, /* a waiter does not set bit 0 of the event word */
+    MD_FAULT_NAME_NOT_RUNG,             /* a commit does not wake those who wait for its name */
+    MD_FAULT_CHANGE_NOT_RUNG,           /* a commit does not wake those who wait for any change */
+    MD_FAULT_ONE_SLEEPER_WOKEN,         /* a ring wakes one sleeper and not all */
+    MD_FAULT_WAITER_NOT_ANNOUNCED,      /* a waiter does not set bit 0 of the event word */
     MD_FAULT_PUBLISHED_BEFORE_WRITTEN,  /* the fact is published before its bytes are written */
     MD_FAULT_OLDER_FACTS_FORGOTTEN,     /* a new fact forgets the older ones of its name */
     MD_FAULT_VERSION_NOT_RAISED,        /* the version word is not raised */
@@ -27,6 +27,10 @@ enum md__fault {
     MD_FAULT_RECOVERY_KEEPS_SEQUENCE,   /* a recovery does not raise the sequence */
     MD_FAULT_LEASE_WAKES_ONE,           /* a waiter that the lease woke does not wake the rest */
     MD_FAULT_STRIKE_CUTS_OLDER,         /* a strike cuts off the older facts as well */
+    MD_FAULT_IDLE_NOT_RAISED,           /* a name is given back without a raise of its version */
+    MD_FAULT_VERSION_BEGINS_ANEW,       /* the next name of a node begins with version 1 */
+    MD_FAULT_MOVES_NOT_TOLD,            /* an entry moves in the index without a raise */
+    MD_FAULT_ENTRIES_LEFT_OVER,         /* a recovery leaves the index as it is */
 };
 
 #ifndef MD_WITH_FAULT

@@ -47,6 +47,7 @@ enum { MD__FREE = 0, MD__LIVE = 1, MD__LEAVING = 2 };                /* slots' s
 enum {
     MD__TAG_FREE = 0x46524545,
     MD__TAG_NODE = 0x4e4f4445,
+    MD__TAG_IDLE = 0x49444c45,
     MD__TAG_FACT = 0x46414354,
     MD__TAG_INDEX = 0x494e4458
 };
@@ -67,6 +68,7 @@ struct md__header {
     _Alignas(64) md__u64 committed; /* [atomic] bytes backed by memory; only grows */
     md__u64 arena_top;              /* [atomic] end of the last block; only grows */
     md__u64 index;                  /* [atomic] ref of the index block << 8 | log2 of its slots */
+    md__u64 index_moves;            /* [atomic] raised when entries have moved, see index.c */
     md__u32 state;                  /* [atomic] MD__OPEN... */
     md__u32 main_state;             /* [atomic] */
     md__u32 process_top;            /* [atomic] slots ever used; only grows */
@@ -80,12 +82,15 @@ struct md__header {
     _Alignas(64) md__u64 next_seq;    /* [atomic] raised after each commit, see Note [Any change]
                                          in await.c */
     md__u64 names;                    /* [lock] derived: nodes in the index */
+    md__u64 idle;                     /* [lock] derived: nodes without a name */
     md__u64 facts;                    /* [lock] derived: live facts */
     md__u64 used;                     /* [lock] derived: bytes in blocks that are not free */
     md__u64 recoveries;               /* [lock] */
     uint32_t free_lists[MD__CLASSES]; /* [lock] derived: refs of the first free block of each size
                                          class */
-    uint64_t reserved[16];            /* 0: room for what a bridge between hosts has to keep */
+    uint32_t
+        idle_lists[MD__CLASSES]; /* [lock] derived: of the first idle node of each size class */
+    uint64_t reserved[16];       /* 0: room for what a bridge between hosts has to keep */
 };
 
 /* One event word; header.changes is another. Bit 0 says that a waiter may be asleep on it, the
@@ -104,16 +109,16 @@ struct md__process {
 
 /* One interpreter of such a process. */
 struct md__member {
-    _Alignas(64) md__u32 state; /* [atomic] MD__FREE, MD__LIVE */
-    md__u32 generation;         /* [atomic] raised when the slot is given out again */
-    md__u32 process;            /* [atomic] index of its process slot */
-    md__u32 role;               /* [atomic] md_role */
-    md__u64 interp;             /* [atomic] */
-    md__u32 waiters;            /* [any] threads that wait; only for people to read */
-    md__u32 wait_kind;          /* [any] of the newest waiter; only for people to read */
-    md__u64 waiting_ns;         /* [any] */
-    md__u32 wait_key;           /* [any] */
-    uint32_t has_own; /* [lock] 1: it may have registered facts of its own kinds */
+    _Alignas(64) md__u32 state;       /* [atomic] MD__FREE, MD__LIVE */
+    md__u32 generation;               /* [atomic] raised when the slot is given out again */
+    md__u32 process;                  /* [atomic] index of its process slot */
+    md__u32 role;                     /* [atomic] md_role */
+    md__u64 interp;                   /* [atomic] */
+    md__u32 waiters;                  /* [any] threads that wait; only for people to read */
+    md__u32 wait_kind;                /* [any] of the newest waiter; only for people to read */
+    md__u64 waiting_ns;               /* [any] */
+    md__u32 wait_key;                 /* [any] */
+    uint32_t has_own;                 /* [lock] 1: it may have registered facts of its own kinds */
     _Alignas(8) md__u64 wait_name[8]; /* [any] */
 };
 
@@ -126,16 +131,16 @@ struct md__block {
     md__u32 tag;   /* [atomic] MD__TAG_... */
 };
 
-/* A name that was registered at least once. A node is never freed, since the set of names is
- * bounded. (A name whose only registrations were refused has no node.) */
+/* A name that has facts or, with MD__TAG_IDLE, a place that had one and is kept for another: see
+ * Note [Names are given back] in index.c. A node is never freed. */
 struct md__node {
     struct md__block block;
-    md__u64 version;   /* [atomic] */
-    md__u32 head;      /* [atomic] newest live fact; the older ones follow it */
-    uint32_t hash;     /* [once] */
-    uint32_t name_len; /* [once] */
-    uint32_t unused;
-    _Alignas(8) md__u64 name[]; /* [once] */
+    md__u64 version;            /* [atomic] only rises, whichever name the node has */
+    md__u32 head;               /* [atomic] newest live fact; the older ones follow it */
+    md__u32 hash;               /* [atomic] like the name, changed only while the node is idle */
+    md__u32 name_len;           /* [atomic] */
+    uint32_t next_idle;         /* [lock] derived */
+    _Alignas(8) md__u64 name[]; /* [atomic] */
 };
 
 /* One live fact. While it can be reached from its node, only `next` changes. */
@@ -152,15 +157,15 @@ struct md__fact {
     md__u32 rule; /* [lock] md_rule, MD__RULE_MARK */
     md__u32 body_len;
     md__u32 where_len;
-    md__u32 origin;   /* 0: this host */
-    md__u32 reserved; /* 0 */
+    md__u32 origin;             /* 0: this host */
+    md__u32 reserved;           /* 0 */
     _Alignas(8) md__u64 text[]; /* body, then where */
 };
 
 struct md__index {
     struct md__block block;
-    md__u64 slots[]; /* [atomic] hash << 32 | ref of a node, 0 for empty; filled by linear probing;
-                        a slot is never emptied */
+    md__u64
+        slots[]; /* [atomic] hash << 32 | ref of a node, 0 for empty; filled by linear probing */
 };
 
 static_assert(sizeof(md__u32) == 4 && sizeof(md__u64) == 8, "atomics are plain words");

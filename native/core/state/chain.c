@@ -9,7 +9,8 @@
  * after everything that it read). If it read a single byte that was written into reused memory, it
  * also sees the raise, and starts over. What it read until then may be arbitrary. So it checks
  * every ref against the arena and every length against its limit, and walks only from newer to
- * older facts. Writers of the same name can outrun such a reader for ever; after some tries it
+ * older facts. The version also tells it that the node was given to another name: see
+ * Note [Names are given back] in index.c. Writers of the same name can outrun such a reader for ever; after some tries it
  * takes the lock (read.c).
  *
  * Killed writers: before the publishing store a writer has changed nothing, after it everything.
@@ -33,7 +34,7 @@ struct __attribute__((packed, may_alias)) record_at {
 int md__pack(const md__reg *reg, const struct md__node *node, struct md__fact *f,
              struct md__sink *out) {
     uint64_t body = md__peek32(&f->body_len), where = md__peek32(&f->where_len),
-             name = md__once32(&node->name_len);
+             name = md__peek32(&node->name_len);
     if (body > MD_MAX_BODY || where > MD_MAX_WHERE || name > MD_MAX_NAME) return MD__AGAIN;
     uint32_t ref = md__ref(reg, f);
     if (!md__at(reg, ref, sizeof *f + body + where) ||
@@ -90,7 +91,7 @@ static void raise_sequence(md__reg *reg) {
 
 /* Rings the waiters for this name and the waiters for any change. */
 static void ring(md__reg *reg, const struct md__node *node) {
-    if (!MD_FAULT(NAME_NOT_RUNG)) md__event_ring(&md__event(reg, node->hash)->word);
+    if (!MD_FAULT(NAME_NOT_RUNG)) md__event_ring(&md__event(reg, md__peek32(&node->hash))->word);
     if (!MD_FAULT(CHANGE_NOT_RUNG)) md__event_ring(&md__header(reg)->changes);
 }
 
@@ -175,7 +176,7 @@ int md__commit(md__reg *reg, struct md__member *m, uint64_t member, const struct
     if (rc == 0 && is_new) rc = md__node_publish(reg, node);
     if (rc) goto done;
     if (md__is_own(q->kind)) m->has_own = 1; /* before the commit, for md__strike_own */
-    md__publish32(&node->head, ref); /* the commit */
+    md__publish32(&node->head, ref);         /* the commit */
     raise_sequence(reg);
     if (!MD_FAULT(FACTS_NOT_COUNTED)) md__poke64(&h->facts, md__peek64(&h->facts) + 1);
     raise_versions(reg, node, rule);
@@ -183,7 +184,7 @@ int md__commit(md__reg *reg, struct md__member *m, uint64_t member, const struct
     return 0;
 done: /* refused: nothing refers to the new blocks */
     if (f) md__free(reg, &f->block);
-    if (is_new) md__free(reg, &node->block);
+    if (is_new) md__node_refuse(reg, node);
     return rc;
 }
 
@@ -215,6 +216,7 @@ int md__strike(md__reg *reg, uint64_t ref, uint64_t seq) {
     raise_versions(reg, node, md__peek32(&f->rule));
     ring(reg, node);
     md__free(reg, &f->block);
+    if (!md__peek32(&node->head)) md__node_give_back(reg, node);
     return 0;
 }
 
@@ -270,6 +272,7 @@ int md__strike_many(md__reg *reg, md__name_choice *is_name, md__choice *is_one, 
         if (md__peek32(&node->block.tag) != MD__TAG_NODE || !md__peek32(&node->head)) continue;
         if (is_name && !is_name(reg, node, arg)) continue;
         rc = strike_in(reg, node, is_one, arg, &rules, struck);
+        if (rc == 0 && !md__peek32(&node->head)) md__node_give_back(reg, node);
     }
     raise_others(reg, NULL, rules);
     return rc;

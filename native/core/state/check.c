@@ -2,7 +2,7 @@
  * lock; changes nothing.
  *
  * Canonical: the chains of live facts under their nodes, and the block sizes of the arena. Derived,
- * and therefore recomputed and compared here: the index, the free lists, the three counts.
+ * and therefore recomputed and compared here: the index, the free lists, the idle lists, the counts.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct report *r, const ch
 }
 
 struct totals {
-    uint64_t facts, names, used, free_blocks, last_seq;
+    uint64_t facts, names, idle, used, free_blocks, last_seq;
 };
 
 /* Whether a fact is one of a member's own and that member is gone, or has no note of it. */
@@ -120,10 +120,10 @@ static bool has_facts_of_space(const md__reg *reg, const struct md__node *node) 
 /* Where there is no main member, every other fact is in a namespace on which some member has a claim. See
  * Note [Claims] in claims.c. */
 static void check_claims(md__reg *reg, struct report *r, const struct md__node *node,
-                         const char *name) {
+                         const char *name, size_t len) {
     struct md__queue q;
     if (!has_facts_of_space(reg, node)) return;
-    bool claimed = md__queue_now(reg, name, node->name_len, &q) == 0;
+    bool claimed = md__queue_now(reg, name, len, &q) == 0;
     if (claimed && !md__lease_of(reg, q.registrar))
         say(r, "node %u: the registrar of its namespace is no member\n", md__ref(reg, node));
     if (claimed != md__is_elect(reg))
@@ -173,19 +173,20 @@ static void check_chain(md__reg *reg, struct report *r, const struct md__node *n
 static void check_node(md__reg *reg, struct report *r, struct md__node *node, struct totals *t) {
     char name[MD_MAX_NAME + 1];
     struct md__node *found = NULL;
-    uint32_t len = md__once32(&node->name_len);
+    uint32_t len = md__peek32(&node->name_len), hash = md__peek32(&node->hash);
     if (len > MD_MAX_NAME || sizeof *node + len > node->block.size) {
         say(r, "node %u is longer than its block\n", md__ref(reg, node));
         return;
     }
     md__load_words(name, node->name, len);
-    if (node->hash != md__hash(name, len)) say(r, "node %u has a wrong hash\n", md__ref(reg, node));
-    if (md__node_find(reg, name, len, node->hash, &found) || found != node)
+    if (hash != md__hash(name, len)) say(r, "node %u has a wrong hash\n", md__ref(reg, node));
+    if (md__node_find(reg, name, len, hash, &found) || found != node)
         say(r, "node %u is not found by its name\n", md__ref(reg, node));
+    if (!md__peek32(&node->head)) say(r, "node %u has a name and no facts\n", md__ref(reg, node));
     t->names++;
     t->used += node->block.size;
     check_chain(reg, r, node, t);
-    check_claims(reg, r, node, name);
+    check_claims(reg, r, node, name, len);
 }
 
 static void check_blocks(md__reg *reg, struct report *r, struct totals *t) {
@@ -203,6 +204,12 @@ static void check_blocks(md__reg *reg, struct report *r, struct totals *t) {
         switch (md__peek32(&b->tag)) {
         case MD__TAG_NODE:
             check_node(reg, r, (struct md__node *)b, t);
+            break;
+        case MD__TAG_IDLE:
+            if (md__peek32(&((struct md__node *)b)->head))
+                say(r, "node %u has facts and no name\n", md__ref(reg, b));
+            t->idle++;
+            t->used += size;
             break;
         case MD__TAG_FACT:
             facts++;
@@ -224,25 +231,40 @@ static void check_blocks(md__reg *reg, struct report *r, struct totals *t) {
             (unsigned long long)t->facts);
 }
 
-static void check_free_lists(md__reg *reg, struct report *r, uint64_t free_blocks) {
-    struct md__header *h = md__header(reg);
+/* The blocks of one tag that wait to be used again, each in the list of its class. */
+static void check_lists(md__reg *reg, struct report *r, const char *what, const uint32_t *lists,
+                        uint32_t tag, uint64_t blocks) {
     uint64_t listed = 0;
     for (uint32_t i = 0; i < MD__CLASSES; i++) {
-        for (uint32_t ref = h->free_lists[i]; ref && listed <= free_blocks; listed++) {
-            const struct md__fact *b =
-                md__at(reg, ref, 16); /* a free block has its link where a fact has its own */
+        for (uint32_t ref = lists[i]; ref && listed <= blocks; listed++) {
+            /* a free block has its link where a fact has its own */
+            const struct md__fact *b = md__at(reg, ref, sizeof(struct md__node));
             uint32_t size_class = 0;
             if (b) md__block_size(b->block.size, &size_class);
-            if (!b || md__peek32(&b->block.tag) != MD__TAG_FREE || size_class != i) {
-                say(r, "free list %u leads to %u, which is no free block of its class\n", i, ref);
+            if (!b || md__peek32(&b->block.tag) != tag || size_class != i) {
+                say(r, "%s list %u leads to %u, which is no %s block of its class\n", what, i, ref,
+                    what);
                 break;
             }
-            ref = md__peek32(&b->next);
+            ref = tag == MD__TAG_FREE ? md__peek32(&b->next)
+                                      : ((const struct md__node *)b)->next_idle;
         }
     }
-    if (listed != free_blocks)
-        say(r, "%llu blocks are free, %llu are in the free lists\n",
-            (unsigned long long)free_blocks, (unsigned long long)listed);
+    if (listed != blocks)
+        say(r, "%llu blocks are %s, %llu are in the %s lists\n", (unsigned long long)blocks, what,
+            (unsigned long long)listed, what);
+}
+
+/* Each name was found by its entry; so that nothing else is there, the entries are counted. */
+static void check_index(md__reg *reg, struct report *r, uint64_t names) {
+    uint64_t word = md__peek64(&md__header(reg)->index), entries = 0;
+    uint64_t slots = 1ull << (word & 31);
+    const struct md__index *index =
+        md__at(reg, (uint32_t)(word >> 8), sizeof *index + (slots << 3));
+    for (uint64_t i = 0; index && i < slots; i++) entries += md__peek64(&index->slots[i]) != 0;
+    if (entries != names)
+        say(r, "%llu nodes have names, %llu entries are in the index\n", (unsigned long long)names,
+            (unsigned long long)entries);
 }
 
 static void compare(struct report *r, const char *what, uint64_t counted, uint64_t noted) {
@@ -280,9 +302,12 @@ int md__check(md__reg *reg, char *buf, size_t cap) {
         say(&r, "the arena reaches beyond the memory that backs it\n");
     else
         check_blocks(reg, &r, &t);
-    check_free_lists(reg, &r, t.free_blocks);
+    check_index(reg, &r, t.names);
+    check_lists(reg, &r, "free", h->free_lists, MD__TAG_FREE, t.free_blocks);
+    check_lists(reg, &r, "idle", h->idle_lists, MD__TAG_IDLE, t.idle);
     compare(&r, "facts", t.facts, md__peek64(&h->facts));
     compare(&r, "names", t.names, md__peek64(&h->names));
+    compare(&r, "idle nodes", t.idle, md__peek64(&h->idle));
     compare(&r, "bytes in use", t.used, md__peek64(&h->used));
     check_slots(reg, &r);
     return r.broken;

@@ -34,10 +34,14 @@ size_t md__space_len(const char *name, size_t len) {
     return len;
 }
 
-/* Counts the claims in one node's chain. MD_ENOENT when there is none, MD__AGAIN when a writer has
+/* Counts the claims on a name's namespace. MD_ENOENT when there is none, MD__AGAIN when a writer has
  * outrun the caller. */
-int md__queue_once(const md__reg *reg, const struct md__node *node, struct md__queue *q) {
-    uint64_t before = md__read64(&node->version), seq = UINT64_MAX;
+int md__queue_once(const md__reg *reg, const char *name, size_t len, struct md__queue *q) {
+    struct md__node *node;
+    uint64_t before, seq = UINT64_MAX;
+    size_t space = md__space_len(name, len);
+    int rc = md__node_seek(reg, name, space, md__hash(name, space), &node, &before);
+    if (rc) return rc;
     q->claims = 0;
     for (uint32_t ref = md__read32(&node->head); ref;) {
         struct md__fact *f = md__older_at(reg, ref, &seq);
@@ -53,12 +57,9 @@ int md__queue_once(const md__reg *reg, const struct md__node *node, struct md__q
     return q->claims ? 0 : MD_ENOENT;
 }
 
-/* The same for the namespace of a name, under the lock, where no writer can outrun it. */
+/* The same under the lock, where no writer can outrun it. */
 int md__queue_now(md__reg *reg, const char *name, size_t len, struct md__queue *q) {
-    struct md__node *node;
-    size_t space = md__space_len(name, len);
-    int rc = md__node_find(reg, name, space, md__hash(name, space), &node);
-    if (rc == 0) rc = md__queue_once(reg, node, q);
+    int rc = md__queue_once(reg, name, len, q);
     return rc == MD__AGAIN ? MD_EDAMAGED : rc;
 }
 
@@ -66,7 +67,7 @@ int md__queue_now(md__reg *reg, const char *name, size_t len, struct md__queue *
 
 /* Copies a node's name and returns its length, or 0 when it cannot be a name. */
 static size_t name_of(const struct md__node *node, char name[MD_MAX_NAME + 1]) {
-    size_t n = md__once32(&node->name_len);
+    size_t n = md__peek32(&node->name_len);
     if (n > MD_MAX_NAME || sizeof *node + n > node->block.size) return 0;
     md__load_words(name, node->name, n);
     return n;
@@ -96,7 +97,7 @@ int md__end_claim(md__reg *reg, const struct md__fact *claim) {
     struct md__queue q;
     uint32_t ref = md__peek32(&claim->node);
     const struct md__node *node = md__at(reg, ref, sizeof *node);
-    size_t len = node ? node->name_len : 0;
+    size_t len = node ? md__peek32(&node->name_len) : 0;
     if (!node || len > MD_MAX_NAME || !md__at(reg, ref, sizeof *node + len)) return MD_EDAMAGED;
     md__load_words(space, node->name, len);
     int rc = md__queue_now(reg, space, len, &q);

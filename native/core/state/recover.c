@@ -70,25 +70,14 @@ static bool take_mark(struct md__fact *fact) {
     return rule & MD__RULE_MARK;
 }
 
-/* Enters a node into the index if it is not there. A published node is kept, since md_list may be
- * looking at it already. */
-static int index_again(md__reg *reg, struct md__node *node) {
-    struct md__node *found = NULL;
-    char name[MD_MAX_NAME + 1];
-    uint32_t len = md__once32(&node->name_len);
-    if (len > MD_MAX_NAME || sizeof *node + len > node->block.size) return MD_EDAMAGED;
-    md__load_words(name, node->name, len);
-    int rc = md__node_find(reg, name, len, node->hash, &found);
-    if (rc == MD_ENOENT) return md__node_index(reg, node);
-    return rc == 0 && found != node ? MD_EDAMAGED : rc;
-}
-
 /* Raises every version, so that the memory of facts that the dead holder unlinked may be written
  * again. That is safe only after the last version is raised, not after the fact's own, since a fact
- * can lie in front of its node. Also removes the marks that a killed recovery left. */
+ * can lie in front of its node. Raises index_moves as well, for the entries that the dead holder
+ * moved. Also removes the marks that a killed recovery left. */
 static int raise_all(md__reg *reg) {
     uint64_t top = md__top(reg);
     if (!top) return MD_EDAMAGED;
+    md__raise(&md__header(reg)->index_moves);
     for (uint64_t at = MD__ARENA_AT; at < top;) {
         struct md__block *block = (struct md__block *)(reg->base + at);
         uint32_t size_class, size = md__once32(&block->size);
@@ -96,13 +85,27 @@ static int raise_all(md__reg *reg) {
             size_class >= MD__CLASSES)
             return MD_EDAMAGED;
         at += size;
-        if (md__peek32(&block->tag) == MD__TAG_NODE)
+        uint32_t tag = md__peek32(&block->tag);
+        if (tag == MD__TAG_NODE || tag == MD__TAG_IDLE)
             md__raise(&((struct md__node *)block)->version);
-        else if (md__peek32(&block->tag) == MD__TAG_FACT)
+        else if (tag == MD__TAG_FACT)
             take_mark((struct md__fact *)block);
     }
     md__retire();
     return 0;
+}
+
+/* Counts a node that has a name. One whose first fact was never committed, or whose last one was
+ * struck, becomes idle. */
+static void keep_node(struct md__header *h, md__reg *reg, struct md__node *node, uint64_t *names) {
+    if (md__peek32(&node->block.tag) == MD__TAG_NODE) {
+        if (md__peek32(&node->head)) {
+            ++*names;
+            return;
+        }
+        md__node_make_idle(node);
+    }
+    md__node_put_back(h, reg, node);
 }
 
 /* After a death: computes again everything that can be computed, from blocks, chains and the index
@@ -114,7 +117,8 @@ int md__rebuild(md__reg *reg) {
     int rc = raise_all(reg);
     if (rc) return rc;
     mark_linked(reg, top);
-    for (uint32_t i = 0; i < MD__CLASSES; i++) h->free_lists[i] = 0;
+    for (uint32_t i = 0; i < MD__CLASSES; i++) h->free_lists[i] = h->idle_lists[i] = 0;
+    md__poke64(&h->idle, 0);
     for (uint64_t at = MD__ARENA_AT; at < top;) {
         struct md__block *block = (struct md__block *)(reg->base + at);
         uint32_t tag = md__peek32(&block->tag), size = md__once32(&block->size);
@@ -128,11 +132,9 @@ int md__rebuild(md__reg *reg) {
                 facts++;
                 if (md__peek64(&fact->seq) > last_seq) last_seq = md__peek64(&fact->seq);
             }
-        } else if (tag == MD__TAG_NODE) {
-            rc = index_again(reg, (struct md__node *)block);
-            if (rc) return rc;
+        } else if (tag == MD__TAG_NODE || tag == MD__TAG_IDLE) {
+            keep_node(h, reg, (struct md__node *)block, &names);
             kept = true;
-            names++;
         } else if (tag == MD__TAG_INDEX) {
             kept = md__ref(reg, block) == (uint32_t)(md__peek64(&h->index) >> 8);
         }
@@ -141,6 +143,8 @@ int md__rebuild(md__reg *reg) {
         else
             md__put_back(h, reg, block);
     }
+    rc = md__index_mend(reg);
+    if (rc) return rc;
     md__poke64(&h->facts, facts);
     md__poke64(&h->names, names);
     md__poke64(&h->used, used);

@@ -63,7 +63,7 @@ static inline bool md__is_gone(const struct md__gone *gone, uint32_t process) {
 }
 
 /* chain.c */
-enum { MD__TRIES = 64, MD__AGAIN = 1 }; /* tries without the lock, before a reader takes it */
+enum { MD__TRIES = 64 }; /* without the lock, before a reader takes it */
 int md__pack(const md__reg *reg, const struct md__node *node, struct md__fact *f,
              struct md__sink *out);
 struct md__fact *md__older_at(const md__reg *reg, uint32_t ref, uint64_t *seq);
@@ -119,7 +119,7 @@ struct md__queue {
 
 /* claims.c */
 size_t md__space_len(const char *name, size_t len);
-int md__queue_once(const md__reg *reg, const struct md__node *node, struct md__queue *q);
+int md__queue_once(const md__reg *reg, const char *name, size_t len, struct md__queue *q);
 int md__queue_now(md__reg *reg, const char *name, size_t len, struct md__queue *q);
 int md__end_claim(md__reg *reg, const struct md__fact *claim);
 void md__end_claims(md__reg *reg, const struct md__gone *gone);

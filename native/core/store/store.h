@@ -137,12 +137,19 @@ void md__free(md__reg *reg, struct md__block *block);
 uint64_t md__block_size(uint64_t size, uint32_t *size_class);
 
 /* index.c */
+enum { MD__AGAIN = 1 }; /* writers have outrun a reader that takes no lock */
 int md__index_create(md__reg *reg, uint32_t log2);
+int md__index_mend(md__reg *reg);
+int md__node_seek(const md__reg *reg, const char *name, size_t len, uint32_t hash,
+                  struct md__node **out, uint64_t *version);
 int md__node_find(const md__reg *reg, const char *name, size_t len, uint32_t hash,
                   struct md__node **out);
 int md__node_prepare(md__reg *reg, const char *name, size_t len, uint32_t hash,
                      struct md__node **out, bool *is_new);
 int md__node_publish(md__reg *reg, struct md__node *node);
-int md__node_index(md__reg *reg, struct md__node *node);
+void md__node_refuse(md__reg *reg, struct md__node *node);
+void md__node_make_idle(struct md__node *node);
+void md__node_put_back(struct md__header *h, md__reg *reg, struct md__node *node);
+void md__node_give_back(md__reg *reg, struct md__node *node);
 
 #endif
