@@ -53,7 +53,8 @@ ROOT = Path(__file__).parents[1]
 EQUIVALENTS = Path(__file__).with_name("equivalents.txt")
 HOME = Path("mdispatch/facts/native")
 SONAME = "libmdispatch.so.1"
-#: By the beginning of a file's path: tests, the nearest first. A word before them names a binding.
+#: By the beginning of a file's path: tests, the nearest first. A word before them names a binding,
+#: or make, for the C tests.
 NEAREST = {
     "mdispatch/facts/": ("tests/facts", "tests/registry", "tests/cli", "cffi tests/facts"),
     "mdispatch/dispatch/": ("tests/dispatch", "tests/authoring", "tests/c_kernels", "tests/house"),
@@ -61,7 +62,7 @@ NEAREST = {
     "mdispatch/schema/": ("tests/schema", "tests/authoring", "tests/registry"),
     "native/bind/call/": ("tests/dispatch", "tests/torch_compat"),
     "native/bind/ext/": ("tests/c_kernels", "ext tests/facts", "ext tests/registry"),
-    "native/core/": ("make", "tests/facts"),
+    "native/core/": ("make test", "tests/facts"),
 }
 #: What a mutant is known by: its file, the lines before and after, and which one of those it is.
 Key: TypeAlias = tuple[str, str, str, int]
@@ -388,8 +389,10 @@ class Checkout:
         environment = {**os.environ, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
         environment.pop("MDISPATCH_REGISTRY", None)
         environment.update([("MDISPATCH_BINDING", each) for each in binding])
-        command = ["make", "-j2", "-C", "native", "test", "STRESS=--seconds 2"]
-        if tests != ["make"]:
+        by_make = tests[0] == "make"
+        if by_make:
+            command = ["make", "-j2", "-C", "native", "STRESS=--seconds 2", *tests[1:]]
+        else:
             command = [str(Path(sys.executable).with_name("pytest")), "-qx", "--tb=line"]
             command += ["-p", "no:cacheprovider", *tests]
         with self.said.open("wb") as said:
@@ -410,11 +413,15 @@ class Checkout:
         if code == 0:
             return None
         text = self.said.read_text(errors="replace")
+        if by_make:
+            target = re.search(r"^make: \*\*\* \[\S+: (\S+)\] ", text, re.MULTILINE)
+            again = ["make", target[1]] if target else question
+            check = re.search(r"\w+\.c:\d+: .*", text)
+            return Notice(check[0] if check else " ".join(again), again)
         named = re.search(r"^(?:FAILED|ERROR) ([^\s\[]+)", text, re.MULTILINE)
         if named:
             return Notice(named[1], [*binding, named[1]])
-        in_c = re.search(r"\w+\.c:\d+: .*", text) if tests == ["make"] else None
-        return Notice(in_c[0] if in_c else f"{tests[0]}, exit {code}", question)
+        return Notice(f"{tests[0]}, exit {code}", question)
 
 
 def end_all_of(running: subprocess.Popen[bytes]) -> None:

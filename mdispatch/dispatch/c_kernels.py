@@ -40,9 +40,6 @@ class CKernel(LocalKernel):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CKernel) and (self.seq, self.label) == (other.seq, other.label)
 
-    def __hash__(self) -> int:
-        return hash(self.seq)
-
 
 def with_c_kernels(
     registry: Facts,

@@ -490,6 +490,16 @@ TEST(creators_and_attachers_of_one_name_get_along) {
     unlink(path);
 }
 
+static void wait_without_standard_input(void *arg) {
+    md_registry reg;
+    close(0); /* descriptor 0 is a descriptor like the others */
+    EQ(md_attach(arg, md_now() + 1000000, &reg), MD_ENOENT);
+}
+
+TEST(a_process_without_standard_input_waits_for_a_name) {
+    EQ(reap(child(wait_without_standard_input, "never-there")), 0);
+}
+
 int main(void) {
     set_names();
     RUN(malformed_names_and_addresses_are_refused);
@@ -508,5 +518,6 @@ int main(void) {
     RUN(creators_and_attachers_of_one_name_get_along);
     if (good) close_main(model);
     free(good);
+    RUN(a_process_without_standard_input_waits_for_a_name);
     return test_done();
 }

@@ -3,7 +3,7 @@
 #include <linux/futex.h>
 #include <sys/file.h>
 
-#include "test.h"
+#include "between.h"
 
 enum { SIZE = MD__MIN_CAPACITY };
 
@@ -379,6 +379,37 @@ TEST(what_cannot_be_judged_by_its_members_is_removed_only_when_nobody_has_it_ope
     free(good);
 }
 
+static int shrinking, look_of_shrinking;
+static char shrinking_address[64];
+static void lay_down_good(void) {
+    lay_down(good, good_size);
+    shrinking = open(path, O_RDWR | O_CLOEXEC);
+    snprintf(shrinking_address, sizeof shrinking_address, "fd:%d:%d", (int)getpid(), shrinking);
+    errno = EINTR; /* of an earlier call: it says nothing about a read that comes to the end */
+}
+static void look_at_it(void) {
+    look_of_shrinking = md_inspect(shrinking_address, &seen, infos, MD_MAX_MEMBERS, &members);
+}
+static void shrink(void) {
+    if (ftruncate(shrinking, 0)) abort();
+}
+static void check_look_of_shrinking(void) {
+    CHECK(look_of_shrinking == 0 || look_of_shrinking == MD_EDAMAGED ||
+          look_of_shrinking == MD_EFORMAT);
+    close(shrinking);
+}
+
+TEST(a_look_at_a_file_that_shrinks_at_any_moment_ends) {
+    pid_t pid = begin_life(live_as_main, 0);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    good = bytes_of(file, &good_size);
+    close(file);
+    kill_now(pid);
+    at_instructions(200, 6000, lay_down_good, look_at_it, shrink, check_look_of_shrinking);
+    unlink(path);
+    free(good);
+}
+
 /* A registry is judged by its members, even while another process has it open, such as a forked
  * child that never joined. */
 TEST(the_dead_are_removed_although_somebody_has_the_file_open) {
@@ -563,6 +594,7 @@ int main(void) {
     RUN(a_registry_is_seen_after_its_main_member_died_and_with_who_died_beside_it);
     RUN(a_look_at_a_registry_that_changes_and_grows_finds_it_whole);
     RUN(what_cannot_be_judged_by_its_members_is_removed_only_when_nobody_has_it_open);
+    RUN_STEPPED(a_look_at_a_file_that_shrinks_at_any_moment_ends);
     RUN(the_dead_are_removed_although_somebody_has_the_file_open);
     RUN(a_creation_that_was_killed_leaves_what_can_be_removed);
     RUN(arguments_that_no_reaper_can_use_are_refused);

@@ -1,4 +1,6 @@
 /* The process's table of kernels, and a host's registrations with it. */
+#include <malloc.h>
+
 #include "test.h"
 #include "../core/contract/kernels.h"
 
@@ -484,6 +486,21 @@ TEST(a_library_closes_although_what_it_registered_is_gone_already) {
     OK(md_close(reg));
 }
 
+TEST(a_library_that_is_closed_gives_its_memory_back) {
+    struct main_member m = open_main(NULL, SIZE);
+    md_library *library = NULL;
+    size_t before = 0;
+    for (int i = 0; i < 200; i++) {
+        if (i == 100) before = mallinfo2().uordblks;
+        OK(md_library_open(m.reg, m.member, "shop", MD_DEF_LIBRARY, "host", "here", &library));
+        OK(md_def(library, "f() -> int"));
+        OK(md_impl(library, "f", 1, one));
+        OK(md_library_close(library));
+    }
+    CHECK(mallinfo2().uordblks < before + 100 * 64);
+    OK(md_close(m.reg));
+}
+
 TEST(a_registry_that_was_closed_takes_no_kernel_while_a_last_call_is_under_way) {
     md_registry handle = make();
     md__reg *reg;
@@ -504,13 +521,14 @@ TEST(a_process_without_a_host_has_none) {
 
 int main(void) {
     RUN(a_process_without_a_host_has_none); /* the others have one */
+    /* Before anything was dropped from the table. */
+    RUN(the_kernels_of_closed_registries_go_as_others_come);
     RUN(a_kernel_is_found_by_registry_name_key_and_label);
     RUN(what_cannot_be_a_kernel_is_refused);
     RUN(what_is_put_twice_is_dropped_twice_and_released_once);
     RUN(who_holds_a_kernel_has_it_after_it_was_dropped);
     RUN(of_several_with_one_label_the_newest_is_in_effect_and_the_older_returns);
     RUN(who_takes_back_an_older_one_passes_the_others_of_its_name_by);
-    RUN(the_kernels_of_closed_registries_go_as_others_come);
     RUN(threads_put_hold_and_drop_at_once);
     RUN(a_child_of_fork_has_the_table_and_its_lock);
     RUN(a_host_registers_and_its_kernels_are_there_with_the_facts);
@@ -522,6 +540,7 @@ int main(void) {
     RUN(host_and_main_interpreter_both_register_in_either_order);
     RUN(a_library_that_outlives_the_registry_closes_and_says_so);
     RUN(a_library_closes_although_what_it_registered_is_gone_already);
+    RUN(a_library_that_is_closed_gives_its_memory_back);
     RUN(a_registry_that_was_closed_takes_no_kernel_while_a_last_call_is_under_way);
     return test_done();
 }

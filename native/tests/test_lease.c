@@ -166,6 +166,39 @@ TEST(a_worker_that_closed_in_another_thread_is_swept) {
     close_main(m);
 }
 
+struct closing {
+    struct step closed, go;
+    char address[MD_MAX_ADDRESS];
+};
+
+static void close_in_a_thread_and_stay(void *arg) {
+    struct closing *c = arg;
+    OK(md_close(inherited));
+    struct main_member w = attach_worker(c->address);
+    in_thread(close_there, &w);
+    step_give(c->closed);
+    step_take(c->go);
+}
+
+/* Its main thread, which has the lease, has called nothing since. */
+TEST(a_worker_that_closed_in_another_thread_is_seen_no_more) {
+    struct main_member m = open_main(NULL, SIZE);
+    struct closing c = {.closed = step_make(), .go = step_make()};
+    md_inspection seen;
+    size_t count;
+    OK(md_address(m.reg, c.address, sizeof c.address));
+    inherited = m.reg;
+    pid_t pid = child(close_in_a_thread_and_stay, &c);
+    CHECK(step_take(c.closed));
+    OK(md_inspect(c.address, &seen, NULL, 0, &count));
+    EQ(seen.alive, 1);
+    step_give(c.go);
+    EQ(reap(pid), 0);
+    step_free(c.closed);
+    step_free(c.go);
+    close_main(m);
+}
+
 /* How many mappings of registries this process has. */
 static int regions_mapped(void) {
     char line[512];
@@ -328,6 +361,7 @@ int main(int argc, char **argv) {
     RUN(a_worker_that_joined_in_a_thread_is_alive_until_its_process_ends);
     RUN(closing_in_another_thread_than_the_one_with_the_lease_ends_well);
     RUN(a_worker_that_closed_in_another_thread_is_swept);
+    RUN(a_worker_that_closed_in_another_thread_is_seen_no_more);
     RUN(what_another_thread_closed_is_given_back_at_the_next_call_of_the_main_thread);
     RUN(a_hold_after_a_close_by_another_thread_is_of_the_new_region);
     RUN(waiters_are_told_when_the_main_process_becomes_another_program);

@@ -323,6 +323,7 @@ def test_a_long_text_is_cut_and_a_broken_one_is_shown(boxes):
         (6, ValueError, "elements of code 2 with 7 bits"),
         (7, ValueError, "no buffer can have this shape"),
         (8, MemoryError, "kernel c:libboxes.so:lie failed"),
+        (10, MemoryError, "kernel c:libboxes.so:lie failed"),
     ],
 )
 def test_results_that_are_none_are_refused(boxes, what, cls, words):

@@ -478,6 +478,9 @@ def test_what_nobody_can_judge_is_told_and_removed_only_when_nobody_has_it_open(
         assert told["text"] in told["problems"][0]
         assert "--reap" in told["problems"][0]
         assert (told["facts"] is None) == (kind == "another version")
+        (would,) = doctor(name, "--reap", "--dry-run", status=1)["would_reap"]
+        assert would["name"] == name
+        assert would["why"].startswith("if no process has it open; ")
         with path.open("r+b") as file, mmap.mmap(file.fileno(), 4096):
             file.close()
             (left,) = doctor(name, "--reap", status=1)["reaped"]

@@ -522,6 +522,18 @@ def test_restored_keys_are_those_of_the_entry_whatever_is_included_or_excluded_i
     assert [(included - modes.PYTHON, excluded) for included, excluded in seen] == [entry] * 2
 
 
+def test_restored_keys_spare_no_part_of_a_key_that_was_excluded_in_between(registry):
+    md.Library("m", "DEF", registry=registry).define("f(Tensor x) -> Any")
+
+    class Again(DispatchMode):
+        def __md_dispatch__(self, op, types, args, kwargs):
+            with md.ExcludeDispatchKeyGuard("AutogradCPU"), modes.restore_keys_on_entry():
+                return guards.excluded_keys()
+
+    with md.ExcludeDispatchKeyGuard("AutogradCUDA"), Again():
+        assert registry.ops.m.f(X) == guards.excluded_keys()
+
+
 def test_a_handler_runs_below_autograd_and_can_restore_the_keys_of_the_call(registry):
     lib = md.Library("m", "DEF", registry=registry)
     lib.define("f(Tensor x) -> Any")

@@ -25,3 +25,25 @@ def test_registries_opened_and_closed_give_everything_back() -> None:
         """
     )
     assert got["after"] == got["before"]
+
+
+def test_looking_for_a_long_fact_gives_the_memory_for_it_back() -> None:
+    """It does not fit where short ones are read into."""
+    got = run_main(
+        """
+        import tracemalloc
+        facts = md.default_registry().dispatcher.facts
+        schema = f"long(str text='{'x' * 20_000}') -> ()"
+        md.Library("a", "DEF").define(schema)
+        def grown(times):
+            tracemalloc.start()
+            for _ in range(times):
+                assert len(facts.find(md.facts.DEF, 0, "a::long").body) > 20_000
+            size, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            return size
+        grown(10)
+        done(grown=grown(100))
+        """
+    )
+    assert got["grown"] < 100_000

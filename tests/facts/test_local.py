@@ -331,6 +331,15 @@ def test_names_are_looked_up_as_they_are_kept(text):
     book.close()
 
 
+def test_a_wait_that_did_not_sleep_counts_nothing():
+    book = LocalRegistry()
+    seq, _ = book.await_change(0, None)
+    now, waited = book.await_change(seq, 0.0)
+    assert (now, waited.sleeps) == (seq, 0)
+    assert (waited.seconds, waited.wakes, waited.slices, waited.by_lease) == (0.0, 0, 0, 0)
+    book.close()
+
+
 # --- beside a shared one --------------------------------------------------------------------------
 
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from pathlib import Path
 
 import pytest
-from registries import FOLDER
+from registries import FOLDER, main_of, seen
 
 import mdispatch as md
 from mdispatch.facts import DEF, IMPL, LIBRARY
-from mdispatch.facts.outside import look_at, named_like
+from mdispatch.facts.outside import check, look_at, named_like, reap
 
 pytestmark = pytest.mark.shared
 
@@ -64,3 +65,30 @@ def test_a_registry_is_seen_with_its_own_figures():
     assert 0 < seen.free < seen.capacity - seen.used
     assert (seen.readable, seen.deleted, seen.elects, seen.recoveries) == (True, False, False, 0)
     assert named_like(name + "x") == ()
+
+
+def test_a_check_keeps_nothing_open():
+    name = f"checked-{os.getpid()}"
+    with main_of(name):
+        looked = seen(name)
+        before = os.listdir("/proc/self/fd"), Path("/proc/self/maps").read_text().count(name)
+        answer = check(looked)
+        after = os.listdir("/proc/self/fd"), Path("/proc/self/maps").read_text().count(name)
+    assert answer is not None
+    assert answer.is_well
+    assert after == before
+    reap([seen(name)])
+
+
+def test_a_name_that_was_taken_again_since_the_look_is_left_alone():
+    name = f"taken-{os.getpid()}"
+    with main_of(name) as main:
+        main.kill()
+    left = seen(name)
+    assert left.is_leftover
+    with main_of(name):
+        (told,) = reap([left])
+        assert (told.name, told.removed, told.why) == (name, False, "somebody uses it by now")
+        assert seen(name).alive == 1
+    (told,) = reap([seen(name)])
+    assert told.removed

@@ -5,11 +5,14 @@ kernel, keys that take one kernel, reserved names; and that all of them end toge
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 import warnings
 import weakref
 
 import pytest
+from patience import limit
 from places import PLACES, run_at
 
 import mdispatch as md
@@ -233,6 +236,21 @@ def test_the_warning_stands_at_the_line_of_the_user(registry, lib):
         lib.register_python_module("f", "two")
     assert caught[0].filename == __file__
     assert f"second: {__file__}:{caught[0].lineno}\n" in str(caught[0].message)
+
+
+def test_the_warning_is_given_where_no_line_of_the_user_is_running():
+    code = """if True:
+        import atexit
+        import mdispatch as md
+        lib = md.Library("s", "DEF")
+        lib.register_python_module("f", "one")
+        atexit.register(lib.register_python_module, "f", "two")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=limit(60)
+    )
+    assert done.returncode == 0, done.stderr
+    assert "PystubOverrideWarning: s::f has named its Python module 'one'" in done.stderr
 
 
 # --- modules in workers ---------------------------------------------------------------------------

@@ -108,6 +108,8 @@ KERNEL(lie) {
     if (what == 7) return call->buffer(call, MD_DTYPE_FLOAT, 64, 2, shape) ? 0 : -1;
     if (what == 8) return call->alloc(call, (size_t)-1) ? 0 : MD_ERROR_MEMORY;
     if (what == 9) results[0] = md_of_str(NULL, 0);
+    if (what == 10) call->fail(call, MD_ERROR_VALUE, "what was tried first");
+    if (what == 10) return call->alloc(call, (size_t)-1) ? 0 : MD_ERROR_MEMORY;
     return 0;
 }
 /* Returns when as many are in it as it was told, or after 30 s: whether they met. */

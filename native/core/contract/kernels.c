@@ -99,9 +99,8 @@ static void sweep(struct md_held_kernel **gone) {
 static struct md_held_kernel *make(md_registry reg, const char *name, int32_t key,
                                    const char *label, const md_kernel_spec *spec) {
     size_t name_size = strlen(name) + 1, label_size = strlen(label) + 1;
-    struct md_held_kernel *e = malloc(sizeof *e + name_size + label_size);
+    struct md_held_kernel *e = calloc(1, sizeof *e + name_size + label_size);
     if (!e) return NULL;
-    memset(e, 0, sizeof *e);
     e->spec = *spec;
     e->reg = reg;
     e->puts = 1;
