@@ -140,13 +140,15 @@ static inline int test_done(void) {
     return test_failed ? 1 : 0;
 }
 
-/* How often to repeat something: `usual` times, multiplied by MD_ROUNDS; less with a sanitizer. */
+/* How often to repeat something: `usual` times, multiplied by MD_ROUNDS, which can be 0.1 where all
+ * is slow; less with a sanitizer. */
 static inline int rounds(int usual) {
     const char *more = getenv("MD_ROUNDS");
+    double times = more && atof(more) > 0 ? atof(more) : 1;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     usual = usual > 10 ? usual / 5 : usual;
 #endif
-    return more && atoi(more) > 0 ? usual * atoi(more) : usual;
+    return usual * times < 1 ? 1 : (int)(usual * times);
 }
 
 /* --- children --------------------------------------------------------------------------------- */
