@@ -285,8 +285,9 @@ int md_attach(const char *address, int64_t deadline_ns, md_registry *out);
  * with at most `capacity` bytes when there is none, or none with a live member. When several
  * processes call this at once, one of them creates it. Without a name, creates a new one in
  * anonymous memory. When md_join() returns MD_ECLOSED, the last other member has left meanwhile:
- * close the handle and call this again. MD_EEXIST when a registry with a main member has the name;
- * MD_ELOCK in place of a team without a live member; else as md_create, md_attach. */
+ * close the handle and call this again. MD_EEXIST when a registry with a main member has the name,
+ * or when for 10 s the name was never there to attach to and never free; MD_ELOCK in place of a
+ * team without a live member; else as md_create, md_attach. */
 int md_elect(const char *name, uint64_t capacity, md_registry *out);
 
 /* Opens the process's default registry: the one that is open, else the one at `address`, else a new

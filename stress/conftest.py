@@ -20,6 +20,7 @@ from pathlib import Path
 import controller
 import pytest
 from mains import MainClient
+from patience import limit
 from scenario import Scenario
 
 import mdispatch as md
@@ -83,7 +84,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         seconds = config.option.seconds * min(1.0, workers * share_of(item) / total)
         name = item.nodeid.rpartition("::")[2]
         item.stash[SCENARIO] = Scenario(name, config.option.seed, seconds, config.option.rounds)
-        item.add_marker(pytest.mark.timeout(150 + 2 * seconds))
+        item.add_marker(pytest.mark.timeout(limit(150 + 2 * seconds)))
 
 
 @pytest.fixture

@@ -53,10 +53,10 @@ $(COVERED)/refusals: refusals/run.c $(wildcard refusals/*.h) tests/test.h \
 .PHONY: coverage
 coverage: $(COVERED_TESTS) $(COVERED_REPLAYS) $(COVERED)/refusals $(COVERED)/shim.so $(COVERED)/libs
 	rm -f $(COVERED)/core/*/*.gcda
-	@set -e; for t in $(COVERED_TESTS); do echo "== $$t"; MD_ROUNDS=1 timeout 900 $$t >$$t.log || \
+	@set -e; for t in $(COVERED_TESTS); do echo "== $$t"; MD_ROUNDS=1 timeout $(call limit,900) $$t >$$t.log || \
 		{ cat $$t.log; exit 1; }; done
 	@set -e; for n in region contract; do echo "== $(COVERED)/replay_$$n"; \
-		timeout 900 $(COVERED)/replay_$$n fuzz/corpus/$$n-found.txt fuzz/corpus/$$n.txt; done
-	LD_PRELOAD=$(COVERED)/shim.so timeout 900 $(COVERED)/refusals --long >$(COVERED)/refusals.log || \
+		timeout $(call limit,900) $(COVERED)/replay_$$n fuzz/corpus/$$n-found.txt fuzz/corpus/$$n.txt; done
+	LD_PRELOAD=$(COVERED)/shim.so timeout $(call limit,900) $(COVERED)/refusals --long >$(COVERED)/refusals.log || \
 		{ cat $(COVERED)/refusals.log; exit 1; }
 	$(PYTHON) coverage/report.py $(COVERED)/core

@@ -19,4 +19,4 @@ $(BUILD)/refusals: refusals/run.c $(wildcard refusals/*.h) tests/test.h $(BUILD)
 .PHONY: refusals
 refusals: $(BUILD)/refusals $(BUILD)/shim.so $(BUILD)/libs/good.so
 	nm -D --undefined-only $(BUILD)/libmdispatch.so.1 | sh refusals/listed.sh refusals/calls.txt
-	LD_PRELOAD=$(BUILD)/shim.so timeout 900 $(BUILD)/refusals $(REFUSALS)
+	LD_PRELOAD=$(BUILD)/shim.so timeout $(call limit,900) $(BUILD)/refusals $(REFUSALS)

@@ -288,9 +288,9 @@ static inline void note_wait_time(enum outcome o, uint64_t came, uint64_t return
     while (column < COLUMNS - 1 && took > (uint64_t)BOUNDS[column] * 1000) column++;
     count(&shown->times[o][column]);
     while (took > worst && !md__swap_if64(&shown->worst[o], &worst, took)) {}
-    if (took <= ALLOWED_NS) return;
+    if (took <= (uint64_t)limit(ALLOWED_NS)) return;
     count(&shown->beyond);
-    if (took - (queued < took ? queued : took) <= ALLOWED_NS)
+    if (took - (queued < took ? queued : took) <= (uint64_t)limit(ALLOWED_NS))
         count(&shown->queued);
     else
         fail("a wait (%s) returned %.1f ms after its outcome, %.1f ms of them without a processor",

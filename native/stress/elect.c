@@ -152,7 +152,7 @@ static void put_fact(struct member *m, uint32_t n, uint32_t i) {
  * dead. */
 static uint64_t registrars_time(uint32_t n, uint32_t i, uint64_t began) {
     const space *s = &seen->spaces[n];
-    for (int64_t until = md_now() + ALLOWED_NS; md_now() < until; sched_yield())
+    for (int64_t until = md_now() + limit(ALLOWED_NS); md_now() < until; sched_yield())
         if (md__read64(&s->began[i]) == began) return md__peek64(&s->took[i]);
     return 0;
 }
@@ -176,7 +176,8 @@ static bool wait_for(struct member *m, uint32_t n, uint32_t i) {
     if (!elected && !right(m, rc, "md_await_or_elect")) return false;
     came = elected ? md__read64(&seen->spaces[n].ended) : read_fact(buf, n, i);
     uint64_t lacked = queued_ns() - queued;
-    if (!elected && returned > came + ALLOWED_NS) lacked += registrars_time(n, i, came);
+    if (!elected && returned > came + (uint64_t)limit(ALLOWED_NS))
+        lacked += registrars_time(n, i, came);
     note_wait_time(elected ? MAIN_DIED : FACT, came > began ? came : began, returned, lacked);
     if (elected) take_space(m, n);
     return elected;
@@ -372,7 +373,7 @@ static bool all_go_on(void) {
     for (uint32_t i = 0; i < MEMBERS; i++) {
         cell *c = &shown->cells[i];
         int64_t since = (int64_t)md__peek64(&c->since);
-        if (!c->pid || md_now() < since + HANG_NS || md__read32(&c->op) == NOTHING) continue;
+        if (!c->pid || md_now() < since + limit(HANG_NS) || md__read32(&c->op) == NOTHING) continue;
         if ((int64_t)md__peek64(&c->since) != since) continue;
         self = c;
         fail("hangs, pid %d", (int)c->pid);
@@ -457,7 +458,7 @@ static bool is_done(int64_t began) {
 
 static void play_round(int64_t began) {
     unsigned long until = total.kills + 1 + below(&dice, A_ROUND);
-    alarm(60);
+    alarm((unsigned)limit(60));
     for (uint32_t i = 0; i < MEMBERS; i++) start(i);
     while (total.kills < until && !is_done(began) && all_go_on()) kill_some();
     if (!md__read32(&shown->failures)) end_round();
@@ -479,8 +480,8 @@ static int print_team(double seconds) {
             printf(" %7llu", (unsigned long long)md__peek64(&shown->times[which[o]][c]));
         printf(" %11.2f\n", (double)md__peek64(&shown->worst[which[o]]) / 1e6);
     }
-    printf("%llu waits returned after more than %d ms, %llu of them for want of a processor\n\n",
-           (unsigned long long)md__peek64(&shown->beyond), ALLOWED_NS / 1000000,
+    printf("%llu waits returned after more than %lld ms, %llu of them for want of a processor\n\n",
+           (unsigned long long)md__peek64(&shown->beyond), (long long)limit(ALLOWED_NS) / 1000000,
            (unsigned long long)md__peek64(&shown->queued));
     printf("seed %llu: %lu kills in %.1f s (%.0f a second), %lu of them inside a call, %lu of "
            "namespaces' registrars;\n%lu rounds, %llu times all were killed and the name taken "

@@ -109,15 +109,15 @@ static int64_t due(const cell *c) {
     uint32_t op = md__read32(&c->op), awaited = md__peek32(&c->awaited);
     int64_t since = (int64_t)md__peek64(&c->since),
             main_gone = (int64_t)md__read64(&shown->main_gone);
-    if (op != WAIT && op != LISTEN) return since + HANG_NS;
-    if (main_gone) return (main_gone > since ? main_gone : since) + TOLD_NS;
+    if (op != WAIT && op != LISTEN) return since + limit(HANG_NS);
+    if (main_gone) return (main_gone > since ? main_gone : since) + limit(TOLD_NS);
     if (op == LISTEN) return 0; /* perhaps nobody has changed anything */
-    if (!awaited) return since + TOLD_NS;
+    if (!awaited) return since + limit(TOLD_NS);
     const place *p = &shown->places[awaited - 1];
     uint64_t word = md__read64(&p->word);
     int64_t live = (int64_t)md__peek64(&p->since);
     if (standing(word) != LIVE || md__read64(&p->word) != word) return 0;
-    return (live > since ? live : since) + TOLD_NS;
+    return (live > since ? live : since) + limit(TOLD_NS);
 }
 
 static bool all_go_on(void) {
@@ -195,14 +195,14 @@ static bool start_main(md_registry *reg) {
         clear_board();
     }
     start(0, 0);
-    int rc = md_attach(shown->name, md_now() + HANG_NS, reg);
+    int rc = md_attach(shown->name, md_now() + limit(HANG_NS), reg);
     if (rc) fail("the new main member's registry: %s", md_status_text(rc));
     return rc == 0;
 }
 
 /* The others hear that the main member is gone, and some are killed as they do. */
 static void end_round(md_registry reg) {
-    int64_t end = md_now() + HANG_NS + TOLD_NS;
+    int64_t end = md_now() + limit(HANG_NS + TOLD_NS);
     uint32_t left = CAST_SIZE, kills = below(&dice, 2) ? below(&dice, CAST_SIZE) : 0;
     if (below(&dice, 4)) {
         md__publish64(&shown->main_gone, (uint64_t)md_now());
@@ -248,7 +248,7 @@ static void play_round(int64_t began) {
     md_registry reg;
     uint32_t attachers = 0, kills = 1 + below(&dice, KILLS_A_ROUND), present = 0;
     unsigned long until = total.kills;
-    alarm(60);
+    alarm((unsigned)limit(60));
     if (!start_main(&reg)) return;
     while (!present) {
         for (uint32_t i = 1; i < CAST_SIZE; i++)

@@ -77,8 +77,8 @@ static inline void print_waits(void) {
             printf(" %7llu", (unsigned long long)md__peek64(&shown->times[o][c]));
         printf(" %11.2f\n", (double)md__peek64(&shown->worst[o]) / 1e6);
     }
-    printf("%llu waits returned after more than %d ms, %llu of them for want of a processor\n",
-           (unsigned long long)md__peek64(&shown->beyond), ALLOWED_NS / 1000000,
+    printf("%llu waits returned after more than %lld ms, %llu of them for want of a processor\n",
+           (unsigned long long)md__peek64(&shown->beyond), (long long)limit(ALLOWED_NS) / 1000000,
            (unsigned long long)md__peek64(&shown->queued));
 }
 

@@ -166,8 +166,8 @@ static void note_round(struct figures *f, int64_t committed, int64_t rung) {
         f->sliced += only_slices;
         f->lost += only_slices && s->returned - (int64_t)s->queued > rung;
     }
-    f->beyond += last > ALLOWED_NS;
-    if (last_without > ALLOWED_NS)
+    f->beyond += last > limit(ALLOWED_NS);
+    if (last_without > limit(ALLOWED_NS))
         fail("a thread returned %.0f ms after its fact", (double)last_without / 1e6);
     f->took[f->rounds] = last;
     f->without_queue[f->rounds++] = last_without;
@@ -180,7 +180,7 @@ static void play(struct main_member m, struct figures figures[2]) {
         bool rush = below(&dice, 4) == 3;
         uint32_t over;
         md_record r;
-        alarm(HANG_S);
+        alarm((unsigned)limit(HANG_S));
         until_waiting(reg, (uint32_t)(rush ? below(&dice, options.threads) : options.threads));
         int64_t committed = md_now();
         OK(put(m, MD_UNIQUE, NAME, (int32_t)round, "", &r));

@@ -25,7 +25,7 @@ static void check_status(int should, const char *what) {
     int64_t start = md_now();
     int rc = attach_now(&reg);
     if (!EQ(rc, should)) fprintf(stderr, "    %s\n", what);
-    CHECK(md_now() - start < 100000000);
+    CHECK(md_now() - start < limit(100000000));
     if (rc == 0) md_close(reg);
 }
 
@@ -381,7 +381,7 @@ static void attach_waits(int over_a_corpse) {
     int64_t *latency = calloc((size_t)times, sizeof *latency);
     for (int i = 0; i < times; i++) {
         if (over_a_corpse) kill_now(foreign_main());
-        p->deadline = i % 2 ? MD_FOREVER : md_now() + 30000000000;
+        p->deadline = i % 2 ? MD_FOREVER : md_now() + limit(30000000000);
         pid_t pid = child(attach_patiently, p);
         until_inside(pid, pid, SYS_ppoll, SYS_ppoll);
         int64_t start = md_now();

@@ -220,7 +220,7 @@ TEST(a_sleeper_is_woken_by_a_registration_and_by_a_strike_and_not_by_its_slice) 
         OK(watcher_end(&w));
         latency[i] = w.returned - start;
         EQ(w.now, w.seq + 1);
-        CHECK(w.stats.wakes >= 1);
+        CHECK(w.stats.wakes || w.returned - start < limit(LATE_NS)); /* a slice that just ended */
         if (w.stats.slept_ns < 100000000) EQ(w.stats.slices, 0);
         EQ(w.stats.by_lease, 0);
     }
@@ -240,7 +240,7 @@ TEST(one_change_wakes_all_who_wait_for_any) {
     OK(put(m, MD_STACK, "n", KEY, "b", NULL));
     for (int i = 0; i < MANY; i++) {
         OK(watcher_end(&w[i]));
-        CHECK(w[i].stats.wakes || w[i].returned - start < LATE_NS);
+        CHECK(w[i].stats.wakes || w[i].returned - start < limit(LATE_NS));
         EQ(w[i].now, sequence(m));
     }
     EQ(waiters(m.reg), 1);
@@ -440,7 +440,7 @@ static void main_ends_before_a_crowd(int leaves, int times) {
             EQ(s->rc[i], leaves ? MD_ECLOSED : MD_EDIED);
             if (has_waitv() && !leaves) EQ(s->stats[i].by_lease, 1);
             latency[round * CROWD + i] = s->returned[i] - start;
-            CHECK(s->returned[i] - start < 2000000000);
+            CHECK(s->returned[i] - start < limit(2000000000));
         }
         EQ(reap(main_pid), leaves ? 0 : -SIGKILL);
         OK(md_close(look));
@@ -545,7 +545,7 @@ static long change_killed_at(int strikes, long at) {
     } else {
         OK(watcher_end(&w));
         CHECK(w.now > w.seq);
-        CHECK(w.returned - killed < 1000000000);
+        CHECK(w.returned - killed < limit(1000000000));
     }
     close_main(m);
     return took;
@@ -631,7 +631,8 @@ static void play(struct game *g, struct main_member m, uint32_t side) {
     for (uint32_t i = 0; i < (uint32_t)g->rounds && !test_failures; i++) {
         md_wait_stats s = {0};
         while (md__read32(&g->turn) != 2 * i + side) {
-            int rc = md_await_change(m.reg, m.member, seq, md_now() + 30000000000, 0, &seq, &s);
+            int rc =
+                md_await_change(m.reg, m.member, seq, md_now() + limit(30000000000), 0, &seq, &s);
             if (rc != MD_EINTR && !OK(rc)) return;
         }
         int64_t now = md_now(), rung;
@@ -728,8 +729,8 @@ static void *fall_asleep(void *arg) {
         uint64_t now_seq;
         for (int spins = 0; md__read32(&g->round) != (uint32_t)i; spins++)
             if (spins > 10000) sched_yield();
-        if (!OK(md_await_change(g->m.reg, g->m.member, g->seq, md_now() + 30000000000, 0, &now_seq,
-                                &s)))
+        if (!OK(md_await_change(g->m.reg, g->m.member, g->seq, md_now() + limit(30000000000), 0,
+                                &now_seq, &s)))
             break;
         EQ(now_seq, g->seq + 1);
         g->seq = now_seq;

@@ -132,7 +132,7 @@ static int needs_repair(const char *region) {
 static void leave_to_the_next(void *arg) {
     struct cell *c = arg;
     md_stats before, after;
-    alarm(30);
+    alarm((unsigned)limit(30));
     enter_copy(&c->stepper);
     lose_descriptor(c->m);
     int held = needs_repair(c->stepper.view);
@@ -152,7 +152,7 @@ static void look_after_death(void *arg) {
     struct cell *c = arg;
     static struct state now;
     md_stats s;
-    alarm(30);
+    alarm((unsigned)limit(30));
     enter_copy(&c->stepper);
     int held = needs_repair(c->stepper.view);
     OK(md_stat(c->m.reg, &s));
@@ -495,7 +495,7 @@ static void add(struct row *sum, const struct row *r) {
 TEST(a_death_at_any_instruction_leaves_the_old_state_or_the_new_one) {
     cpu_set_t before = share_one_processor();
     struct row sum = {.name = "all"};
-    alarm(every_image ? 3600 : 280); /* below the Makefile's limit */
+    alarm((unsigned)limit(every_image ? 3600 : 280)); /* below the Makefile's limit */
     printf("| operation | instructions: empty, hundreds, nearly full | distinct images | "
            "looked at | lock held | old | new | facts unchanged | faults |\n"
            "|---|---|---|---|---|---|---|---|---|\n");

@@ -44,7 +44,7 @@ static void play(struct game *g, struct main_member m, int side) {
         char buf[BUF];
         md_record mine;
         md_wait_stats s = {0};
-        int64_t deadline = md_now() + 30000000000;
+        int64_t deadline = md_now() + limit(30000000000);
         int rc;
         do
             rc = md_await(m.reg, m.member, MD_IMPL, KEY, 1, NAMES[side], 4, deadline, 0, buf, BUF,
@@ -146,8 +146,8 @@ static void *stand_in_crowd(void *arg) {
     struct crowd *c = arg;
     for (int i = 1; i <= c->rounds && !test_failures; i++) {
         md_wait_stats s;
-        if (!OK(await_fact(c->m.reg, c->m.member, "crowd", (uint32_t)i, md_now() + 30000000000, 0,
-                           &s)))
+        if (!OK(await_fact(c->m.reg, c->m.member, "crowd", (uint32_t)i,
+                           md_now() + limit(30000000000), 0, &s)))
             break;
         int64_t now = md_now(), rung = (int64_t)md__read64(&c->rung);
         if (s.slices && !s.wakes && rung && now - rung > LATE_NS) atomic_fetch_add(&c->lost, 1);
@@ -187,7 +187,8 @@ static void *fall_asleep(void *arg) {
     for (int i = 1; i <= g->rounds && !test_failures; i++) {
         md_wait_stats s;
         while (md__read32(&g->round) != (uint32_t)i) {}
-        if (!OK(await_fact(g->m.reg, g->m.member, "meet", 1, md_now() + 30000000000, 0, &s))) break;
+        if (!OK(await_fact(g->m.reg, g->m.member, "meet", 1, md_now() + limit(30000000000), 0, &s)))
+            break;
         int64_t now = md_now(), rung;
         while ((rung = (int64_t)md__read64(&g->rung)) == 0) {}
         g->lost += s.slices && !s.wakes && now - rung > LATE_NS;

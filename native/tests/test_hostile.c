@@ -164,7 +164,7 @@ static void use_all(void *arg) {
     size_t size;
     uint64_t version, node;
     uint32_t role;
-    alarm(5);
+    alarm((unsigned)limit(5));
     if (md_attach(name, 0, &reg)) return; /* it is refused, which is fine */
     check_answer(md_list(reg, NULL, 0, buf, sizeof buf, &size, &version, &node));
     check_answer(md_list_since(reg, MD_IMPL, 9, buf, sizeof buf, &size, &version));
@@ -273,7 +273,7 @@ static void lock_it(void *arg) {
     struct lock_noise *noise = arg;
     char words[4096];
     md_registry reg;
-    alarm(5);
+    alarm((unsigned)limit(5));
     OK(md_attach(name, 0, &reg));
     noise->took = md_now();
     noise->rc = md_check(reg, words, sizeof words);
@@ -306,11 +306,11 @@ TEST(a_lock_that_was_written_over_is_an_error_and_no_crash) {
         for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
             if (word == lock_word && values[i] < 1000) continue; /* the id of some process */
             int64_t least = INT64_MAX;
-            for (int try = 0; try < 3 && least > 100000000; try++) {
+            for (int try = 0; try < 3 && least > limit(100000000); try++) {
                 try_lock_noise(noise, word, values[i]);
                 if (noise->took < least) least = noise->took;
             }
-            CHECK(least <= 100000000);
+            CHECK(least <= limit(100000000));
             CHECK(noise->rc == 0 || noise->rc == MD_EDAMAGED);
         }
     }

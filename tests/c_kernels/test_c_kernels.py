@@ -485,7 +485,7 @@ def other_process(script, *arguments):
     import subprocess
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-c", {WORKER + script!r}, *map(str, args)],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=limit(60),
     )
     assert ran.returncode == 0, ran.stderr
     """

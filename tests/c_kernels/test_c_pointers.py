@@ -190,7 +190,7 @@ def test_every_interpreter_of_the_process_calls_it_and_other_processes_verify(pa
         worker.close()
         import subprocess
         script = f"PATH = {path!r}\\n" + setup
-        subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=60)
+        subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=limit(60))
         """,
         SETUP,
         path,

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from commands import environment
+from patience import limit
 from registries import mdispatch
 
 import mdispatch as md
@@ -113,7 +114,7 @@ def test_what_was_disturbed_is_taken_again_and_counts_when_it_always_is(monkeypa
 
 def test_a_thread_that_has_to_leave_its_processor_knows():
     before = measure._switches()
-    end = time.monotonic() + 30
+    end = time.monotonic() + limit(30)
     allowed = os.sched_getaffinity(0)
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:

@@ -410,7 +410,7 @@ def test_a_registry_is_shown_at_once_while_a_stopped_process_holds_its_lock(
         until_stopped(holder.pid)
         before = time.monotonic()
         told = about(name, "--reap", status=1)
-        assert time.monotonic() - before < 9  # how long it waits for a lock at most
+        assert time.monotonic() - before < limit(9)  # how long it waits for a lock at most
         assert told["lock"]["stopped"]
         assert f"held by pid {holder.pid}, which is stopped" in told["problems"][0]
         holder.kill()
@@ -840,7 +840,7 @@ def test_ctrl_c_ends_a_reaper_that_waits_for_a_creator(name: str, how: str) -> N
                 time.sleep(0.01)  # its nap of 1 ms is over before it goes on, if there is no delay
             process.send_signal(signal.SIGINT)
             process.send_signal(signal.SIGCONT)
-            assert process.wait(8) == 130  # without it, after 10 s
+            assert process.wait(limit(8)) == 130  # without it, after 10 s
         finally:
             os.close(folder)  # creators wait for it, also here
     assert seen(name).is_leftover

@@ -24,6 +24,7 @@ import pytest
 from commands import environment
 from json_keys import strangers
 from kinds import until
+from patience import limit
 from registries import FOLDER, main_of, mdispatch, until_stopped, until_waiting, worker_of
 
 pytestmark = [pytest.mark.specification, pytest.mark.either_binding]
@@ -170,7 +171,7 @@ def test_who_does_not_read_on_ends_it(name: str) -> None:
                 assert top.stderr is not None
                 assert top.stdout.readline()
                 top.stdout.close()
-                assert (top.wait(60), top.stderr.read()) == (0, b"")
+                assert (top.wait(limit(60)), top.stderr.read()) == (0, b"")
 
 
 @pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM])
@@ -178,7 +179,7 @@ def test_a_signal_ends_it_without_a_word(name: str, ends: signal.Signals) -> Non
     with main_of(name), Lines(name) as top:
         top.next()
         top.process.send_signal(ends)
-        status = top.process.wait(60)
+        status = top.process.wait(limit(60))
         assert status == (0 if ends == signal.SIGINT else 128 + ends)
         assert top.process.stderr is not None
         assert top.process.stderr.read() == ""
@@ -249,7 +250,7 @@ class Terminal:
             while True:
                 self.shown += self._read()
         except AssertionError:
-            return self.process.wait(60)
+            return self.process.wait(limit(60))
 
     def __enter__(self) -> Terminal:
         return self
@@ -409,7 +410,7 @@ def test_in_the_background_it_leaves_the_keyboard_to_the_shell(name: str) -> Non
             shown += os.read(ours, 65536)
         assert b"status 0" in shown
         assert b"q quit" not in shown
-        assert process.wait(60) == 0
+        assert process.wait(limit(60)) == 0
     os.close(ours)
 
 
@@ -438,7 +439,7 @@ def test_a_terminal_that_cannot_be_steered_gets_blocks(name: str) -> None:
         ) as top,
     ):
         os.close(theirs)
-        assert top.wait(60) == 0
+        assert top.wait(limit(60)) == 0
         shown = os.read(ours, 65536)
         os.close(ours)
     assert b"open" in shown

@@ -277,7 +277,7 @@ def test_a_fork_inside_a_guard_is_inside_it_whoever_held_its_lock():
             warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads
             child = os.fork()
             if child == 0:
-                signal.alarm(30)
+                signal.alarm(int(limit(30)))
                 inside = "Python" in guards.excluded_keys()
                 guard.__exit__()
                 os.write(write, repr([inside, "Python" in guards.excluded_keys()]).encode())

@@ -165,7 +165,7 @@ def test_a_fork_inside_a_guard_is_inside_it_whoever_held_the_lock():
     warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads
     child = os.fork()
     if child == 0:
-        signal.alarm(30)
+        signal.alarm(int(limit(30)))
         seen = [is_hermetic()]
         sent = pickle.dumps(parcel)
         seen.append(pickle.loads(sent).open() is value)

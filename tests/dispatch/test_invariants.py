@@ -134,7 +134,7 @@ def test_a_forked_child_is_sound_with_what_it_inherits_and_what_it_keeps():
         assert md.ops.s.f(1) == 1
         child = os.fork()
         if child == 0:
-            signal.alarm(30)
+            signal.alarm(int(limit(30)))
             md.default_registry().check_invariants()
             assert md.ops.s.f(2) == 2
             md.default_registry().check_invariants()

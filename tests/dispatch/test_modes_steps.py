@@ -291,7 +291,7 @@ def test_after_a_fork_rules_can_be_registered_whoever_held_the_lock():
     warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads
     child = os.fork()
     if child == 0:
-        signal.alarm(30)
+        signal.alarm(int(limit(30)))
         op.py_impl("CPU")(lambda *args: "child")
         os._exit(0 if op.dispatch("CPU", 1) == "child" else 1)
     go.set()
@@ -316,7 +316,7 @@ def test_a_fork_in_a_block_is_in_the_block():
     with Log() as mode:
         child = os.fork()
         if child == 0:
-            signal.alarm(30)
+            signal.alarm(int(limit(30)))
             seen = [mode_stack() == (mode,), md.ops.m.f(A()) == ("mode", os.getpid())]
             mode.__exit__()
             seen.append(mode_stack())

@@ -121,11 +121,11 @@ def test_another_thread_may_close_an_observer_in_the_middle_of_a_call(registry):
     inside, closed, seen = threading.Event(), threading.Event(), []
     lib = md.Library("s", "DEF", registry=registry)
     lib.define("f(Tensor x) -> int")
-    lib.impl("f", lambda x: inside.set() or closed.wait(30) or 1, "CPU")
+    lib.impl("f", lambda x: inside.set() or closed.wait(limit(30)) or 1, "CPU")
     handle = md.observe_calls(lambda call: seen.append("began"), lambda call: seen.append("ended"))
     caller = threading.Thread(target=registry.ops.s.f, args=(CPU,))
     caller.start()
-    assert inside.wait(30)
+    assert inside.wait(limit(30))
     handle.close()
     closed.set()
     caller.join()
@@ -200,7 +200,7 @@ def test_a_forked_child_observes_whoever_held_the_lock():
         warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads
         child = os.fork()
         if child == 0:
-            signal.alarm(30)
+            signal.alarm(int(limit(30)))
             md.ops.s.f(2)
             md.observe_calls(seen.append)
             md.ops.s.f(3)

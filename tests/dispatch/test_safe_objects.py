@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from kinds import INTERPRETERS, PROCESSES, run_main
+from patience import limit
 from places import PLACES, run_at
 
 from mdispatch import errors
@@ -211,7 +212,7 @@ class Last:
 
         thread = threading.Thread(target=run)
         thread.start()
-        thread.join(30)
+        thread.join(limit(30))
         self.done.append(not thread.is_alive())
 
 

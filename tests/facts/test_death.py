@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from kinds import INTERPRETERS, run_main, until
+from patience import limit
 
 import mdispatch as md
 from mdispatch.facts.native.constants import MD_DEF, MD_MAX_BODY
@@ -46,7 +47,7 @@ killed = time.monotonic()
 if how != "leave":
     os.kill(main_pid, how)
 os.waitpid(main_pid, 0)
-until(lambda: all((Path(folder) / str(i)).exists() for i in range(count)), 30)
+until(lambda: all((Path(folder) / str(i)).exists() for i in range(count)))
 heard = [eval((Path(folder) / str(i)).read_text()) for i in range(count)]
 done(main=main_pid, delays=[h["at"] - killed for h in heard], heard=heard)
 """
@@ -175,7 +176,7 @@ def test_a_worker_killed_while_it_holds_the_lock_stops_nobody(hold: str) -> None
             until(lambda: call.read_text().split()[0] == "202")
             assert writer.is_alive()
             holder.kill()
-        writer.join(30)
+        writer.join(limit(30))
         assert not writer.is_alive()
         assert registry.ops.held.f.overloads() == ["default"]
         assert registry.dispatcher.facts.stat()[6] == 1  # recoveries
@@ -205,5 +206,5 @@ def test_who_is_outrun_and_waits_for_the_lock_keeps_no_other_thread_from_running
             until(lambda: call.read_text().split()[::2][:2] == ["202", "0x9"])
             holder.kill()
             killed.set()
-        reader.join(30)
+        reader.join(limit(30))
         assert all(found)

@@ -26,9 +26,10 @@ pytestmark = pytest.mark.shared
 MEMBER = """
 import sys
 import mdispatch as md
+from patience import limit
 registry = md.Registry.elect(sys.argv[1])
 
-def open_shop(schema="f(int x) -> int", timeout=10.0):
+def open_shop(schema="f(int x) -> int", timeout=limit(10)):
     lib = md.Library("shop", "DEF", registry=registry, timeout=timeout)
     lib.define(schema)
     lib.impl("f", increment, "CompositeExplicitAutograd")
@@ -177,7 +178,7 @@ def test_when_the_registrar_is_killed_the_next_one_goes_on_and_nothing_was_lost(
 def test_who_waits_for_the_registrar_becomes_it_and_registers_the_rest(team, how):
     a, b = team(), team()
     a.tell("lib = md.Library('shop', 'DEF', registry=registry)")
-    b.begin("lib = open_shop(timeout=60.0)")
+    b.begin("lib = open_shop(timeout=limit(60))")
     waits(b.pid)
     getattr(a, how)()
     assert b.end() == ["ok"]
@@ -264,7 +265,7 @@ def test_interpreters_of_one_process_are_a_team(kind, tmp_path):
     text = textwrap.dedent(
         """
         import mdispatch as md
-        lib = md.Library("shop", "DEF", timeout=30.0)
+        lib = md.Library("shop", "DEF", timeout=limit(30))
         lib.define("f(int x) -> int")
         lib.impl("f", lambda x: x + 1, "CompositeExplicitAutograd")
         turn, main = md.register_or_verify("shop"), md.is_main_interpreter()
@@ -298,7 +299,7 @@ def test_interpreters_of_one_process_are_a_team(kind, tmp_path):
 def test_of_many_that_import_at_once_one_registers(team):
     members = [team() for _ in range(6)]
     for each in members:
-        each.begin("lib = open_shop(timeout=60.0)")
+        each.begin("lib = open_shop(timeout=limit(60))")
     assert [each.end() for each in members] == [["ok"]] * 6
     assert sum(each.asks("registry.registers('shop')") for each in members) == 1
     # The processes are killed one after the other, in the order in which they register. The last

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from kinds import run_main
+from patience import limit
 from test_elect import team  # noqa: F401 (a fixture)
 
 import mdispatch as md
@@ -193,7 +194,7 @@ def test_a_signal_handler_may_close_the_library_that_is_waited_for(pair):
     before = signal.signal(signal.SIGALRM, close_it)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.01)
-        mine = md.Library("shop", "FRAGMENT", registry=b, timeout=60.0)
+        mine = md.Library("shop", "FRAGMENT", registry=b, timeout=limit(60.0))
         mine.define("f(int x) -> int")  # whether or not it waits by then
         assert b.operators() == ["shop::f"]
     finally:
@@ -211,7 +212,7 @@ def test_threads_that_open_and_close_libraries_of_one_namespace_lose_nothing(pai
     def come_and_go(registry, number):
         try:
             for _ in range(40):
-                with md.Library("shop", "FRAGMENT", registry=registry, timeout=60.0) as lib:
+                with md.Library("shop", "FRAGMENT", registry=registry, timeout=limit(60.0)) as lib:
                     lib.define(f"f{number}(int x) -> int")
                     lib.impl(f"f{number}", lambda x: x, "CPU")
                 lib.close()
@@ -225,7 +226,7 @@ def test_threads_that_open_and_close_libraries_of_one_namespace_lose_nothing(pai
         for each in threads:
             each.start()
         for each in threads:
-            each.join(60.0)
+            each.join(limit(60.0))
     finally:
         sys.setswitchinterval(before)
     assert failed == []
@@ -272,7 +273,7 @@ def test_an_address_whose_registry_is_closed_is_answered_in_time():
     for address in (name, f"elect:{name}"):
         with pytest.raises(errors.RegistryClosedError):
             md.Registry.attach(address, timeout=0.05)
-    assert time.monotonic() - began < 30.0
+    assert time.monotonic() - began < limit(30)
     with md.Registry.elect(name) as registry:
         assert registry.registers("shop")
 
@@ -290,7 +291,7 @@ def test_imports_in_opposite_orders_end_in_errors_within_the_timeout(team):  # n
     for each, theirs in ((a, "right"), (b, "left")):
         each.begin(cross.format(theirs))
     answers = [each.end()[0] for each in (a, b)]
-    assert time.monotonic() - began < 10.0
+    assert time.monotonic() - began < limit(10)
     # Each waited for a definition that the other makes later. When one gives up, the other may not
     # have to wait any more.
     assert all(each.startswith(("NameMismatchError", "MainNeverArrived")) for each in answers)
@@ -393,7 +394,7 @@ def test_each_kind_of_registration_is_made_once_and_verified_by_the_others(tmp_p
         for each in (*(m for m in members if m is not first), late):
             each.stdin.write("\n")
             each.stdin.close()
-            assert each.wait(30) == 0
+            assert each.wait(limit(30)) == 0
     for each in members:
         each.stdin.close()
         each.stdout.close()
@@ -405,7 +406,7 @@ def test_the_workers_of_a_test_run_are_a_team(tmp_path):
     line = next(each for each in page.splitlines() if "os.environ.setdefault" in each)
     (tmp_path / "conftest.py").write_text(f"import os\n{line.strip()}\n")
     (tmp_path / "shop.py").write_text(
-        "import mdispatch as md\nlib = md.Library('shop', 'DEF', timeout=30.0)\n"
+        f"import mdispatch as md\nlib = md.Library('shop', 'DEF', timeout={limit(30)})\n"
         "lib.define('f(int x) -> int')\n"
         "lib.impl('f', lambda x: x + 1, 'CompositeExplicitAutograd')\n"
     )

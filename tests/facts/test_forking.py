@@ -46,7 +46,7 @@ if pid == 0:
     __import__(f"mdispatch.{module}")
     os._exit(7)
 forking.set()
-end = time.monotonic() + 20
+end = time.monotonic() + limit(20)
 while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
     if time.monotonic() > end:
         os.kill(pid, signal.SIGKILL)
@@ -145,10 +145,10 @@ def run():
 
 thread = threading.Thread(target=run)
 thread.start()
-assert inside.wait(20), "no thread came by"
+assert inside.wait(limit(20)), "no thread came by"
 pid = os.fork()
 if pid == 0:
-    signal.alarm(20)
+    signal.alarm(int(limit(20)))
     try:
         exec(in_child, scope)
         os._exit(7)
@@ -419,7 +419,7 @@ def test_a_child_takes_no_lock_for_taken_that_another_thread_was_handed() -> Non
             lock.value = 1
         pid = os.fork()
         if pid == 0:
-            signal.alarm(30)  # it would wait for ever
+            signal.alarm(int(limit(30)))  # it would wait for ever
             name = OperatorName.parse("shop::g")
             registry.dispatcher.entries.pop(str(name), None)
             kernels.pop(numbers.parse_key("CUDA"), None)
@@ -440,7 +440,7 @@ def test_a_child_that_has_joined_acts_as_a_member_of_its_own():
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
-            signal.alarm(20)
+            signal.alarm(int(limit(20)))
             facts.await_change(0, 0.0)
             own = [member for member in facts.members() if member[1] == os.getpid()]
             os.write(writing, repr((facts._member, facts.role, len(own))).encode())

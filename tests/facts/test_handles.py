@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from patience import limit
 
 import mdispatch as md
 from mdispatch import errors
@@ -47,7 +48,7 @@ def together(count, function):
     barrier = threading.Barrier(count)
 
     def run(i):
-        barrier.wait(60)
+        barrier.wait(limit(60))
         try:
             function(i)
         except BaseException as error:
@@ -220,7 +221,7 @@ class Between(LocalRegistry):
             self.kind = None
             thread = threading.Thread(target=self.action)
             thread.start()
-            thread.join(30)
+            thread.join(limit(30))
         return super().register(kind, *rest)
 
 

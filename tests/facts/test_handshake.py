@@ -60,7 +60,7 @@ VERIFYING_WORKER = """
 i_am_here()
 import mdispatch as md
 md.register_type(bytearray, "CPU")
-with md.Library("late", "DEF", timeout=30.0) as lib:
+with md.Library("late", "DEF", timeout=limit(30)) as lib:
     lib.define("twice(Tensor x, int n=2) -> Tensor")
     @lib.impl("twice", dispatch_key="CPU")
     def twice(x, n=2):

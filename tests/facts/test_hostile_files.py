@@ -29,6 +29,7 @@ from hostile_files import (
 )
 from hostile_stage import LIMIT
 from kinds import SUPPORT, run_main
+from patience import limit
 
 from mdispatch import errors
 from mdispatch.facts import native
@@ -83,8 +84,8 @@ def test_each_kind_is_answered_by_its_error_and_at_once(name, stage, long_form) 
     assert {doing: found[doing][0] for doing in expected} == expected, found
     assert met["left"] == []
     for doing in expected:
-        limit = LIMIT + PATIENCE if kind.waits and doing == "default" else LIMIT
-        assert found[doing][1] < limit, (doing, found[doing])
+        allowed = LIMIT + PATIENCE if kind.waits and doing == "default" else LIMIT
+        assert found[doing][1] < allowed, (doing, found[doing])
     # It is attached: then every call succeeds or raises one of our errors.
     for call, (outcome, seconds, words) in found.get("use", {}).items():
         assert outcome == FINE or outcome in errors.__all__, (call, outcome, words)
@@ -129,11 +130,11 @@ class Puppet:
             self.is_ready = True
         print(line, file=self.process.stdin, flush=True)
         answer = self.process.stdout.readline()
-        return eval(answer) if answer else ("ended", self.process.wait(30))
+        return eval(answer) if answer else ("ended", self.process.wait(limit(30)))
 
     def end(self) -> None:
         self.process.stdin.close()
-        self.process.wait(30)
+        self.process.wait(limit(30))
         self.process.stdout.close()
 
 
@@ -280,7 +281,7 @@ def test_a_lock_that_is_never_let_go_of_is_an_error_after_10_s(puppets) -> None:
     outcome, seconds, words = worker("timed(w.dispatcher.facts.check, 1)")
     assert outcome == "RegistryError"
     assert "makes no progress" in words
-    assert 9 < seconds < 15
+    assert 9 < seconds < limit(15)
     main.process.kill()  # otherwise each would wait once more to leave
     worker.process.kill()
 
@@ -317,7 +318,7 @@ def test_a_folder_that_is_locked_for_ever_is_an_error_after_10_s() -> None:
         outcome, seconds, words = got[what]
         assert outcome == "RegistryError"
         assert got["told"] in words
-        assert 9 < seconds < 15
+        assert 9 < seconds < limit(15)
     assert got["after"][0] == FINE
 
 

@@ -179,12 +179,12 @@ def test_the_child_of_a_fork_goes_on_with_a_copy(binding):
         f = registry.ops.s.f
         # One thread waits, another holds the lock: neither comes along.
         threads = [threading.Thread(target=md.wait_for_def, args=("s::g",),
-                   kwargs={"timeout": 60, "registry": registry})]
+                   kwargs={"timeout": None, "registry": registry})]
         holds, go = threading.Event(), threading.Event()
         def hold():
             with book._changed:
                 holds.set()
-                go.wait(60)
+                go.wait()
         threads.append(threading.Thread(target=hold))
         for thread in threads:
             thread.start()
@@ -207,7 +207,7 @@ def test_the_child_of_a_fork_goes_on_with_a_copy(binding):
         assert registry.operators() == ["s::f"], registry.operators()
         lib.define("g(int x) -> int")
         for thread in threads:
-            thread.join(60)
+            thread.join()
         registry.check_invariants()
         print(status, f(1))
         """,
@@ -249,7 +249,7 @@ def test_ctrl_c_ends_a_wait_of_the_main_thread():
             os.kill(os.getpid(), signal.SIGINT)
         threading.Thread(target=interrupt).start()
         try:
-            md.wait_for_def("s::never", timeout=60)
+            md.wait_for_def("s::never", timeout=None)
         except KeyboardInterrupt:
             print("interrupted", book.members()[0][4])
         """

@@ -153,7 +153,7 @@ def test_a_wait_is_told_when_it_has_slept_and_how_it_ended(told, registry, worke
         while not any(member[4] for member in registry.dispatcher.facts.members()):
             registry.dispatcher.facts.await_change(0, 0)
         lib.impl(f"f{i}", len, "CPU")
-        thread.join(60)
+        thread.join(limit(60))
         if texts := told.of("waits"):
             break
     (text,) = texts
@@ -260,7 +260,7 @@ def test_no_lock_is_held_while_a_record_is_handled(logger, registry):
         if threading.current_thread() is first:
             other = threading.Thread(target=define, args=(f"g{len(done)}",), daemon=True)
             other.start()
-            other.join(20)
+            other.join(limit(20))
             done.append((record.getMessage().split(" from")[0], not other.is_alive()))
         return False
 

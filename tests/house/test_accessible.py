@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from browser import Browser, find_browser
+from patience import limit
 
 ROOT = Path(__file__).parents[2]
 AXE = os.environ.get("MDISPATCH_AXE", "")
@@ -46,7 +47,7 @@ def pages(tmp_path_factory):
         ("bench", "import", "--quick", "--plot", folder / "bench.html"),
     ):
         command = [sys.executable, "-m", "mdispatch", *map(str, words)]
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=limit(300))
     site = {name: ROOT / "build" / "site" / f"{name}.html" for name in SITE}
     return site | {name: folder / f"{name}.html" for name in ("report", "bench")}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import following
 import pytest
+from patience import limit
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "overview.md").read_text()
@@ -22,7 +23,7 @@ def run(code: str, folder: Path, *, name: str = "snippet.py") -> subprocess.Comp
         [sys.executable, "-W", "error", str(folder / name)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=limit(60),
         cwd=folder,
         env={
             "PYTHONPATH": str(folder),
@@ -61,7 +62,7 @@ def test_each_command_of_the_page_runs(command: str) -> None:
         [sys.executable, "-m", "mdispatch", *command.split()],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=limit(60),
         cwd=ROOT,
     )
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -88,7 +89,7 @@ def test_what_verify_prints_is_what_the_page_shows() -> None:
         [sys.executable, "-m", "mdispatch", *command.split()],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=limit(60),
         cwd=ROOT,
     )
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -101,7 +102,7 @@ def test_the_examples_are_where_the_package_says(tmp_path) -> None:
         [sys.executable, "-m", "mdispatch.config", "--examples"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=limit(60),
         cwd=tmp_path,
         check=True,
     )

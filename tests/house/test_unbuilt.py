@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import limit
 
 import mdispatch as md
 
@@ -35,7 +36,7 @@ def refusal(clone: Path, *words: str) -> str:
         [sys.executable, *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=limit(60),
         cwd=clone,
         env=environment,
     )

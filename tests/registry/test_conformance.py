@@ -26,6 +26,7 @@ from pathlib import Path
 import pytest
 from kinds import INTERPRETERS, run_main
 from model import ALIASES, FUNCTIONALITIES, RUNTIME, Model, WorkerModel
+from patience import limit
 from steps import Player, left_over, observe
 
 import mdispatch as md
@@ -404,9 +405,9 @@ class Peer:
         assert self._next() == "left"
         self._from.close()
         if isinstance(self._run, subprocess.Popen):
-            assert self._run.wait(60) == 0
+            assert self._run.wait(limit(60)) == 0
         else:
-            self._run.join(60)
+            self._run.join(limit(60))
             assert not self._run.is_alive()
 
 

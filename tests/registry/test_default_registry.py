@@ -177,7 +177,7 @@ def test_attach_waits_for_the_name_to_appear(tmp_path) -> None:
         text = f'''
         import mdispatch as md, os, _thread
         i_am_here()
-        with md.Registry.attach({name!r}, timeout=30) as registry:
+        with md.Registry.attach({name!r}, timeout={limit(30)}) as registry:
             report(address=registry.address)
         '''
         workers = start("subprocess", text, 1, Path(folder))

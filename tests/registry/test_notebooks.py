@@ -151,7 +151,7 @@ def test_in_a_jupyter_kernel_cells_are_run_again(tmp_path):
         notebook = nbformat.v4.new_notebook()
         texts = json.loads(sys.argv[1])
         notebook.cells = [nbformat.v4.new_code_cell(text) for text in texts]
-        client = nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3")
+        client = nbclient.NotebookClient(notebook, timeout=None, kernel_name="python3")
         with client.setup_kernel():
             for number, each in enumerate(notebook.cells):
                 client.execute_cell(each, number)

@@ -207,7 +207,7 @@ def test_a_pool_of_multiprocessing_does_not_hang_for_an_operator_that_its_worker
         pool.apply(md.is_main_interpreter)  # it has made a registry of its own
         import geo
         try:
-            pool.apply_async(md.ops.geo.twice, (1,)).get(60)
+            pool.apply_async(md.ops.geo.twice, (1,)).get(limit(60))
         except md.errors.MdispatchError as error:
             done(told=type(error).__name__, text=str(error))
     """
@@ -288,7 +288,7 @@ import gone, mdispatch as md, time
 before = (hasattr(md.ops.gone, "f"), md.ops.gone.f(1), dir(md.ops.gone))
 arrived(0)
 gone.lib.close()
-md.Library("after", "FRAGMENT", timeout=60).define("done() -> ()")
+md.Library("after", "FRAGMENT", timeout=limit(60)).define("done() -> ()")
 report(before=before, after=(hasattr(md.ops.gone, "f"), dir(md.ops.gone)))
 '''
     worker = start(place, text, 1, Path(folder))

@@ -9,6 +9,7 @@ import sys
 import threading
 
 import pytest
+from patience import limit
 
 import mdispatch as md
 from mdispatch import errors
@@ -184,7 +185,7 @@ def test_of_a_definition_and_a_kernel_that_do_not_fit_one_is_refused_whatever_th
 
     def run(step):
         for number in range(150):
-            barrier.wait(60)
+            barrier.wait(limit(60))
             try:
                 if step == "define":
                     lib.define(f"f{number}(Tensor x) -> Tensor")

@@ -24,8 +24,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from patience import limit
+
 BLOCK = re.compile(r"^(<!-- [^\n]* -->\n)?```(python|sh|text)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-LIMIT = 300  # seconds for one block: one of them may install
+LIMIT = limit(300)  # seconds for one block: one of them may install
 
 
 def blocks(page: str) -> list[tuple[str, str]]:

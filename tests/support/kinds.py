@@ -40,6 +40,7 @@ _PRELUDE = """
 import sys
 import tempfile
 sys.path[:] = {path!r}
+from patience import limit
 INDEX, FOLDER = {index!r}, {folder!r}
 
 def report(**values):
@@ -179,8 +180,8 @@ def run_main(text: str, *args: object, timeout: float = 90.0, check: bool = True
     """
     script = (
         f"import sys; sys.path.insert(0, {SUPPORT!r})\n"
-        "from kinds import *\nfrom pathlib import Path\nimport mdispatch as md\nimport os, "
-        "signal, textwrap, time\n"
+        "from kinds import *\nfrom patience import limit\nfrom pathlib import Path\n"
+        "import mdispatch as md\nimport os, signal, textwrap, time\n"
         "def done(**values):\n    print('DONE', repr(values), flush=True)\n"
         "def main(args):\n" + textwrap.indent(textwrap.dedent(text), "    ") + "\n"
         f"if __name__ == '__main__':\n    main({args!r})\n"

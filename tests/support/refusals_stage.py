@@ -16,6 +16,8 @@ import threading
 import time
 import traceback
 
+from patience import limit
+
 import mdispatch as md
 from mdispatch import errors
 from mdispatch.facts import IMPL
@@ -109,7 +111,7 @@ def belongings():
     with open("/proc/self/maps") as maps:
         regions = sum("memfd:mdispatch" in line or FOLDER in line for line in maps)
     # A thread that was joined is still listed for a moment.
-    until = time.monotonic() + 2
+    until = time.monotonic() + limit(2)
     while (threads := len(os.listdir("/proc/self/task"))) > 1 and time.monotonic() < until:
         time.sleep(0)
     return len(os.listdir("/proc/self/fd")), regions, threads

@@ -183,7 +183,7 @@ def test_it_brings_the_address_and_the_path_of_the_process_that_made_it(tmp_path
         import subprocess, pickle
         sys.path.insert(0, args[0])
         import far_ops
-        begin = pickle.dumps(md.initializer(["far_ops"], timeout=20))
+        begin = pickle.dumps(md.initializer(["far_ops"], timeout=limit(20)))
         alone = {k: v for k, v in os.environ.items() if k != "MDISPATCH_REGISTRY"}
         code = (f"import pickle; pickle.loads({begin!r})()\\n"
                 "import mdispatch as md; print(md.register_or_verify(), md.ops.odd.f(3))")

@@ -48,8 +48,8 @@ class Listener:
     def on_operator_deregistered(self, fact): pass
 registry = {registry}
 handle = registry.add_listener(Listener())
-md.warm_up("{module}", timeout=30, registry=registry)
-assert md.wait_for_def("cycled::twice", 30, registry=registry).name == "cycled::twice"
+md.warm_up("{module}", timeout=None, registry=registry)
+assert md.wait_for_def("cycled::twice", None, registry=registry).name == "cycled::twice"
 assert registry.ops.cycled.twice(bytearray(3)) == 6
 assert sorted(Listener.heard) == ["cycled::size", "cycled::twice"], Listener.heard
 try:

@@ -106,10 +106,10 @@ if __name__ == "__main__":
     with POOL as pool:
         if hasattr(pool, "submit"):
             tasks = [pool.submit(job, x) for x in (1, 2)]
-            got = [outcome(lambda: each.result(30)) for each in tasks]
+            got = [outcome(lambda: each.result()) for each in tasks]
         else:
             tasks = [pool.apply_async(job, (x,)) for x in (1, 2)]
-            got = [outcome(lambda: each.get(30)) for each in tasks]
+            got = [outcome(lambda: each.get()) for each in tasks]
     print("GOT", repr(got), flush=True)
 """
 

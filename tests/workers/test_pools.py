@@ -184,7 +184,7 @@ def test_interpreters_that_are_there_before_their_main_interpreter_imports_wait_
         "interpreters",
         folder,
         """
-        with pool("shop_ops", timeout=60) as workers:
+        with pool("shop_ops", timeout=limit(60)) as workers:
             first = workers.submit(abs, -1)  # its worker waits in the initializer
             import shop_ops
             done(got=[first.result(), workers.submit(shop_ops.work, 3).result()])
@@ -394,7 +394,7 @@ def test_an_interpreter_pool_is_an_executor(tasks) -> None:
             # Both workers run at once: each of these waits for the other.
             a, b = os.pipe(), os.pipe()
             met = [pool.submit(tasks.meet, a[0], b[1]), pool.submit(tasks.meet, b[0], a[1])]
-            met = [each.result(60) for each in met]
+            met = [each.result(limit(60)) for each in met]
         try:
             pool.submit(abs, 1)
         except RuntimeError as error:
@@ -507,7 +507,7 @@ def test_a_pool_is_not_ended_between_a_submits_look_and_its_task(tasks) -> None:
 
         pool._work.check = look_and_stand_still
         future = pool.submit(abs, -3)
-        done(got=future.result(20))
+        done(got=future.result(limit(20)))
         """,
         tasks,
     )
@@ -528,7 +528,7 @@ def test_an_initializer_that_raises_breaks_the_pool_and_every_future_hears_it(ta
             with contextlib.suppress(md.BrokenInterpreterPool):
                 for n in range(20):
                     given.append(pool.submit(abs, n))
-            heard += [type(each.exception(60)) is md.BrokenInterpreterPool for each in given]
+            heard += [type(each.exception(limit(60))) is md.BrokenInterpreterPool for each in given]
             try:
                 pool.submit(abs, 1)
             except md.BrokenInterpreterPool as error:
@@ -550,7 +550,7 @@ def test_a_program_that_does_not_end_its_pools_ends_all_the_same(tasks) -> None:
         """
         pools = [md.InterpreterPool(1, **start) for _ in range(2)]
         first = pools[0].submit(tasks.here).result()
-        dropped = md.InterpreterPool(1, **start).submit(tasks.echo, 5).result(60)
+        dropped = md.InterpreterPool(1, **start).submit(tasks.echo, 5).result(limit(60))
         read, write = os.pipe()
         last = pools[1].submit(tasks.begin, write)  # is done all the same
         del pools[0]

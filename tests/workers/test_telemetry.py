@@ -179,7 +179,7 @@ def test_threads_have_spans_of_their_own(spans, lib):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(limit(60))
     made = {span.context.span_id: span for span in spans.finished()}
     for name in "ab":
         (kernel_span,) = (span for span in made.values() if span.name == name)

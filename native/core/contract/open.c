@@ -11,7 +11,8 @@
 
 static const uint64_t DEFAULT_CAPACITY =
     256ull << 20; /* bytes of address space; memory only as it is used */
-static const int64_t PATIENCE_NS = 2000000000; /* for a default registry that has a name */
+static const int64_t DEFAULT_NS = 2000000000;   /* for a default registry that has a name */
+static const int64_t PATIENCE_NS = 10000000000; /* for a team's name that comes and goes */
 
 static md_registry default_handle; /* under the table's lock */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -162,7 +163,8 @@ static int refuse_main(md_registry *out) {
 /* Attaches to the registry or creates it, whichever is possible. The registry may come or go
  * between the two attempts: then the other one is possible, so we try again. A process that could
  * not create the registry because another process has created it attaches to that one before it
- * gives up, however long it had to wait for the folder. */
+ * gives up, however long it had to wait for the folder. Where others of the team come and go fast,
+ * or this process is slow, both attempts may come at the wrong moment many times. */
 int md_elect(const char *name, uint64_t capacity, md_registry *out) {
     int64_t give_up = md_now() + PATIENCE_NS;
     int rc = 0;
@@ -228,7 +230,7 @@ int md_open_default(const char *address, md_registry *out) {
         rc = md_elect(md__name_in(address), DEFAULT_CAPACITY, &candidate);
         if (rc) return rc;
     } else if (address && *address) {
-        rc = md_attach(address, md_now() + PATIENCE_NS, &candidate);
+        rc = md_attach(address, md_now() + DEFAULT_NS, &candidate);
         if (rc && !is_own_past(address)) return rc == MD_ENOENT ? MD_EDIED : rc;
     }
     pthread_mutex_lock(&md__table_lock);

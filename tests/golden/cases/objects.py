@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from golden_stage import Array, Stage, case, elsewhere
+from patience import limit
 
 import mdispatch as md
 
@@ -77,7 +78,7 @@ def _(stage: Stage) -> None:
         "import pickle, sys\nimport mdispatch as md\nclass Model: pass\n"
         "pickle.dump(md.SafeObject(Model()), sys.stdout.buffer)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=limit(60))
     pickle.loads(done.stdout).open()
 
 

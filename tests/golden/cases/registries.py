@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from golden_stage import Main, Stage, case, elsewhere, waiting
+from patience import limit
 
 import mdispatch as md
 from mdispatch import errors, facts
@@ -256,7 +257,7 @@ def _(stage: Stage) -> None:
         capture_output=True,
         text=True,
         env=os.environ | {"MDISPATCH_BINDING": "ctypes"},
-        timeout=60,
+        timeout=limit(60),
     )
     name, _, text = done.stderr.rstrip("\n").rpartition("\n")[2].partition(": ")
     assert name == "mdispatch.errors.BindingError"
@@ -280,7 +281,7 @@ def _(stage: Stage) -> None:
         check=True,
         stdout=subprocess.PIPE,
         env=os.environ | {"MDISPATCH_BINDING": "none"},
-        timeout=60,
+        timeout=limit(60),
     )
     raise pickle.loads(done.stdout)
 

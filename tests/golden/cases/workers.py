@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from golden_stage import Stage, case, elsewhere
+from patience import limit
 
 from mdispatch.facts.shared import ENVIRONMENT
 
@@ -127,7 +128,7 @@ def found_in_worker(folder: Path) -> dict[str, Exception]:
         capture_output=True,
         text=True,
         env=environment,
-        timeout=100,
+        timeout=limit(100),
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Exception] = pickle.loads((folder / "found").read_bytes())
