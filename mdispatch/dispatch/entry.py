@@ -271,7 +271,7 @@ class OperatorEntry:
         if signature is None or signature.generation != generation:
             raise self._gone(signature)
         view = self.facts.view()
-        if view is not None:
+        if view is not None and not state.table.is_by_type:
             table = state.table
             cell.install(
                 begun,
