@@ -252,8 +252,7 @@ class ByType:
         """The kernel for a call whose tensors have these classes: a Tie where it cannot be decided,
         None where none fits.
         """
-        fitting = {kernel: _fit(kernel.types, given) for kernel in self.kernels if kernel.types}
-        found = {kernel: types for kernel, types in fitting.items() if types is not None}
+        found = self._fitting(given)
         if not found:
             return self.plain
         best = [
@@ -262,6 +261,17 @@ class ByType:
             if all(_covers(other, types) for other in found.values())
         ]
         return best[0] if best else Tie(tuple(found))
+
+    def is_decided_by(self, given: Given) -> bool:
+        """Whether the choice follows from these classes and their bases. Where an argument is None,
+        it may follow from the bases of other classes: those of the kernels that fit.
+        """
+        return all(given) or len(self._fitting(given)) <= 1
+
+    def _fitting(self, given: Given) -> dict[Any, Types]:
+        """The kernels for types that fit, each with its classes for this call."""
+        fits = {kernel: _fit(kernel.types, given) for kernel in self.kernels if kernel.types}
+        return {kernel: types for kernel, types in fits.items() if types is not None}
 
     def __repr__(self) -> str:
         return f"<kernels by type: {self.label}>"

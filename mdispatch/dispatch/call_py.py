@@ -97,6 +97,17 @@ def _given(
     )
 
 
+def _told(
+    table: DispatchTable,
+    signature: Signature,
+    positional: Sequence[Any],
+    keywords: dict[str, Any],
+) -> tuple[tuple[type, ...], ...]:
+    """The classes, for an error, where they have chosen the table and there are any."""
+    given = _given(signature, positional, keywords) if table.wide is not table else ()
+    return given if any(given) else ()
+
+
 def _bound(
     operator: Operator, signature: Signature, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -190,7 +201,7 @@ def call_registered(
         table = for_types(table, signature, positional, keywords)
         kernel = table.at(key)
     if not isinstance(kernel, LocalKernel) or kernel.is_fallthrough:
-        given = _given(signature, positional, keywords) if table.wide is not table else ()
+        given = _told(table, signature, positional, keywords)
         raise missing_at(operator.entry.facts, operator.entry.name, table, key, given)
     slot = TableEntry(kernel, "kernel" if key in table.kernels else "backend fallback")
     how = "call_for_dispatch_key"
@@ -353,7 +364,7 @@ def _invoke(
         slot = table.lookup(raw)
         kernel = slot.kernel
     if kernel is None or isinstance(kernel, (AbsentKernel, Tie)) or kernel.is_fallthrough:
-        given = _given(signature, positional, keywords) if table.wide is not table else ()
+        given = _told(table, signature, positional, keywords)
         raise missing(operator.entry.facts, operator.entry.name, table, raw, given)
     if TYPE_CHECKING:  # one from elsewhere is of another interpreter's class
         assert isinstance(kernel, LocalKernel)

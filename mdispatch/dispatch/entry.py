@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .results import Returns
     from .table import DispatchTable
 
-__all__ = ["OperatorEntry", "Signature"]
+__all__ = ["OperatorEntry", "Signature", "most_targets"]
 
 
 class Signature:
@@ -113,6 +113,13 @@ class Signature:
 
 # How many targets of a plan are for backend fallbacks.
 _FALLBACK_TARGETS = 4
+
+
+def most_targets(table: DispatchTable) -> int:
+    """How many targets a plan for calls in C has room for."""
+    return min(len(table.kernels) + _FALLBACK_TARGETS, 254)
+
+
 
 # Most operators have none. Never changed: an entry puts a dict of its own in its place.
 _NO_RULES: dict[int, Rules] = {}
@@ -271,7 +278,7 @@ class OperatorEntry:
         if signature is None or signature.generation != generation:
             raise self._gone(signature)
         view = self.facts.view()
-        if view is not None and not state.table.is_by_type:
+        if view is not None:
             table = state.table
             cell.install(
                 begun,
@@ -284,7 +291,8 @@ class OperatorEntry:
                 signature.shape,
                 table,
                 signature,
-                min(len(table.kernels) + _FALLBACK_TARGETS, 254),
+                most_targets(table),
+                table.is_by_type,
             )
 
     # --- looking

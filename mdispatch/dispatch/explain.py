@@ -305,8 +305,8 @@ def dump(registry: Facts, name: str) -> str:
             alias = " (alias)" if key.is_alias else ""
             inactive = "" if active else " (inactive)"
             own = f" {fact.signature}" if fact.signature else ""
-            types = f" for {fact.types}" if fact.types else ""
-            lines.append(f"  {key}{alias}{inactive}: {fact.body}{own}{types}    ({_origin(fact)})")
+            kernel = facts.kernel_name(f"{fact.body}{own}", fact.types)
+            lines.append(f"  {key}{alias}{inactive}: {kernel}    ({_origin(fact)})")
     return "\n".join(lines)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 from .. import errors, facts
+from ..facts import kernel_name
 from ..facts.modules import missing_fake, modules_bringing
 from ..keys import DispatchKeySet, is_included_in_alias
 from ..keys.numbers import DispatchKey, table_index
@@ -299,7 +300,7 @@ def _kernels(table: DispatchTable) -> tuple[list[str], str]:
             here.append(key.name)
         for kernel, is_absent in zip(kernels, absent, strict=True):
             types = text_of_types(kernel.types) if isinstance(there, ByType) else ""
-            place = f"{key.name} for {types}" if types else key.name
+            place = kernel_name(key.name, types)
             listed.append(f"{place} (not loaded here)" if is_absent else place)
     return here, ", ".join(listed) or "none"
 

@@ -128,7 +128,9 @@ def impl_text(label: str, signature: str = "", types: str = "") -> str:
 
 def kernel_name(label: str, types: str) -> str:
     """A kernel's label, with the types that it is for."""
-    return f"{label} for {types}" if types else label
+    if not types:
+        return label
+    return f"{label} for ({types})" if ", " in types else f"{label} for {types}"
 
 
 def _field(place: int) -> Any:

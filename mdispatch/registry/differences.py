@@ -102,7 +102,7 @@ def _what(kind: int, name: str, key: str, at_least: int, types: str = "") -> str
         return f"register a fallback at {key}"
     if kind == facts.PYSTUB:
         return f"name the Python module of {name}"
-    place = f"{key} for {types}" if types else key
+    place = facts.kernel_name(key, types)
     if at_least > 1:
         return f"register {at_least} kernels for {name} at {place}, as this interpreter does,"
     return f"register a kernel for {name} at {place}"

@@ -739,9 +739,8 @@ def refuse_override(
         same = [fact for fact in every if (fact.kind, fact.key, fact.types) == wanted]
         there = same[-1] if same else None
     if there is not None:
-        for_types = f" for {types}" if types else ""
         raise errors.DuplicateRegistrationError(
-            f"{name} has a kernel at {key.name}{for_types} already\n  first:  {there.where} ({there.body})\n"
+            f"{name} has a kernel at {facts.kernel_name(key.name, types)} already\n  first:  {there.where} ({there.body})\n"
             f"  second: {where}\n"
             "Close the first one, or let the second take its place (allow_override=True).",
             facts.KIND_NAMES[facts.IMPL],

@@ -4,6 +4,7 @@
  *                makes a new one
  *     bind       takes each argument as it is, if that is plainly what the schema wants, or as the
  *                number that the schema wants
+ *     types      where kernels are for types: the plan of the arguments' types (by_type.c)
  *     key set    the union of the arguments' keys, with those that this thread includes, without
  *                those that it excludes
  *     target     the kernel of the highest key; Python finds it when a call first reaches that key
@@ -473,6 +474,10 @@ static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, 
         if (UNLIKELY(!fits(st, t, args[i], &raw)))
             return t->kind == EXACT && !PyErr_Occurred() ? TRY_BOUND : given_up();
     }
+    if (UNLIKELY(plan->choices)) {
+        plan = plan_for_types(st, self->cell, plan, args);
+        if (UNLIKELY(!plan)) return given_up();
+    }
     if (given)
         raw = *given;
     else if (UNLIKELY(!effective(st, plan, &raw)))
@@ -493,6 +498,8 @@ static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssiz
     struct bound b;
     uint64_t raw = 0;
     if (bind(st, plan->shape, args, n, kwnames, &b, &raw)) {
+        if (plan->choices) plan = plan_for_types(st, self->cell, plan, b.room + FRONT);
+        if (!plan) goto done;
         if (given)
             raw = *given;
         else if (!effective(st, plan, &raw))

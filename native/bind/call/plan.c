@@ -191,6 +191,8 @@ static int plan_traverse(Plan *self, visitproc visit, void *arg) {
     Py_VISIT(self->shape);
     Py_VISIT(self->table);
     Py_VISIT(self->signature);
+    int found = choices_traverse(self->choices, visit, arg);
+    if (found) return found;
     for (int i = 0; i < self->used; i++) {
         Py_VISIT(self->targets[i].function);
         Py_VISIT(self->targets[i].kernel);
@@ -212,6 +214,7 @@ static void plan_dealloc(Plan *self) {
     Py_XDECREF(self->table);
     Py_XDECREF(self->signature);
     PyMem_Free(self->masks);
+    choices_free(self->choices);
     type->tp_free(self);
     Py_DECREF(type);
 }
@@ -290,10 +293,14 @@ static void cell_dealloc(Cell *self) {
     Py_DECREF(type);
 }
 
-/* Drops the plan. A plan that was begun before this is not kept, either. */
-static PyObject *cell_clear(Cell *self, PyObject *ignored) {
+void cell_drop(Cell *self) {
     atomic_fetch_add(&self->changes, 1);
     cell_tp_clear(self);
+}
+
+/* Drops the plan. A plan that was begun before this is not kept, either. */
+static PyObject *cell_clear(Cell *self, PyObject *ignored) {
+    cell_drop(self);
     Py_RETURN_NONE;
 }
 
@@ -320,16 +327,36 @@ static int masks_from(Plan *plan, PyObject *masks) {
     return 0;
 }
 
-/* install(begun, view, node, version, generation, mask, masks, shape, table, signature, most) */
+Plan *plan_narrowed(struct state *st, const Plan *from, PyObject *table, uint64_t mask,
+                    PyObject *masks, int most) {
+    if (most < 0 || most >= NO_TARGET) return NULL;
+    Plan *plan = (Plan *)st->plan_type->tp_alloc(st->plan_type, most);
+    if (!plan) return NULL;
+    plan->word = from->word;
+    plan->version = from->version;
+    plan->epoch = from->epoch;
+    plan->generation = from->generation;
+    plan->mask = mask;
+    plan->view = (View *)Py_NewRef(from->view);
+    plan->shape = (Shape *)Py_NewRef(from->shape);
+    plan->table = Py_NewRef(table);
+    plan->signature = Py_NewRef(from->signature);
+    plan->most = (uint8_t)most;
+    if (masks_from(plan, masks)) Py_CLEAR(plan);
+    return plan;
+}
+
+/* install(begun, view, node, version, generation, mask, masks, shape, table, signature, most,
+ * is by type) */
 static PyObject *cell_install(Cell *self, PyObject *args) {
     unsigned long long changes, epoch, node, version, generation, mask;
     PyObject *view, *masks, *shape, *table, *signature;
     struct state *st = self->state;
     const uint64_t *word;
-    int most;
-    if (!PyArg_ParseTuple(args, "(KK)O!KKKKOO!OOi", &changes, &epoch, st->view_type, &view, &node,
+    int most, is_by_type;
+    if (!PyArg_ParseTuple(args, "(KK)O!KKKKOO!OOip", &changes, &epoch, st->view_type, &view, &node,
                           &version, &generation, &mask, &masks, st->shape_type, &shape, &table,
-                          &signature, &most))
+                          &signature, &most, &is_by_type))
         return NULL;
     if (most < 0 || most >= NO_TARGET || md_word(((View *)view)->registry, node, &word))
         Py_RETURN_NONE; /* the registry was closed meanwhile */
@@ -348,7 +375,9 @@ static PyObject *cell_install(Cell *self, PyObject *args) {
     plan->table = Py_NewRef(table);
     plan->signature = Py_NewRef(signature);
     plan->most = (uint8_t)most;
-    if (masks_from(plan, masks)) {
+    if (is_by_type) plan->choices = choices_make(plan->shape);
+    if (is_by_type && !plan->choices) PyErr_NoMemory();
+    if (PyErr_Occurred() || masks_from(plan, masks)) {
         Py_DECREF(plan);
         return NULL;
     }

@@ -94,6 +94,8 @@ struct target {
     uint8_t with_key_set;  /* it gets the key set in front of all that */
 };
 
+struct choices; /* by_type.c */
+
 /* What calls need of one version of an operator's facts. A target is added when a call first
  * reaches it; nothing else changes. */
 typedef struct {
@@ -104,6 +106,7 @@ typedef struct {
     View *view;
     Shape *shape;
     PyObject *table, *signature;
+    struct choices *choices;     /* NULL, or the types of each call choose another plan */
     _Atomic uint8_t at[ENTRIES]; /* number of the target + 1; 0: not known yet */
     uint8_t used, most;          /* `used`: under `lock` */
     struct target targets[];
@@ -172,7 +175,7 @@ struct state {
     uint8_t offset[FUNCTIONALITIES + 1];
     PyTypeObject *operator_type, *packet_type, *route_type, *names_type, *shape_type, *view_type,
         *plan_type, *cell_type, *sets_type;
-    PyObject *call, *redispatch, *renew, *target, *check, *call_packet, *renew_packet;
+    PyObject *call, *redispatch, *renew, *target, *check, *call_packet, *renew_packet, *for_types;
     PyObject *how_of_type, *raw_of, *from_raw, *local, *key_set_type, *own_errors;
     PyObject *sets_name, *keys_name, *device_name, *repr_name, *missing_name, *raw_by_name;
     struct torch torch;
@@ -293,5 +296,18 @@ extern PyType_Spec operator_spec, packet_spec, route_spec, names_spec;
 /* plan.c */
 extern PyType_Spec shape_spec, view_spec, plan_spec, cell_spec, sets_spec;
 struct target *target_find(struct state *st, Plan *plan, unsigned index);
+/* A plan like another one, for the table of some types. A new reference. */
+Plan *plan_narrowed(struct state *st, const Plan *plan, PyObject *table, uint64_t mask,
+                    PyObject *masks, int most);
+/* Drops the cell's plan, and one that is being made. */
+void cell_drop(Cell *cell);
+
+/* by_type.c */
+/* The plan for a call with these arguments, all in their places; it lives as long as `plan`. NULL,
+ * perhaps with an error, when Python has to make the call. */
+Plan *plan_for_types(struct state *st, Cell *cell, Plan *plan, PyObject *const *values);
+struct choices *choices_make(const Shape *shape);
+int choices_traverse(const struct choices *c, visitproc visit, void *arg);
+void choices_free(struct choices *c);
 
 #endif
