@@ -239,8 +239,8 @@ def register_kernel(
     registry: Registry | None = None,
 ) -> Any:
     """Registers a kernel for one or several devices, None for every device. Without ``function`` it
-    is a decorator. Returns the function. ``types`` are the classes of the tensors that it is for, as
-    for ``Library.impl``.
+    is a decorator. Returns the function. ``types`` are the classes of the tensors that it is for,
+    as for ``Library.impl``.
 
     For an operator that ``custom_op`` made, this calls its own ``register_kernel``, unless ``lib``
     is given. Otherwise it is the same as :func:`impl`. (torch: torch.library.register_kernel)

@@ -34,7 +34,7 @@ from ..schema.types import Type
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any, Protocol, TypeAlias
+    from typing import Any, Protocol, TypeAlias, TypeVar
 
     from ..schema.types import Argument
 
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
     #: What a user gives as types: a class for all Tensor arguments, or one for each of them.
     Classes: TypeAlias = type | Sequence[type]
+
+    T = TypeVar("T", bound="Typed")
 
     class Typed(Protocol):
         """A kernel that may be for types."""
@@ -83,8 +85,9 @@ def split_types(text: str) -> tuple[str, ...]:
     return tuple(text.split(", ")) if text else ()
 
 
-def checked_types(types: Classes | None) -> tuple[type, ...]:
-    """What a user gave as the types of a kernel. InvalidArgumentError for anything else.
+def checked_types(types: Any) -> tuple[type, ...]:
+    """What a user gave as the types of a kernel: a class, several, or None. InvalidArgumentError
+    for anything else.
 
     The same class for each argument is that class for all.
     """
@@ -145,7 +148,7 @@ def same_name(types: Types, others: Iterable[Typed]) -> tuple[type, type] | None
     return None
 
 
-def tied_with(types: Types, others: Sequence[Typed]) -> Typed | None:
+def tied_with(types: Types, others: Sequence[T]) -> T | None:
     """A kernel that fits arguments which these types fit too, neither being the more specific one,
     and no kernel is for just these arguments. Only what the classes themselves show counts: any two
     classes might have a subclass in common.
@@ -264,9 +267,13 @@ class ByType:
 
     def is_decided_by(self, given: Given) -> bool:
         """Whether the choice follows from these classes and their bases. Where an argument is None,
-        it may follow from the bases of other classes: those of the kernels that fit.
+        it may follow from other classes: those that the kernels that fit have for this argument.
         """
-        return all(given) or len(self._fitting(given)) <= 1
+        fitting = self._fitting(given)
+        none = [place for place, classes in enumerate(given) if not classes]
+        return all(len(kernel.types) == 1 for kernel in fitting) or all(
+            len({types[place] for types in fitting.values()}) == 1 for place in none
+        )
 
     def _fitting(self, given: Given) -> dict[Any, Types]:
         """The kernels for types that fit, each with its classes for this call."""
@@ -279,7 +286,7 @@ class ByType:
 
 def _fit(types: Types, given: Given) -> Types | None:
     """The classes of a kernel, one for each argument, if it fits; else None. A name becomes the
-    class that it is for the tensors there.
+    class that it is for the tensors there; for an argument that is None, for the other tensors.
     """
     wanted = _spread(types, len(given))
     if not any(given) or len(wanted) != len(given):
@@ -291,6 +298,9 @@ def _fit(types: Types, given: Given) -> Types | None:
             if base is None:
                 return None
             each = base
+        if isinstance(each, str):
+            others = (cls for classes in given for cls in classes)
+            each = next(filter(None, (_base(cls, each) for cls in others)), each)
         found.append(each)
     return tuple(found)
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .call_py import Operator
     from .by_type import Given
+    from .call_py import Operator
     from .table import DispatchTable
 
 __all__ = ["connect", "turn"]

@@ -120,7 +120,6 @@ def most_targets(table: DispatchTable) -> int:
     return min(len(table.kernels) + _FALLBACK_TARGETS, 254)
 
 
-
 # Most operators have none. Never changed: an entry puts a dict of its own in its place.
 _NO_RULES: dict[int, Rules] = {}
 

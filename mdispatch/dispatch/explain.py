@@ -109,11 +109,12 @@ class TableRow:
 class Explanation:
     """How a key set leads to its kernel. ``str`` of it is the text for people.
 
-    ``given`` is the key set asked about, ``types`` the classes of the call's tensors by name, "" for
-    any; ``included`` and ``excluded`` are the thread's sets; ``added`` and ``taken`` are the keys that these add and take away, ``passed_by`` those that fall
-    through, ``key_set`` is what is left and ``key`` its highest key. ``rules`` are the rules tried
-    there, up to the one that decides, and ``row`` is what runs. ``error`` is what a call raises
-    instead, also where every module is imported; None when it raises nothing.
+    ``given`` is the key set asked about, ``types`` the classes of the call's tensors by name, "" if
+    none were given; ``included`` and ``excluded`` are the thread's sets; ``added`` and ``taken``
+    are the keys that these add and take away, ``passed_by`` those that fall through, ``key_set`` is
+    what is left and ``key`` its highest key. ``rules`` are the rules tried there, up to the one
+    that decides, and ``row`` is what runs. ``error`` is what a call raises instead, also where
+    every module is imported; None when it raises nothing.
     """
 
     __slots__ = (
@@ -312,8 +313,8 @@ def dump(registry: Facts, name: str) -> str:
 
 def are_active(kernels: Sequence[Registration]) -> list[bool]:
     """Which kernels of one key, newest first, are active: the newest of each types."""
-    seen: set[str] = set()
-    return [not (fact.types in seen or seen.add(fact.types)) for fact in kernels]
+    newest = {fact.types: fact for fact in reversed(kernels)}
+    return [newest[fact.types] is fact for fact in kernels]
 
 
 def kernels_by_key(there: Sequence[Registration]) -> list[tuple[DispatchKey, list[Registration]]]:

@@ -15,8 +15,16 @@ from ..facts.modules import missing_fake, modules_bringing
 from ..keys import DispatchKeySet, is_included_in_alias
 from ..keys.numbers import DispatchKey, table_index
 from . import handlers
-from .by_type import ByType, Tie, given_in_words, in_words, name_of_class, split_types
-from .by_type import text_of_types, virtual_bases
+from .by_type import (
+    ByType,
+    Tie,
+    given_in_words,
+    in_words,
+    name_of_class,
+    split_types,
+    text_of_types,
+    virtual_bases,
+)
 from .context.transforms import FRONT
 from .kernels import C_LABEL, FALLTHROUGH, LocalKernel, fallthrough_kernel
 from .table import DispatchTable, compute_table, fallback_entries

@@ -695,8 +695,9 @@ def _count_with(dispatcher: Dispatcher, name: str, kernel: LocalKernel) -> int:
 
 
 def _check_among(entry: OperatorEntry, kernel: LocalKernel, where: str) -> None:
-    """Before a kernel for types: InvalidArgumentError where a class has the name of another one that
-    chooses between the kernels of its key, AmbiguousTypesError for a tie that the classes show.
+    """Before a kernel for types: InvalidArgumentError where a class has the name of another one
+    that chooses between the kernels of its key, AmbiguousTypesError for a tie that the classes
+    show.
     """
     from ..dispatch.by_type import in_words, name_of_class, same_name, text_of_types, tied_with
 
@@ -740,8 +741,8 @@ def refuse_override(
         there = same[-1] if same else None
     if there is not None:
         raise errors.DuplicateRegistrationError(
-            f"{name} has a kernel at {facts.kernel_name(key.name, types)} already\n  first:  {there.where} ({there.body})\n"
-            f"  second: {where}\n"
+            f"{name} has a kernel at {facts.kernel_name(key.name, types)} already\n"
+            f"  first:  {there.where} ({there.body})\n  second: {where}\n"
             "Close the first one, or let the second take its place (allow_override=True).",
             facts.KIND_NAMES[facts.IMPL],
             name,

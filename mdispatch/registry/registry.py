@@ -224,9 +224,7 @@ class Registry(facts.Handle):
 
         return explain.dump_table(self.dispatcher.facts, name)
 
-    def why(
-        self, name: str, keys: Keys = (), *, types: Classes | None = None
-    ) -> Explanation:
+    def why(self, name: str, keys: Keys = (), *, types: Classes | None = None) -> Explanation:
         """How a call whose arguments carry ``keys`` comes to its kernel: what this thread adds and
         excludes, what falls through, and the rules.
 

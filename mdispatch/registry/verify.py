@@ -247,9 +247,9 @@ def _await(
     """Waits until so many facts are there, of kernels those for the same types. None after
     ``timeout`` seconds.
 
-    A wait in C counts the kernels for all types. So this looks at the facts, then waits for one more
-    than there are. That wait begins with a look of its own, so it misses no registration that came
-    since. But where a kernel is struck meanwhile it wants one too many: so it ends after
+    A wait in C counts the kernels for all types. So this looks at the facts, then waits for one
+    more than there are. That wait begins with a look of its own, so it misses no registration that
+    came since. But where a kernel is struck meanwhile it wants one too many: so it ends after
     ``_LOOK_AGAIN`` seconds, and the facts are looked at again.
     """
     if kind != facts.IMPL:

@@ -51,6 +51,7 @@ class Cell:
         table: object,
         signature: object,
         most: int,
+        is_by_type: bool,
     ) -> None: ...
 
 class Sets:

@@ -43,9 +43,9 @@ struct choice {
 /* A table with empty places for ever. */
 enum { PLACES_OF_CHOICES = 128, MOST_CHOICES = 96 };
 struct choices {
-    uint8_t used;                       /* under `lock` */
+    uint8_t used; /* under `lock` */
     uint8_t n_tensors;
-    uint8_t tensors[MOST_ARGUMENTS];    /* which arguments have types that choose */
+    uint8_t tensors[MOST_ARGUMENTS];                /* which arguments have types that choose */
     _Atomic(struct choice *) at[PLACES_OF_CHOICES]; /* set once */
 };
 
@@ -86,8 +86,7 @@ static inline int types_of(const struct choices *c, const Shape *shape, PyObject
 
 static inline size_t place_of_types(const struct types *t) {
     size_t hash = 0;
-    for (uint32_t i = 0; i < t->n; i++)
-        hash = hash * 31 + t->seen[i].tag + t->seen[i].argument;
+    for (uint32_t i = 0; i < t->n; i++) hash = hash * 31 + t->seen[i].tag + t->seen[i].argument;
     return hash;
 }
 
