@@ -273,14 +273,12 @@ def test_a_call_without_tensors_has_no_types(registry, lib):
 
 
 def test_a_virtual_subclass_is_none_and_the_error_says_so(registry, lib):
-    class Sized(abc.ABC):
-        pass
-
+    Sized = abc.ABCMeta("Sized", (), {})
     Sized.register(A)
     lib.define("f(Tensor x) -> str")
     lib.impl("f", says("Sized"), "CPU", types=Sized)
     f = registry.ops.s.f
-    with pytest.raises(errors.MissingKernelError, match="is a virtual subclass of .*Sized"):
+    with pytest.raises(errors.MissingKernelError, match="is a virtual subclass of"):
         f(A())
     derived = type("Derived", (Sized, A), {})()
     assert runs(lambda: f(derived)) == "Sized"
@@ -686,7 +684,7 @@ def test_kernels_and_classes_go_with_the_registry():
 
         lib.impl("f", kernel, "CPU", types=Grid)
         f = registry.ops.s.f.default
-        assert runs(lambda: f(Grid())) == "Grid"
+        assert [f(Grid()), f(Grid())] == ["Grid", "Grid"]
     ended = weakref.ref(Grid), weakref.ref(kernel)
     del f, lib, registry, kernel, Grid
     gc.collect()
