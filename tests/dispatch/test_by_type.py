@@ -7,6 +7,7 @@ from __future__ import annotations
 import abc
 import gc
 import itertools
+import os
 import pickle
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import threading
 import weakref
 
 import pytest
+from kinds import INTERPRETERS, run_main
 
 import mdispatch as md
 from mdispatch import errors
@@ -706,8 +708,6 @@ print([md.ops.s.f(A()), md.ops.s.f(B()), md.ops.s.f(B(), A())])
 
 @pytest.mark.parametrize("binding", ["none", "cffi", "ext"])
 def test_every_binding_chooses_by_type(binding):
-    import os
-
     done = subprocess.run(
         [sys.executable, "-c", PURE],
         env={**os.environ, "MDISPATCH_BINDING": binding},
@@ -716,3 +716,60 @@ def test_every_binding_chooses_by_type(binding):
         check=True,
     )
     assert done.stdout == "['A', 'B', 'A']\n"
+
+
+# --- workers of every kind ------------------------------------------------------------------------
+
+MODULE = """
+import sys
+import mdispatch as md
+
+class A:
+    pass
+
+class B(A):
+    pass
+
+md.register_type(A, "CPU")
+lib = md.Library("s", "DEF")
+lib.define("f(Tensor[] x) -> str")
+lib.impl("f", lambda x: "any", "CPU")
+lib.impl("f", lambda x: "A", "CPU", types=A)
+lib.impl("f", lambda x: "B", "CPU", types=B if getattr(sys, "agrees", True) else object)
+"""
+
+WORKER = """
+import sys
+import mdispatch as md
+import typed_ops
+f = md.ops.s.f
+calls = [f([typed_ops.A(), typed_ops.B()]) for _ in range(3)] + [f([typed_ops.B()])]
+del sys.modules["typed_ops"]
+sys.agrees = False
+difference = ""
+try:
+    md.warm_up("typed_ops", timeout=0)
+except md.errors.WarmUpError as error:
+    difference = " ".join(type(each).__name__ for each in error.differences)
+report(calls=calls, difference=difference)
+"""
+
+
+@pytest.mark.parametrize("kind", [*INTERPRETERS, "spawn", "subprocess"])
+def test_workers_of_every_kind_choose_alike_and_are_told_what_differs(kind, tmp_path):
+    (tmp_path / "typed_ops.py").write_text(MODULE)
+    got = run_main(
+        """
+        kind, folder, text = args
+        sys.path.insert(0, folder)
+        os.environ["PYTHONPATH"] = folder
+        import typed_ops
+        done(found=results(start(kind, text, 2, Path(folder))))
+        """,
+        kind,
+        str(tmp_path),
+        WORKER,
+    )
+    for found in got["found"]:
+        assert found["calls"] == ["A", "A", "A", "B"]
+        assert found["difference"] == "TypesMismatchError"

@@ -474,15 +474,14 @@ static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, 
         if (UNLIKELY(!fits(st, t, args[i], &raw)))
             return t->kind == EXACT && !PyErr_Occurred() ? TRY_BOUND : given_up();
     }
-    if (UNLIKELY(plan->choices)) {
-        plan = plan_for_types(st, self->cell, plan, args);
-        if (UNLIKELY(!plan)) return given_up();
-    }
+    Plan *chosen = plan;
+    if (UNLIKELY(plan->choices)) chosen = plan_for_types(st, self->cell, plan, args);
+    if (UNLIKELY(!chosen)) return given_up();
     if (given)
         raw = *given;
-    else if (UNLIKELY(!effective(st, plan, &raw)))
+    else if (UNLIKELY(!effective(st, chosen, &raw)))
         return given_up();
-    struct target *target = target_of(st, plan, raw);
+    struct target *target = target_of(st, chosen, raw);
     if (UNLIKELY(!target)) return given_up();
     if (UNLIKELY(target->with_operator | target->with_key_set)) return TRY_BOUND;
     *result =
@@ -498,13 +497,14 @@ static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssiz
     struct bound b;
     uint64_t raw = 0;
     if (bind(st, plan->shape, args, n, kwnames, &b, &raw)) {
-        if (plan->choices) plan = plan_for_types(st, self->cell, plan, b.room + FRONT);
-        if (!plan) goto done;
+        Plan *chosen = plan;
+        if (plan->choices) chosen = plan_for_types(st, self->cell, plan, b.room + FRONT);
+        if (!chosen) goto done;
         if (given)
             raw = *given;
-        else if (!effective(st, plan, &raw))
+        else if (!effective(st, chosen, &raw))
             goto done;
-        target = target_of(st, plan, raw);
+        target = target_of(st, chosen, raw);
     }
     if (target)
         *result = checked(st, (PyObject *)self, plan, target,
