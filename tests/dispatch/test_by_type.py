@@ -604,19 +604,19 @@ def test_a_choice_ends_with_the_bases_of_a_class(registry, lib, f):
     class Derived(Changing):
         pass
 
-    value = Derived()
-    assert runs(lambda: f(value)) == "A"
+    value = Derived()  # called without `both`, after which nothing is kept
+    assert f(value) == "A"
     Changing.__bases__ = (B,)
-    assert runs(lambda: f(value)) == "B"
+    assert f(value) == "B"
     Changing.__bases__ = (A,)
-    assert runs(lambda: f(value)) == "A"
+    assert f(value) == "A"
 
 
 def test_a_value_may_change_its_class(f):
     value = A()
-    assert runs(lambda: f(value)) == "A"
+    assert f(value) == "A"
     value.__class__ = B
-    assert runs(lambda: f(value)) == "B"
+    assert f(value) == "B"
 
 
 def test_a_choice_keeps_no_class_alive_and_serves_no_other_at_its_address(f):
