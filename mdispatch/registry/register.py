@@ -615,7 +615,9 @@ def _register_kernel(
     check_arguments(dispatcher, name, kernel, where)
     here = where()
     if not kernel.signature:
-        text = facts.impl_text(kernel.label, "", kernel.types_text)
+        text = kernel.label
+        if kernel.types:
+            text = facts.impl_text(text, "", kernel.types_text)
         return _commit(dispatcher, name, kernel, text, here, allow_override)
     with dispatcher.definitions_lock:
         _check_signature(dispatcher, name, kernel, here)

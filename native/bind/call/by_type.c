@@ -27,31 +27,9 @@
 
 enum { MOST_TYPES = 8 };
 
-/* A tensor's type, and the argument that it stands in. Compared as bytes: there are no others. */
-struct seen {
-    PyTypeObject *type;
-    uint32_t tag, argument;
-};
-_Static_assert(sizeof(struct seen) == sizeof(void *) + 8, "struct seen has unused bytes");
-
-struct choice {
-    Plan *plan;
-    uint32_t n;
-    struct seen seen[];
-};
-
-/* A table with empty places for ever. */
-enum { PLACES_OF_CHOICES = 128, MOST_CHOICES = 96 };
-struct choices {
-    uint8_t used; /* under `lock` */
-    uint8_t n_tensors;
-    uint8_t tensors[MOST_ARGUMENTS];                /* which arguments have types that choose */
-    _Atomic(struct choice *) at[PLACES_OF_CHOICES]; /* set once */
-};
-
 struct types {
     uint32_t n;
-    struct seen seen[MOST_TYPES];
+    struct tensor_type seen[MOST_TYPES];
 };
 
 /* Adds a type. 0 when there are too many. */
@@ -60,7 +38,7 @@ static inline int add_type(struct types *t, uint32_t first, PyTypeObject *type, 
         if (t->seen[i].type == type) return 1;
     }
     if (UNLIKELY(t->n == MOST_TYPES)) return 0;
-    t->seen[t->n++] = (struct seen){type, version_tag(type), argument};
+    t->seen[t->n++] = (struct tensor_type){type, version_tag(type), argument};
     return 1;
 }
 
@@ -93,7 +71,7 @@ static inline size_t place_of_types(const struct types *t) {
 static inline bool is_of(const struct choice *choice, const struct types *t) {
     if (choice->n != t->n) return false;
     for (uint32_t i = 0; i < t->n; i++) {
-        const struct seen *a = &choice->seen[i], *b = &t->seen[i];
+        const struct tensor_type *a = &choice->seen[i], *b = &t->seen[i];
         if (a->type != b->type || a->tag != b->tag || a->argument != b->argument) return false;
     }
     return true;
@@ -145,11 +123,6 @@ static Plan *plan_with(struct state *st, const Plan *plan, PyObject *table, uint
     return plan_narrowed(st, plan, table, mask, masks, most);
 }
 
-static void free_choice(struct choice *choice) {
-    if (choice) Py_XDECREF(choice->plan);
-    PyMem_Free(choice);
-}
-
 /* Keeps what Python has answered; NULL, perhaps with an error, when it cannot be kept. */
 static Plan *keep(struct state *st, Cell *cell, Plan *plan, const struct types *t, Plan *found) {
     struct choices *c = plan->choices;
@@ -173,7 +146,7 @@ static Plan *keep(struct state *st, Cell *cell, Plan *plan, const struct types *
         made = NULL;
     }
     unlock(st);
-    free_choice(made);
+    choice_free(made);
     if (is_full) cell_drop(cell);
     return there ? there->plan : NULL;
 }
@@ -204,29 +177,4 @@ Plan *plan_for_types(struct state *st, Cell *cell, Plan *plan, PyObject *const *
     if (UNLIKELY(!types_of(plan->choices, plan->shape, values, &t))) return NULL;
     struct choice *choice = find(plan->choices, &t, &place);
     return LIKELY(choice != NULL) ? choice->plan : ask(st, cell, plan, &t);
-}
-
-struct choices *choices_make(const Shape *shape) {
-    struct choices *c = PyMem_Calloc(1, sizeof *c);
-    if (!c) return NULL;
-    for (Py_ssize_t i = 0; i < shape->positional + shape->keyword_only; i++) {
-        const struct take *take = &shape->arguments[i].take;
-        if (take->counts && (take->kind == TENSOR || take->kind == LIST))
-            c->tensors[c->n_tensors++] = (uint8_t)i;
-    }
-    return c;
-}
-
-int choices_traverse(const struct choices *c, visitproc visit, void *arg) {
-    for (int i = 0; c && i < PLACES_OF_CHOICES; i++) {
-        struct choice *choice = atomic_load_explicit(&c->at[i], memory_order_relaxed);
-        if (choice) Py_VISIT(choice->plan);
-    }
-    return 0;
-}
-
-void choices_free(struct choices *c) {
-    for (int i = 0; c && i < PLACES_OF_CHOICES; i++)
-        free_choice(atomic_load_explicit(&c->at[i], memory_order_relaxed));
-    PyMem_Free(c);
 }

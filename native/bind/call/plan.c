@@ -185,6 +185,36 @@ PyType_Spec view_spec = {"mdispatch.facts.native._call.View", sizeof(View), 0, P
 
 /* --- Plan ------------------------------------------------------------------------------------- */
 
+void choice_free(struct choice *choice) {
+    if (choice) Py_XDECREF(choice->plan);
+    PyMem_Free(choice);
+}
+
+static struct choices *choices_make(const Shape *shape) {
+    struct choices *c = PyMem_Calloc(1, sizeof *c);
+    if (!c) return NULL;
+    for (Py_ssize_t i = 0; i < shape->positional + shape->keyword_only; i++) {
+        const struct take *take = &shape->arguments[i].take;
+        if (take->counts && (take->kind == TENSOR || take->kind == LIST))
+            c->tensors[c->n_tensors++] = (uint8_t)i;
+    }
+    return c;
+}
+
+static int choices_traverse(const struct choices *c, visitproc visit, void *arg) {
+    for (int i = 0; c && i < PLACES_OF_CHOICES; i++) {
+        struct choice *choice = atomic_load_explicit(&c->at[i], memory_order_relaxed);
+        if (choice) Py_VISIT(choice->plan);
+    }
+    return 0;
+}
+
+static void choices_free(struct choices *c) {
+    for (int i = 0; c && i < PLACES_OF_CHOICES; i++)
+        choice_free(atomic_load_explicit(&c->at[i], memory_order_relaxed));
+    PyMem_Free(c);
+}
+
 static int plan_traverse(Plan *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(self->view);

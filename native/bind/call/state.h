@@ -94,11 +94,30 @@ struct target {
     uint8_t with_key_set;  /* it gets the key set in front of all that */
 };
 
-struct choices; /* by_type.c */
+/* See Note [Choices] in by_type.c. A tensor's type, and the argument that it stands in. */
+struct tensor_type {
+    PyTypeObject *type;
+    uint32_t tag, argument;
+};
+
+struct choice {
+    struct plan *plan; /* owned */
+    uint32_t n;
+    struct tensor_type seen[];
+};
+
+/* A table in which there are always places without a choice. */
+enum { PLACES_OF_CHOICES = 128, MOST_CHOICES = 96 };
+struct choices {
+    uint8_t used; /* under `lock` */
+    uint8_t n_tensors;
+    uint8_t tensors[MOST_ARGUMENTS];                /* the arguments whose types choose */
+    _Atomic(struct choice *) at[PLACES_OF_CHOICES]; /* each set once */
+};
 
 /* What calls need of one version of an operator's facts. A target is added when a call first
  * reaches it; nothing else changes. */
-typedef struct {
+typedef struct plan {
     PyObject_VAR_HEAD const a64 *word; /* the operator's version, in the registry */
     uint64_t version, epoch, generation;
     uint64_t mask;
@@ -299,6 +318,7 @@ struct target *target_find(struct state *st, Plan *plan, unsigned index);
 /* A plan like another one, for the table of some types. A new reference. */
 Plan *plan_narrowed(struct state *st, const Plan *plan, PyObject *table, uint64_t mask,
                     PyObject *masks, int most);
+void choice_free(struct choice *choice);
 /* Drops the cell's plan, and one that is being made. */
 void cell_drop(Cell *cell);
 
@@ -306,8 +326,5 @@ void cell_drop(Cell *cell);
 /* The plan for a call with these arguments, all in their places; it lives as long as `plan`. NULL,
  * perhaps with an error, when Python has to make the call. */
 Plan *plan_for_types(struct state *st, Cell *cell, Plan *plan, PyObject *const *values);
-struct choices *choices_make(const Shape *shape);
-int choices_traverse(const struct choices *c, visitproc visit, void *arg);
-void choices_free(struct choices *c);
 
 #endif
