@@ -193,11 +193,15 @@ void choice_free(struct choice *choice) {
 static struct choices *choices_make(const Shape *shape) {
     struct choices *c = PyMem_Calloc(1, sizeof *c);
     if (!c) return NULL;
+    int lists = 0;
     for (Py_ssize_t i = 0; i < shape->positional + shape->keyword_only; i++) {
         const struct take *take = &shape->arguments[i].take;
-        if (take->counts && (take->kind == TENSOR || take->kind == LIST))
+        if (take->counts && (take->kind == TENSOR || take->kind == LIST)) {
             c->tensors[c->n_tensors++] = (uint8_t)i;
+            lists += take->kind == LIST;
+        }
     }
+    c->are_few = !lists && (c->n_tensors == 1 || c->n_tensors == 2);
     return c;
 }
 

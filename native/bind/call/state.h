@@ -111,6 +111,7 @@ enum { PLACES_OF_CHOICES = 128, MOST_CHOICES = 96 };
 struct choices {
     uint8_t used; /* under `lock` */
     uint8_t n_tensors;
+    uint8_t are_few;                                /* one or two, and no lists */
     uint8_t tensors[MOST_ARGUMENTS];                /* the arguments whose types choose */
     _Atomic(struct choice *) at[PLACES_OF_CHOICES]; /* each set once */
 };
