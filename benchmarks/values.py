@@ -29,6 +29,8 @@ _UNROLLED = 20
 _OPERATORS = {
     "tensor": "tensor(Tensor x) -> Tensor",
     "tensors": "tensors(Tensor x, Tensor y) -> Tensor",
+    "of_types": "of_types(Tensor x) -> Tensor",
+    "of_two_types": "of_two_types(Tensor x, Tensor y) -> Tensor",
     "real": "real(float x) -> float",
     "whole": "whole(int x) -> int",
     "word": "word(str x) -> str",
@@ -42,12 +44,26 @@ class Array:
     pass
 
 
+class Other(Array):
+    pass
+
+
+class Third:
+    pass
+
+
 class Text(str):
     __slots__ = ()
 
 
 class Level(enum.IntEnum):
     LOW = 1
+
+
+_TYPES: dict[str, tuple[Any, ...]] = {
+    "of_types": (Array, Other, Third),
+    "of_two_types": (Array, (Array, Third), (Other, Third)),
+}
 
 
 def _one(x: Any) -> Any:
@@ -62,6 +78,9 @@ def _values() -> Iterator[tuple[str, str, tuple[Any, ...], float | None]]:
     """What is passed, the operator, the arguments, and how many plain calls it may cost."""
     later = sys.version_info >= (3, 12)
     yield "a registered type", "tensor", (Array(),), 2.5 if later else 2.2
+    yield "two of a registered type", "tensors", (Array(), Array()), 2.5 if later else 2.2
+    yield "three kernels by type", "of_types", (Other(),), 2.7 if later else 2.4
+    yield "three kernels by two types", "of_two_types", (Other(), Third()), 2.7 if later else 2.4
     if find_spec("numpy"):
         numpy: Any = import_module("numpy")
         array = numpy.ones(2)
@@ -89,16 +108,18 @@ def _values() -> Iterator[tuple[str, str, tuple[Any, ...], float | None]]:
 
 def figures(asked: Settings) -> Iterator[Figure]:
     md.register_type(Array, "CPU")
+    md.register_type(Third, "CPU")
     works, against, aims = {}, {}, {}
     with md.Registry.create() as registry:
         library = md.Library("values", "DEF", registry=registry)
         for number, (what, name, values, aim) in enumerate(_values()):
             # Each with an operator of its own: a plan remembers one call.
             schema = _OPERATORS[name].replace("(", f"{number}(", 1)
-            kernel = _first if len(values) == 2 else _one
+            kernel = _first if "Tensor y" in schema else _one
             key = "CPU" if "Tensor" in schema else "CompositeExplicitAutograd"
             defined = library.define(schema)
-            library.impl(defined, kernel, key)
+            for types in _TYPES.get(name, (None,)):
+                library.impl(defined, kernel, key, types=types)
             names = dict(zip("xy", values, strict=False))
             call = "; ".join([f"f({', '.join(names)})"] * _UNROLLED)
             plain = f"plain call: {what}"

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, TypeVar, overload
 
+    from ..dispatch.by_type import Classes
     from ..dispatch.operators import OpOverload
     from ..dispatch.table import DispatchTable, TableEntry
     from ..keys import DispatchKeySet
@@ -308,37 +309,58 @@ class CustomOpDef(calls.Forward, Named, Described):
         return self.operator.__reduce__()
 
     def _add(
-        self, key: DispatchKey, kernel: Callable[..., Any], label: str, with_keyset: bool = False
+        self,
+        key: DispatchKey,
+        kernel: Callable[..., Any],
+        label: str,
+        with_keyset: bool = False,
+        types: tuple[type, ...] = (),
     ) -> RegistrationHandle | None:
         return self._library.implement(
-            self.name, LocalKernel(key, kernel, with_keyset, label=label)
+            self.name, LocalKernel(key, kernel, with_keyset, label=label, types=types)
         )
 
     if TYPE_CHECKING:
 
         @overload
         def register_kernel(
-            self, device_types: Types | None, function: None = None
+            self,
+            device_types: Types | None,
+            function: None = None,
+            *,
+            types: Classes | None = None,
         ) -> Callable[[F], F]: ...
         @overload
-        def register_kernel(self, device_types: Types | None, function: F) -> F: ...
+        def register_kernel(
+            self, device_types: Types | None, function: F, *, types: Classes | None = None
+        ) -> F: ...
 
-    def register_kernel(self, device_types: Types | None, function: Any = None) -> Any:
+    def register_kernel(
+        self, device_types: Types | None, function: Any = None, *, types: Classes | None = None
+    ) -> Any:
         """Registers the kernel of one or several devices; None stands for all devices that have
         none of their own. Without ``function`` it is a decorator. Returns the function.
 
-        Other devices keep their kernels. The newest kernel of a device is in effect.
+        Other devices keep their kernels. The newest kernel of a device is in effect. ``types`` are
+        the classes of the tensors that it is for, as for ``Library.impl``.
 
-        Raises InvalidArgumentError (no argument for the device), InvalidKeyError. (torch:
-        CustomOpDef.register_kernel)
+        Raises InvalidArgumentError (no argument for the device, ``types``), InvalidKeyError,
+        SignatureMismatchError, AmbiguousTypesError. (torch: CustomOpDef.register_kernel)
         """
+        classes: tuple[type, ...] = ()
+        if types is not None:
+            from ..dispatch.by_type import checked_types  # most kernels have no types
+
+            classes = checked_types(types)
         keys = [_EVERY] if device_types is None else keys_of(device_types)
         device = _device_argument(self._schema, keys)
         if function is None:
-            return lambda decorated: self.register_kernel(keys, checked_callable(decorated))
+            return lambda decorated: self.register_kernel(
+                keys, checked_callable(decorated), types=classes or None
+            )
         checked_callable(function)
         self._library.check_open()
-        self._library.check_arguments(self.name, LocalKernel(keys[0], function))
+        self._library.check_arguments(self.name, LocalKernel(keys[0], function, types=classes))
         handles: list[RegistrationHandle | None] = []
         new = set(keys)
         try:
@@ -350,7 +372,7 @@ class CustomOpDef(calls.Forward, Named, Described):
                 kernel = function
                 if function is not fallthrough_kernel:
                     kernel = DeviceKernel(function, key, self._function, self._switch, self._check)
-                handles.append(self._add(key, kernel, label_of(function)))
+                handles.append(self._add(key, kernel, label_of(function), types=classes))
         except BaseException:
             self._library.let_go(handles)
             raise
@@ -539,6 +561,7 @@ class _OperatorLibrary(Library):
                 kernel.with_keyset,
                 kernel.signature,
                 kernel.label,
+                kernel.types,
             )
         return super().implement(op, kernel, allow_override)
 

@@ -26,10 +26,11 @@ from .targets import autocast_key, keys_of, library_for, target_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
     from typing import Any, TypeVar, overload
 
+    from ..dispatch.by_type import Classes
     from ..dispatch.operators import OpOverload
     from ..registry import Registry
     from .computed_kernel import ComputedKernel
@@ -164,9 +165,22 @@ def impl(
 
     ``types`` is a device ("cpu", "cuda:0", a name given by rename_privateuse_backend), "default"
     (every device: CompositeExplicitAutograd), a key or its name, or several of these. The other
-    arguments and the errors are those of ``Library.impl``. (torch: torch.library.impl)
+    arguments and the errors are those of ``Library.impl``; for kernels by type use that, or
+    :func:`register_kernel`. (torch: torch.library.impl)
     """
-    keys = keys_of(types)
+    return _impl(op, keys_of(types), function, lib, registry, with_keyset, allow_override)
+
+
+def _impl(
+    op: Op,
+    keys: Sequence[DispatchKey],
+    function: Any,
+    lib: Library | None,
+    registry: Registry | None,
+    with_keyset: bool = False,
+    allow_override: bool = True,
+    types: Classes | None = None,
+) -> Any:
     name, registry = target_of(op, lib, registry)
 
     def register(given: F) -> F:
@@ -177,7 +191,9 @@ def impl(
         try:
             for key in keys:
                 handles.append(
-                    library.register_kernel(name, given, key, with_keyset, "", allow_override)
+                    library.register_kernel(
+                        name, given, key, with_keyset, "", allow_override, types
+                    )
                 )
         except BaseException:
             library.let_go(handles)
@@ -197,6 +213,7 @@ if TYPE_CHECKING:
         device_types: Types | None,
         function: None = None,
         *,
+        types: Classes | None = None,
         lib: Library | None = None,
         registry: Registry | None = None,
     ) -> Callable[[F], F]: ...
@@ -206,6 +223,7 @@ if TYPE_CHECKING:
         device_types: Types | None,
         function: F,
         *,
+        types: Classes | None = None,
         lib: Library | None = None,
         registry: Registry | None = None,
     ) -> F: ...
@@ -216,20 +234,22 @@ def register_kernel(
     device_types: Types | None,
     function: Any = None,
     *,
+    types: Classes | None = None,
     lib: Library | None = None,
     registry: Registry | None = None,
 ) -> Any:
     """Registers a kernel for one or several devices, None for every device. Without ``function`` it
-    is a decorator. Returns the function.
+    is a decorator. Returns the function. ``types`` are the classes of the tensors that it is for,
+    as for ``Library.impl``.
 
     For an operator that ``custom_op`` made, this calls its own ``register_kernel``, unless ``lib``
     is given. Otherwise it is the same as :func:`impl`. (torch: torch.library.register_kernel)
     """
     own = getattr(type(op), "register_kernel", None)
     if own is not None and lib is None:
-        return own(op, device_types, function)
-    types = "default" if device_types is None else device_types
-    return impl(op, types, function, lib=lib, registry=registry)
+        return own(op, device_types, function, types=types)
+    keys = keys_of("default" if device_types is None else device_types)
+    return _impl(op, keys, function, lib, registry, types=types)
 
 
 if TYPE_CHECKING:

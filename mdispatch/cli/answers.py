@@ -41,7 +41,7 @@ class Kernel(TypedDict):
     key: str
     #: whether the key is an alias key
     alias: bool
-    #: whether it is the newest kernel at its key, which is the one in effect
+    #: whether it is the newest kernel at its key for its types, which is the one in effect
     active: bool
     #: label
     kernel: str
@@ -49,6 +49,8 @@ class Kernel(TypedDict):
     falls_through: bool
     #: C signature; null for a kernel that has none
     signature: str | None
+    #: the classes that it is for: one for all tensors, or one for each argument; empty for any
+    types: list[str]
     #: where it was registered
     place: Place
 

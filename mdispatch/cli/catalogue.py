@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import facts
-from ..dispatch.explain import computed, rows_of
+from ..dispatch.explain import are_active, computed, rows_of
 from ..dispatch.kernels import FALLTHROUGH
 from ..keys.numbers import TABLE_INDEX, DispatchKey
 from .subject import kernel_json, key_name, place_json, place_of_fact
@@ -32,7 +32,9 @@ _LAST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel's fact, and whether it is the newest at its key. The newest is in effect."""
+    """A kernel's fact, and whether it is the newest at its key for its types. The newest is in
+    effect.
+    """
 
     fact: Registration
     active: bool
@@ -92,9 +94,9 @@ class Operator:
                 by_key.setdefault(fact.key, []).insert(0, fact)
         order = sorted(by_key, key=lambda key: (_ORDER.get(key, _LAST), key))
         return [
-            Kernel(fact, position == 0)
+            Kernel(fact, active)
             for key in order
-            for position, fact in enumerate(by_key[key])
+            for fact, active in zip(by_key[key], are_active(by_key[key]), strict=True)
         ]
 
     @property

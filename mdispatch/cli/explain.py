@@ -269,9 +269,9 @@ class Registrations:
     def _kernels(self) -> list[tuple[DispatchKey, bool, Registration]]:
         """Each kernel: its key, whether it is in effect there, and its fact."""
         return [
-            (key, position == 0, fact)
+            (key, active, fact)
             for key, kernels in explain.kernels_by_key(list(self.subject.there))
-            for position, fact in enumerate(kernels)
+            for active, fact in zip(explain.are_active(kernels), kernels, strict=True)
         ]
 
     def json(self) -> str:
@@ -340,6 +340,8 @@ class Registrations:
         kernel = kernel_text(fact.body)
         if fact.signature:
             kernel.append(f"\n{plain(fact.signature)}", style="dim")
+        if fact.types:
+            kernel.append(f"\nfor {plain(fact.types)}", style="dim")
         place = place_text(fact.where) + ("" if alone else f" {by(fact)}")
         return (
             styled(f"{key.name}{' (alias)' * key.is_alias}", style=style),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import __version__, facts
+from ..dispatch.by_type import split_types
 from ..dispatch.kernels import FALLTHROUGH
 from ..keys.numbers import DispatchKey
 from .columns import plain, styled
@@ -82,7 +83,7 @@ def place_of_fact(fact: Registration | None) -> answers.Place | None:
 
 
 def kernel_json(key: str, alias: bool, active: bool, fact: Registration) -> answers.Kernel:
-    """A kernel as JSON; ``active`` says whether it is the newest at its key."""
+    """A kernel as JSON; ``active`` says whether it is the newest at its key for its types."""
     return {
         "key": key,
         "alias": alias,
@@ -90,6 +91,7 @@ def kernel_json(key: str, alias: bool, active: bool, fact: Registration) -> answ
         "kernel": fact.body,
         "falls_through": fact.body == FALLTHROUGH,
         "signature": fact.signature or None,
+        "types": list(split_types(fact.types)),
         "place": place_json(fact),
     }
 

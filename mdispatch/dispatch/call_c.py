@@ -15,9 +15,11 @@ from ..errors import InvalidArgumentError, MdispatchError
 from ..facts.native import calls
 from ..keys import DispatchKey, DispatchKeySet
 from ..keys.numbers import OFFSETS, PER_BACKEND_BITS
+from .by_type import ByType
 from .call_py import call, check_result, redispatch
 from .context.observers import observing
 from .context.values import DEVICES, WRAPPED, how_of_type, raw_of, when_types_change
+from .entry import most_targets
 from .handlers import tell_c
 from .kernels import LocalKernel
 from .placement import HERE
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from .by_type import Given
     from .call_py import Operator
     from .table import DispatchTable
 
@@ -72,7 +75,9 @@ def connect(call_packet: Callable[..., Any], renew_packet: Callable[..., Any]) -
         how_of_type, raw_of, DispatchKeySet, DispatchKeySet.from_raw, MdispatchError, devices
     )
     tell_c()
-    calls.paths(call, _redispatch, _renew, _target, check_result, call_packet, renew_packet)
+    calls.paths(
+        call, _redispatch, _renew, _target, check_result, call_packet, renew_packet, _for_types
+    )
     when_types_change(calls.types_changed)
     observing.when_changed = lambda: calls.turn(_OBSERVED, bool(observing.now))
     observing.when_changed()
@@ -100,3 +105,15 @@ def _target(table: DispatchTable, index: int) -> tuple[Any, LocalKernel, bool, b
     if not isinstance(kernel, LocalKernel) or kernel.is_fallthrough or kernel.home != HERE:
         return None
     return kernel.function, kernel, slot.reason == "backend fallback", kernel.with_keyset
+
+
+def _for_types(
+    table: DispatchTable, given: Given
+) -> tuple[DispatchTable, int, tuple[int, ...] | None, int, bool]:
+    """The table of a call whose tensors have these classes, what a plan needs of it, and whether
+    these classes alone have chosen it, so that it may be kept for them.
+    """
+    found = table.for_types(given)
+    several = [each for each in table.kernels.values() if isinstance(each, ByType)]
+    lasts = all(each.is_decided_by(given) for each in several)
+    return found, found.mask, found.backend_masks, most_targets(found), lasts

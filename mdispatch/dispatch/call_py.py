@@ -3,6 +3,7 @@ it.
 
     table      the operator's, computed anew when its version word has changed
     bind       arguments to the schema, checked and converted
+    types      where kernels are for types: the table of the arguments' classes (by_type.py)
     key set    the union over the arguments that are tensors by the schema, lists of them
                included; then what this thread adds and takes away (see guards.py)
     kernel     the table's, at the highest key of the effective set
@@ -20,6 +21,7 @@ from ..facts.native import calls
 from ..keys import DispatchKey, DispatchKeySet
 from ..keys.numbers import parse_key, table_index
 from ..schema.types import Type
+from .by_type import Tie, classes_of
 from .context.observers import observe, observing
 from .context.values import raw_of
 from .kernels import LocalKernel
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = ["call", "call_boxed", "call_for_dispatch_key", "call_with_keyset"]
 __all__ += ["call_python_kernel", "call_registered", "call_with_python_kernels", "check_result"]
-__all__ += ["checked_answer"]
+__all__ += ["checked_answer", "for_types"]
 __all__ += ["redispatch", "redispatch_boxed"]
 
 _HANDLERS = DispatchKey.Python.raw | DispatchKey.PreDispatch.raw
@@ -63,10 +65,48 @@ def call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         positional, keywords = signature.binder.bind(args, kwargs)
     except ForeignObjectError as error:
         raise refused(error, operator.entry.name) from None
-    raw = _effective(operator, table, _keys_of_arguments(signature, positional, keywords))
+    raw = _keys_of_arguments(signature, positional, keywords)
+    if table.is_by_type:
+        table = for_types(table, signature, positional, keywords)
+    raw = _effective(operator, table, raw)
     torch = operator.entry.torch
     slot = None if torch is None else torch.slot(operator, table, positional, keywords)
     return _run(operator, "call", table, signature, raw, positional, keywords, slot)
+
+
+def for_types(
+    table: DispatchTable,
+    signature: Signature,
+    positional: Sequence[Any],
+    keywords: dict[str, Any],
+) -> DispatchTable:
+    """The table of a call with these arguments."""
+    if not table.is_by_type:
+        return table
+    return table.for_types(_given(signature, positional, keywords))
+
+
+def _given(
+    signature: Signature, positional: Sequence[Any], keywords: dict[str, Any]
+) -> tuple[tuple[type, ...], ...]:
+    """The classes of the tensors in each Tensor argument, in the order of the schema."""
+    arguments = signature.schema.arguments
+    values = {argument.name: argument for argument in arguments if argument.kwarg_only}
+    return (
+        *(classes_of(positional[i], arguments[i]) for i in signature.dispatch_positions),
+        *(classes_of(keywords[name], values[name]) for name in signature.dispatch_keywords),
+    )
+
+
+def _told(
+    table: DispatchTable,
+    signature: Signature,
+    positional: Sequence[Any],
+    keywords: dict[str, Any],
+) -> tuple[tuple[type, ...], ...]:
+    """The classes, for an error, where they have chosen the table and there are any."""
+    given = _given(signature, positional, keywords) if table.wide is not table else ()
+    return given if any(given) else ()
 
 
 def _bound(
@@ -125,6 +165,7 @@ def call_with_keyset(
     raw = _raw(operator, "call_with_keyset", key_set)
     table, signature = operator.entry.current(operator.generation)
     positional, keywords = _bound(operator, signature, args, kwargs)
+    table = for_types(table, signature, positional, keywords)
     return _run(
         operator, "call", table, signature, _effective(operator, table, raw), positional, keywords
     )
@@ -136,6 +177,7 @@ def redispatch(
     raw = _raw(operator, "redispatch", key_set)
     table, signature = operator.entry.current(operator.generation)
     positional, keywords = _bound(operator, signature, args, kwargs)
+    table = for_types(table, signature, positional, keywords)
     return _run(operator, "redispatch", table, signature, raw, positional, keywords)
 
 
@@ -153,12 +195,15 @@ def call_registered(
     """Runs the kernel that is registered at exactly this key, which may be an alias key."""
     table, signature = operator.entry.current(operator.generation)
     positional, keywords = _bound(operator, signature, args, kwargs)
+    table = for_types(table, signature, positional, keywords)
     kernel = table.at(key)
     while isinstance(kernel, AbsentKernel) and operator.entry.load(kernel.fact):
         table = operator.entry.current(operator.generation)[0]
+        table = for_types(table, signature, positional, keywords)
         kernel = table.at(key)
     if not isinstance(kernel, LocalKernel) or kernel.is_fallthrough:
-        raise missing_at(operator.entry.facts, operator.entry.name, table, key)
+        given = _told(table, signature, positional, keywords)
+        raise missing_at(operator.entry.facts, operator.entry.name, table, key, given)
     slot = TableEntry(kernel, "kernel" if key in table.kernels else "backend fallback")
     how = "call_for_dispatch_key"
     return _run(operator, how, table, signature, key.raw, positional, keywords, slot)
@@ -185,7 +230,7 @@ def call_with_python_kernels(
     table, signature = operator.entry.current(operator.generation)
     positional, keywords = _bound(operator, signature, args, kwargs)
     raw = key_set.raw
-    table = operator.rules.merged(table)
+    table = operator.rules.merged(for_types(table, signature, positional, keywords))
     slot = table.lookup(raw & ~_DISPATCHER)
     kernel = slot.kernel
     if isinstance(kernel, PythonKernel):
@@ -241,6 +286,7 @@ def _run_boxed(operator: Operator, how: str, raw: int | None, stack: list[Any]) 
     by_position = [v for v, a in zip(given, schema.arguments, strict=True) if not a.kwarg_only]
     by_keyword = {a.name: v for v, a in zip(given, schema.arguments, strict=True) if a.kwarg_only}
     positional, keywords = _bound(operator, signature, by_position, by_keyword)
+    table = for_types(table, signature, positional, keywords)
     if raw is None:
         raw = _effective(operator, table, _keys_of_arguments(signature, positional, keywords))
     result = _run(operator, how, table, signature, raw, positional, keywords)
@@ -276,10 +322,10 @@ def _run(
             slot,
             positional,
             keywords,
-            lambda: _invoke(operator, table, slot, raw, positional, keywords),
+            lambda: _invoke(operator, table, signature, slot, raw, positional, keywords),
         )
     else:
-        result = _invoke(operator, table, slot, raw, positional, keywords)
+        result = _invoke(operator, table, signature, slot, raw, positional, keywords)
     try:  # what check_result does, without its frame
         return signature.returns.check(result, slot.kernel)
     except ForeignObjectError as error:
@@ -306,6 +352,7 @@ def checked_answer(operator: Operator, result: Any, by: str) -> Any:
 def _invoke(
     operator: Operator,
     table: DispatchTable,
+    signature: Signature,
     slot: TableEntry,
     raw: int,
     positional: tuple[Any, ...],
@@ -314,10 +361,12 @@ def _invoke(
     kernel = slot.kernel
     while isinstance(kernel, AbsentKernel) and operator.entry.load(kernel.fact):
         table = operator.entry.current(operator.generation)[0]
+        table = for_types(table, signature, positional, keywords)
         slot = table.lookup(raw)
         kernel = slot.kernel
-    if kernel is None or isinstance(kernel, AbsentKernel) or kernel.is_fallthrough:
-        raise missing(operator.entry.facts, operator.entry.name, table, raw)
+    if kernel is None or isinstance(kernel, (AbsentKernel, Tie)) or kernel.is_fallthrough:
+        given = _told(table, signature, positional, keywords)
+        raise missing(operator.entry.facts, operator.entry.name, table, raw, given)
     if TYPE_CHECKING:  # one from elsewhere is of another interpreter's class
         assert isinstance(kernel, LocalKernel)
     if kernel.home != HERE:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .results import Returns
     from .table import DispatchTable
 
-__all__ = ["OperatorEntry", "Signature"]
+__all__ = ["OperatorEntry", "Signature", "most_targets"]
 
 
 class Signature:
@@ -114,6 +114,12 @@ class Signature:
 
 # How many targets of a plan are for backend fallbacks.
 _FALLBACK_TARGETS = 4
+
+
+def most_targets(table: DispatchTable) -> int:
+    """How many targets a plan for calls in C has room for."""
+    return min(len(table.kernels) + _FALLBACK_TARGETS, 254)
+
 
 # Most operators have none. Never changed: an entry puts a dict of its own in its place.
 _NO_RULES: dict[int, Rules] = {}
@@ -293,8 +299,9 @@ class OperatorEntry:
                 signature.shape,
                 table,
                 signature,
-                min(len(table.kernels) + _FALLBACK_TARGETS, 254),
+                most_targets(table),
                 gate,
+                table.is_by_type,
             )
 
     # --- looking

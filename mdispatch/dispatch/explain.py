@@ -12,7 +12,9 @@ from ..errors import OperatorNotFoundError
 from ..errors.words import nearest, shown
 from ..keys import DispatchKeySet
 from ..keys.numbers import RUNTIME_KEYS, DispatchKey, highest_index
+from ..schema import parse_schema
 from ..schema.names import OperatorName
+from .by_type import ByType, Tie, given_in_words, split_types
 from .context.guards import excluded_keys, included_keys
 from .kernels import FALLBACK_NAME, FALLTHROUGH, LocalKernel, fallthrough_kernel
 from .pairing import missing, table_of
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from ..facts import Registration
     from ..facts.abc import Facts
     from ..keys import DispatchKeySet
+    from .by_type import Given
     from .kernels import LocalKernel
     from .table import DispatchTable
 
@@ -33,6 +36,7 @@ __all__ = [
     "Explanation",
     "RegisteredKernel",
     "TableRow",
+    "are_active",
     "computed",
     "dangling",
     "dump",
@@ -61,8 +65,13 @@ class RegisteredKernel(LocalKernel):
 
     def __init__(self, fact: Registration) -> None:
         falls_through = fact.body == FALLTHROUGH
-        function = fallthrough_kernel if falls_through else _elsewhere
-        super().__init__(DispatchKey(fact.key), function, signature=fact.signature, label=fact.body)
+        super().__init__(
+            DispatchKey(fact.key),
+            fallthrough_kernel if falls_through else _elsewhere,
+            signature=fact.signature,
+            label=fact.body,
+            types=split_types(fact.types),
+        )
         self.seq = fact.seq
         self.fact = fact
 
@@ -76,7 +85,8 @@ class TableRow:
     at which it was registered.
 
     ``kernel`` is its label, "fallthrough" where calls pass the key by, "" where there is nothing to
-    run. ``registration`` is its fact; None if there is nothing, or a builtin fallback.
+    run. ``registration`` is its fact; None if there is nothing, or a builtin fallback, or several
+    kernels of which the types of a call choose one: then ``kernel`` and ``where`` name them all.
     """
 
     __slots__ = ("is_fallthrough", "kernel", "key", "reason", "registration", "where")
@@ -86,8 +96,10 @@ class TableRow:
         self.key = key
         self.reason = reason
         self.registration = fact
-        self.kernel = kernel.label if isinstance(kernel, LocalKernel) else ""
+        self.kernel = kernel.label if isinstance(kernel, (LocalKernel, ByType, Tie)) else ""
         self.where = fact.where if fact is not None else "" if kernel is None else BUILT_IN
+        if isinstance(kernel, (ByType, Tie)):
+            self.where = ", ".join(each.fact.where for each in kernel.kernels)
         self.is_fallthrough = is_fallthrough
 
     def __repr__(self) -> str:
@@ -97,11 +109,12 @@ class TableRow:
 class Explanation:
     """How a key set leads to its kernel. ``str`` of it is the text for people.
 
-    ``given`` is the key set asked about, ``included`` and ``excluded`` are the thread's sets;
-    ``added`` and ``taken`` are the keys that these add and take away, ``passed_by`` those that fall
-    through, ``key_set`` is what is left and ``key`` its highest key. ``rules`` are the rules tried
-    there, up to the one that decides, and ``row`` is what runs. ``error`` is what a call raises
-    instead, also where every module is imported; None when it raises nothing.
+    ``given`` is the key set asked about, ``types`` the classes of the call's tensors by name, "" if
+    none were given; ``included`` and ``excluded`` are the thread's sets; ``added`` and ``taken``
+    are the keys that these add and take away, ``passed_by`` those that fall through, ``key_set`` is
+    what is left and ``key`` its highest key. ``rules`` are the rules tried there, up to the one
+    that decides, and ``row`` is what runs. ``error`` is what a call raises instead, also where
+    every module is imported; None when it raises nothing.
     """
 
     __slots__ = (
@@ -117,6 +130,7 @@ class Explanation:
         "row",
         "rules",
         "taken",
+        "types",
     )
 
     def __init__(
@@ -128,8 +142,11 @@ class Explanation:
         excluded: DispatchKeySet,
         table: DispatchTable,
         undefined: MdispatchError | None,
+        types: Given = (),
     ) -> None:
         self.operator = operator
+        self.types = given_in_words(types)
+        table = table.for_types(types) if types else table
         self.given = given
         self.included = included
         self.excluded = excluded
@@ -144,8 +161,10 @@ class Explanation:
         slot = table.lookup(self.key_set.raw)
         self.row = TableRow(self.key, slot.reason, slot.kernel, slot.is_fallthrough)
         self.error = undefined
-        if undefined is None and (slot.kernel is None or slot.is_fallthrough):
-            self.error = missing(registry, operator, table, self.key_set.raw)
+        nothing = slot.kernel is None or slot.is_fallthrough or isinstance(slot.kernel, Tie)
+        if undefined is None and nothing:
+            given_types = types if table.wide is not table else ()
+            self.error = missing(registry, operator, table, self.key_set.raw, given_types)
 
     def steps(self) -> tuple[tuple[str, str], ...]:
         """From what the arguments carry to the key that decides, in words: (step, keys)."""
@@ -159,7 +178,8 @@ class Explanation:
         )
 
     def __str__(self) -> str:
-        lines = [f"{self.operator} with {listed(self.given)}"]
+        types = f", tensors of {self.types}" if self.types else ""
+        lines = [f"{self.operator} with {listed(self.given)}{types}"]
         lines += [f"  {step:<20} {keys}" for step, keys in self.steps()]
         lines.append(f"  rules at {self.key}, up to the one that decides:")
         lines += [f"    {rule}" for rule in self.rules]
@@ -261,7 +281,8 @@ def _some(names: list[str], limit: int = 8) -> str:
 
 def dump(registry: Facts, name: str) -> str:
     """The registrations of an operator as text: its definition, then its kernels by key, in the
-    order of the table and alias keys last; for each key the newest first. (c10: dumpState)
+    order of the table and alias keys last; for each key the newest first. Of each types the newest
+    is active. (c10: dumpState)
     """
     there = existing(registry, name)
     lines = []
@@ -281,12 +302,19 @@ def dump(registry: Facts, name: str) -> str:
         lines.append(f"  fake kernels in module {module}, named at {_origin(stub)}")
     lines += [f"  name held at {_origin(fact)}" for fact in there if fact.kind == facts.NAME]
     for key, kernels in kernels_by_key(there):
-        for position, fact in enumerate(kernels):
+        for fact, active in zip(kernels, are_active(kernels), strict=True):
             alias = " (alias)" if key.is_alias else ""
-            inactive = " (inactive)" if position else ""
+            inactive = "" if active else " (inactive)"
             own = f" {fact.signature}" if fact.signature else ""
-            lines.append(f"  {key}{alias}{inactive}: {fact.body}{own}    ({_origin(fact)})")
+            kernel = facts.kernel_name(f"{fact.body}{own}", fact.types)
+            lines.append(f"  {key}{alias}{inactive}: {kernel}    ({_origin(fact)})")
     return "\n".join(lines)
+
+
+def are_active(kernels: Sequence[Registration]) -> list[bool]:
+    """Which kernels of one key, newest first, are active: the newest of each types."""
+    newest = {fact.types: fact for fact in reversed(kernels)}
+    return [newest[fact.types] is fact for fact in kernels]
 
 
 def kernels_by_key(there: Sequence[Registration]) -> list[tuple[DispatchKey, list[Registration]]]:
@@ -365,11 +393,18 @@ def why(
     *,
     included: DispatchKeySet | None = None,
     excluded: DispatchKeySet | None = None,
+    types: tuple[type, ...] = (),
 ) -> Explanation:
     """How a call with these keys comes to its kernel. Without ``included`` and ``excluded`` it uses
-    this thread's sets.
+    this thread's sets. ``types`` are the classes of its tensors: one for all, or one for each
+    Tensor argument. Without them kernels that are chosen by type are told together.
     """
     there = existing(registry, name)
+    count = len(types)
+    if len(types) == 1:
+        definition = next((fact for fact in there if fact.kind == facts.DEF), None)
+        if definition is not None:
+            count = len(parse_schema(definition.body).dispatch_arguments)
     return Explanation(
         registry,
         there[0].name,
@@ -378,6 +413,7 @@ def why(
         excluded_keys() if excluded is None else excluded,
         _table(registry, there),
         _undefined(there),
+        tuple((each,) for each in (types * count if len(types) == 1 else types)),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from .. import facts
 from ..keys.numbers import RUNTIME_KEYS, DispatchKey
+from .by_type import ByType, same_name
 from .pairing import AbsentKernel, table_of
 
 TYPE_CHECKING = False
@@ -44,6 +45,8 @@ def faults_of_facts(
     live = {(f.key, f.seq) for f in there if f.kind == facts.IMPL}
     for key, kernels in here.items():
         for kernel in kernels:
+            if same_name(kernel.types, kernels):
+                yield f"two classes of one name choose between the kernels at {key}"
             if kernel.key is not key:
                 yield f"{kernel!r} is kept at {key}"
             if registers_all and (key, kernel.seq) not in live:
@@ -80,4 +83,6 @@ def faults_of_table(
 
 def _shown(kernel: object) -> object:
     """The identity of a kernel: the callable, or the fact that has no callable here."""
+    if isinstance(kernel, ByType):
+        return tuple(map(_shown, kernel.kernels))
     return kernel.fact if isinstance(kernel, AbsentKernel) else kernel

@@ -8,6 +8,7 @@ from _thread import RLock
 
 from .. import errors
 from ..errors.places import label_of
+from ..facts import kernel_name
 from ..facts.native import interpreter_id, unlock
 from ..keys.numbers import DispatchKey
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..facts import Registration
+    from .by_type import Types
 
 __all__ = ["C_LABEL", "FALLBACK_NAME", "FALLTHROUGH", "Fallbacks", "LocalKernel"]
 __all__ += ["fallthrough_kernel", "inherit"]
@@ -46,7 +48,8 @@ class LocalKernel:
     ``label`` is its name in the registry, ``signature`` its own schema without a name, or "".
     ``seq`` is the number of its fact if this interpreter has registered it; that number with a
     minus in a child that got the kernel by a fork; 0 if this interpreter has verified it. ``home``
-    is the interpreter that the callable belongs to; no other interpreter calls it.
+    is the interpreter that the callable belongs to; no other interpreter calls it. ``types`` are
+    the classes that it is for, see Note [Kernels by type] in dispatch/by_type.py; () for any.
     """
 
     __slots__ = (
@@ -57,6 +60,7 @@ class LocalKernel:
         "key",
         "seq",
         "signature",
+        "types",
         "with_keyset",
     )
 
@@ -67,12 +71,14 @@ class LocalKernel:
         with_keyset: bool = False,
         signature: str = "",
         label: str = "",
+        types: Types = (),
     ) -> None:
         self.key = key
         self.function = function
         self.with_keyset = with_keyset
         self.signature = signature
         self.is_fallthrough = function is fallthrough_kernel
+        self.types = types
         self._label = label
         self.home = interpreter_id
         self.seq = 0
@@ -83,8 +89,22 @@ class LocalKernel:
             return FALLTHROUGH
         return self._label or label_of(self.function)
 
+    @property
+    def types_text(self) -> str:
+        """Its types in the registry."""
+        if not self.types:
+            return ""
+        from .by_type import text_of_types
+
+        return text_of_types(self.types)
+
+    @property
+    def named(self) -> str:
+        """What tells it from the other kernels of its key: its label, and its types."""
+        return kernel_name(self.label, self.types_text)
+
     def __repr__(self) -> str:
-        return f"<kernel {self.label} at {self.key.name}>"
+        return f"<kernel {self.named} at {self.key.name}>"
 
 
 class Fallbacks:

@@ -10,10 +10,21 @@ from __future__ import annotations
 import sys
 
 from .. import errors, facts
+from ..facts import kernel_name
 from ..facts.modules import missing_fake, modules_bringing
 from ..keys import DispatchKeySet, is_included_in_alias
 from ..keys.numbers import DispatchKey, table_index
 from . import handlers
+from .by_type import (
+    ByType,
+    Tie,
+    given_in_words,
+    in_words,
+    name_of_class,
+    split_types,
+    text_of_types,
+    virtual_bases,
+)
 from .context.transforms import FRONT
 from .kernels import C_LABEL, FALLTHROUGH, LocalKernel, fallthrough_kernel
 from .table import DispatchTable, compute_table, fallback_entries
@@ -24,6 +35,7 @@ if TYPE_CHECKING:
 
     from ..facts import Registration
     from ..facts.abc import Facts
+    from .by_type import Given, Types
 
     Here = dict[DispatchKey, list[LocalKernel]]
 
@@ -37,11 +49,16 @@ _ALIASES = tuple(key for key in DispatchKey.__members__.values() if key.is_alias
 class AbsentKernel:
     """A kernel of the registry for which this interpreter has no callable."""
 
-    __slots__ = ("fact", "is_fallthrough")
+    __slots__ = ("fact", "is_fallthrough", "types")
 
     def __init__(self, fact: Registration) -> None:
         self.fact = fact
         self.is_fallthrough = fact.body == FALLTHROUGH
+        self.types: Types = split_types(fact.types)
+
+    @property
+    def label(self) -> str:
+        return self.fact.body
 
     def __repr__(self) -> str:
         return f"<kernel {self.fact.body} at {DispatchKey(self.fact.key).name}, not loaded here>"
@@ -114,14 +131,23 @@ def pair(there: list[Registration], here: list[LocalKernel]) -> LocalKernel | Ab
 
 def active(
     there: Sequence[Registration], kind: int, here: Here, more: Callable[[], Here] | None = None
-) -> dict[DispatchKey, LocalKernel | AbsentKernel]:
+) -> dict[DispatchKey, LocalKernel | AbsentKernel | ByType]:
     """The active kernel of each key that has facts of this kind, which come oldest first.
 
     ``more`` is asked for all callables when ``here`` has none that was registered with a fact.
     """
     newest = {fact.key: fact for fact in there if fact.kind == kind}  # keys are their numbers
-    found: dict[DispatchKey, LocalKernel | AbsentKernel] = {}
+    found: dict[DispatchKey, LocalKernel | AbsentKernel | ByType] = {}
+    # Only a text of several lines can have types: this comes with each operator's first call.
+    typed = {fact.key for fact in there if fact.kind == kind and "\n" in fact.text and fact.types}
+    if typed:
+        here, more = here if more is None else more(), None
     for number, fact in newest.items():
+        if number in typed:
+            key = DispatchKey(number)
+            its = [each for each in there if each.key == number and each.kind == kind]
+            found[key] = _by_type(its, here.get(key, []))
+            continue
         seq = fact.seq
         for kernel in here.get(number, ()):  # type: ignore[call-overload]
             if kernel.seq == seq or kernel.seq == -seq:  # as pair would find it
@@ -136,6 +162,18 @@ def active(
             if paired is not None:
                 found[key] = paired
     return found
+
+
+def _by_type(there: list[Registration], here: list[LocalKernel]) -> ByType:
+    """The kernels of one key of which some are for types: the active one of each types."""
+    by_types: dict[str, list[Registration]] = {}
+    for fact in there:
+        by_types.setdefault(fact.types, []).append(fact)
+    kernels = (
+        pair(its, [kernel for kernel in here if kernel.types_text == types])
+        for types, its in by_types.items()
+    )
+    return ByType(tuple(kernel for kernel in kernels if kernel is not None))
 
 
 def table_of(
@@ -154,12 +192,25 @@ def table_of(
 
 
 def missing(
-    registry: Facts, name: str, table: DispatchTable, raw: int
+    registry: Facts, name: str, table: DispatchTable, raw: int, given: Given = ()
 ) -> errors.MissingKernelError:
-    """Why a key set leads to no kernel, and which keys would."""
+    """Why a key set leads to no kernel, and which keys would. ``given`` are the classes of the
+    call's tensors, where kernels are for types.
+    """
     key = DispatchKeySet.from_raw(raw).highest_priority()
     slot = table.entries[table_index(key)]
     available, listed = _kernels(table)
+    if isinstance(slot.kernel, Tie):
+        return _tied(registry, name, slot.kernel, key, available, given)
+    if isinstance(slot.kernel, ByType):
+        return errors.MissingKernelError(
+            f"{name} has kernels by type that serve {key.name}: the arguments of each call choose "
+            f"one, so there is no one kernel to get\n  kernels at: {listed}\nCall the operator, or "
+            "redispatch to the key.",
+            name,
+            key.name,
+            available,
+        )
     if slot.is_fallthrough and key is not DispatchKey.Undefined:
         return errors.MissingKernelError(
             f"{name} falls through at {key.name} ({slot.reason}): calls skip such a key, but a "
@@ -196,19 +247,69 @@ def missing(
         where = f"{key.name}, or at an alias key that stands for it" if served else key.name
         if is_included_in_alias(key, DispatchKey.CompositeExplicitAutograd):
             where += " (CompositeExplicitAutograd for every backend)"
+    if given:
+        what, where = f"{what} for {given_in_words(given)}", f"{where}, for these types or for all"
+        listed += _not_bases(table, given)
     return errors.MissingKernelError(
         f"{what}\n  kernels at: {listed}\nRegister one at {where}.", name, key.name, available
     )
 
 
+def _not_bases(table: DispatchTable, given: Given) -> str:
+    """Why a class that looks as if it were one of the types is none: virtual subclasses."""
+    by_type = [each for each in table.wide.kernels.values() if isinstance(each, ByType)]
+    typed = [kernel for each in by_type for kernel in each.kernels]
+    return "".join(
+        f"\n  {name_of_class(cls)} is a virtual subclass of {name_of_class(wanted)}: only classes "
+        "that are derived from it count"
+        for cls, wanted in virtual_bases(given, typed)
+    )
+
+
+def _tied(
+    registry: Facts,
+    name: str,
+    tie: Tie,
+    key: DispatchKey,
+    available: list[str],
+    given: Given,
+) -> errors.AmbiguousTypesError:
+    _, _, there = registry.registrations(name)
+    where = {fact.seq: fact.where for fact in there}
+    places = []
+    for kernel in tie.kernels:
+        # A kernel that was verified here does not know its fact.
+        its = kernel.fact.seq if isinstance(kernel, AbsentKernel) else abs(kernel.seq)
+        places.append(where.get(its, "verified here"))
+    listed = "".join(
+        f"\n  {in_words(kernel)}    ({place})"
+        for kernel, place in zip(tie.kernels, places, strict=True)
+    )
+    at = next((f" at {k.key.name}" for k in tie.kernels if isinstance(k, LocalKernel)), "")
+    return errors.AmbiguousTypesError(
+        f"{name} has several kernels{at} that fit {given_in_words(given)}, and none of them is the "
+        f"most specific{listed}\nRegister one for just these types.",
+        name,
+        key.name,
+        available,
+        types=tuple(text_of_types(kernel.types) for kernel in tie.kernels),
+        places=tuple(places),
+    )
+
+
 def _kernels(table: DispatchTable) -> tuple[list[str], str]:
     """The keys of the kernels that could run here, and all keys in words."""
-    here = [
-        key.name for key, kernel in table.kernels.items() if not isinstance(kernel, AbsentKernel)
-    ]
-    listed = (
-        key.name if key.name in here else f"{key.name} (not loaded here)" for key in table.kernels
-    )
+    here: list[str] = []
+    listed: list[str] = []
+    for key, there in table.wide.kernels.items():
+        kernels = there.kernels if isinstance(there, ByType) else (there,)
+        absent = [isinstance(kernel, AbsentKernel) for kernel in kernels]
+        if not all(absent):
+            here.append(key.name)
+        for kernel, is_absent in zip(kernels, absent, strict=True):
+            types = text_of_types(kernel.types) if isinstance(there, ByType) else ""
+            place = kernel_name(key.name, types)
+            listed.append(f"{place} (not loaded here)" if is_absent else place)
     return here, ", ".join(listed) or "none"
 
 
@@ -246,14 +347,18 @@ def _not_here(
 
 
 def missing_at(
-    registry: Facts, name: str, table: DispatchTable, key: DispatchKey
+    registry: Facts, name: str, table: DispatchTable, key: DispatchKey, given: Given = ()
 ) -> errors.MissingKernelError:
-    """Why nothing can be called for just this key."""
+    """Why nothing can be called for just this key. ``given`` as for :func:`missing`."""
     available, listed = _kernels(table)
     kernel = table.at(key)
+    if isinstance(kernel, Tie):
+        return _tied(registry, name, kernel, key, available, given)
     if isinstance(kernel, AbsentKernel) and not kernel.is_fallthrough:
         return _not_here(registry, name, kernel.fact, key, available)
     what = "falls through" if kernel is not None else "has neither a kernel nor a fallback"
+    if given:
+        what = f"{what} for {given_in_words(given)}"
     return errors.MissingKernelError(
         f"{name} {what} at exactly {key.name}\n  kernels at: {listed}\n"
         "Redispatch with a key set to reach the kernels of alias keys.",

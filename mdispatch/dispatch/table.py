@@ -28,6 +28,9 @@ and 5 also serve Undefined, the key of calls without keys.
 8. backend fallback: one of k, for all operators.
 9. missing.
 
+Where some kernels of a key are for types, the rules see one of them, or none: the one that the
+call's types have chosen. See Note [Kernels by type] in dispatch/by_type.py.
+
 (c10: OperatorEntry::computeDispatchTableEntryWithDebug)
 """
 
@@ -46,11 +49,14 @@ from ..keys.numbers import (
     highest_index,
     table_index,
 )
+from .by_type import ByType, in_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Protocol
+
+    from .by_type import Given
 
     class Kernel(Protocol):
         """What an entry of a table refers to. It knows whether it is a fallthrough."""
@@ -131,9 +137,21 @@ class DispatchTable:
     for some backends only, for SparseCPU but not for SparseCUDA. One mask cannot say that; then
     ``backend_masks`` has a mask for each backend. Else it is None.
     (c10: DispatchKeyExtractor)
+
+    ``is_by_type`` says that kernels are for types: a call has to ask for the table of its types
+    (``for_types``). ``wide`` is the table that such a table was made from, else the table itself.
     """
 
-    __slots__ = ("_fallbacks", "_kernels", "backend_masks", "entries", "mask")
+    __slots__ = (
+        "_by_choice",
+        "_fallbacks",
+        "_kernels",
+        "backend_masks",
+        "entries",
+        "is_by_type",
+        "mask",
+        "wide",
+    )
 
     def __init__(
         self,
@@ -146,6 +164,30 @@ class DispatchTable:
         self.mask, self.backend_masks = masks
         self._kernels = kernels
         self._fallbacks = fallbacks
+        self.is_by_type = any(type(kernel) is ByType for kernel in kernels.values())
+        self.wide = self
+        # The tables of types that were asked for, by the kernels that the types have chosen. As
+        # many as there are choices; two threads that make one at once keep the same.
+        self._by_choice: dict[tuple[object, ...], DispatchTable] = {}
+
+    def for_types(self, given: Given) -> DispatchTable:
+        """The table of a call whose tensors have these classes. The same object for all classes
+        that choose the same kernels.
+        """
+        if not self.is_by_type:
+            return self
+        chosen = {}
+        for key, kernel in self._kernels.items():
+            one = kernel.chosen(given) if isinstance(kernel, ByType) else kernel
+            if one is not None:
+                chosen[key] = one
+        choice = (*chosen, *chosen.values())
+        table = self._by_choice.get(choice)
+        if table is None:
+            table = compute_table(chosen, self._fallbacks)
+            table.wide = self
+            table = self._by_choice.setdefault(choice, table)
+        return table
 
     def effective(self, raw: int) -> int:
         """The key set without the keys that fall through. ``raw`` is that of the arguments, with
@@ -179,13 +221,17 @@ class DispatchTable:
     def why(self, key: DispatchKey) -> tuple[str, ...]:
         """How the entry of a runtime key came about: the rules that were tried, up to the winner.
 
-        InvalidKeyError for a key without a slot.
+        Where kernels for types win, but none of them is for all types, this goes on with the rules
+        for other types. InvalidKeyError for a key without a slot.
         """
         table_index(key)
         steps = []
-        for reason, _, won, found in _rules(key, self._kernels, self._fallbacks):
+        for reason, kernel, won, found in _rules(key, self._kernels, self._fallbacks):
             steps.append(f"{reason}: {found}")
             if won:
+                if isinstance(kernel, ByType) and kernel.plain is None:
+                    others = self.for_types(()).why(key)
+                    steps += [f"for other types, {other}" for other in others]
                 break
         return tuple(steps)
 
@@ -300,6 +346,9 @@ def _rules(
 
     def at(place: DispatchKey, reason: str) -> tuple[str, Kernel | None, bool, str]:
         kernel = kernels.get(place)
+        if isinstance(kernel, ByType):
+            several = ", ".join(map(in_words, kernel.kernels))
+            return reason, kernel, True, f"kernels at {place}, chosen by type: {several}"
         there = kernel is not None
         return reason, kernel, there, f"{'a' if there else 'no'} kernel at {place}"
 

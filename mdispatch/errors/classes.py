@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AliasingError",
     "AmbiguousKernelError",
+    "AmbiguousTypesError",
     "ArgumentError",
     "AutogradError",
     "BindingError",
@@ -65,6 +66,7 @@ __all__ = [
     "SignatureMismatchError",
     "SystemCallError",
     "TorchExportError",
+    "TypesMismatchError",
     "VerificationError",
     "WaitCancelledError",
     "WarmUpError",
@@ -299,6 +301,21 @@ class NameMismatchError(NotRegisteredError):
     """
 
 
+class TypesMismatchError(NotRegisteredError):
+    """The operator has kernels at this key, but none for just these types.
+
+    ``types_here`` are the types of this interpreter's kernel, by name, and ``types_there`` those of
+    each kernel that is there; "" is one without types.
+    """
+
+    def __init__(
+        self, message: str, *, types_here: str = "", types_there: Sequence[str] = (), **told: Any
+    ) -> None:
+        super().__init__(message, **told)
+        self.types_here = types_here
+        self.types_there = tuple(types_there)
+
+
 class KeyMismatchError(NotRegisteredError):
     """The operator is there, but has no kernel at exactly this key. ``keys_there`` names the keys
     that have one.
@@ -381,6 +398,27 @@ class AmbiguousKernelError(MissingKernelError):
     """The operator has both a composite kernel and a kernel of a backend behind AutogradOther:
     neither may be chosen.
     """
+
+
+class AmbiguousTypesError(AmbiguousKernelError):
+    """Several kernels of a key fit the same types, and none of them is the most specific.
+
+    ``types`` are the classes that each is for, by name, and ``places`` where each was registered.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        operator: str = "",
+        key: str = "",
+        available: Sequence[str] = (),
+        *,
+        types: Sequence[str] = (),
+        places: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message, operator, key, available)
+        self.types = tuple(types)
+        self.places = tuple(places)
 
 
 class LocalKernelMissingError(MissingKernelError):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["CHOICE", "CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "KIND_NAMES", "LIBRARY", "NAME"]
 __all__ += ["PYSTUB", "TYPE", "MAIN", "PEER", "WORKER", "Elected", "Handle", "Registration"]
 __all__ += ["ROLE_NAMES", "POLICY", "interpreter_id"]
-__all__ += ["def_text", "impl_text", "who"]
+__all__ += ["def_text", "impl_text", "kernel_name", "who"]
 
 LIBRARY, DEF, IMPL, FALLBACK = MD_LIBRARY, MD_DEF, MD_IMPL, MD_FALLBACK
 PYSTUB, NAME, CLAIM = MD_PYSTUB, MD_NAME, MD_CLAIM
@@ -117,9 +117,20 @@ def who(pid: int, interpreter: int) -> str:
     return f"pid {pid}, {at}"
 
 
-def impl_text(label: str, signature: str = "") -> str:
-    """The text of an IMPL fact: the kernel's label and, if it has one, its signature."""
+def impl_text(label: str, signature: str = "", types: str = "") -> str:
+    """The text of an IMPL fact: the kernel's label and, unless both are empty, its signature and
+    its types, each on a line of its own.
+    """
+    if types:
+        return f"{label}\n{signature}\n{types}"
     return f"{label}\n{signature}" if signature else label
+
+
+def kernel_name(label: str, types: str) -> str:
+    """A kernel's label, with the types that it is for."""
+    if not types:
+        return label
+    return f"{label} for ({types})" if ", " in types else f"{label} for {types}"
 
 
 def _field(place: int) -> Any:
@@ -194,6 +205,24 @@ class Registration(tuple[object, ...]):
     def signature(self) -> str:
         """The kernel's own schema, if it was registered with one, else ""."""
         return self._line(1)
+
+    @property
+    def types(self) -> str:
+        """The names of the classes that a kernel is for, ", " between them, if it was registered
+        with types, else "".
+        """
+        return self._line(2) if self.kind == IMPL else ""
+
+    @property
+    def kernel(self) -> str:
+        """The label of a kernel, with its types."""
+        return kernel_name(self.body, self.types)
+
+    @property
+    def verified_as(self) -> tuple[int, int, str]:
+        """Kind, key and name, and the types of a kernel: what members compare."""
+        name = kernel_name(self.name, self.types) if "\n" in self.text else self.name
+        return self.kind, self.key, name
 
     def _line(self, number: int) -> str:
         lines = self.text.split("\n", number + 1)

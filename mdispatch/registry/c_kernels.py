@@ -70,8 +70,8 @@ def kernel_address(function: Any, with_more: bool) -> tuple[str, tuple[int, int,
         return None
     if with_more:
         raise InvalidArgumentError(
-            "a kernel in C takes what the operator's schema says: register it without with_keyset "
-            "and signature"
+            "a kernel in C takes what the operator's schema says, of any type: register it without "
+            "with_keyset, signature and types"
         )
     check_shared("A kernel in C")
     address = _address(function)

@@ -91,7 +91,7 @@ def _main(registry: Facts, namespace: str, known: list[Registration]) -> str:
     return f"{who(registry, namespace)} of registry {registry.label}"
 
 
-def _what(kind: int, name: str, key: str, at_least: int) -> str:
+def _what(kind: int, name: str, key: str, at_least: int, types: str = "") -> str:
     if kind == facts.LIBRARY:
         return f"open library {name!r}"
     if kind == facts.DEF:
@@ -102,9 +102,10 @@ def _what(kind: int, name: str, key: str, at_least: int) -> str:
         return f"register a fallback at {key}"
     if kind == facts.PYSTUB:
         return f"name the Python module of {name}"
+    place = facts.kernel_name(key, types)
     if at_least > 1:
-        return f"register {at_least} kernels for {name} at {key}, as this interpreter does,"
-    return f"register a kernel for {name} at {key}"
+        return f"register {at_least} kernels for {name} at {place}, as this interpreter does,"
+    return f"register a kernel for {name} at {place}"
 
 
 def _kernels(there: list[Registration], what: str) -> str:
@@ -121,13 +122,16 @@ def never_registered(
     at_least: int,
     here: str,
     waited: float,
+    types: str | None = None,
 ) -> errors.NotRegisteredError:
-    """The wait ended without the fact: says which of the reasons it is."""
+    """The wait ended without the fact: says which of the reasons it is. ``types`` are those of a
+    kernel; None where any will do.
+    """
     namespace = name.partition("::")[0]
     seen = _Seen(registry, name)
     known, same = seen.known, seen.same
     key_text = key_name(kind, key)
-    what = _what(kind, name, key_text, at_least)
+    what = _what(kind, name, key_text, at_least, types or "")
     main = _main(registry, namespace, seen.claims or known)
     head = f"{main} did not {what} within {round(waited, 3):g} s"
     kernels = [f for f in same if f.kind == facts.IMPL]
@@ -136,7 +140,13 @@ def never_registered(
     lines = [head, f"  here:  {here}"]
     cls: type[errors.NotRegisteredError]
     near: tuple[str, ...] = ()
-    if kind == facts.IMPL and same:
+    its = [f for f in kernels if f.key == key]
+    if types is not None and any(f.types != types for f in its):
+        cls = errors.TypesMismatchError
+        listed = ", ".join(f"{f.types or 'any types'} ({f.where})" for f in its[:8])
+        lines.append(f"  there: kernels for {listed}{', ...' * (len(its) > 8)}")
+        lines.append("Register the kernel for the same types in both, or in neither.")
+    elif kind == facts.IMPL and same:
         cls = errors.KeyMismatchError
         nothing = f"no kernels; the operator comes from {place}"
         lines.append(f"  there: {_kernels(kernels, 'kernels') if kernels else nothing}")
@@ -174,6 +184,9 @@ def never_registered(
     )
     if isinstance(error, errors.KeyMismatchError):
         error.keys_there = keys_there
+    if isinstance(error, errors.TypesMismatchError):
+        error.types_here = types or ""
+        error.types_there = tuple(f.types for f in its)
     return error
 
 
@@ -241,7 +254,7 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
     what = {
         facts.LIBRARY: f"namespace {fact.name!r} has a DEF library",
         facts.DEF: f"{fact.name} is defined",
-        facts.IMPL: f"{fact.name} has a kernel at {key}",
+        facts.IMPL: f"{fact.name} has a kernel at {facts.kernel_name(key, fact.types)}",
         facts.FALLBACK: f"there is a fallback at {key}",
         facts.NAME: f"{fact.name} is registered by its name",
         facts.PYSTUB: f"{fact.name} names its Python module",

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, TypeVar, overload
 
+    from ..dispatch.by_type import Classes
     from ..dispatch.operators import OpOverload
     from ..facts import Registration
     from .register import What
@@ -268,6 +269,7 @@ class Library:
             function: None = None,
             dispatch_key: DispatchKey | str = "",
             *,
+            types: Classes | None = None,
             with_keyset: bool = False,
             signature: str = "",
             allow_override: bool = True,
@@ -279,6 +281,7 @@ class Library:
             function: F,
             dispatch_key: DispatchKey | str = "",
             *,
+            types: Classes | None = None,
             with_keyset: bool = False,
             signature: str = "",
             allow_override: bool = True,
@@ -290,6 +293,7 @@ class Library:
         function: Any = None,
         dispatch_key: DispatchKey | str = "",
         *,
+        types: Classes | None = None,
         with_keyset: bool = False,
         signature: str = "",
         allow_override: bool = True,
@@ -303,17 +307,27 @@ class Library:
         newest kernel of a key is in effect; the earlier one returns when it goes. Without
         ``allow_override`` a key takes one kernel, whoever registered it. Returns the function.
 
+        ``types`` is the class of the tensors that the kernel is for, or a tuple with one class for
+        each Tensor argument. At one key there may be kernels for any number of types: of those that
+        fit a call the most specific runs, and one without types if no other fits. Where none fits,
+        the call goes on as if the key had no kernel. Only classes derived from one of the types
+        count as that type. What is said here of the kernels of a key holds for those with the same
+        types. Other members know a class by its module and qualified name.
+
         An operator with a CompositeImplicitAutograd kernel takes none at Meta: the operators that
         this kernel calls serve meta values.
 
         ``signature`` is the kernel's own schema without a name, ``"(Tensor x) -> Tensor"``: where
         it does not fit the operator's (number and types of arguments and returns), the kernel or
         the definition that comes second is refused. So it is with a function of Python's that
-        cannot be called with the arguments of the schema.
+        cannot be called with the arguments of the schema, and with types of another number than
+        its Tensor arguments.
 
-        Raises InvalidArgumentError (not callable, another namespace), InvalidKeyError,
-        SignatureMismatchError, DuplicateRegistrationError (``allow_override``), LibraryClosedError,
-        RegistryFullError; in a worker KeyMismatchError, NameMismatchError, MainNeverArrivedError.
+        Raises InvalidArgumentError (not callable, another namespace, no classes, two classes of one
+        name), InvalidKeyError, SignatureMismatchError, DuplicateRegistrationError
+        (``allow_override``), AmbiguousTypesError (another kernel fits arguments that this one fits,
+        and neither is more specific), LibraryClosedError, RegistryFullError; in a worker
+        KeyMismatchError, TypesMismatchError, NameMismatchError, MainNeverArrivedError.
         (c10: Library::_impl, registerImpl)
         """
         if function is None:
@@ -321,11 +335,14 @@ class Library:
                 op,
                 checked_callable(decorated),
                 dispatch_key,
+                types=types,
                 with_keyset=with_keyset,
                 signature=signature,
                 allow_override=allow_override,
             )
-        self.register_kernel(op, function, dispatch_key, with_keyset, signature, allow_override)
+        self.register_kernel(
+            op, function, dispatch_key, with_keyset, signature, allow_override, types
+        )
         return function
 
     if TYPE_CHECKING:
@@ -488,15 +505,17 @@ class Library:
         with_keyset: bool,
         signature: str,
         allow_override: bool,
+        types: Classes | None = None,
     ) -> RegistrationHandle | None:
         """As :meth:`impl`; returns the handle. None where an open audit noted a difference."""
         self.check_open()
         checked_callable(function)
+        classes = () if types is None else _classes(types)
         key = self.key_for(dispatch_key, op)
         if type(function).__module__ == "_cffi_backend":
             from .c_kernels import kernel_address, plain_kernel
 
-            address = kernel_address(function, with_keyset or bool(signature))
+            address = kernel_address(function, with_keyset or bool(signature or classes))
             if address:
                 name = operator_name(self.namespace, op)
                 self._take_place_of(facts.IMPL, key, name, address[0])
@@ -506,13 +525,14 @@ class Library:
                 self.hold(handle)
                 return handle
             kernel = plain_kernel(key, function, with_keyset, signature)
+            kernel.types = classes
             return self.implement(op, kernel, allow_override)
         if key not in TABLE_INDEX and not key.is_alias:
             table_index(key)  # refused: a kernel without a slot would never run
         if key is _META:
             self._check_meta(op)
         return self.implement(
-            op, LocalKernel(key, function, with_keyset, signature), allow_override
+            op, LocalKernel(key, function, with_keyset, signature, types=classes), allow_override
         )
 
     def implement(
@@ -521,7 +541,7 @@ class Library:
         """Registers a kernel that is made already."""
         if self._earlier:
             name = operator_name(self.namespace, op)
-            self._take_place_of(facts.IMPL, kernel.key, name, kernel.label)
+            self._take_place_of(facts.IMPL, kernel.key, name, kernel.named)
         handle = register.implement(
             self._dispatcher,
             self.namespace,
@@ -623,6 +643,12 @@ class Library:
                 "or register its kernel at CompositeExplicitAutograd instead.",
                 DispatchKey.Meta,
             )
+
+
+def _classes(types: Classes) -> tuple[type, ...]:
+    from ..dispatch.by_type import checked_types  # most kernels have no types
+
+    return checked_types(types)
 
 
 def _end(handle: RegistrationHandle) -> None:

@@ -39,13 +39,14 @@ if TYPE_CHECKING:
 
     #: Finds ``file:line`` of the user's code, where that is needed.
     Where: TypeAlias = Callable[[], str]
-    #: Kind, key, name; and the label of a kernel, of which there may be several.
+    #: Kind, key, name; and the label and types of a kernel, of which there may be several.
     What: TypeAlias = tuple[int, int, str, str]
 
 __all__ = [
     "KernelHandle",
     "RegistrationHandle",
     "check_arguments",
+    "check_types",
     "define",
     "fall_back",
     "hold_name",
@@ -80,7 +81,9 @@ class RegistrationHandle:
     def what(self) -> What | None:
         """What it registers; None where that cannot be found any more, or is no fact."""
         fact = self.registration
-        return None if fact is None else (*fact.what, fact.body if fact.kind == facts.IMPL else "")
+        if fact is None:
+            return None
+        return *fact.what, fact.kernel if fact.kind == facts.IMPL else ""
 
     def close(self) -> None:
         """Ends the registration. Idempotent; does nothing once the registry is closed."""
@@ -155,7 +158,7 @@ class VerifiedKernel(RegistrationHandle):
 
 
 def _what(entry: OperatorEntry, kernel: LocalKernel) -> What:
-    return facts.IMPL, kernel.key, entry.name, kernel.label
+    return facts.IMPL, kernel.key, entry.name, kernel.named
 
 
 def _registered(dispatcher: Dispatcher, fact: Registration) -> RegistrationHandle:
@@ -572,8 +575,8 @@ def implement(
 ) -> RegistrationHandle | None:
     """A kernel of an operator. ``op`` is an operator, or a name with or without the namespace.
 
-    Without ``allow_override`` it is refused where the key has one, in a worker where this
-    interpreter has registered one. (c10: registerImpl)
+    Without ``allow_override`` it is refused where the key has one for the same types, in a worker
+    where this interpreter has registered one. (c10: registerImpl)
     """
     return register_or_verify(dispatcher, _wanted_kernel, _register_kernel, _verify_kernel)(
         dispatcher, namespace, op, kernel, where, timeout, allow_override
@@ -590,10 +593,11 @@ def _wanted_kernel(
     allow_override: bool,
 ) -> Wanted:
     name = operator_name(namespace, op)
-    count = _count_with(dispatcher, name, kernel.key)
+    types = kernel.types_text
+    count = _count_with(dispatcher, name, kernel)
 
     def is_enough(same: Sequence[Registration]) -> bool:
-        return len(same) >= count
+        return sum(fact.types == types for fact in same) >= count
 
     return facts.IMPL, kernel.key, name, is_enough
 
@@ -611,10 +615,13 @@ def _register_kernel(
     check_arguments(dispatcher, name, kernel, where)
     here = where()
     if not kernel.signature:
-        return _commit(dispatcher, name, kernel, kernel.label, here, allow_override)
+        text = kernel.label
+        if kernel.types:
+            text = facts.impl_text(text, "", kernel.types_text)
+        return _commit(dispatcher, name, kernel, text, here, allow_override)
     with dispatcher.definitions_lock:
         _check_signature(dispatcher, name, kernel, here)
-        text = facts.impl_text(kernel.label, kernel.signature)
+        text = facts.impl_text(kernel.label, kernel.signature, kernel.types_text)
         handle = _commit(dispatcher, name, kernel, text, here, allow_override)
         dispatcher.names_with_signatures.add(name)
     return handle
@@ -629,12 +636,14 @@ def _commit(
     allow_override: bool,
 ) -> KernelHandle:
     if not allow_override:
-        refuse_override(dispatcher, name, kernel.key, where)
+        refuse_override(dispatcher, name, kernel.key, where, kernel.types_text)
     entry = dispatcher.entry(name)  # only now: a kernel that is refused leaves none
     handle = KernelHandle(entry, kernel)
     with entry.lock:
         if not allow_override:
-            refuse_override(dispatcher, name, kernel.key, where)
+            refuse_override(dispatcher, name, kernel.key, where, kernel.types_text)
+        if kernel.types:
+            _check_among(entry, kernel, where)
         fact = publish(dispatcher, facts.IMPL, kernel.key, name, text, where)
         handle.ref, handle.seq = fact.ref, fact.seq
         kernel.seq = fact.seq
@@ -651,7 +660,8 @@ def _verify_kernel(
     timeout: float | None,
     allow_override: bool,
 ) -> RegistrationHandle | None:
-    if isinstance(op, str) and not kernel.signature and not keeps_alive(dispatcher):
+    plain = not (kernel.signature or kernel.types)
+    if isinstance(op, str) and plain and not keeps_alive(dispatcher):
         prefix = namespace + "::"
         full = op if op.startswith(prefix) else prefix + op
         check_arguments(dispatcher, full, kernel, where)
@@ -661,35 +671,80 @@ def _verify_kernel(
     name = operator_name(namespace, op)
     key = kernel.key
     check_arguments(dispatcher, name, kernel, where)
-    at_least = _count_with(dispatcher, name, key)
+    at_least, types = _count_with(dispatcher, name, kernel), kernel.types_text
     if kernel.signature:
         _check_signature(dispatcher, name, kernel, where())
     if at_least > 1 and not allow_override:
-        refuse_override(dispatcher, name, key, where())
-    text = facts.impl_text(kernel.label, kernel.signature)
+        refuse_override(dispatcher, name, key, where(), types)
+    if kernel.types:
+        _check_among(dispatcher.entry(name), kernel, where())
+    text = facts.impl_text(kernel.label, kernel.signature, types)
     there = verify(
-        dispatcher, facts.IMPL, key, name, text, where, at_least=at_least, timeout=timeout
-    )
+        dispatcher, facts.IMPL, key, name, text, where,
+        at_least=at_least, timeout=timeout, types=types,
+    )  # fmt: skip
     return None if there is None else _keep(dispatcher, name, kernel, there)
 
 
-def _count_with(dispatcher: Dispatcher, name: str, key: DispatchKey) -> int:
-    """How many kernels an operator has at a key in this interpreter, with one more."""
+def _count_with(dispatcher: Dispatcher, name: str, kernel: LocalKernel) -> int:
+    """How many kernels an operator has at a key for the same types in this interpreter, with one
+    more.
+    """
     entry = dispatcher.entries.get(name)
-    here = entry.kernels.get(key, []) if entry else []
+    here = entry.kernels.get(kernel.key, []) if entry else []
     # Kernels that came with a fork do not count: their facts are the parent's.
-    return sum(kernel.seq >= 0 for kernel in here) + 1
+    return sum(each.seq >= 0 and each.types == kernel.types for each in here) + 1
 
 
-def refuse_override(dispatcher: Dispatcher, name: str, key: DispatchKey, where: str) -> None:
+def _check_among(entry: OperatorEntry, kernel: LocalKernel, where: str) -> None:
+    """Before a kernel for types: InvalidArgumentError where a class has the name of another one
+    that chooses between the kernels of its key, AmbiguousTypesError for a tie that the classes
+    show.
+    """
+    from ..dispatch.by_type import in_words, name_of_class, same_name, text_of_types, tied_with
+
+    others = list(entry.kernels.get(kernel.key, ()))
+    twins = same_name(kernel.types, others)
+    if twins is not None:
+        raise errors.InvalidArgumentError(
+            f"{entry.name} has a kernel at {kernel.key.name} for another class that is called "
+            f"{name_of_class(twins[0])}: other members, who know classes by their names, could not "
+            "tell the two apart\nGive one of the classes another name, or end the other kernel "
+            "first."
+        )
+    other = tied_with(kernel.types, others)
+    if other is not None:
+        fact = entry.fact(other.seq)
+        place = "verified here" if fact is None else fact.where
+        raise errors.AmbiguousTypesError(
+            f"{entry.name} has a kernel at {kernel.key.name} that fits arguments which this one "
+            "fits too, and neither is the more specific one\n"
+            f"  first:  {in_words(other)}    ({place})\n  second: {in_words(kernel)}    ({where})\n"
+            "Register one for just the arguments that both fit, then this one.",
+            entry.name,
+            kernel.key.name,
+            [key.name for key in entry.kernels],
+            types=(text_of_types(other.types), kernel.types_text),
+            places=(place, where),
+        )
+
+
+def refuse_override(
+    dispatcher: Dispatcher, name: str, key: DispatchKey, where: str, types: str = ""
+) -> None:
     """Before a kernel that may not override another: DuplicateRegistrationError if the key has one
-    already.
+    for these types already.
     """
     there = dispatcher.facts.find(facts.IMPL, key, name)
+    if there is not None and there.types != types:
+        _, _, every = dispatcher.facts.registrations(name)
+        wanted = (facts.IMPL, key, types)
+        same = [fact for fact in every if (fact.kind, fact.key, fact.types) == wanted]
+        there = same[-1] if same else None
     if there is not None:
         raise errors.DuplicateRegistrationError(
-            f"{name} has a kernel at {key.name} already\n  first:  {there.where} ({there.body})\n"
-            f"  second: {where}\n"
+            f"{name} has a kernel at {facts.kernel_name(key.name, types)} already\n"
+            f"  first:  {there.where} ({there.body})\n  second: {where}\n"
             "Close the first one, or let the second take its place (allow_override=True).",
             facts.KIND_NAMES[facts.IMPL],
             name,
@@ -729,7 +784,9 @@ def _keep(
 ) -> RegistrationHandle:
     entry = dispatcher.entry(name)
     entry.keep(kernel)
-    forget = dispatcher.note_verified(facts.IMPL, kernel.key, name)
+    forget = dispatcher.note_verified(
+        facts.IMPL, kernel.key, facts.kernel_name(name, kernel.types_text)
+    )
     if fact is not None and keeps_alive(dispatcher):
         return VerifiedKernel(fact, entry, kernel, forget, lambda: dispatcher.facts.strike(fact))
     return VerifiedKernel(fact, entry, kernel, forget)
@@ -738,15 +795,19 @@ def _keep(
 def check_arguments(dispatcher: Dispatcher, name: str, kernel: LocalKernel, where: Where) -> None:
     """Before a kernel of an operator whose definition is there: SignatureMismatchError if it cannot
     be called with the arguments of the schema. Where the kernel comes first, its definition asks.
-    A kernel with a signature of its own is judged by that.
+    A kernel with a signature of its own is judged by that. Likewise for its types.
     """
-    if kernel.signature:
+    if kernel.signature and not kernel.types:
         return
     definition = dispatcher.listeners.definition(name)
     if definition is None and not dispatcher.registers_all:
         definition = dispatcher.facts.find(facts.DEF, 0, name)
     if definition is not None:
         body = definition.text.partition("\n")[0]
+        if kernel.types:
+            check_types(name, body, kernel, where(), definition.where)
+        if kernel.signature:
+            return
         reason = misfit(body[len(name) :], kernel.function, kernel.with_keyset)
         if reason is not None:
             from .differences import does_not_take
@@ -754,10 +815,29 @@ def check_arguments(dispatcher: Dispatcher, name: str, kernel: LocalKernel, wher
             raise does_not_take(name, body, kernel, reason, where(), definition.where)
 
 
+def check_types(name: str, body: str, kernel: LocalKernel, first: str, second: str) -> None:
+    """SignatureMismatchError where the types of a kernel cannot be those of the schema."""
+    from ..dispatch.by_type import misfit_of_types
+    from ..schema import parse_schema
+
+    reason = misfit_of_types(kernel.types, len(parse_schema(body).dispatch_arguments))
+    if reason is not None:
+        raise errors.SignatureMismatchError(
+            f"the kernel {kernel.label} at {kernel.key.name} does not fit {name}: {reason}\n"
+            f"  schema: {body}    ({second})\n  types:  {kernel.types_text}    ({first})\n"
+            "Give one class for all Tensor arguments, or one for each of them, in their order.",
+            name,
+            body,
+            kernel.types_text,
+        )
+
+
 def _check_kernels_take(dispatcher: Dispatcher, name: str, body: str, where: Where) -> None:
     """Before a definition: the kernels that came before it can be called with its arguments."""
     entry = dispatcher.entries.get(name)
     for kernels in list(entry.kernels.values()) if entry is not None else ():
+        for kernel in [each for each in kernels if each.types]:
+            check_types(name, body, kernel, "registered before", where())
         for kernel in [each for each in kernels if not each.signature]:
             reason = misfit(body[len(name) :], kernel.function, kernel.with_keyset)
             if reason is not None and entry is not None:

@@ -25,6 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ..dispatch.by_type import Classes
     from ..dispatch.context.guards import Keys
     from ..dispatch.explain import Explanation, TableRow
     from ..dispatch.operators import OpOverload
@@ -223,15 +224,21 @@ class Registry(facts.Handle):
 
         return explain.dump_table(self.dispatcher.facts, name)
 
-    def why(self, name: str, keys: Keys = ()) -> Explanation:
+    def why(self, name: str, keys: Keys = (), *, types: Classes | None = None) -> Explanation:
         """How a call whose arguments carry ``keys`` comes to its kernel: what this thread adds and
-        excludes, what falls through, and the rules. OperatorNotFoundError, InvalidKeyError.
+        excludes, what falls through, and the rules.
+
+        ``types`` are the classes of its tensors: one for all, or one for each Tensor argument.
+        Without them, kernels that are chosen by type are told together.
+
+        Raises OperatorNotFoundError, InvalidKeyError, InvalidArgumentError (``types``).
         """
         from ..dispatch import explain
+        from ..dispatch.by_type import checked_types
         from ..keys import DispatchKeySet
 
         key_set = keys if isinstance(keys, DispatchKeySet) else DispatchKeySet(keys)
-        return explain.why(self.dispatcher.facts, name, key_set)
+        return explain.why(self.dispatcher.facts, name, key_set, types=checked_types(types))
 
     def add_listener(self, listener: object, *, everywhere: bool = False) -> ListenerHandle:
         """Tells ``listener`` of every operator that is defined, now and from now on, and of every

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_TIMEOUT", "Audit", "audits", "known", "known_definition", "note"]
 __all__ += ["refuse_calls", "verify", "wait_for"]
 
+# Seconds that a wait for a kernel lasts at most where its key has kernels for other types.
+_LOOK_AGAIN = 1.0
+
 _LONGEST_NAME = 3 * 255 + 3  # namespace, name and overload
 
 #: Seconds that a verification waits for the main interpreter unless told otherwise. (PyTorch: 2 s)
@@ -90,6 +93,7 @@ def verify(
     at_least: int = 1,
     timeout: float | None = DEFAULT_TIMEOUT,
     accept: Callable[[Registration], str | None] | None = None,
+    types: str = "",
 ) -> Registration | None:
     """Waits until the main member has registered the fact, compares, and returns it; None when it
     could not be verified and that was noted, by an open audit or because nobody would hear of it.
@@ -97,10 +101,13 @@ def verify(
 
     ``where`` is called where the place is needed, and so may ``body`` be. ``accept`` compares the
     main member's fact with what is wanted here and returns the difference in words, or None.
+    ``types`` are those of a kernel: only kernels for the same types count.
     """
     audit = _open_audit()
     try:
-        fact = _verify(dispatcher, kind, key, name, body, where, at_least, timeout, accept, audit)
+        fact = _verify(
+            dispatcher, kind, key, name, body, where, at_least, timeout, accept, audit, types
+        )
         if verify_log.listens():
             what = described(kind, key, name)
             verify_log.tell("verified %s with pid %d, %s", what, fact.pid, fact.where)
@@ -141,17 +148,14 @@ def refuse_calls(dispatcher: Dispatcher, error: errors.MdispatchError) -> None:
 
 
 def known(dispatcher: Dispatcher, kind: int, key: int, name: str) -> bool:
-    """The short way to verify: whether the fact is there already. False says nothing;
-    :func:`verify` has to find out.
+    """The short way to verify a kernel without types: whether the fact is there already. False says
+    nothing; :func:`verify` has to find out.
     """
-    registry, audit = dispatcher.facts, _open_audit()
-    if audit is None:
-        is_there = _is_short(name) and registry.has(kind, key, name)
-    else:
-        fact = registry.find(kind, key, name) if _is_short(name) else None
-        if fact is not None:
-            audit.facts.append(fact)
-        is_there = fact is not None
+    fact = dispatcher.facts.find(kind, key, name) if _is_short(name) else None
+    is_there = fact is not None and not ("\n" in fact.text and fact.types)
+    audit = _open_audit()
+    if audit is not None and fact is not None and is_there:
+        audit.facts.append(fact)
     if is_there and verify_log.listens():
         verify_log.tell("verified %s, which was there", described(kind, key, name))
     return is_there
@@ -196,9 +200,12 @@ def _verify(
     timeout: float | None,
     accept: Callable[[Registration], str | None] | None,
     audit: Audit | None,
+    types: str,
 ) -> Registration:
     registry = dispatcher.facts
     fact = registry.find(kind, key, name) if at_least == 1 else None
+    if fact is not None and fact.types != types:
+        fact = None
     if fact is None:
         began = monotonic()
         limit, is_kept = timeout, audit is None and is_unheard()
@@ -207,7 +214,7 @@ def _verify(
         elif is_kept and limit is not None:
             # The import goes on after a wait in vain: all such waits together take one timeout.
             limit = max(0.0, limit - dispatcher.waited_unheard)
-        fact, _ = registry.await_fact(kind, key, name, at_least, limit, or_elect=True)
+        fact = _await(registry, kind, key, name, at_least, limit, types)
         waited = monotonic() - began
         if audit is not None:
             audit.longest_wait = max(audit.longest_wait, waited)
@@ -216,7 +223,7 @@ def _verify(
                 waited = monotonic() - audit.began  # the main interpreter had all this time
             elif is_kept:
                 waited = dispatcher.waited_unheard = dispatcher.waited_unheard + waited
-            raise _never(registry, kind, key, name, at_least, where(), waited)
+            raise _never(registry, kind, key, name, at_least, where(), waited, types)
     difference = accept(fact) if accept is not None else None
     if difference is not None:
         text = body if isinstance(body, str) else body()
@@ -226,6 +233,44 @@ def _verify(
     if audit is not None:
         audit.facts.append(fact)
     return fact
+
+
+def _await(
+    registry: Facts,
+    kind: int,
+    key: int,
+    name: str,
+    at_least: int,
+    timeout: float | None,
+    types: str,
+) -> Registration | None:
+    """Waits until so many facts are there, of kernels those for the same types. None after
+    ``timeout`` seconds.
+
+    A wait in C counts the kernels for all types. So this looks at the facts, then waits for one
+    more than there are. That wait begins with a look of its own, so it misses no registration that
+    came since. But where a kernel is struck meanwhile it wants one too many: so it ends after
+    ``_LOOK_AGAIN`` seconds, and the facts are looked at again.
+    """
+    if kind != facts.IMPL:
+        return registry.await_fact(kind, key, name, at_least, timeout, or_elect=True)[0]
+    deadline = None if timeout is None else monotonic() + timeout
+    wanted, left = at_least, timeout
+    while True:
+        fact, _ = registry.await_fact(kind, key, name, wanted, left, or_elect=True)
+        if fact is not None and fact.types == types and at_least == 1:
+            return fact
+        _, _, there = registry.registrations(name)
+        same = [each for each in there if (each.kind, each.key) == (kind, key)]
+        its = [each for each in same if each.types == types]
+        if len(its) >= at_least:
+            return its[-1]
+        left = None if deadline is None else deadline - monotonic()
+        if left is not None and left <= 0:
+            return None
+        wanted = at_least
+        if len(same) >= at_least:  # some are for other types
+            wanted, left = len(same) + 1, min(left or _LOOK_AGAIN, _LOOK_AGAIN)
 
 
 def wait_for(
@@ -256,7 +301,8 @@ def _never(
     at_least: int,
     where: str,
     waited: float,
+    types: str | None = None,
 ) -> errors.NotRegisteredError:
     from .differences import never_registered  # loaded only for an error
 
-    return never_registered(registry, kind, key, name, at_least, where, waited)
+    return never_registered(registry, kind, key, name, at_least, where, waited, types)

@@ -73,7 +73,8 @@ def wait_for_impl(
     """Waits until the main interpreter has registered a kernel for the operator at exactly this
     key.
 
-    A kernel at an alias key that stands for this one does not count. Raises KeyMismatchError when
+    A kernel at an alias key that stands for this one does not count; one for some types does.
+    Raises KeyMismatchError when
     the operator has kernels, but none there, else as :func:`wait_for_def`, and InvalidKeyError.
     Nothing is left behind by a wait that ends without it. (c10: Dispatcher::waitForImpl)
     """

@@ -10,7 +10,7 @@ from .. import facts, keys
 from ..authoring.computed_kernel import ComputedKernel
 from ..authoring.functions import get_kernel
 from ..dispatch.context import guards
-from ..dispatch.explain import dangling, existing, table_rows
+from ..dispatch.explain import are_active, dangling, existing, table_rows
 from ..dispatch.kernels import FALLBACK_NAME, FALLTHROUGH
 from ..dispatch.operators import OpOverload
 from ..dispatch.pairing import BUILTIN_FALLBACKS
@@ -88,8 +88,9 @@ def _dispatch_dump(name: str) -> str:
     kernels = [fact for fact in reversed(there) if fact.kind == facts.IMPL]
     for key in sorted({fact.key for fact in kernels}):
         name = DispatchKey(key).name + "[alias]" * DispatchKey(key).is_alias
-        for position, fact in enumerate(fact for fact in kernels if fact.key == key):
-            lines.append(f"{name}{' (inactive)' if position else ''}: {_kernel_line(fact)}")
+        here = [fact for fact in kernels if fact.key == key]
+        for fact, active in zip(here, are_active(here), strict=True):
+            lines.append(f"{name}{'' if active else ' (inactive)'}: {_kernel_line(fact)}")
     return "\n".join(lines) + "\n"
 
 

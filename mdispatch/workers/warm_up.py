@@ -291,9 +291,10 @@ def _compared(
         if dispatcher.facts.is_mine(fact):
             own.append(fact)  # in a team
         elif _file_of(fact) in here:
-            made.setdefault(fact.what, []).append(fact)
-    # There may be several kernels at one key, as custom_op and then register_fake make them. A
-    # worker verifies the newest each time, so only the number can be compared.
+            made.setdefault(fact.verified_as, []).append(fact)
+    # There may be several kernels at one key for the same types, as custom_op and then
+    # register_fake make them. A worker verifies the newest each time, so only the number can be
+    # compared.
     found, lacking = [], []
     for what, some in made.items():
         count = len(dispatcher.verified.get(what, ()))

@@ -66,6 +66,7 @@ class Cell:
         signature: object,
         most: int,
         gate: int,
+        is_by_type: bool,
     ) -> None: ...
 
 G = TypeVar("G", bound=Guard)

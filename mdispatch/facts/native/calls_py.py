@@ -160,6 +160,7 @@ def paths(
     check: Callable[..., Any],
     call_packet: Callable[..., Any],
     renew_packet: Callable[..., Any],
+    for_types: Callable[..., Any],
 ) -> None:
     _Paths.call = staticmethod(call)
     _Paths.redispatch = staticmethod(redispatch)

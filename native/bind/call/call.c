@@ -4,6 +4,7 @@
  *                makes a new one
  *     bind       takes each argument as it is, if that is plainly what the schema wants, or as the
  *                number that the schema wants
+ *     types      where kernels are for types: the plan of the arguments' types (by_type.c)
  *     key set    the union of the arguments' keys, with those that this thread includes, without
  *                those that it excludes
  *     target     the kernel of the highest key; Python finds it when a call first reaches that key
@@ -539,13 +540,16 @@ static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, 
         if (UNLIKELY(!fits(st, t, args[i], &raw)))
             return t->kind == EXACT && !PyErr_Occurred() ? TRY_BOUND : given_up();
     }
+    Plan *chosen = plan;
+    if (UNLIKELY(plan->choices)) chosen = plan_for_types(st, self->cell, plan, args);
+    if (UNLIKELY(!chosen)) return given_up();
     if (given)
         raw = *given;
     else if (UNLIKELY(!stays(st, plan, &raw, args, shape->positional)))
         return given_up();
-    int is = given ? is_answered(st, raw) : effective(st, plan, &raw);
-    if (UNLIKELY(is != 1)) return is ? answer_plain(self, plan, args, raw, result) : given_up();
-    struct target *target = target_of(st, plan, raw);
+    int is = given ? is_answered(st, raw) : effective(st, chosen, &raw);
+    if (UNLIKELY(is != 1)) return is ? answer_plain(self, chosen, args, raw, result) : given_up();
+    struct target *target = target_of(st, chosen, raw);
     if (UNLIKELY(!target)) return given_up();
     if (UNLIKELY(target->with_operator | target->with_key_set)) return TRY_BOUND;
     remember_arguments(st, plan, args);
@@ -580,19 +584,23 @@ static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssiz
     uint64_t raw = 0;
     if (known ? bind_others(st, plan, args, known, &b, &raw)
               : bind(st, plan->shape, args, n, kwnames, &b, &raw)) {
+        Plan *chosen = plan;
+        if (UNLIKELY(plan->choices))
+            chosen = plan_for_types(st, self->cell, plan, b.room + FRONT);
+        if (!chosen) goto done;
         if (given)
             raw = *given;
         else if (!stays(st, plan, &raw, b.room + FRONT,
                         plan->shape->positional + plan->shape->keyword_only))
             goto done;
-        int is = given ? is_answered(st, raw) : effective(st, plan, &raw);
+        int is = given ? is_answered(st, raw) : effective(st, chosen, &raw);
         if (UNLIKELY(is == ANSWERED)) {
-            int how = answer(self, plan, &b, raw, result);
+            int how = answer(self, chosen, &b, raw, result);
             let_go(&b);
             return how;
         }
         if (!is) goto done;
-        target = target_of(st, plan, raw);
+        target = target_of(st, chosen, raw);
     }
     if (target && !known && !kwnames && n == plan->remembered) remember_arguments(st, plan, args);
     if (target)

@@ -149,16 +149,16 @@ static PyObject *call_values(PyObject *m, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* paths(call, redispatch, renew, target, check, call_packet, renew_packet): the functions of Python
+/* paths(call, redispatch, renew, target, check, call_packet, renew_packet, for_types): the functions of Python
  * that make what C leaves to it. */
 static PyObject *call_paths(PyObject *m, PyObject *args) {
     struct state *st = PyModule_GetState(m);
-    PyObject *p[7];
-    if (!PyArg_ParseTuple(args, "OOOOOOO", &p[0], &p[1], &p[2], &p[3], &p[4], &p[5], &p[6]))
+    PyObject *p[8];
+    if (!PyArg_ParseTuple(args, "OOOOOOOO", &p[0], &p[1], &p[2], &p[3], &p[4], &p[5], &p[6], &p[7]))
         return NULL;
-    PyObject **places[7] = {&st->call,  &st->redispatch,  &st->renew,       &st->target,
-                            &st->check, &st->call_packet, &st->renew_packet};
-    for (int i = 0; i < 7; i++) set(places[i], p[i]);
+    PyObject **places[8] = {&st->call,  &st->redispatch,  &st->renew,        &st->target,
+                            &st->check, &st->call_packet, &st->renew_packet, &st->for_types};
+    for (int i = 0; i < 8; i++) set(places[i], p[i]);
     Py_RETURN_NONE;
 }
 
@@ -195,7 +195,7 @@ static PyMethodDef methods[] = {
     DO(st->guards_name); DO(st->python_fallback); \
     DO(st->snapshot_fallback); DO(st->mode_type); DO(st->entry_type); DO(st->answered); \
     DO(st->declined); DO(st->handler_name); DO(st->call); DO(st->redispatch); DO(st->renew); DO(st->target); \
-    DO(st->check); DO(st->call_packet); DO(st->renew_packet); DO(st->how_of_type); \
+    DO(st->check); DO(st->call_packet); DO(st->renew_packet); DO(st->for_types); DO(st->how_of_type); \
     DO(st->raw_of); DO(st->from_raw); DO(st->key_type); DO(st->key_set_type); DO(st->own_errors); \
     DO(st->raw_by_name); DO(st->torch.known); DO(st->torch.other); DO(st->torch.is_watched); DO(st->raw_by_key); \
     DO(st->end_name); DO(st->not_entered_name); \

@@ -184,12 +184,48 @@ PyType_Spec view_spec = {"mdispatch.facts.native._call.View", sizeof(View), 0, P
 
 /* --- Plan ------------------------------------------------------------------------------------- */
 
+void choice_free(struct choice *choice) {
+    if (choice) Py_XDECREF(choice->plan);
+    PyMem_Free(choice);
+}
+
+static struct choices *choices_make(const Shape *shape) {
+    struct choices *c = PyMem_Calloc(1, sizeof *c);
+    if (!c) return NULL;
+    int lists = 0;
+    for (Py_ssize_t i = 0; i < shape->positional + shape->keyword_only; i++) {
+        const struct take *take = &shape->arguments[i].take;
+        if (take->counts && (take->kind == TENSOR || take->kind == LIST)) {
+            c->tensors[c->n_tensors++] = (uint8_t)i;
+            lists += take->kind == LIST;
+        }
+    }
+    c->are_few = !lists && (c->n_tensors == 1 || c->n_tensors == 2);
+    return c;
+}
+
+static int choices_traverse(const struct choices *c, visitproc visit, void *arg) {
+    for (int i = 0; c && i < PLACES_OF_CHOICES; i++) {
+        struct choice *choice = atomic_load_explicit(&c->at[i], memory_order_relaxed);
+        if (choice) Py_VISIT(choice->plan);
+    }
+    return 0;
+}
+
+static void choices_free(struct choices *c) {
+    for (int i = 0; c && i < PLACES_OF_CHOICES; i++)
+        choice_free(atomic_load_explicit(&c->at[i], memory_order_relaxed));
+    PyMem_Free(c);
+}
+
 static int plan_traverse(Plan *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(self->view);
     Py_VISIT(self->shape);
     Py_VISIT(self->table);
     Py_VISIT(self->signature);
+    int found = choices_traverse(self->choices, visit, arg);
+    if (found) return found;
     for (int i = 0; i < self->used; i++) {
         Py_VISIT(self->targets[i].function);
         Py_VISIT(self->targets[i].kernel);
@@ -211,6 +247,7 @@ static void plan_dealloc(Plan *self) {
     Py_XDECREF(self->table);
     Py_XDECREF(self->signature);
     PyMem_Free(self->masks);
+    choices_free(self->choices);
     type->tp_free(self);
     Py_DECREF(type);
 }
@@ -289,10 +326,14 @@ static void cell_dealloc(Cell *self) {
     Py_DECREF(type);
 }
 
-/* Drops the plan. A plan that was begun before this is not kept, either. */
-static PyObject *cell_clear(Cell *self, PyObject *ignored) {
+void cell_drop(Cell *self) {
     atomic_fetch_add(&self->changes, 1);
     cell_tp_clear(self);
+}
+
+/* Drops the plan. A plan that was begun before this is not kept, either. */
+static PyObject *cell_clear(Cell *self, PyObject *ignored) {
+    cell_drop(self);
     Py_RETURN_NONE;
 }
 
@@ -326,16 +367,36 @@ static int masks_from(Plan *plan, PyObject *masks) {
     return 0;
 }
 
-/* install(begun, view, node, version, generation, mask, masks, shape, table, signature, most, gate) */
+Plan *plan_narrowed(struct state *st, const Plan *from, PyObject *table, uint64_t mask,
+                    PyObject *masks, int most) {
+    if (most < 0 || most >= NO_TARGET) return NULL;
+    Plan *plan = (Plan *)st->plan_type->tp_alloc(st->plan_type, most);
+    if (!plan) return NULL;
+    plan->word = from->word;
+    plan->version = from->version;
+    plan->epoch = from->epoch;
+    plan->generation = from->generation;
+    plan->mask = mask;
+    plan->view = (View *)Py_NewRef(from->view);
+    plan->shape = (Shape *)Py_NewRef(from->shape);
+    plan->table = Py_NewRef(table);
+    plan->signature = Py_NewRef(from->signature);
+    plan->most = (uint8_t)most;
+    if (masks_from(plan, masks)) Py_CLEAR(plan);
+    return plan;
+}
+
+/* install(begun, view, node, version, generation, mask, masks, shape, table, signature, most,
+ * gate, is by type) */
 static PyObject *cell_install(Cell *self, PyObject *args) {
     unsigned long long changes, epoch, node, version, generation, mask;
     PyObject *view, *masks, *shape, *table, *signature;
     struct state *st = self->state;
     const uint64_t *word;
-    int most, gate;
-    if (!PyArg_ParseTuple(args, "(KK)O!KKKKOO!OOii", &changes, &epoch, st->view_type, &view, &node,
+    int most, gate, is_by_type;
+    if (!PyArg_ParseTuple(args, "(KK)O!KKKKOO!OOiip", &changes, &epoch, st->view_type, &view, &node,
                           &version, &generation, &mask, &masks, st->shape_type, &shape, &table,
-                          &signature, &most, &gate))
+                          &signature, &most, &gate, &is_by_type))
         return NULL;
     if (most < 0 || most >= NO_TARGET || md_word(((View *)view)->registry, node, &word))
         Py_RETURN_NONE; /* the registry was closed meanwhile */
@@ -356,8 +417,11 @@ static PyObject *cell_install(Cell *self, PyObject *args) {
     plan->most = (uint8_t)most;
     plan->gate = (uint8_t)gate;
     Py_ssize_t positional = plan->shape->positional;
-    plan->remembered = plan->shape->keyword_only || positional > REMEMBERED ? -1 : positional;
-    if (masks_from(plan, masks)) {
+    int is_too_long = plan->shape->keyword_only || positional > REMEMBERED;
+    plan->remembered = is_too_long || is_by_type ? -1 : positional;
+    if (is_by_type) plan->choices = choices_make(plan->shape);
+    if (is_by_type && !plan->choices) PyErr_NoMemory();
+    if (PyErr_Occurred() || masks_from(plan, masks)) {
         Py_DECREF(plan);
         return NULL;
     }

@@ -108,9 +108,31 @@ struct memory {
     _Atomic uint32_t times; /* see `is_due` */
 };
 
+/* See Note [Choices] in by_type.c. A tensor's type, and the argument that it stands in. */
+struct tensor_type {
+    PyTypeObject *type;
+    uint32_t tag, argument;
+};
+
+struct choice {
+    struct plan *plan; /* owned */
+    uint32_t n;
+    struct tensor_type seen[];
+};
+
+/* A table in which there are always places without a choice. */
+enum { PLACES_OF_CHOICES = 128, MOST_CHOICES = 96 };
+struct choices {
+    uint8_t used; /* under `lock` */
+    uint8_t n_tensors;
+    uint8_t are_few;                                /* one or two, and no lists */
+    uint8_t tensors[MOST_ARGUMENTS];                /* the arguments whose types choose */
+    _Atomic(struct choice *) at[PLACES_OF_CHOICES]; /* each set once */
+};
+
 /* What calls need of one version of an operator's facts. A target is added when a call first
  * reaches it, and one call is remembered; nothing else changes. */
-typedef struct {
+typedef struct plan {
     PyObject_VAR_HEAD const a64 *word; /* the operator's version, in the registry */
     uint64_t version, epoch, generation;
     uint64_t mask;
@@ -121,6 +143,7 @@ typedef struct {
     uint8_t gate; /* what PyTorch wants to see of its calls */
     struct memory arguments, result;
     Py_ssize_t remembered;       /* how many arguments a remembered call has; -1 when none can be */
+    struct choices *choices;     /* NULL, or the types of each call choose another plan */
     _Atomic uint8_t at[ENTRIES]; /* number of the target + 1; 0: not known yet */
     uint8_t used, most;          /* `used`: under `lock` */
     struct target targets[];
@@ -243,7 +266,7 @@ struct state {
     PyTypeObject *operator_type, *packet_type, *route_type, *names_type, *shape_type, *view_type,
         *plan_type, *cell_type, *sets_type, *guard_type,
         *stack_type, *forward_type, *unshared_type;
-    PyObject *call, *redispatch, *renew, *target, *check, *call_packet, *renew_packet;
+    PyObject *call, *redispatch, *renew, *target, *check, *call_packet, *renew_packet, *for_types;
     PyObject *how_of_type, *raw_of, *from_raw, *key_type, *key_set_type, *own_errors;
     PyObject *python_fallback, *snapshot_fallback, *mode_type, *entry_type, *answered, *declined;
     PyObject *handler_name, *cuda_name, *array_name, *base_name, *guards_name;
@@ -486,5 +509,16 @@ extern PyType_Spec operator_spec, packet_spec, route_spec, names_spec;
 /* plan.c, guards.c and handlers.c */
 extern PyType_Spec shape_spec, view_spec, plan_spec, cell_spec, sets_spec, guard_spec, stack_spec;
 struct target *target_find(struct state *st, Plan *plan, unsigned index);
+/* A plan like another one, for the table of some types. A new reference. */
+Plan *plan_narrowed(struct state *st, const Plan *plan, PyObject *table, uint64_t mask,
+                    PyObject *masks, int most);
+void choice_free(struct choice *choice);
+/* Drops the cell's plan, and one that is being made. */
+void cell_drop(Cell *cell);
+
+/* by_type.c */
+/* The plan for a call with these arguments, all in their places; it lives as long as `plan`. NULL,
+ * perhaps with an error, when Python has to make the call. */
+Plan *plan_for_types(struct state *st, Cell *cell, Plan *plan, PyObject *const *values);
 
 #endif

@@ -7,6 +7,14 @@ from golden_stage import Array, Stage, case, kernel
 import mdispatch as md
 
 
+class Grid:
+    __dispatch_keys__ = "CPU"
+
+
+class GridArray(Array, Grid):
+    pass
+
+
 @case("ArgumentError: too many positional arguments")
 def _(stage: Stage) -> None:
     stage.shop.scale.default(Array(), 2.0, 3.0)
@@ -96,6 +104,21 @@ def _(stage: Stage) -> None:
     stage.lib.impl("scale", kernel)
     stage.lib.impl("scale", kernel, "SparseCPU")
     stage.shop.scale(Array("SparseCPU", "AutogradOther"))
+
+
+@case("MissingKernelError: no kernel for the types of the call")
+def _(stage: Stage) -> None:
+    stage.lib.define("join(Tensor[] parts) -> Tensor")
+    stage.lib.impl("join", kernel, "CPU", types=Grid)
+    stage.lib.impl("join", kernel, "CUDA")
+    stage.shop.join([Array(), Grid()])
+
+
+@case("AmbiguousTypesError: a call that two kernels fit")
+def _(stage: Stage) -> None:
+    stage.lib.impl("scale", kernel, "CPU", types=Grid)
+    stage.lib.impl("scale", kernel, "CPU", types=Array)
+    stage.shop.scale(GridArray())
 
 
 @case("OperatorNotFoundError: a typo")

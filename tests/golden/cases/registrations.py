@@ -54,6 +54,29 @@ def _(stage: Stage) -> None:
     stage.lib.impl("split", lambda x: x, "CPU")
 
 
+@case("SignatureMismatchError: types for another number of tensors")
+def _(stage: Stage) -> None:
+    stage.lib.impl("split", kernel, "CPU", types=(Plain, Array))
+
+
+@case("AmbiguousTypesError: a kernel that ties with another one")
+def _(stage: Stage) -> None:
+    stage.lib.define("join(Tensor a, Tensor b) -> Tensor")
+    stage.lib.impl("join", kernel, "CPU", types=(Plain, object))
+    stage.lib.impl("join", kernel, "CPU", types=(object, Plain))
+
+
+@case("InvalidArgumentError: two classes of one name for the kernels of a key")
+def _(stage: Stage) -> None:
+    stage.lib.impl("split", kernel, "CPU", types=Plain)
+    stage.lib.impl("split", kernel, "CPU", types=type("Plain", (), {"__module__": __name__}))
+
+
+@case("InvalidArgumentError: types that are no classes")
+def _(stage: Stage) -> None:
+    stage.lib.impl("split", kernel, "CPU", types="Plain")
+
+
 @case("DuplicateRegistrationError: a type for something else")
 def _(stage: Stage) -> None:
     with md.register_type(Plain, "CPU"):

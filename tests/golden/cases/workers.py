@@ -66,6 +66,7 @@ CASES = {
     "name held": lambda: lib.register_name("held"),
     "key": lambda: lib.impl("size", len, "CUDA"),
     "key, without kernels": lambda: lib.impl("scale", len, "CPU"),
+    "types": lambda: lib.impl("size", len, "CPU", types=Array),
     "key waited for": lambda: md.wait_for_impl("shop::size", "CUDA", 0),
     "library": lambda: md.Library("toys", "DEF", timeout=0),
     "namespace": lambda: md.Library("toys", "FRAGMENT", timeout=0).define("f() -> ()"),
@@ -157,6 +158,7 @@ from_worker("KeyMismatchError: a kernel at another key", "key")
 from_worker("KeyMismatchError: a kernel for an operator without any", "key, without kernels")
 from_worker("KeyMismatchError: one kernel more at a key", "key, once more")
 from_worker("KeyMismatchError: a wait for a kernel", "key waited for")
+from_worker("TypesMismatchError: a kernel for other types", "types")
 from_worker("MainNeverArrivedError: a DEF library", "library")
 from_worker("MainNeverArrivedError: a definition", "namespace")
 from_worker("MainNeverArrivedError: a wait for a definition", "namespace waited for")
