@@ -6,7 +6,7 @@ sees the old pair or the new pair. The first call imports what only calls need (
 values), so that a worker that only verifies does not pay for it.
 
 Locking: ``lock`` is held while callables are added or removed and while a table is computed; calls
-take no lock. The lock is reentrant: signal handlers and finalizers run at any point, and may call
+take no lock. Some entries share a lock, and no thread takes two. The lock is reentrant: signal handlers and finalizers run at any point, and may call
 or change this very operator. ``_changes`` counts changes of the callables, so that a table is not
 kept if such code changed them while it was computed. The interpreter that registers a kernel
 publishes its fact and adds its callable under one hold of the lock, and ends both under one hold:
@@ -15,14 +15,13 @@ no table has the fact without the callable.
 
 from __future__ import annotations
 
-from _thread import RLock
-
 from .. import errors, facts
 from ..facts.native import unlock
 from .kernels import C_LABEL, FALLBACK_NAME, Fallbacks, LocalKernel, inherit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _thread import RLock
     from collections.abc import Callable
 
     from ..facts import Registration
@@ -161,6 +160,7 @@ class OperatorEntry:
         name: str,
         fallbacks: Fallbacks,
         load: Callable[[Registration], bool],
+        lock: RLock,
     ) -> None:
         self.name = name
         #: Imports the module that brings a kernel, if the user allows it. Returns whether it did.
@@ -173,7 +173,7 @@ class OperatorEntry:
         self._fallbacks = fallbacks
         self._changes = 0
         self._rules = _NO_RULES
-        self.lock = RLock()
+        self.lock = lock
 
     def rules(self, generation: int) -> Rules:
         """The operator's rules in this interpreter, for one generation of the operator."""
@@ -189,12 +189,12 @@ class OperatorEntry:
                     self._rules = {generation: rules}
         return rules
 
-    def forked(self, is_heir: bool) -> None:
+    def forked(self, is_heir: bool, lock: RLock) -> None:
         """In the child of a fork; there is one thread then. ``is_heir``: the facts of the callables
         belong to the parent.
         """
         unlock(self)
-        self.lock = RLock()
+        self.lock = lock
         self._changed()
         if is_heir:
             inherit(self.kernels)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from _operator import itemgetter
 
-from .native import interpreter_id
+from .native import fact, interpreter_id
 from .native.constants import (
     MD_CHOICE,
     MD_CLAIM,
@@ -156,7 +156,10 @@ class Registration(tuple[object, ...]):
         pid: int,
         interpreter: int,
     ) -> Registration:
-        return tuple.__new__(cls, (ref, seq, kind, key, name, text, where, pid, interpreter))
+        made: Registration = fact(
+            cls, (ref, seq, kind, key, name, text, where, pid, interpreter)
+        )
+        return made
 
     @property
     def what(self) -> tuple[int, int, str]:

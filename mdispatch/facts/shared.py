@@ -17,7 +17,7 @@ from _thread import RLock
 from .. import errors
 from . import living
 from .logs import described, waits_log
-from .native import c_kernels, interpreter_id, native, often
+from .native import c_kernels, fact, interpreter_id, native, often
 from .native.constants import (
     MD_ECANCELED,
     MD_ECLOSED,
@@ -69,9 +69,8 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_CAPACITY", "ENVIRONMENT", "SharedRegistry"]
 
 
-_new = tuple.__new__
 # By partial: thousands are made at once.
-_registration: Callable[[RecordTuple], Registration] = partial(_new, Registration)
+_registration: Callable[[RecordTuple], Registration] = partial(fact, Registration)
 
 
 # Texts of the registry are UTF-8. Half a character (a lone surrogate) is escaped, not refused.
@@ -225,7 +224,7 @@ class SharedRegistry:
                 if self.role == PEER:
                     self._mine.add(seq)
                 record = (ref, seq, kind, int(key), name, body, where, self.pid, interpreter_id)
-                return _new(Registration, record)
+                return _registration(record)
             except BaseException:  # no memory: an error must have changed nothing
                 often.strike(self._handle, self._member, ref, seq)
                 raise

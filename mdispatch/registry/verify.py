@@ -39,13 +39,15 @@ DEFAULT_TIMEOUT = 2.0
 class Audit:
     """While open, this thread's verifications share one deadline and collect what differs.
 
-    ``facts`` holds what was verified, ``differences`` what was not, ``longest_wait`` seconds.
+    ``facts`` holds what was verified; ``there`` holds the kind, key and name of what was verified by
+    its being there. ``differences`` holds what was not verified, ``longest_wait`` seconds.
     """
 
     def __init__(self, timeout: float | None) -> None:
         self.began = monotonic()
         self.deadline = None if timeout is None else self.began + timeout
         self.facts: list[Registration] = []
+        self.there: dict[tuple[int, int, str], None] = {}
         self.differences: list[errors.VerificationError] = []
         self.longest_wait = 0.0
 
@@ -144,17 +146,14 @@ def known(dispatcher: Dispatcher, kind: int, key: int, name: str) -> bool:
     """The short way to verify: whether the fact is there already. False says nothing;
     :func:`verify` has to find out.
     """
-    registry, audit = dispatcher.facts, _open_audit()
-    if audit is None:
-        is_there = _is_short(name) and registry.has(kind, key, name)
-    else:
-        fact = registry.find(kind, key, name) if _is_short(name) else None
-        if fact is not None:
-            audit.facts.append(fact)
-        is_there = fact is not None
-    if is_there and verify_log.listens():
+    if not (_is_short(name) and dispatcher.facts.has(kind, key, name)):
+        return False
+    audit = _open_audit()
+    if audit is not None:
+        audit.there[kind, key, name] = None
+    if verify_log.listens():
         verify_log.tell("verified %s, which was there", described(kind, key, name))
-    return is_there
+    return True
 
 
 def known_definition(

@@ -280,28 +280,35 @@ def _compared(
     interpreter opened a library that the module opened here: it may lie elsewhere in another
     process. What a child of fork has inherited is no other than its parent's.
     """
-    dispatcher = registry.dispatcher
+    dispatcher, is_mine = registry.dispatcher, registry.dispatcher.facts.is_mine
     here = _sources(dispatcher, set(sys.modules) - dispatcher.inherited)
-    # If an operator names several modules, a worker compares with the newest.
-    stubs = {f.name: f for f in there if f.kind == facts.PYSTUB}
-    others = [f for f in there if f.kind not in _OF_A_MEMBER and f.kind != facts.PYSTUB]
-    own = []
-    made: dict[tuple[int, int, str], list[Registration]] = {}
-    for fact in (*others, *stubs.values()):
-        if dispatcher.facts.is_mine(fact):
-            own.append(fact)  # in a team
-        elif _file_of(fact) in here:
-            made.setdefault(fact.what, []).append(fact)
-    # There may be several kernels at one key, as custom_op and then register_fake make them. A
-    # worker verifies the newest each time, so only the number can be compared.
-    found, lacking = [], []
-    for what, some in made.items():
-        count = len(dispatcher.verified.get(what, ()))
-        found += some[:count]
-        lacking += some[count:]
     near = _sources(dispatcher, _packages(modules))
-    verified = [fact for fact in (*own, *found) if _file_of(fact) in near]
-    verified += {f.seq: f for f in audit.facts if _file_of(f) not in near}.values()
+    # If an operator names several modules, a worker compares with the newest.
+    stubs = {f.name: f.seq for f in there if f.kind == facts.PYSTUB}
+    # How many more facts of this kind, key and name were verified. There may be several kernels at
+    # one key, as custom_op and then register_fake make them. A worker verifies the newest each
+    # time, so only the number can be compared.
+    left: dict[tuple[int, int, str], int] = {}
+    verified, lacking = [], []
+    for fact in there:
+        kind, file = fact.kind, file_of(fact.where)
+        if kind in _OF_A_MEMBER or (kind == facts.PYSTUB and fact.seq != stubs[fact.name]):
+            continue
+        is_verified = is_mine(fact)  # in a team
+        if not is_verified:
+            if file not in here:
+                continue
+            what = fact.what
+            times = left[what] if what in left else dispatcher.times_verified(*what)
+            left[what] = times - 1
+            is_verified = times > 0
+        if not is_verified:
+            lacking.append(fact)
+        elif file in near:
+            verified.append(fact)
+    newest = {fact.what: fact for fact in there} if audit.there else {}
+    elsewhere = [*audit.facts, *(newest[what] for what in audit.there if what in newest)]
+    verified += {f.seq: f for f in elsewhere if file_of(f.where) not in near}.values()
     if lacking:
         near |= _sources(dispatcher, _reached(_packages(modules)))
     return verified, [fact for fact in lacking if _file_of(fact) in near]
