@@ -221,6 +221,17 @@ class Dispatcher:
             self._listed = listed = (following, len(there), found)
         return listed[2]
 
+    def let_go(self) -> None:
+        """After the end of the registry: drops the callables and handles of all operators, which
+        serve nobody any more. So the garbage collector does not visit them again and again at the
+        end of the interpreter. Calls that other threads are in have their own references.
+        """
+        self.entries = {}
+        for runs in list(self.libraries.values()):
+            for opened in list(runs.values()):
+                for library in list(opened):
+                    library.registry_has_ended()
+
     def forked(self, is_heir: bool) -> None:
         """In the child of a fork: other threads may have held the locks. ``is_heir``: the facts of
         what was registered here belong to the parent.

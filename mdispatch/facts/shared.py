@@ -126,6 +126,7 @@ class SharedRegistry:
         #: Called in the child of a fork, to replace the locks that other threads may have held.
         #: See Note [Locks across a fork] in facts/forking.py.
         self.after_fork: Callable[[], None] | None = None
+        self.after_close: Callable[[], None] | None = None
         living.begin(self)
 
     @classmethod
@@ -430,6 +431,8 @@ class SharedRegistry:
         if not self._unjoined:
             native.leave(self._handle, self._member)
         native.close(self._handle)
+        if self.after_close is not None:
+            self.after_close()
 
     def forked(self, at_once: bool) -> bool:
         """In the child of a fork: the parent's membership stays the parent's.

@@ -71,6 +71,8 @@ class RegistrationHandle:
 
     __slots__ = ("_ends", "registration")
     registration: Registration | None
+    #: Whether ``close`` ends something once the registry is closed, too.
+    outlives_registry = True
 
     def __init__(self, registration: Registration | None, *ends: Callable[[], object]) -> None:
         self.registration = registration
@@ -94,6 +96,7 @@ class DefinitionHandle(RegistrationHandle):
 
     __slots__ = ("_named", "_dispatcher")
     registration: Registration
+    outlives_registry = False
 
     def __init__(self, dispatcher: Dispatcher, named: Registration | None) -> None:
         self._dispatcher: Dispatcher | None = dispatcher
@@ -113,6 +116,7 @@ class KernelHandle(RegistrationHandle):
     """
 
     __slots__ = ("_entry", "_kernel", "ref", "seq")
+    outlives_registry = False
 
     def __init__(self, entry: OperatorEntry, kernel: LocalKernel) -> None:
         self._entry = entry
@@ -139,6 +143,7 @@ class VerifiedDefinition(RegistrationHandle):
 
     __slots__ = ("_dispatcher",)
     registration: Registration
+    outlives_registry = False
 
     def __init__(self, dispatcher: Dispatcher, fact: Registration) -> None:
         self._dispatcher: Dispatcher | None = dispatcher
@@ -164,6 +169,7 @@ class VerifiedKernel(RegistrationHandle):
     """A kernel that this interpreter has verified."""
 
     __slots__ = ("_entry", "_kernel")
+    outlives_registry = False
 
     def __init__(
         self, registration: Registration | None, entry: OperatorEntry, kernel: LocalKernel
