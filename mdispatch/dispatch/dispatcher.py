@@ -108,9 +108,7 @@ class Dispatcher:
             from .entry import OperatorEntry
 
             self._entry_type = OperatorEntry
-        return self._entry_type(
-            self.facts, name, self.fallbacks, self._loader, self._lock_of(name)
-        )
+        return self._entry_type(self.facts, name, self.fallbacks, self._loader, self._lock_of(name))
 
     def _lock_of(self, name: str) -> RLock:
         return self._locks[hash(name) % _LOCKS]
@@ -156,9 +154,9 @@ class Dispatcher:
             times += self.listeners.is_defined(name)
         elif kind == facts.IMPL:
             entry = self.entries.get(name)
-            # Keys are their numbers.
-            here = entry.kernels.get(key, ()) if entry is not None else ()  # type: ignore[call-overload]
-            times += [kernel.seq for kernel in here].count(0)
+            if entry is not None:  # keys are their numbers
+                here = entry.kernels.get(key, ())  # type: ignore[call-overload]
+                times += [kernel.seq for kernel in here].count(0)
         return times
 
     # Of the names that are defined in this interpreter. All of it under ``definitions_lock``.

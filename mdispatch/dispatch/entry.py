@@ -6,11 +6,11 @@ sees the old pair or the new pair. The first call imports what only calls need (
 values), so that a worker that only verifies does not pay for it.
 
 Locking: ``lock`` is held while callables are added or removed and while a table is computed; calls
-take no lock. Some entries share a lock, and no thread takes two. The lock is reentrant: signal handlers and finalizers run at any point, and may call
-or change this very operator. ``_changes`` counts changes of the callables, so that a table is not
-kept if such code changed them while it was computed. The interpreter that registers a kernel
-publishes its fact and adds its callable under one hold of the lock, and ends both under one hold:
-no table has the fact without the callable.
+take no lock. Some entries share one. The lock is reentrant: signal handlers and finalizers run at
+any point, and may call or change this very operator. ``_changes`` counts changes of the callables,
+so that a table is not kept if such code changed them while it was computed. The interpreter that
+registers a kernel publishes its fact and adds its callable under one hold of the lock, and ends
+both under one hold: no table has the fact without the callable.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class Signature:
     @property
     def schema(self) -> FunctionSchema:
         if self._schema is None:
-            from ..schema import parse_schema
+            from ..schema.canonical import schema_of
 
-            self._schema = parse_schema(self.fact.body)
+            self._schema = schema_of(self.fact.body)
         return self._schema
 
     @property

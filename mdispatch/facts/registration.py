@@ -156,9 +156,7 @@ class Registration(tuple[object, ...]):
         pid: int,
         interpreter: int,
     ) -> Registration:
-        made: Registration = fact(
-            cls, (ref, seq, kind, key, name, text, where, pid, interpreter)
-        )
+        made: Registration = fact(cls, (ref, seq, kind, key, name, text, where, pid, interpreter))
         return made
 
     @property

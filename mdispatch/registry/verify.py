@@ -39,8 +39,8 @@ DEFAULT_TIMEOUT = 2.0
 class Audit:
     """While open, this thread's verifications share one deadline and collect what differs.
 
-    ``facts`` holds what was verified; ``there`` holds the kind, key and name of what was verified by
-    its being there. ``differences`` holds what was not verified, ``longest_wait`` seconds.
+    ``facts`` holds what was verified, ``there`` the kind, key and name of what was verified because
+    it was there. ``differences`` holds what was not verified, ``longest_wait`` seconds.
     """
 
     def __init__(self, timeout: float | None) -> None:

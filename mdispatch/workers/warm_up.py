@@ -9,6 +9,8 @@ imported only once: a later warm-up with the same module reports the same differ
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import os
 import sys
@@ -78,6 +80,7 @@ def warm_up(
     *,
     timeout: float | None = 2.0,
     registry: Registry | None = None,
+    freeze: bool = False,
 ) -> WarmUp:
     """Imports ``modules`` (a name or several) and verifies what they register against the main
     interpreter.
@@ -86,6 +89,10 @@ def warm_up(
     first: fresh interpreters do not inherit the additions that their main interpreter made to its
     own. In a pool: ``initializer=mdispatch.warm_up, initargs=([...], sys.path)``. A second call
     reports the same differences again.
+
+    ``freeze`` is for interpreters that keep what they import until they end. The garbage collector
+    of the interpreter rests during the warm-up, and looks at nothing that is there by then
+    (``gc.freeze``) until the interpreter ends. Garbage in cycles that is there by then stays.
 
     Raises WarmUpError with every difference found, each an exception of its own class. Errors of
     the modules themselves pass through (ImportError and others). MainMemberGoneError when the main
@@ -99,7 +106,10 @@ def warm_up(
         if registry is None:
             _check_not_alone()
         registry = given_or_default(registry)
-        result = examine(modules, path, timeout=timeout, registry=registry)
+        if freeze:
+            result = _frozen(modules, path, timeout, registry)
+        else:
+            result = examine(modules, path, timeout=timeout, registry=registry)
         if result.differences:
             raise all_that_differs(registry.dispatcher.facts, result.differences)
     except Exception as error:
@@ -110,6 +120,27 @@ def warm_up(
             answer_tasks_if_unhandled(worker, error)
         raise
     registry.dispatcher.fallbacks.refuse(None)
+    return result
+
+
+def _frozen(
+    modules: str | Iterable[str], path: Iterable[str], timeout: float | None, registry: Registry
+) -> WarmUp:
+    """As :func:`examine`; the collector rests meanwhile, and does not look at what is there
+    afterwards.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        result = examine(modules, path, timeout=timeout, registry=registry)
+        # The end of the interpreter collects, so that what is in cycles is finalized there. Before
+        # that, the end of the registry drops most of what there is (Dispatcher.let_go).
+        atexit.unregister(gc.unfreeze)
+        atexit.register(gc.unfreeze)
+        gc.freeze()
+    finally:
+        if collects:
+            gc.enable()
     return result
 
 
