@@ -122,7 +122,7 @@ def impl_text(label: str, signature: str = "") -> str:
     return f"{label}\n{signature}" if signature else label
 
 
-def _field(place: int) -> Any:
+def _field(place: int | slice) -> Any:
     return property(itemgetter(place))
 
 
@@ -159,10 +159,8 @@ class Registration(tuple[object, ...]):
         made: Registration = fact(cls, (ref, seq, kind, key, name, text, where, pid, interpreter))
         return made
 
-    @property
-    def what(self) -> tuple[int, int, str]:
-        """Kind, key and name."""
-        return self.kind, self.key, self.name
+    #: Kind, key and name.
+    what: tuple[int, int, str] = _field(slice(2, 5))
 
     @property
     def body(self) -> str:

@@ -80,6 +80,9 @@ class OperatorName(Value):
     """
 
     __slots__ = __match_args__ = ("namespace", "name", "overload")
+    namespace: str
+    name: str
+    overload: str
 
     def __init__(self, namespace: str, name: str, overload: str = "") -> None:
         for what, part in (("namespace", namespace), ("name", name), ("overload", overload)):

@@ -311,7 +311,8 @@ def _compared(
     interpreter opened a library that the module opened here: it may lie elsewhere in another
     process. What a child of fork has inherited is no other than its parent's.
     """
-    dispatcher, is_mine = registry.dispatcher, registry.dispatcher.facts.is_mine
+    dispatcher = registry.dispatcher
+    is_mine = dispatcher.facts.is_mine if registry.elects else None
     here = _sources(dispatcher, set(sys.modules) - dispatcher.inherited)
     near = _sources(dispatcher, _packages(modules))
     # If an operator names several modules, a worker compares with the newest.
@@ -321,25 +322,32 @@ def _compared(
     # time, so only the number can be compared.
     left: dict[tuple[int, int, str], int] = {}
     verified, lacking = [], []
-    for fact in there:
-        kind, file = fact.kind, file_of(fact.where)
-        if kind in _OF_A_MEMBER or (kind == facts.PYSTUB and fact.seq != stubs[fact.name]):
+    elsewhere = {}  # what the audit has seen beside them: the newest of each
+    for fact in there:  # tens of thousands
+        kind, key, name = what = fact.what
+        file = fact.where.rpartition(":")[0]
+        if file not in here:
+            file = file_of(fact.where)
+        is_near = file in near
+        if not is_near and what in audit.there:
+            elsewhere[what] = fact
+        if kind in _OF_A_MEMBER or (kind == facts.PYSTUB and fact.seq != stubs[name]):
             continue
-        is_verified = is_mine(fact)  # in a team
-        if not is_verified:
-            if file not in here:
-                continue
-            what = fact.what
-            times = left[what] if what in left else dispatcher.times_verified(*what)
+        if is_mine is not None and is_mine(fact):  # in a team
+            is_verified = True
+        elif file in here:
+            times = left[what] if what in left else dispatcher.times_verified(kind, key, name)
             left[what] = times - 1
             is_verified = times > 0
+        else:
+            continue
         if not is_verified:
             lacking.append(fact)
-        elif file in near:
+        elif is_near:
             verified.append(fact)
-    newest = {fact.what: fact for fact in there} if audit.there else {}
-    elsewhere = [*audit.facts, *(newest[what] for what in audit.there if what in newest)]
-    verified += {f.seq: f for f in elsewhere if file_of(f.where) not in near}.values()
+    more = {f.seq: f for f in audit.facts if file_of(f.where) not in near}
+    more |= {f.seq: f for f in elsewhere.values()}
+    verified += more.values()
     if lacking:
         near |= _sources(dispatcher, _reached(_packages(modules)))
     return verified, [fact for fact in lacking if _file_of(fact) in near]
