@@ -1,4 +1,6 @@
-"""The first call after a change, in microseconds: the operator's table is computed anew.
+"""The first call of an operator, and the first after a change, in microseconds: the operator's
+table is computed anew. The very first call includes finding the operator, and is compared with a
+plain call, and with the first call of a function of plum where that is installed.
 
 The change registers a kernel at a key that no argument has, and closes it again, so the same kernel
 runs before and after. The second call takes the time that the first one would take without the
@@ -8,10 +10,11 @@ change.
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
 from time import perf_counter
 
 import mdispatch as md
-from mdispatch.cli.bench.figures import Figure, figure
+from mdispatch.cli.bench.figures import Figure, figure, ratio
 from mdispatch.cli.bench.measure import Settings, undisturbed, without_collector
 from mdispatch.cli.bench.peers import KEYS, TYPES, of_one
 from mdispatch.registry import operator_of
@@ -19,6 +22,7 @@ from mdispatch.registry import operator_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Any
 
     Change = Callable[[], object]
     Call = Callable[[object], object]
@@ -30,6 +34,8 @@ ROUNDS = 300
 _AIM = 30.0
 _KERNELS = (1, 2, 5, 10, 20)
 _OVERLOADS = (5, 20)
+#: How many plain calls are timed together.
+_PLAIN = 1000
 
 
 def _change(name: str) -> None:
@@ -87,14 +93,62 @@ def _measured(
     return found
 
 
+def _first(numbers: Iterator[int], library: md.Library, plum: Any) -> tuple[float, float, float]:
+    """Seconds of the very first call of an operator, of one of plum's, and of a plain one."""
+    x = TYPES[0]()
+    name = library.define(f"first_{next(numbers)}(Tensor x, float factor=2.0) -> Tensor")
+    library.impl(name, _with_factor, "CPU")
+    function = plum.Dispatcher()(_annotated()) if plum is not None else None
+    began = perf_counter()
+    operator_of(name)(x)
+    called = perf_counter()
+    if function is not None:
+        function(x)
+    theirs = perf_counter()
+    for _ in range(_PLAIN):
+        _with_factor(x)
+    return called - began, theirs - called, (perf_counter() - theirs) / _PLAIN
+
+
+def _with_factor(x: object, factor: float = 2.0) -> object:
+    return x
+
+
+def _annotated() -> Callable[..., object]:
+    def function(x: object, factor: float = 2.0) -> object:
+        return x
+
+    function.__annotations__ = {"x": TYPES[0], "factor": float, "return": object}
+    return function
+
+
+def _first_calls(library: md.Library, asked: Settings) -> Iterator[Figure]:
+    try:
+        import plum
+    except ImportError:
+        plum = None
+    md.register_type(TYPES[0], "CPU")
+    take = partial(_first, count(), library, plum)
+    with without_collector():
+        rounds = [undisturbed(take) for _ in range(asked.rounds_of(ROUNDS) + 1)][
+            1:
+        ]  # the first one imports what only calls need
+    first, theirs, plain = ([each[i] for each in rounds] for i in range(3))
+    yield figure("find and very first call", first, "us", scale=1e6, aim=_AIM)
+    yield ratio("find and very first call / a plain call", first, plain)
+    if plum is not None:
+        yield ratio("find and very first call / first call of plum", first, theirs, aim=0.8)
+
+
 def figures(asked: Settings) -> Iterator[Figure]:
     library = md.Library("rebuild", "DEF")
+    yield from _first_calls(library, asked)
     operators = {
-        f"{count} kernel{'s' * (count > 1)}": _operator(library, f"of_{count}", count)
-        for count in _KERNELS
+        f"{kernels} kernel{'s' * (kernels > 1)}": _operator(library, f"of_{kernels}", kernels)
+        for kernels in _KERNELS
     }
-    for count in _OVERLOADS:
-        operators[f"{count} overloads, by the packet"] = _packet(library, f"packet_{count}", count)
+    for some in _OVERLOADS:
+        operators[f"{some} overloads, by the packet"] = _packet(library, f"packet_{some}", some)
     times = _measured(operators, asked)
     for what, (first, second) in times.items():
         yield figure(f"first call, {what}", first, "us", scale=1e6, aim=_AIM)

@@ -5,13 +5,16 @@ An operator takes ``define`` and one ``impl``. The time is given in microseconds
 empty Python function, which is measured in turns with it, so that machines can be compared. The
 schemas are of 600 kinds. Times are those of the thread, because other processes on the machine
 disturb them less than they disturb the wall clock. The garbage collector does not run meanwhile: it
-would visit every object again and again while the process grows. Bytes are for two kernels.
+would visit every object again and again while the process grows. What that costs is measured apart,
+and with it the exit of a process that has so many operators, less that of one that has one. Bytes
+are for two kernels.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import sys
 import tracemalloc
 from random import Random
@@ -87,17 +90,14 @@ CLOSE = {
 }
 
 
-def once(
-    count: int, close: Callable[[md.Library], None], collecting: bool = False
-) -> tuple[float, float, float]:
+def once(count: int, close: Callable[[md.Library], None]) -> tuple[float, float, float]:
     """Seconds per operator of registering and of closing, and wall seconds of registering."""
     names = [f"operator_{i:06}" for i in range(count)]
     schemas = [name + KINDS[i % len(KINDS)] for i, name in enumerate(names)]
     with md.Registry.create(capacity=CAPACITY) as registry:
         library = md.Library("bench", "DEF", registry=registry)
         gc.collect()
-        if not collecting:
-            gc.disable()
+        gc.disable()
         wall, began = perf_counter(), thread_time()
         for name, schema in zip(names, schemas, strict=True):
             library.define(schema)
@@ -134,6 +134,52 @@ def rates(asked: Settings) -> Iterator[Figure]:
         for order in CLOSE:
             register, close_ = ([t[i] for t in took[count, order]] for i in (0, 1))
             yield ratio(f"closing {order} / registering, {count:,}", close_, register, aim=1)
+
+
+_PROGRAM = """
+import os, sys
+sys.path[:] = {path!r}
+from time import thread_time
+import mdispatch as md
+
+def kernel(x):
+    return x
+
+registry = md.Registry.create(capacity={capacity})
+library = md.Library("bench", "DEF", registry=registry)
+began = thread_time()
+for i in range({count}):
+    library.define(f"operator_{{i:06}}(Tensor x, float p=1.0) -> Tensor")
+    library.impl(f"operator_{{i:06}}", kernel, "CPU")
+print(thread_time() - began, thread_time(), flush=True)
+"""
+
+
+def program(count: int) -> tuple[float, float]:
+    """Of a program: seconds of registering so many, and of its exit after that, as processor
+    time.
+    """
+    code = _PROGRAM.format(path=sys.path, capacity=CAPACITY, count=count)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        registered, until = map(float, process.stdout.read().split())
+        _, _, usage = os.wait4(process.pid, 0)
+        process.returncode = 0
+    return registered, usage.ru_utime + usage.ru_stime - until
+
+
+def exits(asked: Settings) -> Iterator[Figure]:
+    count = QUICK_MANY if asked.quick else MANY
+    registered, ended = [], []
+    for _ in range(asked.rounds or ROUNDS_OF_MANY):
+        _, idle = program(1)
+        took, end = program(count)
+        registered.append(took)
+        ended.append(max(end - idle, 0.0))
+    each = [seconds / count for seconds in registered]
+    what = f"{count:,} operators, the collector on"
+    yield figure(f"define and impl, {what}: us each", each, "us", scale=1e6, aim=8)
+    yield ratio(f"exit with {what} / registering them", ended, registered, aim=0.05)
 
 
 def straight() -> Iterator[Figure]:
@@ -183,6 +229,7 @@ def memory() -> Iterator[Figure]:
 
 def figures(asked: Settings) -> Iterator[Figure]:
     yield from rates(asked)
+    yield from exits(asked)
     yield from straight()
     yield from memory()
 

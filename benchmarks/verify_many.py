@@ -1,4 +1,6 @@
-"""Verifying 10,000 operators in a fresh sub-interpreter, in ms and against creating that one.
+"""Verifying 10,000 operators in a fresh sub-interpreter, in ms and against creating that one; and
+the whole life of such an interpreter, from the import to its end, less that of an idle one. Times
+are those of the thread, which other processes on the machine disturb less than the wall clock.
 
 The module registers in a loop: the figure is to show the verifying, and not the reading of a module
 with 10,000 functions. ``python -m benchmarks.verify_many`` shows where the time goes (not on 3.12,
@@ -11,6 +13,7 @@ import sys
 import tempfile
 from importlib import import_module
 from pathlib import Path
+from time import thread_time
 
 from mdispatch.cli.bench import fresh
 from mdispatch.cli.bench.figures import Figure, figure, ratio
@@ -47,6 +50,7 @@ _CASES = {
     "define": ("many_def", "import many_def"),
     "define and impl": ("many_impl", "import many_impl"),
     "define and impl, by warm_up": ("many_impl", "md.warm_up('many_impl')"),
+    "define and impl, by warm_up, frozen": ("many_impl", "md.warm_up('many_impl', freeze=True)"),
 }
 
 _BEFORE = """
@@ -54,10 +58,12 @@ import mdispatch as md
 md.default_registry(), md.Library, md.warm_up
 """
 _TIMED = """
-began = perf_counter()
+from time import thread_time
+began = thread_time()
 {verify}
-tell(perf_counter() - began)
+tell(thread_time() - began)
 """
+_IDLE = "tell(0.0)"
 _PROFILED = """
 import cProfile, pstats
 profile = cProfile.Profile()
@@ -87,13 +93,30 @@ def figures(asked: Settings) -> Iterator[Figure]:
     operators = QUICK_OPERATORS if asked.quick else OPERATORS
     for case, verify, folder in _cases(operators):
         code = _BEFORE + _TIMED.format(verify=verify)
-        runs = [fresh.run(code, folder) for _ in range(asked.rounds_of(ROUNDS))]
-        created = [seconds for seconds, _ in runs]
-        verified = [float(str(answer)) for _, answer in runs]
+        created, verified, lives = [], [], []
+        for _ in range(asked.rounds_of(ROUNDS)):
+            idle = _life(_BEFORE + _IDLE, folder)[2]
+            seconds, took, life = _life(code, folder)
+            created.append(seconds)
+            verified.append(took)
+            lives.append(life - idle)
         what = f"{operators:,} operators, {case}"
         aim = _AIM if operators == OPERATORS else None
         yield figure(what, verified, "ms", scale=1e3, aim=aim)
         yield ratio(f"{what} / creating the {fresh.KIND} interpreter", verified, created)
+        yield figure(f"{what}, until the interpreter has ended", lives, "ms", scale=1e3)
+
+
+def _life(code: str, folder: str) -> tuple[float, float, float]:
+    """Seconds of creating an interpreter, those that its code tells, and those of its life."""
+    began = thread_time()
+    interpreter, _ = fresh.create()
+    created = thread_time() - began
+    try:
+        told = fresh.answer_of(interpreter, code, folder)
+    finally:
+        interpreter.close()
+    return created, float(str(told)), thread_time() - began
 
 
 def _profile() -> None:

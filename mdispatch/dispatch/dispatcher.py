@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Dispatcher"]
 
+#: How many locks the entries share. With one for each, a third of what the garbage collector visits
+#: for an operator would be its lock; with one for all, an operator's first call would wait for
+#: whoever registers another one.
+_LOCKS = 16
+
 
 class Dispatcher:
     """The operators of one registry in this interpreter.
@@ -70,9 +75,10 @@ class Dispatcher:
         #: never removed: a signal handler may open or close a library at any point.
         self.claims: dict[str, list[str]] = {}
         self.claims_lock = RLock()
-        #: What this interpreter has verified and not ended since: an item for each time, by kind,
-        #: key and name. An item is added or removed in one step, so no lock is needed.
-        self.verified: dict[tuple[int, int, str], list[None]] = {}
+        # What this interpreter has verified and not ended since, as far as neither the listeners
+        # nor the entries have it: an item for each time, by kind, key and name. An item is added or
+        # removed in one step, so no lock is needed.
+        self._verified: dict[tuple[int, int, str], list[None]] = {}
         #: The files from which other members opened the libraries that were verified here, by the
         #: file that opened them here: a module may lie elsewhere in another process.
         self.counterparts: dict[str, set[str]] = {}
@@ -88,6 +94,7 @@ class Dispatcher:
         self._recoveries = 0  # how many were logged
         self._loader = self._load  # one bound method for all entries
         self._entry_type: type[OperatorEntry] | None = None  # None until it is loaded
+        self._locks = [RLock() for _ in range(_LOCKS)]
 
     def entry(self, name: str) -> OperatorEntry:
         """The entry of an operator in this interpreter, made when it is asked for first."""
@@ -101,7 +108,10 @@ class Dispatcher:
             from .entry import OperatorEntry
 
             self._entry_type = OperatorEntry
-        return self._entry_type(self.facts, name, self.fallbacks, self._loader)
+        return self._entry_type(self.facts, name, self.fallbacks, self._loader, self._lock_of(name))
+
+    def _lock_of(self, name: str) -> RLock:
+        return self._locks[hash(name) % _LOCKS]
 
     def _load(self, fact: Registration) -> bool:
         if fact.text.startswith(C_LABEL):
@@ -127,10 +137,28 @@ class Dispatcher:
             refusal()
 
     def note_verified(self, kind: int, key: int, name: str) -> Callable[[], object]:
-        """Notes that a fact was verified. Returns what ends that, to be called once."""
-        here = self.verified.setdefault((kind, int(key), name), [])
+        """Notes that a fact was verified which leaves nothing else here. Returns what ends that, to
+        be called once.
+        """
+        here = self._verified.setdefault((kind, int(key), name), [])
         here.append(None)
         return here.pop
+
+    def times_verified(self, kind: int, key: int, name: str, types: str = "") -> int:
+        """How often this interpreter has verified such a fact, and not ended that since. ``types``
+        are those of a kernel.
+
+        Definitions and kernels are not counted apart: there are tens of thousands.
+        """
+        times = len(self._verified.get((kind, key, name), ()))
+        if kind == facts.DEF:
+            times += self.listeners.is_defined(name)
+        elif kind == facts.IMPL:
+            entry = self.entries.get(name)
+            if entry is not None:  # keys are their numbers
+                here = entry.kernels.get(key, ())  # type: ignore[call-overload]
+                times += sum(each.seq == 0 and each.types_text == types for each in here)
+        return times
 
     # Of the names that are defined in this interpreter. All of it under ``definitions_lock``.
 
@@ -192,17 +220,29 @@ class Dispatcher:
             self._listed = listed = (following, len(there), found)
         return listed[2]
 
+    def let_go(self) -> None:
+        """After the end of the registry: drops the callables and handles of all operators, which
+        serve nobody any more. So the garbage collector does not visit them again and again at the
+        end of the interpreter. Calls that other threads are in have their own references.
+        """
+        self.entries = {}
+        for runs in list(self.libraries.values()):
+            for opened in list(runs.values()):
+                for library in list(opened):
+                    library.registry_has_ended()
+
     def forked(self, is_heir: bool) -> None:
         """In the child of a fork: other threads may have held the locks. ``is_heir``: the facts of
         what was registered here belong to the parent.
         """
         unlock(self, self.entries, self.claims, self.fallbacks)
-        unlock(self.verified, *self.verified.values(), self.counterparts, self.differing)
+        unlock(self._verified, *self._verified.values(), self.counterparts, self.differing)
         self.claims_lock = RLock()
         self.fallbacks.lock = RLock()
         if is_heir:
             inherit(self.fallbacks.kernels)
         self.listeners.forked()
         self.definitions_lock = self.listeners.lock
-        for entry in self.entries.values():
-            entry.forked(is_heir)
+        self._locks = [RLock() for _ in range(_LOCKS)]
+        for name, entry in self.entries.items():
+            entry.forked(is_heir, self._lock_of(name))

@@ -6,16 +6,14 @@ sees the old pair or the new pair. The first call imports what only calls need (
 values), so that a worker that only verifies does not pay for it.
 
 Locking: ``lock`` is held while callables are added or removed and while a table is computed; calls
-take no lock. The lock is reentrant: signal handlers and finalizers run at any point, and may call
-or change this very operator. ``_changes`` counts changes of the callables, so that a table is not
-kept if such code changed them while it was computed. The interpreter that registers a kernel
-publishes its fact and adds its callable under one hold of the lock, and ends both under one hold:
-no table has the fact without the callable.
+take no lock. Some entries share one. The lock is reentrant: signal handlers and finalizers run at
+any point, and may call or change this very operator. ``_changes`` counts changes of the callables,
+so that a table is not kept if such code changed them while it was computed. The interpreter that
+registers a kernel publishes its fact and adds its callable under one hold of the lock, and ends
+both under one hold: no table has the fact without the callable.
 """
 
 from __future__ import annotations
-
-from _thread import RLock
 
 from .. import errors, facts
 from ..facts.native import unlock
@@ -23,6 +21,7 @@ from .kernels import C_LABEL, FALLBACK_NAME, Fallbacks, LocalKernel, inherit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _thread import RLock
     from collections.abc import Callable
 
     from ..facts import Registration
@@ -71,9 +70,9 @@ class Signature:
     @property
     def schema(self) -> FunctionSchema:
         if self._schema is None:
-            from ..schema import parse_schema
+            from ..schema.canonical import schema_of
 
-            self._schema = parse_schema(self.fact.body)
+            self._schema = schema_of(self.fact.body)
         return self._schema
 
     @property
@@ -169,6 +168,7 @@ class OperatorEntry:
         name: str,
         fallbacks: Fallbacks,
         load: Callable[[Registration], bool],
+        lock: RLock,
     ) -> None:
         self.name = name
         #: Imports the module that brings a kernel, if the user allows it. Returns whether it did.
@@ -181,7 +181,7 @@ class OperatorEntry:
         self._fallbacks = fallbacks
         self._changes = 0
         self._rules = _NO_RULES
-        self.lock = RLock()
+        self.lock = lock
         #: The operator in PyTorch, if it is exported. Under ``lock``; calls read it.
         self.torch: TorchSide | None = None
 
@@ -199,12 +199,12 @@ class OperatorEntry:
                     self._rules = {generation: rules}
         return rules
 
-    def forked(self, is_heir: bool) -> None:
+    def forked(self, is_heir: bool, lock: RLock) -> None:
         """In the child of a fork; there is one thread then. ``is_heir``: the facts of the callables
         belong to the parent.
         """
         unlock(self)
-        self.lock = RLock()
+        self.lock = lock
         self._changed()
         if is_heir:
             inherit(self.kernels)

@@ -338,13 +338,16 @@ class OpOverloadPacket(calls.Packet, Named, Described):
         begun = self._begin(view) if view is not None else None  # before they are looked up
         known = self.overloads()
         if view is not None and begun is not None and known:
-            if wanted in known:
+            first = known[:_TRIED]
+            order = tuple(map(self._operator, first))
+            if wanted in known and wanted not in first:
                 self._operator(wanted)
-            order = tuple(map(self._operator, known[:_TRIED]))
             by_name = {
                 name: operator
                 for name, operator in self._operators.items()
-                if name in known and not operator.is_gone and not _has(self, name)
+                if name in known
+                and (name in first or not operator.is_gone)  # those were looked at just now
+                and not _has(self, name)
             }
             self._settle(begun, view, order, len(known) == 1, by_name)
         return known

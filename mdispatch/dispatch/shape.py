@@ -66,8 +66,24 @@ def _argument(argument: Argument, dispatches: bool) -> tuple[object, ...]:
     return argument.name, take, dispatches, argument.has_default, default, is_list
 
 
+# Shapes, by the schema without the name, which many operators share. A full cache starts anew.
+_shapes: dict[str, calls.Shape] = {}
+_MOST_SHAPES = 8192
+
+
 def shape_of(schema: FunctionSchema) -> calls.Shape:
     """The shape of a schema. If every call has to be bound in Python, no call fits the shape."""
+    text = str(schema)
+    rest = text[text.index("(") :]
+    shape = _shapes.get(rest)
+    if shape is None:
+        if len(_shapes) >= _MOST_SHAPES:
+            _shapes.clear()
+        shape = _shapes[rest] = _made(schema)
+    return shape
+
+
+def _made(schema: FunctionSchema) -> calls.Shape:
     if schema.is_vararg or schema.is_varret or len(schema.arguments) > _MOST_ARGUMENTS:
         return calls.Shape((), -1, ())
     arguments = [

@@ -57,6 +57,9 @@ class Facts(Protocol):
     #: Note [Locks across a fork] in facts/forking.py.
     after_fork: Callable[[], None] | None
 
+    #: Called once, after ``close``, which the end of the interpreter does too.
+    after_close: Callable[[], None] | None
+
     @property
     def role(self) -> int:
         """MAIN: this member registers. WORKER: it verifies. PEER: that is decided for each

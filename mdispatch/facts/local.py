@@ -88,6 +88,7 @@ class LocalRegistry:
         self.label = f"{_PREFIX}{self.pid}"
         #: Called in the child of a fork. See Note [Locks across a fork] in facts/forking.py.
         self.after_fork: Callable[[], None] | None = None
+        self.after_close: Callable[[], None] | None = None
         self._changed = threading.Condition()
         self._names: dict[str, _Name] = {}  # in the order of their first facts
         self._nodes: dict[int, _Name] = {}
@@ -448,8 +449,10 @@ class LocalRegistry:
         if not self._closed and os.environ.get(ENVIRONMENT) == self.label:
             del os.environ[ENVIRONMENT]
         with self._changed:
-            self._closed = True
+            was_closed, self._closed = self._closed, True
             self._changed.notify_all()
+        if not was_closed and self.after_close is not None:
+            self.after_close()
 
     def neighbours(self) -> set[int]:
         """Other interpreters know nothing of it."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from _operator import itemgetter
 
-from .native import interpreter_id
+from .native import fact, interpreter_id
 from .native.constants import (
     MD_CHOICE,
     MD_CLAIM,
@@ -133,7 +133,7 @@ def kernel_name(label: str, types: str) -> str:
     return f"{label} for ({types})" if ", " in types else f"{label} for {types}"
 
 
-def _field(place: int) -> Any:
+def _field(place: int | slice) -> Any:
     return property(itemgetter(place))
 
 
@@ -167,12 +167,11 @@ class Registration(tuple[object, ...]):
         pid: int,
         interpreter: int,
     ) -> Registration:
-        return tuple.__new__(cls, (ref, seq, kind, key, name, text, where, pid, interpreter))
+        made: Registration = fact(cls, (ref, seq, kind, key, name, text, where, pid, interpreter))
+        return made
 
-    @property
-    def what(self) -> tuple[int, int, str]:
-        """Kind, key and name."""
-        return self.kind, self.key, self.name
+    #: Kind, key and name.
+    what: tuple[int, int, str] = _field(slice(2, 5))
 
     @property
     def body(self) -> str:

@@ -17,7 +17,7 @@ from _thread import RLock
 from .. import errors
 from . import living
 from .logs import described, waits_log
-from .native import c_kernels, interpreter_id, native, often
+from .native import c_kernels, fact, interpreter_id, native, often
 from .native.constants import (
     MD_ECANCELED,
     MD_ECLOSED,
@@ -69,9 +69,8 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_CAPACITY", "ENVIRONMENT", "SharedRegistry"]
 
 
-_new = tuple.__new__
 # By partial: thousands are made at once.
-_registration: Callable[[RecordTuple], Registration] = partial(_new, Registration)
+_registration: Callable[[RecordTuple], Registration] = partial(fact, Registration)
 
 
 # Texts of the registry are UTF-8. Half a character (a lone surrogate) is escaped, not refused.
@@ -127,6 +126,7 @@ class SharedRegistry:
         #: Called in the child of a fork, to replace the locks that other threads may have held.
         #: See Note [Locks across a fork] in facts/forking.py.
         self.after_fork: Callable[[], None] | None = None
+        self.after_close: Callable[[], None] | None = None
         living.begin(self)
 
     @classmethod
@@ -225,7 +225,7 @@ class SharedRegistry:
                 if self.role == PEER:
                     self._mine.add(seq)
                 record = (ref, seq, kind, int(key), name, body, where, self.pid, interpreter_id)
-                return _new(Registration, record)
+                return _registration(record)
             except BaseException:  # no memory: an error must have changed nothing
                 often.strike(self._handle, self._member, ref, seq)
                 raise
@@ -431,6 +431,8 @@ class SharedRegistry:
         if not self._unjoined:
             native.leave(self._handle, self._member)
         native.close(self._handle)
+        if self.after_close is not None:
+            self.after_close()
 
     def forked(self, at_once: bool) -> bool:
         """In the child of a fork: the parent's membership stays the parent's.

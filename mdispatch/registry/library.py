@@ -609,6 +609,11 @@ class Library:
                     self._handles.remove(handle)
             end(handle)
 
+    def registry_has_ended(self) -> None:
+        """Drops the handles that have nothing left to end."""
+        with _lock:
+            self._handles = [each for each in self._handles if each.outlives_registry]
+
     def definitions(self) -> dict[str, Registration]:
         """What this library has defined, by name."""
         kernel = KernelHandle  # skipped: a kernel's fact is looked up, which takes time

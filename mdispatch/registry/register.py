@@ -8,8 +8,8 @@ A refused registration changes nothing. If a verification fails while an audit i
 notes the difference, and there is no handle: there is nothing to end.
 
 Locking: definitions, and kernels that carry a signature, are registered under
-``dispatcher.definitions_lock`` (a verified definition takes it in ``listeners.registered``), so
-that neither misses the other. What a kernel's fact and its callable need is said in
+``dispatcher.definitions_lock``, and a verified definition is noted under it, so that neither misses
+the other. What a kernel's fact and its callable need is said in
 dispatch/entry.py.
 """
 
@@ -72,6 +72,8 @@ class RegistrationHandle:
 
     __slots__ = ("_ends", "registration")
     registration: Registration | None
+    #: Whether ``close`` ends something once the registry is closed, too.
+    outlives_registry = True
 
     def __init__(self, registration: Registration | None, *ends: Callable[[], object]) -> None:
         self.registration = registration
@@ -97,6 +99,7 @@ class DefinitionHandle(RegistrationHandle):
 
     __slots__ = ("_named", "_dispatcher")
     registration: Registration
+    outlives_registry = False
 
     def __init__(self, dispatcher: Dispatcher, named: Registration | None) -> None:
         self._dispatcher: Dispatcher | None = dispatcher
@@ -116,6 +119,7 @@ class KernelHandle(RegistrationHandle):
     """
 
     __slots__ = ("_entry", "_kernel", "ref", "seq")
+    outlives_registry = False
 
     def __init__(self, entry: OperatorEntry, kernel: LocalKernel) -> None:
         self._entry = entry
@@ -137,24 +141,57 @@ class KernelHandle(RegistrationHandle):
             self._entry.remove(kernel, self)
 
 
+class VerifiedDefinition(RegistrationHandle):
+    """A definition that this interpreter has verified."""
+
+    __slots__ = ("_dispatcher",)
+    registration: Registration
+    outlives_registry = False
+
+    def __init__(self, dispatcher: Dispatcher, fact: Registration) -> None:
+        self._dispatcher: Dispatcher | None = dispatcher
+        self.registration = fact
+        self._ends = ()  # beside what close() does itself
+
+    def close(self) -> None:
+        dispatcher, self._dispatcher = self._dispatcher, None
+        if dispatcher is not None:
+            fact, listeners = self.registration, dispatcher.listeners
+
+            def end() -> bool:
+                dispatcher.docs.pop(fact.name, None)
+                if keeps_alive(dispatcher.facts):
+                    dispatcher.facts.strike(fact)
+                return True  # it has ended here, even where other members keep the fact
+
+            listeners.struck(fact, end)
+            super().close()
+
+
 class VerifiedKernel(RegistrationHandle):
     """A kernel that this interpreter has verified."""
 
     __slots__ = ("_entry", "_kernel")
+    outlives_registry = False
 
     def __init__(
-        self,
-        registration: Registration | None,
-        entry: OperatorEntry,
-        kernel: LocalKernel,
-        *ends: Callable[[], object],
+        self, registration: Registration | None, entry: OperatorEntry, kernel: LocalKernel
     ) -> None:
-        super().__init__(registration, *ends, lambda: entry.drop(kernel))
-        self._entry, self._kernel = entry, kernel
+        self.registration = registration
+        self._entry = entry
+        self._kernel: LocalKernel | None = kernel
 
     @property
-    def what(self) -> What:
-        return _what(self._entry, self._kernel)
+    def what(self) -> What | None:
+        return None if self._kernel is None else _what(self._entry, self._kernel)
+
+    def close(self) -> None:
+        kernel, self._kernel = self._kernel, None
+        if kernel is not None:
+            registry, fact = self._entry.facts, self.registration
+            if fact is not None and keeps_alive(registry):
+                registry.strike(fact)
+            self._entry.drop(kernel)
 
 
 def _what(entry: OperatorEntry, kernel: LocalKernel) -> What:
@@ -176,7 +213,7 @@ def verified(
     ``what`` is the kind, key and name, for the fact may be unknown.
     """
     ends = (*ends, dispatcher.note_verified(*what))
-    if fact is not None and keeps_alive(dispatcher):
+    if fact is not None and keeps_alive(dispatcher.facts):
         return RegistrationHandle(fact, lambda: dispatcher.facts.strike(fact), *ends)
     return RegistrationHandle(fact, *ends)
 
@@ -475,47 +512,57 @@ def _verify_definition(
 ) -> tuple[str, RegistrationHandle | None]:
     written = _written(schema, namespace)
     name = written.partition("(")[0]
-    fact = known_definition(dispatcher, name, written, attributes)
-    if fact is None:
-        from ..schema import compare, parse_schema
-
+    there = known_definition(dispatcher, name, written, attributes)
+    if there is None:
         name = split_name(schema, namespace)
-        parsed = parse_schema(schema, namespace)  # a wrong schema is refused without a wait
-
-        def difference(fact: Registration) -> str | None:
-            if fact.attributes != attributes:
-                here, there = (each.strip() or "none" for each in (attributes, fact.attributes))
-                return f"its attributes are {here} here, {there} there"
-            return compare(parsed, parse_schema(fact.body))
-
-        fact = verify(
-            dispatcher,
-            facts.DEF,
-            0,
-            name,
-            lambda: str(parsed),
-            where,
-            timeout=timeout,
-            accept=difference,
-        )
-        if fact is None:
+        there = _await_definition(dispatcher, schema, name, namespace, where, timeout, attributes)
+        if there is None:
             return name, None
-    there = fact
-    named = None
+    handle = VerifiedDefinition(dispatcher, there)
     if stub:
         named = _verify_stub(dispatcher, name, stub, where, timeout, is_defined=True)
-    _check_kernels_here(dispatcher, there, where)
-    _check_kernels_take(dispatcher, name, there.body, where)
-    ends = [dispatcher.note_verified(*fact.what) for fact in (there, named) if fact is not None]
-    dispatcher.listeners.registered(lambda: there)
+        if named is not None:
+            handle._ends = (dispatcher.note_verified(*named.what),)
+    entry = dispatcher.entries.get(name)
+    if entry is not None and entry.kernels:  # those that came before the definition
+        _check_kernels_here(entry, there, where)
+        _check_kernels_take(dispatcher, name, there.body, where)
+    with dispatcher.definitions_lock:
+        dispatcher.listeners.note(there)
+    dispatcher.listeners.tell()
+    return name, handle
 
-    def end() -> bool:
-        dispatcher.docs.pop(name, None)
-        if keeps_alive(dispatcher):
-            dispatcher.facts.strike(there)
-        return True  # it has ended here, even where other members keep the fact
 
-    return name, RegistrationHandle(there, lambda: dispatcher.listeners.struck(there, end), *ends)
+def _await_definition(
+    dispatcher: Dispatcher,
+    schema: str,
+    name: str,
+    namespace: str,
+    where: Where,
+    timeout: float | None,
+    attributes: str,
+) -> Registration | None:
+    """Verifies a definition that is not there yet, or was written in another way."""
+    from ..schema import compare, parse_schema
+
+    parsed = parse_schema(schema, namespace)  # a wrong schema is refused without a wait
+
+    def difference(fact: Registration) -> str | None:
+        if fact.attributes != attributes:
+            here, there = (each.strip() or "none" for each in (attributes, fact.attributes))
+            return f"its attributes are {here} here, {there} there"
+        return compare(parsed, parse_schema(fact.body))
+
+    return verify(
+        dispatcher,
+        facts.DEF,
+        0,
+        name,
+        lambda: str(parsed),
+        where,
+        timeout=timeout,
+        accept=difference,
+    )
 
 
 # --- against the kernels that are there -----------------------------------------------------------
@@ -547,11 +594,9 @@ def _refuse_second(dispatcher: Dispatcher, name: str, where: str) -> None:
         raise registered_twice(twice, 0)
 
 
-def _check_kernels_here(dispatcher: Dispatcher, fact: Registration, where: Where) -> None:
+def _check_kernels_here(entry: OperatorEntry, fact: Registration, where: Where) -> None:
     """The same in a worker: its own kernels may have come before the definition."""
-    entry = dispatcher.entries.get(fact.name)
-    kernels = [kernel for each in (entry.kernels if entry else {}).values() for kernel in each]
-    for kernel in kernels:
+    for kernel in [kernel for each in entry.kernels.values() for kernel in each]:
         if kernel.signature:
             from ..schema import parse_schema
             from .differences import check_signature
@@ -661,7 +706,7 @@ def _verify_kernel(
     allow_override: bool,
 ) -> RegistrationHandle | None:
     plain = not (kernel.signature or kernel.types)
-    if isinstance(op, str) and plain and not keeps_alive(dispatcher):
+    if isinstance(op, str) and plain and not keeps_alive(dispatcher.facts):
         prefix = namespace + "::"
         full = op if op.startswith(prefix) else prefix + op
         check_arguments(dispatcher, full, kernel, where)
@@ -784,12 +829,7 @@ def _keep(
 ) -> RegistrationHandle:
     entry = dispatcher.entry(name)
     entry.keep(kernel)
-    forget = dispatcher.note_verified(
-        facts.IMPL, kernel.key, facts.kernel_name(name, kernel.types_text)
-    )
-    if fact is not None and keeps_alive(dispatcher):
-        return VerifiedKernel(fact, entry, kernel, forget, lambda: dispatcher.facts.strike(fact))
-    return VerifiedKernel(fact, entry, kernel, forget)
+    return VerifiedKernel(fact, entry, kernel)
 
 
 def check_arguments(dispatcher: Dispatcher, name: str, kernel: LocalKernel, where: Where) -> None:

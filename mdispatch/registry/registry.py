@@ -53,6 +53,7 @@ class Registry(facts.Handle):
         roles.joined(self.dispatcher)
         self._ops: Ops | None = None
         facts_.after_fork = self._forked
+        facts_.after_close = self.dispatcher.let_go
 
     @classmethod
     def create(cls, name: str | None = None, *, capacity: int = DEFAULT_CAPACITY) -> Registry:

@@ -133,11 +133,11 @@ def is_made_here(dispatcher: Dispatcher, fact: Registration) -> bool:
     return is_main(dispatcher) or dispatcher.facts.is_mine(fact)
 
 
-def keeps_alive(dispatcher: Dispatcher) -> bool:
+def keeps_alive(facts: Facts) -> bool:
     """Whether what this interpreter has verified stays registered until this interpreter, too, has
     ended it. That is so where there is no main member: the last member to strike a fact ends it.
     """
-    return dispatcher.facts.role == PEER
+    return facts.role == PEER
 
 
 def joined(dispatcher: Dispatcher) -> None:

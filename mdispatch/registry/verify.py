@@ -42,13 +42,15 @@ DEFAULT_TIMEOUT = 2.0
 class Audit:
     """While open, this thread's verifications share one deadline and collect what differs.
 
-    ``facts`` holds what was verified, ``differences`` what was not, ``longest_wait`` seconds.
+    ``facts`` holds what was verified, ``there`` the kind, key and name of what was verified because
+    it was there. ``differences`` holds what was not verified, ``longest_wait`` seconds.
     """
 
     def __init__(self, timeout: float | None) -> None:
         self.began = monotonic()
         self.deadline = None if timeout is None else self.began + timeout
         self.facts: list[Registration] = []
+        self.there: dict[tuple[int, int, str], None] = {}
         self.differences: list[errors.VerificationError] = []
         self.longest_wait = 0.0
 
@@ -151,14 +153,15 @@ def known(dispatcher: Dispatcher, kind: int, key: int, name: str) -> bool:
     """The short way to verify a kernel without types: whether the fact is there already. False says
     nothing; :func:`verify` has to find out.
     """
-    fact = dispatcher.facts.find(kind, key, name) if _is_short(name) else None
-    is_there = fact is not None and not ("\n" in fact.text and fact.types)
+    there = dispatcher.facts.find(kind, key, name) if _is_short(name) else None
+    if there is None or ("\n" in there.text and there.types):
+        return False
     audit = _open_audit()
-    if audit is not None and fact is not None and is_there:
-        audit.facts.append(fact)
-    if is_there and verify_log.listens():
+    if audit is not None:
+        audit.there[kind, key, name] = None
+    if verify_log.listens():
         verify_log.tell("verified %s, which was there", described(kind, key, name))
-    return is_there
+    return True
 
 
 def known_definition(

@@ -1,13 +1,13 @@
-"""The canonical text of a schema, put together from the texts of its pieces.
+"""The canonical text of a schema, and the schema of a canonical text, put together from pieces.
 
 A registrar declares thousands of schemas. Of each it needs to know only whether it is one, and its
-canonical text. Schemas are made of few pieces: arguments such as ``Tensor self`` come again and
-again. Each piece is parsed once, and the part after the name is put together once. The result is
-what the parser would have made of the whole text: a piece is known only if it is exactly one
-argument by itself, the rules between arguments are checked each time, and every unusual text goes
-through the parser.
+canonical text. The first call of an operator needs the schema itself. Schemas are made of few
+pieces: arguments such as ``Tensor self`` come again and again. Each piece is parsed once, and the
+part after the name is put together once. The result is what the parser would have made of the whole
+text: a piece is known only if it is exactly one argument by itself, the rules between arguments are
+checked each time, and every unusual text goes through the parser.
 
-The three caches are dicts and not ``functools.lru_cache``, for three reasons (times on Python
+The caches are dicts and not ``functools.lru_cache``, for three reasons (times on Python
 3.11). Every worker that makes a Library imports this module, and importing functools takes 3.8 ms
 beside the 50 ms of ``from mdispatch import Library``. A known definition takes 1.0 us with the
 dicts, and from 1.0 to 1.3 us with lru_cache. And lru_cache would keep refusals, too: each
@@ -16,18 +16,20 @@ misspelled schema would push a good one out.
 
 from __future__ import annotations
 
-from ..errors import SchemaSyntaxError
-from .names import split_name
+from ..errors import InvalidNameError, SchemaSyntaxError
+from .names import OperatorName, split_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TypeVar
+    from typing import TypeAlias, TypeVar
 
-    from .schemas import FunctionSchema
+    from .schemas import Argument, FunctionSchema
 
     T = TypeVar("T")
+    #: Of all that follows the name and "(": the arguments, the returns, whether "..." ends these.
+    Parts: TypeAlias = tuple[tuple[Argument, ...], tuple[Argument, ...], bool]
 
-__all__ = ["canonical_schema"]
+__all__ = ["canonical_schema", "schema_of"]
 
 # Limits of the caches. A larger text seldom comes again.
 _PIECES = 8192  # entries of each cache
@@ -35,15 +37,15 @@ _LETTERS = 128  # letters of an argument or of the returns
 _WHOLE = 4096  # letters of all that follows the name
 _ARGUMENTS = 64
 
-_STAR = ("*", "*", False)
-
 # The caches, by the text as it was written.
-#: Arguments: the canonical text, the name, whether there is a default.
-_arguments: dict[str, tuple[str, str, bool]] = {}
-#: Returns: their canonical text.
-_returns: dict[str, str] = {}
+#: Arguments: the canonical text, the name, whether there is a default, the argument; none for "*".
+_arguments: dict[str, tuple[str, str, bool, Argument | None]] = {}
+#: Returns: their canonical text, the returns, whether "..." ends them.
+_returns: dict[str, tuple[str, tuple[Argument, ...], bool]] = {}
 #: All that follows the name and "(": the canonical text of that and of the "(".
 _rests: dict[str, str] = {}
+#: The same of a canonical text: its parts.
+_parts: dict[str, Parts] = {}
 
 
 def _keep(known: dict[str, T], written: str, value: T) -> T:
@@ -68,6 +70,49 @@ def canonical_schema(text: str, namespace: str) -> tuple[str, str]:
     return name, name + rest
 
 
+def schema_of(text: str) -> FunctionSchema:
+    """The schema of a canonical text, as parse_schema would make it."""
+    from .schemas import FunctionSchema, parse_schema
+
+    head, _, written = text.partition("(")
+    parts = _parts.get(written) or _learn_parts(written)
+    name = _canonical_name(head) if parts is not None else None
+    if parts is None or name is None:
+        return parse_schema(text)
+    return FunctionSchema.put_together(name, *parts, text)
+
+
+def _canonical_name(head: str) -> OperatorName | None:
+    """The name, if this is its canonical text."""
+    try:
+        name = OperatorName.parse(head)
+    except InvalidNameError:
+        return None
+    return name if str(name) == head else None
+
+
+def _learn_parts(written: str) -> Parts | None:
+    """The parts of all that follows the name of a canonical text; None where that takes the parser,
+    and for any other text.
+    """
+    if (_rests.get(written) or _learn_rest(written)) != "(" + written:
+        return None
+    inside, _, returned = written.rpartition(") -> ")
+    is_positional = True
+    arguments = []
+    for piece in inside.split(", ") if inside else ():
+        known = _arguments.get(piece) or _learn_argument(piece)
+        if known is None:  # another thread has just emptied the cache, and filled it
+            return None
+        argument = known[3]
+        if argument is None:
+            is_positional = False
+        else:
+            arguments.append(argument if is_positional else argument.as_keyword_only())
+    ends = _returns.get(returned) or _learn_returns(returned)
+    return None if ends is None else _keep(_parts, written, (tuple(arguments), *ends[1:]))
+
+
 def _learn_rest(written: str) -> str | None:
     rest = _put_together(written) if len(written) <= _WHOLE else None
     return None if rest is None else _keep(_rests, written, rest)
@@ -78,9 +123,9 @@ def _put_together(rest: str) -> str | None:
     inside, arrow, written = rest.rpartition(") -> ")
     if not arrow:
         return None
-    returned = _returns.get(written) or _learn_returns(written)
+    returns = _returns.get(written) or _learn_returns(written)
     pieces = inside.split(", ") if inside else []
-    if returned is None or len(pieces) > _ARGUMENTS:
+    if returns is None or len(pieces) > _ARGUMENTS:
         return None
     texts = []
     names = set()
@@ -89,7 +134,7 @@ def _put_together(rest: str) -> str | None:
         known = _arguments.get(piece) or _learn_argument(piece)
         if known is None:
             return None
-        canonical, name, has_default = known
+        canonical, name, has_default, _ = known
         if defaults and not has_default and name != "*":
             return None
         defaults = has_default
@@ -97,13 +142,13 @@ def _put_together(rest: str) -> str | None:
         texts.append(canonical)
     if len(names) < len(texts) or (texts and texts[-1] == "*"):
         return None
-    return f"({', '.join(texts)}) -> {returned}"
+    return f"({', '.join(texts)}) -> {returns[0]}"
 
 
-def _learn_argument(piece: str) -> tuple[str, str, bool] | None:
+def _learn_argument(piece: str) -> tuple[str, str, bool, Argument | None] | None:
     """The parts of a text that is exactly one argument, or "*"; None for any other text."""
     if piece == "*":
-        return _keep(_arguments, piece, _STAR)
+        return _keep(_arguments, piece, ("*", "*", False, None))
     schema = _parsed(piece, f"f({piece}) -> ()")
     if schema is None or len(schema.arguments) != 1 or schema.is_vararg:
         return None
@@ -112,14 +157,15 @@ def _learn_argument(piece: str) -> tuple[str, str, bool] | None:
     # With this limit no text that is put together is larger than a schema may be.
     if argument.kwarg_only or len(canonical) > 4 * _LETTERS:
         return None
-    return _keep(_arguments, piece, (canonical, argument.name, argument.has_default))
+    return _keep(_arguments, piece, (canonical, argument.name, argument.has_default, argument))
 
 
-def _learn_returns(written: str) -> str | None:
+def _learn_returns(written: str) -> tuple[str, tuple[Argument, ...], bool] | None:
     schema = _parsed(written, f"f() -> {written}")
     if schema is None:
         return None
-    return _keep(_returns, written, str(schema).removeprefix("f() -> "))
+    canonical = str(schema).removeprefix("f() -> ")
+    return _keep(_returns, written, (canonical, schema.returns, schema.is_varret))
 
 
 def _parsed(piece: str, text: str) -> FunctionSchema | None:

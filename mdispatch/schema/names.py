@@ -14,6 +14,10 @@ __all__ = ["Named", "OperatorName", "Value", "is_plain_name", "split_name"]
 _BLANKS = " \t\r\n"
 
 
+#: For constructors: what is made is not yet anybody's, and has nothing that could be overwritten.
+_set = object.__setattr__
+
+
 class Value:
     """Base of the values of schemas: equal by content, hashable, immutable.
 
@@ -76,10 +80,13 @@ class OperatorName(Value):
     """
 
     __slots__ = __match_args__ = ("namespace", "name", "overload")
+    namespace: str
+    name: str
+    overload: str
 
     def __init__(self, namespace: str, name: str, overload: str = "") -> None:
         for what, part in (("namespace", namespace), ("name", name), ("overload", overload)):
-            if part or what == "name":
+            if not is_plain_name(part) and (part or what == "name"):
                 _check_part(what, part)
         if overload == "default":
             raise _invalid(
@@ -89,9 +96,9 @@ class OperatorName(Value):
             raise _invalid(
                 overload, "starts like Python's own attributes: it cannot be an overload"
             )
-        self.namespace = namespace
-        self.name = name
-        self.overload = overload
+        _set(self, "namespace", namespace)
+        _set(self, "name", name)
+        _set(self, "overload", overload)
 
     @classmethod
     def parse(cls, text: str) -> OperatorName:

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["initializer"]
 
 
-def initializer(modules: str | Iterable[str], *, timeout: float | None = 2.0) -> Callable[[], None]:
+def initializer(
+    modules: str | Iterable[str], *, timeout: float | None = 2.0, freeze: bool = False
+) -> Callable[[], None]:
     """An initializer for the workers of any pool: ``initializer=mdispatch.initializer("my_ops")``.
 
-    In each worker it does what :func:`warm_up` does with ``modules`` and ``timeout`` (seconds, for
-    all waits together), and finds this process's default registry and its ``sys.path``. It can be
-    pickled.
+    In each worker it does what :func:`warm_up` does with ``modules``, ``timeout`` (seconds, for all
+    waits together) and ``freeze``, and finds this process's default registry and its ``sys.path``.
+    It can be pickled.
 
     Where the warm-up fails, the callers of the tasks hear of it. In process pools each task raises
     the error, see :func:`warm_up`. In other workers, where an error would reach standard error
@@ -36,14 +38,16 @@ def initializer(modules: str | Iterable[str], *, timeout: float | None = 2.0) ->
     """
     names, timeout = module_names(modules), check_timeout(timeout)
     address = registries.default_registry().address
-    return partial(_begin, names, list(sys.path), timeout, address)
+    return partial(_begin, names, list(sys.path), timeout, address, freeze)
 
 
-def _begin(modules: list[str], path: list[str], timeout: float | None, address: str) -> None:
+def _begin(
+    modules: list[str], path: list[str], timeout: float | None, address: str, freeze: bool
+) -> None:
     if registries.opened_default() is None and not os.environ.get(ENVIRONMENT):
         os.environ[ENVIRONMENT] = address
     try:
-        warm_up(modules, path, timeout=timeout)
+        warm_up(modules, path, timeout=timeout, freeze=freeze)
     except Exception as error:
         registry = registries.opened_default()
         if initializing_worker() is not None or (registry is not None and registry.is_main):

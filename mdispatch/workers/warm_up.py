@@ -9,6 +9,8 @@ imported only once: a later warm-up with the same module reports the same differ
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import os
 import sys
@@ -78,6 +80,7 @@ def warm_up(
     *,
     timeout: float | None = 2.0,
     registry: Registry | None = None,
+    freeze: bool = False,
 ) -> WarmUp:
     """Imports ``modules`` (a name or several) and verifies what they register against the main
     interpreter.
@@ -86,6 +89,10 @@ def warm_up(
     first: fresh interpreters do not inherit the additions that their main interpreter made to its
     own. In a pool: ``initializer=mdispatch.warm_up, initargs=([...], sys.path)``. A second call
     reports the same differences again.
+
+    ``freeze`` is for interpreters that keep what they import until they end. The garbage collector
+    of the interpreter rests during the warm-up, and looks at nothing that is there by then
+    (``gc.freeze``) until the interpreter ends. Garbage in cycles that is there by then stays.
 
     Raises WarmUpError with every difference found, each an exception of its own class. Errors of
     the modules themselves pass through (ImportError and others). MainMemberGoneError when the main
@@ -99,7 +106,10 @@ def warm_up(
         if registry is None:
             _check_not_alone()
         registry = given_or_default(registry)
-        result = examine(modules, path, timeout=timeout, registry=registry)
+        if freeze:
+            result = _frozen(modules, path, timeout, registry)
+        else:
+            result = examine(modules, path, timeout=timeout, registry=registry)
         if result.differences:
             raise all_that_differs(registry.dispatcher.facts, result.differences)
     except Exception as error:
@@ -110,6 +120,27 @@ def warm_up(
             answer_tasks_if_unhandled(worker, error)
         raise
     registry.dispatcher.fallbacks.refuse(None)
+    return result
+
+
+def _frozen(
+    modules: str | Iterable[str], path: Iterable[str], timeout: float | None, registry: Registry
+) -> WarmUp:
+    """As :func:`examine`; the collector rests meanwhile, and does not look at what is there
+    afterwards.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        result = examine(modules, path, timeout=timeout, registry=registry)
+        # The end of the interpreter collects, so that what is in cycles is finalized there. Before
+        # that, the end of the registry drops most of what there is (Dispatcher.let_go).
+        atexit.unregister(gc.unfreeze)
+        atexit.register(gc.unfreeze)
+        gc.freeze()
+    finally:
+        if collects:
+            gc.enable()
     return result
 
 
@@ -281,28 +312,45 @@ def _compared(
     process. What a child of fork has inherited is no other than its parent's.
     """
     dispatcher = registry.dispatcher
+    is_mine = dispatcher.facts.is_mine if registry.elects else None
     here = _sources(dispatcher, set(sys.modules) - dispatcher.inherited)
-    # If an operator names several modules, a worker compares with the newest.
-    stubs = {f.name: f for f in there if f.kind == facts.PYSTUB}
-    others = [f for f in there if f.kind not in _OF_A_MEMBER and f.kind != facts.PYSTUB]
-    own = []
-    made: dict[tuple[int, int, str], list[Registration]] = {}
-    for fact in (*others, *stubs.values()):
-        if dispatcher.facts.is_mine(fact):
-            own.append(fact)  # in a team
-        elif _file_of(fact) in here:
-            made.setdefault(fact.verified_as, []).append(fact)
-    # There may be several kernels at one key for the same types, as custom_op and then
-    # register_fake make them. A worker verifies the newest each time, so only the number can be
-    # compared.
-    found, lacking = [], []
-    for what, some in made.items():
-        count = len(dispatcher.verified.get(what, ()))
-        found += some[:count]
-        lacking += some[count:]
     near = _sources(dispatcher, _packages(modules))
-    verified = [fact for fact in (*own, *found) if _file_of(fact) in near]
-    verified += {f.seq: f for f in audit.facts if _file_of(f) not in near}.values()
+    # If an operator names several modules, a worker compares with the newest.
+    stubs = {f.name: f.seq for f in there if f.kind == facts.PYSTUB}
+    # How many more facts of this kind, key and name were verified. There may be several kernels at
+    # one key for the same types, as custom_op and then register_fake make them. A worker verifies the newest each
+    # time, so only the number can be compared.
+    left: dict[tuple[int, int, str], int] = {}
+    verified, lacking = [], []
+    elsewhere = {}  # what the audit has seen beside them: the newest of each
+    for fact in there:  # tens of thousands
+        kind, key, name = what = fact.what
+        types = fact.types if kind == facts.IMPL and "\n" in fact.text else ""
+        if types:
+            what = fact.verified_as
+        file = fact.where.rpartition(":")[0]
+        if file not in here:
+            file = file_of(fact.where)
+        is_near = file in near
+        if not is_near and what in audit.there:
+            elsewhere[what] = fact
+        if kind in _OF_A_MEMBER or (kind == facts.PYSTUB and fact.seq != stubs[name]):
+            continue
+        if is_mine is not None and is_mine(fact):  # in a team
+            is_verified = True
+        elif file in here:
+            times = left[what] if what in left else dispatcher.times_verified(kind, key, name, types)
+            left[what] = times - 1
+            is_verified = times > 0
+        else:
+            continue
+        if not is_verified:
+            lacking.append(fact)
+        elif is_near:
+            verified.append(fact)
+    more = {f.seq: f for f in audit.facts if file_of(f.where) not in near}
+    more |= {f.seq: f for f in elsewhere.values()}
+    verified += more.values()
     if lacking:
         near |= _sources(dispatcher, _reached(_packages(modules)))
     return verified, [fact for fact in lacking if _file_of(fact) in near]

@@ -359,7 +359,6 @@ ELSEWHERE = {
     "facts.watch": "none: the child closes the handles, and has no such thread",
     "dispatch.dispatcher": "the Registry",
     "dispatch.kernels": "the Dispatcher",
-    "dispatch.entry": "the Dispatcher",
     "cli.verify.command": "none: a command, which forks only to run something else",
 }
 

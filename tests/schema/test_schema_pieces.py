@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from mdispatch import MdispatchError
-from mdispatch.schema import canonical, parse_schema, split_name
-from mdispatch.schema.canonical import canonical_schema
+from mdispatch.schema import FunctionSchema, canonical, parse_schema, split_name
+from mdispatch.schema.canonical import canonical_schema, schema_of
 
 pytestmark = [pytest.mark.specification, pytest.mark.either_binding]
 
@@ -84,6 +84,9 @@ RETURNS = [
 NAMES = ["f", "s::f", "f.out", "t::f", "f.default", "if", " f ", "f.__x", "", "ü", "f f", "s::f.a"]
 
 
+CACHES = (canonical._arguments, canonical._returns, canonical._rests, canonical._parts)
+
+
 def outcome(function, *args):
     try:
         return function(*args)
@@ -97,13 +100,24 @@ def the_long_way(text, namespace):
 
 @pytest.fixture(autouse=True)
 def nothing_known():
-    for known in (canonical._arguments, canonical._returns, canonical._rests):
+    for known in CACHES:
         known.clear()
 
 
 def same(text):
     for _ in range(2):  # not known yet, and known
         assert outcome(canonical_schema, text, "s") == outcome(the_long_way, text, "s"), text
+        for any_text in (text, *outcome(the_long_way, text, "s")[1:]):
+            made, parsed = outcome(schema_of, any_text), outcome(parse_schema, any_text)
+            assert made == parsed, any_text
+            if isinstance(parsed, FunctionSchema):
+                assert values_of(made) == values_of(parsed), any_text
+
+
+def values_of(schema):
+    """All that a schema consists of. (Schemas are compared by their texts.)"""
+    both = [[each._fields() for each in some] for some in (schema.arguments, schema.returns)]
+    return repr((schema.name._fields(), both, schema.is_vararg, schema.is_varret, str(schema)))
 
 
 @pytest.mark.parametrize("case", RECORDED["schemas"], ids=lambda case: case["schema"][:40])
@@ -131,7 +145,7 @@ def test_no_more_is_kept_than_is_said(monkeypatch):
     monkeypatch.setattr(canonical, "_PIECES", 10)
     for i in range(100):
         same(f"f(Tensor x{i}) -> (Tensor y{i}, int)")
-        for known in (canonical._arguments, canonical._returns, canonical._rests):
+        for known in CACHES:
             assert len(known) <= 10
     canonical._rests.clear()
     same(f"f(Tensor {'x' * 200}) -> Tensor")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .contract import Binding
 
 __all__ = ["ABI", "BINDING_NAMES", "abi", "alone_because", "c_kernels", "caller", "choose"]
-__all__ += ["interpreter_id", "native", "often", "run_signal_handlers", "unlock"]
+__all__ += ["fact", "interpreter_id", "native", "often", "run_signal_handlers", "unlock"]
 __all__ += ["unlock_modules", "which"]
 
 BINDING_NAMES = (
@@ -153,6 +153,9 @@ run_signal_handlers: Any
 #: ``caller("__name__")`` is the nearest code that is not ours, and the instruction in it; None if
 #: there is none.
 caller: Callable[[str], tuple[CodeType, int] | None]
+#: ``fact(cls, record)`` is ``tuple.__new__(cls, record)``, and the garbage collector does not visit
+#: what it makes: there are tens of thousands of facts, and none of them is ever in a cycle.
+fact: Callable[[type, tuple[object, ...]], Any]
 #: The functions for kernels in C (native/bind/ext/kernels.c). Always the extension.
 c_kernels: Any
 native: Binding
@@ -167,6 +170,7 @@ if _ext is None:
     interpreter_id = alone.interpreter_number()
     which: str = choose(_asked, interpreter_id, free_threaded, sys.version_info[:2], alone_because)
     caller = alone.caller
+    fact = tuple.__new__
     run_signal_handlers = alone.NotShared("A signal in a wait", alone_because)
     native = often = alone.NotShared("A look at registries from outside", alone_because)
     c_kernels = alone.NotShared("A kernel in C", alone_because)
@@ -175,6 +179,7 @@ else:
     which = choose(_asked, interpreter_id, free_threaded, sys.version_info[:2])
     run_signal_handlers = _ext.run_signal_handlers
     caller = _ext.caller
+    fact = _ext.fact
     c_kernels = _ext
     native = _over_cffi() if which == "cffi" else _ext
     often = native if _asked else _ext

@@ -145,7 +145,7 @@ class Cell:
 
 def shows_as_call(cls: type, function: Callable[..., Any]) -> None:
     """Calls use it here: it does what the call would do, and what it is shown for."""
-    cls.__call__ = function  # type: ignore[operator]
+    cls.__call__ = function  # type: ignore[method-assign]
 
 
 def callable(cls: C) -> C:

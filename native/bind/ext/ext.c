@@ -5,8 +5,8 @@
  * releases the GIL (or the thread state) around a call that can take the lock or sleep.
  *
  * Some functions have no twin over cffi: interpreter_id(), which the choice of a binding needs;
- * run_signal_handlers() and caller(), which are about Python and not about the contract; and those
- * for kernels in C (kernels.c, boxed.c).
+ * run_signal_handlers(), caller() and fact(), which are about Python and not about the contract; and
+ * those for kernels in C (kernels.c, boxed.c).
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -593,6 +593,28 @@ static PyObject *ext_caller(PyObject *self, PyObject *key) {
     return Py_BuildValue("(Ni)", code, at);
 }
 
+/* fact(cls, record): an instance of `cls`, a class of tuples, with the elements of the tuple `record`.
+ * The collector does not visit it where it can be in no cycle, because it holds numbers and texts
+ * only. CPython does the same for tuples, and not for instances of subclasses. */
+static PyObject *ext_fact(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    if (!has_count("fact", count, 2)) return NULL;
+    PyTypeObject *cls = (PyTypeObject *)args[0];
+    if (!PyType_Check(args[0]) || !PyType_IsSubtype(cls, &PyTuple_Type) ||
+        !PyTuple_CheckExact(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "fact() takes a class of tuples and a tuple");
+        return NULL;
+    }
+    PyObject *packed = PyTuple_Pack(1, args[1]);
+    PyObject *made = packed ? PyTuple_Type.tp_new(cls, packed, NULL) : NULL;
+    Py_XDECREF(packed);
+    int is_plain = made != NULL;
+    for (Py_ssize_t i = 0; is_plain && i < PyTuple_GET_SIZE(made); i++) {
+        is_plain = !PyObject_IS_GC(PyTuple_GET_ITEM(made, i));
+    }
+    if (is_plain) PyObject_GC_UnTrack(made);
+    return made;
+}
+
 static PyObject *ext_interpreter_id(PyObject *self, PyObject *args) {
     return PyLong_FromLongLong(PyInterpreterState_GetID(PyInterpreterState_Get()));
 }
@@ -666,6 +688,7 @@ static PyMethodDef methods[] = {
     {"folder", ext_folder, METH_NOARGS, NULL},
     {"reap", ext_reap, METH_VARARGS, NULL},
     {"caller", ext_caller, METH_O, NULL},
+    {"fact", (PyCFunction)(void (*)(void))ext_fact, METH_FASTCALL, NULL},
     {"has_host", ext_has_host, METH_NOARGS, NULL},
     {"kernel_drop", ext_kernel_drop, METH_VARARGS, NULL},
     {"kernel_function", ext_kernel_function, METH_VARARGS, NULL},
