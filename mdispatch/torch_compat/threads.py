@@ -353,7 +353,7 @@ def _before(slot: str | None) -> Mode | None:
 
 
 def _take_off(slot: str | None) -> Mode | None:
-    stack = modes.local.stack.pre_dispatch
+    stack: list[modes.ModeEntry] = modes.local.stack.pre_dispatch
     for entry in stack:
         if entry.slot == slot:
             stack.remove(entry)
