@@ -338,7 +338,8 @@ static inline int effective_in(const struct state *st, const Plan *plan, uint64_
     uint64_t mask = plan->mask;
     if (UNLIKELY(plan->masks != NULL)) mask = plan->masks[bits((all & 0xffff) >> 1)];
     *raw = all & mask;
-    if (UNLIKELY(all & st->special)) return all & st->special & ~st->python ? 0 : is_answered(st, *raw);
+    if (UNLIKELY(all & st->special))
+        return all & st->special & ~st->python ? 0 : is_answered(st, *raw);
     return 1;
 }
 
@@ -407,8 +408,8 @@ static int result_fits(struct state *st, const struct take *t, PyObject *result)
     int found = copy != NULL;
     /* As they are: the caller gets the kernel's own list. Python converts. */
     for (Py_ssize_t i = 0; found && i < PyList_GET_SIZE(copy); i++)
-        found = fits_slow(st, t->item, t->exact, t->item_none_fits, PyList_GET_ITEM(copy, i),
-                          &ignored);
+        found =
+            fits_slow(st, t->item, t->exact, t->item_none_fits, PyList_GET_ITEM(copy, i), &ignored);
     Py_XDECREF(copy);
     return found;
 }
@@ -422,9 +423,10 @@ static int results_fit(struct state *st, const Shape *shape, PyObject *result) {
     return 1;
 }
 
-int result_is_plain(struct state *st, const Shape *shape, PyObject *result) {
-    return shape->returns == 1 ? result_fits(st, shape->results, result)
-                               : results_fit(st, shape, result);
+/* Whether a result is plainly what the schema says; 0, perhaps with an error, when it is not. */
+static inline int is_plain(struct state *st, const Shape *shape, PyObject *result) {
+    return LIKELY(shape->returns == 1) ? LIKELY(result_fits(st, shape->results, result))
+                                       : results_fit(st, shape, result);
 }
 
 /* A kernel's result, which does not fit as it is, as the number that the schema wants: a new
@@ -440,8 +442,7 @@ static __attribute__((noinline)) PyObject *looked_at(struct state *st, PyObject 
                                                      const struct target *target,
                                                      PyObject *result) {
     const Shape *shape = plan->shape;
-    if (shape->returns == 1 ? result_fits(st, shape->results, result)
-                            : results_fit(st, shape, result)) {
+    if (is_plain(st, shape, result)) {
         if (shape->returns == 1) remember_result(st, plan, result);
         return result;
     }
@@ -488,12 +489,27 @@ static __attribute__((noinline, cold)) int given_up(void) {
     return PyErr_Occurred() ? DONE : TO_PYTHON;
 }
 
+/* What the caller gets for the result of a mode or a type. Takes over both references. */
+static PyObject *answered(struct state *st, Operator *self, const Plan *plan, PyObject *result,
+                          PyObject *handler) {
+    PyObject *answer = NULL;
+    if (is_plain(st, plan->shape, result))
+        answer = Py_NewRef(result);
+    else if (!PyErr_Occurred())
+        answer =
+            PyObject_CallFunctionObjArgs(st->answered, (PyObject *)self, result, handler, NULL);
+    Py_DECREF(result);
+    Py_DECREF(handler);
+    return answer;
+}
+
 /* A call on whose way modes and types are asked. */
 static __attribute__((noinline)) int answer(Operator *self, Plan *plan, struct bound *b,
                                             uint64_t raw, PyObject **result) {
     struct state *st = self->state;
     if (!handlers_are_plain(st, self->cell)) return given_up();
     struct target *target = target_of(st, plan, raw);
+    PyObject *handler = NULL;
     int how = NOBODY, noted = 0;
     if (target && target->function == st->snapshot_fallback) {
         if ((noted = handlers_note(st)) < 0) return DONE;
@@ -501,7 +517,8 @@ static __attribute__((noinline)) int answer(Operator *self, Plan *plan, struct b
         target = target_of(st, plan, raw);
     }
     if (target && target->function == st->python_fallback) {
-        how = handlers_ask(st, (PyObject *)self, plan->shape, b->room + FRONT, result);
+        how = handlers_ask(st, (PyObject *)self, plan->shape, b->room + FRONT, result, &handler);
+        if (*result) *result = answered(st, self, plan, *result, handler);
         if (how == NOBODY) {
             raw &= st->below_python;
             target = target_of(st, plan, raw);

@@ -192,8 +192,7 @@ int ask_keys(struct state *st, PyObject *value, uint32_t how, uint64_t keys, uin
     else if (how == HANDLED) {
         is = ask_value(st, value, how, 0, &found);
         if (is >= 0) is = 1, found |= keys;
-    }
-    else
+    } else
         is = ask_value(st, value, how, keys, &found);
     if (is > 0) *raw |= how == BY_TORCH ? found | FROM_TORCH : found;
     return is;
