@@ -48,110 +48,6 @@ static int renew(Operator *self) {
 
 /* --- arguments -------------------------------------------------------------------------------- */
 
-/* Whether the type of a value that is no tensor has one of Python's ways to make a number of it. */
-static int is_number(struct state *st, PyObject *value, size_t slot) {
-    const PyNumberMethods *methods = Py_TYPE(value)->tp_as_number;
-    uint64_t ignored = 0;
-    return methods && *(void *const *)((const char *)methods + slot) &&
-           carries(st, value, &ignored) == 0;
-}
-
-/* A value as the number that the schema wants, a new reference. NULL, perhaps with an error, when
- * Python has to refuse it or to convert it. */
-static PyObject *converted(struct state *st, const PyTypeObject *wanted, PyObject *value) {
-    PyObject *made = NULL;
-    if (wanted == &PyLong_Type) {
-        if (PyLong_Check(value) || is_number(st, value, offsetof(PyNumberMethods, nb_index)))
-            made = PyNumber_Index(value);
-    } else if (wanted == &PyFloat_Type) {
-        if (PyLong_Check(value) || PyFloat_Check(value) ||
-            is_number(st, value, offsetof(PyNumberMethods, nb_float)))
-            made = PyNumber_Float(value);
-    } else if (wanted == &PyBool_Type && PyLong_Check(value)) {
-        int truth = PyObject_IsTrue(value);
-        made = truth < 0 ? NULL : Py_NewRef(truth ? Py_True : Py_False);
-    } else if (wanted == &PyComplex_Type &&
-               (PyLong_CheckExact(value) || PyFloat_CheckExact(value))) {
-        double real = PyFloat_AsDouble(value);
-        made = real == -1 && PyErr_Occurred() ? NULL : PyComplex_FromDoubles(real, 0);
-    }
-    if (!made && PyErr_Occurred() &&
-        (PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_ValueError) ||
-         PyErr_ExceptionMatches(PyExc_OverflowError)))
-        PyErr_Clear(); /* Python refuses it, in words */
-    forget_own(st);
-    return made;
-}
-
-static int fits_slow(struct state *st, uint8_t kind, PyTypeObject *exact, int none_fits,
-                     PyObject *value, uint64_t *raw) {
-    if (value == Py_None) return none_fits || kind == ANYTHING;
-    switch (kind) {
-    case ANYTHING:
-    case SOMETHING:
-        return 1;
-    case EXACT:
-        return Py_TYPE(value) == exact || (exact == &PyUnicode_Type && PyUnicode_Check(value));
-    case NUMBER:
-        return PyLong_Check(value) || PyFloat_Check(value) || PyComplex_Check(value) ||
-               is_number(st, value, offsetof(PyNumberMethods, nb_float));
-    case TENSOR:
-        return tensor(st, value, raw);
-    default:
-        return 0;
-    }
-}
-
-/* Whether a value is taken as it is; not for lists. Adds its keys. */
-static inline int fits(struct state *st, const struct take *t, PyObject *value, uint64_t *raw) {
-    if (t->kind == TENSOR) {
-        uint64_t carried = 0;
-        if (UNLIKELY(!tensor(st, value, &carried))) return value == Py_None && t->none_fits;
-        *raw |= carried & t->counts;
-        return 1;
-    }
-    if (t->kind == EXACT && LIKELY(Py_TYPE(value) == t->exact)) return 1;
-    return fits_slow(st, t->kind, t->exact, t->none_fits, value, raw);
-}
-
-/* The same for the items of a list, which takes numbers instead of those that do not fit. No other
- * code may have the list: asking an item for its keys runs code of users, and other threads run at
- * the same time. */
-static int items_fit(struct state *st, const struct take *t, PyObject *list, uint64_t *raw) {
-    PyObject **items = ((PyListObject *)list)->ob_item;
-    uint64_t carried = 0;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
-        if (fits_slow(st, t->item, t->exact, t->item_none_fits, items[i], &carried)) continue;
-        if (t->item != EXACT || PyErr_Occurred()) return 0;
-        PyObject *number = converted(st, t->exact, items[i]);
-        if (!number) return 0;
-        Py_SETREF(items[i], number);
-    }
-    *raw |= carried & t->counts;
-    return 1;
-}
-
-/* A new list for the kernel, made from the caller's list or tuple, or from one number; NULL when
- * Python has to handle it. */
-static PyObject *list_of(struct state *st, const struct take *t, PyObject *value, uint64_t *raw) {
-    PyObject *made = NULL;
-    if (PyList_CheckExact(value)) {
-        made = PyList_GetSlice(value, 0, PY_SSIZE_T_MAX);
-    } else if (PyList_Check(value) || PyTuple_Check(value)) {
-        made = PySequence_List(value);
-    } else if (t->size && t->item == EXACT) {
-        PyObject *number =
-            Py_TYPE(value) == t->exact ? Py_NewRef(value) : converted(st, t->exact, value);
-        made = number ? PyList_New(t->size) : NULL;
-        for (Py_ssize_t i = 0; made && i < t->size; i++)
-            PyList_SET_ITEM(made, i, Py_NewRef(number));
-        Py_XDECREF(number);
-    }
-    if (made && items_fit(st, t, made, raw)) return made;
-    Py_XDECREF(made);
-    return NULL;
-}
-
 /* The arguments for a kernel. There is room in front of them for the operator and the key set, and
  * for the one place that a callee may overwrite (PY_VECTORCALL_ARGUMENTS_OFFSET). */
 enum { FRONT = 3 };
@@ -167,17 +63,11 @@ static void let_go(struct bound *b) {
 
 static int put(struct state *st, const struct argument *a, PyObject *value, PyObject **place,
                struct bound *b, uint64_t *raw) {
-    if (a->take.kind == LIST && value != Py_None) {
-        value = list_of(st, &a->take, value, raw);
-        if (!value) return 0;
-        b->made[b->n_made++] = value;
-    } else if (a->take.kind == LIST ? !a->take.none_fits : !fits(st, &a->take, value, raw)) {
-        if (a->take.kind != EXACT || value == Py_None || PyErr_Occurred()) return 0;
-        value = converted(st, a->take.exact, value);
-        if (!value) return 0;
-        b->made[b->n_made++] = value;
-    }
     *place = value;
+    if (!is_composed(&a->take) && fits(st, &a->take, value, raw)) return 1;
+    value = PyErr_Occurred() ? NULL : taken(st, &a->take, value, raw);
+    if (!value) return 0;
+    b->made[b->n_made++] = *place = value;
     return 1;
 }
 
@@ -251,7 +141,7 @@ static int is_unfit(const struct take *t, PyObject *value) {
                                *const texts[] = {&PyUnicode_Type, NULL};
     if (t->kind == TENSOR) return is_builtin(Py_TYPE(value));
     if (t->kind == NUMBER) return is_no_number(value, numbers, "__float__");
-    if (t->kind != EXACT) return 0;
+    if (!t->exact) return 0;
     if (t->exact == &PyLong_Type) return is_no_number(value, integers, "__index__");
     if (t->exact == &PyFloat_Type) return is_no_number(value, reals, "__float__");
     if (t->exact == &PyBool_Type) return is_no_number(value, integers, NULL);
@@ -263,7 +153,7 @@ static int is_unfit(const struct take *t, PyObject *value) {
 enum { FITS = 2 };
 static int fits_or_not(struct state *st, const struct argument *a, PyObject *value) {
     uint64_t ignored = 0;
-    if (fits(st, &a->take, value, &ignored)) return FITS;
+    if (!is_composed(&a->take) && fits(st, &a->take, value, &ignored)) return FITS;
     return PyErr_Occurred() ? -1 : is_unfit(&a->take, value);
 }
 
@@ -402,29 +292,44 @@ static PyObject *invoke_bound(struct state *st, PyObject *self, const Shape *sha
 static int result_fits(struct state *st, const struct take *t, PyObject *result) {
     uint64_t ignored = 0;
     if (t->kind == TENSOR) return is_tensor(st, result) || (result == Py_None && t->none_fits);
-    if (t->kind != LIST) return fits(st, t, result, &ignored);
-    if (result == Py_None) return t->none_fits;
-    PyObject *copy = PyList_CheckExact(result) ? PyList_GetSlice(result, 0, PY_SSIZE_T_MAX) : NULL;
-    int found = copy && items_fit(st, t, copy, &ignored);
-    Py_XDECREF(copy);
-    return found;
+    return !is_composed(t) && fits(st, t, result, &ignored);
 }
 
-static int results_fit(struct state *st, const Shape *shape, PyObject *result) {
-    if (shape->returns == 0) return result == Py_None;
-    if (!PyTuple_CheckExact(result) || PyTuple_GET_SIZE(result) != shape->returns) return 0;
+/* What the caller gets for a kernel's results: a new reference; NULL, perhaps with an error, when
+ * that is for Python. */
+static PyObject *results_taken(struct state *st, const Shape *shape, PyObject *result) {
+    if (shape->returns == 0) return result == Py_None ? Py_NewRef(result) : NULL;
+    if (shape->returns == 1) return taken_result(st, shape->results, result);
+    PyObject *made = PyTuple_CheckExact(result)  ? Py_NewRef(result)
+                     : PyList_CheckExact(result) ? PyList_AsTuple(result)
+                                                 : NULL;
+    if (!made || PyTuple_GET_SIZE(made) != shape->returns) goto failed;
     for (Py_ssize_t i = 0; i < shape->returns; i++) {
-        if (!result_fits(st, &shape->results[i], PyTuple_GET_ITEM(result, i))) return 0;
+        PyObject *value = PyTuple_GET_ITEM(made, i);
+        if (result_fits(st, &shape->results[i], value)) continue;
+        PyObject *other = PyErr_Occurred() ? NULL : taken_result(st, &shape->results[i], value);
+        if (!other) goto failed;
+        if (other != value && made == result) { /* the kernel's tuple stays as it is */
+            PyObject *own = PyTuple_New(shape->returns);
+            for (Py_ssize_t k = 0; own && k < shape->returns; k++)
+                PyTuple_SET_ITEM(own, k, Py_NewRef(PyTuple_GET_ITEM(made, k)));
+            Py_SETREF(made, own);
+        }
+        if (!made) {
+            Py_DECREF(other);
+            return NULL;
+        }
+        if (other == value)
+            Py_DECREF(other);
+        else {
+            PyTuple_SET_ITEM(made, i, other);
+            Py_DECREF(value);
+        }
     }
-    return 1;
-}
-
-/* A kernel's result, which does not fit as it is, as the number that the schema wants: a new
- * reference. NULL, perhaps with an error, when it is for Python. */
-static PyObject *result_converted(struct state *st, const Shape *shape, PyObject *result) {
-    const struct take *t = shape->results;
-    if (shape->returns != 1 || t->kind != EXACT || result == Py_None) return NULL;
-    return converted(st, t->exact, result);
+    return made;
+failed:
+    Py_XDECREF(made);
+    return NULL;
 }
 
 /* As `checked`, for a result whose type is not remembered. */
@@ -432,12 +337,11 @@ static __attribute__((noinline)) PyObject *looked_at(struct state *st, PyObject 
                                                      const struct target *target,
                                                      PyObject *result) {
     const Shape *shape = plan->shape;
-    if (shape->returns == 1 ? result_fits(st, shape->results, result)
-                            : results_fit(st, shape, result)) {
-        if (shape->returns == 1) remember_result(st, plan, result);
+    if (shape->returns == 1 && result_fits(st, shape->results, result)) {
+        remember_result(st, plan, result);
         return result;
     }
-    PyObject *answer = PyErr_Occurred() ? NULL : result_converted(st, shape, result);
+    PyObject *answer = PyErr_Occurred() ? NULL : results_taken(st, shape, result);
     if (!answer && !PyErr_Occurred())
         answer = PyObject_CallFunctionObjArgs(st->check, self, plan->signature, result,
                                               target->kernel, NULL);
@@ -492,7 +396,7 @@ static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, 
     for (Py_ssize_t i = 0; i < shape->positional; i++) {
         const struct take *t = &shape->arguments[i].take;
         if (UNLIKELY(!fits(st, t, args[i], &raw)))
-            return t->kind == EXACT && !PyErr_Occurred() ? TRY_BOUND : given_up();
+            return t->exact && !PyErr_Occurred() ? TRY_BOUND : given_up();
     }
     if (given)
         raw = *given;

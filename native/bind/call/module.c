@@ -177,7 +177,8 @@ static PyMethodDef methods[] = {
     DO(st->check); DO(st->call_packet); DO(st->renew_packet); DO(st->how_of_type); \
     DO(st->raw_of); DO(st->from_raw); DO(st->local); DO(st->key_set_type); DO(st->own_errors); \
     DO(st->raw_by_name); DO(st->torch.known); DO(st->torch.other); DO(st->sets_name); \
-    DO(st->keys_name); DO(st->device_name); DO(st->repr_name); DO(st->missing_name);
+    DO(st->keys_name); DO(st->device_name); DO(st->repr_name); DO(st->missing_name); \
+    DO(st->dynamic_name);
 /* clang-format on */
 
 static int module_traverse(PyObject *m, visitproc visit, void *arg) {
@@ -225,9 +226,10 @@ static int module_exec(PyObject *m) {
     st->device_name = PyUnicode_InternFromString("__dlpack_device__");
     st->repr_name = PyUnicode_InternFromString("raw_repr");
     st->missing_name = PyUnicode_InternFromString("__missing__");
+    st->dynamic_name = PyUnicode_InternFromString("is_dynamic_size");
     st->raw_by_name = PyDict_New();
-    return st->missing_name && st->sets_name && st->keys_name && st->device_name && st->repr_name &&
-                   st->raw_by_name
+    return st->dynamic_name && st->missing_name && st->sets_name && st->keys_name &&
+                   st->device_name && st->repr_name && st->raw_by_name
                ? 0
                : -1;
 }

@@ -45,7 +45,7 @@ static bool is_by_type(struct state *st, const struct take *t, PyObject *value, 
     PyTypeObject *type = Py_TYPE(value);
     uint64_t keys = 0;
     uint32_t how;
-    if (t->kind == ANYTHING || (t->kind == EXACT && type == t->exact)) return true;
+    if (t->kind == ANYTHING || type == t->exact) return true;
     if (value == Py_None) return t->none_fits;
     switch (t->kind) {
     case SOMETHING:
