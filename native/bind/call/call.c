@@ -423,8 +423,23 @@ static int bind_others(struct state *st, const Plan *plan, PyObject *const *args
             !put(st, &plan->shape->arguments[i], args[i], &values[i], b, raw))
             return 0;
     }
-    /* Code of users may have run, and changed a class. */
-    return !known->others || remembers(st, &plan->arguments, args, plan->remembered, NULL);
+    return 1;
+}
+
+/* The keys of arguments that are in their places: while one of them was converted, another one's
+ * class may have changed. 0 when Python has to handle the call. */
+static int keys_again(struct state *st, const Shape *shape, const struct bound *b, uint64_t *raw) {
+    *raw = 0;
+    for (Py_ssize_t i = 0; i < shape->positional + shape->keyword_only; i++) {
+        const struct take *t = &shape->arguments[i].take;
+        PyObject *value = b->room[FRONT + i];
+        if (!t->counts) continue;
+        if (t->kind == TENSOR && !fits(st, t, value, raw)) return 0;
+        for (Py_ssize_t k = 0; t->kind == LIST && value != Py_None && k < PyList_GET_SIZE(value);
+             k++)
+            if (!fits(st, t->inner, PyList_GET_ITEM(value, k), raw)) return 0;
+    }
+    return 1;
 }
 
 /* A call whose kernel needs an array of its own. `known`: what is remembered of it, or NULL. */
@@ -434,9 +449,12 @@ static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssiz
     struct state *st = self->state;
     struct target *target = NULL;
     struct bound b;
-    uint64_t raw = 0;
-    if (known ? bind_others(st, plan, args, known, &b, &raw)
-              : bind(st, plan->shape, args, n, kwnames, &b, &raw)) {
+    uint64_t raw = 0, converted = peek(&st->converted);
+    int is_bound = known ? bind_others(st, plan, args, known, &b, &raw)
+                         : bind(st, plan->shape, args, n, kwnames, &b, &raw);
+    if (is_bound && UNLIKELY(peek(&st->converted) != converted))
+        is_bound = keys_again(st, plan->shape, &b, &raw);
+    if (is_bound) {
         if (given)
             raw = *given;
         else if (!effective(st, plan, &raw))

@@ -6,8 +6,8 @@
  * target at once. In the same way the plan remembers the type of a result that fitted.
  *
  * An argument whose type does not decide is put in its place as in any other call: one that is
- * asked for its keys, that is converted, whose items are looked at. Then the types are compared once
- * more, since code of users may have run; and the target is found by the keys. For the other
+ * asked for its keys, that is converted, whose items are looked at. Then the target is found by the
+ * keys. (Those of the other arguments are read again if code of users may have run.) For the other
  * arguments the type alone decides, and nothing that this depends on can change without a sign:
  *
  *   the schema, the table      A plan never changes them. It is looked into only by a call that has

@@ -192,6 +192,7 @@ struct state {
     a64 guards;      /* how many threads have Sets that differ from those that threads start with */
     a64 off;         /* one bit for each reason why every call goes through Python */
     a64 types_epoch; /* raised before and after the table of types is emptied: odd meanwhile */
+    a64 converted;   /* raised when a conversion may have run code of users */
     uint64_t included, kept, special;
     uint64_t per_backend; /* the bits of the functionalities that exist per backend */
     uint8_t offset[FUNCTIONALITIES + 1];

@@ -47,6 +47,7 @@ static int is_dynamic(struct state *st, PyObject *value) {
 PyObject *converted(struct state *st, const struct take *t, PyObject *value) {
     PyObject *made = NULL;
     if (value == Py_None) return NULL;
+    if (Py_TYPE(value)->tp_flags & Py_TPFLAGS_HEAPTYPE) atomic_fetch_add(&st->converted, 1);
     if (t->exact == &PyFloat_Type) {
         if (PyLong_Check(value) || PyFloat_Check(value) ||
             is_number(st, value, offsetof(PyNumberMethods, nb_float)))
