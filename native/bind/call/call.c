@@ -63,9 +63,16 @@ static void let_go(struct bound *b) {
 
 static int put(struct state *st, const struct argument *a, PyObject *value, PyObject **place,
                struct bound *b, uint64_t *raw) {
+    const struct take *t = &a->take;
     *place = value;
-    if (!is_composed(&a->take) && fits(st, &a->take, value, raw)) return 1;
-    value = PyErr_Occurred() ? NULL : taken(st, &a->take, value, raw);
+    if (t->exact) { /* finding out that it does not fit runs no code of users */
+        if (Py_TYPE(value) == t->exact || fits_slow(st, t, value, raw)) return 1;
+        value = converted(st, t, value);
+    } else if (is_composed(t)) {
+        value = taken(st, t, value, raw);
+    } else {
+        return fits(st, t, value, raw);
+    }
     if (!value) return 0;
     b->made[b->n_made++] = *place = value;
     return 1;
@@ -395,8 +402,7 @@ static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, 
     uint64_t raw = 0;
     for (Py_ssize_t i = 0; i < shape->positional; i++) {
         const struct take *t = &shape->arguments[i].take;
-        if (UNLIKELY(!fits(st, t, args[i], &raw)))
-            return t->exact && !PyErr_Occurred() ? TRY_BOUND : given_up();
+        if (UNLIKELY(!fits(st, t, args[i], &raw))) return t->exact ? TRY_BOUND : given_up();
     }
     if (given)
         raw = *given;
@@ -454,7 +460,9 @@ static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssiz
                          : bind(st, plan->shape, args, n, kwnames, &b, &raw);
     if (is_bound && UNLIKELY(peek(&st->converted) != converted))
         is_bound = keys_again(st, plan->shape, &b, &raw);
-    if (is_bound) {
+    else if (is_bound && known && known->target && !given && !peek(&st->guards))
+        target = known->target;
+    if (is_bound && !target) {
         if (given)
             raw = *given;
         else if (!effective(st, plan, &raw))
@@ -509,7 +517,7 @@ static inline __attribute__((always_inline)) int call(Operator *self, PyObject *
     if (LIKELY(is_current(st, plan, self->generation) && !kwnames) &&
         LIKELY(PyVectorcall_NARGS(nargsf) == plan->remembered) &&
         LIKELY(remembers(st, &plan->arguments, args, plan->remembered, &found))) {
-        if (LIKELY(found.target && !given && !peek(&st->guards))) {
+        if (LIKELY(found.target && !found.others && !given && !peek(&st->guards))) {
             *result = checked(st, (PyObject *)self, plan, found.target,
                               invoke(found.target->function, args, nargsf, NULL));
             leave(use);

@@ -109,7 +109,7 @@ enum { REMEMBERED = 4 };
 struct memory {
     a64 sequence;                    /* odd while it is written */
     a64 types_epoch;                 /* of the state; 0: nothing is remembered */
-    _Atomic(struct target *) target; /* NULL: where the call leads has to be found out */
+    _Atomic(struct target *) target; /* NULL: it has to be found out */
     a64 raw;                         /* the keys of the arguments that are taken as they are */
     _Atomic uint32_t others;         /* a bit for each argument that is none of these */
     _Atomic(PyTypeObject *) types[REMEMBERED]; /* only compared; NULL: any type */

@@ -19,6 +19,7 @@ static int is_number(struct state *st, PyObject *value, size_t slot) {
 }
 
 int fits_slow(struct state *st, const struct take *t, PyObject *value, uint64_t *raw) {
+    if (t->exact && t->exact != &PyUnicode_Type) return value == Py_None && t->none_fits;
     if (value == Py_None) return t->none_fits || t->kind == ANYTHING;
     switch (t->kind) {
     case ANYTHING:
@@ -159,7 +160,7 @@ failed:
 PyObject *taken(struct state *st, const struct take *t, PyObject *value, uint64_t *raw) {
     if (!is_composed(t)) {
         if (fits(st, t, value, raw)) return Py_NewRef(value);
-        return t->exact && !PyErr_Occurred() ? converted(st, t, value) : NULL;
+        return t->exact ? converted(st, t, value) : NULL;
     }
     if (value == Py_None) return t->none_fits ? Py_NewRef(value) : NULL;
     if (t->kind == DICT) return dict_of(st, t, value);
