@@ -12,18 +12,19 @@ from .arguments import repeated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ..schema.types import Argument, FunctionSchema
 
-    Take = tuple[int, type | None, bool, int, bool, int]
+    Take = tuple[int, type | None, bool, int, tuple[Any, ...]]
 
 __all__ = ["shape_of"]
 
 # The kinds of native/bind/call/state.h.
-_OTHER, _ANYTHING, _SOMETHING, _EXACT, _NUMBER, _TENSOR, _LIST = range(7)
+_OTHER, _ANYTHING, _SOMETHING, _EXACT, _NUMBER, _TENSOR, _LIST, _SIZE, _DICT, _TUPLE = range(10)
 
 _CLASSES: dict[str, type] = {
     "int": int,
-    "SymInt": int,
     "float": float,
     "bool": bool,
     "SymBool": bool,
@@ -31,30 +32,31 @@ _CLASSES: dict[str, type] = {
     "str": str,
     "NoneType": type(None),
 }
-_COMPOSED = (Type.TUPLE, "Dict", "Union")
-_NOTHING: Take = (_OTHER, None, False, _OTHER, False, 0)
+_NOTHING: Take = (_OTHER, None, False, 0, ())
 _MOST_ARGUMENTS = 48
 
 
 def _take(wanted: Type) -> Take:
-    """(kind, class, None fits too, kind of a list's items, None fits as an item, how many items one
-    number stands for)
+    """(kind, class, None fits too, how many items of a list one number stands for, the same of the
+    items)
     """
     name = wanted.name
+    inner = tuple(_take(element) for element in wanted.elements)
     if name == Type.OPTIONAL:
-        kind, exact, _, item, item_none, size = _take(wanted.elements[0])
-        return kind, exact, kind != _OTHER, item, item_none, size
-    if name == Type.LIST:
-        item, exact, item_none, *_ = _take(wanted.elements[0])
-        if item in (_OTHER, _LIST):
-            return _NOTHING
-        return _LIST, exact, False, item, item_none, repeated(wanted) or 0
-    if name in _CLASSES:
-        return _EXACT, _CLASSES[name], False, _OTHER, False, 0
-    if name in _COMPOSED:
+        kind, exact, _, *rest = inner[0]
+        return kind, exact, kind != _OTHER, *rest
+    if name == "Union" or any(kind == _OTHER for kind, *_ in inner):
         return _NOTHING
+    if name == Type.LIST:
+        return _LIST, None, False, repeated(wanted) or 0, inner
+    if name in (Type.TUPLE, "Dict"):
+        return _TUPLE if name == Type.TUPLE else _DICT, None, False, 0, inner
+    if name == "SymInt":
+        return _SIZE, int, False, 0, ()
+    if name in _CLASSES:
+        return _EXACT, _CLASSES[name], False, 0, ()
     plain = {"Tensor": _TENSOR, "Scalar": _NUMBER, "Any": _ANYTHING}
-    return plain.get(name, _SOMETHING), None, False, _OTHER, False, 0
+    return plain.get(name, _SOMETHING), None, False, 0, ()
 
 
 def _argument(argument: Argument, dispatches: bool) -> tuple[object, ...]:

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from patience import limit
+from torch_kinds import kinds, places
 
 import mdispatch as md
 from mdispatch.dispatch.context import values
@@ -31,46 +32,37 @@ ALL = [key for key in md.DispatchKey if key.raw]
 # --- the real one ---------------------------------------------------------------------------------
 
 
-def tensors(torch):
-    """Tensors of as many key sets as can be made on any machine."""
-    plain = torch.ones(2, 2)
-    yield from (plain, torch.ones(2, requires_grad=True), torch.nn.Parameter(plain))
-    yield from (torch.ones(2, device="meta"), plain.to_sparse(), plain.to_sparse_csr())
-    yield torch.ones(2, dtype=torch.complex64).conj()
-    yield from (torch._neg_view(plain), torch._efficientzerotensor(2))
-    yield torch.quantize_per_tensor(plain, 1.0, 0, torch.quint8)
-    yield torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
-    with torch.inference_mode():
-        yield torch.ones(1)
-    seen = []
-
-    def keep(value):
-        seen.append(value)
-        return value.sum()
-
-    torch.func.vmap(keep)(plain)
-    torch.func.grad(keep)(plain)
-    torch.func.functionalize(keep)(plain)
-    yield from seen
-    yield plain.as_subclass(type("Sub", (torch.Tensor,), {}))
-    from torch._subclasses import FakeTensorMode
-
-    yield FakeTensorMode().from_tensor(plain)
-    yield from (plain.to_mkldnn(), plain.to_sparse_csc(), torch.ones(2, dtype=torch.complex64))
-
-
 @with_torch
 @pytest.mark.filterwarnings("ignore")  # of what PyTorch calls unfinished
 def test_a_tensor_carries_the_keys_that_pytorch_says_it_has():
     import torch
 
-    sets = set()
-    for tensor in tensors(torch):
+    sets, made = set(), kinds(torch)
+    for kind, tensor in made.items():
         theirs = str(torch._C._dispatch_keys(tensor))
-        assert str(md.key_set_of(tensor)) == theirs
+        assert str(md.key_set_of(tensor)) == theirs, kind
         assert values.is_tensor(tensor)
         sets.add(theirs)
-    assert len(sets) >= 12
+    assert len(made) >= 60
+    assert len(sets) >= 30
+
+
+@with_torch
+@pytest.mark.filterwarnings("ignore")
+def test_the_same_holds_inside_transforms_modes_and_kernels():
+    import torch
+
+    asked = []
+
+    def compare(tensor):
+        asked.append((str(md.key_set_of(tensor)), str(torch._C._dispatch_keys(tensor))))
+        return tensor.sum()
+
+    for number, place in enumerate(places(torch)):
+        before = len(asked)
+        place(compare)
+        assert len(asked) > before, number
+    assert [each for each in asked if each[0] != each[1]] == []
 
 
 @with_torch
@@ -190,7 +182,10 @@ def agrees(tensor):
     return _call.raw_of(tensor) == keys.raw_of(tensor)
 
 keys = tests.TorchKeys(torch)
-zoo = [*tests.tensors(torch), torch.ones(2).as_subclass(Named)]
+plain = torch.ones(2, 2)
+zoo = [plain, torch.nn.Parameter(plain), torch.ones(2, requires_grad=True), plain.to_sparse()]
+zoo += [torch.ones(2, device="meta"), torch.ones(2, dtype=torch.complex64).conj()]
+zoo += [torch.quantize_per_tensor(plain, 1.0, 0, torch.quint8), plain.as_subclass(Named)]
 seen.clear()
 """
 
@@ -215,6 +210,7 @@ def run(code, **environment):
 def test_tensors_are_read_where_pytorch_has_confirmed_it():
     told = run(
         """
+zoo += tests.kinds(torch).values()
 for seed in range(20):
     random.Random(seed).shuffle(zoo)
     assert all(map(agrees, zoo)), seed
@@ -226,6 +222,12 @@ assert agrees(a) and agrees(b)
 a = torch.ones(2)
 a.data = torch.ones(3, requires_grad=True).detach()
 assert agrees(a)
+def compare(tensor):
+    assert agrees(tensor) and agrees(tensor)
+    return tensor.sum()
+
+for place in tests.places(torch):
+    place(compare)
 with Functions(), Calls():
     seen.clear()
     assert all(_call.raw_of(tensor) for tensor in zoo)

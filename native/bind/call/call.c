@@ -49,110 +49,6 @@ static int renew(Operator *self) {
 
 /* --- arguments -------------------------------------------------------------------------------- */
 
-/* Whether the type of a value that is no tensor has one of Python's ways to make a number of it. */
-static int is_number(struct state *st, PyObject *value, size_t slot) {
-    const PyNumberMethods *methods = Py_TYPE(value)->tp_as_number;
-    uint64_t ignored = 0;
-    return methods && *(void *const *)((const char *)methods + slot) &&
-           carries(st, value, &ignored) == 0;
-}
-
-/* A value as the number that the schema wants, a new reference. NULL, perhaps with an error, when
- * Python has to refuse it or to convert it. */
-static PyObject *converted(struct state *st, const PyTypeObject *wanted, PyObject *value) {
-    PyObject *made = NULL;
-    if (wanted == &PyLong_Type) {
-        if (PyLong_Check(value) || is_number(st, value, offsetof(PyNumberMethods, nb_index)))
-            made = PyNumber_Index(value);
-    } else if (wanted == &PyFloat_Type) {
-        if (PyLong_Check(value) || PyFloat_Check(value) ||
-            is_number(st, value, offsetof(PyNumberMethods, nb_float)))
-            made = PyNumber_Float(value);
-    } else if (wanted == &PyBool_Type && PyLong_Check(value)) {
-        int truth = PyObject_IsTrue(value);
-        made = truth < 0 ? NULL : Py_NewRef(truth ? Py_True : Py_False);
-    } else if (wanted == &PyComplex_Type &&
-               (PyLong_CheckExact(value) || PyFloat_CheckExact(value))) {
-        double real = PyFloat_AsDouble(value);
-        made = real == -1 && PyErr_Occurred() ? NULL : PyComplex_FromDoubles(real, 0);
-    }
-    if (!made && PyErr_Occurred() &&
-        (PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_ValueError) ||
-         PyErr_ExceptionMatches(PyExc_OverflowError)))
-        PyErr_Clear(); /* Python refuses it, in words */
-    forget_own(st);
-    return made;
-}
-
-static int fits_slow(struct state *st, uint8_t kind, PyTypeObject *exact, int none_fits,
-                     PyObject *value, uint64_t *raw) {
-    if (value == Py_None) return none_fits || kind == ANYTHING;
-    switch (kind) {
-    case ANYTHING:
-    case SOMETHING:
-        return 1;
-    case EXACT:
-        return Py_TYPE(value) == exact || (exact == &PyUnicode_Type && PyUnicode_Check(value));
-    case NUMBER:
-        return PyLong_Check(value) || PyFloat_Check(value) || PyComplex_Check(value) ||
-               is_number(st, value, offsetof(PyNumberMethods, nb_float));
-    case TENSOR:
-        return tensor(st, value, raw);
-    default:
-        return 0;
-    }
-}
-
-/* Whether a value is taken as it is; not for lists. Adds its keys. */
-static inline int fits(struct state *st, const struct take *t, PyObject *value, uint64_t *raw) {
-    if (t->kind == TENSOR) {
-        uint64_t carried = 0;
-        if (UNLIKELY(!tensor(st, value, &carried))) return value == Py_None && t->none_fits;
-        *raw |= carried & t->counts;
-        return 1;
-    }
-    if (t->kind == EXACT && LIKELY(Py_TYPE(value) == t->exact)) return 1;
-    return fits_slow(st, t->kind, t->exact, t->none_fits, value, raw);
-}
-
-/* The same for the items of a list, which takes numbers instead of those that do not fit. No other
- * code may have the list: asking an item for its keys runs code of users, and other threads run at
- * the same time. */
-static int items_fit(struct state *st, const struct take *t, PyObject *list, uint64_t *raw) {
-    PyObject **items = ((PyListObject *)list)->ob_item;
-    uint64_t carried = 0;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
-        if (fits_slow(st, t->item, t->exact, t->item_none_fits, items[i], &carried)) continue;
-        if (t->item != EXACT || PyErr_Occurred()) return 0;
-        PyObject *number = converted(st, t->exact, items[i]);
-        if (!number) return 0;
-        Py_SETREF(items[i], number);
-    }
-    *raw |= carried & t->counts;
-    return 1;
-}
-
-/* A new list for the kernel, made from the caller's list or tuple, or from one number; NULL when
- * Python has to handle it. */
-static PyObject *list_of(struct state *st, const struct take *t, PyObject *value, uint64_t *raw) {
-    PyObject *made = NULL;
-    if (PyList_CheckExact(value)) {
-        made = PyList_GetSlice(value, 0, PY_SSIZE_T_MAX);
-    } else if (PyList_Check(value) || PyTuple_Check(value)) {
-        made = PySequence_List(value);
-    } else if (t->size && t->item == EXACT) {
-        PyObject *number =
-            Py_TYPE(value) == t->exact ? Py_NewRef(value) : converted(st, t->exact, value);
-        made = number ? PyList_New(t->size) : NULL;
-        for (Py_ssize_t i = 0; made && i < t->size; i++)
-            PyList_SET_ITEM(made, i, Py_NewRef(number));
-        Py_XDECREF(number);
-    }
-    if (made && items_fit(st, t, made, raw)) return made;
-    Py_XDECREF(made);
-    return NULL;
-}
-
 /* The arguments for a kernel. There is room in front of them for the operator and the key set, and
  * for the one place that a callee may overwrite (PY_VECTORCALL_ARGUMENTS_OFFSET). */
 enum { FRONT = 3 };
@@ -168,17 +64,18 @@ static void let_go(struct bound *b) {
 
 static int put(struct state *st, const struct argument *a, PyObject *value, PyObject **place,
                struct bound *b, uint64_t *raw) {
-    if (a->take.kind == LIST && value != Py_None) {
-        value = list_of(st, &a->take, value, raw);
-        if (!value) return 0;
-        b->made[b->n_made++] = value;
-    } else if (a->take.kind == LIST ? !a->take.none_fits : !fits(st, &a->take, value, raw)) {
-        if (a->take.kind != EXACT || value == Py_None || PyErr_Occurred()) return 0;
-        value = converted(st, a->take.exact, value);
-        if (!value) return 0;
-        b->made[b->n_made++] = value;
-    }
+    const struct take *t = &a->take;
     *place = value;
+    if (t->exact) { /* finding out that it does not fit runs no code of users */
+        if (Py_TYPE(value) == t->exact || fits_slow(st, t, value, raw)) return 1;
+        value = converted(st, t, value);
+    } else if (is_composed(t)) {
+        value = taken(st, t, value, raw);
+    } else {
+        return fits(st, t, value, raw);
+    }
+    if (!value) return 0;
+    b->made[b->n_made++] = *place = value;
     return 1;
 }
 
@@ -252,7 +149,7 @@ static int is_unfit(const struct take *t, PyObject *value) {
                                *const texts[] = {&PyUnicode_Type, NULL};
     if (t->kind == TENSOR) return is_builtin(Py_TYPE(value));
     if (t->kind == NUMBER) return is_no_number(value, numbers, "__float__");
-    if (t->kind != EXACT) return 0;
+    if (!t->exact) return 0;
     if (t->exact == &PyLong_Type) return is_no_number(value, integers, "__index__");
     if (t->exact == &PyFloat_Type) return is_no_number(value, reals, "__float__");
     if (t->exact == &PyBool_Type) return is_no_number(value, integers, NULL);
@@ -264,7 +161,7 @@ static int is_unfit(const struct take *t, PyObject *value) {
 enum { FITS = 2 };
 static int fits_or_not(struct state *st, const struct argument *a, PyObject *value) {
     uint64_t ignored = 0;
-    if (fits(st, &a->take, value, &ignored)) return FITS;
+    if (!is_composed(&a->take) && fits(st, &a->take, value, &ignored)) return FITS;
     return PyErr_Occurred() ? -1 : is_unfit(&a->take, value);
 }
 
@@ -402,39 +299,44 @@ static PyObject *invoke_bound(struct state *st, PyObject *self, const Shape *sha
 static int result_fits(struct state *st, const struct take *t, PyObject *result) {
     uint64_t ignored = 0;
     if (t->kind == TENSOR) return is_tensor(st, result) || (result == Py_None && t->none_fits);
-    if (t->kind != LIST) return fits(st, t, result, &ignored);
-    if (result == Py_None) return t->none_fits;
-    PyObject *copy = PyList_CheckExact(result) ? PyList_GetSlice(result, 0, PY_SSIZE_T_MAX) : NULL;
-    int found = copy != NULL;
-    /* As they are: the caller gets the kernel's own list. Python converts. */
-    for (Py_ssize_t i = 0; found && i < PyList_GET_SIZE(copy); i++)
-        found =
-            fits_slow(st, t->item, t->exact, t->item_none_fits, PyList_GET_ITEM(copy, i), &ignored);
-    Py_XDECREF(copy);
-    return found;
+    return !is_composed(t) && fits(st, t, result, &ignored);
 }
 
-static int results_fit(struct state *st, const Shape *shape, PyObject *result) {
-    if (shape->returns == 0) return result == Py_None;
-    if (!PyTuple_CheckExact(result) || PyTuple_GET_SIZE(result) != shape->returns) return 0;
+/* What the caller gets for a kernel's results: a new reference; NULL, perhaps with an error, when
+ * that is for Python. */
+static PyObject *results_taken(struct state *st, const Shape *shape, PyObject *result) {
+    if (shape->returns == 0) return result == Py_None ? Py_NewRef(result) : NULL;
+    if (shape->returns == 1) return taken_result(st, shape->results, result);
+    PyObject *made = PyTuple_CheckExact(result)  ? Py_NewRef(result)
+                     : PyList_CheckExact(result) ? PyList_AsTuple(result)
+                                                 : NULL;
+    if (!made || PyTuple_GET_SIZE(made) != shape->returns) goto failed;
     for (Py_ssize_t i = 0; i < shape->returns; i++) {
-        if (!result_fits(st, &shape->results[i], PyTuple_GET_ITEM(result, i))) return 0;
+        PyObject *value = PyTuple_GET_ITEM(made, i);
+        if (result_fits(st, &shape->results[i], value)) continue;
+        PyObject *other = PyErr_Occurred() ? NULL : taken_result(st, &shape->results[i], value);
+        if (!other) goto failed;
+        if (other != value && made == result) { /* the kernel's tuple stays as it is */
+            PyObject *own = PyTuple_New(shape->returns);
+            for (Py_ssize_t k = 0; own && k < shape->returns; k++)
+                PyTuple_SET_ITEM(own, k, Py_NewRef(PyTuple_GET_ITEM(made, k)));
+            Py_SETREF(made, own);
+        }
+        if (!made) {
+            Py_DECREF(other);
+            return NULL;
+        }
+        if (other == value)
+            Py_DECREF(other);
+        else {
+            PyTuple_SET_ITEM(made, i, other);
+            Py_DECREF(value);
+        }
     }
-    return 1;
-}
-
-/* Whether a result is plainly what the schema says; 0, perhaps with an error, when it is not. */
-static inline int is_plain(struct state *st, const Shape *shape, PyObject *result) {
-    return LIKELY(shape->returns == 1) ? LIKELY(result_fits(st, shape->results, result))
-                                       : results_fit(st, shape, result);
-}
-
-/* A kernel's result, which does not fit as it is, as the number that the schema wants: a new
- * reference. NULL, perhaps with an error, when it is for Python. */
-static PyObject *result_converted(struct state *st, const Shape *shape, PyObject *result) {
-    const struct take *t = shape->results;
-    if (shape->returns != 1 || t->kind != EXACT || result == Py_None) return NULL;
-    return converted(st, t->exact, result);
+    return made;
+failed:
+    Py_XDECREF(made);
+    return NULL;
 }
 
 /* As `checked`, for a result whose type is not remembered. */
@@ -442,11 +344,11 @@ static __attribute__((noinline)) PyObject *looked_at(struct state *st, PyObject 
                                                      const struct target *target,
                                                      PyObject *result) {
     const Shape *shape = plan->shape;
-    if (is_plain(st, shape, result)) {
-        if (shape->returns == 1) remember_result(st, plan, result);
+    if (shape->returns == 1 && result_fits(st, shape->results, result)) {
+        remember_result(st, plan, result);
         return result;
     }
-    PyObject *answer = PyErr_Occurred() ? NULL : result_converted(st, shape, result);
+    PyObject *answer = PyErr_Occurred() ? NULL : results_taken(st, shape, result);
     if (!answer && !PyErr_Occurred())
         answer = PyObject_CallFunctionObjArgs(st->check, self, plan->signature, result,
                                               target->kernel, NULL);
@@ -492,10 +394,13 @@ static __attribute__((noinline, cold)) int given_up(void) {
 /* What the caller gets for the result of a mode or a type. Takes over both references. */
 static PyObject *answered(struct state *st, Operator *self, const Plan *plan, PyObject *result,
                           PyObject *handler) {
+    const Shape *shape = plan->shape;
     PyObject *answer = NULL;
-    if (is_plain(st, plan->shape, result))
+    if (shape->returns == 1 && result_fits(st, shape->results, result))
         answer = Py_NewRef(result);
     else if (!PyErr_Occurred())
+        answer = results_taken(st, shape, result);
+    if (!answer && !PyErr_Occurred())
         answer =
             PyObject_CallFunctionObjArgs(st->answered, (PyObject *)self, result, handler, NULL);
     Py_DECREF(result);
@@ -554,8 +459,7 @@ static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, 
     uint64_t raw = 0;
     for (Py_ssize_t i = 0; i < shape->positional; i++) {
         const struct take *t = &shape->arguments[i].take;
-        if (UNLIKELY(!fits(st, t, args[i], &raw)))
-            return t->kind == EXACT && !PyErr_Occurred() ? TRY_BOUND : given_up();
+        if (UNLIKELY(!fits(st, t, args[i], &raw))) return t->exact ? TRY_BOUND : given_up();
     }
     Plan *chosen = plan;
     if (UNLIKELY(plan->choices)) chosen = plan_for_types(st, self->cell, plan, args);
@@ -587,8 +491,23 @@ static int bind_others(struct state *st, const Plan *plan, PyObject *const *args
             !put(st, &plan->shape->arguments[i], args[i], &values[i], b, raw))
             return 0;
     }
-    /* Code of users may have run, and changed a class. */
-    return !known->others || remembers(st, &plan->arguments, args, plan->remembered, NULL);
+    return 1;
+}
+
+/* The keys of arguments that are in their places: while one of them was converted, another one's
+ * class may have changed. 0 when Python has to handle the call. */
+static int keys_again(struct state *st, const Shape *shape, const struct bound *b, uint64_t *raw) {
+    *raw = 0;
+    for (Py_ssize_t i = 0; i < shape->positional + shape->keyword_only; i++) {
+        const struct take *t = &shape->arguments[i].take;
+        PyObject *value = b->room[FRONT + i];
+        if (!t->counts) continue;
+        if (t->kind == TENSOR && !fits(st, t, value, raw)) return 0;
+        for (Py_ssize_t k = 0; t->kind == LIST && value != Py_None && k < PyList_GET_SIZE(value);
+             k++)
+            if (!fits(st, t->inner, PyList_GET_ITEM(value, k), raw)) return 0;
+    }
+    return 1;
 }
 
 /* A call whose kernel needs an array of its own. `known`: what is remembered of it, or NULL. */
@@ -598,9 +517,14 @@ static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssiz
     struct state *st = self->state;
     struct target *target = NULL;
     struct bound b;
-    uint64_t raw = 0;
-    if (known ? bind_others(st, plan, args, known, &b, &raw)
-              : bind(st, plan->shape, args, n, kwnames, &b, &raw)) {
+    uint64_t raw = 0, converted = peek(&st->converted);
+    int is_bound = known ? bind_others(st, plan, args, known, &b, &raw)
+                         : bind(st, plan->shape, args, n, kwnames, &b, &raw);
+    if (is_bound && UNLIKELY(peek(&st->converted) != converted))
+        is_bound = keys_again(st, plan->shape, &b, &raw);
+    else if (is_bound && known && known->target && !given && !peek(&st->guards))
+        target = known->target;
+    if (is_bound && !target) {
         Plan *chosen = plan;
         if (UNLIKELY(plan->choices))
             chosen = plan_for_types(st, self->cell, plan, b.room + FRONT);
@@ -667,7 +591,7 @@ static inline __attribute__((always_inline)) int call(Operator *self, PyObject *
     if (LIKELY(is_current(st, plan, self->generation) && !kwnames) &&
         LIKELY(PyVectorcall_NARGS(nargsf) == plan->remembered) &&
         LIKELY(remembers(st, &plan->arguments, args, plan->remembered, &found))) {
-        if (LIKELY(found.target && !given && !peek(&st->guards))) {
+        if (LIKELY(found.target && !found.others && !given && !peek(&st->guards))) {
             *result = checked(st, (PyObject *)self, plan, found.target,
                               invoke(found.target->function, args, nargsf, NULL));
             leave(use);

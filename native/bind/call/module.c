@@ -199,7 +199,8 @@ static PyMethodDef methods[] = {
     DO(st->raw_of); DO(st->from_raw); DO(st->key_type); DO(st->key_set_type); DO(st->own_errors); \
     DO(st->raw_by_name); DO(st->torch.known); DO(st->torch.other); DO(st->torch.is_watched); DO(st->raw_by_key); \
     DO(st->end_name); DO(st->not_entered_name); \
-    DO(st->keys_name); DO(st->device_name); DO(st->repr_name); DO(st->grad_name); DO(st->missing_name);
+    DO(st->keys_name); DO(st->device_name); DO(st->repr_name); DO(st->grad_name); DO(st->missing_name); \
+    DO(st->dynamic_name);
 /* clang-format on */
 
 static int module_traverse(PyObject *m, visitproc visit, void *arg) {
@@ -266,9 +267,10 @@ static int module_exec(PyObject *m) {
     st->repr_name = PyUnicode_InternFromString("raw_repr");
     st->grad_name = PyUnicode_InternFromString("requires_grad");
     st->missing_name = PyUnicode_InternFromString("__missing__");
+    st->dynamic_name = PyUnicode_InternFromString("is_dynamic_size");
     st->raw_by_name = PyDict_New();
     st->raw_by_key = PyDict_New();
-    return st->missing_name && st->end_name && st->handler_name && st->cuda_name &&
+    return st->dynamic_name && st->missing_name && st->end_name && st->handler_name && st->cuda_name &&
                    st->array_name && st->base_name && st->guards_name && st->not_entered_name &&
                    st->raw_by_key && st->keys_name && st->device_name && st->repr_name &&
                    st->grad_name &&

@@ -19,23 +19,50 @@ static int fail(const char *what) {
 
 /* --- Shape ------------------------------------------------------------------------------------ */
 
-/* (kind, exact or None, None fits, kind of items, None fits as an item, size) */
+static void take_free(struct take *t) {
+    for (Py_ssize_t i = 0; i < t->inners; i++) take_free(&t->inner[i]);
+    PyMem_Free(t->inner);
+    Py_XDECREF(t->exact);
+}
+
+static int take_traverse(const struct take *t, visitproc visit, void *arg) {
+    Py_VISIT(t->exact);
+    for (Py_ssize_t i = 0; i < t->inners; i++) {
+        int stop = take_traverse(&t->inner[i], visit, arg);
+        if (stop) return stop;
+    }
+    return 0;
+}
+
+/* (kind, exact or None, None fits, size, (inner takes)) */
 static int take_from(struct take *t, PyObject *tuple) {
-    PyObject *exact;
-    int kind, none_fits, item, item_none_fits;
+    PyObject *exact, *inner;
+    int kind, none_fits;
     Py_ssize_t size;
     if (!PyTuple_Check(tuple)) return fail("a tuple is needed");
-    if (!PyArg_ParseTuple(tuple, "iOpipn", &kind, &exact, &none_fits, &item, &item_none_fits,
-                          &size))
+    if (!PyArg_ParseTuple(tuple, "iOpnO!", &kind, &exact, &none_fits, &size, &PyTuple_Type, &inner))
         return -1;
-    if (kind < OTHER || kind > LIST || size < 0 || (exact != Py_None && !PyType_Check(exact)))
+    Py_ssize_t inners = PyTuple_GET_SIZE(inner);
+    if (kind < OTHER || kind > TUPLE || size < 0 || (kind == LIST && inners != 1) ||
+        (kind == DICT && inners != 2) || (kind == EXACT || kind == SIZE) != PyType_Check(exact))
         return fail("no such kind");
     t->kind = (uint8_t)kind;
     t->none_fits = (uint8_t)none_fits;
-    t->item = (uint8_t)item;
-    t->item_none_fits = (uint8_t)item_none_fits;
     t->size = size;
+    t->counts = UINT64_MAX;
     if (exact != Py_None) t->exact = (PyTypeObject *)Py_NewRef(exact);
+    t->inner = PyMem_Calloc((size_t)inners + 1, sizeof *t->inner);
+    if (!t->inner) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (; t->inners < inners; t->inners++) {
+        if (take_from(&t->inner[t->inners], PyTuple_GET_ITEM(inner, t->inners))) {
+            take_free(&t->inner[t->inners]); /* what it has got already */
+            t->inner[t->inners] = (struct take){0};
+            return -1;
+        }
+    }
     return 0;
 }
 
@@ -83,7 +110,7 @@ static PyObject *shape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->is_plain = n == positional;
     for (Py_ssize_t i = 0; i < n; i++) {
         if (argument_from(&self->arguments[i], PyTuple_GET_ITEM(arguments, i))) goto failed;
-        if (self->arguments[i].take.kind == LIST) self->is_plain = 0;
+        if (is_composed(&self->arguments[i].take)) self->is_plain = 0;
     }
     for (Py_ssize_t i = 0; i < returns; i++) {
         if (take_from(&self->results[i], PyTuple_GET_ITEM(results, i))) goto failed;
@@ -103,11 +130,14 @@ failed:
 static int shape_traverse(Shape *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
     for (Py_ssize_t i = 0; self->arguments && i < self->positional + self->keyword_only; i++) {
-        Py_VISIT(self->arguments[i].take.exact);
+        int stop = take_traverse(&self->arguments[i].take, visit, arg);
+        if (stop) return stop;
         Py_VISIT(self->arguments[i].value);
     }
-    for (Py_ssize_t i = 0; self->results && i < self->returns; i++)
-        Py_VISIT(self->results[i].exact);
+    for (Py_ssize_t i = 0; self->results && i < self->returns; i++) {
+        int stop = take_traverse(&self->results[i], visit, arg);
+        if (stop) return stop;
+    }
     return 0;
 }
 
@@ -115,12 +145,11 @@ static void shape_dealloc(Shape *self) {
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     for (Py_ssize_t i = 0; self->arguments && i < self->positional + self->keyword_only; i++) {
-        Py_XDECREF(self->arguments[i].take.exact);
+        take_free(&self->arguments[i].take);
         Py_XDECREF(self->arguments[i].name);
         Py_XDECREF(self->arguments[i].value);
     }
-    for (Py_ssize_t i = 0; self->results && i < self->returns; i++)
-        Py_XDECREF(self->results[i].exact);
+    for (Py_ssize_t i = 0; self->results && i < self->returns; i++) take_free(&self->results[i]);
     PyMem_Free(self->arguments);
     PyMem_Free(self->results);
     Py_XDECREF(self->keywords);

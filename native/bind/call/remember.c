@@ -6,8 +6,8 @@
  * target at once. In the same way the plan remembers the type of a result that fitted.
  *
  * An argument whose type does not decide is put in its place as in any other call: one that is
- * asked for its keys, that is converted, whose items are looked at. Then the types are compared once
- * more, since code of users may have run; and the target is found by the keys. For the other
+ * asked for its keys, that is converted, whose items are looked at. If its keys count, the target is
+ * found by the keys of all. (If code of users may have run, all of them are read again.) For the other
  * arguments the type alone decides, and nothing that this depends on can change without a sign:
  *
  *   the schema, the table      A plan never changes them. It is looked into only by a call that has
@@ -45,7 +45,7 @@ static bool is_by_type(struct state *st, const struct take *t, PyObject *value, 
     PyTypeObject *type = Py_TYPE(value);
     uint64_t keys = 0;
     uint32_t how;
-    if (t->kind == ANYTHING || (t->kind == EXACT && type == t->exact)) return true;
+    if (t->kind == ANYTHING || type == t->exact) return true;
     if (value == Py_None) return t->none_fits;
     switch (t->kind) {
     case SOMETHING:
@@ -96,13 +96,16 @@ static void keep(struct memory *m, uint64_t types_epoch, const struct seen *seen
 void remember_arguments(struct state *st, Plan *plan, PyObject *const *args) {
     struct seen seen = {0};
     uint64_t types_epoch = atomic_load(&st->types_epoch);
+    bool leads = true; /* the keys are known */
     if (plan->remembered < 0 || !is_due(&plan->arguments.times)) return;
     for (Py_ssize_t i = 0; i < plan->remembered; i++) {
         const struct take *t = &plan->shape->arguments[i].take;
         if (!is_seen(st, t, args[i], &seen, i)) return;
-        if (!is_by_type(st, t, args[i], &seen.call.raw)) seen.call.others |= 1u << i;
+        if (is_by_type(st, t, args[i], &seen.call.raw)) continue;
+        seen.call.others |= 1u << i;
+        leads &= !(t->kind == TENSOR || t->kind == LIST) || !t->counts;
     }
-    if (!seen.call.others) seen.call.target = target_there(st, plan, seen.call.raw);
+    if (leads) seen.call.target = target_there(st, plan, seen.call.raw);
     keep(&plan->arguments, types_epoch, &seen, plan->remembered);
 }
 

@@ -45,19 +45,29 @@ static inline uint64_t peek(const a64 *p) {
     return atomic_load_explicit((a64 *)p, memory_order_relaxed);
 }
 
-/* Which values a type of a schema takes as they are. What it takes for the class of an EXACT one
- * after a conversion, `converted` in call.c knows. Python refuses the others. The numbers are those
- * of dispatch/shape.py. */
-enum kind { OTHER, ANYTHING, SOMETHING, EXACT, NUMBER, TENSOR, LIST };
+/* Which values a type of a schema takes as they are. What it takes after a conversion, `taken` in
+ * take.c knows. Python refuses the others. The numbers are those of dispatch/shape.py. */
+enum kind {
+    OTHER,
+    ANYTHING,
+    SOMETHING,
+    EXACT, /* of this class, or what can be converted to it */
+    NUMBER,
+    TENSOR,
+    LIST,
+    SIZE, /* as EXACT, or a DynamicSize, which is for Python */
+    DICT,
+    TUPLE
+};
 
 struct take {
-    PyTypeObject *exact; /* EXACT, or a LIST of those; owned */
-    uint64_t counts;     /* TENSOR: all bits when its keys count for the call, else 0 */
+    PyTypeObject *exact; /* EXACT, SIZE: the class; owned. Else NULL */
+    uint64_t counts;     /* TENSOR, LIST: all bits when its keys count for the call, else 0 */
+    struct take *inner;  /* LIST: of the items; DICT: of keys and values; TUPLE: of each item */
+    Py_ssize_t inners;
+    Py_ssize_t size; /* LIST: so many are made of one number; 0: a number is no list */
     uint8_t kind;
     uint8_t none_fits;
-    uint8_t item; /* LIST: the kind of its items */
-    uint8_t item_none_fits;
-    Py_ssize_t size; /* LIST: so many are made of one number; 0: a number is no list */
 };
 
 struct argument {
@@ -100,7 +110,7 @@ enum { REMEMBERED = 4 };
 struct memory {
     a64 sequence;                    /* odd while it is written */
     a64 types_epoch;                 /* of the state; 0: nothing is remembered */
-    _Atomic(struct target *) target; /* NULL: where the call leads has to be found out */
+    _Atomic(struct target *) target; /* NULL: it has to be found out */
     a64 raw;                         /* the keys of the arguments that are taken as they are */
     _Atomic uint32_t others;         /* a bit for each argument that is none of these */
     _Atomic(PyTypeObject *) types[REMEMBERED]; /* only compared; NULL: any type */
@@ -252,6 +262,7 @@ struct state {
     a64 guards; /* how many threads have Sets that differ from those that threads start with */
     a64 off;    /* one bit for each reason why every call goes through Python */
     a64 types_epoch; /* raised before and after the table of types is emptied: odd meanwhile */
+    a64 converted;   /* raised when a conversion may have run code of users */
     uint64_t included, excluded, kept, special;
     uint64_t wrapped; /* the keys of values that PyTorch has wrapped */
     uint64_t functionalities; /* the bits of those that exist per backend, known from the start */
@@ -272,7 +283,7 @@ struct state {
     PyObject *handler_name, *cuda_name, *array_name, *base_name, *guards_name;
     PyObject *raw_by_key; /* of what guards were given, see guards.c */
     PyObject *end_name, *not_entered_name, *keys_name, *device_name, *repr_name, *grad_name,
-        *missing_name, *raw_by_name;
+        *missing_name, *raw_by_name, *dynamic_name;
     struct torch torch;
     uint64_t devices[DEVICES]; /* the keys of DLPack's devices; 0 where there is none */
     Py_ssize_t raw_at;         /* where a DispatchKeySet has its bits */
@@ -472,6 +483,31 @@ int from_torch(struct state *st, PyObject *value, uint64_t *raw);
 bool torch_wants(struct state *st, int gate, PyObject *const *args, Py_ssize_t n);
 PyObject *torch_place(PyObject *m, PyObject *args);
 PyObject *torch_found(PyObject *m, PyObject *ignored);
+
+/* take.c */
+/* What the kernel gets for a value: a new reference; NULL, perhaps with an error, when Python has to
+ * convert or to refuse it. Adds its keys. */
+PyObject *taken(struct state *st, const struct take *t, PyObject *value, uint64_t *raw);
+/* The same for a value of a kind that is not composed, when it does not fit as it is. */
+PyObject *converted(struct state *st, const struct take *t, PyObject *value);
+/* The same for a result. */
+PyObject *taken_result(struct state *st, const struct take *t, PyObject *value);
+int fits_slow(struct state *st, const struct take *t, PyObject *value, uint64_t *raw);
+
+static inline bool is_composed(const struct take *t) {
+    return t->kind == LIST || t->kind == DICT || t->kind == TUPLE;
+}
+
+/* Whether a value is taken as it is; not for kinds that are composed. Adds its keys. */
+static inline int fits(struct state *st, const struct take *t, PyObject *value, uint64_t *raw) {
+    if (t->kind == TENSOR) {
+        uint64_t carried = 0;
+        if (UNLIKELY(!tensor(st, value, &carried))) return value == Py_None && t->none_fits;
+        *raw |= carried & t->counts;
+        return 1;
+    }
+    return LIKELY(Py_TYPE(value) == t->exact) || fits_slow(st, t, value, raw);
+}
 
 /* call.c */
 /* The target of these keys in a thread without guards, if a call has reached it, and if its kernel
