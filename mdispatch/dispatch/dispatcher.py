@@ -11,6 +11,7 @@ from .. import facts
 from ..facts.listeners import Listeners
 from ..facts.logs import registry_log
 from ..facts.native import c_kernels, unlock
+from .entries import Entries
 from .kernels import C_LABEL, Fallbacks, inherit
 
 TYPE_CHECKING = False
@@ -53,7 +54,9 @@ class Dispatcher:
         self.registers_all = False
         #: The Registry that users hold.
         self.holder = holder
-        self.entries: dict[str, OperatorEntry] = {}
+        self.entries = Entries()
+        #: Called with ``ns::name`` when no overload of it is defined here any more.
+        self.when_gone: Callable[[str], object] | None = None
         self.fallbacks = Fallbacks()
         self.listeners = Listeners(facts_)
         #: Held while definitions come and go. It is the lock of the listeners, who are told in this
@@ -97,18 +100,22 @@ class Dispatcher:
         self._locks = [RLock() for _ in range(_LOCKS)]
 
     def entry(self, name: str) -> OperatorEntry:
-        """The entry of an operator in this interpreter, made when it is asked for first."""
-        entry = self.entries.get(name)
-        if entry is None:
-            entry = self.entries.setdefault(name, self.new_entry(name))
-        return entry
+        """The entry of an operator in this interpreter, made when nobody has it."""
+        return self.entries.get(name) or self.entries.get_or_put(name, self.new_entry)
 
     def new_entry(self, name: str) -> OperatorEntry:
         if self._entry_type is None:
             from .entry import OperatorEntry
 
             self._entry_type = OperatorEntry
-        return self._entry_type(self.facts, name, self.fallbacks, self._loader, self._lock_of(name))
+        return self._entry_type(
+            self.facts,
+            name,
+            self.fallbacks,
+            self._loader,
+            self._lock_of(name),
+            self.entries.occupied,
+        )
 
     def _lock_of(self, name: str) -> RLock:
         return self._locks[hash(name) % _LOCKS]
@@ -185,11 +192,18 @@ class Dispatcher:
             known = self._overloads.get(base)
             if known and overload in known:
                 known.remove(overload)
+                if not known:
+                    del self._overloads[base]
             self.facts.touch()
             self.facts.strike(fact)
+            entry = self.entries.get(fact.name)
+            if entry is not None:
+                entry.drop_rules(fact.generation)
             return True  # it has ended here, even where other members keep the fact
 
         self.listeners.struck(fact, strike)
+        if self.when_gone is not None and base not in self._overloads:
+            self.when_gone(base)
 
     def overloads(self, base: str) -> list[str]:
         """The overloads of ``ns::name`` in the order of their definitions, whichever of them were
@@ -235,7 +249,7 @@ class Dispatcher:
         """In the child of a fork: other threads may have held the locks. ``is_heir``: the facts of
         what was registered here belong to the parent.
         """
-        unlock(self, self.entries, self.claims, self.fallbacks)
+        unlock(self, self.entries.refs, self.entries.occupied, self.claims, self.fallbacks)
         unlock(self._verified, *self._verified.values(), self.counterparts, self.differing)
         self.claims_lock = RLock()
         self.fallbacks.lock = RLock()

@@ -148,9 +148,11 @@ class OperatorEntry:
     """One operator, by its name with overload: ``ns::name`` or ``ns::name.overload``."""
 
     __slots__ = (
+        "__weakref__",
         "_cell",
         "_changes",
         "_fallbacks",
+        "_occupied",
         "facts",
         "_rules",
         "_signature",
@@ -169,8 +171,10 @@ class OperatorEntry:
         fallbacks: Fallbacks,
         load: Callable[[Registration], bool],
         lock: RLock,
+        occupied: dict[str, OperatorEntry],
     ) -> None:
         self.name = name
+        self._occupied = occupied  # see dispatch/entries.py
         #: Imports the module that brings a kernel, if the user allows it. Returns whether it did.
         self.load = load
         self.kernels: dict[DispatchKey, list[LocalKernel]] = {}
@@ -197,7 +201,22 @@ class OperatorEntry:
                     self._rules, default=0
                 ):  # else it is gone, and so are its rules
                     self._rules = {generation: rules}
+                    self._note()
         return rules
+
+    def drop_rules(self, generation: int) -> None:
+        """Drops the rules of a generation that has ended, and of those before it."""
+        with self.lock:
+            if max(self._rules, default=generation + 1) <= generation:
+                self._rules = _NO_RULES
+                self._note()
+
+    def _note(self) -> None:
+        """Stays while there is something here, whoever refers to it. The caller holds the lock."""
+        if self.kernels or self._rules:
+            self._occupied[self.name] = self
+        else:
+            self._occupied.pop(self.name, None)
 
     def forked(self, is_heir: bool, lock: RLock) -> None:
         """In the child of a fork; there is one thread then. ``is_heir``: the facts of the callables
@@ -220,6 +239,7 @@ class OperatorEntry:
             self.kernels[kernel.key] = [kernel]
         else:
             here.append(kernel)
+        self._note()
         self._changed()
 
     def remove(self, kernel: LocalKernel, fact: Struck) -> None:
@@ -246,6 +266,7 @@ class OperatorEntry:
             here.remove(kernel)
             if not here:
                 del self.kernels[kernel.key]
+        self._note()
         self._changed()
 
     def _changed(self) -> None:

@@ -69,7 +69,9 @@ def _whole(text: str) -> str:
 
 
 class _Name:
-    """The facts of one name, oldest first, and its version. Changed under ``_changed``."""
+    """The facts of one name, oldest first, and its version. Changed under ``_changed``. It ends with
+    the last fact, and its number is never given out again.
+    """
 
     __slots__ = ("facts", "node", "version")
 
@@ -93,6 +95,7 @@ class LocalRegistry:
         self._names: dict[str, _Name] = {}  # in the order of their first facts
         self._nodes: dict[int, _Name] = {}
         self._numbers = itertools.count(1)
+        self._last_node = 0
         self._next_seq = 1
         # Waits under way, with their tickets. Cancelling a wait removes it here.
         self._waits: dict[object, int] = {}
@@ -197,6 +200,7 @@ class LocalRegistry:
 
     def _named(self, name: str) -> _Name:
         made = _Name(next(self._numbers))
+        self._last_node = made.node
         self._nodes[made.node] = made
         return self._names.setdefault(name, made)
 
@@ -221,6 +225,7 @@ class LocalRegistry:
             if self._closed:
                 return False
             its, found = self._holder(registration)
+            name = found.name if found is not None else ""
             while its is not None and found is not None:  # see Note [Commits]
                 there, seq = its.facts, self._next_seq
                 now = tuple(fact for fact in there if fact.seq != wanted)
@@ -230,6 +235,8 @@ class LocalRegistry:
                     its.facts = now
                     its.version += 1
                     self._next_seq = seq + 1
+                    if not now:
+                        del self._names[name], self._nodes[its.node]
                     self._tell(found.kind, its)
                     return True
         return False
@@ -288,9 +295,11 @@ class LocalRegistry:
     def version(self, node: int) -> int:
         self._check_open()
         its = self._nodes.get(node)
-        if its is None:
-            raise errors.InvalidArgumentError(f"there is no node {node}")
-        return its.version
+        if its is not None:
+            return its.version
+        if 0 < node <= self._last_node:
+            return 0  # it has ended; no name has this version
+        raise errors.InvalidArgumentError(f"there is no node {node}")
 
     def view(self, make: bool = True) -> None:
         """Calls go through Python."""

@@ -99,6 +99,15 @@ class Ops(calls.Names, Named):
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.__dispatcher = dispatcher
+        if dispatcher.when_gone is None:
+            dispatcher.when_gone = self.__forget
+
+    def __forget(self, base: str) -> None:
+        """Keeps nothing of an operator that has ended here. Its namespace stays."""
+        name, _, operator = base.partition("::")
+        namespace = vars(self).get(name)
+        if isinstance(namespace, Namespace):
+            vars(namespace).pop(operator, None)
 
     def __missing__(self, name: str) -> Namespace:
         if name.startswith("__"):

@@ -276,7 +276,7 @@ class Registry(facts.Handle):
         else:
             names, found = [str(OperatorName.parse(name))], []
         here = self.dispatcher.entries
-        for each in dict.fromkeys([*names, *(here if name is None else ())]):
+        for each in dict.fromkeys([*names, *(here.keys() if name is None else ())]):
             entry = here.get(each) or self.dispatcher.new_entry(each)
             found += entry.broken_invariants(self.dispatcher.registers_all)
         if found:

@@ -223,7 +223,9 @@ def check_versions(r: Round, changes: list[Op]):
             by_node.setdefault(o.node, []).append(o)
             if names.setdefault((o.node, o.version), o.name) != o.name:
                 yield f"a node has the same version for two names: {o}"
-    told = [sorted((o for o in changes if o.name == n), key=lambda o: o.end) for n in range(r.names)]
+    told = [
+        sorted((o for o in changes if o.name == n), key=lambda o: o.end) for n in range(r.names)
+    ]
     ends = [[o.end for o in each] for each in told]
     latest = [highest_so_far(o.begin for o in each) for each in told]
     for there in by_node.values():

@@ -122,7 +122,7 @@ def test_checking_leaves_nothing_behind(registry, lib, worker):
         each.check_invariants()
         each.check_invariants("s::f")
         each.check_invariants("s::nothing")
-        assert each.dispatcher.entries == before
+        assert dict(each.dispatcher.entries) == before
 
 
 def test_a_forked_child_is_sound_with_what_it_inherits_and_what_it_keeps():
@@ -226,7 +226,8 @@ def test_a_callable_without_its_fact_is_found(registry, entry):
 
 def test_a_callable_without_any_fact_is_found(registry):
     stray = LocalKernel(DispatchKey.CPU, says("stray"), label="stray")
-    registry.dispatcher.entry("s::f").kernels[DispatchKey.CPU] = [stray]
+    entry = registry.dispatcher.entry("s::f")
+    entry.kernels[DispatchKey.CPU] = [stray]
     broken(registry, "<kernel stray at CPU> is here without its fact")
 
 

@@ -1,0 +1,74 @@
+"""The operators of one interpreter, as far as somebody there uses them.
+
+A name has at most one entry at a time, in which all meet who use the operator: handles, those who
+register kernels, calls. An entry lives while one of them refers to it, and while it has callables or
+rules of this interpreter (``occupied``), whoever refers to it. So a program that makes and ends names
+for ever keeps none of them, and nobody ever has another entry than the one that is found.
+
+Locking: none. Each method changes a dict in one step. An entry is found dead and replaced by two
+steps: whoever loses the second one uses what the winner has put there.
+"""
+
+from __future__ import annotations
+
+from _weakref import _remove_dead_weakref, ref
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .entry import OperatorEntry
+
+__all__ = ["Entries"]
+
+
+class _Ref(ref["OperatorEntry"]):
+    """A reference that knows its name, and counts for nothing."""
+
+    __slots__ = ("name",)
+    name: str
+
+
+class Entries:
+    """The entries by their operators' names."""
+
+    def __init__(self) -> None:
+        self.refs: dict[str, _Ref] = {}
+        #: Those that have callables or rules. An entry enters and removes itself, under its lock.
+        self.occupied: dict[str, OperatorEntry] = {}
+
+    def get(self, name: str) -> OperatorEntry | None:
+        there = self.refs.get(name)
+        return None if there is None else there()
+
+    def __getitem__(self, name: str) -> OperatorEntry:
+        entry = self.get(name)
+        if entry is None:
+            raise KeyError(name)
+        return entry
+
+    def get_or_put(self, name: str, make: Callable[[str], OperatorEntry]) -> OperatorEntry:
+        while True:
+            entry = self.get(name)
+            if entry is not None:
+                return entry
+            _remove_dead_weakref(self.refs, name)
+            fresh = make(name)
+            there = _Ref(fresh, self._forget)
+            there.name = name
+            self.refs.setdefault(name, there)
+
+    def _forget(self, there: _Ref) -> None:
+        _remove_dead_weakref(self.refs, there.name)
+
+    def items(self) -> Iterator[tuple[str, OperatorEntry]]:
+        for name, there in list(self.refs.items()):
+            entry = there()
+            if entry is not None:
+                yield name, entry
+
+    def keys(self) -> list[str]:
+        return [name for name, _ in self.items()]
+
+    def values(self) -> list[OperatorEntry]:
+        return [entry for _, entry in self.items()]

@@ -1,0 +1,100 @@
+"""Operators that are defined, called and closed without end: nothing of them stays, neither in the
+shared memory nor in Python.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import mdispatch as md
+
+_USED = 2  # its index in the figures of stat
+_NAMES = 4
+
+
+@pytest.fixture(params=[pytest.param("shared", marks=pytest.mark.shared), "local"])
+def book(request: pytest.FixtureRequest) -> Iterator[md.Registry]:
+    make: Callable[[], md.Registry] = {"shared": md.Registry.create, "local": md.Registry.local}[
+        request.param
+    ]
+    with make() as registry:
+        yield registry
+
+
+def one_more(registry: md.Registry, number: int) -> None:
+    """One operator, as a service has it that makes one for each customer."""
+    name = f"f{number}" if number % 2 else f"f{number}.{'o' * (number % 200 + 1)}"
+    lib = md.Library("customers", "FRAGMENT", registry=registry)
+    lib.define(f"{name}(int x) -> int", doc="of a customer")
+    lib.impl(name, lambda x: x + number, "CompositeImplicitAutograd")
+    operator = registry.ops.find(f"customers::{name}")
+    assert operator(1) == getattr(registry.ops.customers, f"f{number}")(1) == number + 1
+    lib.close()
+    with pytest.raises(md.errors.OperatorGoneError):
+        operator(1)
+
+
+def one_namespace(registry: md.Registry, number: int) -> None:
+    lib = md.Library(f"customer{number}", "DEF", registry=registry)
+    lib.define("f(Tensor x) -> Tensor")
+    lib.impl("f", lambda x: x, "CPU")
+    lib.close()
+
+
+@pytest.mark.parametrize("life", [one_more, one_namespace])
+def test_operators_that_come_and_go_for_ever_leave_nothing(
+    book: md.Registry, life: Callable[[md.Registry, int], None], long_form: bool
+) -> None:
+    facts = book.dispatcher.facts
+
+    def now() -> tuple[int, int, int]:
+        gc.collect()
+        figures = facts.stat()
+        return sys.getallocatedblocks(), figures[_USED], figures[_NAMES]
+
+    times = 50_000 if long_form else 400
+    for number in range(times):
+        life(book, number)
+    blocks, used, names = now()
+    for number in range(times, 2 * times):
+        life(book, number)
+    blocks_then, used_then, names_then = now()
+    assert (used_then, names_then) == (used, names)
+    # What stays for each name is an object or more. (CPython's cache of attributes keeps up to 4,096
+    # names by itself.)
+    assert blocks_then - blocks < (times / 10 if long_form else times)
+    assert not list(book.dispatcher.entries.items())
+    book.check_invariants()
+
+
+def test_a_handle_that_is_kept_meets_those_who_define_the_name_again(book: md.Registry) -> None:
+    """As long as anybody has the entry of a name, it is the one of that name."""
+    lib = md.Library("s", "DEF", registry=book)
+    lib.define("f(int x) -> int")
+    kept = book.ops.s.f.default
+    entry = kept.entry
+    lib.close()
+    gc.collect()
+    assert book.dispatcher.entry("s::f") is entry
+    with md.Library("s", "DEF", registry=book) as again:
+        again.define("f(int x) -> int")
+        again.impl("f", lambda x: x, "CompositeImplicitAutograd")
+        assert book.ops.s.f.default.entry is entry
+        assert book.ops.s.f(3) == 3
+        with pytest.raises(md.errors.OperatorGoneError):
+            kept(3)
+
+
+def test_an_operator_keeps_its_kernels_though_nobody_refers_to_it(book: md.Registry) -> None:
+    lib = md.Library("s", "DEF", registry=book)
+    lib.define("f(int x) -> int")
+    lib.impl("f", lambda x: x * 2, "CompositeImplicitAutograd")
+    assert book.ops.s.f(3) == 6
+    vars(book.ops.s).clear()
+    gc.collect()
+    assert book.ops.s.f(4) == 8
+    lib.close()
