@@ -414,7 +414,7 @@ class Checkout:
             return None
         text = self.said.read_text(errors="replace")
         if by_make:
-            target = re.search(r"^make: \*\*\* \[\S+: (\S+)\] ", text, re.MULTILINE)
+            target = re.search(r"^make.*: \*\*\* \[\S+: (\S+)\] ", text, re.MULTILINE)
             again = ["make", target[1]] if target else question
             check = re.search(r"\w+\.c:\d+: .*", text)
             return Notice(check[0] if check else " ".join(again), again)
