@@ -76,6 +76,10 @@ class Dispatcher:
         #: The files from which other members opened the libraries that were verified here, by the
         #: file that opened them here: a module may lie elsewhere in another process.
         self.counterparts: dict[str, set[str]] = {}
+        #: The types of this interpreter that the registry has, by name, and how many changes of types
+        #: it has seen. See registry/type_facts.py.
+        self.types: dict[str, Any] = {}
+        self.types_seen = -1
         #: What was found to differ here. registry/verify.py adds to it.
         self.differing: list[MdispatchError] = []
         #: Seconds that this interpreter waited in vain while nobody would have heard an error.
@@ -202,6 +206,9 @@ class Dispatcher:
         self.fallbacks.lock = RLock()
         if is_heir:
             inherit(self.fallbacks.kernels)
+            self.types, self.types_seen = {}, -1  # with its next library it writes its own
+        else:
+            unlock(self.types)
         self.listeners.forked()
         self.definitions_lock = self.listeners.lock
         for entry in self.entries.values():
