@@ -36,7 +36,9 @@ def initializer(modules: str | Iterable[str], *, timeout: float | None = 2.0) ->
     """
     names, timeout = module_names(modules), check_timeout(timeout)
     address = registries.default_registry().address
-    return partial(_begin, names, list(sys.path), timeout, address)
+    begin = partial(_begin, names, list(sys.path), timeout, address)
+    vars(begin)["__name__"] = "initializer"  # Ray tells it of its hook
+    return begin
 
 
 def _begin(modules: list[str], path: list[str], timeout: float | None, address: str) -> None:
