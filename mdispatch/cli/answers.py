@@ -112,14 +112,14 @@ class VerifyWorker(TypedDict):
 class VerifyDifference(TypedDict):
     """A difference from the main interpreter. Equal ones of several workers are one object."""
 
-    #: what differs: "schema", "key", "name", "late" or "missing"; or how the worker ended:
+    #: what differs: "schema", "key", "name", "late", "missing" or "type"; or how the worker ended:
     #: "failed", "killed" or "silent"
     category: str
     #: a class of mdispatch.errors; what a failed worker raised; the signal that killed it
     error: str
-    #: "library", "def", "impl" or "fallback"; "" for a worker that ended
+    #: "library", "def", "impl", "fallback" or "type"; "" for a worker that ended
     kind: str
-    #: operator, or namespace
+    #: operator, namespace, or type
     name: str
     #: dispatch key
     key: str
@@ -131,7 +131,9 @@ class VerifyDifference(TypedDict):
     schema_here: str
     #: schema in the main interpreter
     schema_there: str
-    #: keys at which the main interpreter has kernels
+    #: keys of the type in the worker
+    keys_here: list[str]
+    #: keys at which the main interpreter has kernels; keys of the type in the member that was first
     keys_there: list[str]
     #: nearest names in the main interpreter
     nearest: list[str]

@@ -76,8 +76,8 @@ class Dispatcher:
         #: The files from which other members opened the libraries that were verified here, by the
         #: file that opened them here: a module may lie elsewhere in another process.
         self.counterparts: dict[str, set[str]] = {}
-        #: The types of this interpreter that the registry has, by name, and how many changes of types
-        #: it has seen. See registry/type_facts.py.
+        #: The types of this interpreter that the registry has, by name, and how many changes of
+        #: types it has seen. See registry/type_facts.py.
         self.types: dict[str, Any] = {}
         self.types_seen = -1
         #: What was found to differ here. registry/verify.py adds to it.

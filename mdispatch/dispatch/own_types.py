@@ -8,11 +8,16 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeAlias
+    from typing import Protocol
 
-    from .context.values import TypeHandle
+    class Handle(Protocol):
+        """A registration of a type, as far as it is known here."""
 
-    Tell: TypeAlias = Callable[[type, TypeHandle], object]
+        where: str
+
+        @property
+        def keys(self) -> tuple[str, ...]: ...
+
 
 __all__ = ["OwnTypes", "own_types"]
 
@@ -24,12 +29,12 @@ class OwnTypes:
         #: How often the type of a class was registered, or such a registration ended.
         self.changes = 0
         #: Calls a function with each class and its oldest registration; no type changes meanwhile.
-        self.each: Callable[[Tell], object] = lambda tell: None
+        self.each: Callable[[Callable[[type, Handle], object]], object] = lambda tell: None
         #: Called before a change, under the lock of the types: the class, and its oldest
         #: registration from then on. It may refuse the change.
-        self.follow: Callable[[type, TypeHandle | None], object] = lambda cls, oldest: None
+        self.follow: Callable[[type, Handle | None], object] = lambda cls, oldest: None
 
-    def change(self, cls: type, oldest: TypeHandle | None) -> None:
+    def change(self, cls: type, oldest: Handle | None) -> None:
         self.follow(cls, oldest)
         self.changes += 1
 

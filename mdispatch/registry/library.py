@@ -82,7 +82,8 @@ class Library:
 
     Raises InvalidArgumentError, InvalidNameError, InvalidKeyError; DuplicateRegistrationError when
     the namespace has a DEF library of another module or of the same run; in a worker
-    MainNeverArrivedError; TypeKeysMismatchError (register_type). (torch.library.Library, c10: registerLibrary)
+    MainNeverArrivedError; TypeKeysMismatchError (register_type). (torch.library.Library, c10:
+    registerLibrary)
     """
 
     def __init__(

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import TypeAlias
 
-    from ..dispatch.context.values import TypeHandle
     from ..dispatch.dispatcher import Dispatcher
+    from ..dispatch.own_types import Handle
     from ..errors import TypeKeysMismatchError
     from ..facts import Registration
 
@@ -44,8 +44,8 @@ __all__ = ["WrittenType", "differing_types", "forked", "keep_up", "leave"]
 
 
 class WrittenType:
-    """A type of this interpreter in one registry. ``fact`` is None where the registry takes none: it
-    is full, or gone.
+    """A type of this interpreter in one registry. ``fact`` is None where the registry takes none:
+    where it is full, or gone.
     """
 
     __slots__ = ("cls", "fact", "keys", "where")
@@ -68,7 +68,7 @@ class WrittenType:
             try:
                 dispatcher.facts.strike(fact)
             except MdispatchError:
-                pass  # the registry is gone, and the fact with it
+                return  # the registry is gone, and the fact with it
 
 
 #: The registries in use. Changed by single steps.
@@ -81,8 +81,8 @@ def forked() -> None:
 
 
 def keep_up(dispatcher: Dispatcher) -> None:
-    """Before a library is opened, and by a warm-up: writes the types that the registry does not have
-    yet. TypeKeysMismatchError, unless that is kept.
+    """Writes the types that the registry does not have yet: before a library is opened, and in a
+    warm-up. TypeKeysMismatchError, unless that is kept.
     """
     if own_types.changes == dispatcher.types_seen:
         return
@@ -109,14 +109,14 @@ def differing_types(dispatcher: Dispatcher) -> list[TypeKeysMismatchError]:
     return [error for error in found if error is not None]
 
 
-def _follow(cls: type, oldest: TypeHandle | None) -> None:
+def _follow(cls: type, oldest: Handle | None) -> None:
     _change(list(_in_use), cls, oldest)
 
 
 own_types.follow = _follow
 
 
-def _change(dispatchers: list[Dispatcher], cls: type, oldest: TypeHandle | None) -> None:
+def _change(dispatchers: list[Dispatcher], cls: type, oldest: Handle | None) -> None:
     """Writes a class into all of them, or, if one refuses it, into none."""
     changed: list[Change] = []
     try:
@@ -131,7 +131,7 @@ def _change(dispatchers: list[Dispatcher], cls: type, oldest: TypeHandle | None)
         raise
 
 
-def _write(dispatcher: Dispatcher, cls: type, oldest: TypeHandle, changed: list[Change]) -> None:
+def _write(dispatcher: Dispatcher, cls: type, oldest: Handle, changed: list[Change]) -> None:
     name = _name_of(cls)
     if name is None:
         return

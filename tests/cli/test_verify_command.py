@@ -50,6 +50,7 @@ if in_main:
     lib.define("clip(Tensor x) -> Tensor")
 else:
     md.Library("nowhere", "DEF")
+md.register_type(bytes, "CPU" if in_main else ("CUDA", "AutogradCUDA"))
 """
 
 SLOW = """
@@ -236,6 +237,7 @@ def test_every_difference_is_told_once_with_the_workers_that_have_it(
         ("missing", "impl", "divergent::shift", "CPU"),
         ("missing", "def", "divergent::normalize", ""),
         ("missing", "def", "divergent::clip", ""),
+        ("type", "type", "builtins.bytes", ""),
     }
     assert len(answer["differences"]) == len(told)
     assert all(d["workers"] == [0, 1, 2] for d in answer["differences"])
@@ -260,6 +262,8 @@ def test_what_is_there_instead_is_told(divergent: tuple[int, dict[str, Any]]) ->
     assert by_category["key"]["keys_there"] == ["CPU"]
     assert by_category["name"]["nearest"][0] == "divergent::normalize"
     assert by_category["late"]["error"] == "MainNeverArrivedError"
+    assert by_category["type"]["keys_there"] == ["CPU"]
+    assert by_category["type"]["keys_here"] == ["CUDA", "AutogradCUDA"]
 
 
 def test_people_read_what_is_where_and_what_to_do(modules: Path) -> None:
@@ -276,8 +280,10 @@ def test_people_read_what_is_where_and_what_to_do(modules: Path) -> None:
         "library nowhere: never arrived in main",
         "nothing in namespace nowhere within 0.2 s",
         "divergent::clip: missing in the worker",
+        "builtins.bytes: a type with other keys",
+        "worker:  CUDA, AutogradCUDA",
         "(in all 2 workers)",
-        "2 of 2 workers differ from the main interpreter: 7 differences.",
+        "2 of 2 workers differ from the main interpreter: 8 differences.",
     ):
         assert words in done.stdout, f"{words!r} in\n{done.stdout}"
 
@@ -307,12 +313,20 @@ def differing() -> Result:
         schema_there="shop::scale(Tensor x, float factor=2.) -> Tensor",
         text="Make both the same.",
     )
+    other = Difference(
+        *("type", "TypeKeysMismatchError", "type", "shop.arrays.Array"),
+        here="arrays.py:12",
+        there="arrays.py:14",
+        keys_here=("CUDA", "AutogradCUDA"),
+        keys_there=("CPU",),
+        text="Make both the same.",
+    )
     killed = Difference("killed", "SIGKILL", summary="killed by SIGKILL", text="on the brink")
     late = Difference("late", "MainNeverArrivedError", "library", "nowhere", here="ops.py:3")
     failed = Difference("failed", "ValueError", summary="ValueError: no", text="at ops.py:1")
     rows = [
         Row("interpreter", 1307886, 1, (), 0.0519, 0.1163, 9123, 15456, 0.1313, 0.0001),
-        Row("interpreter", 1307886, 2, (missing, schema, late), 0.2, 1.5, 9, 15, 123.4, 4.9),
+        Row("interpreter", 1307886, 2, (missing, schema, late, other), 0.2, 1.5, 9, 15, 123.4, 4.9),
         Row("process", 1307912, 0, (failed,), 0.07, 0.09),
         Row("process", 1307913, None, (killed,), 0.0677),
     ]

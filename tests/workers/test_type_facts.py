@@ -1,9 +1,8 @@
-"""Types are facts that each member writes for itself: whoever comes second with other keys is told."""
+"""Types are facts that members write for themselves: who comes second with other keys is told."""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path

@@ -57,6 +57,7 @@ CATEGORIES = {
     "MainNeverArrivedError": "late",
     "NotRegisteredError": "late",
     "MissingInWorkerError": "missing",
+    "TypeKeysMismatchError": "type",
 }
 
 
@@ -64,7 +65,7 @@ CATEGORIES = {
 class Difference:
     """One thing in which a worker differs from the main interpreter.
 
-    ``category`` is "schema", "key", "name", "late" or "missing" when its warm-up found the
+    ``category`` is "schema", "key", "name", "late", "missing" or "type" when its warm-up found the
     difference (CATEGORIES), and "failed", "killed" or "silent" when the worker did not finish it.
     ``here`` and ``there`` are the places in the worker and in the main interpreter. Equal
     differences of several workers are equal; ``waited`` and ``text`` may vary.
@@ -79,6 +80,7 @@ class Difference:
     there: str = ""
     schema_here: str = ""
     schema_there: str = ""
+    keys_here: tuple[str, ...] = ()
     keys_there: tuple[str, ...] = ()
     nearest: tuple[str, ...] = ()
     summary: str = ""
@@ -140,6 +142,7 @@ TITLES = {
     "name": "missing in main",
     "late": "never arrived in main",
     "missing": "missing in the worker",
+    "type": "a type with other keys",
     "failed": "the import failed",
     "killed": "killed",
     "silent": "no answer",
@@ -148,7 +151,7 @@ _HEADINGS = (
     *("worker", "pid", "id", "oper-\nators", "ker-\nnels"),
     *("create\nms", "import\nmdispatch\nms", "import\nmodules\nms", "longest\nwait\nms", "differs"),
 )
-DISAGREEMENTS = ("schema", "key", "name", "late", "missing")
+DISAGREEMENTS = ("schema", "key", "name", "late", "missing", "type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +206,9 @@ class Result:
             )
             lines += [compare(main, worker) or "", f"main:    {main}", f"         {there}"]
             lines += [f"worker:  {worker}", f"         {here}"]
+        elif category == "type":  # another worker may have been the first
+            lines += [f"first:   {', '.join(difference.keys_there)}", f"         {there}"]
+            lines += [f"worker:  {', '.join(difference.keys_here)}", f"         {here}"]
         else:
             if category == "key":
                 there += f", with kernels at {', '.join(difference.keys_there) or 'no key'}"
@@ -249,6 +255,7 @@ class Result:
                 "there": difference.there,
                 "schema_here": difference.schema_here,
                 "schema_there": difference.schema_there,
+                "keys_here": list(difference.keys_here),
                 "keys_there": list(difference.keys_there),
                 "nearest": list(difference.nearest),
                 "text": "\n".join([self._title(difference), *self._explained(difference)]),

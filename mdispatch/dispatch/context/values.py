@@ -182,7 +182,7 @@ class TypeKeys:
         self.when_changed()
 
     def each(self, tell: Callable[[type, TypeHandle], object]) -> None:
-        """Calls ``tell`` with each class and its oldest registration. None comes or goes meanwhile."""
+        """Calls ``tell`` with each class and its oldest registration. None changes meanwhile."""
         with _lock:
             for cls, handles in list(self._handles.items()):
                 tell(cls, handles[0])
@@ -416,8 +416,8 @@ def register_type(
     have under its name is not compared: one that a function makes, or a notebook.
 
     Raises DuplicateRegistrationError (registered with other keys, with both places),
-    TypeKeysMismatchError (by another member, with both places), InvalidKeyError for an unknown key and for no key at all, InvalidArgumentError if ``cls`` is not
-    a class. Nothing is changed then.
+    TypeKeysMismatchError (by another member, with both places), InvalidKeyError for an unknown key
+    and for no key at all, InvalidArgumentError if ``cls`` is not a class. Nothing is changed then.
     """
     if not isinstance(cls, type):
         raise InvalidArgumentError(
