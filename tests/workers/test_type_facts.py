@@ -142,52 +142,51 @@ def test_a_fact_ends_with_its_class_and_others_may_have_another_key(shop) -> Non
 
 KILLED = """
 folder, text = args
-sys.path.insert(0, folder)
-from mdispatch.facts.registration import TYPE
-md.Library("shop", "DEF").define("size(Tensor x) -> int")
-md.Library("shop", "FRAGMENT").impl("size", lambda x: 1, "CompositeExplicitAutograd")
+go = md.Library("go", "DEF")
 book = md.default_registry().dispatcher.facts
-first = start("subprocess", text.replace("KEY", "CUDA"), 1, Path(folder))[0]
-until_asleep([first])
-told = []
-for turn in (1, 2):
-    (Path(folder) / str(turn)).mkdir()
-    second = start("subprocess", text.replace("KEY", "CPU"), 1, Path(folder, str(turn)))[0]
-    until(lambda: second.is_asleep() or (Path(folder) / str(turn) / "0").exists())
-    if turn == 1:
-        second.join()
-        told.append(second.result()["told"])
-        os.kill(first.pid, signal.SIGKILL)
-        first.join()
-types = [(f.body, f.pid) for f in book.registrations("worker_types.Array")[2]]
-alive = second.pid
-os.kill(second.pid, signal.SIGKILL)
+workers = []
+for name, key in (("first", "CUDA"), ("second", "CPU")):
+    Path(folder, name).mkdir()
+    workers += start("subprocess", text.replace("KEY", key), 1, Path(folder, name))
+    until_asleep(workers[-1:])
+first, second = workers
+both = [(f.body, f.pid == first.pid) for f in book.registrations("worker_types.Array")[2]]
+os.kill(first.pid, signal.SIGKILL)
+first.join()
+go.define("now() -> ()")
 second.join()
-md.register_type(float, "CPU")  # the next own fact: finds the death
+md.register_type(float, "CPU")  # the next fact of a member's own finds the death
 left = [f.body for f in book.registrations("worker_types.Array")[2]]
-done(told=told, types=types, alive=alive, left=left, check=book.check())
+done(both=both, left=left, check=book.check(), **second.result())
 """
 
 MEMBER = """
-import mdispatch as md
 import sys, types
+import mdispatch as md
 module = sys.modules["worker_types"] = types.ModuleType("worker_types")
 exec("class Array: pass", vars(module))
 md.Library("own", "FRAGMENT")
-try:
-    md.register_type(module.Array, "KEY")
-except md.errors.TypeKeysMismatchError as error:
-    report(told=error.keys_there)
-else:
-    i_am_here()
-    md.default_registry().dispatcher.facts.await_fact(2, 0, "shop::never", 1, None)
+told = []
+for turn in (1, 2):
+    try:
+        md.register_type(module.Array, "KEY")
+        told.append(None)
+    except md.errors.TypeKeysMismatchError as error:
+        told.append(error.keys_there)
+    if turn == 1:
+        i_am_here()
+        book = md.default_registry().dispatcher.facts
+        book.await_fact(2, 0, "go::now", 1, None)
+there = [f.body for f in book.registrations("worker_types.Array")[2]]
+report(told=told, there=there)
 """
 
 
 def test_the_types_of_a_killed_member_are_struck_and_refuse_nobody(tmp_path) -> None:
     got = run_main(KILLED, str(tmp_path), MEMBER)
-    assert got["told"] == [("CUDA",)]  # by the first one, while it lived
-    assert got["types"] == [("CPU", got["alive"])]
+    assert got["both"] == [("CUDA", True)]
+    assert got["told"] == [("CUDA",), None]  # while the first one lived, and after its death
+    assert got["there"] == ["CPU"]
     assert (got["left"], got["check"]) == ([], "")
 
 
@@ -226,7 +225,7 @@ def test_in_a_team_the_first_one_is_right(kind, tmp_path) -> None:
     assert got["told"] == [None, ("CUDA",)]
 
 
-def test_of_members_that_register_at_once_those_with_one_key_stay(tmp_path) -> None:
+def test_of_two_members_that_look_before_either_writes_one_is_told(tmp_path) -> None:
     got = run_main(
         """
         folder, = args
@@ -234,35 +233,44 @@ def test_of_members_that_register_at_once_those_with_one_key_stay(tmp_path) -> N
         import sys, types
         import mdispatch as md
         md.Library("own", "FRAGMENT")
-        module = sys.modules["many"] = types.ModuleType("many")
-        key = ("CPU", "CUDA", "Meta")[INDEX]
-        exec("".join(f"class A{n}: pass\\\\n" for n in range(200)), vars(module))
+        module = sys.modules["both"] = types.ModuleType("both")
+        exec("class Array: pass", vars(module))
         book = md.default_registry().dispatcher.facts
-        i_am_here()
-        book.await_fact(2, 0, "go::now", 1, None)
-        kept = {}
-        for n in range(200):
-            try:
-                md.register_type(getattr(module, f"A{n}"), key)
-                kept[n] = key
-            except md.errors.TypeKeysMismatchError:
-                pass
+        register = book.register
+        def later(kind, *rest):
+            arrived("to write")
+            book.await_fact(2, 0, "go::now", 1, None)
+            fact = register(kind, *rest)
+            arrived("written")
+            book.await_fact(2, 0, "go::on", 1, None)
+            return fact
+        book.register = later
+        key = ("CPU", "CUDA")[INDEX]
+        try:
+            md.register_type(module.Array, key)
+            report(key=key)
+        except md.errors.TypeKeysMismatchError as error:
+            report(key=error.keys_there[0])
         arrived("done")
         book.await_fact(2, 0, "go::home", 1, None)
-        report(kept=kept)
         '''
         go = md.Library("go", "DEF")
-        workers = start("subprocess", textwrap.dedent(text), 3, Path(folder))
-        until_asleep(workers)
+        book = md.default_registry().dispatcher.facts
+        workers = start("subprocess", textwrap.dedent(text), 2, Path(folder))
+        until_arrived(workers, "to write")
         go.define("now() -> ()")
+        until_arrived(workers, "written")
+        go.define("on() -> ()")
         until_arrived(workers, "done")
+        types = [f.body for f in book.registrations("both.Array")[2]]
         go.define("home() -> ()")
-        done(kept=[each["kept"] for each in results(workers)])
+        done(types=types, keys=[each["key"] for each in results(workers)], check=book.check())
         """,
         str(tmp_path),
     )
-    for n in range(200):
-        assert len({kept[n] for kept in got["kept"] if n in kept}) == 1, n
+    assert len(got["types"]) == 1
+    assert got["keys"] == got["types"] * 2
+    assert got["check"] == ""
 
 
 PROGRAM = """
