@@ -326,7 +326,7 @@ def differing() -> Result:
     failed = Difference("failed", "ValueError", summary="ValueError: no", text="at ops.py:1")
     rows = [
         Row("interpreter", 1307886, 1, (), 0.0519, 0.1163, 9123, 15456, 0.1313, 0.0001),
-        Row("interpreter", 1307886, 2, (missing, schema, late, other), 0.2, 1.5, 9, 15, 123.4, 4.9),
+        Row("interpreter", 1307886, 2, (missing, schema, other, late), 0.2, 1.5, 9, 15, 123.4, 4.9),
         Row("process", 1307912, 0, (failed,), 0.07, 0.09),
         Row("process", 1307913, None, (killed,), 0.0677),
     ]
