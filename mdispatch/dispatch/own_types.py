@@ -1,4 +1,4 @@
-"""The link between the types of this interpreter (context/values.py) and the registries that have
+"""The link between the types of this interpreter (dispatch/context/values.py) and the registries that have
 facts of them (registry/type_facts.py). Many programs need only one of the two, so neither loads the
 other.
 """

@@ -108,6 +108,7 @@ def test_a_warm_up_tells_it_in_all_that_differs(kind, shop) -> None:
     assert got["text"].count(f"{shop}/shop_types.py:12") == 2
 
 
+@pytest.mark.shared
 def test_a_fact_ends_with_its_class_and_others_may_have_another_key(shop) -> None:
     got = run_main(
         """
@@ -182,6 +183,7 @@ report(told=told, there=there)
 """
 
 
+@pytest.mark.shared
 def test_the_types_of_a_killed_member_are_struck_and_refuse_nobody(tmp_path) -> None:
     got = run_main(KILLED, str(tmp_path), MEMBER)
     assert got["both"] == [("CUDA", True)]
@@ -225,6 +227,7 @@ def test_in_a_team_the_first_one_is_right(kind, tmp_path) -> None:
     assert got["told"] == [None, ("CUDA",)]
 
 
+@pytest.mark.shared
 def test_of_two_members_that_look_before_either_writes_one_is_told(tmp_path) -> None:
     got = run_main(
         """
@@ -311,7 +314,6 @@ if __name__ == "__main__":
 POOLS = {
     "Pool": "spawn.Pool(2, **start)",
     "ProcessPoolExecutor": "ProcessPoolExecutor(2, spawn, **start)",
-    "InterpreterPool": "md.InterpreterPool(2, **start)",
 }
 
 
@@ -331,7 +333,8 @@ def run_program(folder: Path, *arguments: str) -> str:
     return ran.stdout
 
 
-@pytest.mark.parametrize("pool", ["Pool", "ProcessPoolExecutor"])
+@pytest.mark.shared
+@pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("initializer", ["with", "without"])
 def test_a_type_of_the_main_script_is_that_of_its_copies(pool, initializer, tmp_path) -> None:
     program = tmp_path / "program.py"
@@ -341,6 +344,7 @@ def test_a_type_of_the_main_script_is_that_of_its_copies(pool, initializer, tmp_
     assert eval(run_program(tmp_path, "program.py", initializer)) == [told] * 3
 
 
+@pytest.mark.shared
 def test_a_program_that_is_run_by_name_has_the_types_of_its_module(tmp_path) -> None:
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "__init__.py").write_text("")
@@ -404,6 +408,7 @@ def test_a_class_has_a_fact_once_its_module_has_it_under_its_name(tmp_path) -> N
     run_program(tmp_path, "-c", f"{NAMES}\nassert types() == {{}}")
 
 
+@pytest.mark.shared
 def test_a_child_of_fork_writes_its_own_with_its_next_library() -> None:
     got = run_main(
         """
@@ -434,6 +439,7 @@ def test_a_child_of_fork_writes_its_own_with_its_next_library() -> None:
     assert got["parent"] == [True]
 
 
+@pytest.mark.shared
 def test_what_one_registry_refuses_no_other_has(shop) -> None:
     got = run_main(
         """
