@@ -10,8 +10,9 @@ Members compare with the oldest fact of another living member, not with that of 
 may be registered where the main interpreter never imports it.
 
 Locking: a change of types, and :func:`keep_up` once there are types, run under the lock of the
-types (dispatch/context/values.py), which is taken before those of a book. What ends with a class runs at any
-point of any thread, so it takes no lock but the book's, and strikes only the fact of that class.
+types (dispatch/context/values.py), which is taken before those of a book. What ends with a class
+runs at any point of any thread, so it takes no lock but the book's, and strikes only the fact of
+that class.
 """
 
 from __future__ import annotations
