@@ -72,11 +72,11 @@ class Fallback(TypedDict):
 class Verified(TypedDict):
     """The main interpreter."""
 
-    #: process
+    #: process; 0 for that of a team, which has none
     pid: int
-    #: operators that the modules registered
+    #: operators that the modules registered; with --against all that are there
     operators: int
-    #: kernels that the modules registered
+    #: kernels that the modules registered; with --against all that are there
     kernels: int
     #: seconds in which the modules were imported
     import_seconds: float
@@ -158,6 +158,8 @@ class Verify(TypedDict):
     modules: list[str]
     #: seconds, as given
     timeout: float
+    #: the registry of a running process, as given
+    against: str | None
     #: whether all workers agree, and on something: exit status 0
     agree: bool
     #: whether the modules register nothing, so that nothing was verified: exit status 5

@@ -491,6 +491,59 @@ def test_a_missing_extra_is_told_with_how_to_install_it(tmp_path: Path) -> None:
     assert "pip install 'mdispatch[cli]'" in done.stderr
 
 
+RUNNING = """
+import sys
+import mdispatch as md
+registry = md.Registry.create(sys.argv[1])
+lib = md.Library("against", "DEF", registry=registry)
+lib.define("scale(Tensor x, float factor=2.0) -> Tensor")
+lib.impl("scale", lambda x, factor: x, "CPU")
+lib.define("other(Tensor x) -> Tensor")
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_version_is_compared_with_one_that_is_running(tmp_path: Path) -> None:
+    module = RUNNING.replace("md.Registry.create(sys.argv[1])", "md.default_registry()")
+    module = module.partition("print")[0]
+    (tmp_path / "same.py").write_text(module)
+    (tmp_path / "newer.py").write_text(module.replace("2.0", "3.0"))
+    (tmp_path / "empty.py").write_text("")
+    (tmp_path / "running.py").write_text(RUNNING)
+    name = f"against-{os.getpid()}"
+    running = subprocess.Popen(
+        [sys.executable, "running.py", name],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with running:
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "ready\n"
+            against = ("--against", name, "--interpreters", "1")
+            assert run(tmp_path, "verify", "empty", *against).returncode == 5
+            status, answer = verify_json(tmp_path, "newer", *against)
+            assert status == 1
+            assert (answer["against"], answer["main"]["pid"]) == (name, running.pid)
+            assert (answer["main"]["operators"], answer["main"]["kernels"]) == (2, 1)
+            (schema,) = (d for d in answer["differences"] if d["category"] == "schema")
+            assert schema["workers"] == [0, 1]
+            assert schema["there"].endswith("running.py:6")
+            assert schema["here"].endswith("newer.py:6")
+            same = run(tmp_path, "verify", "same", *against)
+            assert same.returncode == 0, same.stdout
+            assert f"registry {name} of pid {running.pid}" in same.stdout
+        finally:
+            running.communicate("end\n", timeout=limit(60))
+    gone = run(tmp_path, "verify", "same", "--against", name)
+    assert gone.returncode == 2
+    assert name in gone.stderr
+
+
 def test_the_registry_of_a_parent_is_not_used(modules: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "mdispatch", "verify", "agreeing", "--interpreters", "1"],
