@@ -17,6 +17,7 @@ that class.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from _weakref import ref
@@ -72,8 +73,10 @@ class WrittenType:
                 return  # the registry is gone, and the fact with it
 
 
-#: The registries in use. Changed by single steps.
+#: The registries in use. Changed by single steps. At the interpreter's end the types refer to no
+#: registry any more: 3.11 would not free the interpreter.
 _in_use: list[Dispatcher] = []
+atexit.register(_in_use.clear)
 
 
 def forked() -> None:
