@@ -50,6 +50,9 @@ else:
     # 5. A namespace that the main interpreter never opens.
     md.Library("divergent_extra", "DEF")
 
+# 6. A type with another key: its values run other kernels there.
+md.register_type(bytes, "CPU" if IN_MAIN else "CUDA")
+
 
 def job() -> str:
     """Runs what all have in common."""

@@ -16,6 +16,8 @@ from kinds import INTERPRETERS, PROCESSES
 from patience import PATIENCE, limit
 
 import mdispatch as md
+from mdispatch.dispatch.context import values
+from mdispatch.dispatch.own_types import own_types
 from mdispatch.facts import native
 from mdispatch.facts.local import LocalRegistry
 from mdispatch.facts.native import guards_py
@@ -130,6 +132,19 @@ def no_address_is_left():
     """
     yield
     os.environ.pop(ENVIRONMENT, None)
+
+
+@pytest.fixture(autouse=True)
+def no_types_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What test modules register when they are imported is in no registry of a test."""
+    before: list[type] = []
+    values._types.each(lambda cls, oldest: before.append(cls))
+    known = {id(cls) for cls in before}
+
+    def each(tell):
+        values._types.each(lambda cls, oldest: id(cls) in known or tell(cls, oldest))
+
+    monkeypatch.setattr(own_types, "each", each)
 
 
 @pytest.fixture

@@ -74,11 +74,11 @@ class Fallback(TypedDict):
 class Verified(TypedDict):
     """The main interpreter."""
 
-    #: process
+    #: process; 0 for that of a team, which has none
     pid: int
-    #: operators that the modules registered
+    #: operators that the modules registered; with --against all that are there
     operators: int
-    #: kernels that the modules registered
+    #: kernels that the modules registered; with --against all that are there
     kernels: int
     #: seconds in which the modules were imported
     import_seconds: float
@@ -114,14 +114,14 @@ class VerifyWorker(TypedDict):
 class VerifyDifference(TypedDict):
     """A difference from the main interpreter. Equal ones of several workers are one object."""
 
-    #: what differs: "schema", "key", "name", "late" or "missing"; or how the worker ended:
+    #: what differs: "schema", "key", "name", "late", "missing" or "type"; or how the worker ended:
     #: "failed", "killed" or "silent"
     category: str
     #: a class of mdispatch.errors; what a failed worker raised; the signal that killed it
     error: str
-    #: "library", "def", "impl" or "fallback"; "" for a worker that ended
+    #: "library", "def", "impl", "fallback" or "type"; "" for a worker that ended
     kind: str
-    #: operator, or namespace
+    #: operator, namespace, or type
     name: str
     #: dispatch key
     key: str
@@ -133,7 +133,9 @@ class VerifyDifference(TypedDict):
     schema_here: str
     #: schema in the main interpreter
     schema_there: str
-    #: keys at which the main interpreter has kernels
+    #: keys of the type in the worker
+    keys_here: list[str]
+    #: keys at which the main interpreter has kernels; keys of the type in the member that was first
     keys_there: list[str]
     #: nearest names in the main interpreter
     nearest: list[str]
@@ -158,6 +160,8 @@ class Verify(TypedDict):
     modules: list[str]
     #: seconds, as given
     timeout: float
+    #: the registry of a running process, as given
+    against: str | None
     #: whether all workers agree, and on something: exit status 0
     agree: bool
     #: whether the modules register nothing, so that nothing was verified: exit status 5

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[..., Any])
 
 __all__ = ["Answer", "complain", "console_on", "import_in_main", "json_option", "module_names"]
-__all__ += ["progress", "replace_file", "standard_output", "tell_written", "text_for"]
-__all__ += ["write", "write_text"]
+__all__ += ["progress", "replace_file", "search_here", "standard_output", "tell_written"]
+__all__ += ["text_for", "write", "write_text"]
 
 
 class Answer(Protocol):
@@ -141,9 +141,7 @@ def import_in_main(modules: Sequence[str], timeout: float | None = None) -> Warm
     a module does not exist or fails.
     """
     os.environ.pop(ENVIRONMENT, None)  # this command does not join its parent's registry
-    here = _current_directory()
-    if here and not sys.flags.safe_path and here not in sys.path:
-        sys.path.insert(0, here)
+    here = search_here()
     try:
         return examine(modules, timeout=timeout)
     except (Exception, SystemExit) as error:
@@ -157,11 +155,16 @@ def import_in_main(modules: Sequence[str], timeout: float | None = None) -> Warm
     raise Exit(2)
 
 
-def _current_directory() -> str:
-    """The current directory; "" when it was removed."""
+def search_here() -> str:
+    """Has modules searched for in the current directory, as by python -m. Returns it; "" when it
+    was removed.
+    """
+    here = ""
     with suppress(FileNotFoundError):
-        return os.getcwd()
-    return ""
+        here = os.getcwd()
+    if here and not sys.flags.safe_path and here not in sys.path:
+        sys.path.insert(0, here)
+    return here
 
 
 def _print_traceback(error: BaseException) -> None:

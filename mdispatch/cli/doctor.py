@@ -141,6 +141,8 @@ _WHAT = {
     facts.PYSTUB: "the Python module of {0}",
     facts.NAME: "the name {0}",
     facts.CLAIM: "somebody to register {0}",
+    facts.TYPE: "the type {0}",
+    facts.CHOICE: "the choice {0}",
 }
 _REAP = "mdispatch doctor --reap removes it"
 

@@ -85,6 +85,10 @@ class Dispatcher:
         #: The files from which other members opened the libraries that were verified here, by the
         #: file that opened them here: a module may lie elsewhere in another process.
         self.counterparts: dict[str, set[str]] = {}
+        #: The types of this interpreter that the registry has, by name, and how many changes of
+        #: types it has seen. See registry/type_facts.py.
+        self.types: dict[str, Any] = {}
+        self.types_seen = -1
         #: What was found to differ here. registry/verify.py adds to it.
         self.differing: list[MdispatchError] = []
         #: Seconds that this interpreter waited in vain while nobody would have heard an error.
@@ -239,7 +243,7 @@ class Dispatcher:
         serve nobody any more. So the garbage collector does not visit them again and again at the
         end of the interpreter. Calls that other threads are in have their own references.
         """
-        self.entries = {}
+        self.entries = Entries()
         for runs in list(self.libraries.values()):
             for opened in list(runs.values()):
                 for library in list(opened):
@@ -255,6 +259,9 @@ class Dispatcher:
         self.fallbacks.lock = RLock()
         if is_heir:
             inherit(self.fallbacks.kernels)
+            self.types, self.types_seen = {}, -1  # with its next library it writes its own
+        else:
+            unlock(self.types)
         self.listeners.forked()
         self.definitions_lock = self.listeners.lock
         self._locks = [RLock() for _ in range(_LOCKS)]

@@ -66,6 +66,7 @@ __all__ = [
     "SignatureMismatchError",
     "SystemCallError",
     "TorchExportError",
+    "TypeKeysMismatchError",
     "TypesMismatchError",
     "VerificationError",
     "WaitCancelledError",
@@ -228,9 +229,9 @@ class LibraryLoadError(MdispatchError, ImportError):
 class VerificationError(MdispatchError):
     """A registration of this interpreter differs from that of the main interpreter.
 
-    ``kind`` is "library", "def", "impl" or "fallback"; ``name`` the operator or namespace; ``key``
-    the dispatch key's name or ""; ``here`` and ``there`` the places (``file:line``) in this
-    interpreter and in the main one.
+    ``kind`` is "library", "def", "impl", "fallback" or "type"; ``name`` the operator, namespace or
+    type; ``key`` the dispatch key's name or ""; ``here`` and ``there`` the places (``file:line``)
+    in this interpreter and in the main one.
     """
 
     def __init__(
@@ -323,6 +324,24 @@ class KeyMismatchError(NotRegisteredError):
 
     def __init__(self, message: str, *, keys_there: Sequence[str] = (), **told: Any) -> None:
         super().__init__(message, **told)
+        self.keys_there = tuple(keys_there)
+
+
+class TypeKeysMismatchError(VerificationError):
+    """Another member of the registry has registered the type with other keys, and was first.
+    ``keys_here`` and ``keys_there`` are the names of the keys, ``there`` is that member's place.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        keys_here: Sequence[str] = (),
+        keys_there: Sequence[str] = (),
+        **told: Any,
+    ) -> None:
+        super().__init__(message, **told)
+        self.keys_here = tuple(keys_here)
         self.keys_there = tuple(keys_there)
 
 

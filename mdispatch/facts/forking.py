@@ -55,6 +55,7 @@ _WITH_LOCKS = (
     "dispatch.overrides",
     "registry.registry",
     "registry.library",
+    "registry.type_facts",
     "authoring.device_kernels",
     "authoring.autograd.engines",
     "authoring.autograd.tape",

@@ -33,6 +33,7 @@ __all__ = [
     "registered_twice",
     "schema_differs",
     "travelled_otherwise",
+    "type_differs",
 ]
 
 
@@ -62,9 +63,9 @@ class _Seen:
         self.known = [
             f
             for f in {f.seq: f for f in (*of_namespace, *self.same, *inside)}.values()
-            if f.kind != facts.CLAIM
+            if f.kind not in facts.OF_A_MEMBER
         ]
-        self.same = [f for f in self.same if f.kind != facts.CLAIM]
+        self.same = [f for f in self.same if f.kind not in facts.OF_A_MEMBER]
         #: The registrar's claim, where there is one.
         self.claims = [f for f in of_namespace if f.kind == facts.CLAIM][:1]
 
@@ -244,6 +245,25 @@ def _schemas_differ(
     error.schema_here = here[0]
     error.schema_there = there[0]
     return error
+
+
+def type_differs(fact: Registration, keys: str, here: str) -> errors.TypeKeysMismatchError:
+    """Another member has registered the type with other keys. ``keys`` and ``here`` are those of
+    this interpreter.
+    """
+    there = facts.who(fact.pid, fact.interpreter)
+    return errors.TypeKeysMismatchError(
+        f"type {fact.name} is registered for {fact.body} in {there}, and here for {keys}\n"
+        f"  here:  {here} ({keys})\n  there: {fact.where} ({fact.body})\n"
+        "Values of one type dispatch alike in all members of a registry: make both import the same "
+        "version of the module, or end the member that has the wrong one.",
+        kind=facts.KIND_NAMES[facts.TYPE],
+        name=fact.name,
+        here=here,
+        there=fact.where,
+        keys_here=tuple(keys.split(", ")),
+        keys_there=tuple(fact.body.split(", ")),
+    )
 
 
 def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWorkerError:

@@ -33,6 +33,7 @@ from . import register, roles
 from .c_kernels import implement_in_c
 from .register import KernelHandle, RegistrationHandle
 from .registry import Registry, given_or_default
+from .type_facts import keep_up
 from .verify import DEFAULT_TIMEOUT
 
 TYPE_CHECKING = False
@@ -82,7 +83,8 @@ class Library:
 
     Raises InvalidArgumentError, InvalidNameError, InvalidKeyError; DuplicateRegistrationError when
     the namespace has a DEF library of another module or of the same run; in a worker
-    MainNeverArrivedError. (torch.library.Library, c10: registerLibrary)
+    MainNeverArrivedError; TypeKeysMismatchError (register_type). (torch.library.Library, c10:
+    registerLibrary)
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Library:
         self.timeout = check_timeout(timeout)
         self.registry = given_or_default(registry)
         self._dispatcher = self.registry.dispatcher
+        keep_up(self._dispatcher)
         frame = None if _place else caller()
         self.where = _place or place_of(frame)
         #: Finds the line that registers.

@@ -19,6 +19,7 @@ from ..keys.numbers import DispatchKey
 from .c_kernels import implement_in_c
 from .register import define, open_namespace
 from .roles import leave_queue, queue_up
+from .type_facts import keep_up
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def load_library(
         return known
     check_namespace(namespace, _KINDS[kind])
     check_reserved(namespace, _KINDS[kind])
+    keep_up(dispatcher)
     library = LoadedLibrary(dispatcher, os.fspath(path), namespace)
     queue_up(dispatcher, namespace, where)
     try:

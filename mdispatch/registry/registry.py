@@ -19,6 +19,7 @@ from ..facts.native import unlock
 from ..facts.opening import DEFAULT_CAPACITY
 from ..schema.names import OperatorName
 from . import roles
+from .type_facts import leave
 from .unheard import is_unheard
 
 TYPE_CHECKING = False
@@ -312,6 +313,7 @@ class Registry(facts.Handle):
         """
         self.dispatcher.listeners.close()
         self.dispatcher.facts.close()
+        leave(self.dispatcher)
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(

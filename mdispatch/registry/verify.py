@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..facts.abc import Facts
 
 __all__ = ["DEFAULT_TIMEOUT", "Audit", "audits", "known", "known_definition", "note"]
-__all__ += ["refuse_calls", "verify", "wait_for"]
+__all__ += ["refuse_calls", "tell", "verify", "wait_for"]
 
 # Seconds that a wait for a kernel lasts at most where its key has kernels for other types.
 _LOOK_AGAIN = 1.0
@@ -118,19 +118,27 @@ def verify(
         if verify_log.listens():
             problem = str(error).partition("\n")[0]
             verify_log.tell("not verified: %s: %s", described(kind, key, name), problem)
-        if audit is not None:
-            audit.differences.append(error)
-            dispatcher.differing.append(error)
-            return None
-        if not is_unheard():
-            raise
-        refuse_calls(dispatcher, error)
+        tell(dispatcher, error)
         return None
     except errors.RegistryError as error:
         if audit is not None or not is_unheard():
             raise
         refuse_calls(dispatcher, error)
         return None
+
+
+def tell(dispatcher: Dispatcher, error: errors.VerificationError) -> None:
+    """Raises a difference. Notes it for an open audit instead, or keeps it where nobody would hear
+    it.
+    """
+    audit = _open_audit()
+    if audit is not None:
+        audit.differences.append(error)
+        dispatcher.differing.append(error)
+    elif is_unheard():
+        refuse_calls(dispatcher, error)
+    else:
+        raise error
 
 
 def refuse_calls(dispatcher: Dispatcher, error: errors.MdispatchError) -> None:

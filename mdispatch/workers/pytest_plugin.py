@@ -164,7 +164,9 @@ def _registered_here(registry: Registry) -> list[Registration]:
         return []
     mine = os.getpid(), interpreter_id
     return [
-        fact for fact in there if (fact.pid, fact.interpreter) == mine and fact.kind != facts.CLAIM
+        fact
+        for fact in there
+        if (fact.pid, fact.interpreter) == mine and fact.kind not in facts.OF_A_MEMBER
     ]
 
 

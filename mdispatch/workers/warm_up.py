@@ -28,6 +28,7 @@ from ..facts.waits import check_timeout
 from ..registry import Registry, given_or_default
 from ..registry.differences import all_that_differs, missing_in_worker
 from ..registry.roles import who
+from ..registry.type_facts import differing_types, keep_up
 from ..registry.unheard import initializing_worker
 from ..registry.verify import Audit
 
@@ -207,6 +208,7 @@ def examine(
         try:
             for name in names:
                 importlib.import_module(name)
+            keep_up(dispatcher)
         except BaseException as error:
             for difference in audit.differences:
                 error.add_note(f"before that, while warming up: {difference}")
@@ -216,12 +218,16 @@ def examine(
     took = perf_counter() - began
     new = [name for name in sys.modules if name not in before]
     _forget(dispatcher, kept, files_of_modules(new))
+    # Types are compared anew: the other member may have come later, or gone.
+    others = [e for e in dispatcher.differing if not isinstance(e, errors.TypeKeysMismatchError)]
+    dispatcher.differing[:] = [*others, *differing_types(dispatcher)]
     looked_at = {*names, *new}
     _, _, there = dispatcher.facts.registrations()
     if registry.is_main:
         files = files_of_modules(_packages(looked_at))
         mine = [f for f in there if _file_of(f) in files]
-        return WarmUp(_count(mine, facts.DEF), _count(mine, facts.IMPL), took, 0.0, ())
+        differing = tuple(dispatcher.differing)  # types, where another member had them first
+        return WarmUp(_count(mine, facts.DEF), _count(mine, facts.IMPL), took, 0.0, differing)
     sequence, _ = dispatcher.facts.await_change(0, 0.0)
     dispatcher.facts.await_change(sequence, 0.0)  # raises where the main member is gone
     verified, lacking = _compared(registry, there, audit, looked_at)
@@ -297,10 +303,6 @@ def _file_of(fact: Registration) -> str:
     return file_of(fact.where)
 
 
-# Each member has its own, and none of them compares with another's.
-_OF_A_MEMBER = (facts.CLAIM, facts.TYPE, facts.CHOICE)
-
-
 def _compared(
     registry: Registry, there: list[Registration], audit: Audit, modules: set[str]
 ) -> tuple[list[Registration], list[Registration]]:
@@ -334,7 +336,7 @@ def _compared(
         is_near = file in near
         if not is_near and what in audit.there:
             elsewhere[what] = fact
-        if kind in _OF_A_MEMBER or (kind == facts.PYSTUB and fact.seq != stubs[name]):
+        if kind in facts.OF_A_MEMBER or (kind == facts.PYSTUB and fact.seq != stubs[name]):
             continue
         if is_mine is not None and is_mine(fact):  # in a team
             is_verified = True

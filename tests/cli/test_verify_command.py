@@ -50,6 +50,7 @@ if in_main:
     lib.define("clip(Tensor x) -> Tensor")
 else:
     md.Library("nowhere", "DEF")
+md.register_type(bytes, "CPU" if in_main else ("CUDA", "AutogradCUDA"))
 """
 
 SLOW = """
@@ -236,6 +237,7 @@ def test_every_difference_is_told_once_with_the_workers_that_have_it(
         ("missing", "impl", "divergent::shift", "CPU"),
         ("missing", "def", "divergent::normalize", ""),
         ("missing", "def", "divergent::clip", ""),
+        ("type", "type", "builtins.bytes", ""),
     }
     assert len(answer["differences"]) == len(told)
     assert all(d["workers"] == [0, 1, 2] for d in answer["differences"])
@@ -260,6 +262,8 @@ def test_what_is_there_instead_is_told(divergent: tuple[int, dict[str, Any]]) ->
     assert by_category["key"]["keys_there"] == ["CPU"]
     assert by_category["name"]["nearest"][0] == "divergent::normalize"
     assert by_category["late"]["error"] == "MainNeverArrivedError"
+    assert by_category["type"]["keys_there"] == ["CPU"]
+    assert by_category["type"]["keys_here"] == ["CUDA", "AutogradCUDA"]
 
 
 def test_people_read_what_is_where_and_what_to_do(modules: Path) -> None:
@@ -276,8 +280,10 @@ def test_people_read_what_is_where_and_what_to_do(modules: Path) -> None:
         "library nowhere: never arrived in main",
         "nothing in namespace nowhere within 0.2 s",
         "divergent::clip: missing in the worker",
+        "builtins.bytes: a type with other keys",
+        "worker:  CUDA, AutogradCUDA",
         "(in all 2 workers)",
-        "2 of 2 workers differ from the main interpreter: 7 differences.",
+        "2 of 2 workers differ from the main interpreter: 8 differences.",
     ):
         assert words in done.stdout, f"{words!r} in\n{done.stdout}"
 
@@ -307,12 +313,20 @@ def differing() -> Result:
         schema_there="shop::scale(Tensor x, float factor=2.) -> Tensor",
         text="Make both the same.",
     )
+    other = Difference(
+        *("type", "TypeKeysMismatchError", "type", "shop.arrays.Array"),
+        here="arrays.py:12",
+        there="arrays.py:14",
+        keys_here=("CUDA", "AutogradCUDA"),
+        keys_there=("CPU",),
+        text="Make both the same.",
+    )
     killed = Difference("killed", "SIGKILL", summary="killed by SIGKILL", text="on the brink")
     late = Difference("late", "MainNeverArrivedError", "library", "nowhere", here="ops.py:3")
     failed = Difference("failed", "ValueError", summary="ValueError: no", text="at ops.py:1")
     rows = [
         Row("interpreter", 1307886, 1, (), 0.0519, 0.1163, 9123, 15456, 0.1313, 0.0001),
-        Row("interpreter", 1307886, 2, (missing, schema, late), 0.2, 1.5, 9, 15, 123.4, 4.9),
+        Row("interpreter", 1307886, 2, (missing, schema, other, late), 0.2, 1.5, 9, 15, 123.4, 4.9),
         Row("process", 1307912, 0, (failed,), 0.07, 0.09),
         Row("process", 1307913, None, (killed,), 0.0677),
     ]
@@ -475,6 +489,59 @@ def test_a_missing_extra_is_told_with_how_to_install_it(tmp_path: Path) -> None:
     done = run(tmp_path, "verify", "string")
     assert done.returncode == 2
     assert "pip install 'mdispatch[cli]'" in done.stderr
+
+
+RUNNING = """
+import sys
+import mdispatch as md
+registry = md.Registry.create(sys.argv[1])
+lib = md.Library("against", "DEF", registry=registry)
+lib.define("scale(Tensor x, float factor=2.0) -> Tensor")
+lib.impl("scale", lambda x, factor: x, "CPU")
+lib.define("other(Tensor x) -> Tensor")
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_version_is_compared_with_one_that_is_running(tmp_path: Path) -> None:
+    module = RUNNING.replace("md.Registry.create(sys.argv[1])", "md.default_registry()")
+    module = module.partition("print")[0]
+    (tmp_path / "same.py").write_text(module)
+    (tmp_path / "newer.py").write_text(module.replace("2.0", "3.0"))
+    (tmp_path / "empty.py").write_text("")
+    (tmp_path / "running.py").write_text(RUNNING)
+    name = f"against-{os.getpid()}"
+    running = subprocess.Popen(
+        [sys.executable, "running.py", name],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with running:
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "ready\n"
+            against = ("--against", name, "--interpreters", "1")
+            assert run(tmp_path, "verify", "empty", *against).returncode == 5
+            status, answer = verify_json(tmp_path, "newer", *against)
+            assert status == 1
+            assert (answer["against"], answer["main"]["pid"]) == (name, running.pid)
+            assert (answer["main"]["operators"], answer["main"]["kernels"]) == (2, 1)
+            (schema,) = (d for d in answer["differences"] if d["category"] == "schema")
+            assert schema["workers"] == [0, 1]
+            assert schema["there"].endswith("running.py:6")
+            assert schema["here"].endswith("newer.py:6")
+            same = run(tmp_path, "verify", "same", *against)
+            assert same.returncode == 0, same.stdout
+            assert f"registry {name} of pid {running.pid}" in same.stdout
+        finally:
+            running.communicate("end\n", timeout=limit(60))
+    gone = run(tmp_path, "verify", "same", "--against", name)
+    assert gone.returncode == 2
+    assert name in gone.stderr
 
 
 def test_the_registry_of_a_parent_is_not_used(modules: Path) -> None:

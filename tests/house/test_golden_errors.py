@@ -145,7 +145,7 @@ def test_a_text_says_what_happened_then_details_then_what_to_do(title: str) -> N
 
 TWO_PLACES = (
     *("SchemaMismatch", "KeyMismatch", "NameMismatch", "SignatureMismatch", "Duplicate"),
-    *("PystubMismatch", "PystubOverride", "WrongModule"),
+    *("PystubMismatch", "PystubOverride", "TypeKeysMismatch", "WrongModule"),
 )
 
 

@@ -6,6 +6,7 @@ Every pool in every layout of a program: test_pool_table.py.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import inspect
 import os
 import re
@@ -208,6 +209,51 @@ def test_in_the_main_interpreter_a_failure_breaks_the_pool(tmp_path) -> None:
     )
     assert (got["name"], got["role"]) == ("BrokenThreadPool", "register")
     assert re.search("ModuleNotFoundError.*no_such_module", got["stderr"])
+
+
+RAY = """
+import ray
+from odd_ops import job
+
+import mdispatch as md
+
+def outcome(task):
+    try:
+        return ray.get(task)
+    except md.errors.WarmUpError as error:
+        return type(error).__name__, [type(each).__name__ for each in error.differences], str(error)
+
+if __name__ == "__main__":
+    hook = md.initializer("odd_ops", timeout=0.2)
+    ray.init(num_cpus=1, include_dashboard=False,
+             runtime_env={"worker_process_setup_hook": hook})
+    print("GOT", repr([outcome(ray.remote(job).remote()) for _ in range(2)]))
+    ray.shutdown()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_with_ray_the_caller_of_a_task_hears_why(tmp_path) -> None:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("ray is not installed")
+    (tmp_path / "odd_ops.py").write_text(f"{ODD}\ndef job():\n    return md.ops.odd.f(3)\n")
+    (tmp_path / "program.py").write_text(RAY)
+    ran = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=limit(120),
+        check=False,
+    )
+    found = re.search("^GOT (.*)$", ran.stdout, re.MULTILINE)
+    assert found is not None, ran.stderr
+    for name, differences, text in eval(found[1]):
+        assert name == "RayTaskError(WarmUpError)"
+        assert differences == ["SchemaMismatchError"]
+        assert "odd_ops.py:4" in text
 
 
 @pytest.mark.parametrize("modules", [5, [5], [""]])

@@ -21,16 +21,21 @@ from typing import TYPE_CHECKING, Protocol
 import click
 from click.exceptions import Exit
 
-from ...errors import NotSharedError
+from ...errors import MdispatchError, NotSharedError
+from ...facts import DEF, IMPL
 from ...facts.books import check_shared
-from ...registry import default_registry
+from ...facts.opening import ENVIRONMENT
+from ...registry import Registry, default_registry
 from ...workers.interpreters import create_interpreter
+from ...workers.warm_up import WarmUp
+from ..asking import reason, registries_like
 from ..console import (
     complain,
     import_in_main,
     json_option,
     module_names,
     progress,
+    search_here,
     standard_output,
     write,
 )
@@ -46,6 +51,8 @@ __all__ = ["Workers", "verify"]
 
 _MOST = 128  # workers of a kind: each takes open files and a thread
 _DAY = 86400.0
+_MAIN_PID = 7  # its index in the figures of a registry
+_UNKNOWN_IMPORT = 10.0  # seconds that the modules may take, where they were not imported before
 _NOTHING = 5  # as pytest ends that collected no test
 
 
@@ -78,12 +85,19 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: float) -
     callback=_seconds,
     help="Seconds that the waits of a worker take together.",
 )
+@click.option(
+    "--against",
+    metavar="NAME",
+    shell_complete=registries_like,
+    help="Compare with the registry of a process that is running, by its name or address.",
+)
 @json_option("verify")
 def verify(
     modules: tuple[str, ...],
     interpreters: int,
     processes: int,
     timeout: float,
+    against: str | None,
     as_json: bool,
 ) -> None:
     """Import operator modules everywhere and tell everything that differs.
@@ -91,6 +105,9 @@ def verify(
     The modules are imported in the main interpreter, where they register, then in new
     sub-interpreters (each with a GIL of its own from Python 3.12 on) and in new processes, where
     they are verified, all at once. The current directory is searched for them, as by python -m.
+
+    With --against the modules are imported in workers only, and verified with what a running
+    process has registered: before you replace it by another version.
 
     A worker that hangs is given up some seconds after the timeout; what modules print goes to
     standard error.
@@ -101,8 +118,8 @@ def verify(
       1    some differ: each difference is explained; also a worker that was
            killed, or in which alone the import fails
       2    unusable arguments; no such module, or one that fails in the main
-           interpreter; the answer could not be written; registries are not
-           shared on this system
+           interpreter; no such registry; the answer could not be written;
+           registries are not shared on this system
       5    the modules register nothing, so nothing was verified
       130  interrupted
     """
@@ -114,17 +131,19 @@ def verify(
         complain(str(error))
         raise Exit(2) from None
     faulthandler.enable()
-    plan = Plan(modules, interpreters, processes, timeout)
+    plan = Plan(modules, interpreters, processes, timeout, against)
     answer = standard_output()
     workers = None
     try:
         with progress("warming up", interpreters + processes) as step:
-            main = import_in_main(plan.modules, plan.timeout)
-            workers = Workers(plan, plan.limit(main.import_seconds))
+            if against is None:
+                main, takes = import_in_main(plan.modules, plan.timeout), None
+            else:
+                main, takes = _join(against), _UNKNOWN_IMPORT
+            workers = Workers(plan, plan.limit(main.import_seconds if takes is None else takes))
             rows = workers.rows(step)
-        result = Result(
-            plan, main, rows, len(default_registry().dispatcher.facts.registrations()[2])
-        )
+        facts = default_registry().dispatcher.facts
+        result = Result(plan, main, rows, len(facts.registrations()[2]), facts.stat()[_MAIN_PID])
         status = _NOTHING if result.empty else 0 if result.agree else 1
         try:
             write(result, answer, as_json)
@@ -140,6 +159,22 @@ def verify(
     # A thread is inside an interpreter and will not leave it, so nothing else ends this process.
     sys.stderr.flush()
     os._exit(status)
+
+
+def _join(name: str) -> WarmUp:
+    """Makes a running registry that of this process and its workers. Returns what is registered
+    there. Ends the command when it cannot be joined.
+    """
+    search_here()
+    try:
+        with Registry.attach(name) as registry:
+            os.environ[ENVIRONMENT] = registry.address
+            there = default_registry().dispatcher.facts.registrations()[2]
+    except MdispatchError as error:
+        complain(reason(error))
+        raise Exit(2) from None
+    kinds = [fact.kind for fact in there]
+    return WarmUp(kinds.count(DEF), kinds.count(IMPL), 0.0, 0.0, ())
 
 
 # --- the workers ----------------------------------------------------------------------------------

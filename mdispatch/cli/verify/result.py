@@ -34,12 +34,15 @@ _GRACE, _SHARE = 5.0, 0.25
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to verify: ``timeout`` in seconds bounds all waits of one worker together."""
+    """What to verify: ``timeout`` in seconds bounds all waits of one worker together. ``against``
+    is the registry of a running process; None where the modules register here.
+    """
 
     modules: tuple[str, ...]
     interpreters: int
     processes: int
     timeout: float
+    against: str | None = None
 
     def limit(self, import_seconds: float) -> float:
         """Seconds after which a worker that has not reported is given up. The main interpreter took
@@ -57,6 +60,7 @@ CATEGORIES = {
     "MainNeverArrivedError": "late",
     "NotRegisteredError": "late",
     "MissingInWorkerError": "missing",
+    "TypeKeysMismatchError": "type",
 }
 
 
@@ -64,7 +68,7 @@ CATEGORIES = {
 class Difference:
     """One thing in which a worker differs from the main interpreter.
 
-    ``category`` is "schema", "key", "name", "late" or "missing" when its warm-up found the
+    ``category`` is "schema", "key", "name", "late", "missing" or "type" when its warm-up found the
     difference (CATEGORIES), and "failed", "killed" or "silent" when the worker did not finish it.
     ``here`` and ``there`` are the places in the worker and in the main interpreter. Equal
     differences of several workers are equal; ``waited`` and ``text`` may vary.
@@ -79,6 +83,7 @@ class Difference:
     there: str = ""
     schema_here: str = ""
     schema_there: str = ""
+    keys_here: tuple[str, ...] = ()
     keys_there: tuple[str, ...] = ()
     nearest: tuple[str, ...] = ()
     summary: str = ""
@@ -140,6 +145,7 @@ TITLES = {
     "name": "missing in main",
     "late": "never arrived in main",
     "missing": "missing in the worker",
+    "type": "a type with other keys",
     "failed": "the import failed",
     "killed": "killed",
     "silent": "no answer",
@@ -148,23 +154,26 @@ _HEADINGS = (
     *("worker", "pid", "id", "oper-\nators", "ker-\nnels"),
     *("create\nms", "import\nmdispatch\nms", "import\nmodules\nms", "longest\nwait\nms", "differs"),
 )
-DISAGREEMENTS = ("schema", "key", "name", "late", "missing")
+DISAGREEMENTS = ("schema", "key", "name", "late", "missing", "type")
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """What ``mdispatch verify`` answers. ``facts`` is how many registrations there are: some may
-    have come after the import.
+    have come after the import. ``main_pid`` is the process that registers, 0 where there is none.
     """
 
     plan: Plan
     main: WarmUp
     rows: Sequence[Row]
     facts: int
+    main_pid: int = 0
 
     @property
     def empty(self) -> bool:
         """Whether there was nothing in which a worker could have differed."""
+        if self.plan.against is not None:  # what is there need not come from these modules
+            return not any(row.operators or row.kernels or row.differences for row in self.rows)
         return not self.facts and not any(row.differences for row in self.rows)
 
     @property
@@ -203,6 +212,9 @@ class Result:
             )
             lines += [compare(main, worker) or "", f"main:    {main}", f"         {there}"]
             lines += [f"worker:  {worker}", f"         {here}"]
+        elif category == "type":  # another worker may have been the first
+            lines += [f"first:   {', '.join(difference.keys_there)}", f"         {there}"]
+            lines += [f"worker:  {', '.join(difference.keys_here)}", f"         {here}"]
         else:
             if category == "key":
                 there += f", with kernels at {', '.join(difference.keys_there) or 'no key'}"
@@ -249,6 +261,7 @@ class Result:
                 "there": difference.there,
                 "schema_here": difference.schema_here,
                 "schema_there": difference.schema_there,
+                "keys_here": list(difference.keys_here),
                 "keys_there": list(difference.keys_there),
                 "nearest": list(difference.nearest),
                 "text": "\n".join([self._title(difference), *self._explained(difference)]),
@@ -263,10 +276,11 @@ class Result:
             "own_gil": OWN_GIL,
             "modules": list(self.plan.modules),
             "timeout": self.plan.timeout,
+            "against": self.plan.against,
             "agree": self.agree,
             "empty": self.empty,
             "main": {
-                "pid": os.getpid(),
+                "pid": os.getpid() if self.plan.against is None else self.main_pid,
                 "operators": self.main.operators,
                 "kernels": self.main.kernels,
                 "import_seconds": self.main.import_seconds,
@@ -280,14 +294,17 @@ class Result:
 
     def show(self, console: Console) -> None:
         fit(console)
-        main = self.main
-        say(
-            console,
-            f"mdispatch {__version__}, Python {platform.python_version()}, main interpreter of pid "
-            f"{os.getpid()}:\n{_count(main.operators, 'operator')} and "
-            f"{_count(main.kernels, 'kernel')} registered by {', '.join(self.plan.modules)} "
-            f"in {_ms(main.import_seconds)} ms",
-        )
+        main, modules = self.main, ", ".join(self.plan.modules)
+        what = f"{_count(main.operators, 'operator')} and {_count(main.kernels, 'kernel')}"
+        if self.plan.against is None:
+            where = f"main interpreter of pid {os.getpid()}"
+            what += f" registered by {modules} in {_ms(main.import_seconds)} ms"
+        else:
+            where = f"registry {self.plan.against}"
+            where += f" of pid {self.main_pid}" if self.main_pid else ""
+            what += f" there, {modules} here"
+        python = platform.python_version()
+        say(console, f"mdispatch {__version__}, Python {python}, {where}:\n{what}")
         say(console)
         between = ", " if console.width >= 100 else "\n"
         rows = [self._cells(row, between) for row in self.rows]

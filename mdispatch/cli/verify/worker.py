@@ -32,7 +32,7 @@ __all__ = ["ATTRIBUTES", "read_began", "read_report", "run", "source"]
 #: Attributes of a VerificationError that describe a difference.
 ATTRIBUTES = (
     *("kind", "name", "key", "here", "there", "waited", "nearest"),
-    *("schema_here", "schema_there", "keys_there"),
+    *("schema_here", "schema_there", "keys_here", "keys_there"),
 )
 
 # The file begins with the time at which the worker's first line ran, in nanoseconds; the report

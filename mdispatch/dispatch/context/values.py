@@ -3,8 +3,8 @@ by DLPack, or by PyTorch. An object whose type has ``__md_dispatch__`` carries t
 too (see modes.py).
 
 Types are objects of one interpreter, so a registration here holds for this interpreter. A module
-that registers its types does so in every interpreter that imports it. Looking for keys imports
-nothing.
+that registers its types does so in every interpreter that imports it; registry/type_facts.py finds
+those that do so otherwise. Looking for keys imports nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from _thread import RLock
 from ...errors import DuplicateRegistrationError, InvalidArgumentError, InvalidKeyError
 from ...errors.places import caller, place_of
 from ...keys import DispatchKey, DispatchKeySet
+from ..own_types import own_types
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,6 +99,11 @@ class TypeHandle:
         self._module = str(frame.f_globals.get("__name__")) if frame and is_module else ""
         self._code: CodeType | None = frame.f_code if frame and is_module else None
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names of its keys."""
+        return tuple(key.name for key in DispatchKeySet.from_raw(self.raw))
+
     def close(self) -> None:
         """Ends it. Idempotent. When the last registration of the type has ended, its values carry
         what they carry without one.
@@ -123,7 +129,7 @@ class TypeHandle:
         return bool(self._module) and self._module == later._module and is_again
 
     def __repr__(self) -> str:
-        return f"<mdispatch.TypeHandle {self.cls()!r}: {_listed(self.raw)}>"
+        return f"<mdispatch.TypeHandle {self.cls()!r}: {', '.join(self.keys)}>"
 
 
 class TypeKeys:
@@ -139,10 +145,13 @@ class TypeKeys:
         self._registered: weakref.WeakKeyDictionary[type, int] = weakref.WeakKeyDictionary()
         #: Called after a registration: what calls in C have kept of types is out of date.
         self.when_changed: Callable[[], object] = int
+        #: Called before the oldest registration of a class becomes another one, or None. What it
+        #: raises refuses the change.
+        self.before_change: Callable[[type, TypeHandle | None], object] = lambda cls, oldest: None
 
     def register(self, cls: type, raw: int, frame: FrameType | None = None) -> TypeHandle:
         """Registers a type, from this frame. DuplicateRegistrationError, with both places, if it is
-        registered with other keys. The same line registers it once.
+        registered with other keys, and TypeKeysMismatchError. The same line registers it once.
         """
         made = TypeHandle(self, cls, raw, frame)
         with _lock:
@@ -154,7 +163,9 @@ class TypeKeys:
             for each in there:
                 if each.where == made.where:  # a line that runs often registers once
                     return each
-            self._handles[cls] = (*there, made)
+            handles = (*there, made)
+            self.before_change(cls, handles[0])
+            self._handles[cls] = handles
             self._set(cls, raw)
         return made
 
@@ -165,6 +176,7 @@ class TypeKeys:
             if cls is None or handle not in there:
                 return
             rest = tuple(each for each in there if each is not handle)
+            self.before_change(cls, rest[0] if rest else None)
             if rest:
                 self._handles[cls] = rest
             else:
@@ -177,6 +189,12 @@ class TypeKeys:
         else:
             self._registered[cls] = raw
         self.when_changed()
+
+    def each(self, tell: Callable[[type, TypeHandle], object]) -> None:
+        """Calls ``tell`` with each class and its oldest registration. None changes meanwhile."""
+        with _lock:
+            for cls, handles in list(self._handles.items()):
+                tell(cls, handles[0])
 
     def knows(self, cls: type) -> bool:
         """Whether the class, or a base of it, is registered."""
@@ -270,7 +288,7 @@ def _registered_otherwise(
     cls: type, there: TypeHandle, made: TypeHandle
 ) -> DuplicateRegistrationError:
     name = f"{cls.__module__}.{cls.__qualname__}"
-    first, second = _listed(there.raw), _listed(made.raw)
+    first, second = ", ".join(there.keys), ", ".join(made.keys)
     return DuplicateRegistrationError(
         f"type {name} is registered for {first} already, and now for {second}\n"
         f"  first:  {there.where} ({first})\n  second: {made.where} ({second})\n"
@@ -283,10 +301,6 @@ def _registered_otherwise(
         there.where,
         made.where,
     )
-
-
-def _listed(raw: int) -> str:
-    return ", ".join(key.name for key in DispatchKeySet.from_raw(raw))
 
 
 def _handled(cls: type) -> int:
@@ -383,6 +397,8 @@ def _no_keys(keys: object, what: str) -> InvalidKeyError:
 
 # The types of this interpreter, for all registries: a value has the same keys in each of them.
 _types = TypeKeys()
+_types.before_change = own_types.change
+own_types.each = _types.each
 
 raw_of = _types.raw_of
 how_of_type = _types.how_of_type
@@ -405,9 +421,15 @@ def register_type(
     other. Only the top-level code of a module replaces its own registration when it runs again (a
     module imported again, a cell of a notebook run again).
 
+    A registry in which this interpreter has opened a library, or opens one later, has the keys of
+    its types, too. Where another living member of it has a type of that name (``module.qualname``)
+    with other keys, and was first, that is told like a definition that differs: by an error, which
+    an import for a pool's worker keeps, and by :func:`warm_up`. A type that its module does not
+    have under its name is not compared: one that a function makes, or a notebook.
+
     Raises DuplicateRegistrationError (registered with other keys, with both places),
-    InvalidKeyError for an unknown key and for no key at all, InvalidArgumentError if ``cls`` is not
-    a class. Nothing is changed then.
+    TypeKeysMismatchError (by another member, with both places), InvalidKeyError for an unknown key
+    and for no key at all, InvalidArgumentError if ``cls`` is not a class. Nothing is changed then.
     """
     if not isinstance(cls, type):
         raise InvalidArgumentError(

@@ -41,6 +41,7 @@ lib.define("roll(Tensor dice) -> Tensor")
 lib.register_fake("roll", lambda dice: dice)
 lib.set_python_module("games_fakes", "It comes with the package games.")
 lib.define("deal(Tensor cards) -> Tensor")
+md.register_type(bytes, "CPU")
 """
 
 WORKER = """
@@ -83,6 +84,7 @@ CASES = {
     "module of a definition": lambda: named.define("scale(Tensor x, float factor=2.0) -> Tensor"),
     "key, once more": lambda: lib.impl("size", max, "Meta"),
     "fallback for fakes": lambda: md.ops.games.deal(md.MetaTensor((52,))),
+    "type": lambda: md.register_type(bytes, ["CUDA", "AutogradCUDA"]),
 }
 
 found = {}
@@ -171,6 +173,7 @@ from_worker("MissingInWorkerError: a kernel", "missing impl")
 from_worker("PystubMismatchError: another module", "module")
 from_worker("PystubMismatchError: another context", "context")
 from_worker("PystubMismatchError: a definition that names none there", "module of a definition")
+from_worker("TypeKeysMismatchError: another member has it for another key", "type")
 from_worker("FakeKernelMissingError: a fake kernel that was not imported here", "fake not here")
 from_worker("FakeKernelMissingError: a module that another process has named", "fake nowhere")
 from_worker("FakeKernelMissingError: a fallback that was not imported here", "fallback for fakes")
