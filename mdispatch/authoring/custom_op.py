@@ -23,7 +23,7 @@ import sys
 
 from .. import errors, facts
 from ..dispatch.checks import attributes_of, checked_callable
-from ..dispatch.custom import Forward, called_by_c
+from ..dispatch.custom import Forward, called_by_c, shows_as_call
 from ..dispatch.described import Annotations, Described
 from ..dispatch.kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
 from ..errors.places import label_of
@@ -503,7 +503,7 @@ def _is_traced(made: CustomOpDef) -> bool:
 
 # What torch.compiler.assume_constant_result does, without the import of a compiler.
 _is_traced._dynamo_marked_constant = True  # type: ignore[attr-defined]
-calls.shows_as_call(CustomOpDef, _traced_call)
+shows_as_call(CustomOpDef, _traced_call)
 
 
 class _ExportedWhenNeeded:

@@ -320,8 +320,8 @@ def _compared(
     # If an operator names several modules, a worker compares with the newest.
     stubs = {f.name: f.seq for f in there if f.kind == facts.PYSTUB}
     # How many more facts of this kind, key and name were verified. There may be several kernels at
-    # one key for the same types, as custom_op and then register_fake make them. A worker verifies the newest each
-    # time, so only the number can be compared.
+    # one key for the same types, as custom_op and then register_fake make them. A worker verifies
+    # the newest each time, so only the number can be compared.
     left: dict[tuple[int, int, str], int] = {}
     verified, lacking = [], []
     elsewhere = {}  # what the audit has seen beside them: the newest of each
@@ -341,7 +341,9 @@ def _compared(
         if is_mine is not None and is_mine(fact):  # in a team
             is_verified = True
         elif file in here:
-            times = left[what] if what in left else dispatcher.times_verified(kind, key, name, types)
+            times = (
+                left[what] if what in left else dispatcher.times_verified(kind, key, name, types)
+            )
             left[what] = times - 1
             is_verified = times > 0
         else:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Cell", "Forward", "Guard", "Names", "Operator", "Packet", "Shape", "Stack", "Unshared"]
 __all__ += ["callable", "change", "changed", "handlers", "keys", "local", "now", "paths", "quick"]
-__all__ += ["sets", "shows_as_call", "start", "tags", "torch_place", "turn", "types_changed", "values"]
+__all__ += ["sets", "shows_as_call", "start", "tags", "torch_place", "turn", "types_changed"]
+__all__ += ["values"]
 
 
 class _Paths:
