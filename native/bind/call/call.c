@@ -2,13 +2,14 @@
  *
  *     plan       the cell's plan, if the three values that it depends on are unchanged; else Python
  *                makes a new one
- *     bind       takes each argument as it is, if that is plainly what the schema wants, or as the
- *                number that the schema wants
+ *     memory     a call with the types of one that was made before goes straight to its target
+ *     bind       takes each argument as it is, if that is plainly what the schema wants, or
+ *                converts it (take.c)
  *     key set    the union of the arguments' keys, with those that this thread includes, without
  *                those that it excludes
  *     target     the kernel of the highest key; Python finds it when a call first reaches that key
  *     kernel     called by vectorcall, with the caller's array when nothing has to be added to it
- *     result     returned as it is, if that is plainly what the schema says
+ *     result     returned as it is, if that is plainly what the schema says, or converted
  *
  * A call that is not plain is handed to Python, which starts it from the beginning. Until then this
  * file has only looked at the arguments, asked values for their keys and for their numbers.
