@@ -198,19 +198,6 @@ static int refuses(struct state *st, const Shape *shape, PyObject *const *args, 
 
 /* --- keys ------------------------------------------------------------------------------------- */
 
-static inline unsigned bits(uint64_t word) {
-    return word ? 64 - (unsigned)__builtin_clzll(word) : 0;
-}
-
-/* (mdispatch/keys/numbers.py: highest_index, backend_index) */
-static inline unsigned index_of(const struct state *st, uint64_t raw) {
-    if (!(raw & 0xffff)) raw &= ~st->per_backend;
-    unsigned functionality = bits(raw >> BACKENDS);
-    if (functionality && st->per_backend >> (BACKENDS - 1 + functionality) & 1)
-        return st->offset[functionality] + bits((raw & 0xffff) >> 1);
-    return st->offset[functionality];
-}
-
 /* The keys that this thread includes and keeps, needed while any thread has a guard open; 0 when
  * only Python can tell. */
 static int thread_sets(struct state *st, uint64_t *included, uint64_t *kept) {
@@ -230,17 +217,7 @@ static int thread_sets(struct state *st, uint64_t *included, uint64_t *kept) {
     return 1;
 }
 
-/* The key set of a call in a thread with these sets; 0 when Python has to make the call. */
-static inline int effective_in(const struct state *st, const Plan *plan, uint64_t included,
-                               uint64_t kept, uint64_t *raw) {
-    uint64_t all = (*raw | included) & kept;
-    if (UNLIKELY(all & st->special)) return 0;
-    uint64_t mask = plan->mask;
-    if (UNLIKELY(plan->masks != NULL)) mask = plan->masks[bits((all & 0xffff) >> 1)];
-    *raw = all & mask;
-    return 1;
-}
-
+/* The same in this thread. */
 static inline int effective(struct state *st, const Plan *plan, uint64_t *raw) {
     uint64_t included = st->included, kept = st->kept;
     if (UNLIKELY(peek(&st->guards)) && !thread_sets(st, &included, &kept)) return 0;
@@ -252,13 +229,6 @@ static inline struct target *target_of(struct state *st, Plan *plan, uint64_t ra
     int at = atomic_load_explicit(&plan->at[index], memory_order_acquire);
     if (LIKELY(at != 0 && at != NO_TARGET)) return &plan->targets[at - 1];
     return target_find(st, plan, index);
-}
-
-struct target *target_there(struct state *st, Plan *plan, uint64_t raw) {
-    if (!effective_in(st, plan, st->included, st->kept, &raw)) return NULL;
-    int at = atomic_load_explicit(&plan->at[index_of(st, raw)], memory_order_acquire);
-    struct target *target = at && at != NO_TARGET ? &plan->targets[at - 1] : NULL;
-    return target && !target->with_operator && !target->with_key_set ? target : NULL;
 }
 
 /* --- kernels ---------------------------------------------------------------------------------- */

@@ -332,6 +332,32 @@ static inline bool remembers(const struct state *st, const struct memory *m,
     return is_whole(&m->sequence, begun);
 }
 
+/* The keys of a call, and the entry of the table that they lead to. */
+
+static inline unsigned bits(uint64_t word) {
+    return word ? 64 - (unsigned)__builtin_clzll(word) : 0;
+}
+
+/* (mdispatch/keys/numbers.py: highest_index, backend_index) */
+static inline unsigned index_of(const struct state *st, uint64_t raw) {
+    if (!(raw & 0xffff)) raw &= ~st->per_backend;
+    unsigned functionality = bits(raw >> BACKENDS);
+    if (functionality && st->per_backend >> (BACKENDS - 1 + functionality) & 1)
+        return st->offset[functionality] + bits((raw & 0xffff) >> 1);
+    return st->offset[functionality];
+}
+
+/* The key set of a call in a thread with these sets; 0 when Python has to make the call. */
+static inline int effective_in(const struct state *st, const Plan *plan, uint64_t included,
+                               uint64_t kept, uint64_t *raw) {
+    uint64_t all = (*raw | included) & kept;
+    if (UNLIKELY(all & st->special)) return 0;
+    uint64_t mask = plan->mask;
+    if (UNLIKELY(plan->masks != NULL)) mask = plan->masks[bits((all & 0xffff) >> 1)];
+    *raw = all & mask;
+    return 1;
+}
+
 /* torch.c */
 /* Keeps PyTorch's function, the dict of what it answered, which Python fills, and a function that
  * makes a tensor. They are the same at each call, and never change. */
@@ -343,8 +369,8 @@ PyObject *torch_place(PyObject *m, PyObject *args);
 PyObject *torch_found(PyObject *m, PyObject *ignored);
 
 /* take.c */
-/* What the kernel gets for a value: a new reference; NULL, perhaps with an error, when Python has to
- * convert or to refuse it. Adds its keys. */
+/* What the kernel gets for a value: a new reference; NULL, perhaps with an error, when Python has
+ * to convert or to refuse it. Adds its keys. */
 PyObject *taken(struct state *st, const struct take *t, PyObject *value, uint64_t *raw);
 /* The same for a value of a kind that is not composed, when it does not fit as it is. */
 PyObject *converted(struct state *st, const struct take *t, PyObject *value);
@@ -368,9 +394,6 @@ static inline int fits(struct state *st, const struct take *t, PyObject *value, 
 }
 
 /* call.c */
-/* The target of these keys in a thread without guards, if a call has reached it, and if its kernel
- * gets the arguments alone; or NULL. */
-struct target *target_there(struct state *st, Plan *plan, uint64_t raw);
 PyObject *operator_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 /* Calls the operator if it takes the arguments as they are; returns whether it did. */
 bool operator_try(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames,
