@@ -43,8 +43,8 @@ def _take(wanted: Type) -> Take:
     name = wanted.name
     inner = tuple(_take(element) for element in wanted.elements)
     if name == Type.OPTIONAL:
-        kind, exact, _, *rest = inner[0]
-        return kind, exact, kind != _OTHER, *rest
+        kind, exact, _, size, items = inner[0]
+        return kind, exact, kind != _OTHER, size, items
     if name == "Union" or any(kind == _OTHER for kind, *_ in inner):
         return _NOTHING
     if name == Type.LIST:

@@ -191,6 +191,14 @@ static inline Plan *likely(const struct choices *c, PyObject *const *values) {
     return choice->plan;
 }
 
+Plan *plan_kept_for_types(const Plan *plan, PyObject *const *values) {
+    struct types t;
+    size_t place;
+    if (!types_of(plan->choices, plan->shape, values, &t)) return NULL;
+    struct choice *choice = find(plan->choices, &t, &place);
+    return choice ? choice->plan : NULL;
+}
+
 Plan *plan_for_types(struct state *st, Cell *cell, Plan *plan, PyObject *const *values) {
     struct types t;
     size_t place;

@@ -2,14 +2,15 @@
  *
  *     plan       the cell's plan, if the three values that it depends on are unchanged; else Python
  *                makes a new one
- *     bind       takes each argument as it is, if that is plainly what the schema wants, or as the
- *                number that the schema wants
+ *     memory     a call with the types of one that was made before goes straight to its target
+ *     bind       takes each argument as it is, if that is plainly what the schema wants, or
+ *                converts it (take.c)
  *     types      where kernels are for types: the plan of the arguments' types (by_type.c)
  *     key set    the union of the arguments' keys, with those that this thread includes, without
  *                those that it excludes
  *     target     the kernel of the highest key; Python finds it when a call first reaches that key
  *     kernel     called by vectorcall, with the caller's array when nothing has to be added to it
- *     result     returned as it is, if that is plainly what the schema says
+ *     result     returned as it is, if that is plainly what the schema says, or converted
  *
  * A call that is not plain is handed to Python, which starts it from the beginning. Until then this
  * file has only looked at the arguments, asked values for their keys and for their numbers.
@@ -198,25 +199,6 @@ static int refuses(struct state *st, const Shape *shape, PyObject *const *args, 
 
 /* --- keys ------------------------------------------------------------------------------------- */
 
-static inline unsigned bits(uint64_t word) {
-    return word ? 64 - (unsigned)__builtin_clzll(word) : 0;
-}
-
-/* (mdispatch/keys/numbers.py: highest_index, backend_index) */
-static inline unsigned index_of(const struct state *st, uint64_t raw) {
-    if (!(raw & 0xffff)) raw &= ~st->per_backend;
-    unsigned functionality = bits(raw >> BACKENDS);
-    if (functionality && st->per_backend >> (BACKENDS - 1 + functionality) & 1)
-        return st->offset[functionality] + bits((raw & 0xffff) >> 1);
-    return st->offset[functionality];
-}
-
-enum { ANSWERED = 2 }; /* modes and types are asked on the way of a call */
-
-static inline int is_answered(const struct state *st, uint64_t raw) {
-    return UNLIKELY(raw & st->python) ? ANSWERED : 1;
-}
-
 /* Whether a call with these arguments is dispatched here, and not for PyTorch's eyes. Takes the mark
  * of PyTorch's tensors out of the keys. */
 static inline int stays(struct state *st, const Plan *plan, uint64_t *raw, PyObject *const *args,
@@ -227,19 +209,7 @@ static inline int stays(struct state *st, const Plan *plan, uint64_t *raw, PyObj
            (!(*raw & st->wrapped) && !torch_wants(st, plan->gate, args, n));
 }
 
-/* The key set of a call in a thread with these sets; 0 when Python has to make the
- * call, or ANSWERED. */
-static inline int effective_in(const struct state *st, const Plan *plan, uint64_t included,
-                               uint64_t kept, uint64_t *raw) {
-    uint64_t all = (*raw | included) & kept;
-    uint64_t mask = plan->mask;
-    if (UNLIKELY(plan->masks != NULL)) mask = plan->masks[bits((all & 0xffff) >> 1)];
-    *raw = all & mask;
-    if (UNLIKELY(all & st->special))
-        return all & st->special & ~st->python ? 0 : is_answered(st, *raw);
-    return 1;
-}
-
+/* The key set in this thread. */
 static inline int effective(struct state *st, const Plan *plan, uint64_t *raw) {
     uint64_t included = st->included, kept = st->kept;
     if (UNLIKELY(peek(&st->guards))) thread_sets(st, &included, &kept);
@@ -251,13 +221,6 @@ static inline struct target *target_of(struct state *st, Plan *plan, uint64_t ra
     int at = atomic_load_explicit(&plan->at[index], memory_order_acquire);
     if (LIKELY(at != 0 && at != NO_TARGET)) return &plan->targets[at - 1];
     return target_find(st, plan, index);
-}
-
-struct target *target_there(struct state *st, Plan *plan, uint64_t raw) {
-    if (effective_in(st, plan, st->included, st->kept, &raw) != 1) return NULL;
-    int at = atomic_load_explicit(&plan->at[index_of(st, raw)], memory_order_acquire);
-    struct target *target = at && at != NO_TARGET ? &plan->targets[at - 1] : NULL;
-    return target && !target->with_operator && !target->with_key_set ? target : NULL;
 }
 
 /* --- kernels ---------------------------------------------------------------------------------- */

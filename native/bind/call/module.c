@@ -107,8 +107,8 @@ static void set(PyObject **place, PyObject *value) {
     Py_XDECREF(before);
 }
 
-/* raw_of(value): the bits of the keys that a call in C takes a value to have; None for one that is no
- * tensor, False for one that is left to Python. For tests. */
+/* raw_of(value): the bits of the keys that a call in C takes a value to have; None for one that is
+ * no tensor, False for one that is left to Python. For tests. */
 static PyObject *call_raw_of(PyObject *m, PyObject *value) {
     uint64_t raw = 0;
     int found = carries(PyModule_GetState(m), value, &raw);

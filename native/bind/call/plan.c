@@ -447,7 +447,7 @@ static PyObject *cell_install(Cell *self, PyObject *args) {
     plan->gate = (uint8_t)gate;
     Py_ssize_t positional = plan->shape->positional;
     int is_too_long = plan->shape->keyword_only || positional > REMEMBERED;
-    plan->remembered = is_too_long || is_by_type ? -1 : positional;
+    plan->remembered = is_too_long ? -1 : positional;
     if (is_by_type) plan->choices = choices_make(plan->shape);
     if (is_by_type && !plan->choices) PyErr_NoMemory();
     if (PyErr_Occurred() || masks_from(plan, masks)) {

@@ -6,9 +6,10 @@
  * target at once. In the same way the plan remembers the type of a result that fitted.
  *
  * An argument whose type does not decide is put in its place as in any other call: one that is
- * asked for its keys, that is converted, whose items are looked at. If its keys count, the target is
- * found by the keys of all. (If code of users may have run, all of them are read again.) For the other
- * arguments the type alone decides, and nothing that this depends on can change without a sign:
+ * asked for its keys, that is converted, whose items are looked at. If its keys count, the target
+ * is found by the keys of all. (If code of users may have run, all of them are read again.) For the
+ * other arguments the type alone decides, and nothing that this depends on can change without a
+ * sign:
  *
  *   the schema, the table      A plan never changes them. It is looked into only by a call that has
  *                              found it current, and that holds it.
@@ -23,24 +24,24 @@
  *
  * Nothing is taken from the call that gives the occasion: while it looked at its arguments, other
  * code may have run, and changed a class that it had looked at before. All is looked up again here,
- * by code that runs nothing else: with a GIL, in one step. Without one, `types_epoch` is read first.
- * If it is odd, nothing is remembered. If it is even, then no entry of the table of types is older
- * (see `known_put`); if types are registered while it is read, the number that is kept is out of
- * date. The tag is read before the table is: if the type changes after that, the tag that is kept
- * is none that the type will ever have again.
+ * by code that runs nothing else: with a GIL, in one step. Without one, `types_epoch` is read
+ * first. If it is odd, nothing is remembered. If it is even, then no entry of the table of types is
+ * older (see `known_put`); if types are registered while it is read, the number that is kept is out
+ * of date. The tag is read before the table is: if the type changes after that, the tag that is
+ * kept is none that the type will ever have again.
  *
  * The kernel may do all of this while it runs: so the result is compared by what is remembered, and
- * true, when the kernel has returned. A call that the kernel makes may put another call in the place
- * of this one. That is why the two memories do not refer to each other.
+ * true, when the kernel has returned. A call that the kernel makes may put another call in the
+ * place of this one. That is why the two memories do not refer to each other.
  *
- * Types are only compared, so no reference is held. Where types change from call to call, remembering
- * each would cost more than it gives: see `is_due`. Without a GIL the memory is read as an entry of
- * the table of types is.
+ * Types are only compared, so no reference is held. Where types change from call to call,
+ * remembering each would cost more than it gives: see `is_due`. Without a GIL the memory is read as
+ * an entry of the table of types is.
  */
 #include "state.h"
 
-/* Whether its type alone decides that a value is taken as it is, and with which keys. `raw`: NULL for
- * a result, whose keys count for nothing. */
+/* Whether its type alone decides that a value is taken as it is, and with which keys. `raw`: NULL
+ * for a result, whose keys count for nothing. */
 static bool is_by_type(struct state *st, const struct take *t, PyObject *value, uint64_t *raw) {
     PyTypeObject *type = Py_TYPE(value);
     uint64_t keys = 0;
@@ -93,6 +94,15 @@ static void keep(struct memory *m, uint64_t types_epoch, const struct seen *seen
     end_write(&m->sequence);
 }
 
+/* The target of these keys in a thread without guards, if a call has reached it, and if its kernel
+ * gets the arguments alone; or NULL. */
+static struct target *target_there(struct state *st, Plan *plan, uint64_t raw) {
+    if (effective_in(st, plan, st->included, st->kept, &raw) != 1) return NULL;
+    int at = atomic_load_explicit(&plan->at[index_of(st, raw)], memory_order_acquire);
+    struct target *target = at && at != NO_TARGET ? &plan->targets[at - 1] : NULL;
+    return target && !target->with_operator && !target->with_key_set ? target : NULL;
+}
+
 void remember_arguments(struct state *st, Plan *plan, PyObject *const *args) {
     struct seen seen = {0};
     uint64_t types_epoch = atomic_load(&st->types_epoch);
@@ -105,7 +115,9 @@ void remember_arguments(struct state *st, Plan *plan, PyObject *const *args) {
         seen.call.others |= 1u << i;
         leads &= !(t->kind == TENSOR || t->kind == LIST) || !t->counts;
     }
-    if (leads) seen.call.target = target_there(st, plan, seen.call.raw);
+    Plan *chosen = plan;
+    if (plan->choices) chosen = seen.call.others ? NULL : plan_kept_for_types(plan, args);
+    if (leads && chosen) seen.call.target = target_there(st, chosen, seen.call.raw);
     keep(&plan->arguments, types_epoch, &seen, plan->remembered);
 }
 

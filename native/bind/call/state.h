@@ -469,6 +469,40 @@ static inline void thread_sets(struct state *st, uint64_t *included, uint64_t *k
     if (sets) read_sets(sets, included, kept);
 }
 
+/* The keys of a call, and the entry of the table that they lead to. */
+
+static inline unsigned bits(uint64_t word) {
+    return word ? 64 - (unsigned)__builtin_clzll(word) : 0;
+}
+
+/* (mdispatch/keys/numbers.py: highest_index, backend_index) */
+static inline unsigned index_of(const struct state *st, uint64_t raw) {
+    if (!(raw & 0xffff)) raw &= ~st->per_backend;
+    unsigned functionality = bits(raw >> BACKENDS);
+    if (functionality && st->per_backend >> (BACKENDS - 1 + functionality) & 1)
+        return st->offset[functionality] + bits((raw & 0xffff) >> 1);
+    return st->offset[functionality];
+}
+
+enum { ANSWERED = 2 }; /* modes and types are asked on the way of a call */
+
+static inline int is_answered(const struct state *st, uint64_t raw) {
+    return UNLIKELY(raw & st->python) ? ANSWERED : 1;
+}
+
+/* The key set of a call in a thread with these sets; 0 when Python has to make the call, or
+ * ANSWERED. */
+static inline int effective_in(const struct state *st, const Plan *plan, uint64_t included,
+                               uint64_t kept, uint64_t *raw) {
+    uint64_t all = (*raw | included) & kept;
+    uint64_t mask = plan->mask;
+    if (UNLIKELY(plan->masks != NULL)) mask = plan->masks[bits((all & 0xffff) >> 1)];
+    *raw = all & mask;
+    if (UNLIKELY(all & st->special))
+        return all & st->special & ~st->python ? 0 : is_answered(st, *raw);
+    return 1;
+}
+
 /* torch.c */
 /* Keeps what TorchKeys (mdispatch/dispatch/context/torch_keys.py) says of PyTorch: its function, the
  * dict of what that answered, which Python fills, a function that makes a tensor, one that says
@@ -485,8 +519,8 @@ PyObject *torch_place(PyObject *m, PyObject *args);
 PyObject *torch_found(PyObject *m, PyObject *ignored);
 
 /* take.c */
-/* What the kernel gets for a value: a new reference; NULL, perhaps with an error, when Python has to
- * convert or to refuse it. Adds its keys. */
+/* What the kernel gets for a value: a new reference; NULL, perhaps with an error, when Python has
+ * to convert or to refuse it. Adds its keys. */
 PyObject *taken(struct state *st, const struct take *t, PyObject *value, uint64_t *raw);
 /* The same for a value of a kind that is not composed, when it does not fit as it is. */
 PyObject *converted(struct state *st, const struct take *t, PyObject *value);
@@ -510,9 +544,6 @@ static inline int fits(struct state *st, const struct take *t, PyObject *value, 
 }
 
 /* call.c */
-/* The target of these keys in a thread without guards, if a call has reached it, and if its kernel
- * gets the arguments alone; or NULL. */
-struct target *target_there(struct state *st, Plan *plan, uint64_t raw);
 /* What came of an attempt: DONE means that the call was made or has failed with an error. */
 enum { DONE, TRY_BOUND, TO_PYTHON, NOBODY };
 PyObject *operator_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
@@ -556,5 +587,7 @@ void cell_drop(Cell *cell);
 /* The plan for a call with these arguments, all in their places; it lives as long as `plan`. NULL,
  * perhaps with an error, when Python has to make the call. */
 Plan *plan_for_types(struct state *st, Cell *cell, Plan *plan, PyObject *const *values);
+/* The one that is kept for them, or NULL: this runs no other code. Lists must be plain lists. */
+Plan *plan_kept_for_types(const Plan *plan, PyObject *const *values);
 
 #endif

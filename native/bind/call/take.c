@@ -1,5 +1,5 @@
-/* take.c - what a kernel gets for a value that is not plainly what the schema wants, and a caller for
- * such a result. mdispatch/dispatch/arguments.py and results.py are the specification.
+/* take.c - what a kernel gets for a value that is not plainly what the schema wants, and a caller
+ * for such a result. mdispatch/dispatch/arguments.py and results.py are the specification.
  *
  * These functions convert what is certainly converted to the same there. They leave the rest to
  * Python, which also refuses. They look at real types only, where Python believes a value's
@@ -73,9 +73,9 @@ PyObject *converted(struct state *st, const struct take *t, PyObject *value) {
     return NULL;
 }
 
-/* Puts in place of each item what is taken for it. Returns how many became other objects; -1, perhaps
- * with an error, when that is for Python. `inner`: of the first item; `step`: from one item's to the
- * next one's. */
+/* Puts in place of each item what is taken for it. Returns how many became other objects; -1,
+ * perhaps with an error, when that is for Python. `inner`: of the first item; `step`: from one
+ * item's to the next one's. */
 static Py_ssize_t take_items(struct state *st, const struct take *inner, Py_ssize_t step,
                              PyObject **items, Py_ssize_t n, uint64_t *raw) {
     Py_ssize_t others = 0;
@@ -97,7 +97,7 @@ static Py_ssize_t take_list(struct state *st, const struct take *t, PyObject *li
     return others;
 }
 
-/* Whether Python would take it for a list or a tuple, by what it says of itself; -1 with an error. */
+/* Whether Python would take it for a list or a tuple, by what it says of itself; -1: an error. */
 static int claims_to_be_list(PyObject *value) {
     if (PyLong_Check(value) || PyFloat_Check(value) || is_builtin(Py_TYPE(value))) return 0;
     int is = PyObject_IsInstance(value, (PyObject *)&PyList_Type);

@@ -2,15 +2,14 @@
  *
  * Note [Tensors]
  * PyTorch has a function that says which keys a tensor carries (`torch._C._dispatch_keys`). It asks
- * no mode and no `__torch_function__`, so its user does not notice. Its answer is a set of PyTorch's
- * keys, whose number Python translates to ours by the names of the keys
- * (mdispatch/dispatch/context/torch_keys.py). A
- * dict keeps what Python has translated.
+ * no mode and no `__torch_function__`, so its user does not notice. Its answer is a set of
+ * PyTorch's keys, whose number Python translates to ours by the names of the keys
+ * (mdispatch/dispatch/context/torch_keys.py). A dict keeps what Python has translated.
  *
  * That costs some 15 times a plain call. The number also stands in the tensor itself: the object of
- * Python points to a TensorImpl, which has it in one word. Where the pointer and the word lie differs
- * from version to version, and PyTorch does not say it. So this file finds it out, and trusts
- * nothing that PyTorch has not confirmed in this process:
+ * Python points to a TensorImpl, which has it in one word. Where the pointer and the word lie
+ * differs from version to version, and PyTorch does not say it. So this file finds it out, and
+ * trusts nothing that PyTorch has not confirmed in this process:
  *
  *   find     For the first tensors that PyTorch's function is asked about, every word of the object
  *            is taken for a pointer, and every word behind it is compared with the answer. The
@@ -262,8 +261,8 @@ PyObject *torch_place(PyObject *m, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* found(): the place that is used, as (in_object, in_impl, sets that PyTorch has confirmed); None while it
- * is looked for, False when there is none. */
+/* found(): the place that is used, as (in_object, in_impl, sets that PyTorch has confirmed); None
+ * while it is looked for, False when there is none. */
 PyObject *torch_found(PyObject *m, PyObject *ignored) {
     const struct torch *t = &((struct state *)PyModule_GetState(m))->torch;
     if (t->search == OPEN) Py_RETURN_NONE;
