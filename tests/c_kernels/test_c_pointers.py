@@ -138,8 +138,10 @@ def test_a_callback_is_no_kernel_of_all_interpreters(registry, shop, pointers):
 def test_what_a_pointer_cannot_be_given_is_refused(registry, shop, pointers):
     ffi, lib = pointers
     total = ffi.addressof(lib, "total")
-    for more in ({"with_keyset": True}, {"signature": "(Tensor x) -> float"}):
-        with pytest.raises(errors.InvalidArgumentError, match="without with_keyset and signature"):
+    for more in ({"with_keyset": True}, {"signature": "(Tensor x) -> float"}, {"types": object}):
+        with pytest.raises(
+            errors.InvalidArgumentError, match="without with_keyset, signature and types"
+        ):
             shop.impl("total", total, "CPU", **more)
     with pytest.raises(errors.InvalidArgumentError, match="is not a pointer to a function"):
         shop.impl("total", ffi.new("int *"), "CPU")

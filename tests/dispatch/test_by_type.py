@@ -5,6 +5,7 @@ becomes of a choice that calls in C have kept.
 from __future__ import annotations
 
 import abc
+import functools
 import gc
 import itertools
 import os
@@ -773,3 +774,62 @@ def test_workers_of_every_kind_choose_alike_and_are_told_what_differs(kind, tmp_
     for found in got["found"]:
         assert found["calls"] == ["A", "A", "A", "B"]
         assert found["difference"] == "TypesMismatchError"
+
+
+# --- the other ways to register -------------------------------------------------------------------
+
+
+def test_register_kernel_and_custom_op_take_types(registry):
+    @md.custom_op(
+        "s::g",
+        mutates_args=(),
+        device_types="cpu",
+        schema="(Tensor x, int n=1) -> str",
+        registry=registry,
+    )
+    def g(x, n):
+        return "any"
+
+    @g.register_kernel("cpu", types=A)
+    def g_of_a(x, n):
+        return "A"
+
+    @md.register_kernel(g, "cpu", types=B)
+    def g_of_b(x, n):
+        return "B"
+
+    @md.register_kernel("s::g", "cpu", types=D, registry=registry)
+    def g_of_d(x, n):
+        return "D"
+
+    assert [both(functools.partial(g, cls())) for cls in (Z, A, B, D)] == ["any", "A", "B", "D"]
+    with pytest.raises(errors.SignatureMismatchError, match="2 Tensor arguments"):
+        g.register_kernel("cpu", says(""), types=(A, B))
+
+
+def test_a_team_registers_and_verifies_kernels_by_type(tmp_path):
+    program = """
+import sys
+import mdispatch as md
+sys.path.insert(0, sys.argv[1])
+import typed_ops
+text = '''
+import sys
+sys.path.insert(0, {!r})
+import typed_ops, mdispatch as md
+assert md.ops.s.f([typed_ops.B()]) == "B"
+'''.format(sys.argv[1])
+worker = md.create_interpreter()
+worker.exec(text)
+worker.close()
+print(md.ops.s.f([typed_ops.A()]))
+"""
+    (tmp_path / "typed_ops.py").write_text(MODULE)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        env={**os.environ, "MDISPATCH_REGISTRY": f"elect:by-type-{os.getpid()}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("A\n", "")
