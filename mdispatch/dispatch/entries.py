@@ -1,9 +1,9 @@
 """The operators of one interpreter, as far as somebody there uses them.
 
 A name has at most one entry at a time, in which all meet who use the operator: handles, those who
-register kernels, calls. An entry lives while one of them refers to it, and while it has callables or
-rules of this interpreter (``occupied``), whoever refers to it. So a program that makes and ends names
-for ever keeps none of them, and nobody ever has another entry than the one that is found.
+register kernels, calls. An entry lives while one of them refers to it, and while it has callables
+or rules of this interpreter (``occupied``), whoever refers to it. So a program that makes and ends
+names for ever keeps none of them, and nobody ever has another entry than the one that is found.
 
 Locking: none. Each method changes a dict in one step. An entry is found dead and replaced by two
 steps: whoever loses the second one uses what the winner has put there.
@@ -11,7 +11,10 @@ steps: whoever loses the second one uses what the winner has put there.
 
 from __future__ import annotations
 
-from _weakref import _remove_dead_weakref, ref
+from _weakref import (  # weakref loads much more
+    _remove_dead_weakref,  # type: ignore[attr-defined]
+    ref,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -69,8 +69,8 @@ def _whole(text: str) -> str:
 
 
 class _Name:
-    """The facts of one name, oldest first, and its version. Changed under ``_changed``. It ends with
-    the last fact, and its number is never given out again.
+    """The facts of one name, oldest first, and its version. Changed under ``_changed``. It ends
+    with the last fact, and its number is never given out again.
     """
 
     __slots__ = ("facts", "node", "version")

@@ -64,8 +64,8 @@ def test_operators_that_come_and_go_for_ever_leave_nothing(
         life(book, number)
     blocks_then, used_then, names_then = now()
     assert (used_then, names_then) == (used, names)
-    # What stays for each name is an object or more. (CPython's cache of attributes keeps up to 4,096
-    # names by itself.)
+    # What stays for each name is an object or more. (CPython's cache of attributes keeps up to
+    # 4,096 names by itself.)
     assert blocks_then - blocks < (times / 10 if long_form else times)
     assert not list(book.dispatcher.entries.items())
     book.check_invariants()
