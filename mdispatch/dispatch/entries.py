@@ -11,10 +11,8 @@ steps: whoever loses the second one uses what the winner has put there.
 
 from __future__ import annotations
 
-from _weakref import (  # weakref loads much more
-    _remove_dead_weakref,  # type: ignore[attr-defined]
-    ref,
-)
+# Not weakref, which loads much more.
+from _weakref import _remove_dead_weakref, ref  # type: ignore[attr-defined]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
