@@ -11,6 +11,7 @@ steps: whoever loses the second one uses what the winner has put there.
 
 from __future__ import annotations
 
+# Not weakref, which loads much more.
 from _weakref import _remove_dead_weakref, ref  # type: ignore[attr-defined]
 
 TYPE_CHECKING = False

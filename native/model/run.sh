@@ -90,6 +90,10 @@ verify fails "a slot loaded without acquire" -DWRONG=2
 verify fails "a slot published without release" -DWRONG=3
 verify fails "an array published without release" -DWRONG=4
 verify fails "a reader does not look whether the array was replaced" -DWRONG=5
+verify holds "an entry that moves, weak memory" -DMOVES=1
+verify fails "an old slot that serves again without a fence" -DMOVES=1 -DWRONG=1
+verify fails "a reader does not look whether entries have moved" -DMOVES=1 -DWRONG=5
+verify fails "moves raised without release" -DMOVES=1 -DWRONG=6
 
 model=names.pml ignore=-E # its holder of a word waits for what never happens
 verify fails "the version is not raised when a name is given back" -DWRONG=1 -DWHO=1
