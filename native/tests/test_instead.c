@@ -253,11 +253,11 @@ static int be_there_already(void) {
 /* It appears and disappears, always at the wrong moment. */
 TEST(a_name_that_is_never_there_and_never_free_is_given_up_after_10_s) {
     md_registry none = 0;
-    int64_t before = instead.clock_ahead;
     instead.linkat = be_there_already;
     instead.clock_step = SECOND / 10;
+    int64_t before = md_now();
     EQ(md_elect(fresh_name(), SIZE, &none), MD_EEXIST);
-    CHECK(instead.clock_ahead - before >= 10 * SECOND);
+    CHECK(md_now() - before >= 10 * SECOND);
     instead.clock_step = 0;
     instead.linkat = NULL;
 }

@@ -209,7 +209,7 @@ TEST(a_fact_that_was_committed_but_not_rung_is_found_within_a_slice) {
         }
         close_main(m);
     }
-    CHECK(found > 0);
+    CHECK(found > 0 || rounds(20) < 20);
 }
 
 /* --- killed after a random time --------------------------------------------------------------- */

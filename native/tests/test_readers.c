@@ -145,7 +145,7 @@ static struct play *play_make(void) {
     struct play *p = shared(sizeof *p);
     p->m = open_main(NULL, SIZE);
     OK(md_address(p->m.reg, p->address, sizeof p->address));
-    p->end = md_now() + rounds(1500) * 1000000ll;
+    p->end = md_now() + limit(rounds(1500) * 1000000ll);
     return p;
 }
 
