@@ -10,11 +10,12 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 
+from mdispatch.guards import ExcludeDispatchKeyGuard
+from mdispatch.modes import DispatchMode
+
 import mdispatch as md
 from mdispatch.cli.bench.figures import Figure, ratio
 from mdispatch.cli.bench.measure import Settings, compiled, in_turns
-from mdispatch.guards import ExcludeDispatchKeyGuard
-from mdispatch.modes import DispatchMode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,13 +113,19 @@ def _works(registry: md.Registry) -> Iterator[tuple[str, Work, float | None]]:
     opened = "with guard(keys): f(x)"
     names = {"guard": ExcludeDispatchKeyGuard, "keys": keys, "f": f, "x": x}
     yield "a guard opened and closed around a call", _blocks(opened, **names), 11 if _LATER else 8
-    yield "the guard alone", _blocks("with guard(keys): pass", guard=names["guard"], keys=keys), None
+    yield (
+        "the guard alone",
+        _blocks("with guard(keys): pass", guard=names["guard"], keys=keys),
+        None,
+    )
     if find_spec("torch"):
         torch: Any = import_module("torch")
         theirs = torch._C._AutoDispatchBelowAutograd
-        yield "PyTorch's guard around a plain call", _blocks(
-            "with guard(): f(x)", guard=theirs, f=_one, x=x
-        ), None
+        yield (
+            "PyTorch's guard around a plain call",
+            _blocks("with guard(): f(x)", guard=theirs, f=_one, x=x),
+            None,
+        )
     yield "in a mode that answers", _inside(call, AnswersAll), 12 if _LATER else 10
     yield "in a mode that calls on", _inside(call, CallsOn), 18 if _LATER else 15
     yield "a type with __md_dispatch__", _unrolled("f(x)", f=f, x=Answers()), 12

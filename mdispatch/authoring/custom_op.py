@@ -23,11 +23,11 @@ import sys
 
 from .. import errors, facts
 from ..dispatch.checks import attributes_of, checked_callable
+from ..dispatch.custom import Forward, called_by_c
 from ..dispatch.described import Annotations, Described
 from ..dispatch.kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
 from ..errors.places import label_of
 from ..errors.words import shown
-from ..facts.native import calls
 from ..keys.numbers import DispatchKey
 from ..registry import Registry
 from ..registry.library import Library
@@ -236,8 +236,8 @@ class KernelSwitchGuard:
         self._switch.end(self._tokens.pop())
 
 
-@calls.callable
-class CustomOpDef(calls.Forward, Named, Described):
+@called_by_c
+class CustomOpDef(Forward, Named, Described):
     """An operator that :func:`custom_op` made from a function. Calling it calls the operator.
 
     Everything registered through it ends when the operator is replaced. The methods raise what a

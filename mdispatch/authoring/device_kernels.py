@@ -13,10 +13,10 @@ import sys
 from _thread import RLock
 
 from ..dispatch.context.values import is_torch_tensor
+from ..dispatch.custom import Unshared, called_by_c
 from ..errors import AliasingError, ArgumentError
 from ..errors.places import label_of
 from ..errors.words import shown
-from ..facts.native import calls
 from ..keys import DispatchKeySet
 from ..keys.devices import device_key
 from ..keys.numbers import DispatchKey
@@ -72,8 +72,8 @@ class DeviceSwitch:
             self._guards = tuple(each for each in self._guards if each[0] is not token)
 
 
-@calls.callable
-class DeviceKernel(calls.Unshared):
+@called_by_c
+class DeviceKernel(Unshared):
     """The function of one device, or of all of them. While its device is disabled, it runs the
     operator's own function instead. The result is checked, unless C sees that it shares nothing.
     """

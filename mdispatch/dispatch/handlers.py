@@ -22,7 +22,7 @@ from ..facts.native import calls
 from ..keys import DispatchKey, DispatchKeySet
 from ..keys.numbers import FULL
 from .context.guards import EXCLUDED, INCLUDED, _Guard, excluded_keys, included_keys
-from .context.modes import PYTHON, DispatchMode, ModeEntry, by_rank
+from .context.modes import PYTHON, DispatchMode, ModeEntry, by_rank, local
 from .context.transforms import FRONT
 from .context.transforms import local as transforms
 
@@ -62,7 +62,7 @@ def snapshot_fallback(
     key_set: DispatchKeySet, operator: Dispatched, /, *args: Any, **kwargs: Any
 ) -> Any:
     """Notes the sets of the outermost call that is under way."""
-    stack = calls.local.stack
+    stack = local.stack
     below = key_set & _BELOW_SNAPSHOT
     if stack.on_entry is not None:
         return operator.redispatch(below, *args, **kwargs)
@@ -90,7 +90,7 @@ def ask_modes_and_types(
 
     HandlersDeclinedError when all of them return NotImplemented.
     """
-    entries = calls.local.stack.entries
+    entries = local.stack.entries
     asked: list[Any] = []
     if entries:
         entry = entries[-1]
@@ -145,7 +145,7 @@ def ask_pre_dispatch(
     """Asks the first of the modes before dispatch. NOBODY if there is none, and while
     disable_md_dispatch is open.
     """
-    stack = calls.local.stack
+    stack = local.stack
     if not stack.pre_dispatch or excluded_keys().has(DispatchKey.Python):
         return NOBODY
     entry = stack.pre_dispatch[-1]
@@ -203,7 +203,7 @@ def _handled(
     included only if the stack has other entries. The keys ``above`` are excluded. Calls that the
     handler makes note sets of their own.
     """
-    stack = calls.local.stack
+    stack = local.stack
     before = (stack.on_entry, stack.handled)
     steps = [(EXCLUDED, FULL, above.raw, 0)]
     if entries and len(entries) == 1:

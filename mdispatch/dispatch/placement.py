@@ -10,12 +10,12 @@ the first argument with the Python key, then takes the interpreter of the kernel
 from __future__ import annotations
 
 from ..errors import ForeignObjectError
-from ..facts.native import calls
 from ..facts.native import interpreter_id as HERE
 from ..keys import DispatchKey
 from .arguments import Unfit
 from .context.guards import excluded_keys
 from .context.homes import foreign, here
+from .context.modes import local
 from .context.values import is_tensor
 from .handlers import overloaded_types
 
@@ -57,7 +57,7 @@ def check_handlers(
 
     Raises ForeignObjectError.
     """
-    stack = calls.local.stack
+    stack = local.stack
     asked: list[Any] = []
     if stack.entries and raw & DispatchKey.Python.raw:
         asked.append(stack.entries[-1].mode)

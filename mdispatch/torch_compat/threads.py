@@ -12,7 +12,6 @@ from ..dispatch.context import guards, modes
 from ..dispatch.context.modes import DispatchMode
 from ..errors import InvalidArgumentError
 from ..errors.words import shown
-from ..facts.native import calls
 from ..keys import DispatchKey
 from .common import _key, _theirs
 from .keys import DispatchKeySet, _compat
@@ -272,7 +271,7 @@ def _pop_torch_dispatch_stack(mode_key: Kind | None = None) -> Mode:
 def _get_dispatch_mode(mode_key: Kind) -> Mode | None:
     """The infrastructure mode of a kind, None when there is none."""
     kind = _kind(mode_key)
-    return next((each.mode for each in calls.local.stack.entries if each.slot == kind), None)
+    return next((each.mode for each in modes.local.stack.entries if each.slot == kind), None)
 
 
 @_theirs
@@ -350,11 +349,11 @@ class _ModeStackStateForPreDispatch:
 
 
 def _before(slot: str | None) -> Mode | None:
-    return next((each.mode for each in calls.local.stack.pre_dispatch if each.slot == slot), None)
+    return next((each.mode for each in modes.local.stack.pre_dispatch if each.slot == slot), None)
 
 
 def _take_off(slot: str | None) -> Mode | None:
-    stack = calls.local.stack.pre_dispatch
+    stack: list[modes.ModeEntry] = modes.local.stack.pre_dispatch
     for entry in stack:
         if entry.slot == slot:
             stack.remove(entry)

@@ -16,11 +16,6 @@ import threading
 import weakref
 
 import pytest
-
-import mdispatch as md
-from mdispatch import errors
-from mdispatch.dispatch.call_c import turn
-from mdispatch.facts.native import _call
 from mdispatch.guards import (
     AutoDispatchBelowAutograd,
     ForceDispatchKeyGuard,
@@ -35,6 +30,11 @@ from mdispatch.modes import (
     mode_stack,
     restore_keys_on_entry,
 )
+
+import mdispatch as md
+from mdispatch import errors
+from mdispatch.dispatch.call_c import turn
+from mdispatch.facts.native import _call
 
 pytestmark = pytest.mark.shared
 
@@ -559,7 +559,9 @@ def compare(seed, calls):
                 call = f.redispatch
                 args = (md.DispatchKeySet(*rng.sample(REDISPATCHED, rng.randint(0, 2))), *args)
             with rng.choice(GUARDS)() if rng.random() < 0.4 else contextlib.nullcontext():
-                found = both(lambda call=call, a=args, k=kwargs: outcome(lambda: call(*a, **k), got))
+                found = both(
+                    lambda call=call, a=args, k=kwargs: outcome(lambda: call(*a, **k), got)
+                )
             assert same(*found), (seed, str(schema), args, kwargs)
             assert all(name.startswith("mdispatch.") for name in found[1][2])
             in_c += any(not name.startswith("mdispatch.") for name in found[0][2])

@@ -14,11 +14,11 @@ from kinds import run_main
 import mdispatch as md
 from mdispatch import errors
 from mdispatch.dispatch import handlers
+from mdispatch.dispatch.call_c import turn
 from mdispatch.dispatch.context import guards, modes, transforms
 from mdispatch.dispatch.context.modes import DispatchMode, DispatchModeKey
 from mdispatch.dispatch.context.transforms import Transform
-from mdispatch.dispatch.call_c import turn
-from mdispatch.facts.native import calls, guards_py, which
+from mdispatch.facts.native import guards_py, which
 
 pytestmark = [pytest.mark.either_binding, pytest.mark.usefixtures("renewed_lock")]
 
@@ -73,7 +73,7 @@ class BeforeDispatch:
 
 
 def state():
-    stack = calls.local.stack
+    stack = modes.local.stack
     return (
         [type(mode) for mode in modes.mode_stack()],
         modes.pre_dispatch_modes(),

@@ -30,7 +30,7 @@ from __future__ import annotations
 from _operator import attrgetter
 
 from ...errors import InvalidArgumentError, ModeStackError
-from ...facts.native import calls
+from ...facts.native.calls import local as local  # ``local.stack`` is this thread's
 from ...keys import DispatchKey, DispatchKeySet
 from .guards import (
     EXCLUDED,
@@ -131,7 +131,7 @@ class DispatchMode(NoValue):
         """Takes the mode off the stack, wherever it is by now. If it is there several times, takes
         the newest off.
         """
-        entries = calls.local.stack.entries
+        entries = local.stack.entries
         for entry in entries[::-1]:
             if entry.mode is self:
                 # Not in a function of its own: a signal handler may raise where that begins.
@@ -210,7 +210,7 @@ def push_mode(mode: DispatchMode | SafeObject) -> None:
     (PyTorch: _push_mode)
     """
     mode, slot = _checked(mode, "push_mode")
-    entries = calls.local.stack.entries
+    entries = local.stack.entries
     if slot is not None and any(entry.slot == slot for entry in entries):
         raise ModeStackError(
             f"a mode of kind {slot} is on the stack already, and the stack takes only one of "
@@ -224,20 +224,21 @@ def pop_mode(kind: str | None = None) -> DispatchMode | SafeObject:
 
     Raises ModeStackError when there is none. (PyTorch: _pop_mode)
     """
-    entries = calls.local.stack.entries
+    entries = local.stack.entries
     found = [entry for entry in entries if kind is None or entry.slot == kind]
     if not found:
         from ...errors.words import shown
 
         which = "" if kind is None else f" of kind {shown(kind)}"
         raise ModeStackError(f"this thread has no mode{which} on its stack")
-    take_off(entries, found[-1])
-    return found[-1].mode
+    entry: ModeEntry = found[-1]
+    take_off(entries, entry)
+    return entry.mode
 
 
 def mode_stack() -> tuple[DispatchMode | SafeObject, ...]:
     """This thread's modes, the lowest first. (PyTorch: _get_current_dispatch_mode_stack)"""
-    return tuple(entry.mode for entry in calls.local.stack.entries)
+    return tuple(entry.mode for entry in local.stack.entries)
 
 
 def current_mode() -> DispatchMode | SafeObject | None:
@@ -245,7 +246,7 @@ def current_mode() -> DispatchMode | SafeObject | None:
 
     (PyTorch: _get_current_dispatch_mode)
     """
-    entries = calls.local.stack.entries
+    entries = local.stack.entries
     return entries[-1].mode if entries else None
 
 
@@ -263,7 +264,7 @@ def is_md_dispatch_enabled() -> bool:
 
     (PyTorch: dispatch_mode_enabled)
     """
-    return bool(calls.local.stack.entries) and not excluded_keys().has("Python")
+    return bool(local.stack.entries) and not excluded_keys().has("Python")
 
 
 # --- the snapshot ---------------------------------------------------------------------------------
@@ -276,7 +277,7 @@ def keys_on_entry() -> tuple[DispatchKeySet, DispatchKeySet] | None:
 
     (PyTorch: PythonTLSSnapshot, tls_on_entry)
     """
-    return calls.local.stack.handled
+    return local.stack.handled
 
 
 def restore_keys_on_entry() -> _Guard:
@@ -286,7 +287,7 @@ def restore_keys_on_entry() -> _Guard:
 
     Raises ModeStackError outside of a handler. (PyTorch: RestorePythonTLSSnapshot)
     """
-    sets = calls.local.stack.handled
+    sets = local.stack.handled
     if sets is None:
         raise ModeStackError(
             "there are no keys to restore: no handler of a mode or a type is running in this thread"
@@ -307,7 +308,7 @@ def push_pre_dispatch_mode(mode: DispatchMode) -> None:
     Raises InvalidArgumentError, ModeStackError. (PyTorch: _set_mode_pre_dispatch)
     """
     mode, slot = _checked(mode, "push_pre_dispatch_mode")
-    entries = calls.local.stack.pre_dispatch
+    entries = local.stack.pre_dispatch
     if slot not in (*_PRE_DISPATCH_SLOTS, None):
         raise InvalidArgumentError(
             f"a mode of kind {slot} cannot be a pre-dispatch mode: only modes of kind PROXY or "
@@ -327,10 +328,10 @@ def pop_pre_dispatch_mode() -> DispatchMode | SafeObject:
 
     (PyTorch: _pop_mode_from_pre_dispatch)
     """
-    entries = calls.local.stack.pre_dispatch
+    entries = local.stack.pre_dispatch
     if not entries:
         raise ModeStackError("this thread has no pre-dispatch mode")
-    entry = entries[-1]
+    entry: ModeEntry = entries[-1]
     take_off(entries, entry)
     return entry.mode
 
@@ -340,4 +341,4 @@ def pre_dispatch_modes() -> tuple[DispatchMode | SafeObject, ...]:
 
     (PyTorch: ModeStackStateForPreDispatch)
     """
-    return tuple(entry.mode for entry in calls.local.stack.pre_dispatch)
+    return tuple(entry.mode for entry in local.stack.pre_dispatch)

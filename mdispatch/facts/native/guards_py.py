@@ -270,7 +270,7 @@ class Guard:
         raise NotImplementedError
 
     def _taken(self, sets: _Sets, tag: object) -> tuple[tuple[_Set, _Step], ...]:
-        taken = []
+        taken: list[tuple[_Set, _Step]] = []
         for side, keep, add, own in self._steps:
             which = sets.both[side]
             if own and not add and which.spares(own):

@@ -327,7 +327,8 @@ static inline int effective(struct state *st, const Plan *plan, uint64_t *raw) {
     uint64_t mask = plan->mask;
     if (UNLIKELY(plan->masks != NULL)) mask = plan->masks[bits((all & 0xffff) >> 1)];
     *raw = all & mask;
-    if (UNLIKELY(all & st->special)) return all & st->special & ~st->python ? 0 : is_answered(st, *raw);
+    if (UNLIKELY(all & st->special))
+        return all & st->special & ~st->python ? 0 : is_answered(st, *raw);
     return 1;
 }
 
@@ -383,8 +384,8 @@ static int result_fits(struct state *st, const struct take *t, PyObject *result)
     int found = copy != NULL;
     /* As they are: the caller gets the kernel's own list. Python converts. */
     for (Py_ssize_t i = 0; found && i < PyList_GET_SIZE(copy); i++)
-        found = fits_slow(st, t->item, t->exact, t->item_none_fits, PyList_GET_ITEM(copy, i),
-                          &ignored);
+        found =
+            fits_slow(st, t->item, t->exact, t->item_none_fits, PyList_GET_ITEM(copy, i), &ignored);
     Py_XDECREF(copy);
     return found;
 }
@@ -398,9 +399,10 @@ static int results_fit(struct state *st, const Shape *shape, PyObject *result) {
     return 1;
 }
 
-int result_is_plain(struct state *st, const Shape *shape, PyObject *result) {
-    return shape->returns == 1 ? result_fits(st, shape->results, result)
-                               : results_fit(st, shape, result);
+/* Whether a result is plainly what the schema says; 0, perhaps with an error, when it is not. */
+static inline int is_plain(struct state *st, const Shape *shape, PyObject *result) {
+    return LIKELY(shape->returns == 1) ? LIKELY(result_fits(st, shape->results, result))
+                                       : results_fit(st, shape, result);
 }
 
 /* A kernel's result, which does not fit as it is, as the number that the schema wants: a new
@@ -416,9 +418,7 @@ static inline PyObject *checked(struct state *st, PyObject *self, const Plan *pl
                                 const struct target *target, PyObject *result) {
     const Shape *shape = plan->shape;
     if (UNLIKELY(!result)) return NULL;
-    if (LIKELY(shape->returns == 1) ? LIKELY(result_fits(st, shape->results, result))
-                                    : results_fit(st, shape, result))
-        return result;
+    if (LIKELY(is_plain(st, shape, result))) return result;
     PyObject *answer = PyErr_Occurred() ? NULL : result_converted(st, shape, result);
     if (!answer && !PyErr_Occurred())
         answer = PyObject_CallFunctionObjArgs(st->check, self, plan->signature, result,
@@ -455,12 +455,27 @@ static __attribute__((noinline, cold)) int given_up(void) {
     return PyErr_Occurred() ? DONE : TO_PYTHON;
 }
 
+/* What the caller gets for the result of a mode or a type. Takes over both references. */
+static PyObject *answered(struct state *st, Operator *self, const Plan *plan, PyObject *result,
+                          PyObject *handler) {
+    PyObject *answer = NULL;
+    if (is_plain(st, plan->shape, result))
+        answer = Py_NewRef(result);
+    else if (!PyErr_Occurred())
+        answer =
+            PyObject_CallFunctionObjArgs(st->answered, (PyObject *)self, result, handler, NULL);
+    Py_DECREF(result);
+    Py_DECREF(handler);
+    return answer;
+}
+
 /* A call on whose way modes and types are asked. */
 static __attribute__((noinline)) int answer(Operator *self, Plan *plan, struct bound *b,
                                             uint64_t raw, PyObject **result) {
     struct state *st = self->state;
     if (!handlers_are_plain(st, self->cell)) return given_up();
     struct target *target = target_of(st, plan, raw);
+    PyObject *handler = NULL;
     int how = NOBODY, noted = 0;
     if (target && target->function == st->snapshot_fallback) {
         if ((noted = handlers_note(st)) < 0) return DONE;
@@ -468,7 +483,8 @@ static __attribute__((noinline)) int answer(Operator *self, Plan *plan, struct b
         target = target_of(st, plan, raw);
     }
     if (target && target->function == st->python_fallback) {
-        how = handlers_ask(st, (PyObject *)self, plan->shape, b->room + FRONT, result);
+        how = handlers_ask(st, (PyObject *)self, plan->shape, b->room + FRONT, result, &handler);
+        if (*result) *result = answered(st, self, plan, *result, handler);
         if (how == NOBODY) {
             raw &= st->below_python;
             target = target_of(st, plan, raw);

@@ -74,10 +74,14 @@ static PyMemberDef forward_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 static PyType_Slot forward_slots[] = {
-    {Py_tp_new, forward_new},         {Py_tp_traverse, forward_traverse},
-    {Py_tp_clear, forward_clear},     {Py_tp_dealloc, forward_dealloc},
-    {Py_tp_call, PyVectorcall_Call},  {Py_tp_methods, forward_methods},
-    {Py_tp_members, forward_members}, {Py_tp_getset, forward_getset},
+    {Py_tp_new, forward_new},
+    {Py_tp_traverse, forward_traverse},
+    {Py_tp_clear, forward_clear},
+    {Py_tp_dealloc, forward_dealloc},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_methods, forward_methods},
+    {Py_tp_members, forward_members},
+    {Py_tp_getset, forward_getset},
     {0, NULL},
 };
 PyType_Spec forward_spec = {"mdispatch.facts.native._call.Forward", sizeof(Forward), 0,
@@ -160,8 +164,7 @@ static int look(PyObject *self, PyObject *result, PyObject *const *args, Py_ssiz
     for (Py_ssize_t i = 0; positional && i < n; i++)
         PyTuple_SET_ITEM(positional, i, Py_NewRef(args[i]));
     for (Py_ssize_t k = 0; keywords && k < named; k++) {
-        if (PyDict_SetItem(keywords, PyTuple_GET_ITEM(kwnames, k), args[n + k]))
-            Py_CLEAR(keywords);
+        if (PyDict_SetItem(keywords, PyTuple_GET_ITEM(kwnames, k), args[n + k])) Py_CLEAR(keywords);
     }
     if (positional && keywords)
         answer = PyObject_CallMethod(self, "_look", "OOO", result, positional, keywords);
@@ -181,8 +184,8 @@ static PyObject *unshared_call(PyObject *self_, PyObject *const *args, size_t na
     if (!guards) return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "no function");
     int is_switched = PyObject_IsTrue(guards);
     Py_DECREF(guards);
-    PyObject *function = is_switched ? PyObject_CallMethod(self_, "_chosen", NULL)
-                                     : Py_NewRef(self->function);
+    PyObject *function =
+        is_switched ? PyObject_CallMethod(self_, "_chosen", NULL) : Py_NewRef(self->function);
     PyObject *result = function ? PyObject_Vectorcall(function, args, nargsf, kwnames) : NULL;
     Py_XDECREF(function);
     if (!result || is_unshared(st, result, args, n + named)) return result;

@@ -124,7 +124,8 @@ static PyGetSetDef local_getset[] = {
 static PyType_Slot local_slots[] = {
     {Py_tp_dealloc, local_dealloc}, {Py_tp_getset, local_getset}, {0, NULL}};
 static PyType_Spec local_spec = {"mdispatch.facts.native._call.Local", sizeof(Local), 0,
-                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, local_slots};
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                 local_slots};
 
 int handlers_add_local(PyObject *m) {
     PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(m, &local_spec, NULL);
@@ -191,9 +192,9 @@ bool handlers_are_plain(struct state *st, Cell *cell) {
     if (!stack) return true;
     PyObject *entry = innermost(stack);
     if (PyList_GET_SIZE(stack->pre_dispatch)) return false;
-    return !entry || (Py_IS_TYPE(entry, (PyTypeObject *)st->entry_type) &&
-                      PyObject_TypeCheck(slot_of(entry, st->mode_at),
-                                         (PyTypeObject *)st->mode_type));
+    return !entry ||
+           (Py_IS_TYPE(entry, (PyTypeObject *)st->entry_type) &&
+            PyObject_TypeCheck(slot_of(entry, st->mode_at), (PyTypeObject *)st->mode_type));
 }
 
 /* Adds the class of a value if it has a handler: before its bases, else as the last. -1, perhaps
@@ -253,8 +254,8 @@ static int put_back(struct state *st, Stack *stack, PyObject *entry) {
     for (Py_ssize_t i = 0; i < n; i++) {
         if (PyList_GET_ITEM(stack->entries, i) == entry) return 0; /* the handler did it */
     }
-    while (at && PyLong_AsLong(slot_of(PyList_GET_ITEM(stack->entries, at - 1), st->rank_at)) >
-                     rank)
+    while (at &&
+           PyLong_AsLong(slot_of(PyList_GET_ITEM(stack->entries, at - 1), st->rank_at)) > rank)
         at--;
     return PyList_Insert(stack->entries, at, entry);
 }
@@ -300,7 +301,7 @@ static PyObject *keywords_of(const Shape *shape, PyObject *const *values) {
 }
 
 int handlers_ask(struct state *st, PyObject *operator, const Shape *shape, PyObject *const *values,
-                 PyObject **result) {
+                 PyObject **result, PyObject **handler) {
     PyObject *entry = Py_XNewRef(innermost(stack_here(st)));
     PyObject *types = types_of(st, shape, values), *asked = NULL, *who = NULL, *answer = NULL;
     PyObject *args = NULL, *keywords = NULL;
@@ -327,15 +328,10 @@ int handlers_ask(struct state *st, PyObject *operator, const Shape *shape, PyObj
         if (PyList_Append(asked, who)) goto done;
         who = NULL;
     }
-    if (answer && !result_is_plain(st, shape, answer)) {
-        PyObject *given = answer;
-        answer = PyErr_Occurred() ? NULL
-                                  : PyObject_CallFunctionObjArgs(st->answered, operator, given, who,
-                                                                 NULL);
-        Py_DECREF(given);
-    } else if (!answer && !PyErr_Occurred()) {
-        answer = PyObject_CallFunctionObjArgs(st->declined, operator, asked, NULL);
-    }
+    if (answer)
+        *handler = Py_NewRef(who);
+    else if (!PyErr_Occurred())
+        answer = PyObject_CallFunctionObjArgs(st->declined, operator, asked, NULL); /* raises */
 done:
     *result = answer;
     Py_XDECREF(entry);

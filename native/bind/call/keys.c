@@ -187,8 +187,7 @@ int tensor_slow(struct state *st, PyObject *value, uint64_t *raw) {
     else if (how == HANDLED) {
         is = ask_value(st, value, how, 0, &found);
         if (is >= 0) is = 1, found |= keys;
-    }
-    else
+    } else
         is = ask_value(st, value, how, keys, &found);
     if (is > 0) *raw |= found;
     return is;

@@ -245,7 +245,9 @@ static int module_exec(PyObject *m) {
     st->missing_name = PyUnicode_InternFromString("__missing__");
     st->raw_by_name = PyDict_New();
     st->raw_by_key = PyDict_New();
-    return st->missing_name && st->end_name && st->handler_name && st->cuda_name && st->array_name && st->base_name && st->guards_name && st->not_entered_name && st->raw_by_key && st->keys_name && st->device_name && st->repr_name &&
+    return st->missing_name && st->end_name && st->handler_name && st->cuda_name &&
+                   st->array_name && st->base_name && st->guards_name && st->not_entered_name &&
+                   st->raw_by_key && st->keys_name && st->device_name && st->repr_name &&
                    st->raw_by_name
                ? 0
                : -1;

@@ -212,14 +212,14 @@ struct state {
     uint64_t per_backend; /* the bits of the functionalities that exist per backend */
     uint8_t offset[FUNCTIONALITIES + 1];
     PyTypeObject *operator_type, *packet_type, *route_type, *names_type, *shape_type, *view_type,
-        *plan_type, *cell_type, *sets_type, *guard_type,
-        *stack_type, *forward_type, *unshared_type;
+        *plan_type, *cell_type, *sets_type, *guard_type, *stack_type, *forward_type, *unshared_type;
     PyObject *call, *redispatch, *renew, *target, *check, *call_packet, *renew_packet;
     PyObject *how_of_type, *raw_of, *from_raw, *key_type, *key_set_type, *own_errors;
     PyObject *python_fallback, *snapshot_fallback, *mode_type, *entry_type, *answered, *declined;
     PyObject *handler_name, *cuda_name, *array_name, *base_name, *guards_name;
     PyObject *raw_by_key; /* of what guards were given, see guards.c */
-    PyObject *end_name, *not_entered_name, *keys_name, *device_name, *repr_name, *missing_name, *raw_by_name;
+    PyObject *end_name, *not_entered_name, *keys_name, *device_name, *repr_name, *missing_name,
+        *raw_by_name;
     struct torch torch;
     uint64_t devices[DEVICES]; /* the keys of DLPack's devices; 0 where there is none */
     Py_ssize_t raw_at;         /* where a DispatchKeySet has its bits */
@@ -341,9 +341,10 @@ int handlers_add_local(PyObject *m);
 PyObject *handlers_start(PyObject *m, PyObject *args);
 /* Whether C can make calls that come to modes and types: to those that are there now. */
 bool handlers_are_plain(struct state *st, Cell *cell);
-/* Asks the innermost mode, then the types: DONE with a result or an error, NOBODY, or TO_PYTHON. */
-int handlers_ask(struct state *st, PyObject *operator, const Shape *shape, PyObject *const *values,
-                 PyObject **result);
+/* Asks the innermost mode, then the types: NOBODY, TO_PYTHON, or DONE with an error or with a
+ * result and a new reference to the mode or type that gave it. */
+int handlers_ask(struct state *st, PyObject *operator, const Shape * shape, PyObject *const *values,
+                 PyObject **result, PyObject **handler);
 /* Notes the sets of the outermost call under way: 1 when it did, for `handlers_forget`; 0 when this
  * call is not the outermost; -1 with an error. */
 int handlers_note(struct state *st);
@@ -370,8 +371,6 @@ PyObject *torch_found(PyObject *m, PyObject *ignored);
 /* call.c */
 /* What came of an attempt: DONE means that the call was made or has failed with an error. */
 enum { DONE, TRY_BOUND, TO_PYTHON, NOBODY };
-/* Whether a result is plainly what the schema says; 0, perhaps with an error, when it is not. */
-int result_is_plain(struct state *st, const Shape *shape, PyObject *result);
 PyObject *operator_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 /* Calls the operator if it takes the arguments as they are; returns whether it did. */
 bool operator_try(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames,
