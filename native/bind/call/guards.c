@@ -339,18 +339,22 @@ static int open_here(Guard *self, Sets *sets, PyObject *tag) {
         self->room = room;
     }
     uint64_t number = ++sets->openings;
+    bool is_spared[MOST_STEPS]; /* by the sets as they were before any of the steps */
     for (int i = 0; i < self->n_steps; i++) {
-        struct side *side = &sets->sides[self->steps[i].side];
         uint64_t own = self->steps[i].own;
-        bool is_spared = own && !self->steps[i].add && spares(st, side, own);
-        struct step *step = place_in(side);
+        is_spared[i] =
+            own && !self->steps[i].add && spares(st, &sets->sides[self->steps[i].side], own);
+    }
+    for (int i = 0; i < self->n_steps; i++) {
+        uint64_t own = self->steps[i].own;
+        struct step *step = place_in(&sets->sides[self->steps[i].side]);
         if (!step) {
             end_steps(sets, number);
             return -1;
         }
         *step = (struct step){self->steps[i].keep, self->steps[i].add, own, number,
                               i == 0 ? tag : NULL};
-        if (is_spared) step->keep = FULL;
+        if (is_spared[i]) step->keep = FULL;
     }
     renew(sets);
     self->openings[self->used++] =
