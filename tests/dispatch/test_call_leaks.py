@@ -118,15 +118,16 @@ CONTEXTS = {
 
 
 def leaves_nothing(run, rounds=300):
-    """Whether blocks of memory are as many after many rounds as after some."""
-    for _ in range(50):
-        run()
-    gc.collect()
-    before = sys.getallocatedblocks()
-    for _ in range(rounds):
-        run()
-    gc.collect()
-    return sys.getallocatedblocks() < before + rounds // 3
+    """Whether blocks of memory are as many after many rounds as after some. What leaks does so each
+    time; CPython without a GIL frees some hundred blocks later than others, once.
+    """
+    counts = []
+    for _ in range(3):
+        for _ in range(rounds):
+            run()
+        gc.collect()
+        counts.append(sys.getallocatedblocks())
+    return min(counts[1] - counts[0], counts[2] - counts[1]) < rounds // 3
 
 
 @pytest.mark.parametrize("value", [Array(), Handled()], ids=["a value", "one that answers"])

@@ -64,7 +64,14 @@ AUTOGRAD = DispatchKeySet("AutogradFunctionality", "AutogradOther", "AutogradNes
 _NO_VIEWS = AUTOGRAD.add("ADInplaceOrView")
 
 
-calls.start(DEFAULT_INCLUDED.raw, DEFAULT_EXCLUDED.raw, PER_BACKEND_BITS, DispatchKey)
+calls.start(
+    DEFAULT_INCLUDED.raw,
+    DEFAULT_EXCLUDED.raw,
+    PER_BACKEND_BITS,
+    DispatchKey,
+    DispatchKeySet,
+    DispatchKeySet.from_raw,
+)
 
 #: The sets, as Guard's steps name them.
 INCLUDED, EXCLUDED = 0, 1

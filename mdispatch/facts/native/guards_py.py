@@ -182,7 +182,7 @@ def forked() -> None:
         own.renew()
 
 
-def start(included: int, excluded: int, functionalities: int, key_type: type) -> None:
+def start(included: int, excluded: int, functionalities: int, *classes: object) -> None:
     """Says what threads start with, and which functionalities exist per backend."""
     global _defaults, _functionalities
     _defaults = (included, excluded)

@@ -214,15 +214,24 @@ PyObject *guards_change(PyObject *m, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* start(included, excluded, functionalities, DispatchKey): the sets that threads start with, the
- * functionalities that exist per backend, and the class of keys. */
+/* start(included, excluded, functionalities, DispatchKey, DispatchKeySet, from_raw): the sets that
+ * threads start with, the functionalities that exist per backend, and what makes keys and sets. */
 PyObject *guards_start(PyObject *m, PyObject *args) {
     struct state *st = PyModule_GetState(m);
     unsigned long long included, excluded, functionalities;
-    PyObject *key_type;
-    if (!PyArg_ParseTuple(args, "KKKO!", &included, &excluded, &functionalities, &PyType_Type,
-                          &key_type))
+    PyObject *key_type, *key_set_type, *from_raw;
+    if (!PyArg_ParseTuple(args, "KKKO!O!O", &included, &excluded, &functionalities, &PyType_Type,
+                          &key_type, &PyType_Type, &key_set_type, &from_raw))
         return NULL;
+    PyObject *member = PyObject_GetAttrString(key_set_type, "_raw");
+    if (!member || !Py_IS_TYPE(member, &PyMemberDescr_Type)) {
+        Py_XDECREF(member);
+        return PyErr_Format(PyExc_TypeError, "a DispatchKeySet has its bits in a slot");
+    }
+    st->raw_at = ((PyMemberDescrObject *)member)->d_member->offset;
+    Py_DECREF(member);
+    Py_XSETREF(st->key_set_type, Py_NewRef(key_set_type));
+    Py_XSETREF(st->from_raw, Py_NewRef(from_raw));
     st->included = included;
     st->excluded = excluded;
     st->kept = kept_by(excluded);
