@@ -550,6 +550,7 @@ def test_classes_that_change_and_die_between_calls_and_in_them(registry, lib, ex
     assert any("handled" in each for each in seen)
 
 
+@pytest.mark.skipif(WITHOUT_GIL, reason="allocated blocks are counted late there")
 def test_nothing_leaks_in_mixed_calls(operators, request):
     """Ten million with --long."""
     calls = []
