@@ -13,6 +13,7 @@ import gc
 import importlib.util
 import itertools
 import sys
+import sysconfig
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -25,6 +26,9 @@ pytestmark = pytest.mark.shared
 
 numpy = importlib.import_module("numpy") if importlib.util.find_spec("numpy") else None
 torch = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
+
+
+WITHOUT_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 @pytest.fixture(autouse=True)
@@ -431,7 +435,8 @@ class World:
         for handle in self.handles.pop(at, ()):
             handle.close()
         self.classes.pop(at, None)
-        gc.collect(0)
+        if not WITHOUT_GIL:  # there each collection looks at everything
+            gc.collect(0)
 
     def register(self, at, keys):
         if at in self.classes:
@@ -545,6 +550,7 @@ def test_classes_that_change_and_die_between_calls_and_in_them(registry, lib, ex
     assert any("handled" in each for each in seen)
 
 
+@pytest.mark.skipif(WITHOUT_GIL, reason="allocated blocks are counted late there")
 def test_nothing_leaks_in_mixed_calls(operators, request):
     """Ten million with --long."""
     calls = []

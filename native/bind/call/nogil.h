@@ -32,7 +32,7 @@ void retire(struct state *st, PyObject *object);
 int readers_make(struct state *st);
 void readers_free(struct state *st);
 
-/* --- what is kept of types: the sequence of such an entry is odd during a write ---------------- */
+/* --- what is kept of types: the sequence of such an entry is odd during a write -------------- */
 
 static inline uint64_t begin_read(const a64 *sequence) {
     return atomic_load_explicit((a64 *)sequence, memory_order_acquire);
