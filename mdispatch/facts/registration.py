@@ -122,8 +122,8 @@ def impl_text(label: str, signature: str = "") -> str:
     return f"{label}\n{signature}" if signature else label
 
 
-def _field(place: int | slice) -> Any:
-    return property(itemgetter(place))
+def _field(place: int | slice, doc: str | None = None) -> Any:
+    return property(itemgetter(place), doc=doc)
 
 
 class Registration(tuple[object, ...]):
@@ -159,8 +159,7 @@ class Registration(tuple[object, ...]):
         made: Registration = fact(cls, (ref, seq, kind, key, name, text, where, pid, interpreter))
         return made
 
-    #: Kind, key and name.
-    what: tuple[int, int, str] = _field(slice(2, 5))
+    what: tuple[int, int, str] = _field(slice(2, 5), "Kind, key and name.")
 
     @property
     def body(self) -> str:
