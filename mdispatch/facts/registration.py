@@ -136,8 +136,8 @@ def kernel_name(label: str, types: str) -> str:
     return f"{label} for ({types})" if ", " in types else f"{label} for {types}"
 
 
-def _field(place: int | slice) -> Any:
-    return property(itemgetter(place))
+def _field(place: int | slice, doc: str | None = None) -> Any:
+    return property(itemgetter(place), doc=doc)
 
 
 class Registration(tuple[object, ...]):
@@ -173,8 +173,7 @@ class Registration(tuple[object, ...]):
         made: Registration = fact(cls, (ref, seq, kind, key, name, text, where, pid, interpreter))
         return made
 
-    #: Kind, key and name.
-    what: tuple[int, int, str] = _field(slice(2, 5))
+    what: tuple[int, int, str] = _field(slice(2, 5), "Kind, key and name.")
 
     @property
     def body(self) -> str:

@@ -79,7 +79,11 @@ def schema_of(text: str) -> FunctionSchema:
     name = _canonical_name(head) if parts is not None else None
     if parts is None or name is None:
         return parse_schema(text)
-    return FunctionSchema.put_together(name, *parts, text)
+    made = FunctionSchema.__new__(FunctionSchema)  # not by __init__, which makes the text
+    made.name, made._text = name, text
+    made.arguments, made.returns, made.is_varret = parts
+    made.is_vararg = False
+    return made
 
 
 def _canonical_name(head: str) -> OperatorName | None:
@@ -108,9 +112,13 @@ def _learn_parts(written: str) -> Parts | None:
         if argument is None:
             is_positional = False
         else:
-            arguments.append(argument if is_positional else argument.as_keyword_only())
+            arguments.append(argument if is_positional else _only_by_keyword(argument))
     ends = _returns.get(returned) or _learn_returns(returned)
     return None if ends is None else _keep(_parts, written, (tuple(arguments), *ends[1:]))
+
+
+def _only_by_keyword(one: Argument) -> Argument:
+    return type(one)(one.name, one.type, one.default, one.has_default, True, one.alias_info)
 
 
 def _learn_rest(written: str) -> str | None:

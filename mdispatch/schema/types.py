@@ -140,9 +140,6 @@ class Argument(Value):
         self.kwarg_only = kwarg_only
         self.alias_info = alias_info
 
-    def as_keyword_only(self) -> Argument:
-        return Argument(self.name, self.type, self.default, self.has_default, True, self.alias_info)
-
     def _key(self) -> object:
         # By the text, because 1, 1.0 and True are equal and not the same default.
         return str(self), self.kwarg_only
@@ -180,27 +177,6 @@ class FunctionSchema(Value):
         self.is_vararg = is_vararg
         self.is_varret = is_varret
         self._text = f"{name}({', '.join(self._items())}) -> {self._returned()}"
-
-    @classmethod
-    def put_together(
-        cls,
-        name: OperatorName,
-        arguments: tuple[Argument, ...],
-        returns: tuple[Argument, ...],
-        is_varret: bool,
-        text: str,
-    ) -> FunctionSchema:
-        """The schema of which the canonical text is known already. It has no "..." at the end of
-        its arguments.
-        """
-        made = cls.__new__(cls)
-        made.name = name
-        made.arguments = arguments
-        made.returns = returns
-        made.is_vararg = False
-        made.is_varret = is_varret
-        made._text = text
-        return made
 
     @property
     def is_mutable(self) -> bool:
