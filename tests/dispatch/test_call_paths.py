@@ -601,7 +601,8 @@ def compare_overloads(seed, calls):
             assert same(*found), (seed, list(map(str, schemas)), args, kwargs)
             in_c += any(
                 number and not name.startswith("mdispatch.")
-                for (number, *_), name in zip(found[0][0], found[0][2], strict=True)
+                # Behind the calls of kernels are those that modes and types were told of.
+                for (number, *_), name in zip(found[0][0], found[0][2], strict=False)
             )
     return in_c
 
