@@ -68,12 +68,12 @@ struct md__header {
     _Alignas(64) md__u64 committed; /* [atomic] bytes backed by memory; only grows */
     md__u64 arena_top;              /* [atomic] end of the last block; only grows */
     md__u64 index;                  /* [atomic] ref of the index block << 8 | log2 of its slots */
-    md__u64 index_moves;            /* [atomic] raised when entries have moved, see index.c */
     md__u32 state;                  /* [atomic] MD__OPEN... */
     md__u32 main_state;             /* [atomic] */
     md__u32 process_top;            /* [atomic] slots ever used; only grows */
     md__u32 member_top;             /* [atomic] likewise */
     md__u32 repair_owed;            /* [atomic] 1: see Note [A repair that is owed] in recover.c */
+    md__u64 index_moves;            /* [atomic] raised when entries have moved, see index.c */
 
     _Alignas(64) pthread_mutex_t mutex; /* robust, shared; taken through recover.c only */
 
@@ -82,10 +82,10 @@ struct md__header {
     _Alignas(64) md__u64 next_seq;    /* [atomic] raised after each commit, see Note [Any change]
                                          in await.c */
     md__u64 names;                    /* [lock] derived: nodes in the index */
-    md__u64 idle;                     /* [lock] derived: nodes without a name */
     md__u64 facts;                    /* [lock] derived: live facts */
     md__u64 used;                     /* [lock] derived: bytes in blocks that are not free */
     md__u64 recoveries;               /* [lock] */
+    md__u64 idle;                     /* [lock] derived: nodes without a name */
     uint32_t free_lists[MD__CLASSES]; /* [lock] derived: refs of the first free block of each size
                                          class */
     uint32_t
