@@ -20,13 +20,14 @@ from pathlib import Path
 import controller
 import pytest
 from mains import MainClient
-from patience import limit
 from scenario import Scenario
 
 import mdispatch as md
 from mdispatch.workers.pytest_plugin import own_folder
 
 HERE = Path(__file__).parent
+# On a machine with much else to do: MDISPATCH_TEST_PATIENCE=10 makes the limits ten times as long.
+PATIENCE = float(os.environ.get("MDISPATCH_TEST_PATIENCE") or 1)
 SCENARIO = pytest.StashKey[Scenario]()
 
 
@@ -84,7 +85,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         seconds = config.option.seconds * min(1.0, workers * share_of(item) / total)
         name = item.nodeid.rpartition("::")[2]
         item.stash[SCENARIO] = Scenario(name, config.option.seed, seconds, config.option.rounds)
-        item.add_marker(pytest.mark.timeout(limit(150 + 2 * seconds)))
+        item.add_marker(pytest.mark.timeout(PATIENCE * (150 + 2 * seconds)))
 
 
 @pytest.fixture

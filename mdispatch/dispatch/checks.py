@@ -115,7 +115,7 @@ def attributes_of(alias_analysis: str, tags: str | Iterable[str]) -> str:
         )
     given = {tags} - {""} if isinstance(tags, str) else tags
     try:
-        names = sorted(map(_tag_name, given))
+        names = sorted(set(map(_tag_name, given)))
     except TypeError:
         names = [_tag_name(tags)]  # refused below, by its value
     for name in names:

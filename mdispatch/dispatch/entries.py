@@ -37,6 +37,7 @@ class Entries:
         self.refs: dict[str, _Ref] = {}
         #: Those that have callables or rules. An entry enters and removes itself, under its lock.
         self.occupied: dict[str, OperatorEntry] = {}
+        self._ended = self._forget  # one bound method for all references
 
     def get(self, name: str) -> OperatorEntry | None:
         there = self.refs.get(name)
@@ -48,6 +49,12 @@ class Entries:
             raise KeyError(name)
         return entry
 
+    def __contains__(self, name: str) -> bool:
+        return self.get(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
     def get_or_put(self, name: str, make: Callable[[str], OperatorEntry]) -> OperatorEntry:
         while True:
             entry = self.get(name)
@@ -55,7 +62,7 @@ class Entries:
                 return entry
             _remove_dead_weakref(self.refs, name)
             fresh = make(name)
-            there = _Ref(fresh, self._forget)
+            there = _Ref(fresh, self._ended)
             there.name = name
             self.refs.setdefault(name, there)
 

@@ -5,6 +5,9 @@ A namespace stands for a name: it stays, and finds the operators that are define
 
 from __future__ import annotations
 
+# Not weakref, which loads much more.
+from _weakref import _remove_dead_weakref, ref  # type: ignore[attr-defined]
+
 from .. import facts
 from ..dispatch.operators import OpOverload, OpOverloadPacket
 from ..errors import OperatorNotFoundError
@@ -29,11 +32,21 @@ class Namespace(calls.Names, Named):
     """The operators of one namespace. (torch: _OpNamespace)"""
 
     # Every other name can be that of an operator.
-    __slots__ = ("__dict__", "__name", "__dispatcher")
+    __slots__ = ("__dict__", "__name", "__dispatcher", "__ended")
 
     def __init__(self, dispatcher: Dispatcher, name: str) -> None:
         self.__dispatcher = dispatcher
         self.__name = name
+        self.__ended: dict[str, ref[OpOverloadPacket]] = {}
+
+    def _end(self, name: str) -> None:
+        """Keeps no packet whose operator has ended. One that somebody holds is found again when the
+        name is defined again.
+        """
+        packet = vars(self).pop(name, None)
+        if packet is not None:
+            ended = self.__ended
+            ended[name] = ref(packet, lambda _: _remove_dead_weakref(ended, name))
 
     def __names(self) -> list[str]:
         prefix = self.__name + "::"
@@ -45,6 +58,8 @@ class Namespace(calls.Names, Named):
         if name.startswith("__"):
             raise AttributeError(name)
         packet = self._found(name)
+        ended = self.__ended.pop(name, None)
+        packet = (ended and ended()) or packet
         setattr(self, name, packet)
         return packet
 
@@ -107,7 +122,7 @@ class Ops(calls.Names, Named):
         name, _, operator = base.partition("::")
         namespace = vars(self).get(name)
         if isinstance(namespace, Namespace):
-            vars(namespace).pop(operator, None)
+            namespace._end(operator)
 
     def __missing__(self, name: str) -> Namespace:
         if name.startswith("__"):

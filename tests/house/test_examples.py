@@ -40,7 +40,6 @@ def default_registry() -> Iterator[None]:
     vars(md.ops).clear()
     values._types._registered.clear()
     values._types._registered.update(known)
-    values._types._found.clear()
     values._types.when_changed()
 
 

@@ -50,8 +50,7 @@ class TorchKeys:
                 self._backends.append((their, raw & BACKEND_BITS))
             else:  # MAIA, where it is a functionality
                 self._functionalities.append((their, raw))
-        keys = torch_c.DispatchKey
-        self._watching = (keys.Python, keys.FuncTorchDynamicLayerFrontMode)
+        self._watching = [own["Python"], own["FuncTorchDynamicLayerFrontMode"]]
         #: The library that has the sets of each thread.
         self.library = os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so")
         #: Our bits by PyTorch's. A dict's reads and writes are whole; two threads note the same.

@@ -112,7 +112,7 @@ static void set(PyObject **place, PyObject *value) {
 static PyObject *call_raw_of(PyObject *m, PyObject *value) {
     uint64_t raw = 0;
     int found = carries(PyModule_GetState(m), value, &raw);
-    if (found > 0) return PyLong_FromUnsignedLongLong(raw);
+    if (found > 0) return PyLong_FromUnsignedLongLong(raw & ~FROM_TORCH);
     if (PyErr_Occurred()) return NULL;
     return Py_NewRef(found == 0 ? Py_None : Py_False);
 }
