@@ -135,7 +135,7 @@ def no_address_is_left():
 
 
 @pytest.fixture(autouse=True)
-def no_types_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_types_of_other_tests():
     """What test modules register when they are imported is in no registry of a test."""
     before: list[type] = []
     values._types.each(lambda cls, oldest: before.append(cls))
@@ -144,7 +144,9 @@ def no_types_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     def each(tell):
         values._types.each(lambda cls, oldest: id(cls) in known or tell(cls, oldest))
 
-    monkeypatch.setattr(own_types, "each", each)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(own_types, "each", each)
+        yield
 
 
 @pytest.fixture

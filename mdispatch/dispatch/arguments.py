@@ -11,11 +11,11 @@ with a single value.
 
 from __future__ import annotations
 
+import sys
 from _operator import index
 
 from ..errors import ArgumentError, DataDependentError
 from ..schema.types import Type
-from .context.values import is_torch_tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -190,6 +190,10 @@ def _is_single(value: Any) -> bool:
     """Whether it is a tensor of PyTorch that may stand for a number: one value, of which no
     gradient is wanted. (PyTorch: FunctionParameter::check)
     """
+    if "torch" not in sys.modules:
+        return False
+    from .context.values import is_torch_tensor
+
     return is_torch_tensor(value) and value.dim() == 0 and not value.requires_grad
 
 

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from ..errors import InvalidArgumentError
 from ..errors.places import printable
-from ..facts import kernel_name
 from ..schema.types import Type
 
 TYPE_CHECKING = False
@@ -315,6 +314,8 @@ def _base(cls: type, wanted: type | str) -> type | None:
 
 def in_words(kernel: Any) -> str:
     """A kernel's label with its types."""
+    from ..facts import kernel_name  # only for errors: a table needs no facts
+
     return kernel_name(kernel.label, text_of_types(kernel.types))
 
 

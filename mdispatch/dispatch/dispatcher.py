@@ -243,7 +243,8 @@ class Dispatcher:
         serve nobody any more. So the garbage collector does not visit them again and again at the
         end of the interpreter. Calls that other threads are in have their own references.
         """
-        self.entries = Entries()
+        ended, self.entries = self.entries, Entries()
+        ended.occupied.clear()  # which each entry refers to
         for runs in list(self.libraries.values()):
             for opened in list(runs.values()):
                 for library in list(opened):

@@ -256,7 +256,9 @@ def test_whoever_has_imported_nothing_reads_the_same(registry, lib, worker):
     assert worker.dump_table("s::f") == registry.dump_table("s::f")
     for keys in ((), "CPU", ("CPU", "Conjugate"), "Meta"):
         assert str(worker.why("s::f", keys)) == str(registry.why("s::f", keys))
-    assert not worker.dispatcher.entries.keys(), "and looks at it without any of the machinery of calls"
+    assert not worker.dispatcher.entries.keys(), (
+        "and looks at it without any of the machinery of calls"
+    )
 
 
 READER = """

@@ -56,7 +56,9 @@ def visited() -> int:
 
 @pytest.mark.shared
 @free_threaded
-def test_an_operator_with_a_kernel_is_seven_objects_for_the_collector(registry, worker, lib) -> None:
+def test_an_operator_with_a_kernel_is_seven_objects_for_the_collector(
+    registry, worker, lib
+) -> None:
     """Where it is registered, and where it is verified: two handles, the operator's entry with a
     dict and a list, a weak reference to it, the kernel.
     """

@@ -52,7 +52,9 @@ class TorchKeys:
                 self._functionalities.append((their, raw))
         self._watching = [own["Python"], own["FuncTorchDynamicLayerFrontMode"]]
         #: The library that has the sets of each thread.
-        self.library = os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so")
+        self.library = os.path.join(
+            os.path.dirname(getattr(torch, "__file__", "")), "lib/libc10.so"
+        )
         #: Our bits by PyTorch's. A dict's reads and writes are whole; two threads note the same.
         self.known: dict[int, int] = {}
 

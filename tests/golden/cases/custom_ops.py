@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from golden_stage import Array, Stage, case, kernel
@@ -107,3 +109,30 @@ def _(stage: Stage) -> None:
 def _(stage: Stage) -> None:
     operator: Any = kernel
     md.impl(operator, "cpu", kernel, registry=stage.registry)
+
+
+class TakenLibrary:
+    """A library of PyTorch in which every name is taken: this test needs no PyTorch."""
+
+    def __init__(self, namespace: str, kind: str) -> None:
+        self.ns = namespace
+
+    def define(self, schema: str, **more: Any) -> None:
+        raise RuntimeError("the name is taken")
+
+    def _destroy(self) -> None: ...
+
+
+@case("TorchExportError: a name that PyTorch has already")
+def _(stage: Stage) -> None:
+    there = sys.modules.get("torch")
+    torch = ModuleType("torch")
+    torch.library = SimpleNamespace(Library=TakenLibrary)  # type: ignore[attr-defined]
+    torch.Tag = SimpleNamespace(pt2_compliant_tag=None)  # type: ignore[attr-defined]
+    sys.modules["torch"] = torch
+    try:
+        md.torch.export("shop::scale", registry=stage.registry)
+    finally:
+        del sys.modules["torch"]
+        if there is not None:
+            sys.modules["torch"] = there
