@@ -807,6 +807,7 @@ def test_register_kernel_and_custom_op_take_types(registry):
         g.register_kernel("cpu", says(""), types=(A, B))
 
 
+@pytest.mark.shared
 def test_a_team_registers_and_verifies_kernels_by_type(tmp_path):
     program = """
 import sys

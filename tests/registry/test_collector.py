@@ -192,7 +192,7 @@ def test_the_first_call_reads_no_schema_that_its_interpreter_has_read(
 
     monkeypatch.setattr(parser.Parser, "__init__", read)
     with pytest.raises(AssertionError):
-        lib.define("g(int y) -> int")
+        lib.define("g(int in_no_other_test) -> int")
     assert registry.ops.s.f(3, scale=2.0) == 3
     schema = registry.ops.s.f.default.schema
     assert str(schema) == "s::f(int x, *, float? scale=None) -> int"

@@ -23,6 +23,10 @@ def state(handle):
     return figures[3], figures[10], regions, len(os.listdir("/proc/self/fd"))
 
 
+class Fact(tuple):
+    """An instance is what ext.fact makes."""
+
+
 def main():
     _, handle = ext.create(None, 1 << 21)
     _, address = ext.address(handle)
@@ -95,6 +99,7 @@ def main():
         "stat": (lambda: ext.stat(handle), None),
         "check": (lambda: ext.check(handle), None),
         "caller": (lambda: ext.caller("__name__"), None),
+        "fact": (lambda: (0, ext.fact(Fact, (1, "n"))), lambda _: None),
         "has_host": (ext.has_host, None),
         "load": (lambda: ext.load(b"/no/such/library.so"), None),
         "kernel_put": (

@@ -56,8 +56,12 @@ class Operator:
 class Forward:
     """The base of CustomOpDef: its calls are calls of its operator."""
 
-    _operator: Any = None
-    operator: Any
+    # Types in C have no annotations either.
+    if TYPE_CHECKING:
+        _operator: Any
+        operator: Any
+    else:
+        _operator = None
 
     def _attach(self, operator: Any) -> Any:
         """Returns the operator that its calls go to, which is the first one."""

@@ -9,14 +9,16 @@
  * for a gate with a GIL, and who is in a gate waits for nothing but that GIL, for which those behind
  * it would wait as well. So the gate closes no circle. It has a limit all the same: interpreters
  * whose numbers are GATES apart share a gate, and one may keep its GIL for long. Whoever has waited
- * behind the gate for PATIENCE_NS goes on without it.
+ * behind the gate for PATIENCE_NS, and nobody has come through meanwhile, goes on without it.
  *
  * The child of a fork has none of the threads that were in the gates: it opens them all.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <time.h>
 
 #include "../../mdispatch.h"
@@ -25,11 +27,14 @@
 enum { GATES = 256 };
 static const int64_t PATIENCE_NS = 1000000000;
 
-static pthread_mutex_t gates[GATES];
+static struct {
+    pthread_mutex_t mutex;
+    _Atomic uint32_t passed; /* how many have come through; only whether it changes counts */
+} gates[GATES];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void open_all(void) {
-    for (int i = 0; i < GATES; i++) pthread_mutex_init(&gates[i], NULL);
+    for (int i = 0; i < GATES; i++) pthread_mutex_init(&gates[i].mutex, NULL);
 }
 
 static void set_up(void) {
@@ -39,12 +44,18 @@ static void set_up(void) {
 
 /* Instead of PyEval_RestoreThread. */
 void gate_come_back(PyThreadState *thread) {
-    int64_t id = PyInterpreterState_GetID(PyThreadState_GetInterpreter(thread));
-    pthread_mutex_t *gate = &gates[(uint64_t)id % GATES];
+    uint64_t id = (uint64_t)PyInterpreterState_GetID(PyThreadState_GetInterpreter(thread)) % GATES;
+    int closed;
+    uint32_t before;
     pthread_once(&once, set_up);
-    int64_t until = md_now() + PATIENCE_NS;
-    struct timespec t = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
-    int closed = pthread_mutex_clocklock(gate, CLOCK_MONOTONIC, &t);
+    do {
+        int64_t until = md_now() + PATIENCE_NS;
+        struct timespec t = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
+        before = atomic_load_explicit(&gates[id].passed, memory_order_relaxed);
+        closed = pthread_mutex_clocklock(&gates[id].mutex, CLOCK_MONOTONIC, &t);
+    } while (closed == ETIMEDOUT &&
+             atomic_load_explicit(&gates[id].passed, memory_order_relaxed) != before);
     PyEval_RestoreThread(thread);
-    if (!closed) pthread_mutex_unlock(gate);
+    atomic_fetch_add_explicit(&gates[id].passed, 1, memory_order_relaxed);
+    if (!closed) pthread_mutex_unlock(&gates[id].mutex);
 }
