@@ -489,8 +489,7 @@ static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssiz
         target = known->target;
     if (is_bound && !target) {
         Plan *chosen = plan;
-        if (UNLIKELY(plan->choices))
-            chosen = plan_for_types(st, self->cell, plan, b.room + FRONT);
+        if (UNLIKELY(plan->choices)) chosen = plan_for_types(st, self->cell, plan, b.room + FRONT);
         if (!chosen) goto done;
         if (given)
             raw = *given;

@@ -111,8 +111,15 @@ static PyObject *local_stack(Local *self, void *ignored) {
     return Py_XNewRef((PyObject *)own_stack(self->state));
 }
 
+/* The module has it, and its type has the module: only the collector finds that out. */
+static int local_traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    return 0;
+}
+
 static void local_dealloc(Local *self) {
     PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
     type->tp_free(self);
     Py_DECREF(type);
 }
@@ -122,10 +129,14 @@ static PyGetSetDef local_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot local_slots[] = {
-    {Py_tp_dealloc, local_dealloc}, {Py_tp_getset, local_getset}, {0, NULL}};
-static PyType_Spec local_spec = {"mdispatch.facts.native._call.Local", sizeof(Local), 0,
-                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                                 local_slots};
+    {Py_tp_traverse, local_traverse},
+    {Py_tp_dealloc, local_dealloc},
+    {Py_tp_getset, local_getset},
+    {0, NULL},
+};
+static PyType_Spec local_spec = {
+    "mdispatch.facts.native._call.Local", sizeof(Local), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, local_slots};
 
 int handlers_add_local(PyObject *m) {
     PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(m, &local_spec, NULL);

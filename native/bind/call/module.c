@@ -86,8 +86,7 @@ static PyObject *call_keys(PyObject *m, PyObject *args) {
     struct state *st = PyModule_GetState(m);
     PyObject *offsets;
     unsigned long long per_backend, special, wrapped;
-    if (!PyArg_ParseTuple(args, "O!KKK", &PyTuple_Type, &offsets, &per_backend, &special,
-                          &wrapped))
+    if (!PyArg_ParseTuple(args, "O!KKK", &PyTuple_Type, &offsets, &per_backend, &special, &wrapped))
         return NULL;
     for (int i = 0; i < FUNCTIONALITIES && i < PyTuple_GET_SIZE(offsets); i++) {
         long offset = PyLong_AsLong(PyTuple_GET_ITEM(offsets, i));
@@ -270,11 +269,10 @@ static int module_exec(PyObject *m) {
     st->dynamic_name = PyUnicode_InternFromString("is_dynamic_size");
     st->raw_by_name = PyDict_New();
     st->raw_by_key = PyDict_New();
-    return st->dynamic_name && st->missing_name && st->end_name && st->handler_name && st->cuda_name &&
-                   st->array_name && st->base_name && st->guards_name && st->not_entered_name &&
-                   st->raw_by_key && st->keys_name && st->device_name && st->repr_name &&
-                   st->grad_name &&
-                   st->raw_by_name
+    return st->dynamic_name && st->missing_name && st->end_name && st->handler_name &&
+                   st->cuda_name && st->array_name && st->base_name && st->guards_name &&
+                   st->not_entered_name && st->raw_by_key && st->keys_name && st->device_name &&
+                   st->repr_name && st->grad_name && st->raw_by_name
                ? 0
                : -1;
 }

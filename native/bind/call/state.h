@@ -258,13 +258,13 @@ struct torch {
 };
 
 struct state {
-    a64 epoch;  /* raised by each change that concerns all plans of this interpreter */
-    a64 guards; /* how many threads have Sets that differ from those that threads start with */
-    a64 off;    /* one bit for each reason why every call goes through Python */
+    a64 epoch;       /* raised by each change that concerns all plans of this interpreter */
+    a64 guards;      /* how many threads have Sets that differ from those that threads start with */
+    a64 off;         /* one bit for each reason why every call goes through Python */
     a64 types_epoch; /* raised before and after the table of types is emptied: odd meanwhile */
     a64 converted;   /* raised when a conversion may have run code of users */
     uint64_t included, excluded, kept, special;
-    uint64_t wrapped; /* the keys of values that PyTorch has wrapped */
+    uint64_t wrapped;         /* the keys of values that PyTorch has wrapped */
     uint64_t functionalities; /* the bits of those that exist per backend, known from the start */
     uint64_t thread;          /* [gil] the id of the thread whose Sets are in `sets` */
     Sets *sets;               /* [gil] borrowed, or NULL: it has none */
@@ -276,8 +276,7 @@ struct state {
     uint8_t offset[FUNCTIONALITIES + 1];
     PyTypeObject *operator_type, *packet_type, *route_type, *names_type, *shape_type, *view_type,
         *plan_type, *cell_type, *sets_type, *guard_type, *stack_type, *forward_type, *unshared_type;
-    PyObject *call, *redispatch, *renew, *target, *check, *call_packet, *renew_packet,
-        *for_types;
+    PyObject *call, *redispatch, *renew, *target, *check, *call_packet, *renew_packet, *for_types;
     PyObject *how_of_type, *raw_of, *from_raw, *key_type, *key_set_type, *own_errors;
     PyObject *python_fallback, *snapshot_fallback, *mode_type, *entry_type, *answered, *declined;
     PyObject *handler_name, *cuda_name, *array_name, *base_name, *guards_name;
