@@ -65,8 +65,9 @@ def test_operators_that_come_and_go_for_ever_leave_nothing(
     blocks_then, used_then, names_then = now()
     assert (used_then, names_then) == (used, names)
     # What stays for each name is an object or more. (CPython's cache of attributes keeps up to
-    # 4,096 names by itself.)
-    assert blocks_then - blocks < (times / 10 if long_form else times)
+    # 4,096 names by itself; 3.12 keeps every name that was ever asked for as an attribute.)
+    kept = times if sys.version_info[:2] == (3, 12) else 0
+    assert blocks_then - blocks < kept + (times / 10 if long_form else times)
     assert not list(book.dispatcher.entries.items())
     book.check_invariants()
 
