@@ -506,6 +506,36 @@ TEST(a_block_that_is_overwritten_while_all_is_computed_again_is_noticed_or_does_
     at_instructions(29, 9999, open_and_recover, rebuild_it, shorten_a_block, check_rebuilt_or_not);
 }
 
+/* A check follows each chain twice. */
+static md__u32 *chain;
+static uint32_t uncut;
+static void open_with_two_of_a_name(void) {
+    struct md__node *node = NULL;
+    open_it();
+    OK(put(m, MD_STACK, "n", KEY, "older", NULL));
+    OK(put(m, MD_STACK, "n", KEY, "newer", NULL));
+    OK(md__node_find(reg, "n", 1, md__hash("n", 1), &node));
+    chain = &node->head;
+    uncut = md__peek32(chain);
+}
+static void check_it(void) {
+    rc = md_check(m.reg, NULL, 0);
+}
+static void cut_the_chain(void) {
+    md__poke32(chain, 7);
+}
+static void check_noticed_or_not(void) {
+    CHECK(rc == 0 || rc == MD_EDAMAGED);
+    md__poke32(chain, uncut);
+    check_whole(m.reg);
+    close_main(m);
+}
+
+TEST(a_chain_that_is_cut_while_it_is_checked_is_noticed_or_does_no_harm) {
+    at_instructions(97, 99999, open_with_two_of_a_name, check_it, cut_the_chain,
+                    check_noticed_or_not);
+}
+
 /* Another waiter arms the lease meanwhile. */
 static md__u32 *lease;
 static void open_and_disarm(void) {
@@ -582,6 +612,24 @@ static void *hold_when_asked(void *unused) {
         OK(md_hold(m.reg, &theirs));
     }
 }
+/* The registry is another process's, and this one does not join: whoever joins makes the count. */
+struct host {
+    char address[MD_MAX_ADDRESS];
+    struct step ready, go;
+};
+static struct host *host;
+static void be_host(void *unused) {
+    struct main_member its = open_main(NULL, SIZE);
+    OK(md_address(its.reg, host->address, sizeof host->address));
+    step_give(host->ready);
+    step_take(host->go);
+    close_main(its);
+}
+static void attach_only(void) {
+    OK(md_attach(host->address, 0, &m.reg));
+    OK(md__enter(m.reg, &reg));
+    md__exit(reg);
+}
 static void hold_it(void) {
     rc = md_hold(m.reg, &ours);
 }
@@ -595,7 +643,7 @@ static void check_held(void) {
     OK(rc);
     if (between.now < between.at) hold_it_too();
     CHECK(ours == theirs);
-    close_main(m);
+    OK(md_close(m.reg));
     md_let_go(ours);
     CHECK(mincore(base, 4096, &there) == 0);
     md_let_go(theirs);
@@ -604,10 +652,82 @@ static void check_held(void) {
 
 TEST(of_two_who_hold_first_one_makes_the_count_and_both_are_counted) {
     pthread_t thread;
+    host = shared(sizeof *host);
+    host->ready = step_make();
+    host->go = step_make();
+    pid_t pid = child(be_host, NULL);
+    CHECK(step_take(host->ready));
     OK(pthread_create(&thread, NULL, hold_when_asked, NULL));
-    at_instructions(1, 9999, open_it, hold_it, hold_it_too, check_held);
+    at_instructions(1, 9999, attach_only, hold_it, hold_it_too, check_held);
     md__publish32(&asked, UINT32_MAX);
     pthread_join(thread, NULL);
+    step_give(host->go);
+    EQ(reap(pid), 0);
+    step_free(host->ready);
+    step_free(host->go);
+    munmap(host, sizeof *host);
+}
+
+/* --- leases that only the main thread can release --------------------------------------------- */
+
+static struct md_held stranger; /* of another region that is closed at the same time */
+static pthread_mutex_t its_lease = PTHREAD_MUTEX_INITIALIZER;
+static long parked_at;
+
+static void *close_there(void *at) {
+    act_between(*(long *)at, close_it, between.deed);
+    return NULL;
+}
+static void close_in_thread(long at, void (*deed)(void)) {
+    pthread_t thread;
+    between.deed = deed;
+    OK(pthread_create(&thread, NULL, close_there, &at));
+    pthread_join(thread, NULL);
+    OK(rc);
+}
+static void park_another(void) {
+    stranger.next = (struct md_held *)(uintptr_t)md__read64(&md__parked);
+    md__publish64(&md__parked, (uintptr_t)&stranger);
+}
+static void note_when_parked(void) {
+    if (!parked_at && md__peek64(&md__parked)) parked_at = between.now;
+}
+static void open_beside_another(void) {
+    open_it();
+    stranger = (struct md_held){.holds = 2, .lease = &its_lease};
+    OK(pthread_mutex_lock(&its_lease));
+}
+static void open_and_park(void) {
+    open_beside_another();
+    close_in_thread(1, note_when_parked);
+}
+static void check_all_released(void) {
+    if (between.now < between.at) park_another();
+    md__unpark();
+    EQ(md__peek64(&md__parked), 0);
+    EQ(md__peek64(&stranger.holds), 1);
+    OK(pthread_mutex_trylock(&its_lease));
+    OK(pthread_mutex_unlock(&its_lease));
+}
+
+TEST(of_two_leases_that_are_parked_at_once_both_are_released) {
+    parked_at = 0;
+    open_beside_another();
+    between.on = BETWEEN_WORKS;
+    close_in_thread(1, note_when_parked);
+    between.on = 0;
+    park_another();
+    between.at = between.now;
+    check_all_released();
+    CHECK(parked_at || !BETWEEN_WORKS);
+    for (long at = parked_at > 60 ? parked_at - 60 : 1; at <= parked_at; at++) {
+        open_beside_another();
+        close_in_thread(at, park_another);
+        check_all_released();
+    }
+}
+TEST(a_lease_that_is_parked_while_others_are_released_is_released_too) {
+    at_instructions(1, 9999, open_and_park, md__unpark, park_another, check_all_released);
 }
 
 int main(void) {
@@ -627,9 +747,12 @@ int main(void) {
     RUN(an_index_that_is_overwritten_while_a_name_is_entered_is_noticed_or_does_no_harm);
     RUN(an_index_that_is_overwritten_while_a_larger_one_is_made_is_noticed_or_does_no_harm);
     RUN(a_block_that_is_overwritten_while_all_is_computed_again_is_noticed_or_does_no_harm);
+    RUN(a_chain_that_is_cut_while_it_is_checked_is_noticed_or_does_no_harm);
     RUN(of_two_who_arm_the_lease_at_once_both_have_armed_it);
     RUN(an_end_of_the_arena_that_is_overwritten_while_a_claim_ends_is_noticed_or_does_no_harm);
     RUN(a_name_that_is_overwritten_at_any_moment_of_a_registration_is_noticed_or_does_no_harm);
     RUN(of_two_who_hold_first_one_makes_the_count_and_both_are_counted);
+    RUN(of_two_leases_that_are_parked_at_once_both_are_released);
+    RUN(a_lease_that_is_parked_while_others_are_released_is_released_too);
     return test_done();
 }

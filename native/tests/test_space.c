@@ -55,6 +55,25 @@ TEST(a_full_registry_stays_as_it_was_and_what_is_struck_serves_again) {
     close_main(m);
 }
 
+TEST(the_last_byte_of_a_registry_serves) {
+    struct main_member m = open_main(NULL, LEAST);
+    uint32_t ref[(LEAST - MD__ARENA_AT) / 64], more;
+    uint64_t left;
+    int n = 0;
+    md__reg *reg;
+    OK(md__enter(m.reg, &reg));
+    OK(md__lock(reg));
+    while ((left = reg->mapped - md__top(reg))) {
+        if (!OK(md__alloc(reg, left < 128 ? left : 64, &ref[n++]))) break;
+    }
+    EQ(md__alloc(reg, 64, &more), MD_EFULL);
+    while (n--) md__free(reg, md__fresh(reg, ref[n]));
+    md__unlock(reg);
+    md__exit(reg);
+    check_whole(m.reg);
+    close_main(m);
+}
+
 /* There is room for the name, none for the fact, or none in the caller's buffer. */
 TEST(names_that_are_refused_leave_nothing) {
     struct main_member m = open_main(NULL, LEAST);
@@ -102,6 +121,28 @@ TEST(new_names_in_a_full_registry_are_refused_cleanly) {
         snprintf(name, sizeof name, "ns::operator_%d", i);
         OK(find(m.reg, name, KEY, NULL, 0));
     }
+    close_main(m);
+}
+
+TEST(a_name_for_which_the_index_cannot_grow_is_refused) {
+    struct main_member m = open_main(NULL, LEAST);
+    char name[32], *before, *after;
+    md_stats s1, s2;
+    for (int i = 0; i < 1 << (MD__FIRST_INDEX_LOG2 - 1); i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        OK(put(m, MD_STACK, name, KEY, "", NULL));
+    }
+    while (put(m, MD_STACK, "n0", KEY, "", NULL) == 0) {}
+    size_t size = all_facts(m.reg, &before);
+    OK(md_stat(m.reg, &s1));
+    EQ(put(m, MD_STACK, "one more", KEY, "", NULL), MD_EFULL);
+    OK(md_stat(m.reg, &s2));
+    EQ(memcmp(&s1, &s2, sizeof s1), 0);
+    EQ(all_facts(m.reg, &after), size);
+    EQ(memcmp(before, after, size), 0);
+    free(before);
+    free(after);
+    check_whole(m.reg);
     close_main(m);
 }
 
@@ -341,8 +382,10 @@ TEST(a_registry_that_grows_can_be_attached_to_at_any_moment) {
 
 int main(void) {
     RUN(a_full_registry_stays_as_it_was_and_what_is_struck_serves_again);
+    RUN(the_last_byte_of_a_registry_serves);
     RUN(names_that_are_refused_leave_nothing);
     RUN(new_names_in_a_full_registry_are_refused_cleanly);
+    RUN(a_name_for_which_the_index_cannot_grow_is_refused);
     RUN(registering_and_striking_for_ever_needs_bounded_memory);
     RUN(the_index_grows_while_others_look_names_up);
     RUN(a_small_disk_is_an_error_and_no_crash);
