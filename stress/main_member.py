@@ -175,7 +175,7 @@ class Client:
 
     def do_stat(self) -> dict:
         names = ("capacity", "committed", "used", "facts", "names", "seq", "recoveries")
-        names += ("main_pid", "main_state", "processes", "members", "policy")
+        names += ("main_pid", "main_state", "processes", "members", "policy", "idle")
         return dict(zip(names, self.registry.dispatcher.facts.stat(), strict=True))
 
 

@@ -480,6 +480,8 @@ class Inside(TypedDict):
     facts: int | None
     #: how many names there are
     names: int | None
+    #: how many places of names that have ended are kept for others
+    idle: int | None
     #: bytes that it may use
     capacity: int | None
     #: bytes that the system has given it

@@ -376,7 +376,8 @@ def _memory(seen: Seen) -> str:
     recovered = f"recovered {seen.recoveries} time{'s' * (seen.recoveries != 1)}"
     return (
         f"{size(seen.used)} used, {size(seen.free)} free of {size(seen.capacity)}; "
-        f"{size(seen.committed)} committed; {recovered}"
+        f"{size(seen.committed)} committed; {_count(seen.idle, 'idle name', 'idle names')}; "
+        f"{recovered}"
     )
 
 
@@ -450,6 +451,7 @@ def seen_json(seen: Seen) -> answers.Registry:
         "kernels": seen.kinds[facts.IMPL],
         "facts": seen.facts,
         "names": seen.names,
+        "idle": seen.idle,
         "capacity": seen.capacity,
         "committed": seen.committed,
         "used": seen.used,

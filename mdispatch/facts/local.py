@@ -315,7 +315,7 @@ class LocalRegistry:
     def stat(self) -> StatTuple:
         _, _, there = self.registrations()
         counts = len(there), len(self._names), self._next_seq
-        return (0, 0, 0, *counts, 0, self.pid, 1, 1, 1, MD_POLICY_MAIN)
+        return (0, 0, 0, *counts, 0, self.pid, 1, 1, 1, MD_POLICY_MAIN, 0)
 
     def check(self) -> str:
         """Only the numbers are derived. Another thread's change may have raised the one and not yet

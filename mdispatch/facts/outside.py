@@ -106,7 +106,8 @@ class Seen:
     ``state`` is "open", "closed", "main died", "damaged" or "refused"; it follows from ``status``,
     the answer to an attempt to attach. ``held_by`` are the processes that have an anonymous or
     deleted registry open. ``deleted``: its file was taken away. ``alive`` and ``dead`` count the
-    processes that joined.
+    processes that joined. ``names`` have registrations; ``idle`` places of names that have ended
+    are kept for others.
     """
 
     address: str
@@ -127,6 +128,7 @@ class Seen:
     kinds: tuple[int, ...] = (0,) * MD_KINDS
     facts: int = 0
     names: int = 0
+    idle: int = 0
     capacity: int = 0
     committed: int = 0
     used: int = 0
@@ -221,7 +223,8 @@ def _seen(
     deleted: bool,
 ) -> Seen:
     figures, device, inode, kinds, attach, alive, dead, tid, died, torn, fixed, at = found
-    capacity, committed, used, live, names, sequence, recoveries, main, main_state, *rest = figures
+    capacity, committed, used, live, names, sequence, recoveries, *rest = figures
+    main, main_state, *_, policy, idle = rest
     now = native.now()
     members = tuple(_member(member, now) for member in found_members)
     ours = attach != MD_ENAMESPACE  # in another namespace the same numbers are other processes
@@ -233,7 +236,7 @@ def _seen(
         None if attach == 0 else error_for(attach, label),
         readable=True,
         deleted=deleted,
-        elects=rest[-1] == MD_POLICY_ELECT,
+        elects=policy == MD_POLICY_ELECT,
         main_pid=main,
         main_state=_MAIN_STATES[main_state] if main_state < len(_MAIN_STATES) else "unknown",
         main_stopped=ours and main_state < 2 and _is_stopped(main),
@@ -244,6 +247,7 @@ def _seen(
         kinds=kinds,
         facts=live,
         names=names,
+        idle=idle,
         capacity=capacity,
         committed=committed,
         used=used,

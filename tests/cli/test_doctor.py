@@ -109,6 +109,7 @@ def test_a_live_registry_is_told_with_all_its_figures(name: str) -> None:
         assert (told["operators"], told["kernels"], told["facts"]) == (2, 1, 4)
         assert (told["capacity"], told["committed"], told["used"], told["facts"]) == figures[:4]
         assert (told["names"], told["sequence"], told["recoveries"]) == figures[4:7]
+        assert told["idle"] == figures[12] == 0
         assert 0 < told["free"] < told["capacity"] - told["used"]
         assert (told["error"], told["text"], told["lock"]) == (None, None, None)
         assert (told["deleted"], told["held_by"], told["problems"]) == (False, [], [])
@@ -129,6 +130,16 @@ def test_people_get_a_table_with_what_there_is_to_say(name: str) -> None:
         assert re.search(r"memory +[\d.]+ KiB used, [\d.]+ MiB free of 4 MiB; ", shown)
         assert f"waiting  pid {worker.pid}, interpreter 0: a kernel of shop::scale at CUDA" in shown
         assert lines[-1] == "1 registry, nothing wrong."
+
+
+def test_names_that_have_ended_are_told_apart_from_those_in_use(name: str) -> None:
+    again = "again = md.Library('again', 'DEF', registry=registry); again.define('f() -> ()')"
+    with main_of(name) as main:
+        for does, names, idle in ((again, 5, 0), ("again.close()", 3, 2), (again, 5, 0)):
+            main.do(does)
+            told = about(name, status=0)
+            assert (told["names"], told["idle"]) == (names, idle)
+            assert f" committed; {idle} idle names; " in text(name, status=0)
 
 
 def test_who_waits_and_for_what_is_told(name: str) -> None:

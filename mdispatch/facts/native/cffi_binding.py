@@ -304,6 +304,7 @@ def _figures(s: Any) -> StatTuple:
         s.processes,
         s.members,
         s.policy,
+        s.idle,
     )
 
 

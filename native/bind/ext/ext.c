@@ -356,8 +356,8 @@ static PyObject *ext_await_change(PyObject *self, PyObject *args) {
     status = md_await_change(reg, member, seq, deadline, ticket, &now_seq, &stats);
     gate_come_back(thread);
     return Py_BuildValue("(iK(KIIII))", status, (unsigned long long)now_seq,
-                                              (unsigned long long)stats.slept_ns, stats.sleeps,
-                                              stats.wakes, stats.slices, stats.by_lease);
+                         (unsigned long long)stats.slept_ns, stats.sleeps, stats.wakes,
+                         stats.slices, stats.by_lease);
 }
 
 static PyObject *ext_cancel(PyObject *self, PyObject *args) {
@@ -468,11 +468,11 @@ static PyObject *ext_members(PyObject *self, PyObject *args) {
 }
 
 static PyObject *figures_tuple(const md_stats *s) {
-    return Py_BuildValue("(KKKKKKKIIIII)", (unsigned long long)s->capacity,
+    return Py_BuildValue("(KKKKKKKIIIIII)", (unsigned long long)s->capacity,
                          (unsigned long long)s->committed, (unsigned long long)s->used,
                          (unsigned long long)s->facts, (unsigned long long)s->names,
                          (unsigned long long)s->next_seq, (unsigned long long)s->recoveries,
-                         s->main_pid, s->main_state, s->processes, s->members, s->policy);
+                         s->main_pid, s->main_state, s->processes, s->members, s->policy, s->idle);
 }
 
 static PyObject *ext_stat(PyObject *self, PyObject *args) {
