@@ -55,6 +55,25 @@ TEST(a_full_registry_stays_as_it_was_and_what_is_struck_serves_again) {
     close_main(m);
 }
 
+TEST(the_last_byte_of_a_registry_serves) {
+    struct main_member m = open_main(NULL, LEAST);
+    uint32_t ref[(LEAST - MD__ARENA_AT) / 64], more;
+    uint64_t left;
+    int n = 0;
+    md__reg *reg;
+    OK(md__enter(m.reg, &reg));
+    OK(md__lock(reg));
+    while ((left = reg->mapped - md__top(reg))) {
+        if (!OK(md__alloc(reg, left < 128 ? left : 64, &ref[n++]))) break;
+    }
+    EQ(md__alloc(reg, 64, &more), MD_EFULL);
+    while (n--) md__free(reg, md__fresh(reg, ref[n]));
+    md__unlock(reg);
+    md__exit(reg);
+    check_whole(m.reg);
+    close_main(m);
+}
+
 /* There is room for the name, none for the fact, or none in the caller's buffer. */
 TEST(names_that_are_refused_leave_nothing) {
     struct main_member m = open_main(NULL, LEAST);
@@ -341,6 +360,7 @@ TEST(a_registry_that_grows_can_be_attached_to_at_any_moment) {
 
 int main(void) {
     RUN(a_full_registry_stays_as_it_was_and_what_is_struck_serves_again);
+    RUN(the_last_byte_of_a_registry_serves);
     RUN(names_that_are_refused_leave_nothing);
     RUN(new_names_in_a_full_registry_are_refused_cleanly);
     RUN(registering_and_striking_for_ever_needs_bounded_memory);
