@@ -7,10 +7,12 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
 import mdispatch as md
+from mdispatch.errors import RegistryFullError
 
 _USED = 2  # its index in the figures of stat
 _NAMES = 4
@@ -70,6 +72,24 @@ def test_operators_that_come_and_go_for_ever_leave_nothing(
     assert blocks_then - blocks < kept + (times / 10 if long_form else times)
     assert not list(book.dispatcher.entries.items())
     book.check_invariants()
+
+
+def fill(registry: md.Registry, prefix: str) -> int:
+    """How many operators of such names there is room for."""
+    lib = md.Library("s", "FRAGMENT", registry=registry)
+    number = 0
+    with suppress(RegistryFullError):
+        while True:
+            lib.define(f"{prefix}{number:04}(int x) -> int")
+            number += 1
+    lib.close()
+    return number
+
+
+@pytest.mark.shared
+def test_a_registry_that_was_full_takes_as_many_other_names() -> None:
+    with md.Registry.create(capacity=1 << 19) as registry:
+        assert fill(registry, "a") == fill(registry, "b") > 100
 
 
 def test_a_handle_that_is_kept_meets_those_who_define_the_name_again(book: md.Registry) -> None:
