@@ -506,6 +506,36 @@ TEST(a_block_that_is_overwritten_while_all_is_computed_again_is_noticed_or_does_
     at_instructions(29, 9999, open_and_recover, rebuild_it, shorten_a_block, check_rebuilt_or_not);
 }
 
+/* A check follows each chain twice. */
+static md__u32 *chain;
+static uint32_t uncut;
+static void open_with_two_of_a_name(void) {
+    struct md__node *node = NULL;
+    open_it();
+    OK(put(m, MD_STACK, "n", KEY, "older", NULL));
+    OK(put(m, MD_STACK, "n", KEY, "newer", NULL));
+    OK(md__node_find(reg, "n", 1, md__hash("n", 1), &node));
+    chain = &node->head;
+    uncut = md__peek32(chain);
+}
+static void check_it(void) {
+    rc = md_check(m.reg, NULL, 0);
+}
+static void cut_the_chain(void) {
+    md__poke32(chain, 7);
+}
+static void check_noticed_or_not(void) {
+    CHECK(rc == 0 || rc == MD_EDAMAGED);
+    md__poke32(chain, uncut);
+    check_whole(m.reg);
+    close_main(m);
+}
+
+TEST(a_chain_that_is_cut_while_it_is_checked_is_noticed_or_does_no_harm) {
+    at_instructions(97, 99999, open_with_two_of_a_name, check_it, cut_the_chain,
+                    check_noticed_or_not);
+}
+
 /* Another waiter arms the lease meanwhile. */
 static md__u32 *lease;
 static void open_and_disarm(void) {
@@ -627,6 +657,7 @@ int main(void) {
     RUN(an_index_that_is_overwritten_while_a_name_is_entered_is_noticed_or_does_no_harm);
     RUN(an_index_that_is_overwritten_while_a_larger_one_is_made_is_noticed_or_does_no_harm);
     RUN(a_block_that_is_overwritten_while_all_is_computed_again_is_noticed_or_does_no_harm);
+    RUN(a_chain_that_is_cut_while_it_is_checked_is_noticed_or_does_no_harm);
     RUN(of_two_who_arm_the_lease_at_once_both_have_armed_it);
     RUN(an_end_of_the_arena_that_is_overwritten_while_a_claim_ends_is_noticed_or_does_no_harm);
     RUN(a_name_that_is_overwritten_at_any_moment_of_a_registration_is_noticed_or_does_no_harm);

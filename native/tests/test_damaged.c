@@ -2,6 +2,8 @@
  * that has to repair the registry gives it up if it cannot, and then every call says so. No process
  * hangs or crashes. (test_hostile.c overwrites at random; here each invariant is broken by
  * itself.) */
+#include <sys/resource.h>
+
 #include "test.h"
 
 enum { SIZE = MD__MIN_CAPACITY + (1 << 16) };
@@ -195,6 +197,28 @@ TEST(each_broken_invariant_is_told_in_words) {
     }
 }
 
+/* Its table of the facts of one name is too large for what is left. A sanitizer has its own way with
+ * memory. */
+static void check_without_memory(void *arg) {
+    FILE *file = fopen("/proc/self/statm", "r");
+    rlim_t pages = 0;
+    CHECK(file && fscanf(file, "%lu", &pages) == 1);
+    fclose(file);
+    OK(setrlimit(RLIMIT_AS, &(struct rlimit){pages * 4096, pages * 4096}));
+    OK(md_check(m.reg, NULL, 0));
+}
+
+TEST(a_check_that_has_no_memory_finds_nothing_wrong) {
+    open_it(1 << 23);
+    for (int i = 0; i < 20000; i++) OK(put(m, MD_STACK, "n", KEY, "b", NULL));
+    make_a_second_unique_one();
+    EQ(md_check(m.reg, NULL, 0), MD_EDAMAGED);
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+    EQ(reap(child(check_without_memory, NULL)), 0);
+#endif
+    close_it();
+}
+
 TEST(the_words_are_cut_off_where_the_buffer_ends) {
     char words[64];
     open_it(SIZE);
@@ -300,6 +324,18 @@ TEST(a_name_is_entered_and_taken_out_only_where_there_is_an_index) {
         EQ(md__peek32(&node->block.tag), MD__TAG_IDLE);
         close_it();
     }
+}
+
+TEST(a_name_that_the_index_has_lost_can_end_all_the_same) {
+    open_it(SIZE);
+    struct md__node *node = node_of("n");
+    struct md__index *index = index_now();
+    for (int i = 0; i < 1 << MD__FIRST_INDEX_LOG2; i++) md__poke64(&index->slots[i], 0);
+    OK(strike_out(m, &second));
+    OK(strike_out(m, &first));
+    EQ(md__peek32(&node->block.tag), MD__TAG_IDLE);
+    check_whole(m.reg);
+    close_it();
 }
 
 TEST(an_idle_node_that_is_none_is_not_given_a_name) {
@@ -495,11 +531,13 @@ TEST(a_member_that_cannot_be_one_is_no_member) {
 
 int main(void) {
     RUN(each_broken_invariant_is_told_in_words);
+    RUN(a_check_that_has_no_memory_finds_nothing_wrong);
     RUN(the_words_are_cut_off_where_the_buffer_ends);
     RUN(what_cannot_be_repaired_is_given_up_and_every_call_says_so);
     RUN(a_block_that_is_larger_than_any_is_not_taken_for_one);
     RUN(a_block_of_a_size_that_no_class_has_is_not_kept_for_later);
     RUN(a_name_is_entered_and_taken_out_only_where_there_is_an_index);
+    RUN(a_name_that_the_index_has_lost_can_end_all_the_same);
     RUN(an_idle_node_that_is_none_is_not_given_a_name);
     RUN(an_idle_node_of_a_size_that_no_class_has_is_not_kept);
     RUN(a_sleeper_is_told_that_the_registry_was_given_up);
