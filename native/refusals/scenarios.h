@@ -228,8 +228,8 @@ static void a_region_that_is_held(void) {
     const uint64_t *word;
     md_held *first = NULL, *second = NULL;
     reg = make(NULL, 0);
-    member = enter(reg, 0, MD_MAIN);
     LOOK(SYS | HANDLED, 0, md_hold(reg, &first));
+    member = enter(reg, 0, MD_MAIN);
     LOOK(HANDLED | S(MD_EINVAL), 0, md_word(reg, 0, &word));
     LOOK(SYS | HANDLED, 0, md_hold(reg, &second));
     leave(reg, member);

@@ -12,12 +12,14 @@
 #include "test.h"
 
 enum { GO_ON = -1 }; /* a test returns it to have the C library called after all */
+enum { FUTEX_WAITV = 449 };
 
 static struct {
     int (*clocklock)(pthread_mutex_t *m); /* an error */
     int (*trylock)(pthread_mutex_t *m);   /* likewise */
     void (*unlocked)(void);
     int (*tkill)(void);  /* an errno */
+    int (*waitv)(void);  /* likewise: futex_waitv */
     int (*linkat)(void); /* likewise */
     void (*lstat)(struct stat *st);
     int64_t clock_ahead, clock_step; /* each look at the clock sees it one step later */
@@ -85,7 +87,9 @@ __attribute__((no_sanitize("address"))) long syscall(long number, ...) {
     va_start(rest, number);
     for (int i = 0; i < 6; i++) a[i] = va_arg(rest, long);
     va_end(rest);
-    int error = number == SYS_tkill && instead.tkill ? instead.tkill() : GO_ON;
+    int error = GO_ON;
+    if (number == SYS_tkill && instead.tkill) error = instead.tkill();
+    if (number == FUTEX_WAITV && instead.waitv) error = instead.waitv();
     if (error == GO_ON) return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
     errno = error;
     return -1;

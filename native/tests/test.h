@@ -390,6 +390,13 @@ static inline void note_file(md__reg *reg) {
     reg->inode = st.st_ino;
 }
 
+static inline md__reg *inner(md_registry handle) {
+    md__reg *reg;
+    OK(md__enter(handle, &reg));
+    md__exit(reg);
+    return reg;
+}
+
 /* Makes a worker write as the main member does, so that a writer can be killed while the main
  * member lives on. */
 static inline void promote(md_registry reg, uint64_t member) {

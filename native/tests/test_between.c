@@ -612,6 +612,12 @@ static void *hold_when_asked(void *unused) {
         OK(md_hold(m.reg, &theirs));
     }
 }
+/* No member: whoever joins makes the count. */
+static void open_without_joining(void) {
+    OK(md_create(NULL, SIZE, &m.reg));
+    OK(md__enter(m.reg, &reg));
+    md__exit(reg);
+}
 static void hold_it(void) {
     rc = md_hold(m.reg, &ours);
 }
@@ -625,7 +631,7 @@ static void check_held(void) {
     OK(rc);
     if (between.now < between.at) hold_it_too();
     CHECK(ours == theirs);
-    close_main(m);
+    OK(md_close(m.reg));
     md_let_go(ours);
     CHECK(mincore(base, 4096, &there) == 0);
     md_let_go(theirs);
@@ -635,9 +641,71 @@ static void check_held(void) {
 TEST(of_two_who_hold_first_one_makes_the_count_and_both_are_counted) {
     pthread_t thread;
     OK(pthread_create(&thread, NULL, hold_when_asked, NULL));
-    at_instructions(1, 9999, open_it, hold_it, hold_it_too, check_held);
+    at_instructions(1, 9999, open_without_joining, hold_it, hold_it_too, check_held);
     md__publish32(&asked, UINT32_MAX);
     pthread_join(thread, NULL);
+}
+
+/* --- leases that only the main thread can release --------------------------------------------- */
+
+static struct md_held stranger; /* of another region that is closed at the same time */
+static pthread_mutex_t its_lease = PTHREAD_MUTEX_INITIALIZER;
+static long parked_at;
+
+static void *close_there(void *at) {
+    act_between(*(long *)at, close_it, between.deed);
+    return NULL;
+}
+static void close_in_thread(long at, void (*deed)(void)) {
+    pthread_t thread;
+    between.deed = deed;
+    OK(pthread_create(&thread, NULL, close_there, &at));
+    pthread_join(thread, NULL);
+    OK(rc);
+}
+static void park_another(void) {
+    stranger.next = (struct md_held *)(uintptr_t)md__read64(&md__parked);
+    md__publish64(&md__parked, (uintptr_t)&stranger);
+}
+static void note_when_parked(void) {
+    if (!parked_at && md__peek64(&md__parked)) parked_at = between.now;
+}
+static void open_beside_another(void) {
+    open_it();
+    stranger = (struct md_held){.holds = 2, .lease = &its_lease};
+    OK(pthread_mutex_lock(&its_lease));
+}
+static void open_and_park(void) {
+    open_beside_another();
+    close_in_thread(1, note_when_parked);
+}
+static void check_all_released(void) {
+    if (between.now < between.at) park_another();
+    md__unpark();
+    EQ(md__peek64(&md__parked), 0);
+    EQ(md__peek64(&stranger.holds), 1);
+    OK(pthread_mutex_trylock(&its_lease));
+    OK(pthread_mutex_unlock(&its_lease));
+}
+
+TEST(of_two_leases_that_are_parked_at_once_both_are_released) {
+    parked_at = 0;
+    open_beside_another();
+    between.on = BETWEEN_WORKS;
+    close_in_thread(1, note_when_parked);
+    between.on = 0;
+    park_another();
+    between.at = between.now;
+    check_all_released();
+    CHECK(parked_at || !BETWEEN_WORKS);
+    for (long at = parked_at > 60 ? parked_at - 60 : 1; at <= parked_at; at++) {
+        open_beside_another();
+        close_in_thread(at, park_another);
+        check_all_released();
+    }
+}
+TEST(a_lease_that_is_parked_while_others_are_released_is_released_too) {
+    at_instructions(1, 9999, open_and_park, md__unpark, park_another, check_all_released);
 }
 
 int main(void) {
@@ -662,5 +730,7 @@ int main(void) {
     RUN(an_end_of_the_arena_that_is_overwritten_while_a_claim_ends_is_noticed_or_does_no_harm);
     RUN(a_name_that_is_overwritten_at_any_moment_of_a_registration_is_noticed_or_does_no_harm);
     RUN(of_two_who_hold_first_one_makes_the_count_and_both_are_counted);
+    RUN(of_two_leases_that_are_parked_at_once_both_are_released);
+    RUN(a_lease_that_is_parked_while_others_are_released_is_released_too);
     return test_done();
 }

@@ -107,6 +107,13 @@ static void mark_a_block(void) {
     md__poke32(&fact_of(&second)->block.tag, 1);
 }
 
+static void name_two_nodes_alike(void) {
+    OK(put(m, MD_STACK, "o", KEY, "b", NULL));
+    struct md__node *other = node_of("o");
+    md__poke64(other->name, md__peek64(node_of("n")->name));
+    other->hash = node_of("n")->hash;
+}
+
 static void claim_without_a_team(void) {
     md__poke32(&fact_of(&second)->kind, MD_CLAIM);
 }
@@ -174,6 +181,7 @@ static const struct {
     {lengthen_a_name, "is longer than its block"},
     {change_a_hash, "has a wrong hash"},
     {mark_a_block, "has an unknown tag"},
+    {name_two_nodes_alike, "is not found by its name"},
     {claim_without_a_team, "claims, in a registry with a main member"},
     {name_an_idle_node, "has a name and no facts"},
     {hang_facts_on_an_idle_node, "has facts and no name"},
@@ -247,6 +255,10 @@ static void have_a_long_block(void) {
 static void have_a_crooked_block(void) {
     fact_of(&second)->block.size = 72;
 }
+/* Of no class, though it could be a step to the next block. */
+static void have_an_odd_block(void) {
+    fact_of(&first)->block.size = 144;
+}
 static void fill_the_index(void) {
     struct md__index *index = index_now();
     for (int i = 0; i < 1 << MD__FIRST_INDEX_LOG2; i++)
@@ -273,8 +285,9 @@ static void check_given_up(void) {
 
 TEST(what_cannot_be_repaired_is_given_up_and_every_call_says_so) {
     static void (*const spoils[])(void) = {
-        lose_magic,    end_beyond_the_mapping, have_a_short_block, have_a_crooked_block,
-        have_no_index, fill_the_index,         lengthen_a_name,    make_a_second_unique_one};
+        lose_magic,       end_beyond_the_mapping, have_a_short_block, have_a_crooked_block,
+        have_no_index,    fill_the_index,         lengthen_a_name,    make_a_second_unique_one,
+        have_an_odd_block};
     char words[256];
     for (size_t i = 0; i < sizeof spoils / sizeof *spoils; i++) {
         open_it(SIZE);
@@ -465,6 +478,53 @@ TEST(a_name_that_reaches_beyond_the_arena_is_not_read) {
     close_it();
 }
 
+/* The same for a name that is not looked for, but met on the way through the arena. */
+TEST(a_name_that_reaches_beyond_the_arena_is_not_listed) {
+    char buf[BUF];
+    size_t size;
+    uint64_t version, its;
+    open_it(SIZE);
+    struct md__node *node = md__fresh(reg, (uint32_t)second.ref);
+    md__poke32(&node_of("n")->head, (uint32_t)first.ref);
+    node->name_len = MD_MAX_NAME;
+    md__poke32(&node->head, (uint32_t)first.ref);
+    md__poke32(&node->block.tag, MD__TAG_NODE);
+    EQ(md_list(m.reg, NULL, 0, buf, sizeof buf, &size, &version, &its), MD_EDAMAGED);
+    close_it();
+}
+
+TEST(an_arena_that_ends_before_it_begins_has_no_room) {
+    uint32_t ref;
+    open_it(SIZE);
+    uint64_t top = md__peek64(&h->arena_top);
+    md__poke64(&h->arena_top, MD__ARENA_AT - 16);
+    EQ(md__alloc(reg, 64, &ref), MD_EDAMAGED);
+    md__poke64(&h->arena_top, top);
+    close_it();
+}
+
+static void join_and_die(void *address) {
+    attach_worker(address);
+    raise(SIGKILL);
+}
+
+TEST(no_more_processes_are_looked_at_than_there_are_slots) {
+    char address[MD_MAX_ADDRESS];
+    open_it(SIZE);
+    OK(md_address(m.reg, address, sizeof address));
+    EQ(reap(child(join_and_die, address)), -SIGKILL);
+    EQ(md__read32(&md__process(reg, 1)->state), MD__LIVE);
+    md__poke32(&h->process_top, MD_MAX_PROCESSES + 1);
+    EQ(md__is_anyone_here(reg), 0);
+    OK(md__lock(reg));
+    md__sweep(reg);
+    md__unlock(reg);
+    EQ(md__read32(&md__process(reg, 1)->state), MD__FREE);
+    md__poke32(&h->process_top, 2);
+    check_whole(m.reg);
+    close_it();
+}
+
 TEST(a_strike_of_what_hangs_nowhere_finds_nothing) {
     open_it(SIZE);
     struct md__fact *f = fact_of(&second);
@@ -547,6 +607,9 @@ int main(void) {
     RUN(what_lies_behind_the_capacity_is_no_part_of_the_registry);
     RUN(a_search_in_a_full_index_ends);
     RUN(a_name_that_reaches_beyond_the_arena_is_not_read);
+    RUN(a_name_that_reaches_beyond_the_arena_is_not_listed);
+    RUN(an_arena_that_ends_before_it_begins_has_no_room);
+    RUN(no_more_processes_are_looked_at_than_there_are_slots);
     RUN(a_strike_of_what_hangs_nowhere_finds_nothing);
     RUN(a_fact_in_the_way_that_cannot_be_true_is_not_shown);
     RUN(there_is_room_for_1024_processes_and_an_error_for_one_more);

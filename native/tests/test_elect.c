@@ -349,13 +349,6 @@ TEST(a_survivor_is_told_at_once_and_goes_on_where_the_dead_one_stopped) {
     print_latency("from the kill to the next one's turn", ns, 60);
 }
 
-static md__reg *inner(md_registry handle) {
-    md__reg *reg;
-    OK(md__enter(handle, &reg));
-    md__exit(reg);
-    return reg;
-}
-
 /* As be_registrar, but it cannot get the lock when it closes. */
 static void leave_without_the_lock(void *arg) {
     struct stage *s = arg;
@@ -691,23 +684,58 @@ TEST(a_teams_name_is_given_to_a_new_one_when_what_has_it_is_over_and_not_when_it
     stage_free(s);
 }
 
-/* A name whose length reaches beyond the arena: the facts under it stay as they are. */
+static struct md__node *its_node;
+static void lengthen_beyond_the_arena(void) {
+    its_node->name_len = MD_MAX_NAME;
+}
+static void lengthen_beyond_any_name(void) {
+    its_node->name_len = MD_MAX_NAME + 1;
+}
+
+/* The facts under it stay as they are. */
 TEST(a_namespace_whose_name_cannot_be_true_is_left_as_it_is) {
-    struct main_member a = open_peer(NULL);
-    md_record r, fact;
+    static void (*const spoils[])(void) = {lengthen_beyond_the_arena, lengthen_beyond_any_name};
+    for (size_t i = 0; i < sizeof spoils / sizeof *spoils; i++) {
+        struct main_member a = open_peer(NULL);
+        md_record r, fact;
+        OK(claim(a, "shop", &r));
+        OK(put(a, MD_STACK, "shop::f", KEY, "b", &fact));
+        md__reg *reg = inner(a.reg);
+        struct md__node *node = NULL;
+        OK(md__node_find(reg, "shop::f", 7, md__hash("shop::f", 7), &node));
+        node->name_len = MD_MAX_NAME;
+        EQ(strike_out(a, &fact), MD_ENOENT);
+        node->name_len = 7;
+        OK(md__node_find(reg, "shop", 4, md__hash("shop", 4), &its_node));
+        spoils[i]();
+        OK(md_leave(a.reg, a.member));
+        EQ(facts(a.reg), 2);
+        OK(md_close(a.reg));
+    }
+}
+
+TEST(a_claim_whose_length_cannot_be_true_is_told_to_nobody) {
+    struct main_member a = open_peer(NULL), b = another(a, 1);
+    md_record r;
     OK(claim(a, "shop", &r));
-    OK(put(a, MD_STACK, "shop::f", KEY, "b", &fact));
-    md__reg *reg = inner(a.reg);
-    struct md__node *node = NULL;
-    OK(md__node_find(reg, "shop::f", 7, md__hash("shop::f", 7), &node));
-    node->name_len = MD_MAX_NAME;
-    EQ(strike_out(a, &fact), MD_ENOENT);
-    node->name_len = 7;
-    OK(md__node_find(reg, "shop", 4, md__hash("shop", 4), &node));
-    node->name_len = MD_MAX_NAME;
-    OK(md_leave(a.reg, a.member));
+    struct md__fact *its = md__at(inner(a.reg), (uint32_t)r.ref, sizeof *its);
+    its->body_len = MD_MAX_BODY + 1;
+    EQ(claim(b, "shop", NULL), MD_EDAMAGED);
+    its->body_len = 0;
+    OK(md_leave(b.reg, b.member));
+    leave(a);
+}
+
+TEST(a_namespace_ends_without_those_whose_names_begin_like_its_own) {
+    struct main_member a = open_peer(NULL);
+    OK(claim(a, "shop", NULL));
+    OK(claim(a, "shopping", NULL));
+    OK(put(a, MD_STACK, "shop::f", KEY, "b", NULL));
+    OK(put(a, MD_STACK, "shopping::f", KEY, "b", NULL));
+    OK(release(a, "shop"));
     EQ(facts(a.reg), 2);
-    OK(md_close(a.reg));
+    OK(find(a.reg, "shopping::f", KEY, NULL, 0));
+    leave(a);
 }
 
 TEST(a_dead_main_members_name_can_be_taken_over_by_a_team) {
@@ -888,6 +916,8 @@ int main(void) {
     RUN(who_found_a_team_that_has_lost_its_name_does_not_join_it);
     RUN(a_teams_name_is_given_to_a_new_one_when_what_has_it_is_over_and_not_when_it_is_odd);
     RUN(a_namespace_whose_name_cannot_be_true_is_left_as_it_is);
+    RUN(a_claim_whose_length_cannot_be_true_is_told_to_nobody);
+    RUN(a_namespace_ends_without_those_whose_names_begin_like_its_own);
     RUN(a_dead_main_members_name_can_be_taken_over_by_a_team);
     RUN(the_default_registry_can_be_a_teams);
     RUN(a_default_that_was_closed_before_it_was_joined_is_opened_anew);

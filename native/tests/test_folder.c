@@ -69,6 +69,25 @@ TEST(named_registries_lie_in_the_folder_that_the_environment_names) {
     OK(rmdir(beside("given")));
 }
 
+/* As a umask leaves it to a process that dies before it sets them. */
+static void live_where_its_owner_has_too_few_rights(void *arg) {
+    char folder[MD_MAX_ADDRESS];
+    struct stat st;
+    set(arg);
+    snprintf(folder, sizeof folder, "%s/mdispatch-%u", (char *)arg, (unsigned)geteuid());
+    OK(mkdir(folder, 0500));
+    close_main(open_main("a-name", SIZE));
+    OK(stat(folder, &st));
+    EQ(st.st_mode & 07777, 0700);
+    OK(rmdir(folder));
+}
+
+TEST(its_owner_gets_back_the_rights_that_the_folder_lacks) {
+    OK(mkdir(beside("poor"), 0700));
+    EQ(reap(child(live_where_its_owner_has_too_few_rights, (void *)beside("poor"))), 0);
+    OK(rmdir(beside("poor")));
+}
+
 /* The longest folder, with the longest name in it. */
 static void live_deep(void *arg) {
     char name[MD_MAX_REGISTRY_NAME + 1], path[MD__MAX_PATH];
@@ -330,6 +349,7 @@ int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "say-folder") == 0) return say_folder();
     own = getenv("MDISPATCH_FOLDER");
     RUN(named_registries_lie_in_the_folder_that_the_environment_names);
+    RUN(its_owner_gets_back_the_rights_that_the_folder_lacks);
     RUN(a_folder_may_have_160_bytes_and_not_161);
     RUN(without_the_variable_or_with_an_empty_one_they_lie_in_dev_shm);
     RUN(what_cannot_be_a_folder_is_refused_before_anything_is_done);

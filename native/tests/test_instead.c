@@ -115,6 +115,36 @@ TEST(a_sleeper_that_wants_to_mend_the_lock_leaves_it_to_who_has_it) {
     close_main(m);
 }
 
+static int pass_three_slices(pthread_mutex_t *mutex) {
+    return mutex == &md__header(reg)->mutex && slices++ < 3 ? ETIMEDOUT : GO_ON;
+}
+
+TEST(who_gave_a_lock_up_once_waits_for_its_next_holder_all_the_same) {
+    open_it(NULL);
+    md__poke32(&reg->stuck, 77);
+    slices = 0;
+    instead.clocklock = pass_three_slices;
+    OK(md_leave(m.reg, m.member));
+    instead.clocklock = NULL;
+    CHECK(slices > 3);
+    OK(md_close(m.reg));
+}
+
+static int have_no_word(void) {
+    return EFAULT;
+}
+
+TEST(a_wait_whose_words_are_gone_ends) {
+    char buf[BUF];
+    md_wait_stats s = {0};
+    open_it(NULL);
+    instead.waitv = have_no_word;
+    EQ(md_await(m.reg, m.member, MD_IMPL, KEY, 1, "n", 1, MD_FOREVER, 0, buf, sizeof buf, &s),
+       MD_ESYS - EFAULT);
+    instead.waitv = NULL;
+    close_main(m);
+}
+
 /* --- what is waited for in vain --------------------------------------------------------------- */
 
 struct stage {
@@ -307,6 +337,8 @@ TEST(what_is_mounted_over_the_file_is_not_the_registrys) {
 int main(void) {
     RUN(a_holder_is_believed_to_be_gone_only_when_it_is);
     RUN(a_sleeper_that_wants_to_mend_the_lock_leaves_it_to_who_has_it);
+    RUN(who_gave_a_lock_up_once_waits_for_its_next_holder_all_the_same);
+    RUN(a_wait_whose_words_are_gone_ends);
     RUN(a_folder_that_somebody_keeps_locked_is_not_waited_for_for_ever);
     RUN(a_dead_teams_lock_that_a_stranger_holds_is_not_waited_for_for_ever);
     RUN(a_team_that_somebody_joins_just_before_it_is_closed_as_dead_lives_on);

@@ -219,6 +219,12 @@ static int robust_mutexes(void) {
     return n;
 }
 
+static void *look_there(void *arg) {
+    md_stats s;
+    EQ(md_stat(((struct main_member *)arg)->reg, &s), MD_ECLOSED);
+    return NULL;
+}
+
 static void count_in_child(void *arg) {
     EQ(regions_mapped(), *(int *)arg);
 }
@@ -233,6 +239,8 @@ TEST(what_another_thread_closed_is_given_back_at_the_next_call_of_the_main_threa
         EQ(regions_mapped(), before + 1);
     }
     EQ(reap(child(count_in_child, &before)), 0); /* what is parked is its parent's */
+    in_thread(look_there, &m);
+    EQ(regions_mapped(), before + 1);
     EQ(robust_mutexes(), locks + 1);
     EQ(md_stat(m.reg, &s), MD_ECLOSED); /* any call */
     EQ(regions_mapped(), before);

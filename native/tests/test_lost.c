@@ -118,6 +118,28 @@ static void grow(struct main_member m) {
     for (int32_t key = 0; key < 20; key++) OK(put_long(m, key));
 }
 
+TEST(a_device_that_has_the_number_of_a_closed_descriptor_is_left_alone) {
+    struct main_member m = open_main(NULL, SIZE);
+    int fd = descriptor_of(m.reg), other = open("/dev/null", O_RDWR | O_CLOEXEC);
+    EQ(dup2(other, fd), fd);
+    OK(close(other));
+    grow_without(m);
+    close_main(m);
+    OK(close(fd)); /* it was not closed with the registry */
+}
+
+/* It goes by what the header says is backed, and no further. */
+TEST(who_lost_its_descriptor_believes_no_end_of_the_arena_beyond_the_memory) {
+    struct main_member m = open_main(NULL, SIZE);
+    md__reg *reg = inner(m.reg);
+    uint64_t committed = md__peek64(&md__header(reg)->committed);
+    lose_descriptor(m.reg);
+    md__poke64(&reg->backed, 0);
+    EQ(md__region_top(reg, committed), committed);
+    EQ(md__region_top(reg, committed + 16), 0);
+    close_main(m);
+}
+
 static void read_and_wait_without(void *arg) {
     const struct scene *s = arg;
     struct main_member w = attach_anew(s);
@@ -437,6 +459,8 @@ TEST(who_changed_its_user_takes_its_name_away_or_leaves_it_closed) {
 int main(void) {
     RUN(a_registry_whose_descriptor_was_closed_does_not_grow_and_goes_on);
     RUN(a_file_that_has_the_number_of_a_closed_descriptor_is_left_alone);
+    RUN(a_device_that_has_the_number_of_a_closed_descriptor_is_left_alone);
+    RUN(who_lost_its_descriptor_believes_no_end_of_the_arena_beyond_the_memory);
     RUN(who_lost_its_descriptor_reads_and_waits_in_a_region_that_grows);
     RUN(who_cannot_look_leaves_the_repair_to_the_next_one);
     RUN(a_waiter_does_the_repair_that_was_left);

@@ -84,10 +84,9 @@ TEST(a_kind_that_has_no_name_is_refused_and_a_worker_registers_no_other) {
         bool mains = kind >= MD_LIBRARY && kind <= MD_NAME;
         bool own = kind == MD_TYPE || kind == MD_CHOICE;
         EQ(put_own(m.reg, m.member, kind, MD_STACK, "a", "", NULL), mains || own ? 0 : MD_EINVAL);
-        EQ(put_own(m.reg, worker, kind, MD_STACK, "a", "", NULL),
-           own     ? 0
-           : mains ? MD_EROLE
-                   : MD_EINVAL);
+        EQ(put_own(m.reg, worker, kind, MD_STACK, "a", "", NULL), own     ? 0
+                                                                  : mains ? MD_EROLE
+                                                                          : MD_EINVAL);
     }
     close_main(m);
 }
@@ -154,6 +153,40 @@ static void dies_and_leaves_none(md_registry reg, uint64_t member, uint32_t role
 TEST(those_of_a_dead_worker_are_struck_by_the_next_who_joins_or_registers_one) {
     struct main_member m = open_main(NULL, SMALL);
     dies_and_leaves_none(m.reg, m.member, MD_WORKER);
+    close_main(m);
+}
+
+/* Overwritten words: such a fact is nobody's. */
+TEST(those_of_a_member_that_cannot_be_one_are_told_and_left) {
+    struct main_member m = open_main(NULL, SMALL);
+    struct worker *w = shared(sizeof *w);
+    md_record r;
+    w->ready = step_make();
+    w->role = MD_WORKER;
+    OK(md_address(m.reg, w->address, sizeof w->address));
+    OK(put_type(m.reg, m.member, "t", "CPU", &r));
+    pid_t pid = child(register_and_sleep, w);
+    CHECK(step_take(w->ready));
+    kill_now(pid);
+    md__reg *reg = inner(m.reg);
+    struct md__fact *fact = md__at(reg, (uint32_t)r.ref, sizeof *fact);
+    struct md__member *slot = md__member(reg, (uint32_t)m.member);
+    md__poke64(&fact->member, MD_MAX_MEMBERS + 5);
+    EQ(md_check(m.reg, NULL, 0), MD_EDAMAGED);
+    OK(md_leave(m.reg, join(m.reg, 7, MD_WORKER))); /* who joins sweeps */
+    EQ(live(m.reg, MD_TYPE), 1);
+    md__poke64(&fact->member, m.member);
+    check_whole(m.reg);
+    const uint64_t other = m.member ^ 1ull << 32;
+    md__poke64(&fact->member, other);
+    EQ(md_check(m.reg, NULL, 0), MD_EDAMAGED);
+    md__poke64(&fact->member, m.member);
+    md__poke32(&slot->state, MD__FREE);
+    EQ(md_check(m.reg, NULL, 0), MD_EDAMAGED);
+    md__poke32(&slot->state, MD__LIVE);
+    check_whole(m.reg);
+    step_free(w->ready);
+    munmap(w, sizeof *w);
     close_main(m);
 }
 
@@ -248,6 +281,7 @@ int main(void) {
     RUN(a_kind_that_has_no_name_is_refused_and_a_worker_registers_no_other);
     RUN(they_go_with_the_member_that_leaves_and_no_others);
     RUN(those_of_a_dead_worker_are_struck_by_the_next_who_joins_or_registers_one);
+    RUN(those_of_a_member_that_cannot_be_one_are_told_and_left);
     RUN(in_a_team_they_belong_to_members_and_not_to_a_namespace);
     RUN(in_a_team_those_of_a_dead_member_are_struck);
     RUN(processes_that_register_them_at_once_do_not_disturb_each_other);

@@ -124,6 +124,28 @@ TEST(new_names_in_a_full_registry_are_refused_cleanly) {
     close_main(m);
 }
 
+TEST(a_name_for_which_the_index_cannot_grow_is_refused) {
+    struct main_member m = open_main(NULL, LEAST);
+    char name[32], *before, *after;
+    md_stats s1, s2;
+    for (int i = 0; i < 1 << (MD__FIRST_INDEX_LOG2 - 1); i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        OK(put(m, MD_STACK, name, KEY, "", NULL));
+    }
+    while (put(m, MD_STACK, "n0", KEY, "", NULL) == 0) {}
+    size_t size = all_facts(m.reg, &before);
+    OK(md_stat(m.reg, &s1));
+    EQ(put(m, MD_STACK, "one more", KEY, "", NULL), MD_EFULL);
+    OK(md_stat(m.reg, &s2));
+    EQ(memcmp(&s1, &s2, sizeof s1), 0);
+    EQ(all_facts(m.reg, &after), size);
+    EQ(memcmp(before, after, size), 0);
+    free(before);
+    free(after);
+    check_whole(m.reg);
+    close_main(m);
+}
+
 TEST(registering_and_striking_for_ever_needs_bounded_memory) {
     struct main_member m = open_main(NULL, 8 << 20);
     static md_record live[64];
@@ -363,6 +385,7 @@ int main(void) {
     RUN(the_last_byte_of_a_registry_serves);
     RUN(names_that_are_refused_leave_nothing);
     RUN(new_names_in_a_full_registry_are_refused_cleanly);
+    RUN(a_name_for_which_the_index_cannot_grow_is_refused);
     RUN(registering_and_striking_for_ever_needs_bounded_memory);
     RUN(the_index_grows_while_others_look_names_up);
     RUN(a_small_disk_is_an_error_and_no_crash);

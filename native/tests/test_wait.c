@@ -278,6 +278,49 @@ TEST(a_signal_returns_to_the_caller_who_can_wait_on) {
     close_main(m);
 }
 
+struct asked {
+    uint64_t member, ticket;
+    int64_t deadline;
+    int32_t key;
+    uint32_t kind;
+    const char *name; /* NULL: any change */
+};
+
+/* Waits on the main thread, which returns after a slice. Since when does that wait last? */
+static uint64_t wait_since(md_registry handle, const struct asked *a) {
+    char buf[BUF];
+    uint64_t now;
+    md_wait_stats s = {0};
+    md__reg *reg = inner(handle);
+    EQ(a->name ? md_await(handle, a->member, a->kind, a->key, 1, a->name, strlen(a->name),
+                          a->deadline, a->ticket, buf, sizeof buf, &s)
+               : md_await_change(handle, a->member, md__read64(&md__header(reg)->next_seq),
+                                 a->deadline, a->ticket, &now, &s),
+       MD_EINTR);
+    return md__peek64(&md__member(reg, (uint32_t)a->member)->waiting_ns);
+}
+
+TEST(a_wait_that_goes_on_after_a_slice_has_lasted_since_it_began_and_no_other_has) {
+    struct main_member m = open_main(NULL, SIZE);
+    uint64_t other = join(m.reg, 1, MD_WORKER);
+    int64_t late = md_now() + 3600000000000ll;
+    const struct asked first = {m.member, 0, MD_FOREVER, KEY, MD_IMPL, "n"};
+    const struct asked others[] = {
+        {other, 0, MD_FOREVER, KEY, MD_IMPL, "n"},     {m.member, 7, MD_FOREVER, KEY, MD_IMPL, "n"},
+        {m.member, 0, late, KEY, MD_IMPL, "n"},        {m.member, 0, MD_FOREVER, 9, MD_IMPL, "n"},
+        {m.member, 0, MD_FOREVER, KEY, MD_NAME, "n"},  {m.member, 0, MD_FOREVER, KEY, MD_IMPL, "o"},
+        {m.member, 0, MD_FOREVER, KEY, MD_IMPL, NULL},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        uint64_t began = wait_since(m.reg, &first);
+        EQ(wait_since(m.reg, &first), began);
+        CHECK(wait_since(m.reg, &others[i]) > began);
+        CHECK(wait_since(m.reg, &first) > began);
+    }
+    OK(md_leave(m.reg, other));
+    close_main(m);
+}
+
 TEST(the_waiters_name_and_kind_can_be_seen) {
     struct main_member m = open_main(NULL, SIZE);
     md_member_info info[2];
@@ -317,6 +360,7 @@ int main(void) {
     RUN(closing_the_handle_ends_its_waits_and_a_second_close_pulls_nothing_away);
     RUN(closing_without_leaving_leaves_no_members_behind);
     RUN(a_signal_returns_to_the_caller_who_can_wait_on);
+    RUN(a_wait_that_goes_on_after_a_slice_has_lasted_since_it_began_and_no_other_has);
     RUN(the_waiters_name_and_kind_can_be_seen);
     return test_done();
 }

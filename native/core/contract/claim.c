@@ -101,7 +101,7 @@ int md_release(md_registry handle, uint64_t member, const char *name, size_t nam
     rc = lock_as_peer(reg, member, &m);
     if (rc == 0) {
         const struct md__fact *own = own_claim(reg, member, name, name_len);
-        rc = own ? md__end_claim(reg, own) : MD_ENOENT;
+        rc = own ? md__end_claim(reg, own, name, name_len) : MD_ENOENT;
         if (rc == 0) md__event_ring_all(reg);
         md__unlock(reg);
     }

@@ -308,7 +308,7 @@ void md__strike_own(md__reg *reg, const struct md__gone *gone) {
         const struct md__member *m = md__member(reg, i);
         bool is_gone = gone->member == MD__NOBODY ? md__is_gone(gone, md__peek32(&m->process))
                                                   : i == (uint32_t)gone->member;
-        any |= is_gone && m->has_own && md__read32(&m->state) != MD__FREE;
+        any |= is_gone && m->has_own;
     }
     if (any) md__strike_many(reg, NULL, is_of_gone, gone, &struck);
     if (struck) md__event_ring_all(reg);

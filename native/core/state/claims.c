@@ -92,17 +92,12 @@ static bool is_of_space(const md__reg *reg, const struct md__fact *f, const void
     return kind != MD_CLAIM && !md__is_own(kind);
 }
 
-int md__end_claim(md__reg *reg, const struct md__fact *claim) {
-    char space[MD_MAX_NAME + 1];
+/* A claim on the namespace of this name. */
+int md__end_claim(md__reg *reg, const struct md__fact *claim, const char *name, size_t len) {
     struct md__queue q;
-    uint32_t ref = md__peek32(&claim->node);
-    const struct md__node *node = md__at(reg, ref, sizeof *node);
-    size_t len = node ? md__peek32(&node->name_len) : 0;
-    if (!node || len > MD_MAX_NAME || !md__at(reg, ref, sizeof *node + len)) return MD_EDAMAGED;
-    md__load_words(space, node->name, len);
-    int rc = md__queue_now(reg, space, len, &q);
-    struct space whole = {space, len};
+    struct space whole = {name, len};
     uint64_t struck = 0;
+    int rc = md__queue_now(reg, name, len, &q);
     if (rc == 0 && q.claims == 1) rc = md__strike_many(reg, is_in, is_of_space, &whole, &struck);
     return rc ? rc : md__strike(reg, md__ref(reg, claim), md__peek64(&claim->seq));
 }

@@ -121,7 +121,7 @@ struct md__queue {
 size_t md__space_len(const char *name, size_t len);
 int md__queue_once(const md__reg *reg, const char *name, size_t len, struct md__queue *q);
 int md__queue_now(md__reg *reg, const char *name, size_t len, struct md__queue *q);
-int md__end_claim(md__reg *reg, const struct md__fact *claim);
+int md__end_claim(md__reg *reg, const struct md__fact *claim, const char *name, size_t len);
 void md__end_claims(md__reg *reg, const struct md__gone *gone);
 
 /* members.c */
