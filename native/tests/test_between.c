@@ -612,9 +612,21 @@ static void *hold_when_asked(void *unused) {
         OK(md_hold(m.reg, &theirs));
     }
 }
-/* No member: whoever joins makes the count. */
-static void open_without_joining(void) {
-    OK(md_create(NULL, SIZE, &m.reg));
+/* The registry is another process's, and this one does not join: whoever joins makes the count. */
+struct host {
+    char address[MD_MAX_ADDRESS];
+    struct step ready, go;
+};
+static struct host *host;
+static void be_host(void *unused) {
+    struct main_member its = open_main(NULL, SIZE);
+    OK(md_address(its.reg, host->address, sizeof host->address));
+    step_give(host->ready);
+    step_take(host->go);
+    close_main(its);
+}
+static void attach_only(void) {
+    OK(md_attach(host->address, 0, &m.reg));
     OK(md__enter(m.reg, &reg));
     md__exit(reg);
 }
@@ -640,10 +652,20 @@ static void check_held(void) {
 
 TEST(of_two_who_hold_first_one_makes_the_count_and_both_are_counted) {
     pthread_t thread;
+    host = shared(sizeof *host);
+    host->ready = step_make();
+    host->go = step_make();
+    pid_t pid = child(be_host, NULL);
+    CHECK(step_take(host->ready));
     OK(pthread_create(&thread, NULL, hold_when_asked, NULL));
-    at_instructions(1, 9999, open_without_joining, hold_it, hold_it_too, check_held);
+    at_instructions(1, 9999, attach_only, hold_it, hold_it_too, check_held);
     md__publish32(&asked, UINT32_MAX);
     pthread_join(thread, NULL);
+    step_give(host->go);
+    EQ(reap(pid), 0);
+    step_free(host->ready);
+    step_free(host->go);
+    munmap(host, sizeof *host);
 }
 
 /* --- leases that only the main thread can release --------------------------------------------- */

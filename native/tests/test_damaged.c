@@ -485,7 +485,8 @@ TEST(a_name_that_reaches_beyond_the_arena_is_not_listed) {
     uint64_t version, its;
     open_it(SIZE);
     struct md__node *node = md__fresh(reg, (uint32_t)second.ref);
-    md__poke32(&node_of("n")->head, (uint32_t)first.ref);
+    md__poke32(&node_of("n")->head, 0);
+    md__poke32(&fact_of(&first)->node, (uint32_t)second.ref);
     node->name_len = MD_MAX_NAME;
     md__poke32(&node->head, (uint32_t)first.ref);
     md__poke32(&node->block.tag, MD__TAG_NODE);
