@@ -191,6 +191,9 @@ class House(Killer):
         warnings.simplefilter("ignore")  # of forks beside threads, and of changed users
         for blow, number in BLOWS.items():
             signal.signal(number, LOSSES[blow])
+        # Who has become another user before it has opened its diary can still write there.
+        Path(path).touch()
+        Path(path).chmod(0o666)
         os.write(self.is_up, b"x")
         if kind < 0:
             be_main(self.name, path, seed, leave)
@@ -212,6 +215,10 @@ class House(Killer):
         self.began.append(victim)
         self.alive.append(victim)
         return victim
+
+    def what(self, victim: Victim) -> str:
+        blow = self.blows.get(victim.pid)
+        return super().what(victim) + (f", robbed of its {blow}," if blow else "")
 
     def forgives(self, victim: Victim, said: str) -> bool:
         words = PROMISED.get(self.blows.get(victim.pid, ""), ())

@@ -205,7 +205,7 @@ static int is_in_region(uintptr_t word) {
 int open(const char *path, int flags, ...) {
     MODE(flags);
     REAL(open);
-    REFUSED("open", EMFILE, EACCES, ENOENT, ENOTDIR, ELOOP, ENXIO, EPERM, EINTR, ENOMEM) {
+    REFUSED("open", EMFILE, ENFILE, EACCES, ENOENT, ENOTDIR, ELOOP, ENXIO, EPERM, EINTR, ENOMEM) {
         errno = error;
         return -1;
     }
