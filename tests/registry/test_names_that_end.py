@@ -47,6 +47,7 @@ def one_namespace(registry: md.Registry, number: int) -> None:
     lib.close()
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("life", [one_more, one_namespace])
 def test_operators_that_come_and_go_for_ever_leave_nothing(
     book: md.Registry, life: Callable[[md.Registry, int], None], long_form: bool
