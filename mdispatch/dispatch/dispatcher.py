@@ -105,7 +105,7 @@ class Dispatcher:
 
     def entry(self, name: str) -> OperatorEntry:
         """The entry of an operator in this interpreter, made when nobody has it."""
-        return self.entries.get(name) or self.entries.get_or_put(name, self.new_entry)
+        return self.entries.get_or_put(name, self.new_entry)
 
     def new_entry(self, name: str) -> OperatorEntry:
         if self._entry_type is None:

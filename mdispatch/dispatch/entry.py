@@ -239,7 +239,7 @@ class OperatorEntry:
             self.kernels[kernel.key] = [kernel]
         else:
             here.append(kernel)
-        self._note()
+        self._occupied[self.name] = self  # as _note does
         self._changed()
 
     def remove(self, kernel: LocalKernel, fact: Struck) -> None:

@@ -8,8 +8,9 @@ before that join (private, but concurrent.futures uses it too).
 No wait slips through. It is counted under the lock, or refused because the end has begun. The end
 cancels the waits that are counted again and again, since some may not sleep yet, until all have
 ended. A wait ends in one step and without the lock: nobody but the end looks for that, and the end
-looks again and again. If the end has begun before the first wait, the hook will not be called; so that wait, still
-under the lock, notes the end for all others. (The lock is reentrant: a signal handler may wait.)
+looks again and again. If the end has begun before the first wait, the hook will not be called; so
+that wait, still under the lock, notes the end for all others. (The lock is reentrant: a signal
+handler may wait.)
 """
 
 from __future__ import annotations
