@@ -1,5 +1,5 @@
-"""Many processes that wait for one thing: from the telling until the first of them has returned, and
-until the last one has, by ``wait_for_def`` and by a condition of multiprocessing, in turns.
+"""Many processes that wait for one thing: from the telling until the first of them has returned,
+and until the last one has, by ``wait_for_def`` and by a condition of multiprocessing, in turns.
 
 The processes are children of a fork, which wait in the registry of their parent.
 """

@@ -474,7 +474,9 @@ def _register_definition(
         before = replaced.get(name)
         if before and before.body == canonical and before.attributes == attributes:
             generation = before.generation
-    text = facts.def_text(canonical, _written(schema, namespace), attributes, generation)
+    text = canonical
+    if attributes or generation or not canonical.endswith(schema):  # most are written as kept
+        text = facts.def_text(canonical, _written(schema, namespace), attributes, generation)
     named = None
     if stub:
         _refuse_second(dispatcher, name, here)  # before the warning: nothing that is refused warns
