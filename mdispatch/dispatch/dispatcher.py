@@ -202,7 +202,7 @@ class Dispatcher:
             self.facts.strike(fact)
             entry = self.entries.get(fact.name)
             if entry is not None:
-                entry.drop_rules(fact.generation)
+                entry.drop_rules(fact)
             return True  # it has ended here, even where other members keep the fact
 
         self.listeners.struck(fact, strike)
