@@ -109,8 +109,9 @@ class Waits:
                 self._hook()
             if self._ending:
                 raise WaitCancelledError(_SHUTTING_DOWN)
-            self._under_way.append(None)
-            return self._under_way.pop
+            under_way = self._under_way  # read once: a signal handler may fork in between
+            under_way.append(None)
+            return under_way.pop
 
     def _hook(self) -> None:
         threading = sys.modules.get("threading")
