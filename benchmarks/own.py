@@ -21,10 +21,18 @@ _OTHERS, _QUICK_OTHERS = 10_000, 200
 _CAPACITY = 256 << 20
 _REDISPATCH_AIM = 1.5
 _CALL = "operator at hand"
+_PLAIN = "plain call"
+#: As it stands in people's code, without a loop around it.
+_WRITTEN_OUT = "md.ops.ns.f(x), unrolled"
+_UNROLLED, _WRITTEN_OUT_AIM = 20, 4.0
 
 
 class Array:
     pass
+
+
+def _unrolled(call: str) -> str:
+    return "; ".join([call] * _UNROLLED)
 
 
 def _operator(registry: md.Registry, others: int = 0) -> md.OpOverload:
@@ -49,8 +57,9 @@ def figures(asked: Settings) -> Iterator[Figure]:
         f, among = _operator(registry), _operator(crowded, others)
         key_set = md.DispatchKeySet("CPU")
         crowd = f"{others:,} other operators"
+        _operator(md.default_registry())
         works = {
-            "plain call": compiled("f(x)", {"f": of_one, "x": x}),
+            _PLAIN: compiled("f(x)", {"f": of_one, "x": x}),
             _CALL: compiled("f(x)", {"f": f, "x": x}),
             crowd: compiled("f(x)", {"f": among, "x": x}),
             "packet at hand": compiled("f(x)", {"f": registry.ops.bench.f, "x": x}),
@@ -61,11 +70,15 @@ def figures(asked: Settings) -> Iterator[Figure]:
             "redispatch(keys, x)": compiled(
                 "redispatch(keys, x)", {"redispatch": f.redispatch, "keys": key_set, "x": x}
             ),
+            _WRITTEN_OUT: compiled(_unrolled("md.ops.bench.f(x)"), {"md": md, "x": x}),
         }
-        against = dict.fromkeys([name for name in works if name != "plain call"], "plain call")
+        against = dict.fromkeys([name for name in works if name != _PLAIN], _PLAIN)
+        against[_WRITTEN_OUT] = f"{_PLAIN}, unrolled"
+        works[against[_WRITTEN_OUT]] = compiled(_unrolled("f(x)"), {"f": of_one, "x": x})
         times = in_turns(works, against, asked, ROUNDS)
+    aims = {_CALL: python_aim(), _WRITTEN_OUT: _WRITTEN_OUT_AIM}
     for name in against:
-        yield ratio(name, *times[name], aim=python_aim() if name == _CALL else None)
+        yield ratio(name, *times[name], aim=aims.get(name))
     call = times[_CALL]
     yield above(f"{crowd}, above the call without", times[crowd], call)
     yield compared("packet / overload", times["packet at hand"], call)

@@ -21,7 +21,7 @@ from mdispatch.registry import operator_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from typing import Any
 
     Change = Callable[[], object]
@@ -34,6 +34,8 @@ ROUNDS = 300
 _AIM = 30.0
 _KERNELS = (1, 2, 5, 10, 20)
 _OVERLOADS = (5, 20)
+#: The operator whose first call after a change is compared with plum's first call.
+_MOST = f"{_KERNELS[-1]} kernels"
 #: How many plain calls are timed together.
 _PLAIN = 1000
 
@@ -122,7 +124,10 @@ def _annotated() -> Callable[..., object]:
     return function
 
 
-def _first_calls(library: md.Library, asked: Settings) -> Iterator[Figure]:
+def _first_calls(
+    library: md.Library, asked: Settings
+) -> Generator[Figure, None, list[float] | None]:
+    """Returns the seconds of the first calls of plum, None without it."""
     try:
         import plum
     except ImportError:
@@ -136,13 +141,15 @@ def _first_calls(library: md.Library, asked: Settings) -> Iterator[Figure]:
     first, theirs, plain = ([each[i] for each in rounds] for i in range(3))
     yield figure("find and very first call", first, "us", scale=1e6, aim=_AIM)
     yield ratio("find and very first call / a plain call", first, plain)
-    if plum is not None:
-        yield ratio("find and very first call / first call of plum", first, theirs, aim=0.8)
+    if plum is None:
+        return None
+    yield ratio("find and very first call / first call of plum", first, theirs, aim=0.8)
+    return theirs
 
 
 def figures(asked: Settings) -> Iterator[Figure]:
     library = md.Library("rebuild", "DEF")
-    yield from _first_calls(library, asked)
+    theirs = yield from _first_calls(library, asked)
     operators = {
         f"{kernels} kernel{'s' * (kernels > 1)}": _operator(library, f"of_{kernels}", kernels)
         for kernels in _KERNELS
@@ -153,3 +160,5 @@ def figures(asked: Settings) -> Iterator[Figure]:
     for what, (first, second) in times.items():
         yield figure(f"first call, {what}", first, "us", scale=1e6, aim=_AIM)
         yield figure(f"second call, {what}", second, "us", scale=1e6)
+        if theirs is not None and what == _MOST:
+            yield ratio(f"first call, {what} / first call of plum", first, theirs, aim=0.7)

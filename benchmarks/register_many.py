@@ -26,6 +26,7 @@ from mdispatch.cli.bench.figures import figure, ratio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Any
 
     from mdispatch.cli.bench.figures import Figure
     from mdispatch.cli.bench.measure import Settings
@@ -55,6 +56,21 @@ KINDS = [
 
 def kernel(x: object) -> object:
     return x
+
+
+def _kernel_for(kind: str) -> Callable[..., Any]:
+    """A function that takes just the arguments of such a schema."""
+    arguments = md.parse_schema(f"f{kind}").arguments
+    named = [each.name for each in arguments if each.kwarg_only]
+    taken = [each.name for each in arguments if not each.kwarg_only] + (
+        ["*", *named] if named else []
+    )
+    made: Callable[..., Any] = eval(f"lambda {', '.join(taken)}: None")
+    made.__name__ = made.__qualname__ = kernel.__qualname__
+    return made
+
+
+KERNELS = [_kernel_for(kind) for kind in KINDS]
 
 
 def calls() -> float:
@@ -94,14 +110,15 @@ def once(count: int, close: Callable[[md.Library], None]) -> tuple[float, float,
     """Seconds per operator of registering and of closing, and wall seconds of registering."""
     names = [f"operator_{i:06}" for i in range(count)]
     schemas = [name + KINDS[i % len(KINDS)] for i, name in enumerate(names)]
+    kernels = [KERNELS[i % len(KINDS)] for i in range(count)]
     with md.Registry.create(capacity=CAPACITY) as registry:
         library = md.Library("bench", "DEF", registry=registry)
         gc.collect()
         gc.disable()
         wall, began = perf_counter(), thread_time()
-        for name, schema in zip(names, schemas, strict=True):
+        for name, schema, made in zip(names, schemas, kernels, strict=True):
             library.define(schema)
-            library.impl(name, kernel, "CPU")
+            library.impl(name, made, "CPU")
         registered, wall = thread_time(), perf_counter() - wall
         close(library)
         closed = thread_time()
@@ -210,7 +227,8 @@ def memory() -> Iterator[Figure]:
         lines.append(f'lib.impl(name, kernels[{2 * i}], "CPU")')
         lines.append(f'lib.impl(name, kernels[{2 * i + 1}], "CUDA")')
     code = compile("\n".join(lines), "/home/user/project/package/module.py", "exec")
-    kernels = [type(kernel)(kernel.__code__, {}, f"kernel_{i}") for i in range(2 * TRACED)]
+    codes = [KERNELS[i // 2 % len(KINDS)].__code__ for i in range(2 * TRACED)]
+    kernels = [type(kernel)(code, {}, f"kernel_{i}") for i, code in enumerate(codes)]
     with md.Registry.create(capacity=CAPACITY) as registry:
         library = md.Library("bench", "DEF", registry=registry)
         _, _, empty, *_ = registry.dispatcher.facts.stat()  # type: ignore[attr-defined]

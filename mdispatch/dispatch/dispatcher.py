@@ -105,7 +105,7 @@ class Dispatcher:
 
     def entry(self, name: str) -> OperatorEntry:
         """The entry of an operator in this interpreter, made when nobody has it."""
-        return self.entries.get(name) or self.entries.get_or_put(name, self.new_entry)
+        return self.entries.get_or_put(name, self.new_entry)
 
     def new_entry(self, name: str) -> OperatorEntry:
         if self._entry_type is None:
@@ -202,7 +202,7 @@ class Dispatcher:
             self.facts.strike(fact)
             entry = self.entries.get(fact.name)
             if entry is not None:
-                entry.drop_rules(fact.generation)
+                entry.drop_rules(fact)
             return True  # it has ended here, even where other members keep the fact
 
         self.listeners.struck(fact, strike)

@@ -64,7 +64,8 @@ class Entries:
             fresh = make(name)
             there = _Ref(fresh, self._ended)
             there.name = name
-            self.refs.setdefault(name, there)
+            if self.refs.setdefault(name, there) is there:
+                return fresh
 
     def _forget(self, there: _Ref) -> None:
         _remove_dead_weakref(self.refs, there.name)

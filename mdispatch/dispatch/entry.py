@@ -204,10 +204,12 @@ class OperatorEntry:
                     self._note()
         return rules
 
-    def drop_rules(self, generation: int) -> None:
-        """Drops the rules of a generation that has ended, and of those before it."""
+    def drop_rules(self, ended: Registration) -> None:
+        """Drops the rules of a definition that has ended, and of those before it."""
+        if not self._rules:  # as with nearly all: its generation need not be read
+            return
         with self.lock:
-            if max(self._rules, default=generation + 1) <= generation:
+            if max(self._rules, default=ended.generation + 1) <= ended.generation:
                 self._rules = _NO_RULES
                 self._note()
 
@@ -239,7 +241,7 @@ class OperatorEntry:
             self.kernels[kernel.key] = [kernel]
         else:
             here.append(kernel)
-        self._note()
+        self._occupied[self.name] = self  # as _note does
         self._changed()
 
     def remove(self, kernel: LocalKernel, fact: Struck) -> None:

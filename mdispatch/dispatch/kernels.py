@@ -10,7 +10,6 @@ from .. import errors
 from ..errors.places import label_of
 from ..facts import kernel_name
 from ..facts.native import interpreter_id, unlock
-from ..keys.numbers import DispatchKey
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..facts import Registration
+    from ..keys.numbers import DispatchKey
     from .by_type import Types
 
 __all__ = ["C_LABEL", "FALLBACK_NAME", "FALLTHROUGH", "Fallbacks", "LocalKernel"]

@@ -373,26 +373,27 @@ class LocalRegistry:
         ticket: int,
         fact: tuple[int, int, str] | None = None,
     ) -> tuple[bool, Waited]:
-        waited = Waited()
-        end = "cancelled"
-        living.waits.begin()
+        course = [0] * 4  # as Waited has it, by_lease left out
+        ended = "cancelled"
+        end = living.waits.begin()
         try:
-            is_there = self._sleep_until(reached, what, timeout, ticket, waited)
-            end = "it is there" if is_there else "timed out"
-            return is_there, waited
+            is_there = self._sleep_until(reached, what, timeout, ticket, course)
+            ended = "it is there" if is_there else "timed out"
+            return is_there, Waited(*course)
         except errors.RegistryClosedError:
-            end = "closed"
+            ended = "closed"
             raise
         finally:
-            living.waits.end()
-            if waited.sleeps and waits_log.listens():
+            end()
+            slept, sleeps, *_ = course
+            if sleeps and waits_log.listens():
                 waits_log.tell(
                     "waited %.6f s in %s for %s, %d times asleep: %s",
-                    waited.seconds,
+                    slept / 1e9,
                     self.label,
                     what if fact is None else described(*fact),
-                    waited.sleeps,
-                    end,
+                    sleeps,
+                    ended,
                 )
 
     def _sleep_until(
@@ -401,9 +402,9 @@ class LocalRegistry:
         what: str,
         timeout: float | None,
         ticket: int,
-        waited: Waited,
+        course: list[int],
     ) -> bool:
-        """Whether it was reached before the time was up."""
+        """Whether it was reached before the time was up. Adds each sleep to the course."""
         deadline = None if timeout is None else time.monotonic() + timeout
         wait = object()
         with self._changed:
@@ -421,12 +422,10 @@ class LocalRegistry:
                     left = _SLICE if deadline is None else deadline - time.monotonic()
                     if left <= 0:
                         return False
-                    began = time.monotonic()
+                    began = time.monotonic_ns()
                     woken = self._changed.wait(min(left, _SLICE))
-                    waited.seconds += time.monotonic() - began
-                    waited.sleeps += 1
-                    waited.wakes += woken
-                    waited.slices += not woken
+                    slept = (time.monotonic_ns() - began, 1, woken, not woken)
+                    course[:] = map(int.__add__, course, slept)
             finally:
                 self._waits.pop(wait, None)
 

@@ -20,8 +20,6 @@ from __future__ import annotations
 from _thread import get_ident
 from sys import modules
 
-from ..errors.unraisable import report
-from ..keys.numbers import DispatchKey
 from .registration import FALLBACK, IMPL, KIND_NAMES
 
 TYPE_CHECKING = False
@@ -38,8 +36,11 @@ _telling: set[int] = set()
 
 def described(kind: int, key: int, name: str) -> str:
     """A fact in a few words."""
-    at = f" at {DispatchKey(key).name}" if kind in (IMPL, FALLBACK) else ""
-    return f"{KIND_NAMES[kind]} {name}{at}"
+    if kind not in (IMPL, FALLBACK):
+        return f"{KIND_NAMES[kind]} {name}"
+    from ..keys.numbers import DispatchKey  # who tells of no kernel may need no keys
+
+    return f"{KIND_NAMES[kind]} {name} at {DispatchKey(key).name}"
 
 
 class Area:
@@ -69,6 +70,8 @@ class Area:
         try:
             logger.debug(text, *values, stacklevel=2)
         except Exception as error:
+            from ..errors.unraisable import report
+
             report(error, "Exception ignored in a handler of log records", logger)
         finally:
             _telling.discard(thread)

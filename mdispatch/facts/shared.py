@@ -58,12 +58,13 @@ from .waits import Waited, deadline_after
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeVar
+    from typing import TypeVar, TypeVarTuple
 
     from .abc import Struck
     from .native._call import View
     from .native.contract import MemberTuple, RecordTuple, StatTuple, WaitTuple
 
+    Args = TypeVarTuple("Args")
     T = TypeVar("T")
 
 __all__ = ["DEFAULT_CAPACITY", "ENVIRONMENT", "SharedRegistry"]
@@ -71,6 +72,7 @@ __all__ = ["DEFAULT_CAPACITY", "ENVIRONMENT", "SharedRegistry"]
 
 # By partial: thousands are made at once.
 _registration: Callable[[RecordTuple], Registration] = partial(fact, Registration)
+_waited: Callable[[WaitTuple], Waited] = partial(fact, Waited)
 
 
 # Texts of the registry are UTF-8. Half a character (a lone surrogate) is escaped, not refused.
@@ -286,9 +288,8 @@ class SharedRegistry:
         encoded = _utf8(name)
         ticket = ticket or native.now()  # see Note [Tickets]
         status, record, waited = _until_it_ends(
-            lambda: often.await_fact(
-                self._handle, self._member, kind, key, at_least, encoded, deadline, ticket, or_elect
-            )
+            often.await_fact,
+            *(self._handle, self._member, kind, key, at_least, encoded, deadline, ticket, or_elect),
         )
         if waited.sleeps and waits_log.listens():
             self._tell_wait(described(kind, key, name), status, waited)
@@ -310,7 +311,7 @@ class SharedRegistry:
         deadline = deadline_after(timeout)
         ticket = ticket or native.now()  # see Note [Tickets]
         status, now, waited = _until_it_ends(
-            lambda: often.await_change(self._handle, self._member, seq, deadline, ticket)
+            often.await_change, self._handle, self._member, seq, deadline, ticket
         )
         if waited.sleeps and waits_log.listens():
             self._tell_wait("any change", status, waited)
@@ -523,20 +524,21 @@ def _warn_of_those_left() -> None:
         )
 
 
-def _until_it_ends(wait: Callable[[], tuple[int, T, WaitTuple]]) -> tuple[int, T, Waited]:
+def _until_it_ends(
+    wait: Callable[[*Args], tuple[int, T, WaitTuple]], *args: *Args
+) -> tuple[int, T, Waited]:
     """Continues a wait after signals. Returns its status, its result, and its course as a whole."""
-    living.waits.begin()
+    end = living.waits.begin()
     try:
-        status, result, stats = wait()
+        status, result, stats = wait(*args)
         while status == MD_EINTR:
             handle_signals()
             before = stats
-            status, result, stats = wait()
+            status, result, stats = wait(*args)
             stats = tuple(map(sum, zip(before, stats, strict=True)))  # type: ignore[assignment]
-        slept_ns, *counts = stats
-        return status, result, Waited(slept_ns / 1e9, *counts)
+        return status, result, _waited(stats)
     finally:
-        living.waits.end()
+        end()
 
 
 # Its end runs before that of living.py, which closes the books.

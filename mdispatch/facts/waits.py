@@ -7,8 +7,10 @@ before that join (private, but concurrent.futures uses it too).
 
 No wait slips through. It is counted under the lock, or refused because the end has begun. The end
 cancels the waits that are counted again and again, since some may not sleep yet, until all have
-ended. If the end has begun before the first wait, the hook will not be called; so that wait, still
-under the lock, notes the end for all others. (The lock is reentrant: a signal handler may wait.)
+ended. A wait ends in one step and without the lock: nobody but the end looks for that, and the end
+looks again and again. If the end has begun before the first wait, the hook will not be called; so
+that wait, still under the lock, notes the end for all others. (The lock is reentrant: a signal
+handler may wait.)
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from _thread import RLock
 from time import sleep
 
 from ..errors import InvalidArgumentError, WaitCancelledError
-from .native import native
+from .native import fact, native
 from .native.constants import MD_FOREVER
+from .registration import field_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,24 +63,27 @@ def deadline_after(timeout: float | None) -> int:
     return MD_FOREVER if timeout is None else native.now() + int(timeout * 1e9)
 
 
-class Waited:
-    """The course of a wait: seconds asleep, times asleep, and what ended the sleeps."""
+class Waited(tuple[int, ...]):
+    """The course of a wait: ns asleep, times asleep, and what ended the sleeps. A value."""
 
-    __slots__ = ("seconds", "sleeps", "wakes", "slices", "by_lease")
+    # A tuple, as the bindings have it: a waiter that wakes has to make it before it goes on.
+    __slots__ = ()
 
-    def __init__(
-        self,
-        seconds: float = 0.0,
-        sleeps: int = 0,
-        wakes: int = 0,
-        slices: int = 0,
-        by_lease: int = 0,
-    ) -> None:
-        self.seconds = seconds
-        self.sleeps = sleeps
-        self.wakes = wakes
-        self.slices = slices
-        self.by_lease = by_lease
+    def __new__(
+        cls, slept_ns: int = 0, sleeps: int = 0, wakes: int = 0, slices: int = 0, by_lease: int = 0
+    ) -> Waited:
+        made: Waited = fact(cls, (slept_ns, sleeps, wakes, slices, by_lease))
+        return made
+
+    sleeps: int = field_of(1)
+    wakes: int = field_of(2)
+    slices: int = field_of(3)
+    by_lease: int = field_of(4)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds asleep."""
+        return self[0] / 1e9
 
     def __repr__(self) -> str:
         return (
@@ -92,21 +98,20 @@ class Waits:
     def __init__(self, cancel_all: Callable[[], None]) -> None:
         self._cancel_all = cancel_all
         self._lock = RLock()
-        self._count = 0
+        self._under_way: list[None] = []  # an item for each
         self._hooked = False
         self._ending = False
 
-    def begin(self) -> None:
+    def begin(self) -> Callable[[], object]:
+        """Counts a wait, and returns what ends that, to be called once. WaitCancelledError."""
         with self._lock:
             if not self._hooked:
                 self._hook()
             if self._ending:
                 raise WaitCancelledError(_SHUTTING_DOWN)
-            self._count += 1
-
-    def end(self) -> None:
-        with self._lock:
-            self._count -= 1
+            under_way = self._under_way  # read once: a signal handler may fork in between
+            under_way.append(None)
+            return under_way.pop
 
     def _hook(self) -> None:
         threading = sys.modules.get("threading")
@@ -123,11 +128,13 @@ class Waits:
     def _end_all(self) -> None:
         with self._lock:
             self._ending = True
-        while self._count:
+        while self._under_way:
             self._cancel_all()
             sleep(0.001)
 
     def forked(self) -> None:
-        """In the child of a fork, which lacks the other threads and their waits."""
+        """In the child of a fork, which lacks the other threads and their waits. A wait in which a
+        signal handler forks ends in the parent's list.
+        """
         self._lock = RLock()
-        self._count = 0
+        self._under_way = []

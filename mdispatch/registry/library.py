@@ -471,7 +471,8 @@ class Library:
 
     def define_with_attributes(self, schema: str, attributes: str, doc: str = "") -> str:
         """As :meth:`define`, with the attributes as the registry keeps them."""
-        self.check_open()
+        if self.closed:
+            self.check_open()
         if self.kind == "IMPL":
             raise errors.InvalidArgumentError(
                 f"an IMPL library defines no operators: define {shown(schema)} in the DEF or a "
@@ -511,7 +512,8 @@ class Library:
         types: Classes | None = None,
     ) -> RegistrationHandle | None:
         """As :meth:`impl`; returns the handle. None where an open audit noted a difference."""
-        self.check_open()
+        if self.closed:
+            self.check_open()
         checked_callable(function)
         classes = () if types is None else _classes(types)
         key = self.key_for(dispatch_key, op)

@@ -466,13 +466,17 @@ def _register_definition(
 ) -> tuple[str, DefinitionHandle]:
     here = where()
     name, canonical = canonical_schema(schema, namespace)
-    _check_kernels_take(dispatcher, name, canonical, where)
+    entry = dispatcher.entries.get(name)
+    if entry is not None:
+        _check_kernels_take(entry, canonical, where)
     generation = 0
     if replaced:
         before = replaced.get(name)
         if before and before.body == canonical and before.attributes == attributes:
             generation = before.generation
-    text = facts.def_text(canonical, _written(schema, namespace), attributes, generation)
+    text = canonical
+    if attributes or generation or not canonical.endswith(schema):  # most are written as kept
+        text = facts.def_text(canonical, _written(schema, namespace), attributes, generation)
     named = None
     if stub:
         _refuse_second(dispatcher, name, here)  # before the warning: nothing that is refused warns
@@ -526,7 +530,7 @@ def _verify_definition(
     entry = dispatcher.entries.get(name)
     if entry is not None and entry.kernels:  # those that came before the definition
         _check_kernels_here(entry, there, where)
-        _check_kernels_take(dispatcher, name, there.body, where)
+        _check_kernels_take(entry, there.body, where)
     with dispatcher.definitions_lock:
         dispatcher.listeners.note(there)
     dispatcher.listeners.tell()
@@ -872,15 +876,15 @@ def check_types(name: str, body: str, kernel: LocalKernel, first: str, second: s
         )
 
 
-def _check_kernels_take(dispatcher: Dispatcher, name: str, body: str, where: Where) -> None:
+def _check_kernels_take(entry: OperatorEntry, body: str, where: Where) -> None:
     """Before a definition: the kernels that came before it can be called with its arguments."""
-    entry = dispatcher.entries.get(name)
-    for kernels in list(entry.kernels.values()) if entry is not None else ():
+    name = entry.name
+    for kernels in list(entry.kernels.values()):
         for kernel in [each for each in kernels if each.types]:
             check_types(name, body, kernel, "registered before", where())
         for kernel in [each for each in kernels if not each.signature]:
             reason = misfit(body[len(name) :], kernel.function, kernel.with_keyset)
-            if reason is not None and entry is not None:
+            if reason is not None:
                 from .differences import does_not_take
 
                 fact = entry.fact(kernel.seq)

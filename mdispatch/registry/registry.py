@@ -10,7 +10,6 @@ from __future__ import annotations
 from _thread import allocate_lock
 
 from .. import facts
-from ..dispatch.checks import check_namespace
 from ..dispatch.dispatcher import Dispatcher
 from ..errors import InvalidArgumentError, InvariantError, RegistryError
 from ..facts.books import Book
@@ -19,8 +18,6 @@ from ..facts.native import unlock
 from ..facts.opening import DEFAULT_CAPACITY
 from ..schema.names import OperatorName
 from . import roles
-from .type_facts import leave
-from .unheard import is_unheard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -150,7 +147,7 @@ class Registry(facts.Handle):
         InvalidNameError; where the registry was closed, RegistryClosedError.
         """
         if namespace is not None:
-            check_namespace(namespace, "FRAGMENT")
+            _check_namespace(namespace)
         return roles.registers(self.dispatcher, namespace)
 
     def registrar(self, namespace: str) -> Registration | None:
@@ -159,7 +156,7 @@ class Registry(facts.Handle):
 
         A process that has died just now may still be named. InvalidNameError.
         """
-        check_namespace(namespace, "FRAGMENT")
+        _check_namespace(namespace)
         _, _, there = self.dispatcher.facts.registrations(namespace)
         return next((fact for fact in there if fact.kind == facts.CLAIM), None)
 
@@ -313,6 +310,8 @@ class Registry(facts.Handle):
         """
         self.dispatcher.listeners.close()
         self.dispatcher.facts.close()
+        from .type_facts import leave
+
         leave(self.dispatcher)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -384,6 +383,8 @@ def _opened_or_found() -> Registry:
                     _default = Registry(Book.default())
                 registry = _default
         except RegistryError as error:
+            from .unheard import is_unheard
+
             if not is_unheard():
                 raise
             from ..facts.unreachable import UnreachableRegistry
@@ -426,6 +427,12 @@ def arrived(kind: str, name: str, *definitions: tuple[str, str]) -> Any:
     from .travel import found_here  # few programs send any
 
     return found_here(default_registry, (arrived, (kind, name, *definitions)))
+
+
+def _check_namespace(namespace: str) -> None:
+    from ..dispatch.checks import check_namespace  # libraries need it, and not every start
+
+    check_namespace(namespace, "FRAGMENT")
 
 
 def registry_of(operator: OpOverload) -> Registry:

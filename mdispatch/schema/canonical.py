@@ -17,7 +17,7 @@ misspelled schema would push a good one out.
 from __future__ import annotations
 
 from ..errors import InvalidNameError, SchemaSyntaxError
-from .names import OperatorName, split_name
+from .names import OperatorName, set_once, split_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,9 +80,13 @@ def schema_of(text: str) -> FunctionSchema:
     if parts is None or name is None:
         return parse_schema(text)
     made = FunctionSchema.__new__(FunctionSchema)  # not by __init__, which makes the text
-    made.name, made._text = name, text
-    made.arguments, made.returns, made.is_varret = parts
-    made.is_vararg = False
+    arguments, returns, is_varret = parts
+    set_once(made, "name", name)
+    set_once(made, "arguments", arguments)
+    set_once(made, "returns", returns)
+    set_once(made, "is_vararg", False)
+    set_once(made, "is_varret", is_varret)
+    set_once(made, "_text", text)
     return made
 
 

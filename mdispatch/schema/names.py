@@ -9,13 +9,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["Named", "OperatorName", "Value", "is_plain_name", "split_name"]
+__all__ = ["Named", "OperatorName", "Value", "is_plain_name", "set_once", "split_name"]
 
 _BLANKS = " \t\r\n"
 
 
 #: For constructors: what is made is not yet anybody's, and has nothing that could be overwritten.
-_set = object.__setattr__
+set_once = object.__setattr__
 
 
 class Value:
@@ -85,20 +85,24 @@ class OperatorName(Value):
     overload: str
 
     def __init__(self, namespace: str, name: str, overload: str = "") -> None:
-        for what, part in (("namespace", namespace), ("name", name), ("overload", overload)):
-            if not is_plain_name(part) and (part or what == "name"):
-                _check_part(what, part)
-        if overload == "default":
-            raise _invalid(
-                overload, "cannot name an overload: the overload without a name is called that"
-            )
-        if overload.startswith("__"):
-            raise _invalid(
-                overload, "starts like Python's own attributes: it cannot be an overload"
-            )
-        _set(self, "namespace", namespace)
-        _set(self, "name", name)
-        _set(self, "overload", overload)
+        if namespace != "" and not is_plain_name(namespace):
+            _check_part("namespace", namespace)
+        if not is_plain_name(name):
+            _check_part("name", name)
+        if overload != "":
+            if not is_plain_name(overload):
+                _check_part("overload", overload)
+            if overload == "default":
+                raise _invalid(
+                    overload, "cannot name an overload: the overload without a name is called that"
+                )
+            if overload.startswith("__"):
+                raise _invalid(
+                    overload, "starts like Python's own attributes: it cannot be an overload"
+                )
+        set_once(self, "namespace", namespace)
+        set_once(self, "name", name)
+        set_once(self, "overload", overload)
 
     @classmethod
     def parse(cls, text: str) -> OperatorName:

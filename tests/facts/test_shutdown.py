@@ -68,3 +68,38 @@ def test_a_wait_that_begins_while_the_end_is_being_noted_is_refused() -> None:
         timeout=30,
     )
     assert got["heard"] == "WaitCancelledError"
+
+
+def test_a_child_that_a_signal_handler_forks_in_a_wait_ends() -> None:
+    """The wait goes on in the child, which did not begin it: its end counts it out of the parent's
+    waits. Else the end of the child would look for ever for one that is left.
+    """
+    got = run_main(
+        """
+        import signal, threading
+        from mdispatch.facts.living import waits
+        md.default_registry()
+        children = []
+
+        def fork(*_):
+            if waits._under_way:
+                children.append(os.fork())
+
+        def wait():
+            try:
+                md.wait_for_def("never::comes", 0.2)
+            except md.MdispatchError:
+                pass
+
+        signal.signal(signal.SIGALRM, fork)
+        while not children:
+            signal.setitimer(signal.ITIMER_REAL, 0.01)  # once: no second one during the fork
+            wait()
+        if children == [0]:
+            wait()
+            sys.exit(0)
+        done(status=os.waitpid(children[0], 0)[1])
+        """,
+        timeout=60,
+    )
+    assert got["status"] == 0

@@ -71,7 +71,7 @@ def figures(asked: Settings) -> Iterator[Figure]:
     every = [seconds for times in created.values() for seconds in times]
     yield figure(f"creating an interpreter ({fresh.KIND})", every, "ms", scale=1e3)
     for what in _CODES:
-        aim = 1.0 if what == "import and default_registry" else None
+        aim = 0.4 if what == "import and default_registry" else None
         yield figure(what, took[what], "ms", scale=1e3)
         compared = f"{what} / creating the interpreter"
         yield ratio(compared, took[what], created[what], aim=aim)

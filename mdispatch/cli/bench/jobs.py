@@ -78,6 +78,7 @@ JOBS = (
     _of_checkout("register", "register_many", "define and impl of many operators, and closing"),
     _of_checkout("verify", "verify_many", "verifying 10,000 operators in a sub-interpreter"),
     _of_checkout("wake-up-c", "wake_up_c", "waking up in C"),
+    _of_checkout("waiters", "waiters", "waking many processes that wait for one operator"),
     _of_checkout("missing", "missing", "a wait of 10 ms that ends in an error"),
     _of_checkout("memory", "memory", "bytes for an operator"),
 )

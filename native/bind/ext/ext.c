@@ -48,6 +48,22 @@ static PyObject *text_of(const char *p, uint32_t len) {
     return PyUnicode_DecodeUTF8(p, (Py_ssize_t)len, "replace");
 }
 
+/* A tuple of what was made for it; NULL when one of the parts is. In place of Py_BuildValue where
+ * every registration and every wait makes one: reading the format takes longer than the tuple. */
+static PyObject *tuple_of(PyObject *const *parts, int count) {
+    PyObject *tuple = PyTuple_New(count);
+    for (int i = 0; i < count; i++) {
+        if (!parts[i]) Py_CLEAR(tuple);
+    }
+    for (int i = 0; i < count; i++) {
+        if (tuple)
+            PyTuple_SET_ITEM(tuple, i, parts[i]);
+        else
+            Py_XDECREF(parts[i]);
+    }
+    return tuple;
+}
+
 /* (ref, seq, kind, key, name, body, where, pid, interp) */
 static PyObject *record_tuple(const char *p) {
     md_record r;
@@ -60,18 +76,7 @@ static PyObject *record_tuple(const char *p) {
         text_of(where, r.where_len),        PyLong_FromLong((long)r.pid),
         PyLong_FromLongLong(r.interp),
     };
-    enum { PARTS = sizeof parts / sizeof *parts };
-    PyObject *tuple = PyTuple_New(PARTS);
-    for (int i = 0; i < PARTS; i++) {
-        if (!parts[i]) Py_CLEAR(tuple);
-    }
-    for (int i = 0; i < PARTS; i++) {
-        if (tuple)
-            PyTuple_SET_ITEM(tuple, i, parts[i]);
-        else
-            Py_XDECREF(parts[i]);
-    }
-    return tuple;
+    return tuple_of(parts, sizeof parts / sizeof *parts);
 }
 
 /* The bytes of an argument, a bytes or a str; they live as long as the argument. */
@@ -252,11 +257,14 @@ static PyObject *ext_register(PyObject *self, PyObject *const *args, Py_ssize_t 
         memcpy(&need, b.data, sizeof need);
         if (buffer_grow(&b, need)) return NULL;
     }
-    PyObject *first = status == MD_EEXIST ? record_tuple(b.data) : Py_NewRef(Py_None);
     if (status == MD_OK) memcpy(&r, b.data, sizeof r);
-    PyObject *result = first ? Py_BuildValue("(iKKN)", status, (unsigned long long)r.ref,
-                                             (unsigned long long)r.seq, first)
-                             : NULL;
+    PyObject *parts[] = {
+        PyLong_FromLong(status),
+        PyLong_FromUnsignedLongLong(r.ref),
+        PyLong_FromUnsignedLongLong(r.seq),
+        status == MD_EEXIST ? record_tuple(b.data) : Py_NewRef(Py_None),
+    };
+    PyObject *result = tuple_of(parts, sizeof parts / sizeof *parts);
     /* the caller gets an error: it must have changed nothing */
     if (!result && status == MD_OK) md_strike(n[0], n[1], r.ref, r.seq);
     buffer_free(&b);
@@ -314,6 +322,18 @@ static PyObject *ext_has(PyObject *self, PyObject *const *args, Py_ssize_t count
     return PyLong_FromLong(status == MD_ENOBUFS ? MD_OK : status);
 }
 
+/* (status, result, (slept_ns, sleeps, wakes, slices, by_lease)); takes the result over. */
+static PyObject *waited(int status, PyObject *result, const md_wait_stats *stats) {
+    PyObject *course[] = {
+        PyLong_FromUnsignedLongLong(stats->slept_ns), PyLong_FromUnsignedLong(stats->sleeps),
+        PyLong_FromUnsignedLong(stats->wakes),        PyLong_FromUnsignedLong(stats->slices),
+        PyLong_FromUnsignedLong(stats->by_lease),
+    };
+    PyObject *parts[] = {PyLong_FromLong(status), result,
+                         tuple_of(course, sizeof course / sizeof *course)};
+    return tuple_of(parts, sizeof parts / sizeof *parts);
+}
+
 static PyObject *ext_await_fact(PyObject *self, PyObject *args) {
     unsigned long long reg, member, ticket;
     unsigned int kind, at_least;
@@ -340,9 +360,7 @@ static PyObject *ext_await_fact(PyObject *self, PyObject *args) {
     }
     PyObject *record = status == MD_OK ? record_tuple(b.data) : Py_NewRef(Py_None);
     buffer_free(&b);
-    if (!record) return NULL;
-    return Py_BuildValue("(iN(KIIII))", status, record, (unsigned long long)stats.slept_ns,
-                         stats.sleeps, stats.wakes, stats.slices, stats.by_lease);
+    return waited(status, record, &stats);
 }
 
 static PyObject *ext_await_change(PyObject *self, PyObject *args) {
@@ -355,9 +373,7 @@ static PyObject *ext_await_change(PyObject *self, PyObject *args) {
     PyThreadState *thread = PyEval_SaveThread();
     status = md_await_change(reg, member, seq, deadline, ticket, &now_seq, &stats);
     gate_come_back(thread);
-    return Py_BuildValue("(iK(KIIII))", status, (unsigned long long)now_seq,
-                         (unsigned long long)stats.slept_ns, stats.sleeps, stats.wakes,
-                         stats.slices, stats.by_lease);
+    return waited(status, PyLong_FromUnsignedLongLong(now_seq), &stats);
 }
 
 static PyObject *ext_cancel(PyObject *self, PyObject *args) {
