@@ -212,7 +212,7 @@ static inline int stays(struct state *st, const Plan *plan, uint64_t *raw, PyObj
 /* The key set in this thread. */
 static inline int effective(struct state *st, const Plan *plan, uint64_t *raw) {
     uint64_t included = st->included, kept = st->kept;
-    if (UNLIKELY(peek(&st->guards))) thread_sets(st, &included, &kept);
+    if (UNLIKELY(peek(&st->contexts))) thread_sets(st, &included, &kept);
     return effective_in(st, plan, included, kept, raw);
 }
 
@@ -234,17 +234,6 @@ static inline PyObject *invoke(PyObject *function, PyObject *const *args, size_t
     return PyObject_Vectorcall(function, args, nargsf, kwnames);
 }
 
-/* A new reference to the key set, for a kernel that takes it. */
-static PyObject *key_set_for(struct state *st, struct target *target, uint64_t raw) {
-    if (keeps_key_set(target, raw)) return Py_NewRef(target->key_set);
-    PyObject *made = NULL;
-    PyObject *number = PyLong_FromUnsignedLongLong(raw);
-    if (number) made = PyObject_CallFunctionObjArgs(st->from_raw, number, NULL);
-    Py_XDECREF(number);
-    if (made) keep_key_set(target, made, raw);
-    return made;
-}
-
 /* Runs a kernel with the arguments that `bind` has put in place. */
 static PyObject *invoke_bound(struct state *st, PyObject *self, const Shape *shape,
                               struct target *target, struct bound *b, uint64_t raw) {
@@ -257,6 +246,18 @@ static PyObject *invoke_bound(struct state *st, PyObject *self, const Shape *sha
     }
     size_t n = (size_t)(b->room + FRONT + shape->positional - first);
     return invoke(target->function, first, n | PY_VECTORCALL_ARGUMENTS_OFFSET, shape->keywords);
+}
+
+/* As invoke_bound, for a call that observers are told of. `plan`: that of the arguments' types. */
+static __attribute__((noinline)) PyObject *invoke_observed(struct state *st, PyObject *self,
+                                                           const Plan *plan, struct target *target,
+                                                           struct bound *b, uint64_t raw,
+                                                           bool is_redispatch) {
+    PyObject *result = NULL;
+    struct watch watch;
+    if (observers_begin(st, self, plan, target, b->room + FRONT, raw, is_redispatch, &watch))
+        result = invoke_bound(st, self, plan->shape, target, b, raw);
+    return observers_end(&watch, result);
 }
 
 static int result_fits(struct state *st, const struct take *t, PyObject *result) {
@@ -414,6 +415,16 @@ static __attribute__((noinline)) int answer_plain(Operator *self, Plan *plan, Py
     return how;
 }
 
+static __attribute__((noinline)) PyObject *invoke_plain_observed(Operator *self, const Plan *plan,
+                                                                 struct target *target,
+                                                                 PyObject *const *args,
+                                                                 uint64_t raw, bool is_redispatch) {
+    struct bound b;
+    b.n_made = 0;
+    memcpy(b.room + FRONT, args, (size_t)plan->shape->positional * sizeof *args);
+    return invoke_observed(self->state, (PyObject *)self, plan, target, &b, raw, is_redispatch);
+}
+
 /* A call whose kernel gets the caller's array. `given`: the key set of a redispatch, or NULL. */
 static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, size_t nargsf,
                              const uint64_t *given, PyObject **result) {
@@ -437,8 +448,10 @@ static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, 
     if (UNLIKELY(!target)) return given_up();
     if (UNLIKELY(target->with_operator | target->with_key_set)) return TRY_BOUND;
     remember_arguments(st, plan, args);
-    *result =
-        checked(st, (PyObject *)self, plan, target, invoke(target->function, args, nargsf, NULL));
+    PyObject *answer = is_observed(st)
+                           ? invoke_plain_observed(self, chosen, target, args, raw, given != NULL)
+                           : invoke(target->function, args, nargsf, NULL);
+    *result = checked(st, (PyObject *)self, plan, target, answer);
     return DONE;
 }
 
@@ -479,18 +492,18 @@ static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssiz
                       PyObject **result) {
     struct state *st = self->state;
     struct target *target = NULL;
+    Plan *chosen = NULL; /* who comes to observe after a target was remembered has come later */
     struct bound b;
     uint64_t raw = 0, converted = peek(&st->converted);
     int is_bound = known ? bind_others(st, plan, args, known, &b, &raw)
                          : bind(st, plan->shape, args, n, kwnames, &b, &raw);
     if (is_bound && UNLIKELY(peek(&st->converted) != converted))
         is_bound = keys_again(st, plan->shape, &b, &raw);
-    else if (is_bound && known && known->target && !given && !peek(&st->guards))
+    else if (is_bound && known && known->target && !given && !peek(&st->contexts))
         target = known->target;
     if (is_bound && !target) {
-        Plan *chosen = plan;
-        if (UNLIKELY(plan->choices))
-            chosen = plan_for_types(st, self->cell, plan, b.room + FRONT);
+        chosen = plan;
+        if (UNLIKELY(plan->choices)) chosen = plan_for_types(st, self->cell, plan, b.room + FRONT);
         if (!chosen) goto done;
         if (given)
             raw = *given;
@@ -507,9 +520,13 @@ static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssiz
         target = target_of(st, chosen, raw);
     }
     if (target && !known && !kwnames && n == plan->remembered) remember_arguments(st, plan, args);
-    if (target)
-        *result = checked(st, (PyObject *)self, plan, target,
-                          invoke_bound(st, (PyObject *)self, plan->shape, target, &b, raw));
+    if (target) {
+        PyObject *answer =
+            chosen && is_observed(st)
+                ? invoke_observed(st, (PyObject *)self, chosen, target, &b, raw, given != NULL)
+                : invoke_bound(st, (PyObject *)self, plan->shape, target, &b, raw);
+        *result = checked(st, (PyObject *)self, plan, target, answer);
+    }
 done:
     let_go(&b);
     return target ? DONE : given_up();
@@ -554,7 +571,7 @@ static inline __attribute__((always_inline)) int call(Operator *self, PyObject *
     if (LIKELY(is_current(st, plan, self->generation) && !kwnames) &&
         LIKELY(PyVectorcall_NARGS(nargsf) == plan->remembered) &&
         LIKELY(remembers(st, &plan->arguments, args, plan->remembered, &found))) {
-        if (LIKELY(found.target && !found.others && !given && !peek(&st->guards))) {
+        if (LIKELY(found.target && !found.others && !given && !peek(&st->contexts))) {
             *result = checked(st, (PyObject *)self, plan, found.target,
                               invoke(found.target->function, args, nargsf, NULL));
             leave(use);

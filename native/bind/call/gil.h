@@ -85,8 +85,8 @@ static inline void read_sets(const Sets *sets, uint64_t *included, uint64_t *kep
     *kept = peek(&sets->kept);
 }
 
-static inline void count_guards(struct state *st, uint64_t more) {
-    atomic_store_explicit(&st->guards, peek(&st->guards) + more, memory_order_relaxed);
+static inline void count_contexts(struct state *st, uint64_t more) {
+    atomic_store_explicit(&st->contexts, peek(&st->contexts) + more, memory_order_relaxed);
 }
 
 static inline Stack *stack_here(struct state *st) {

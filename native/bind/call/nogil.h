@@ -97,9 +97,9 @@ static inline void read_sets(const Sets *sets, uint64_t *included, uint64_t *kep
     } while (before & 1 || atomic_load(&sets->sequence) != before);
 }
 
-/* Adds to the number of threads whose sets differ. */
-static inline void count_guards(struct state *st, uint64_t more) {
-    atomic_fetch_add(&st->guards, more);
+/* Adds to the number of contexts. */
+static inline void count_contexts(struct state *st, uint64_t more) {
+    atomic_fetch_add(&st->contexts, more);
 }
 
 /* Keeps what was found, for the next call of the same thread. Here nothing is kept: the state is for

@@ -200,7 +200,8 @@ int from_torch(struct state *st, PyObject *value, uint64_t *raw) {
 
 static const struct words *words_of_thread(const struct torch *t) {
     static _Thread_local const struct words *words;
-    if (!words && t->library) words = dlsym(t->library, "_ZN3c104impl26raw_local_dispatch_key_setE");
+    if (!words && t->library)
+        words = dlsym(t->library, "_ZN3c104impl26raw_local_dispatch_key_setE");
     return words;
 }
 
