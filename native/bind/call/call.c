@@ -532,6 +532,34 @@ done:
     return target ? DONE : given_up();
 }
 
+/* A call of which all is remembered but the target: in a thread with guards, a redispatch, or one
+ * whose kernel gets the key set. TRY_BOUND when it has to be made in another way. */
+static __attribute__((noinline)) int call_known(Operator *self, Plan *plan, PyObject *const *args,
+                                                size_t nargsf, const uint64_t *given, uint64_t raw,
+                                                PyObject **result) {
+    struct state *st = self->state;
+    Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+    PyObject *with_key_set[REMEMBERED + 2], *answer;
+    if (given) raw = *given;
+    int is = given ? is_answered(st, raw) : effective(st, plan, &raw);
+    if (UNLIKELY(is != 1 || plan->choices || is_observed(st))) return TRY_BOUND;
+    struct target *target = target_of(st, plan, raw);
+    if (UNLIKELY(!target)) return given_up();
+    if (UNLIKELY(target->with_operator)) return TRY_BOUND;
+    if (target->with_key_set) {
+        with_key_set[1] = key_set_for(st, target, raw);
+        if (!with_key_set[1]) return DONE;
+        memcpy(with_key_set + 2, args, (size_t)n * sizeof *args);
+        answer = invoke(target->function, with_key_set + 1,
+                        (size_t)(n + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+        Py_DECREF(with_key_set[1]);
+    } else {
+        answer = invoke(target->function, args, nargsf, NULL);
+    }
+    *result = checked(st, (PyObject *)self, plan, target, answer);
+    return DONE;
+}
+
 /* As `call`, for a call that is not remembered whole. It ends the use of the plan, which may be out
  * of date. `known`: what is remembered, or NULL. */
 static __attribute__((noinline)) int call_found_out(Operator *self, Plan *plan, in_use use,
@@ -576,6 +604,13 @@ static inline __attribute__((always_inline)) int call(Operator *self, PyObject *
                               invoke(found.target->function, args, nargsf, NULL));
             leave(use);
             return DONE;
+        }
+        if (!found.others) {
+            int how = call_known(self, plan, args, nargsf, given, found.raw, result);
+            if (LIKELY(how != TRY_BOUND)) {
+                leave(use);
+                return how;
+            }
         }
         known = &found;
     }

@@ -139,6 +139,10 @@ static inline void keep_given(struct quick *q, PyObject *given, uint64_t raw) {
     Py_XSETREF(q->given, Py_NewRef(given));
 }
 
+static inline PyObject *slot_find(PyObject *object, Py_ssize_t at, PyObject *name) {
+    return Py_XNewRef(*(PyObject **)((char *)object + at));
+}
+
 static inline PyObject *dict_find(PyObject *dict, PyObject *key) {
     return Py_XNewRef(PyDict_GetItemWithError(dict, key));
 }

@@ -140,6 +140,12 @@ static inline bool knows_given(const struct quick *q, const PyObject *given, uin
 static inline void keep_given(struct quick *q, PyObject *given, uint64_t raw) {
 }
 
+/* A new reference to what an object has in a slot, by its place or its name; here another thread may
+ * be replacing it. NULL, perhaps with an error, when there is nothing. */
+static inline PyObject *slot_find(PyObject *object, Py_ssize_t at, PyObject *name) {
+    return PyObject_GetAttr(object, name);
+}
+
 /* A new reference, since another thread may take the value out of the dict at any time. NULL, with
  * an error or without, when there is none. */
 static inline PyObject *dict_find(PyObject *dict, PyObject *key) {
