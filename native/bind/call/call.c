@@ -248,13 +248,13 @@ static PyObject *invoke_bound(struct state *st, PyObject *self, const Shape *sha
     return invoke(target->function, first, n | PY_VECTORCALL_ARGUMENTS_OFFSET, shape->keywords);
 }
 
-/* As invoke_bound, for a call that observers are told of. `plan`: that of the arguments' types. */
-static __attribute__((noinline)) PyObject *invoke_observed(struct state *st, PyObject *self,
-                                                           const Plan *plan, struct target *target,
-                                                           struct bound *b, uint64_t raw,
-                                                           bool is_redispatch) {
+/* As invoke_bound, and tells the observers, if there are any. `plan`: that of the arguments' types. */
+static inline PyObject *invoke_there(struct state *st, PyObject *self, const Plan *plan,
+                                     struct target *target, struct bound *b, uint64_t raw,
+                                     bool is_redispatch) {
     PyObject *result = NULL;
     struct watch watch;
+    if (!is_observed(st)) return invoke_bound(st, self, plan->shape, target, b, raw);
     if (observers_begin(st, self, plan, target, b->room + FRONT, raw, is_redispatch, &watch))
         result = invoke_bound(st, self, plan->shape, target, b, raw);
     return observers_end(&watch, result);
@@ -415,17 +415,44 @@ static __attribute__((noinline)) int answer_plain(Operator *self, Plan *plan, Py
     return how;
 }
 
-static __attribute__((noinline)) PyObject *invoke_plain_observed(Operator *self, const Plan *plan,
-                                                                 struct target *target,
-                                                                 PyObject *const *args,
-                                                                 uint64_t raw, bool is_redispatch) {
+/* Runs a kernel that needs an array of its own, or that observers are told of. */
+static __attribute__((noinline)) PyObject *invoke_copied(Operator *self, const Plan *plan,
+                                                         struct target *target,
+                                                         PyObject *const *args, uint64_t raw,
+                                                         bool is_redispatch) {
     struct bound b;
     b.n_made = 0;
     memcpy(b.room + FRONT, args, (size_t)plan->shape->positional * sizeof *args);
-    return invoke_observed(self->state, (PyObject *)self, plan, target, &b, raw, is_redispatch);
+    PyObject *result =
+        invoke_there(self->state, (PyObject *)self, plan, target, &b, raw, is_redispatch);
+    let_go(&b);
+    return result;
 }
 
-/* A call whose kernel gets the caller's array. `given`: the key set of a redispatch, or NULL. */
+/* A call whose arguments are in the caller's array, and taken as they are, with these keys.
+ * `chosen`: the plan of their types. `given`: the key set of a redispatch, or NULL. */
+static inline __attribute__((always_inline)) int run(Operator *self, Plan *plan, Plan *chosen,
+                                                     PyObject *const *args, size_t nargsf,
+                                                     const uint64_t *given, uint64_t raw,
+                                                     bool is_known, PyObject **result) {
+    struct state *st = self->state;
+    if (given)
+        raw = *given;
+    else if (UNLIKELY(!stays(st, plan, &raw, args, plan->shape->positional)))
+        return given_up();
+    int is = given ? is_answered(st, raw) : effective(st, chosen, &raw);
+    if (UNLIKELY(is != 1)) return is ? answer_plain(self, chosen, args, raw, result) : given_up();
+    struct target *target = target_of(st, chosen, raw);
+    if (UNLIKELY(!target)) return given_up();
+    if (!is_known) remember_arguments(st, plan, args);
+    PyObject *answer = target->with_operator | target->with_key_set || is_observed(st)
+                           ? invoke_copied(self, chosen, target, args, raw, given != NULL)
+                           : invoke(target->function, args, nargsf, NULL);
+    *result = checked(st, (PyObject *)self, plan, target, answer);
+    return DONE;
+}
+
+/* A call by position alone, of which nothing is remembered. */
 static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, size_t nargsf,
                              const uint64_t *given, PyObject **result) {
     struct state *st = self->state;
@@ -438,21 +465,21 @@ static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, 
     Plan *chosen = plan;
     if (UNLIKELY(plan->choices)) chosen = plan_for_types(st, self->cell, plan, args);
     if (UNLIKELY(!chosen)) return given_up();
-    if (given)
-        raw = *given;
-    else if (UNLIKELY(!stays(st, plan, &raw, args, shape->positional)))
-        return given_up();
-    int is = given ? is_answered(st, raw) : effective(st, chosen, &raw);
-    if (UNLIKELY(is != 1)) return is ? answer_plain(self, chosen, args, raw, result) : given_up();
-    struct target *target = target_of(st, chosen, raw);
-    if (UNLIKELY(!target)) return given_up();
-    if (UNLIKELY(target->with_operator | target->with_key_set)) return TRY_BOUND;
-    remember_arguments(st, plan, args);
-    PyObject *answer = is_observed(st)
-                           ? invoke_plain_observed(self, chosen, target, args, raw, given != NULL)
-                           : invoke(target->function, args, nargsf, NULL);
-    *result = checked(st, (PyObject *)self, plan, target, answer);
-    return DONE;
+    return run(self, plan, chosen, args, nargsf, given, raw, false, result);
+}
+
+/* A call of which all is remembered but the target, and the keys of tensors that have to be asked:
+ * with PyTorch's, in a thread with guards, a redispatch, with a kernel that gets the key set. */
+static __attribute__((noinline)) int call_known(Operator *self, Plan *plan, PyObject *const *args,
+                                                size_t nargsf, const uint64_t *given,
+                                                const struct remembered *known, PyObject **result) {
+    uint64_t raw = known->raw;
+    for (Py_ssize_t i = 0; known->others >> i; i++) {
+        const struct take *t = &plan->shape->arguments[i].take;
+        if (known->others >> i & 1 && UNLIKELY(!fits(self->state, t, args[i], &raw)))
+            return given_up();
+    }
+    return run(self, plan, plan, args, nargsf, given, raw, true, result);
 }
 
 /* Puts the arguments of a remembered call in their places; 0 when Python has to handle the call. */
@@ -522,42 +549,13 @@ static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssiz
     if (target && !known && !kwnames && n == plan->remembered) remember_arguments(st, plan, args);
     if (target) {
         PyObject *answer =
-            chosen && is_observed(st)
-                ? invoke_observed(st, (PyObject *)self, chosen, target, &b, raw, given != NULL)
-                : invoke_bound(st, (PyObject *)self, plan->shape, target, &b, raw);
+            chosen ? invoke_there(st, (PyObject *)self, chosen, target, &b, raw, given != NULL)
+                   : invoke_bound(st, (PyObject *)self, plan->shape, target, &b, raw);
         *result = checked(st, (PyObject *)self, plan, target, answer);
     }
 done:
     let_go(&b);
     return target ? DONE : given_up();
-}
-
-/* A call of which all is remembered but the target: in a thread with guards, a redispatch, or one
- * whose kernel gets the key set. TRY_BOUND when it has to be made in another way. */
-static __attribute__((noinline)) int call_known(Operator *self, Plan *plan, PyObject *const *args,
-                                                size_t nargsf, const uint64_t *given, uint64_t raw,
-                                                PyObject **result) {
-    struct state *st = self->state;
-    Py_ssize_t n = PyVectorcall_NARGS(nargsf);
-    PyObject *with_key_set[REMEMBERED + 2], *answer;
-    if (given) raw = *given;
-    int is = given ? is_answered(st, raw) : effective(st, plan, &raw);
-    if (UNLIKELY(is != 1 || plan->choices || is_observed(st))) return TRY_BOUND;
-    struct target *target = target_of(st, plan, raw);
-    if (UNLIKELY(!target)) return given_up();
-    if (UNLIKELY(target->with_operator)) return TRY_BOUND;
-    if (target->with_key_set) {
-        with_key_set[1] = key_set_for(st, target, raw);
-        if (!with_key_set[1]) return DONE;
-        memcpy(with_key_set + 2, args, (size_t)n * sizeof *args);
-        answer = invoke(target->function, with_key_set + 1,
-                        (size_t)(n + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
-        Py_DECREF(with_key_set[1]);
-    } else {
-        answer = invoke(target->function, args, nargsf, NULL);
-    }
-    *result = checked(st, (PyObject *)self, plan, target, answer);
-    return DONE;
 }
 
 /* As `call`, for a call that is not remembered whole. It ends the use of the plan, which may be out
@@ -605,12 +603,10 @@ static inline __attribute__((always_inline)) int call(Operator *self, PyObject *
             leave(use);
             return DONE;
         }
-        if (!found.others) {
-            int how = call_known(self, plan, args, nargsf, given, found.raw, result);
-            if (LIKELY(how != TRY_BOUND)) {
-                leave(use);
-                return how;
-            }
+        if (!found.converted && !plan->choices) {
+            int how = call_known(self, plan, args, nargsf, given, &found, result);
+            leave(use);
+            return how;
         }
         known = &found;
     }

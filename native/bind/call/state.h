@@ -116,6 +116,7 @@ struct memory {
     _Atomic(struct target *) target; /* NULL: it has to be found out */
     a64 raw;                         /* the keys of the arguments that are taken as they are */
     _Atomic uint32_t others;         /* a bit for each argument that is none of these */
+    _Atomic uint32_t converted;      /* and those of them that are no Tensors by the schema */
     _Atomic(PyTypeObject *) types[REMEMBERED]; /* only compared; NULL: any type */
     _Atomic uint32_t tags[REMEMBERED];
     _Atomic uint32_t times; /* see `is_due` */
@@ -427,7 +428,7 @@ void remember_result(struct state *st, Plan *plan, PyObject *result);
 struct remembered {
     struct target *target;
     uint64_t raw;
-    uint32_t others;
+    uint32_t others, converted;
 };
 static inline bool remembers(const struct state *st, const struct memory *m,
                              PyObject *const *values, Py_ssize_t n, struct remembered *found) {
@@ -443,6 +444,7 @@ static inline bool remembers(const struct state *st, const struct memory *m,
         found->target = atomic_load_explicit(&m->target, memory_order_relaxed);
         found->raw = peek(&m->raw);
         found->others = atomic_load_explicit(&m->others, memory_order_relaxed);
+        found->converted = atomic_load_explicit(&m->converted, memory_order_relaxed);
     }
     return is_whole(&m->sequence, begun);
 }
