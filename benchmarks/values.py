@@ -1,5 +1,6 @@
-"""Calls with the values that people pass, as multiples of a plain Python call with the same ones:
-NumPy arrays, PyTorch tensors, whatever speaks DLPack, and numbers that have to be converted.
+"""Calls with the values that people pass, as multiples of a plain call of the kernel with the same
+ones: NumPy arrays, PyTorch tensors, whatever speaks DLPack, and numbers that have to be converted.
+A kernel is a Python function, or where that is said one of C.
 
 What is not installed is left out. The calls are unrolled and nothing is subtracted.
 """
@@ -7,6 +8,7 @@ What is not installed is left out. The calls are unrolled and nothing is subtrac
 from __future__ import annotations
 
 import enum
+import operator
 import sys
 from fractions import Fraction
 from importlib import import_module
@@ -37,6 +39,8 @@ _OPERATORS = {
     "reals": "reals(float[] x) -> Any",
     "two": "two(int[2] x) -> Any",
     "made_real": "made_real(int x) -> float",
+    "in_c": "in_c(Tensor x) -> bool",
+    "two_in_c": "two_in_c(Tensor x, Tensor y) -> bool",
 }
 
 
@@ -74,6 +78,10 @@ def _first(x: Any, y: Any) -> Any:
     return x
 
 
+#: Where it is neither of these.
+_KERNELS: dict[str, Any] = {"in_c": callable, "two_in_c": operator.is_}
+
+
 def _values() -> Iterator[tuple[str, str, tuple[Any, ...], float | None]]:
     """What is passed, the operator, the arguments, and how many plain calls it may cost."""
     later = sys.version_info >= (3, 12)
@@ -104,6 +112,8 @@ def _values() -> Iterator[tuple[str, str, tuple[Any, ...], float | None]]:
     yield "ints for float[]", "reals", ([1, 2],), 3.5
     yield "int for int[2]", "two", (3,), None
     yield "int returned for float", "made_real", (1,), 3.0
+    yield "a C kernel, of its C function", "in_c", (Array(),), 1.8
+    yield "with two arguments", "two_in_c", (Array(), Array()), 1.8
 
 
 def figures(asked: Settings) -> Iterator[Figure]:
@@ -115,7 +125,7 @@ def figures(asked: Settings) -> Iterator[Figure]:
         for number, (what, name, values, aim) in enumerate(_values()):
             # Each with an operator of its own: a plan remembers one call.
             schema = _OPERATORS[name].replace("(", f"{number}(", 1)
-            kernel = _first if "Tensor y" in schema else _one
+            kernel = _KERNELS.get(name, _first if "Tensor y" in schema else _one)
             key = "CPU" if "Tensor" in schema else "CompositeExplicitAutograd"
             defined = library.define(schema)
             for types in _TYPES.get(name, (None,)):

@@ -14,10 +14,10 @@ import os
 from ..errors import InvalidArgumentError, MdispatchError
 from ..facts.native import calls
 from ..keys import DispatchKey, DispatchKeySet
-from ..keys.numbers import OFFSETS, PER_BACKEND_BITS
+from ..keys.numbers import OFFSETS, PER_BACKEND_BITS, RUNTIME_KEYS
 from .by_type import ByType
 from .call_py import call, check_result, redispatch
-from .context.observers import observing
+from .context.observers import ObservedCall, ObserverHandle, failed, label_of, observing, raise_told
 from .context.values import DEVICES, WRAPPED, how_of_type, raw_of, when_types_change
 from .entry import most_targets
 from .handlers import tell_c
@@ -35,15 +35,12 @@ if TYPE_CHECKING:
 
 __all__ = ["connect", "turn"]
 
-# Reasons why Python makes all calls: there are observers, or somebody asked for it.
-_OBSERVED, _ASKED = range(2)
-
 
 def turn(on: bool) -> None:
     """Sets whether C makes calls in this interpreter where it can. For tests, which compare both
     ways, and for users who suspect one of them.
     """
-    calls.turn(_ASKED, not on)
+    calls.turn(not on)
 
 
 def _wanted() -> bool:
@@ -71,15 +68,14 @@ def connect(call_packet: Callable[..., Any], renew_packet: Callable[..., Any]) -
     special = (DispatchKey.Python, DispatchKey.PreDispatch, DispatchKey.PythonDispatcher)
     calls.keys(OFFSETS, PER_BACKEND_BITS, sum(key.raw for key in special), WRAPPED)
     devices = tuple((number, key.raw) for number, key in DEVICES.items())
-    calls.values(
-        how_of_type, raw_of, DispatchKeySet, DispatchKeySet.from_raw, MdispatchError, devices
-    )
+    calls.values(how_of_type, raw_of, DispatchKeySet, MdispatchError, devices)
     tell_c()
     calls.paths(
         call, _redispatch, _renew, _target, check_result, call_packet, renew_packet, _for_types
     )
     when_types_change(calls.types_changed)
-    observing.when_changed = lambda: calls.turn(_OBSERVED, bool(observing.now))
+    calls.observing(ObservedCall, ObserverHandle, RUNTIME_KEYS, _said, failed, raise_told)
+    observing.when_changed = lambda: calls.observers(observing.now)
     observing.when_changed()
     if not _tensors_are_read():
         calls.torch_place(0, 0)
@@ -105,6 +101,12 @@ def _target(table: DispatchTable, index: int) -> tuple[Any, LocalKernel, bool, b
     if not isinstance(kernel, LocalKernel) or kernel.is_fallthrough or kernel.home != HERE:
         return None
     return kernel.function, kernel, slot.reason == "backend fallback", kernel.with_keyset
+
+
+def _said(operator: Operator, table: DispatchTable, index: int) -> tuple[str, str, str]:
+    """What observers are told of each run of a table's entry: operator, kernel, and reason."""
+    slot = table.entries[index]
+    return operator.entry.name, label_of(slot), slot.reason
 
 
 def _for_types(

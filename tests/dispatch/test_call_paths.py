@@ -755,16 +755,16 @@ def test_guards_of_this_thread_count_and_those_of_others_do_not(registry, lib):
             found.append(g(Array()))
         found.append(g(Array()))
 
-    before = _call.guards()
+    before = _call.contexts()
     thread = threading.Thread(target=other)
     thread.start()
     inside.wait()
     assert g(Array()) == "CPU"
-    assert _call.guards() == before + 1
+    assert _call.contexts() == before + 1
     over.set()
     thread.join()
     assert found == ["XLA", "XLA", "CPU"]
-    assert _call.guards() == before
+    assert _call.contexts() == before
 
 
 BACKENDS = ("CPU", "CUDA", "HIP", "XLA", "MPS", "IPU", "XPU", "HPU", "VE", "Lazy", "MTIA", "Meta")
@@ -795,12 +795,12 @@ def test_names_without_end_are_asked_about_in_many_threads(lib, registry):
 
 
 def test_a_thread_that_ends_with_changed_sets_is_counted_no_more(f):
-    before = _call.guards()
+    before = _call.contexts()
     thread = threading.Thread(target=lambda: md.guards.set_included("XLA", True))
     thread.start()
     thread.join()
     gc.collect()
-    assert _call.guards() == before
+    assert _call.contexts() == before
 
 
 def test_observers_see_every_call_while_they_look(f):

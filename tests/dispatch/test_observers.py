@@ -11,6 +11,7 @@ from kinds import run_main
 import mdispatch as md
 from mdispatch import errors
 from mdispatch.dispatch.context import observers
+from mdispatch.facts.native.calls import local
 
 Keys = md.DispatchKeySet
 
@@ -48,7 +49,7 @@ def observe():
     for handle in handles:
         handle.close()
     assert observers.observing.now == ()
-    assert (observers._thread.depth, observers._thread.is_observer) == (0, False)
+    assert (local.stack.depth, local.stack.is_observer) == (0, False)
 
 
 # --- what is told ---------------------------------------------------------------------------------

@@ -167,6 +167,28 @@ def test_a_guard_that_is_opened(registry, lib, way):
             assert called(g, value) == "XLA"
 
 
+def test_redispatches_of_one_call_with_other_keys(registry, lib, way):
+    lib.define("g(Tensor x, Tensor? y) -> str")
+    for key in ("CPU", "CUDA", "XLA"):
+        lib.impl("g", lambda x, y, key=key: key, key)
+    lib.impl("g", lambda keys, x, y: str(keys), "AutogradCPU", with_keyset=True)
+    md.Library("_", "IMPL", registry=registry).fallback(lambda op, x, y: op.name, "Meta")
+    g, there = registry.ops.s.g.default, {"Meta": "s::g"}
+
+    class Carries:
+        __dispatch_keys__ = "CUDA"
+
+    for x, key in ((cpu_class()(), "CPU"), (Carries(), "CUDA")):
+        for y in (None, Carries()):
+            for name in ("CPU", "XLA", "Meta", "CUDA"):
+                assert called(g, x, y) == "CUDA" if y else key
+                found = [g.redispatch(md.DispatchKeySet(name), x, y) for _ in range(3)]
+                assert found == [there.get(name, name)] * 3
+            for more in ((), ("Negative",)):
+                given = md.DispatchKeySet("AutogradCPU", *more)
+                assert [g.redispatch(given, x, y) for _ in range(3)] == [str(given)] * 3
+
+
 def test_a_handler_that_comes_while_another_argument_is_asked(registry, lib, way):
     """And one that comes while the class itself is asked about."""
     lib.define("g(Tensor x, Tensor y) -> str")

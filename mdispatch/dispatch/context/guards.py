@@ -70,7 +70,6 @@ calls.start(
     PER_BACKEND_BITS,
     DispatchKey,
     DispatchKeySet,
-    DispatchKeySet.from_raw,
 )
 
 #: The sets, as Guard's steps name them.

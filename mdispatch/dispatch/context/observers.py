@@ -6,9 +6,13 @@ they cost nothing.
 Calls of operators that an observer makes itself are not observed. If an observer raises an
 exception, that goes to ``sys.unraisablehook``, and the call goes on.
 
-Locking: ``_lock`` is held while observers are added and removed, and while a call takes its number.
-It is reentrant, because a signal handler may do the same in between. A call uses the observers that
-are there when it begins. Each of them that heard of its beginning hears of its end.
+Calls in C tell observers themselves (native/bind/call/observers.c), as :func:`observe` does it, and
+leave to this file what happens when an observer or a kernel raises. The number of a call comes from
+C, and so do the thread's depth and whether it runs an observer: calls of both ways share them.
+
+Locking: ``_lock`` is held while observers are added and removed. It is reentrant, because a signal
+handler may do the same in between. A call uses the observers that are there when it begins. Each of
+them that heard of its beginning hears of its end.
 
 (PyTorch: RecordFunction, Dispatcher::runRecordFunction; TORCH_SHOW_DISPATCH_TRACE)
 """
@@ -17,23 +21,26 @@ from __future__ import annotations
 
 import os
 import sys
-from _thread import RLock, _local
+from _thread import RLock
 from time import perf_counter_ns
 
 from ...errors import InvalidArgumentError
 from ...errors.unraisable import report
 from ...facts import Handle
+from ...facts.native import calls
+from ...facts.native.calls import local
 from ...keys import DispatchKeySet
 from ...keys.numbers import RUNTIME_KEYS, DispatchKey, highest_index
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from collections.abc import Callable, Sequence
+    from typing import Any, NoReturn
 
     from ..table import TableEntry
 
-__all__ = ["ObservedCall", "ObserverHandle", "observe", "observe_calls", "observing"]
+__all__ = ["ObservedCall", "ObserverHandle", "failed", "label_of", "observe", "observe_calls"]
+__all__ += ["observing", "raise_told"]
 
 #: If it is set to anything but "" and "0", every dispatch of the process prints a line.
 TRACE_VARIABLE = "MDISPATCH_SHOW_DISPATCH_TRACE"
@@ -75,7 +82,7 @@ class ObservedCall:
         self.how = how
         self.key = key
         self.key_set = DispatchKeySet.from_raw(raw)
-        self.kernel: str = getattr(slot.kernel, "label", "") or "(none here)"
+        self.kernel = label_of(slot)
         self.reason = slot.reason
         self.sequence_number = number
         self.depth = 0
@@ -86,6 +93,11 @@ class ObservedCall:
 
     def __repr__(self) -> str:
         return f"<{self.how} of {self.operator} at {self.key.name}, number {self.sequence_number}>"
+
+
+def label_of(slot: TableEntry) -> str:
+    """The label of the kernel in an entry of a table."""
+    return getattr(slot.kernel, "label", "") or "(none here)"
 
 
 class ObserverHandle(Handle):
@@ -111,24 +123,15 @@ class ObserverHandle(Handle):
 
 
 class _Observing:
-    __slots__ = ("next_number", "now", "when_changed")
+    __slots__ = ("now", "when_changed")
 
     def __init__(self) -> None:
         #: Called after ``now`` has changed, so that calls in C take notice.
         self.when_changed: Callable[[], object] = int
         self.now: tuple[ObserverHandle, ...] = ()
-        self.next_number = 1
-
-
-class _Thread(_local):
-    """How deep a thread is in observed calls, and whether it runs an observer."""
-
-    depth = 0
-    is_observer = False
 
 
 _lock = RLock()
-_thread = _Thread()
 observing = _Observing()
 
 
@@ -180,16 +183,14 @@ def observe(
     run: Callable[[], Any],
 ) -> Any:
     """Runs a kernel, and tells the observers before and after."""
-    thread = _thread
+    thread = local.stack
     if thread.is_observer:
         return run()
-    with _lock:
-        number = observing.next_number
-        observing.next_number += 1
-    call = ObservedCall(operator, how, RUNTIME_KEYS[highest_index(raw)], raw, slot, number)
+    key = RUNTIME_KEYS[highest_index(raw)]
+    call = ObservedCall(operator, how, key, raw, slot, calls.number())
     call.depth = thread.depth
     if any(observer.with_arguments for observer in observers):
-        call.arguments, call.keywords = positional, keywords
+        call.arguments, call.keywords = positional, dict(keywords)
     told: list[ObserverHandle] = []
     try:
         for observer in observers:
@@ -224,13 +225,41 @@ def _tell_end(told: list[ObserverHandle], call: ObservedCall) -> None:
 def _tell(function: Callable[[ObservedCall], object] | None, call: ObservedCall) -> None:
     if function is None:
         return
-    _thread.is_observer = True
+    thread = local.stack
+    thread.is_observer = True
     try:
         function(call)
     except Exception as error:
-        report(error, "Exception ignored in what observes operators", function)
+        _report(function, error)
     finally:
-        _thread.is_observer = False
+        thread.is_observer = False
+
+
+def _report(function: Callable[[ObservedCall], object], error: Exception) -> None:
+    report(error, "Exception ignored in what observes operators", function)
+
+
+# --- for calls in C -------------------------------------------------------------------------------
+
+
+def failed(function: Callable[[ObservedCall], object], error: BaseException) -> None:
+    """What ``_tell`` does when an observer has raised."""
+    try:
+        raise error
+    except Exception as caught:
+        _report(function, caught)
+
+
+def raise_told(
+    told: Sequence[ObserverHandle], call: ObservedCall, error: BaseException
+) -> NoReturn:
+    """Raises what ended the call, as it is, when those who are to hear of the end have heard."""
+    traceback = error.__traceback__
+    try:
+        raise error
+    finally:
+        _tell_end(list(told), call)
+        error.__traceback__ = traceback  # without this frame, which would be a cycle, too
 
 
 def print_trace(call: ObservedCall) -> None:

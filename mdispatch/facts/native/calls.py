@@ -11,6 +11,6 @@ else:
     from .calls_py import *
 
 __all__ = ["Cell", "Forward", "Guard", "Names", "Operator", "Packet", "Shape", "Stack", "Unshared"]
-__all__ += ["callable", "change", "changed", "handlers", "keys", "local", "now", "paths", "quick"]
-__all__ += ["sets", "shows_as_call", "start", "tags", "torch_place", "turn", "types_changed"]
-__all__ += ["values"]
+__all__ += ["callable", "change", "changed", "handlers", "keys", "local", "now", "number"]
+__all__ += ["observers", "observing", "paths", "quick", "sets", "shows_as_call", "start", "tags"]
+__all__ += ["torch_place", "turn", "types_changed", "values"]

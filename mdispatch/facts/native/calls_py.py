@@ -7,7 +7,7 @@ sets of threads are in guards_py.py.
 
 from __future__ import annotations
 
-from .guards_py import Guard, Stack, change, local, now, quick, sets, start, tags
+from .guards_py import Guard, Stack, change, local, now, number, quick, sets, start, tags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     C = TypeVar("C", bound=type)
 
 __all__ = ["Cell", "Forward", "Guard", "Names", "Operator", "Packet", "Shape", "Stack", "Unshared"]
-__all__ += ["callable", "change", "changed", "handlers", "keys", "local", "now", "paths", "quick"]
-__all__ += ["sets", "shows_as_call", "start", "tags", "torch_place", "turn", "types_changed"]
-__all__ += ["values"]
+__all__ += ["callable", "change", "changed", "handlers", "keys", "local", "now", "number"]
+__all__ += ["observers", "observing", "paths", "quick", "sets", "shows_as_call", "start", "tags"]
+__all__ += ["torch_place", "turn", "types_changed", "values"]
 
 
 class _Paths:
@@ -177,4 +177,5 @@ def _tell(*what: object) -> None:
     """C would have to know this."""
 
 
-changed = handlers = keys = torch_place = turn = types_changed = values = _tell
+changed = handlers = keys = observers = observing = _tell
+torch_place = turn = types_changed = values = _tell

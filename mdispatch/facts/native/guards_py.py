@@ -1,5 +1,5 @@
-"""The sets of keys of each thread, the guards that change them, and the modes, in plain Python: the
-twin of native/bind/call/guards.c, and of what handlers.c keeps of a thread.
+"""The sets of keys of each thread, the guards that change them, the modes and the observed calls,
+in plain Python: the twin of native/bind/call/guards.c, and of what handlers.c and observers.c keep.
 
 A set is computed from what it starts from and the steps of the guards that are open. So guards may
 end in any order, and in another thread than the one that they began in.
@@ -7,7 +7,8 @@ end in any order, and in another thread than the one that they began in.
 Locking: a thread's sets are changed under their ``lock``, because a guard may end in another thread
 than the one it began in. The lock is reentrant, because a finalizer or a signal handler may begin
 or end guards in the middle of a change. So the code that computes ``now`` checks afterwards that
-nothing has changed meanwhile. Calls take no lock; they see the old pair or the new one.
+nothing has changed meanwhile. Calls take no lock; they see the old pair or the new one. An observed
+call takes its number under ``_numbering``, which is reentrant for the same reason.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
     G = TypeVar("G", bound="Guard")
 
-__all__ = ["Guard", "Stack", "change", "forked", "local", "now", "quick", "sets", "start", "tags"]
+__all__ = ["Guard", "Stack", "change", "forked", "local", "now", "number", "quick", "sets", "start"]
+__all__ += ["tags"]
 
 #: The bits of the functionalities that exist per backend. A backend in a set belongs to one of
 #: these. Without any of them it is no key, and must not draw calls to itself.
@@ -174,6 +176,8 @@ def forked() -> None:
     """See Note [Locks across a fork] in facts/forking.py. Another thread may have been ending a
     guard of this one, and have stopped before it computed the sets again.
     """
+    global _numbering
+    _numbering = RLock()
     for found in [each() for each in _references]:
         if found is not None:
             found.lock = RLock()
@@ -218,22 +222,37 @@ def quick(cls: type, side: int, bits: int | None) -> None:
     """Here all guards are made by their ``__init__``."""
 
 
+_numbering = RLock()
+_number = 0
+
+
+def number() -> int:
+    """That of an observed call. They count the calls of this interpreter."""
+    global _number
+    with _numbering:
+        _number += 1
+        return _number
+
+
 class Stack:
-    """The modes of one thread. Only that thread uses it.
+    """The modes of one thread, and the observed calls that it is in. Only that thread uses it.
 
     ``entries`` and ``pre_dispatch`` are in the order of the stack, lowest first. ``on_entry`` has
     the included and the excluded set with which the outermost call under way was made; it is set
     while a call goes on below the key PythonTLSSnapshot. ``handled`` has those of the call that the
-    innermost handler serves.
+    innermost handler serves. ``depth`` is that of the observed calls; ``is_observer`` says whether
+    the thread runs an observer.
     """
 
-    __slots__ = ("entries", "handled", "on_entry", "pre_dispatch")
+    __slots__ = ("depth", "entries", "handled", "is_observer", "on_entry", "pre_dispatch")
 
     def __init__(self) -> None:
         self.entries: list[Any] = []
         self.pre_dispatch: list[Any] = []
         self.on_entry: tuple[Any, Any] | None = None
         self.handled: tuple[Any, Any] | None = None
+        self.depth = 0
+        self.is_observer = False
 
 
 class Local(_local):

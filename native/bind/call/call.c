@@ -212,7 +212,7 @@ static inline int stays(struct state *st, const Plan *plan, uint64_t *raw, PyObj
 /* The key set in this thread. */
 static inline int effective(struct state *st, const Plan *plan, uint64_t *raw) {
     uint64_t included = st->included, kept = st->kept;
-    if (UNLIKELY(peek(&st->guards))) thread_sets(st, &included, &kept);
+    if (UNLIKELY(peek(&st->contexts))) thread_sets(st, &included, &kept);
     return effective_in(st, plan, included, kept, raw);
 }
 
@@ -234,17 +234,6 @@ static inline PyObject *invoke(PyObject *function, PyObject *const *args, size_t
     return PyObject_Vectorcall(function, args, nargsf, kwnames);
 }
 
-/* A new reference to the key set, for a kernel that takes it. */
-static PyObject *key_set_for(struct state *st, struct target *target, uint64_t raw) {
-    if (keeps_key_set(target, raw)) return Py_NewRef(target->key_set);
-    PyObject *made = NULL;
-    PyObject *number = PyLong_FromUnsignedLongLong(raw);
-    if (number) made = PyObject_CallFunctionObjArgs(st->from_raw, number, NULL);
-    Py_XDECREF(number);
-    if (made) keep_key_set(target, made, raw);
-    return made;
-}
-
 /* Runs a kernel with the arguments that `bind` has put in place. */
 static PyObject *invoke_bound(struct state *st, PyObject *self, const Shape *shape,
                               struct target *target, struct bound *b, uint64_t raw) {
@@ -257,6 +246,18 @@ static PyObject *invoke_bound(struct state *st, PyObject *self, const Shape *sha
     }
     size_t n = (size_t)(b->room + FRONT + shape->positional - first);
     return invoke(target->function, first, n | PY_VECTORCALL_ARGUMENTS_OFFSET, shape->keywords);
+}
+
+/* As invoke_bound, and tells the observers, if there are any. `plan`: that of the arguments' types. */
+static inline PyObject *invoke_there(struct state *st, PyObject *self, const Plan *plan,
+                                     struct target *target, struct bound *b, uint64_t raw,
+                                     bool is_redispatch) {
+    PyObject *result = NULL;
+    struct watch watch;
+    if (!is_observed(st)) return invoke_bound(st, self, plan->shape, target, b, raw);
+    if (observers_begin(st, self, plan, target, b->room + FRONT, raw, is_redispatch, &watch))
+        result = invoke_bound(st, self, plan->shape, target, b, raw);
+    return observers_end(&watch, result);
 }
 
 static int result_fits(struct state *st, const struct take *t, PyObject *result) {
@@ -414,7 +415,44 @@ static __attribute__((noinline)) int answer_plain(Operator *self, Plan *plan, Py
     return how;
 }
 
-/* A call whose kernel gets the caller's array. `given`: the key set of a redispatch, or NULL. */
+/* Runs a kernel that needs an array of its own, or that observers are told of. */
+static __attribute__((noinline)) PyObject *invoke_copied(Operator *self, const Plan *plan,
+                                                         struct target *target,
+                                                         PyObject *const *args, uint64_t raw,
+                                                         bool is_redispatch) {
+    struct bound b;
+    b.n_made = 0;
+    memcpy(b.room + FRONT, args, (size_t)plan->shape->positional * sizeof *args);
+    PyObject *result =
+        invoke_there(self->state, (PyObject *)self, plan, target, &b, raw, is_redispatch);
+    let_go(&b);
+    return result;
+}
+
+/* A call whose arguments are in the caller's array, and taken as they are, with these keys.
+ * `chosen`: the plan of their types. `given`: the key set of a redispatch, or NULL. */
+static inline __attribute__((always_inline)) int run(Operator *self, Plan *plan, Plan *chosen,
+                                                     PyObject *const *args, size_t nargsf,
+                                                     const uint64_t *given, uint64_t raw,
+                                                     bool is_known, PyObject **result) {
+    struct state *st = self->state;
+    if (given)
+        raw = *given;
+    else if (UNLIKELY(!stays(st, plan, &raw, args, plan->shape->positional)))
+        return given_up();
+    int is = given ? is_answered(st, raw) : effective(st, chosen, &raw);
+    if (UNLIKELY(is != 1)) return is ? answer_plain(self, chosen, args, raw, result) : given_up();
+    struct target *target = target_of(st, chosen, raw);
+    if (UNLIKELY(!target)) return given_up();
+    if (!is_known) remember_arguments(st, plan, args);
+    PyObject *answer = target->with_operator | target->with_key_set || is_observed(st)
+                           ? invoke_copied(self, chosen, target, args, raw, given != NULL)
+                           : invoke(target->function, args, nargsf, NULL);
+    *result = checked(st, (PyObject *)self, plan, target, answer);
+    return DONE;
+}
+
+/* A call by position alone, of which nothing is remembered. */
 static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, size_t nargsf,
                              const uint64_t *given, PyObject **result) {
     struct state *st = self->state;
@@ -427,19 +465,21 @@ static inline int call_plain(Operator *self, Plan *plan, PyObject *const *args, 
     Plan *chosen = plan;
     if (UNLIKELY(plan->choices)) chosen = plan_for_types(st, self->cell, plan, args);
     if (UNLIKELY(!chosen)) return given_up();
-    if (given)
-        raw = *given;
-    else if (UNLIKELY(!stays(st, plan, &raw, args, shape->positional)))
-        return given_up();
-    int is = given ? is_answered(st, raw) : effective(st, chosen, &raw);
-    if (UNLIKELY(is != 1)) return is ? answer_plain(self, chosen, args, raw, result) : given_up();
-    struct target *target = target_of(st, chosen, raw);
-    if (UNLIKELY(!target)) return given_up();
-    if (UNLIKELY(target->with_operator | target->with_key_set)) return TRY_BOUND;
-    remember_arguments(st, plan, args);
-    *result =
-        checked(st, (PyObject *)self, plan, target, invoke(target->function, args, nargsf, NULL));
-    return DONE;
+    return run(self, plan, chosen, args, nargsf, given, raw, false, result);
+}
+
+/* A call of which all is remembered but the target, and the keys of tensors that have to be asked:
+ * with PyTorch's, in a thread with guards, a redispatch, with a kernel that gets the key set. */
+static __attribute__((noinline)) int call_known(Operator *self, Plan *plan, PyObject *const *args,
+                                                size_t nargsf, const uint64_t *given,
+                                                const struct remembered *known, PyObject **result) {
+    uint64_t raw = known->raw;
+    for (Py_ssize_t i = 0; known->others >> i; i++) {
+        const struct take *t = &plan->shape->arguments[i].take;
+        if (known->others >> i & 1 && UNLIKELY(!fits(self->state, t, args[i], &raw)))
+            return given_up();
+    }
+    return run(self, plan, plan, args, nargsf, given, raw, true, result);
 }
 
 /* Puts the arguments of a remembered call in their places; 0 when Python has to handle the call. */
@@ -479,16 +519,17 @@ static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssiz
                       PyObject **result) {
     struct state *st = self->state;
     struct target *target = NULL;
+    Plan *chosen = NULL; /* who comes to observe after a target was remembered has come later */
     struct bound b;
     uint64_t raw = 0, converted = peek(&st->converted);
     int is_bound = known ? bind_others(st, plan, args, known, &b, &raw)
                          : bind(st, plan->shape, args, n, kwnames, &b, &raw);
     if (is_bound && UNLIKELY(peek(&st->converted) != converted))
         is_bound = keys_again(st, plan->shape, &b, &raw);
-    else if (is_bound && known && known->target && !given && !peek(&st->guards))
+    else if (is_bound && known && known->target && !given && !peek(&st->contexts))
         target = known->target;
     if (is_bound && !target) {
-        Plan *chosen = plan;
+        chosen = plan;
         if (UNLIKELY(plan->choices)) chosen = plan_for_types(st, self->cell, plan, b.room + FRONT);
         if (!chosen) goto done;
         if (given)
@@ -506,9 +547,12 @@ static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssiz
         target = target_of(st, chosen, raw);
     }
     if (target && !known && !kwnames && n == plan->remembered) remember_arguments(st, plan, args);
-    if (target)
-        *result = checked(st, (PyObject *)self, plan, target,
-                          invoke_bound(st, (PyObject *)self, plan->shape, target, &b, raw));
+    if (target) {
+        PyObject *answer =
+            chosen ? invoke_there(st, (PyObject *)self, chosen, target, &b, raw, given != NULL)
+                   : invoke_bound(st, (PyObject *)self, plan->shape, target, &b, raw);
+        *result = checked(st, (PyObject *)self, plan, target, answer);
+    }
 done:
     let_go(&b);
     return target ? DONE : given_up();
@@ -553,11 +597,16 @@ static inline __attribute__((always_inline)) int call(Operator *self, PyObject *
     if (LIKELY(is_current(st, plan, self->generation) && !kwnames) &&
         LIKELY(PyVectorcall_NARGS(nargsf) == plan->remembered) &&
         LIKELY(remembers(st, &plan->arguments, args, plan->remembered, &found))) {
-        if (LIKELY(found.target && !found.others && !given && !peek(&st->guards))) {
+        if (LIKELY(found.target && !found.others && !given && !peek(&st->contexts))) {
             *result = checked(st, (PyObject *)self, plan, found.target,
                               invoke(found.target->function, args, nargsf, NULL));
             leave(use);
             return DONE;
+        }
+        if (!found.converted && !plan->choices) {
+            int how = call_known(self, plan, args, nargsf, given, &found, result);
+            leave(use);
+            return how;
         }
         known = &found;
     }

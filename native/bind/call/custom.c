@@ -95,6 +95,7 @@ typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
     struct state *state;
     PyObject *function, *switched; /* never change */
+    Py_ssize_t guards_at;          /* where `switched` has its guards; never changes, either */
 } Unshared;
 
 static bool is_list(PyObject *value) {
@@ -180,7 +181,8 @@ static PyObject *unshared_call(PyObject *self_, PyObject *const *args, size_t na
     const struct state *st = self->state;
     Py_ssize_t n = PyVectorcall_NARGS(nargsf), named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
     /* The guards that enable and disable kernels: a tuple, empty when nothing is switched. */
-    PyObject *guards = self->switched ? PyObject_GetAttr(self->switched, st->guards_name) : NULL;
+    PyObject *guards =
+        self->switched ? slot_find(self->switched, self->guards_at, st->guards_name) : NULL;
     if (!guards) return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "no function");
     int is_switched = PyObject_IsTrue(guards);
     Py_DECREF(guards);
@@ -210,6 +212,8 @@ static int unshared_init(Unshared *self, PyObject *args, PyObject *kwargs) {
         PyErr_SetString(PyExc_TypeError, "a kernel has one function");
         return -1;
     }
+    self->guards_at = slot_at((PyObject *)Py_TYPE(switched), "_guards");
+    if (self->guards_at < 0) return -1;
     self->function = Py_NewRef(function);
     self->switched = Py_NewRef(switched);
     return 0;

@@ -85,8 +85,8 @@ static inline void read_sets(const Sets *sets, uint64_t *included, uint64_t *kep
     *kept = peek(&sets->kept);
 }
 
-static inline void count_guards(struct state *st, uint64_t more) {
-    atomic_store_explicit(&st->guards, peek(&st->guards) + more, memory_order_relaxed);
+static inline void count_contexts(struct state *st, uint64_t more) {
+    atomic_store_explicit(&st->contexts, peek(&st->contexts) + more, memory_order_relaxed);
 }
 
 static inline Stack *stack_here(struct state *st) {
@@ -137,6 +137,10 @@ static inline bool knows_given(const struct quick *q, const PyObject *given, uin
 static inline void keep_given(struct quick *q, PyObject *given, uint64_t raw) {
     q->given_raw = raw;
     Py_XSETREF(q->given, Py_NewRef(given));
+}
+
+static inline PyObject *slot_find(PyObject *object, Py_ssize_t at, PyObject *name) {
+    return Py_XNewRef(*(PyObject **)((char *)object + at));
 }
 
 static inline PyObject *dict_find(PyObject *dict, PyObject *key) {

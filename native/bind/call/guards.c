@@ -54,9 +54,9 @@ static void renew(Sets *self) {
     uint64_t kept = kept_by(value_of(st, &self->sides[EXCLUDED]));
     uint8_t differs = included != st->included || kept != st->kept;
     /* Raised before other threads see the sets, lowered after: a call that finds 0 misses none. */
-    if (differs && !self->differs) count_guards(st, 1);
+    if (differs && !self->differs) count_contexts(st, 1);
     write_sets(self, included, kept);
-    if (!differs && self->differs) count_guards(st, UINT64_MAX); /* one less */
+    if (!differs && self->differs) count_contexts(st, UINT64_MAX); /* one less */
     self->differs = differs;
 }
 
@@ -103,7 +103,7 @@ static PyObject *sets_make(struct state *st) {
 static void sets_dealloc(Sets *self) {
     PyTypeObject *type = Py_TYPE(self);
     forget_sets(self->state, self);
-    if (self->differs) count_guards(self->state, UINT64_MAX);
+    if (self->differs) count_contexts(self->state, UINT64_MAX);
     PyMem_RawFree(self->sides[INCLUDED].steps);
     PyMem_RawFree(self->sides[EXCLUDED].steps);
     type->tp_free(self);
@@ -214,14 +214,14 @@ PyObject *guards_change(PyObject *m, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* start(included, excluded, functionalities, DispatchKey, DispatchKeySet, from_raw): the sets that
- * threads start with, the functionalities that exist per backend, and what makes keys and sets. */
+/* start(included, excluded, functionalities, DispatchKey, DispatchKeySet): the sets that threads
+ * start with, the functionalities that exist per backend, and the classes of keys and sets. */
 PyObject *guards_start(PyObject *m, PyObject *args) {
     struct state *st = PyModule_GetState(m);
     unsigned long long included, excluded, functionalities;
-    PyObject *key_type, *key_set_type, *from_raw;
-    if (!PyArg_ParseTuple(args, "KKKO!O!O", &included, &excluded, &functionalities, &PyType_Type,
-                          &key_type, &PyType_Type, &key_set_type, &from_raw))
+    PyObject *key_type, *key_set_type;
+    if (!PyArg_ParseTuple(args, "KKKO!O!", &included, &excluded, &functionalities, &PyType_Type,
+                          &key_type, &PyType_Type, &key_set_type))
         return NULL;
     PyObject *member = PyObject_GetAttrString(key_set_type, "_raw");
     if (!member || !Py_IS_TYPE(member, &PyMemberDescr_Type)) {
@@ -231,7 +231,6 @@ PyObject *guards_start(PyObject *m, PyObject *args) {
     st->raw_at = ((PyMemberDescrObject *)member)->d_member->offset;
     Py_DECREF(member);
     Py_XSETREF(st->key_set_type, Py_NewRef(key_set_type));
-    Py_XSETREF(st->from_raw, Py_NewRef(from_raw));
     st->included = included;
     st->excluded = excluded;
     st->kept = kept_by(excluded);

@@ -4,7 +4,8 @@
  *   Stack   the modes of one thread, and the sets with which its calls were made
  *
  * What is not plain is left to Python: modes before dispatch, a mode of another interpreter, an
- * operator with rules for classes, classes with a metaclass of their own.
+ * operator with rules for classes, classes with a metaclass of their own, and all while there are
+ * observers.
  *
  * A thread's Stack lies in CPython's dict of the thread, beside its Sets, and only that thread uses
  * it. Between the change of the stack and the handler's call, and between the handler's return and
@@ -23,13 +24,6 @@ static void stack_dealloc(Stack *self) {
     Py_XDECREF(self->pre_dispatch);
     type->tp_free(self);
     Py_DECREF(type);
-}
-
-static PyObject *key_set_of(const struct state *st, uint64_t raw) {
-    PyObject *number = PyLong_FromUnsignedLongLong(raw);
-    PyObject *made = number ? PyObject_CallOneArg(st->from_raw, number) : NULL;
-    Py_XDECREF(number);
-    return made;
 }
 
 static PyObject *noted_get(Stack *self, void *at) {
@@ -63,6 +57,8 @@ static int noted_set(Stack *self, PyObject *both, void *at) {
 static PyMemberDef stack_members[] = {
     {"entries", T_OBJECT_EX, offsetof(Stack, entries), READONLY, NULL},
     {"pre_dispatch", T_OBJECT_EX, offsetof(Stack, pre_dispatch), READONLY, NULL},
+    {"depth", T_PYSSIZET, offsetof(Stack, depth), 0, NULL},
+    {"is_observer", T_BOOL, offsetof(Stack, is_observer), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 static PyGetSetDef stack_getset[] = {
@@ -79,8 +75,7 @@ static PyType_Slot stack_slots[] = {
 PyType_Spec stack_spec = {"mdispatch.facts.native._call.Stack", sizeof(Stack), 0,
                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, stack_slots};
 
-/* This thread's own Stack, borrowed; NULL with an error. */
-static Stack *own_stack(struct state *st) {
+Stack *stack_own(struct state *st) {
     Stack *found = stack_here(st);
     if (found) return found;
     PyObject *dict = st->stack_type ? PyThreadState_GetDict() : NULL;
@@ -108,7 +103,7 @@ typedef struct {
 } Local;
 
 static PyObject *local_stack(Local *self, void *ignored) {
-    return Py_XNewRef((PyObject *)own_stack(self->state));
+    return Py_XNewRef((PyObject *)stack_own(self->state));
 }
 
 /* The module has it, and its type has the module: only the collector finds that out. */
@@ -149,7 +144,7 @@ int handlers_add_local(PyObject *m) {
     return status;
 }
 
-static Py_ssize_t slot_at(PyObject *type, const char *name) {
+Py_ssize_t slot_at(PyObject *type, const char *name) {
     PyObject *member = PyObject_GetAttrString(type, name);
     Py_ssize_t at = -1;
     if (member && Py_IS_TYPE(member, &PyMemberDescr_Type))
@@ -199,7 +194,7 @@ static PyObject *innermost(const Stack *stack) {
 
 bool handlers_are_plain(struct state *st, Cell *cell) {
     const Stack *stack = stack_here(st);
-    if (peek(&cell->has_rules) || !st->python_fallback) return false;
+    if (peek(&cell->has_rules) || !st->python_fallback || is_observed(st)) return false;
     if (!stack) return true;
     PyObject *entry = innermost(stack);
     if (PyList_GET_SIZE(stack->pre_dispatch)) return false;
@@ -274,7 +269,7 @@ static int put_back(struct state *st, Stack *stack, PyObject *entry) {
 /* Calls a handler: of the mode of an entry, or, without an entry, of a type. call: the handler,
  * the operator, the types, the arguments, the keywords. */
 static PyObject *ask(struct state *st, PyObject *entry, PyObject *const *call) {
-    Stack *stack = own_stack(st);
+    Stack *stack = stack_own(st);
     if (!stack) return NULL;
     struct noted on_entry = stack->on_entry, handled = stack->handled, now = guards_noted(st);
     uint64_t left_out =
@@ -300,17 +295,6 @@ static PyObject *ask(struct state *st, PyObject *entry, PyObject *const *call) {
     return result;
 }
 
-/* The keyword-only arguments, as a new dict. */
-static PyObject *keywords_of(const Shape *shape, PyObject *const *values) {
-    PyObject *made = PyDict_New();
-    for (Py_ssize_t i = 0; made && i < shape->keyword_only; i++) {
-        if (PyDict_SetItem(made, PyTuple_GET_ITEM(shape->keywords, i),
-                           values[shape->positional + i]))
-            Py_CLEAR(made);
-    }
-    return made;
-}
-
 int handlers_ask(struct state *st, PyObject *operator, const Shape *shape, PyObject *const *values,
                  PyObject **result, PyObject **handler) {
     PyObject *entry = Py_XNewRef(innermost(stack_here(st)));
@@ -321,11 +305,9 @@ int handlers_ask(struct state *st, PyObject *operator, const Shape *shape, PyObj
         how = types ? NOBODY : PyErr_Occurred() ? DONE : TO_PYTHON;
         goto done;
     }
-    args = PyTuple_New(shape->positional);
-    keywords = keywords_of(shape, values);
+    args = shape_positional(shape, values);
+    keywords = shape_keywords(shape, values);
     if (!args || !keywords) goto done;
-    for (Py_ssize_t i = 0; i < shape->positional; i++)
-        PyTuple_SET_ITEM(args, i, Py_NewRef(values[i]));
     /* call[0] is for the callee */
     PyObject *call[6] = {NULL, NULL, operator, types, args, keywords};
     for (Py_ssize_t i = entry ? -1 : 0; i < PyTuple_GET_SIZE(types); i++) {
@@ -354,7 +336,7 @@ done:
 }
 
 int handlers_note(struct state *st) {
-    Stack *stack = own_stack(st);
+    Stack *stack = stack_own(st);
     if (!stack) return -1;
     if (stack->on_entry.is_set) return 0;
     stack->on_entry = guards_noted(st);

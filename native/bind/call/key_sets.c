@@ -15,6 +15,28 @@ static PyObject *key_sets_and(PyObject *a, PyObject *b);
 
 enum which { AND, OR, SUBTRACT };
 
+static inline PyObject *with_bits(PyTypeObject *type, Py_ssize_t at, uint64_t raw) {
+    PyObject *number = PyLong_FromUnsignedLongLong(raw);
+    PyObject *made = number ? type->tp_alloc(type, 0) : NULL;
+    if (made)
+        *(PyObject **)((char *)made + at) = number;
+    else
+        Py_XDECREF(number);
+    return made;
+}
+
+PyObject *key_set_of(const struct state *st, uint64_t raw) {
+    if (st->key_set_type) return with_bits((PyTypeObject *)st->key_set_type, st->raw_at, raw);
+    return PyErr_Format(PyExc_RuntimeError, "this interpreter ends: its key sets are gone");
+}
+
+PyObject *key_set_for(struct state *st, struct target *target, uint64_t raw) {
+    if (keeps_key_set(target, raw)) return Py_NewRef(target->key_set);
+    PyObject *made = key_set_of(st, raw);
+    if (made) keep_key_set(target, made, raw);
+    return made;
+}
+
 /* What the slot of CPython would do: it looks whether it is in its place. */
 static __attribute__((noinline)) PyObject *by_method(PyObject *a, PyObject *b, const char *method) {
     const PyTypeObject *base = Py_TYPE(a);
@@ -35,13 +57,7 @@ static inline PyObject *combined(PyObject *a, PyObject *b, enum which which, con
     uint64_t raw = which == AND  ? left & right
                    : which == OR ? left | right
                                  : left & ~(right & ~UINT64_C(0xffff)); /* backends stay */
-    PyObject *number = PyLong_FromUnsignedLongLong(raw);
-    PyObject *made = number ? type->tp_alloc(type, 0) : NULL;
-    if (made)
-        *(PyObject **)((char *)made + at) = number;
-    else
-        Py_XDECREF(number);
-    return made;
+    return with_bits(type, at, raw);
 }
 
 static PyObject *key_sets_and(PyObject *a, PyObject *b) {

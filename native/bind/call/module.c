@@ -29,16 +29,12 @@ static PyObject *call_types_changed(PyObject *m, PyObject *ignored) {
     Py_RETURN_NONE;
 }
 
-/* turn(bit, off): sets or clears a bit; all calls go through Python while one is set. */
-static PyObject *call_turn(PyObject *m, PyObject *args) {
+/* turn(off): whether all calls go through Python. */
+static PyObject *call_turn(PyObject *m, PyObject *truth) {
     struct state *st = PyModule_GetState(m);
-    unsigned int bit;
-    int off;
-    if (!PyArg_ParseTuple(args, "Ip", &bit, &off)) return NULL;
-    if (off)
-        atomic_fetch_or(&st->off, 1ull << bit);
-    else
-        atomic_fetch_and(&st->off, ~(1ull << bit));
+    int off = PyObject_IsTrue(truth);
+    if (off < 0) return NULL;
+    atomic_store(&st->off, (uint64_t)off);
     return call_changed(m, NULL);
 }
 
@@ -74,10 +70,10 @@ static PyObject *call_shows_as_call(PyObject *m, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* guards(): how many threads have sets unlike those that threads start with; for tests. */
-static PyObject *call_guards(PyObject *m, PyObject *ignored) {
+/* contexts(): how many there are, see state.h; for tests. */
+static PyObject *call_contexts(PyObject *m, PyObject *ignored) {
     struct state *st = PyModule_GetState(m);
-    return PyLong_FromUnsignedLongLong(peek(&st->guards));
+    return PyLong_FromUnsignedLongLong(peek(&st->contexts));
 }
 
 /* keys(offsets, per_backend, special, wrapped): the order of the keys, from keys/numbers.py, those
@@ -116,13 +112,13 @@ static PyObject *call_raw_of(PyObject *m, PyObject *value) {
     return Py_NewRef(found == 0 ? Py_None : Py_False);
 }
 
-/* values(how_of_type, raw_of, DispatchKeySet, from_raw, MdispatchError, devices): what
+/* values(how_of_type, raw_of, DispatchKeySet, MdispatchError, devices): what
  * keys.c and call.c need of Python to find a call's keys. devices: (DLPack's number, keys), ... */
 static PyObject *call_values(PyObject *m, PyObject *args) {
     struct state *st = PyModule_GetState(m);
-    PyObject *how_of_type, *raw_of, *key_set_type, *from_raw, *own_errors, *devices;
-    if (!PyArg_ParseTuple(args, "OOO!OOO!", &how_of_type, &raw_of, &PyType_Type, &key_set_type,
-                          &from_raw, &own_errors, &PyTuple_Type, &devices))
+    PyObject *how_of_type, *raw_of, *key_set_type, *own_errors, *devices;
+    if (!PyArg_ParseTuple(args, "OOO!OO!", &how_of_type, &raw_of, &PyType_Type, &key_set_type,
+                          &own_errors, &PyTuple_Type, &devices))
         return NULL;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(devices); i++) {
         unsigned int number;
@@ -143,7 +139,6 @@ static PyObject *call_values(PyObject *m, PyObject *args) {
     set(&st->how_of_type, how_of_type);
     set(&st->raw_of, raw_of);
     set(&st->key_set_type, key_set_type);
-    set(&st->from_raw, from_raw);
     set(&st->own_errors, own_errors);
     Py_RETURN_NONE;
 }
@@ -165,10 +160,13 @@ static PyMethodDef methods[] = {
     {"callable", call_callable, METH_O, NULL},
     {"change", guards_change, METH_VARARGS, NULL},
     {"changed", call_changed, METH_NOARGS, NULL},
-    {"guards", call_guards, METH_NOARGS, NULL},
+    {"contexts", call_contexts, METH_NOARGS, NULL},
     {"handlers", handlers_start, METH_VARARGS, NULL},
     {"keys", call_keys, METH_VARARGS, NULL},
     {"now", guards_now, METH_NOARGS, NULL},
+    {"number", observers_number, METH_NOARGS, NULL},
+    {"observers", observers_set, METH_O, NULL},
+    {"observing", observers_start, METH_VARARGS, NULL},
     {"paths", call_paths, METH_VARARGS, NULL},
     {"quick", guards_quick, METH_VARARGS, NULL},
     {"raw_of", call_raw_of, METH_O, NULL},
@@ -178,7 +176,7 @@ static PyMethodDef methods[] = {
     {"tags", guards_tags, METH_NOARGS, NULL},
     {"torch_found", torch_found, METH_NOARGS, NULL},
     {"torch_place", torch_place, METH_VARARGS, NULL},
-    {"turn", call_turn, METH_VARARGS, NULL},
+    {"turn", call_turn, METH_O, NULL},
     {"types_changed", call_types_changed, METH_NOARGS, NULL},
     {"unlock", (PyCFunction)(void (*)(void))call_unlock, METH_FASTCALL, NULL},
     {"values", call_values, METH_VARARGS, NULL},
@@ -195,11 +193,12 @@ static PyMethodDef methods[] = {
     DO(st->snapshot_fallback); DO(st->mode_type); DO(st->entry_type); DO(st->answered); \
     DO(st->declined); DO(st->handler_name); DO(st->call); DO(st->redispatch); DO(st->renew); DO(st->target); \
     DO(st->check); DO(st->call_packet); DO(st->renew_packet); DO(st->for_types); DO(st->how_of_type); \
-    DO(st->raw_of); DO(st->from_raw); DO(st->key_type); DO(st->key_set_type); DO(st->own_errors); \
+    DO(st->raw_of); DO(st->key_type); DO(st->key_set_type); DO(st->own_errors); \
     DO(st->raw_by_name); DO(st->torch.known); DO(st->torch.other); DO(st->torch.is_watched); DO(st->raw_by_key); \
     DO(st->end_name); DO(st->not_entered_name); \
     DO(st->keys_name); DO(st->device_name); DO(st->repr_name); DO(st->grad_name); DO(st->missing_name); \
-    DO(st->dynamic_name);
+    DO(st->dynamic_name); DO(st->observed_type); DO(st->handle_type); DO(st->runtime_keys); DO(st->said); \
+    DO(st->observer_failed); DO(st->observed_ended); DO(st->by_call); DO(st->by_redispatch);
 /* clang-format on */
 
 static int module_traverse(PyObject *m, visitproc visit, void *arg) {
@@ -210,6 +209,7 @@ static int module_traverse(PyObject *m, visitproc visit, void *arg) {
         Py_VISIT(st->quick[i].given);
     }
     Py_VISIT(atomic_load(&st->torch.ask));
+    Py_VISIT(atomic_load(&st->observers));
     return 0;
 }
 
@@ -225,6 +225,7 @@ static int module_clear(PyObject *m) {
         Py_CLEAR(st->quick[i].given);
     }
     Py_XDECREF(atomic_exchange(&st->torch.ask, NULL));
+    Py_XDECREF(atomic_exchange(&st->observers, NULL));
     return 0;
 }
 
@@ -267,12 +268,15 @@ static int module_exec(PyObject *m) {
     st->grad_name = PyUnicode_InternFromString("requires_grad");
     st->missing_name = PyUnicode_InternFromString("__missing__");
     st->dynamic_name = PyUnicode_InternFromString("is_dynamic_size");
+    st->by_call = PyUnicode_InternFromString("call");
+    st->by_redispatch = PyUnicode_InternFromString("redispatch");
     st->raw_by_name = PyDict_New();
     st->raw_by_key = PyDict_New();
     return st->dynamic_name && st->missing_name && st->end_name && st->handler_name &&
                    st->cuda_name && st->array_name && st->base_name && st->guards_name &&
                    st->not_entered_name && st->raw_by_key && st->keys_name && st->device_name &&
-                   st->repr_name && st->grad_name && st->raw_by_name
+                   st->repr_name && st->grad_name && st->by_call && st->by_redispatch &&
+                   st->raw_by_name
                ? 0
                : -1;
 }

@@ -97,9 +97,9 @@ static inline void read_sets(const Sets *sets, uint64_t *included, uint64_t *kep
     } while (before & 1 || atomic_load(&sets->sequence) != before);
 }
 
-/* Adds to the number of threads whose sets differ. */
-static inline void count_guards(struct state *st, uint64_t more) {
-    atomic_fetch_add(&st->guards, more);
+/* Adds to the number of contexts. */
+static inline void count_contexts(struct state *st, uint64_t more) {
+    atomic_fetch_add(&st->contexts, more);
 }
 
 /* Keeps what was found, for the next call of the same thread. Here nothing is kept: the state is for
@@ -138,6 +138,12 @@ static inline bool knows_given(const struct quick *q, const PyObject *given, uin
 }
 
 static inline void keep_given(struct quick *q, PyObject *given, uint64_t raw) {
+}
+
+/* A new reference to what an object has in a slot, by its place or its name; here another thread may
+ * be replacing it. NULL, perhaps with an error, when there is nothing. */
+static inline PyObject *slot_find(PyObject *object, Py_ssize_t at, PyObject *name) {
+    return PyObject_GetAttr(object, name);
 }
 
 /* A new reference, since another thread may take the value out of the dict at any time. NULL, with

@@ -157,6 +157,23 @@ static void shape_dealloc(Shape *self) {
     Py_DECREF(type);
 }
 
+PyObject *shape_positional(const Shape *shape, PyObject *const *values) {
+    PyObject *made = PyTuple_New(shape->positional);
+    for (Py_ssize_t i = 0; made && i < shape->positional; i++)
+        PyTuple_SET_ITEM(made, i, Py_NewRef(values[i]));
+    return made;
+}
+
+PyObject *shape_keywords(const Shape *shape, PyObject *const *values) {
+    PyObject *made = PyDict_New();
+    for (Py_ssize_t i = 0; made && i < shape->keyword_only; i++) {
+        if (PyDict_SetItem(made, PyTuple_GET_ITEM(shape->keywords, i),
+                           values[shape->positional + i]))
+            Py_CLEAR(made);
+    }
+    return made;
+}
+
 static PyType_Slot shape_slots[] = {
     {Py_tp_new, shape_new},
     {Py_tp_traverse, shape_traverse},
@@ -259,6 +276,7 @@ static int plan_traverse(Plan *self, visitproc visit, void *arg) {
         Py_VISIT(self->targets[i].function);
         Py_VISIT(self->targets[i].kernel);
         Py_VISIT(self->targets[i].key_set);
+        Py_VISIT(atomic_load_explicit(&self->targets[i].said, memory_order_relaxed));
     }
     return 0;
 }
@@ -270,6 +288,7 @@ static void plan_dealloc(Plan *self) {
         Py_XDECREF(self->targets[i].function);
         Py_XDECREF(self->targets[i].kernel);
         Py_XDECREF(self->targets[i].key_set);
+        Py_XDECREF(atomic_load_explicit(&self->targets[i].said, memory_order_relaxed));
     }
     Py_XDECREF(self->view);
     Py_XDECREF(self->shape);
@@ -307,8 +326,10 @@ static struct target *target_ask(struct state *st, Plan *plan, unsigned index) {
             found = at == NO_TARGET ? NULL : &plan->targets[at - 1];
         } else if (plan->used < plan->most) {
             found = &plan->targets[plan->used++];
-            *found = (struct target){Py_NewRef(function),    Py_NewRef(kernel),    NULL, 0,
-                                     (uint8_t)with_operator, (uint8_t)with_key_set};
+            *found = (struct target){.function = Py_NewRef(function),
+                                     .kernel = Py_NewRef(kernel),
+                                     .with_operator = (uint8_t)with_operator,
+                                     .with_key_set = (uint8_t)with_key_set};
             atomic_store_explicit(&plan->at[index], plan->used, memory_order_release);
         }
         unlock(st);

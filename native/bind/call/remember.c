@@ -90,6 +90,7 @@ static void keep(struct memory *m, uint64_t types_epoch, const struct seen *seen
     atomic_store_explicit(&m->target, seen->call.target, memory_order_relaxed);
     atomic_store_explicit(&m->raw, seen->call.raw, memory_order_relaxed);
     atomic_store_explicit(&m->others, seen->call.others, memory_order_relaxed);
+    atomic_store_explicit(&m->converted, seen->call.converted, memory_order_relaxed);
     atomic_store_explicit(&m->types_epoch, types_epoch, memory_order_relaxed);
     end_write(&m->sequence);
 }
@@ -113,6 +114,7 @@ void remember_arguments(struct state *st, Plan *plan, PyObject *const *args) {
         if (!is_seen(st, t, args[i], &seen, i)) return;
         if (is_by_type(st, t, args[i], &seen.call.raw)) continue;
         seen.call.others |= 1u << i;
+        if (t->kind != TENSOR) seen.call.converted |= 1u << i;
         leads &= !(t->kind == TENSOR || t->kind == LIST) || !t->counts;
     }
     Plan *chosen = plan;

@@ -36,7 +36,9 @@ enum {
     TYPES = 512,
     MOST_ARGUMENTS = 48,
     DEVICES = 32,
-    QUICK = 4
+    QUICK = 4,
+    CALL_SLOTS = 12,
+    HANDLE_SLOTS = 3
 };
 
 typedef _Atomic uint64_t a64;
@@ -101,8 +103,9 @@ struct target {
     PyObject *kernel;  /* the LocalKernel, for errors */
     PyObject *key_set; /* [gil] the one that it got last */
     uint64_t key_set_raw;
-    uint8_t with_operator; /* it gets the operator in front of the arguments */
-    uint8_t with_key_set;  /* it gets the key set in front of all that */
+    uint8_t with_operator;    /* it gets the operator in front of the arguments */
+    uint8_t with_key_set;     /* it gets the key set in front of all that */
+    _Atomic(PyObject *) said; /* for observers, see observers.c; NULL until one is there */
 };
 
 /* See Note [Remembered calls] in remember.c. */
@@ -113,6 +116,7 @@ struct memory {
     _Atomic(struct target *) target; /* NULL: it has to be found out */
     a64 raw;                         /* the keys of the arguments that are taken as they are */
     _Atomic uint32_t others;         /* a bit for each argument that is none of these */
+    _Atomic uint32_t converted;      /* and those of them that are no Tensors by the schema */
     _Atomic(PyTypeObject *) types[REMEMBERED]; /* only compared; NULL: any type */
     _Atomic uint32_t tags[REMEMBERED];
     _Atomic uint32_t times; /* see `is_due` */
@@ -201,11 +205,14 @@ struct noted {
     bool is_set;
 };
 
-/* The modes of a thread: see handlers.c. Only that thread uses it. */
+/* The modes of a thread, see handlers.c, and the observed calls that it is in, see observers.c.
+ * Only that thread uses it. */
 typedef struct {
     PyObject_HEAD struct state *state;
     PyObject *entries, *pre_dispatch; /* lists of ModeEntry, the lowest first */
     struct noted on_entry, handled;   /* see ModeStack in modes.py */
+    Py_ssize_t depth;                 /* of observed calls */
+    char is_observer;                 /* it runs an observer */
 } Stack;
 
 /* A class of guards that C makes: see guards.c. */
@@ -258,9 +265,11 @@ struct torch {
 };
 
 struct state {
-    a64 epoch;       /* raised by each change that concerns all plans of this interpreter */
-    a64 guards;      /* how many threads have Sets that differ from those that threads start with */
-    a64 off;         /* one bit for each reason why every call goes through Python */
+    a64 epoch;    /* raised by each change that concerns all plans of this interpreter */
+    a64 contexts; /* how many threads have Sets that differ from those that threads start with, and
+                   * one more while there are observers: while it is 0, a call that is remembered
+                   * looks at neither */
+    a64 off;      /* not 0: every call goes through Python */
     a64 types_epoch; /* raised before and after the table of types is emptied: odd meanwhile */
     a64 converted;   /* raised when a conversion may have run code of users */
     uint64_t included, excluded, kept, special;
@@ -277,12 +286,19 @@ struct state {
     PyTypeObject *operator_type, *packet_type, *route_type, *names_type, *shape_type, *view_type,
         *plan_type, *cell_type, *sets_type, *guard_type, *stack_type, *forward_type, *unshared_type;
     PyObject *call, *redispatch, *renew, *target, *check, *call_packet, *renew_packet, *for_types;
-    PyObject *how_of_type, *raw_of, *from_raw, *key_type, *key_set_type, *own_errors;
+    PyObject *how_of_type, *raw_of, *key_type, *key_set_type, *own_errors;
     PyObject *python_fallback, *snapshot_fallback, *mode_type, *entry_type, *answered, *declined;
     PyObject *handler_name, *cuda_name, *array_name, *base_name, *guards_name;
     PyObject *raw_by_key; /* of what guards were given, see guards.c */
     PyObject *end_name, *not_entered_name, *keys_name, *device_name, *repr_name, *grad_name,
         *missing_name, *raw_by_name, *dynamic_name;
+    /* Of observers.c: those who are told, NULL when there are none; how many calls they were told
+     * of; and where an ObservedCall and an ObserverHandle have their slots. */
+    _Atomic(PyObject *) observers;
+    a64 observed;
+    PyObject *observed_type, *handle_type, *runtime_keys, *said, *observer_failed, *observed_ended;
+    PyObject *by_call, *by_redispatch;
+    Py_ssize_t call_at[CALL_SLOTS], handle_at[HANDLE_SLOTS];
     struct torch torch;
     uint64_t devices[DEVICES]; /* the keys of DLPack's devices; 0 where there is none */
     Py_ssize_t raw_at;         /* where a DispatchKeySet has its bits */
@@ -412,7 +428,7 @@ void remember_result(struct state *st, Plan *plan, PyObject *result);
 struct remembered {
     struct target *target;
     uint64_t raw;
-    uint32_t others;
+    uint32_t others, converted;
 };
 static inline bool remembers(const struct state *st, const struct memory *m,
                              PyObject *const *values, Py_ssize_t n, struct remembered *found) {
@@ -428,6 +444,7 @@ static inline bool remembers(const struct state *st, const struct memory *m,
         found->target = atomic_load_explicit(&m->target, memory_order_relaxed);
         found->raw = peek(&m->raw);
         found->others = atomic_load_explicit(&m->others, memory_order_relaxed);
+        found->converted = atomic_load_explicit(&m->converted, memory_order_relaxed);
     }
     return is_whole(&m->sequence, begun);
 }
@@ -459,6 +476,37 @@ int handlers_ask(struct state *st, PyObject *operator, const Shape * shape, PyOb
  * call is not the outermost; -1 with an error. */
 int handlers_note(struct state *st);
 void handlers_forget(struct state *st);
+
+/* This thread's own Stack, borrowed; NULL with an error. */
+Stack *stack_own(struct state *st);
+/* Where the objects of a class have a slot; -1 with an error. */
+Py_ssize_t slot_at(PyObject *type, const char *name);
+
+/* observers.c */
+PyObject *observers_start(PyObject *m, PyObject *args);
+PyObject *observers_set(PyObject *m, PyObject *handles);
+PyObject *observers_number(PyObject *m, PyObject *ignored);
+/* A call that observers are told of. */
+struct watch {
+    struct state *st;
+    PyObject *observers; /* NULL: nobody is told */
+    PyObject *call;      /* the ObservedCall */
+    Stack *stack;
+    Py_ssize_t told; /* so many have heard of the beginning */
+    int64_t began;
+    bool is_running; /* all have */
+};
+/* Tells observers that a kernel is about to run, if there are any. False with an error, which ends
+ * the call. In both cases the caller has to call observers_end. */
+bool observers_begin(struct state *st, PyObject *operator, const Plan * plan, struct target *target,
+                     PyObject *const *values, uint64_t raw, bool is_redispatch, struct watch *w);
+/* Tells those who have heard of the beginning. Takes over the reference to the result, and returns
+ * it, or NULL with an error. */
+PyObject *observers_end(struct watch *w, PyObject *result);
+
+static inline bool is_observed(const struct state *st) {
+    return UNLIKELY(atomic_load_explicit(&st->observers, memory_order_relaxed) != NULL);
+}
 
 /* The keys that this thread includes and keeps. */
 static inline void thread_sets(struct state *st, uint64_t *included, uint64_t *kept) {
@@ -563,7 +611,12 @@ static inline struct state *state_of(PyTypeObject *type) {
     return m ? PyModule_GetState(m) : NULL;
 }
 
-/* key_sets.c: makes C compute `&`, `|` and `-` of the class of key sets, whose bits are there. */
+/* key_sets.c */
+/* A new DispatchKeySet with these bits. */
+PyObject *key_set_of(const struct state *st, uint64_t raw);
+/* The same for the calls of a target, which may keep it. */
+PyObject *key_set_for(struct state *st, struct target *target, uint64_t raw);
+/* Makes C compute `&`, `|` and `-` of the class of key sets, whose bits are there. */
 void key_sets_install(PyTypeObject *type, Py_ssize_t raw_at);
 
 /* custom.c */
@@ -574,6 +627,9 @@ extern PyType_Spec operator_spec, packet_spec, route_spec, names_spec;
 
 /* plan.c, guards.c and handlers.c */
 extern PyType_Spec shape_spec, view_spec, plan_spec, cell_spec, sets_spec, guard_spec, stack_spec;
+/* The values of all arguments as a call in Python has them: a new tuple and a new dict. */
+PyObject *shape_positional(const Shape *shape, PyObject *const *values);
+PyObject *shape_keywords(const Shape *shape, PyObject *const *values);
 struct target *target_find(struct state *st, Plan *plan, unsigned index);
 /* A plan like another one, for the table of some types. A new reference. */
 Plan *plan_narrowed(struct state *st, const Plan *plan, PyObject *table, uint64_t mask,

@@ -49,7 +49,10 @@ PyObject *converted(struct state *st, const struct take *t, PyObject *value) {
     PyObject *made = NULL;
     if (value == Py_None) return NULL;
     if (Py_TYPE(value)->tp_flags & Py_TPFLAGS_HEAPTYPE) atomic_fetch_add(&st->converted, 1);
-    if (t->exact == &PyFloat_Type) {
+    if (t->exact == &PyFloat_Type && PyLong_CheckExact(value)) {
+        double real = PyLong_AsDouble(value); /* as PyNumber_Float, and sooner there */
+        if (real != -1.0 || !PyErr_Occurred()) made = PyFloat_FromDouble(real);
+    } else if (t->exact == &PyFloat_Type) {
         if (PyLong_Check(value) || PyFloat_Check(value) ||
             is_number(st, value, offsetof(PyNumberMethods, nb_float)))
             made = PyNumber_Float(value);
@@ -81,7 +84,9 @@ static Py_ssize_t take_items(struct state *st, const struct take *inner, Py_ssiz
     Py_ssize_t others = 0;
     for (Py_ssize_t i = 0; i < n; i++, inner += step) {
         if (Py_TYPE(items[i]) == inner->exact) continue;
-        PyObject *other = taken(st, inner, items[i], raw);
+        /* An int fits nowhere as it is where another class is wanted. */
+        bool is_int = inner->kind == EXACT && PyLong_CheckExact(items[i]);
+        PyObject *other = is_int ? converted(st, inner, items[i]) : taken(st, inner, items[i], raw);
         if (!other) return -1;
         others += other != items[i];
         Py_SETREF(items[i], other);
