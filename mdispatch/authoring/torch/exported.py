@@ -125,6 +125,7 @@ class Exported:
             self.overload = getattr(
                 getattr(getattr(torch.ops, namespace), packet), overload or "default"
             )
+            _keep(torch, namespace, name)
             self._register(name)
         except Exception as error:
             self.close()
@@ -157,6 +158,11 @@ class Exported:
         if self.generation != operator.generation or self.way != _way_of(table):
             return exported(operator).own_slot
         return self.own_slot
+
+    @staticmethod
+    def overload_of(operator: OpOverload) -> Any:
+        """The operator in ``torch.ops``, exported again if something has changed."""
+        return exported(operator).overload
 
     def _register(self, name: str) -> None:
         torch, library, schema = self._torch, self._library, self._schema
@@ -249,6 +255,20 @@ class Exported:
                 name,
             )
         return formula.run(formula.backward, ctx, *gradients)
+
+
+# An entry of PyTorch's dispatcher is freed with its last registration, and what still holds the
+# operator then reads freed memory: a graph that was compiled, an overload that somebody kept. So a
+# registration that changes nothing stays for each name that was exported, as long as the process:
+# VmapMode falls through for all operators anyway. A name that has ended is an error there.
+_kept: dict[str, Any] = {}
+
+
+def _keep(torch: Any, namespace: str, name: str) -> None:
+    if f"{namespace}::{name}" not in _kept:
+        library = torch.library.Library(namespace, "FRAGMENT")
+        library.impl(name, torch.library.fallthrough_kernel, "VmapMode")
+        _kept[f"{namespace}::{name}"] = library
 
 
 def _tags(torch: Any, operator: OpOverload) -> tuple[Any, ...]:
