@@ -106,7 +106,7 @@ def custom_op(
     function writes to; "unknown" stands for all that it could write to. The schema is inferred from
     the annotations (see :func:`mdispatch.infer_schema`), unless ``schema`` gives it, without a
     name: "(Tensor(a!) x) -> ()". A given schema must mark the arguments in ``mutates_args``, and no
-    others, as written to.
+    others, as written to. A Tensor that is only read is not taken by keyword only.
 
     ``device_types`` are the devices that the function is the kernel for, by default all of them. An
     operator without Tensors that has kernels for some devices needs an argument ``device`` of type
@@ -162,6 +162,7 @@ def custom_op(
         else:
             parsed = parse_schema(full + schema.lstrip())
             _check_mutated(parsed, mutates_args)
+        _check_by_position(parsed)
         if keys is not None:
             _device_argument(parsed, keys)
         with _OperatorLibrary(
@@ -197,6 +198,18 @@ def _check_mutated(schema: FunctionSchema, mutates_args: str | Iterable[str]) ->
             f"but mutates_args names {', '.join(map(shown, expected)) or 'nothing'}\n  schema: "
             f"{schema}\nMake the two agree."
         )
+
+
+def _check_by_position(schema: FunctionSchema) -> None:
+    """Raises InvalidArgumentError for a tensor that is read and that only a keyword can give."""
+    for argument in schema.arguments:
+        is_written = argument.alias_info is not None and argument.alias_info.writes
+        if argument.kwarg_only and argument.type.is_dispatched and not is_written:
+            raise errors.InvalidArgumentError(
+                f"{schema.name} takes the Tensor {argument.name!r} by keyword only, where no "
+                f"gradient reaches it\n  schema: {schema}\nPut it before the '*', or define the "
+                "operator with Library.define."
+            )
 
 
 def _device_argument(schema: FunctionSchema, keys: Iterable[DispatchKey]) -> Argument | None:
