@@ -18,6 +18,7 @@ from .schema.names import Named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
@@ -80,6 +81,9 @@ class _DefaultOps(Named):
 
     def __dir__(self) -> list[str]:
         return dir(given_or_default(None).ops)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(given_or_default(None).ops)
 
     def __reduce__(self) -> str:
         return "ops"  # of this module, in every interpreter

@@ -29,7 +29,7 @@ from .traced import traced_in_torch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any, TypeVar
 
     from ..keys import DispatchKeySet
@@ -372,6 +372,10 @@ class OpOverloadPacket(calls.Packet, Named, Described):
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.overloads()})
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of its overloads, in the order of definition."""
+        return iter(self.overloads())
 
     def operators_described(self) -> list[OpOverload]:
         return [self._operator(overload) for overload in self.overloads()]
