@@ -109,6 +109,9 @@ class _DefaultOps(Named):
     def __dir__(self) -> list[str]:
         ...
 
+    def __iter__(self) -> Iterator[str]:
+        ...
+
     def __reduce__(self) -> str:
         ...
 

@@ -18,6 +18,7 @@ from .schema.names import Named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
@@ -55,6 +56,16 @@ def allow_imports(*modules: str) -> None:
     given_or_default(None).allow_imports(*modules)
 
 
+def _make_ops(registry: Registry) -> None:
+    """PyTorch's compiler runs this and does not trace it: it can trace a look-up, but not how what
+    is looked at is made.
+    """
+    _ = registry.ops
+
+
+_make_ops._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 class _DefaultOps(Named):
     """``mdispatch.ops``: the operators of the default registry, which is made or found at the first
     look.
@@ -62,6 +73,7 @@ class _DefaultOps(Named):
 
     def __getattr__(self, name: str) -> Namespace:
         registry = given_or_default(None)
+        _make_ops(registry)
         namespace: Namespace = getattr(registry.ops, name)
         if registry is opened_default():  # else it is not the one that the next call will find
             setattr(self, name, namespace)
@@ -69,6 +81,9 @@ class _DefaultOps(Named):
 
     def __dir__(self) -> list[str]:
         return dir(given_or_default(None).ops)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(given_or_default(None).ops)
 
     def __reduce__(self) -> str:
         return "ops"  # of this module, in every interpreter

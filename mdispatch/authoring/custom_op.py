@@ -23,9 +23,10 @@ import sys
 
 from .. import errors, facts
 from ..dispatch.checks import attributes_of, checked_callable
-from ..dispatch.custom import Forward, called_by_c, shows_as_call
+from ..dispatch.custom import Forward, called_by_c
 from ..dispatch.described import Annotations, Described
 from ..dispatch.kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
+from ..dispatch.traced import traced_in_torch
 from ..errors.places import label_of
 from ..errors.words import shown
 from ..keys.numbers import DispatchKey
@@ -105,7 +106,7 @@ def custom_op(
     function writes to; "unknown" stands for all that it could write to. The schema is inferred from
     the annotations (see :func:`mdispatch.infer_schema`), unless ``schema`` gives it, without a
     name: "(Tensor(a!) x) -> ()". A given schema must mark the arguments in ``mutates_args``, and no
-    others, as written to.
+    others, as written to. A Tensor that is only read is not taken by keyword only.
 
     ``device_types`` are the devices that the function is the kernel for, by default all of them. An
     operator without Tensors that has kernels for some devices needs an argument ``device`` of type
@@ -161,6 +162,7 @@ def custom_op(
         else:
             parsed = parse_schema(full + schema.lstrip())
             _check_mutated(parsed, mutates_args)
+        _check_by_position(parsed)
         if keys is not None:
             _device_argument(parsed, keys)
         with _OperatorLibrary(
@@ -196,6 +198,18 @@ def _check_mutated(schema: FunctionSchema, mutates_args: str | Iterable[str]) ->
             f"but mutates_args names {', '.join(map(shown, expected)) or 'nothing'}\n  schema: "
             f"{schema}\nMake the two agree."
         )
+
+
+def _check_by_position(schema: FunctionSchema) -> None:
+    """Raises InvalidArgumentError for a tensor that is read and that only a keyword can give."""
+    for argument in schema.arguments:
+        is_written = argument.alias_info is not None and argument.alias_info.writes
+        if argument.kwarg_only and argument.type.is_dispatched and not is_written:
+            raise errors.InvalidArgumentError(
+                f"{schema.name} takes the Tensor {argument.name!r} by keyword only, where no "
+                f"gradient reaches it\n  schema: {schema}\nPut it before the '*', or define the "
+                "operator with Library.define."
+            )
 
 
 def _device_argument(schema: FunctionSchema, keys: Iterable[DispatchKey]) -> Argument | None:
@@ -238,6 +252,7 @@ class KernelSwitchGuard:
         self._switch.end(self._tokens.pop())
 
 
+@traced_in_torch
 @called_by_c
 class CustomOpDef(Forward, Named, Described):
     """An operator that :func:`custom_op` made from a function. Calling it calls the operator.
@@ -258,7 +273,6 @@ class CustomOpDef(Forward, Named, Described):
         self._function = function
         self._registered: set[DispatchKey] = set()
         self.name = str(schema.name)
-        self._in_torch: Any = None
         definition = library.definitions().get(self.name)  # none where an audit noted a difference
         self._generation = definition.generation if definition is not None else 0
         for attribute in ("__module__", "__qualname__", "__name__", "__doc__"):
@@ -296,6 +310,9 @@ class CustomOpDef(Forward, Named, Described):
 
     def operators_described(self) -> list[OpOverload]:
         return [self.operator]
+
+    def _exported(self) -> Any:
+        return self.operator._exported()
 
     def __reduce__(self) -> str | tuple[object, ...]:
         """A pickle of what a module has under its function's name is that name, as for a function:
@@ -480,32 +497,6 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
     """The fake kernel of an operator that returns nothing: meta values have no data to write."""
 
 
-def _traced_call(self: CustomOpDef, /, *args: Any, **kwargs: Any) -> Any:
-    """A call as PyTorch's compiler reads it."""
-    if _is_traced(self):
-        return self._in_torch(*args, **kwargs)
-    return self.operator(*args, **kwargs)
-
-
-def _is_traced(made: CustomOpDef) -> bool:
-    """Whether PyTorch's compiler is tracing a call of it, which then has to go to ``_in_torch``.
-
-    The compiler does not trace this function: it calls it, and takes the answer as a constant. So
-    the caller is not the call then.
-    """
-    if sys._getframe(1).f_code is _traced_call.__code__:
-        return False
-    from .torch.exported import exported
-
-    made._in_torch = exported(made.operator).overload
-    return True
-
-
-# What torch.compiler.assume_constant_result does, without the import of a compiler.
-_is_traced._dynamo_marked_constant = True  # type: ignore[attr-defined]
-shows_as_call(CustomOpDef, _traced_call)
-
-
 class _ExportedWhenNeeded:
     """In the place of an export, which is made when PyTorch wants a call."""
 
@@ -527,6 +518,12 @@ class _ExportedWhenNeeded:
         from .torch.exported import exported
 
         return exported(operator).own_slot
+
+    @staticmethod
+    def overload_of(operator: OpOverload) -> Any:
+        from .torch.exported import exported
+
+        return exported(operator).overload
 
 
 _EXPORTED_WHEN_NEEDED = _ExportedWhenNeeded()

@@ -58,3 +58,6 @@ class TorchSide(Protocol):
         """What runs in place of the table's kernel; None if PyTorch does not want this call.
         ``operator`` is the OpOverload.
         """
+
+    def overload_of(self, operator: Any) -> Any:
+        """The operator in ``torch.ops``, for PyTorch's compiler."""

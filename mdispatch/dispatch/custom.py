@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..facts.native.calls import Forward, Unshared, shows_as_call
+from ..facts.native.calls import Forward, Unshared
 from ..facts.native.calls import callable as called_by_c
 
-__all__ = ["Forward", "Unshared", "called_by_c", "shows_as_call"]
+__all__ = ["Forward", "Unshared", "called_by_c"]

@@ -33,12 +33,14 @@ C_LABEL = "c:"
 
 
 def fallthrough_kernel(*args: object, **kwargs: object) -> None:
-    """Registered as a kernel or fallback, makes calls pass by its key. To run it is an error.
+    """Registered as a kernel or fallback, makes calls pass by its key. To run it is an error, a
+    MissingKernelError (and so a NotImplementedError).
 
     (PyTorch: torch.library.fallthrough_kernel, CppFunction::makeFallthrough)
     """
-    raise errors.MdispatchError(
-        "fallthrough_kernel is a mark for the dispatcher; it cannot be called"
+    raise errors.MissingKernelError(
+        "fallthrough_kernel is a mark for the dispatcher: there is nothing to run. Register it at "
+        "a key that calls shall pass by."
     )
 
 

@@ -25,10 +25,11 @@ from .call_py import (
 )
 from .described import Annotations, Described
 from .placement import refused
+from .traced import traced_in_torch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any, TypeVar
 
     from ..keys import DispatchKeySet
@@ -51,6 +52,7 @@ else:
     _callable = calls.callable
 
 
+@traced_in_torch
 @_callable
 class OpOverload(calls.Operator, Named, Described):
     """One operator with one schema. Calling it runs the kernel that its arguments' dispatch keys
@@ -268,6 +270,10 @@ class OpOverload(calls.Operator, Named, Described):
     def operators_described(self) -> list[OpOverload]:
         return [self]
 
+    def _exported(self) -> Any:
+        torch = self.entry.torch
+        return None if torch is None else torch.overload_of(self)
+
     def __repr__(self) -> str:
         return f"<mdispatch operator {self.name}>"
 
@@ -276,6 +282,7 @@ class OpOverload(calls.Operator, Named, Described):
 _TRIED = 8
 
 
+@traced_in_torch
 @_callable
 class OpOverloadPacket(calls.Packet, Named, Described):
     """All overloads of one name. Called, it runs the first one, in the order of definition, whose
@@ -366,8 +373,16 @@ class OpOverloadPacket(calls.Packet, Named, Described):
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.overloads()})
 
+    def __iter__(self) -> Iterator[str]:
+        """The names of its overloads, in the order of definition."""
+        return iter(self.overloads())
+
     def operators_described(self) -> list[OpOverload]:
         return [self._operator(overload) for overload in self.overloads()]
+
+    def _exported(self) -> Any:
+        found = [operator._exported() for operator in self.operators_described()]
+        return None if None in found or not found else found[0].overloadpacket
 
     def __repr__(self) -> str:
         return f"<mdispatch operators {self._base}: {', '.join(self.overloads())}>"

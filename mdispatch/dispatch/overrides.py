@@ -8,6 +8,7 @@ is run again replaces the earlier one; any other second rule is an error.
 
 from __future__ import annotations
 
+import sys
 from _thread import RLock
 
 from ..errors import DuplicateRegistrationError, InvalidArgumentError, InvalidKeyError
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     #: What a rule is for.
     RuleKey: TypeAlias = DispatchKey | type | TransformType
 
-__all__ = ["PythonKernel", "Rule", "RuleHandle", "Rules", "lock"]
+__all__ = ["PythonKernel", "Rule", "RuleHandle", "Rules", "is_asked_by_torch", "lock"]
 
 # Held while any rules of this interpreter change, which is rare.
 _lock = RLock()
@@ -66,6 +67,13 @@ class Rule:
     def replaces(self, earlier: Rule) -> bool:
         """Whether this is the same rule, from a later run of its module."""
         return self.run is not None and earlier.run is not None and self.run.replaces(earlier.run)
+
+
+def is_asked_by_torch(cls: type) -> bool:
+    """Whether calls come to this class of modes or of tensors from PyTorch's dispatcher."""
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    method = getattr(cls, "__torch_dispatch__", None)
+    return tensor is not None and method not in (None, tensor.__torch_dispatch__)
 
 
 class PythonKernel(Rule):
@@ -153,7 +161,8 @@ class Rules:
                 f"a rule is for a dispatch key, or for a class of modes or of values, not for a "
                 f"{type(cls).__qualname__}"
             )
-        if not issubclass(cls, DispatchMode) and getattr(cls, "__md_dispatch__", None) is None:
+        asked = issubclass(cls, DispatchMode) or getattr(cls, "__md_dispatch__", None) is not None
+        if not asked and not is_asked_by_torch(cls):
             raise InvalidArgumentError(
                 f"{cls.__qualname__} gets no calls: it is neither a DispatchMode nor a type with "
                 "__md_dispatch__"

@@ -8,6 +8,7 @@ the first with tensors of PyTorch is dispatched here, unless PyTorch wants to se
 - a tensor is wrapped: a FakeTensor, another subclass with ``__torch_dispatch__``, or the value of a
   transform;
 - the operator writes to a tensor, so that the tensor's version has to rise;
+- it has a kernel at an autocast key that this thread has turned on (``torch.autocast``);
 - a tensor requires a gradient, gradients are enabled, and the operator has no kernel for autograd:
   then PyTorch's graph must know that something is missing.
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from ..schema import FunctionSchema
     from .table import DispatchTable
 
-__all__ = ["gate_of", "is_wanted"]
+__all__ = ["AUTOCAST", "gate_of", "is_wanted"]
 
 # Keys at which handlers of mdispatch are asked, before PyTorch is.
 _OWN_HANDLERS = DispatchKeySet("Python", "PreDispatch", "FuncTorchDynamicLayerFrontMode").raw
@@ -47,7 +48,11 @@ _DIFFERENTIATED = frozenset(
     if key.name.startswith("Autograd") or key is DispatchKey.CompositeImplicitAutograd
 )
 
-# The gates of native/bind/call/state.h: what PyTorch wants, beside wrapped tensors.
+#: Keys that ``torch.autocast`` turns on, and that every other thread of PyTorch excludes.
+AUTOCAST = frozenset(key for key in DispatchKey if key.name.startswith("Autocast"))
+
+# The gates of native/bind/call/state.h: what PyTorch wants, beside wrapped tensors. With the first,
+# Python decides about each call.
 _ALWAYS, _WATCHED, _GRADIENTS = 1, 2, 3
 
 
@@ -55,7 +60,7 @@ def gate_of(schema: FunctionSchema, table: DispatchTable) -> int:
     """The gate of an exported operator: all calls, those of threads that PyTorch watches, or
     these and those with tensors that require a gradient.
     """
-    if any(a.alias_info is not None and a.alias_info.writes for a in schema.arguments):
+    if _writes(schema) or AUTOCAST & table.kernels.keys():
         return _ALWAYS
     return _WATCHED if _DIFFERENTIATED & table.kernels.keys() else _GRADIENTS
 
@@ -72,17 +77,23 @@ def is_wanted(
     tensors = _tensors(schema, positional, keywords)
     if not tensors or not all(map(is_torch_tensor, tensors)):
         return False  # PyTorch takes no other values
-    gate = gate_of(schema, table)
-    if gate == _ALWAYS or torch_keys().is_watched():
+    if _writes(schema) or torch_keys().is_watched():
         return True
     if any((raw_of(each) or 0) & WRAPPED for each in tensors):
         return True
     torch: Any = sys.modules["torch"]
+    excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
+    if any(not excluded(key.name) for key in AUTOCAST & table.kernels.keys()):
+        return True
     return (
-        gate == _GRADIENTS
+        not _DIFFERENTIATED & table.kernels.keys()
         and torch.is_grad_enabled()
         and any(each.requires_grad for each in tensors)
     )
+
+
+def _writes(schema: FunctionSchema) -> bool:
+    return any(a.alias_info is not None and a.alias_info.writes for a in schema.arguments)
 
 
 def _tensors(

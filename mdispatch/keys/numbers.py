@@ -49,6 +49,22 @@ class _KeyType(type):
     def __iter__(cls) -> Iterator[DispatchKey]:
         return iter(cls.__members__.values())
 
+    if not TYPE_CHECKING:  # a misspelled key is still an error for type checkers
+
+        def __getattr__(cls, name: str) -> int:
+            """PyTorch's marks of a block of keys, one per backend. EndOfSparseBackends is the last
+            key of the block; StartOfSparseBackends is the number before the first, and no key.
+            """
+            for start in ("StartOf", "EndOf"):
+                block = name.removeprefix(start).removesuffix("Backends")
+                if name == f"{start}{block}Backends":
+                    block = {"Dense": "", "AutogradFunctionality": "Autograd"}.get(block, block)
+                    first = cls.__members__.get(block + BACKENDS[0])
+                    if first is not None:
+                        last = cls.__members__[block + BACKENDS[-1]]
+                        return last if start == "EndOf" else first - 1
+            raise AttributeError(f"DispatchKey has no {name}")
+
 
 class DispatchKey(int, metaclass=_KeyType):
     """One dispatch key, as ``DispatchKey.CPU``.

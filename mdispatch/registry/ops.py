@@ -18,6 +18,7 @@ from .unheard import is_unheard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from os import PathLike
     from types import ModuleType
 
@@ -100,6 +101,10 @@ class Namespace(calls.Names, Named):
         """What can be called here, for completion."""
         return [name for name in self.__names() if not name.startswith("__")]
 
+    def __iter__(self) -> Iterator[str]:
+        """The names of its operators, each once."""
+        return iter(self.__names())
+
     def __reduce__(self) -> tuple[object, ...]:
         return self.__dispatcher.holder.reduced("namespace", self.__name)
 
@@ -180,6 +185,12 @@ class Ops(calls.Names, Named):
         from ..dispatch.explain import namespaces
 
         return sorted({*namespaces(self.__dispatcher.facts), *own})
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the namespaces in which an operator is defined."""
+        from ..dispatch.explain import namespaces
+
+        return iter(sorted(namespaces(self.__dispatcher.facts)))
 
     def find(self, name: str) -> OpOverload:
         """The operator of a full name: ``ns::name``, ``ns::name.default`` or ``ns::name.overload``.

@@ -65,18 +65,18 @@ def wait_for_def(
 
 def wait_for_impl(
     name: str,
-    dispatch_key: DispatchKey | str,
+    dispatch_key: DispatchKey | str = "CompositeImplicitAutograd",
     timeout: float | None = DEFAULT_TIMEOUT,
     *,
     registry: Registry | None = None,
 ) -> Registration:
     """Waits until the main interpreter has registered a kernel for the operator at exactly this
-    key.
+    key; without one, at CompositeImplicitAutograd, where a library without a key registers.
 
     A kernel at an alias key that stands for this one does not count; one for some types does.
-    Raises KeyMismatchError when
-    the operator has kernels, but none there, else as :func:`wait_for_def`, and InvalidKeyError.
-    Nothing is left behind by a wait that ends without it. (c10: Dispatcher::waitForImpl)
+    Raises KeyMismatchError when the operator has kernels, but none there, else as
+    :func:`wait_for_def`, and InvalidKeyError. Nothing is left behind by a wait that ends without
+    it. (c10: Dispatcher::waitForImpl)
     """
     kind, key, qualified = impl_of(name, dispatch_key)
     return wait_for(

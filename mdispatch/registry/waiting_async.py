@@ -36,7 +36,7 @@ async def wait_for_def_async(
 
 async def wait_for_impl_async(
     name: str,
-    dispatch_key: DispatchKey | str,
+    dispatch_key: DispatchKey | str = "CompositeImplicitAutograd",
     timeout: float | None = DEFAULT_TIMEOUT,
     *,
     registry: Registry | None = None,

@@ -350,7 +350,7 @@ class Parser:
             while self.scan.accept(","):
                 items.append(self.element(element))
             self.scan.expect("]")
-        if type.size is not None and len(items) > type.size:
+        if type.size is not None and len(items) > type.size and not self.typevars:
             self.scan.fail(f"the default has {len(items)} elements, the list {type.size}", start)
         return tuple(items)
 

@@ -30,8 +30,9 @@ def parse_schema(
     """The schema that a text declares.
 
     ``namespace`` is that of the library which defines it: the text may leave it out, and must not
-    name another. With ``allow_typevars``, unknown types that start in lower case are type
-    variables.
+    name another. With ``allow_typevars`` it reads all that PyTorch's own schemas have, and what no
+    operator here can be defined with: unknown types that start in lower case are type variables,
+    and the default of a list may have more elements than the list's size.
 
     SchemaSyntaxError, showing the place, for a text that is no schema; InvalidNameError for another
     namespace. (c10: parseSchema)

@@ -12,9 +12,9 @@ its own: it asks libraries, registries, guards and keys. ::
     print(C._dispatch_dump_table("test::foo"))
 
 The names are those of ``torch._C`` (torch/csrc/utils/python_dispatch.cpp and, for modes and guards,
-its neighbours), of torch/_ops.py and of torch/utils/_python_dispatch.py. A key is a DispatchKey or
-its name. A name of no key is a RuntimeError; a value of another type is a TypeError, as is a name
-that is no str. The functions document their other errors.
+its neighbours), of torch/_ops.py, torch/library.py and torch/utils/_python_dispatch.py. A
+key is a DispatchKey or its name. A name of no key is a RuntimeError; a value of another type is a
+TypeError, as is a name that is no str. The functions document their other errors.
 
 The functions work on the default registry, or on another one inside a ``with using(registry):``
 block of this thread. As in PyTorch, a module object ends its registrations when it dies, and a
@@ -80,6 +80,7 @@ from .looking import (
     key_extractor,
     resolve_key,
 )
+from .registering import define, impl, impl_abstract
 from .threads import (
     _AutoDispatchBelowADInplaceOrView,
     _AutoDispatchBelowAutograd,
@@ -192,7 +193,10 @@ __all__ = [
     "_set_mode_pre_dispatch",
     "_to_functionality_key",
     "_unset_dispatch_mode",
+    "define",
     "fallthrough_kernel",
+    "impl",
+    "impl_abstract",
     "key_extractor",
     "mode_stack_state_for_pre_dispatch",
     "resolve_key",

@@ -22,6 +22,7 @@ from ..schema.names import OperatorName
 from .common import _debug_of, _found, _key, _registry, _text, _theirs, using
 from .keys import DispatchKeySet, _compat, _key_set, _keys_of
 from .library import _UNSET
+from .registering import _FunctionSchema
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from ..dispatch.explain import TableRow
     from ..dispatch.higher_order import HigherOrderOperator
     from ..facts import Registration
-    from ..schema import FunctionSchema
 
 __all__ = [
     "_DispatchOperatorHandle",
@@ -260,10 +260,9 @@ class _DispatchOperatorHandle:
         self._registry = registry
 
     @_theirs
-    def schema(self) -> FunctionSchema:
+    def schema(self) -> _FunctionSchema:
         """The schema. RuntimeError when the definition was closed."""
-        schema: FunctionSchema = self._operator.schema
-        return schema
+        return _FunctionSchema.of(self._operator.schema)
 
     @_theirs
     def debug(self) -> str:

@@ -307,6 +307,64 @@ def test_compile_in_one_graph(sin):
     assert torch.allclose(x.grad, x.detach().cos() * 2)
 
 
+def test_the_compiler_follows_calls_by_name(ns, registry):
+    @md.custom_op(f"{ns}::twice", mutates_args=(), registry=registry)
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(x.numpy() * 2)
+
+    @md.custom_op(f"{ns}::twice.more", mutates_args=(), registry=registry)
+    def more(x: torch.Tensor, times: int) -> torch.Tensor:
+        return torch.from_numpy(x.numpy() * 2 * times)
+
+    twice.register_fake(lambda x: torch.empty_like(x))
+    more.register_fake(lambda x, times: torch.empty_like(x))
+    packet = getattr(registry.ops, ns).twice
+    overload = packet.more
+
+    def program(x):
+        return packet(x) + packet(x, 3) + overload(x, 5)
+
+    compiled = torch.compile(program, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 18.0))
+
+
+@pytest.mark.filterwarnings("default:Dynamo does not know")
+def test_what_is_not_exported_breaks_the_graph(ns, registry):
+    lib = md.Library(ns, "DEF", registry=registry)
+    lib.define("f(Tensor x) -> Tensor")
+    lib.impl("f", lambda x: torch.from_numpy(x.numpy() * 2), "CPU")
+    lib.register_fake("f", lambda x: torch.empty_like(x))
+    f = getattr(registry.ops, ns).f
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        torch.compile(lambda x: f(x) + 1, fullgraph=True, backend="eager")(torch.ones(1))
+    torch._dynamo.reset()
+    md.torch.export(ns, registry=registry)
+    compiled = torch.compile(lambda x: f(x) + 1, fullgraph=True, backend="eager")
+    assert compiled(torch.ones(1)).item() == 3
+
+
+def test_an_overload_that_somebody_kept_never_dangles(ns, registry):
+    """PyTorch frees the entry of an operator with its last registration, and reads it again."""
+    lib = md.Library(ns, "DEF", registry=registry)
+    lib.define("f(Tensor x) -> Tensor")
+    lib.impl("f", lambda x: x * 2, "CPU")
+    md.torch.export(ns, registry=registry)
+    kept = getattr(torch.ops, ns).f.default
+    lib.impl("f", lambda x: x * 5, "Autograd")
+    md.torch.export(ns, registry=registry)  # made again, for the sake of its gradients
+    assert getattr(torch.ops, ns).f.default is not kept
+    assert kept(torch.ones(1)).item() == 5
+    lib.close()
+    with pytest.raises(errors.OperatorGoneError):
+        kept(torch.ones(1))
+    lib = md.Library(ns, "DEF", registry=registry)
+    lib.define("f(Tensor x, int by) -> Tensor")
+    lib.impl("f", lambda x, by: x * by, "CPU")
+    md.torch.export(ns, registry=registry)
+    with pytest.raises(RuntimeError, match="missing value for argument 'by'"):
+        kept(torch.ones(1))
+
+
 def test_torch_export(ns, sin):
     with_fake(sin)
 

@@ -499,3 +499,118 @@ def test_a_kernel_of_a_worker_does_not_override_its_own_counterpart(place, tmp_p
         result = {"found": md.ops.feature.f(Array())}
     """
     assert run_at(place, module, body, tmp_path) == {"found": 1}
+
+
+# --- names for registering ------------------------------------------------------------------------
+
+
+def test_a_library_first_makes_define_and_impl_decorators(registry):
+    lib = md.Library("s", "DEF", registry=registry)
+
+    @C.define(lib, "f(Tensor x) -> Tensor")
+    def f(x):
+        return "f"
+
+    lib.define("g(Tensor x) -> Any")
+
+    @C.impl(lib, "g", "CPU")
+    def g(x):
+        return "g"
+
+    assert registry.ops.s.g(Array("CPU")) == g(None)
+    assert registry.ops.s.f.default.has_kernel_for_dispatch_key("CompositeImplicitAutograd")
+    assert C.define("s::h", "(Tensor x) -> Any", lib=lib) == "s::h"
+    assert C.impl("s::h", "cpu", lambda x: "h", lib=lib) is not None
+    assert registry.ops.s.h(Array("CPU")) == "h"
+
+
+def test_impl_abstract_warns_and_registers_a_fake_kernel(registry):
+    lib = md.Library("s", "DEF", registry=registry)
+    lib.define("f(Tensor x) -> Any")
+    with pytest.warns(FutureWarning, match="register_fake"):
+        C.impl_abstract("s::f", lambda x: "fake", lib=lib)
+    assert registry.ops.s.f(md.MetaTensor([2], "float32")) == "fake"
+
+
+def test_a_schema_has_pytorchs_names(registry):
+    md.Library("s", "DEF", registry=registry).define("f.two(int n=3, *, str word) -> int")
+    with C.using(registry):
+        schema = C._dispatch_find_schema_or_throw("s::f", "two").schema()
+    assert schema.overload_name == "two"
+    assert [each.default_value for each in schema.arguments] == [3, None]
+    assert str(schema) == str(registry.ops.s.f.two.schema)
+
+
+def test_the_marks_of_the_blocks_of_keys_are_pytorchs():
+    assert C.DispatchKey.EndOfSparseBackends is C.DispatchKey.SparseMeta
+    assert C.DispatchKey.EndOfDenseBackends is C.DispatchKey.Meta
+    assert C.DispatchKey.StartOfQuantizedBackends == C.DispatchKey.QuantizedCPU - 1
+    with pytest.raises(AttributeError):
+        _ = C.DispatchKey.EndOfPythonBackends
+    assert "EndOfDenseBackends" not in C.DispatchKey.__members__
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed here")
+def test_pytorch_has_the_same_numbers_for_the_marks():
+    import torch
+
+    theirs = torch._C.DispatchKey
+    marks = [name for name in dir(theirs) if name.startswith(("StartOf", "EndOf"))]
+    assert len(marks) == 12
+    for mark in marks:
+        assert getattr(C.DispatchKey, mark) == getattr(theirs, mark).value
+
+
+def test_a_fallthrough_kernel_that_is_called_is_not_implemented():
+    with pytest.raises(NotImplementedError, match="nothing to run"):
+        C.fallthrough_kernel()
+
+
+def test_namespaces_and_packets_are_iterated(registry):
+    lib = md.Library("s", "DEF", registry=registry)
+    for name in ("g", "f", "f.two"):
+        lib.define(f"{name}() -> int")
+    assert list(registry.ops) == ["s"]
+    assert list(registry.ops.s) == ["f", "g"]
+    assert list(registry.ops.s.f) == ["default", "two"]
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed here")
+def test_the_schemas_that_pytorch_has_itself_are_read():
+    """All but those with a class of its own, and one that names two arguments alike."""
+    import torch
+
+    from mdispatch.schema import parse_schema
+
+    refused = []
+    for schema in map(str, torch._C._jit_get_all_schemas()):
+        if "__torch__" in schema:
+            continue
+        try:
+            parse_schema(schema, allow_typevars=True)
+        except errors.SchemaSyntaxError as error:
+            refused.append(str(error))
+    assert len(refused) <= 1
+    assert all("two arguments are called" in each for each in refused)
+
+
+@pytest.mark.parametrize("schema", ["f(t[] xs) -> t", "f(int[1] dim=[-2, -1]) -> ()"])
+def test_what_only_pytorchs_own_schemas_have_is_read_and_not_defined(registry, schema):
+    from mdispatch.schema import parse_schema
+
+    assert str(parse_schema(schema, allow_typevars=True)) == schema
+    lib = md.Library("s", "DEF", registry=registry)
+    with pytest.raises(errors.SchemaSyntaxError):
+        lib.define(schema)
+    assert registry.operators() == []
+
+
+def test_without_a_key_the_wait_is_for_the_kernel_of_every_key(registry):
+    lib = md.Library("s", "DEF", registry=registry)
+    lib.define("f(Tensor x) -> Any")
+    lib.impl("f", lambda x: x, "CPU")
+    with pytest.raises(errors.KeyMismatchError):
+        md.wait_for_impl("s::f", timeout=0, registry=registry)
+    lib.impl("f", lambda x: x)
+    found = md.wait_for_impl("s::f", timeout=0, registry=registry)
+    assert found.key == md.DispatchKey.CompositeImplicitAutograd

@@ -3,34 +3,39 @@ compiler and graph see their calls. dispatch/torch_side.py decides which calls g
 [Whose dispatcher decides].
 
 What PyTorch gets is made from the operator as it is when the export is made: its schema, its tags,
-and whether it is made of other operators (CompositeImplicitAutograd), or has an autograd kernel of
-its own. If one of these changes, the next call exports it again. Kernels, the fake kernel and the
-formula are looked up at each call.
+whether it is made of other operators (CompositeImplicitAutograd) or has an autograd kernel of its
+own, at which keys of autocast and of vmap it has kernels, and its rules for PyTorch's classes. If
+one of these changes, the next call exports it again. Kernels, the fake kernel and the formula are
+looked up at each call.
 """
 
 from __future__ import annotations
 
 import sys
+from typing import NamedTuple
 
 from ...dispatch.call_py import call_registered
 from ...dispatch.context.values import torch_keys
 from ...dispatch.kernels import LocalKernel
 from ...dispatch.operators import OpOverload
+from ...dispatch.overrides import is_asked_by_torch
 from ...dispatch.table import TableEntry
-from ...dispatch.torch_side import is_wanted
+from ...dispatch.torch_side import AUTOCAST, is_wanted
 from ...errors import AutogradError, InvalidArgumentError, OperatorNotFoundError, TorchExportError
 from ...errors.words import nearest, shown
 from ...keys import DispatchKey, DispatchKeySet
 from ...registry import given_or_default
 from ...registry.fake_kernels import with_sizes_of
-from ..autograd.node import AFTER_AUTOGRAD
+from ..autograd.node import AFTER_AUTOGRAD, is_of_tensors
 from ..autograd.register import formula_of
 from ..meta import MetaTensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
+    from ...dispatch.overrides import Rule
     from ...dispatch.table import DispatchTable
     from ...registry import Registry
     from ...schema import FunctionSchema
@@ -39,8 +44,9 @@ if TYPE_CHECKING:
 __all__ = ["Exported", "export", "exported"]
 
 _IMPLICIT = DispatchKey.CompositeImplicitAutograd
+_BATCHED = DispatchKey.FuncTorchBatched
 
-# What an export depends on, beside the schema: the way to gradients.
+# The way to gradients.
 _FORMULA, _OWN_KERNEL, _MADE_OF_OTHERS = range(3)
 
 
@@ -80,18 +86,35 @@ def exported(operator: OpOverload) -> Exported:
     table, signature = operator.entry.current(operator.generation)
     with operator.entry.lock:
         there = operator.entry.torch
-        way = _way_of(table)
+        needed = _Needed.of(operator, table)
         if isinstance(there, Exported):
-            if there.generation == operator.generation and there.way == way:
+            if there.generation == operator.generation and there.needed == needed:
                 return there
             there.close()
-        made = Exported(operator, signature.schema, way)
+        made = Exported(operator, signature.schema, needed)
         operator.entry.torch = made
         operator.entry.recompute()  # its plan says what PyTorch wants
     return made
 
 
-def _way_of(table: DispatchTable) -> int:
+class _Needed(NamedTuple):
+    """What an export depends on, beside the schema."""
+
+    gradients: int
+    keys: frozenset[DispatchKey]
+    rules: tuple[tuple[type, Rule], ...]
+
+    @classmethod
+    def of(cls, operator: OpOverload, table: DispatchTable) -> _Needed:
+        there = table.kernels
+        rules = tuple(
+            each for each in operator.rules.by_class.items() if is_asked_by_torch(each[0])
+        )
+        keys = frozenset(there.keys() & {*AUTOCAST, _BATCHED})
+        return cls(_gradients_of(table), keys, rules)
+
+
+def _gradients_of(table: DispatchTable) -> int:
     kernel = table.kernels.get(DispatchKey.Autograd)
     if kernel is not None and formula_of(kernel) is None:
         return _OWN_KERNEL
@@ -109,10 +132,10 @@ class Exported:
     ``overload`` is PyTorch's object for it, ``generation`` that of the definition.
     """
 
-    def __init__(self, operator: OpOverload, schema: FunctionSchema, way: int) -> None:
+    def __init__(self, operator: OpOverload, schema: FunctionSchema, needed: _Needed) -> None:
         torch: Any = sys.modules["torch"]
         self.generation = operator.generation
-        self.way = way
+        self.needed = needed
         self._operator = operator
         self._schema = schema
         self._torch = torch
@@ -125,6 +148,7 @@ class Exported:
             self.overload = getattr(
                 getattr(getattr(torch.ops, namespace), packet), overload or "default"
             )
+            _keep(torch, namespace, name)
             self._register(name)
         except Exception as error:
             self.close()
@@ -154,13 +178,23 @@ class Exported:
         """What runs in place of the table's kernel; None if PyTorch does not want this call."""
         if not is_wanted(self._schema, table, positional, keywords):
             return None
-        if self.generation != operator.generation or self.way != _way_of(table):
-            return exported(operator).own_slot
-        return self.own_slot
+        return exported(operator).own_slot
+
+    @staticmethod
+    def overload_of(operator: OpOverload) -> Any:
+        """The operator in ``torch.ops``, exported again if something has changed."""
+        return exported(operator).overload
 
     def _register(self, name: str) -> None:
         torch, library, schema = self._torch, self._library, self._schema
-        if self.way == _MADE_OF_OTHERS:
+        for key in self.needed.keys:
+            run = self._run_with_keys if key is _BATCHED else self._autocast(key)
+            library.impl(name, run, key.name, with_keyset=True)
+        for cls, rule in self.needed.rules:
+            torch.library.register_torch_dispatch(
+                f"{library.ns}::{name}", cls, _asked(torch, cls, rule), lib=library
+            )
+        if self.needed.gradients == _MADE_OF_OTHERS:
             library.impl(name, self._run_composite, str(_IMPLICIT.name))
             return
         library.impl(name, self._run_backend, "CompositeExplicitAutograd", with_keyset=True)
@@ -171,9 +205,9 @@ class Exported:
         ]
         if written:
             library.impl(name, self._raise_versions, "ADInplaceOrView", with_keyset=True)
-        if self.way == _OWN_KERNEL:
-            library.impl(name, self._run_own_autograd, "Autograd", with_keyset=True)
-        elif schema.returns and not any(a.alias_info for a in (*schema.arguments, *schema.returns)):
+        if self.needed.gradients == _OWN_KERNEL:
+            library.impl(name, self._run_with_keys, "Autograd", with_keyset=True)
+        elif _may_have_formula(schema):
             by_keyword = any(each.kwarg_only for each in schema.arguments)
             torch.library.register_autograd(
                 qualified,
@@ -188,9 +222,22 @@ class Exported:
         keys = DispatchKeySet.from_raw(torch_keys().raw_of_set(key_set))
         return self._operator.redispatch(keys & AFTER_AUTOGRAD, *args, **kwargs)
 
-    def _run_own_autograd(self, key_set: Any, *args: Any, **kwargs: Any) -> Any:
+    def _run_with_keys(self, key_set: Any, *args: Any, **kwargs: Any) -> Any:
         keys = DispatchKeySet.from_raw(torch_keys().raw_of_set(key_set))
         return self._operator.redispatch(keys, *args, **kwargs)
+
+    def _autocast(self, key: DispatchKey) -> Callable[..., Any]:
+        """What runs at a key of autocast: our kernel there, with the key turned off, so that the
+        call which it makes goes below.
+        """
+        torch: Any = self._torch
+        below = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key.name))
+
+        def run(key_set: Any, *args: Any, **kwargs: Any) -> Any:
+            with torch._C._ExcludeDispatchKeyGuard(below):
+                return self._operator.redispatch(DispatchKeySet(key), *args, **kwargs)
+
+        return run
 
     def _run_composite(self, *args: Any, **kwargs: Any) -> Any:
         return call_registered(self._operator, _IMPLICIT, args, kwargs)
@@ -249,6 +296,40 @@ class Exported:
                 name,
             )
         return formula.run(formula.backward, ctx, *gradients)
+
+
+# An entry of PyTorch's dispatcher is freed with its last registration, and what still holds the
+# operator then reads freed memory: a graph that was compiled, an overload that somebody kept. So a
+# registration that changes nothing stays for each name that was exported, as long as the process:
+# VmapMode falls through for all operators anyway. A name that has ended is an error there.
+_kept: dict[str, Any] = {}
+
+
+def _keep(torch: Any, namespace: str, name: str) -> None:
+    if f"{namespace}::{name}" not in _kept:
+        library = torch.library.Library(namespace, "FRAGMENT")
+        library.impl(name, torch.library.fallthrough_kernel, "VmapMode")
+        _kept[f"{namespace}::{name}"] = library
+
+
+def _may_have_formula(schema: FunctionSchema) -> bool:
+    """Whether PyTorch takes a formula for such an operator. For others its graph has a node that
+    warns in the backward pass.
+    """
+    return (
+        bool(schema.returns)
+        and not any(each.alias_info for each in (*schema.arguments, *schema.returns))
+        and not any(each.kwarg_only and is_of_tensors(each.type) for each in schema.arguments)
+    )
+
+
+def _asked(torch: Any, cls: type, rule: Rule) -> Callable[..., Any]:
+    """A rule as PyTorch calls it."""
+    if rule.full:
+        return rule.function
+    if issubclass(cls, torch.Tensor):
+        return lambda kind, op, types, args, kwargs: rule.function(*args, **kwargs)
+    return lambda mode, op, types, args, kwargs: rule.function(mode, *args, **kwargs)
 
 
 def _tags(torch: Any, operator: OpOverload) -> tuple[Any, ...]:

@@ -189,6 +189,6 @@ def _(stage: Stage) -> None:
     packet(Array())
 
 
-@case("MdispatchError: the mark for keys that fall through is called")
+@case("MissingKernelError: the mark for keys that fall through is called")
 def _(stage: Stage) -> None:
     md.fallthrough_kernel()

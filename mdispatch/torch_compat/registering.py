@@ -1,0 +1,87 @@
+"""PyTorch's other names for registering, from torch/library.py."""
+
+from __future__ import annotations
+
+import warnings
+
+from ..authoring import fake, functions
+from ..registry.library import Library
+from ..schema import Argument, FunctionSchema
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+__all__ = ["_Argument", "_FunctionSchema", "define", "impl", "impl_abstract"]
+
+
+def define(what: str | Library, schema: str, alias_analysis: str = "", **options: Any) -> Any:
+    """:func:`mdispatch.define`. With a library in place of the name, a decorator: it defines the
+    operator in it, and registers the function as its kernel. Errors as those of ``Library``.
+    """
+    if not isinstance(what, Library):
+        return functions.define(what, schema, alias_analysis=alias_analysis, **options)
+    library = what
+
+    def decorate(function: F) -> F:
+        library.impl(library.define(schema, alias_analysis=alias_analysis), function)
+        return function
+
+    return decorate
+
+
+def impl(what: Any, name: Any, function: Any = None, **options: Any) -> Any:
+    """:func:`mdispatch.impl`. With a library first, a decorator: ``impl(lib, name, key="")``
+    registers the function as ``lib.impl`` does. Errors likewise.
+    """
+    if not isinstance(what, Library):
+        return functions.impl(what, name, function, **options)
+    library, key = what, options.pop("dispatch_key", function or "")
+
+    def decorate(given: F) -> F:
+        library.impl(name, given, key, **options)
+        return given
+
+    return decorate
+
+
+def impl_abstract(qualname: Any, func: Any = None, *, lib: Library | None = None) -> Any:
+    """The name that :func:`mdispatch.register_fake` had. Warns (FutureWarning)."""
+    warnings.warn(
+        "impl_abstract is PyTorch's old name: call register_fake", FutureWarning, stacklevel=2
+    )
+    return fake.register_fake(qualname, func, lib=lib)
+
+
+class _Argument(Argument):
+    """An argument with PyTorch's name for its default."""
+
+    __slots__ = ()
+
+    @property
+    def default_value(self) -> object:
+        """The default, None if there is none."""
+        return self.default
+
+
+class _FunctionSchema(FunctionSchema):
+    """A schema with PyTorch's names."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, schema: FunctionSchema) -> _FunctionSchema:
+        """The same schema."""
+        arguments, returns = (
+            tuple(_Argument(*each._fields()) for each in some)  # type: ignore[arg-type]
+            for some in (schema.arguments, schema.returns)
+        )
+        return cls(schema.name, arguments, returns, schema.is_vararg, schema.is_varret)
+
+    @property
+    def overload_name(self) -> str:
+        """The part of the name after the dot, or ""."""
+        return self.name.overload
