@@ -21,6 +21,7 @@ from .native.constants import (
     MD_PYSTUB,
     MD_RAISE_ALL,
     MD_STACK,
+    MD_TORCH,
     MD_TYPE,
     MD_UNIQUE,
     MD_WORKER,
@@ -32,12 +33,13 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
 __all__ = ["CHOICE", "CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "KIND_NAMES", "LIBRARY", "NAME"]
-__all__ += ["PYSTUB", "TYPE", "MAIN", "PEER", "WORKER", "Elected", "Handle", "Registration"]
+__all__ += ["PYSTUB", "TORCH", "TYPE", "MAIN", "PEER", "WORKER", "Elected", "Handle"]
+__all__ += ["Registration"]
 __all__ += ["OF_A_MEMBER", "ROLE_NAMES", "POLICY", "interpreter_id"]
-__all__ += ["def_text", "impl_text", "kernel_name", "who"]
+__all__ += ["TORCH_SPACE", "def_text", "impl_text", "kernel_name", "torch_name", "torch_parts", "who"]
 
 LIBRARY, DEF, IMPL, FALLBACK = MD_LIBRARY, MD_DEF, MD_IMPL, MD_FALLBACK
-PYSTUB, NAME, CLAIM = MD_PYSTUB, MD_NAME, MD_CLAIM
+PYSTUB, NAME, CLAIM, TORCH = MD_PYSTUB, MD_NAME, MD_CLAIM, MD_TORCH
 TYPE, CHOICE = MD_TYPE, MD_CHOICE
 KIND_NAMES = {
     LIBRARY: "library",
@@ -47,6 +49,7 @@ KIND_NAMES = {
     PYSTUB: "pystub",
     NAME: "name",
     CLAIM: "claim",  # on a namespace, where there is no main member
+    TORCH: "torch",  # what torch.library has registered
     TYPE: "type",  # like the next one a member's own: any member registers it, for itself
     CHOICE: "choice",
 }
@@ -59,6 +62,7 @@ POLICY = {
     FALLBACK: MD_UNIQUE | MD_RAISE_ALL,
     PYSTUB: MD_STACK,
     NAME: MD_STACK,
+    TORCH: MD_UNIQUE,
     TYPE: MD_UNIQUE,
     CHOICE: MD_STACK,
 }
@@ -136,6 +140,23 @@ def kernel_name(label: str, types: str) -> str:
     return f"{label} for ({types})" if ", " in types else f"{label} for {types}"
 
 
+#: The namespace of the facts about PyTorch. No operator of ours can have it.
+TORCH_SPACE = "torch.library"
+
+
+def torch_name(operator: str, part: str = "") -> str:
+    """The name of a TORCH fact: of the definition of an operator of PyTorch, or of another part of
+    it, as a kernel at a key.
+    """
+    return f"{TORCH_SPACE}::{operator}@{part}" if part else f"{TORCH_SPACE}::{operator}"
+
+
+def torch_parts(name: str) -> tuple[str, str]:
+    """The operator and the part ("" for the definition) that a TORCH fact is about."""
+    operator, _, part = name.removeprefix(f"{TORCH_SPACE}::").partition("@")
+    return operator, part
+
+
 def _field(place: int | slice, doc: str | None = None) -> Any:
     return property(itemgetter(place), doc=doc)
 
@@ -177,8 +198,10 @@ class Registration(tuple[object, ...]):
 
     @property
     def body(self) -> str:
-        """The canonical schema of a definition, the label of a kernel."""
-        return self.text.partition("\n")[0] if self.kind in (DEF, IMPL) else self.text
+        """The canonical schema of a definition, the label of a kernel. Of what PyTorch has, the
+        schema of a definition, and "" for other parts.
+        """
+        return self.text.partition("\n")[0] if self.kind in (DEF, IMPL, TORCH) else self.text
 
     @property
     def attributes(self) -> str:

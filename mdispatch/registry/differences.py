@@ -32,6 +32,7 @@ __all__ = [
     "never_registered",
     "registered_twice",
     "schema_differs",
+    "torch_differs",
     "travelled_otherwise",
     "type_differs",
 ]
@@ -128,6 +129,8 @@ def never_registered(
     """The wait ended without the fact: says which of the reasons it is. ``types`` are those of a
     kernel; None where any will do.
     """
+    if kind == facts.TORCH:
+        return _torch_never_registered(registry, name, here, waited)
     namespace = name.partition("::")[0]
     seen = _Seen(registry, name)
     known, same = seen.known, seen.same
@@ -189,6 +192,72 @@ def never_registered(
         error.types_here = types or ""
         error.types_there = tuple(f.types for f in its)
     return error
+
+
+def _torch_never_registered(
+    registry: Facts, name: str, here: str, waited: float
+) -> errors.NotRegisteredError:
+    """The same for what torch.library has registered here."""
+    operator, part = facts.torch_parts(name)
+    _, there = registry.registrations_since(facts.TORCH, 0)
+    its = [fact for fact in there if facts.torch_parts(fact.name)[0] == operator]
+    place = its[0].where if its else ""
+    keys_there = tuple(key for key in (facts.torch_parts(fact.name)[1] for fact in its) if key)
+    near: tuple[str, ...] = ()
+    cls: type[errors.NotRegisteredError] = errors.NameMismatchError
+    if not there:
+        cls = errors.MainNeverArrivedError
+        does = "PyTorch is not watched"
+        remedy = "Call mdispatch.torch.watch() in it too, or give it more time (timeout=)."
+    elif its and part:
+        cls = errors.KeyMismatchError
+        does = f"{operator} with {', '.join(keys_there) or 'no kernels'}    ({place})"
+        remedy = "Register the same in both, or in neither."
+    else:
+        names = {facts.torch_parts(fact.name)[0] for fact in there} - {""}
+        near = tuple(nearest(operator, sorted(names)))
+        does = f"{len(names)} operators of PyTorch; nearest: {', '.join(near) or 'none'}"
+        remedy = "Check that both import the same version of the module, or give it more time."
+    what = f"{operator} at {part}" if part else operator
+    error = cls(
+        f"torch.library has not registered {what} in {who(registry, facts.TORCH_SPACE)} within "
+        f"{round(waited, 3):g} s\n  here:  {here}\n  there: {does}\n{remedy}",
+        kind=facts.KIND_NAMES[facts.TORCH],
+        name=operator,
+        key=part,
+        here=here,
+        there=place,
+        waited=waited,
+        nearest=near,
+    )
+    if isinstance(error, errors.KeyMismatchError):
+        error.keys_there = keys_there
+    return error
+
+
+def torch_differs(
+    registry: Facts, fact: Registration, body: str, here: str
+) -> errors.SchemaMismatchError:
+    """torch.library has registered something else under the name of the fact here. Or it is another
+    version of PyTorch.
+    """
+    operator, part = facts.torch_parts(fact.name)
+    main = f"{who(registry, facts.TORCH_SPACE)} (pid {fact.pid})"
+    head = f"{operator} is not the same in torch.library as in {main}"
+    remedy = "Make both import the same version of the module."
+    if not operator:
+        operator, head = "torch", f"PyTorch has another version than in {main}"
+        remedy = "Install the same version for both."
+    return errors.SchemaMismatchError(
+        f"{head}\n  here:  {body}    ({here})\n  there: {fact.body}    ({fact.where})\n{remedy}",
+        kind=facts.KIND_NAMES[facts.TORCH],
+        name=operator,
+        key=part,
+        here=here,
+        there=fact.where,
+        schema_here=body,
+        schema_there=fact.body,
+    )
 
 
 def _how_main_arrives(registry: Facts) -> str:
@@ -270,7 +339,9 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
     """The main interpreter has registered it from a module that was imported here, too, but this
     interpreter has not.
     """
-    key = key_name(fact.kind, fact.key)
+    key, name = key_name(fact.kind, fact.key), fact.name
+    if fact.kind == facts.TORCH:
+        name, key = facts.torch_parts(name)
     what = {
         facts.LIBRARY: f"namespace {fact.name!r} has a DEF library",
         facts.DEF: f"{fact.name} is defined",
@@ -278,6 +349,7 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
         facts.FALLBACK: f"there is a fallback at {key}",
         facts.NAME: f"{fact.name} is registered by its name",
         facts.PYSTUB: f"{fact.name} names its Python module",
+        facts.TORCH: f"torch.library has {name}{' at ' * bool(key)}{key}",
     }[fact.kind]
     told = fact.body.partition("\n")[0] or facts.KIND_NAMES[fact.kind]
     return errors.MissingInWorkerError(
@@ -285,7 +357,7 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
         f"without registering it\n  there: {told}    ({fact.where})\nDoes the module register only "
         "in some interpreters? It must register the same in each.",
         kind=facts.KIND_NAMES[fact.kind],
-        name=fact.name,
+        name=name,
         key=key,
         there=fact.where,
     )
