@@ -162,6 +162,8 @@ class Verify(TypedDict):
     timeout: float
     #: the registry of a running process, as given
     against: str | None
+    #: whether what the modules register with torch.library was verified, too
+    torch: bool
     #: whether all workers agree, and on something: exit status 0
     agree: bool
     #: whether the modules register nothing, so that nothing was verified: exit status 5

@@ -200,24 +200,31 @@ def _torch_never_registered(
     """The same for what torch.library has registered here."""
     operator, part = facts.torch_parts(name)
     _, there = registry.registrations_since(facts.TORCH, 0)
-    its = [fact for fact in there if facts.torch_parts(fact.name)[0] == operator]
-    place = its[0].where if its else ""
-    keys_there = tuple(key for key in (facts.torch_parts(fact.name)[1] for fact in its) if key)
-    near: tuple[str, ...] = ()
-    cls: type[errors.NotRegisteredError] = errors.NameMismatchError
-    if not there:
-        cls = errors.MainNeverArrivedError
-        does = "PyTorch is not watched"
-        remedy = "Call mdispatch.torch.watch() in it too, or give it more time (timeout=)."
-    elif its and part:
+    space = f"{operator.partition('::')[0]}::"
+    known = {fact: facts.torch_parts(fact.name) for fact in there}
+    near = [fact for fact, (its, _) in known.items() if its.startswith(space)]
+    its = [fact for fact in near if known[fact][0] == operator]
+    place = (its or near or [None])[0]
+    keys_there = tuple(known[fact][1] for fact in its if known[fact][1])
+    nearest_names: tuple[str, ...] = ()
+    cls: type[errors.NotRegisteredError]
+    remedy = "Make both import the same version of the module, or give it more time (timeout=)."
+    if its and part:
         cls = errors.KeyMismatchError
-        does = f"{operator} with {', '.join(keys_there) or 'no kernels'}    ({place})"
+        does = f"{', '.join(keys_there) or 'no kernels'}"
         remedy = "Register the same in both, or in neither."
+    elif near:
+        cls = errors.NameMismatchError
+        nearest_names = tuple(nearest(operator, sorted({known[fact][0] for fact in near})))
+        does = f"nearest names: {', '.join(nearest_names) or 'none'}"
     else:
-        names = {facts.torch_parts(fact.name)[0] for fact in there} - {""}
-        near = tuple(nearest(operator, sorted(names)))
-        does = f"{len(names)} operators of PyTorch; nearest: {', '.join(near) or 'none'}"
-        remedy = "Check that both import the same version of the module, or give it more time."
+        cls = errors.MainNeverArrivedError
+        does = f"nothing in namespace {space[:-2]!r}"
+        if not there:
+            does = "PyTorch is not watched"
+            remedy = "Call mdispatch.torch.watch() there too, or give it more time (timeout=)."
+    if place is not None:
+        does += f"    ({place.where})"
     what = f"{operator} at {part}" if part else operator
     error = cls(
         f"torch.library has not registered {what} in {who(registry, facts.TORCH_SPACE)} within "
@@ -226,9 +233,9 @@ def _torch_never_registered(
         name=operator,
         key=part,
         here=here,
-        there=place,
+        there="" if place is None else place.where,
         waited=waited,
-        nearest=near,
+        nearest=nearest_names,
     )
     if isinstance(error, errors.KeyMismatchError):
         error.keys_there = keys_there

@@ -398,8 +398,9 @@ def _reached(modules: Iterable[str]) -> set[str]:
         found.add(name)
         left.append(name.rpartition(".")[0])
         for value in list(vars(module).values()):
-            origin = value.__name__ if isinstance(value, ModuleType) else None
-            if isinstance(value, (FunctionType, type)):
+            cls = type(value)  # what __class__ says may be code of the object
+            origin = value.__name__ if issubclass(cls, ModuleType) else None
+            if issubclass(cls, (FunctionType, type)):
                 origin = value.__module__
             # A program imports its operators, not they it.
             if origin is not None and origin not in ("__main__", "__mp_main__"):

@@ -63,6 +63,7 @@ _PYTORCHS = frozenset(
     "prim prims profiler quantization quantized quantized_decomposed rngprims rpc sparse "
     "static_runtime streams symm_mem torch xpu".split()
 )
+_IMPORTS = ("importlib._bootstrap", "importlib._bootstrap_external")
 #: Modules that stand between PyTorch's functions and those who call them.
 _BETWEEN = ("functools", "typing_extensions", "warnings")
 
@@ -155,8 +156,9 @@ class Watch(Handle):
         with _lock:
             if self not in _open:
                 return
+            first = self._overridden() if not self._known else ()
             self._take("", {"version": (str(self._torch.__version__), "")}, self._place)
-            for operator in self._overridden() if not self._known else ():
+            for operator in first:
                 self._look_at(operator)
             news = [name for name in names if name.partition("::")[0] not in _PYTORCHS]
             for operator in dict.fromkeys([*self._known, *news]):
@@ -434,6 +436,9 @@ def _of_custom_op(part: str, custom: Any, *args: Any, **kwargs: Any) -> list[Hea
 def _user() -> tuple[bool, str]:
     """Whether PyTorch was called from outside, and not by its own modules; and that line, "" where
     there is none: where somebody imports a module of PyTorch.
+
+    Projects register through helpers of their own. So while a module is imported, the line is that
+    of the module.
     """
     frame = caller()
     while frame is not None and _module(frame).startswith(("torch.library", "torch._library.")):
@@ -441,8 +446,13 @@ def _user() -> tuple[bool, str]:
     is_theirs = frame is not None and not _module(frame).startswith("torch.")
     while frame is not None and _module(frame).startswith("torch."):
         frame = _beyond(frame)
-    if frame is None or _module(frame).startswith("importlib."):
+    if frame is None or _module(frame).startswith(_IMPORTS):
         return False, ""
+    outer: FrameType | None = frame
+    while outer is not None and outer.f_code.co_name != "<module>":
+        outer = outer.f_back
+    if outer is not None and outer.f_back is not None and _module(outer.f_back) in _IMPORTS:
+        frame = outer
     return is_theirs, place_of(frame)
 
 
