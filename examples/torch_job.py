@@ -47,7 +47,8 @@ def main() -> None:
     for number, each in enumerate(ranks, 1):
         print(f"rank {number}: {each.stdout}{each.stderr}")
     assert [each.returncode for each in ranks] == [0, 0, 1]
-    assert "float steps" in ranks[2].stdout and "int steps" in ranks[2].stdout
+    assert "float steps" in ranks[2].stdout
+    assert "int steps" in ranks[2].stdout
     assert "engine::scale at register_fake" in ranks[2].stdout
 
 

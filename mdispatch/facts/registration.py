@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CHOICE", "CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "KIND_NAMES", "LIBRARY", "NAME"]
 __all__ += ["PYSTUB", "TORCH", "TYPE", "MAIN", "PEER", "WORKER", "Elected", "Handle"]
-__all__ += ["Registration"]
-__all__ += ["OF_A_MEMBER", "ROLE_NAMES", "POLICY", "interpreter_id"]
-__all__ += ["TORCH_SPACE", "def_text", "impl_text", "kernel_name", "torch_name", "torch_parts", "who"]
+__all__ += ["OF_A_MEMBER", "ROLE_NAMES", "POLICY", "Registration", "TORCH_SPACE", "interpreter_id"]
+__all__ += ["def_text", "impl_text", "kernel_name", "torch_name", "torch_parts", "who"]
 
 LIBRARY, DEF, IMPL, FALLBACK = MD_LIBRARY, MD_DEF, MD_IMPL, MD_FALLBACK
 PYSTUB, NAME, CLAIM, TORCH = MD_PYSTUB, MD_NAME, MD_CLAIM, MD_TORCH

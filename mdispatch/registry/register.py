@@ -285,7 +285,7 @@ def _verify_without_text(
 def hold_torch(
     dispatcher: Dispatcher, name: str, text: str, where: str, timeout: float | None
 ) -> RegistrationHandle | None:
-    """A part of an operator of PyTorch. ``text`` says what it is; members compare its first line."""
+    """A part of an operator of PyTorch. Members compare the first line of ``text``."""
     return register_or_verify(dispatcher, _wanted_torch, _register_torch, _verify_torch)(
         dispatcher, name, text, where, timeout
     )

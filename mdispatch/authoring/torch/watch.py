@@ -26,6 +26,7 @@ import re
 import sys
 from _thread import RLock
 from collections import deque
+from importlib import import_module
 from weakref import WeakKeyDictionary, finalize
 
 from ...errors.places import caller, place_of, printable
@@ -56,13 +57,14 @@ __all__ = ["Watch", "watch"]
 
 #: The namespaces of PyTorch's own operators. One that is lacking here, since a later version has
 #: it, costs some facts more, which are the same for all members.
-_PYTORCHS = frozenset(
-    "_ _c10d_functional _c10d_functional_autograd _dtensor _inductor_test _native _quantized _test "
-    "aten c10d c10d_functional cuda cudnn debug_mode_ops debugprims dist export flex_lib fsdp "
-    "inductor inductor_prims mkl mkldnn mkldnn_prepacked mtia nvprims onednn onnx onnx_symbolic "
-    "prim prims profiler quantization quantized quantized_decomposed rngprims rpc sparse "
-    "static_runtime streams symm_mem torch xpu".split()
-)
+_PYTORCHS = {
+    *("_", "aten", "cuda", "cudnn", "debugprims", "debug_mode_ops", "dist", "export", "flex_lib"),
+    *("c10d", "c10d_functional", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"),
+    *("fsdp", "inductor", "inductor_prims", "_inductor_test", "mkl", "mkldnn", "mkldnn_prepacked"),
+    *("mtia", "_native", "nvprims", "onednn", "onnx", "onnx_symbolic", "prim", "prims", "profiler"),
+    *("quantization", "quantized", "_quantized", "quantized_decomposed", "rngprims", "rpc"),
+    *("sparse", "static_runtime", "streams", "symm_mem", "_test", "torch", "xpu"),
+}
 _IMPORTS = ("importlib._bootstrap", "importlib._bootstrap_external")
 #: Modules that stand between PyTorch's functions and those who call them.
 _BETWEEN = ("functools", "typing_extensions", "warnings")
@@ -88,9 +90,7 @@ def watch(*, registry: Registry | None = None, timeout: float | None = DEFAULT_T
     Imports torch. Raises ImportError; what a :class:`mdispatch.Library` raises in a worker;
     RegistryFullError.
     """
-    import torch  # noqa: F401
-    import torch.library
-
+    import_module("torch.library")
     timeout = check_timeout(timeout)
     dispatcher = given_or_default(registry).dispatcher
     with _lock:
@@ -260,7 +260,8 @@ class Watch(Handle):
                 if (key in others and self._is_door(place)) or self._is_theirs(place)
             }
         schema, made, analysis = (
-            _line(dump, start) for start in ("schema: ", f"debug: {_PLACE}", "alias analysis kind: ")
+            _line(dump, start)
+            for start in ("schema: ", f"debug: {_PLACE}", "alias analysis kind: ")
         )
         custom = _dig(sys.modules, "torch._library.custom_ops", "OPDEFS", operator)
         place = _place_of_function(getattr(custom, "_init_fn", None))
@@ -275,7 +276,10 @@ class Watch(Handle):
             parts[""] = " # ".join([schema, ", ".join(tags)][: 1 + bool(tags)]), place
         for key, its in kernels.items():
             parts[key] = "", place if self._is_door(its) else its
-        for name, attribute in (("register_fake", "_abstract_fn"), ("register_autograd", "_backward_fn")):
+        for name, attribute in (
+            ("register_fake", "_abstract_fn"),
+            ("register_autograd", "_backward_fn"),
+        ):
             function = getattr(custom, attribute, None)
             if function is not None:
                 parts[name] = "", _place_of_function(function) or place
