@@ -384,8 +384,8 @@ sys.stdin.read()
 """
 
 
-def rank(then: str = "") -> str:
-    return RANK.format(timeout=limit(60), then=textwrap.dedent(then))
+def rank(then: str = "", timeout: float = limit(60)) -> str:
+    return RANK.format(timeout=timeout, then=textwrap.dedent(then))
 
 
 @pytest.fixture
@@ -432,7 +432,9 @@ def test_one_rank_whose_file_differs_is_told_with_both_places(start, tmp_path):
     main = start(rank("import os; print(json.dumps(os.environ['MDISPATCH_REGISTRY']))"), folder)
     address = answer(main)
     assert answer(main) == ["register", FACTS, []]
-    ranks = [start(rank(), each, MDISPATCH_REGISTRY=address) for each in (folder, other)]
+    # What is there is there by now.
+    member = {"MDISPATCH_REGISTRY": address}
+    ranks = [start(rank(timeout=1), each, **member) for each in (folder, other)]
     # A second run in one process: its libraries end, and it registers all of it again.
     again = """
     import engine_kernels, importlib
@@ -441,7 +443,7 @@ def test_one_rank_whose_file_differs_is_told_with_both_places(start, tmp_path):
     importlib.reload(engine_kernels)
     told += [str(e) for e in md.default_registry().dispatcher.differing]
     """
-    ranks.append(start(rank(again), folder, MDISPATCH_REGISTRY=address))
+    ranks.append(start(rank(again, timeout=1), folder, **member))
     first, differs, twice = [answer(each) for each in ranks]
     assert first == twice == ["verify", FACTS, []]
     here, there = other / "engine_kernels.py", folder / "engine_kernels.py"
