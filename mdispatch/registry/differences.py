@@ -204,7 +204,7 @@ def _torch_never_registered(
     known = {fact: facts.torch_parts(fact.name) for fact in there}
     near = [fact for fact, (its, _) in known.items() if its.startswith(space)]
     its = [fact for fact in near if known[fact][0] == operator]
-    place = (its or near or [None])[0]
+    place = next(iter(its or near), None)
     keys_there = tuple(known[fact][1] for fact in its if known[fact][1])
     nearest_names: tuple[str, ...] = ()
     cls: type[errors.NotRegisteredError]
@@ -226,6 +226,7 @@ def _torch_never_registered(
     if place is not None:
         does += f"    ({place.where})"
     what = f"{operator} at {part}" if part else operator
+    what = what if operator else "anything"  # its version would be the first
     error = cls(
         f"torch.library has not registered {what} in {who(registry, facts.TORCH_SPACE)} within "
         f"{round(waited, 3):g} s\n  here:  {here}\n  there: {does}\n{remedy}",
