@@ -119,7 +119,7 @@ class VerifyDifference(TypedDict):
     category: str
     #: a class of mdispatch.errors; what a failed worker raised; the signal that killed it
     error: str
-    #: "library", "def", "impl", "fallback" or "type"; "" for a worker that ended
+    #: "library", "def", "impl", "fallback", "type" or "torch"; "" for a worker that ended
     kind: str
     #: operator, namespace, or type
     name: str

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ..dispatch.dispatcher import Dispatcher
     from ..facts import Registration
 
-__all__ = ["WarmUp", "warm_up"]
+__all__ = ["WarmUp", "counts", "warm_up"]
 
 
 class WarmUp:
@@ -229,14 +229,14 @@ def examine(
         files = files_of_modules(_packages(looked_at))
         mine = [f for f in there if _file_of(f) in files]
         differing = tuple(dispatcher.differing)  # types, where another member had them first
-        return WarmUp(*_counts(mine), took, 0.0, differing)
+        return WarmUp(*counts(mine), took, 0.0, differing)
     sequence, _ = dispatcher.facts.await_change(0, 0.0)
     dispatcher.facts.await_change(sequence, 0.0)  # raises where the main member is gone
     verified, lacking = _compared(registry, there, audit, looked_at)
     told = {(error.kind, error.name, error.key) for error in _differing(dispatcher)}
     missing = [missing_in_worker(dispatcher.facts, fact) for fact in lacking]
     return WarmUp(
-        *_counts(verified),
+        *counts(verified),
         took,
         audit.longest_wait,
         (
@@ -296,7 +296,7 @@ def _where_to_look(registry: Registry, name: str) -> str:
     )
 
 
-def _counts(some: list[Registration]) -> tuple[int, int]:
+def counts(some: list[Registration]) -> tuple[int, int]:
     """How many operators and how many kernels there are among them, PyTorch's too."""
     operators = kernels = 0
     for fact in some:

@@ -39,8 +39,8 @@ def ns():
 
 @pytest.fixture
 def watched(registry):
-    with md.torch.watch(registry=registry) as watch:
-        yield watch
+    with md.torch.watch(registry=registry):
+        yield registry.dispatcher.watch
 
 
 def parts(registry: md.Registry, ns: str, operator: str = "") -> dict[str, md.Registration]:
@@ -273,7 +273,6 @@ def test_close_ends_the_watch_and_its_facts(registry, ns):
     assert "closed" in repr(watch)
     assert not registry.dispatcher.facts.registrations_since(TORCH, 0)[1]
     library.define("g(Tensor x) -> Tensor")
-    watch.look()
     assert not parts(registry, ns)
     with md.torch.watch(registry=registry) as again:
         assert again is not watch
@@ -304,10 +303,10 @@ def test_a_worker_that_watches_verifies(registry, worker, ns):
         md.torch.watch(registry=worker, timeout=0)
     assert (told.value.kind, told.value.key) == ("torch", "version")
     assert worker.dispatcher.watch is None  # refused: it watches nothing
-    with md.torch.watch(registry=registry), md.torch.watch(registry=worker, timeout=0) as mine:
+    with md.torch.watch(registry=registry), md.torch.watch(registry=worker, timeout=0):
         library.impl("f", lambda x: x, "CPU")
-        assert mine.has(f"torch.library::{ns}::f@CPU")
-        assert not mine.has(f"torch.library::{ns}::f@CUDA")
+        assert worker.dispatcher.watch.has(f"torch.library::{ns}::f@CPU")
+        assert not worker.dispatcher.watch.has(f"torch.library::{ns}::f@CUDA")
 
 
 #: A file in the shape of those of engines that serve models: hundreds of operators by a helper, as

@@ -65,6 +65,7 @@ _PYTORCHS = {
     *("quantization", "quantized", "_quantized", "quantized_decomposed", "rngprims", "rpc"),
     *("sparse", "static_runtime", "streams", "symm_mem", "_test", "torch", "xpu"),
 }
+#: Modules whose frames are those of an import.
 _IMPORTS = ("importlib._bootstrap", "importlib._bootstrap_external")
 #: Modules that stand between PyTorch's functions and those who call them.
 _BETWEEN = ("functools", "typing_extensions", "warnings")
@@ -95,22 +96,39 @@ def watch(*, registry: Registry | None = None, timeout: float | None = DEFAULT_T
     dispatcher = given_or_default(registry).dispatcher
     with _lock:
         there = dispatcher.watch
-        if isinstance(there, Watch):
-            return there
-        made = Watch(dispatcher, timeout)
+        if isinstance(there, Watching):
+            return there.handle
+        made = Watching(dispatcher, timeout)
         try:
             made.look()
         except BaseException:
             made.close()
             raise
-        return made
+        return made.handle
 
 
 class Watch(Handle):
-    """A watch of PyTorch's registrations: see :func:`watch`. ``close`` ends it, and its facts."""
+    """A watch of PyTorch's registrations: see :func:`watch`."""
+
+    __slots__ = ("_watching",)
+
+    def __init__(self, watching: Watching) -> None:
+        self._watching = watching
+
+    def close(self) -> None:
+        """Ends the watch and the facts that it has registered. Idempotent."""
+        self._watching.close()
+
+    def __repr__(self) -> str:
+        return f"<mdispatch.torch.Watch of {self._watching}>"
+
+
+class Watching:
+    """What a watch does. ``handle`` is what its user has."""
 
     def __init__(self, dispatcher: Dispatcher, timeout: float | None) -> None:
         torch: Any = sys.modules["torch"]
+        self.handle = Watch(self)
         self._torch = torch
         self._folder = os.path.dirname(torch.__file__) + os.sep
         self._dispatcher = dispatcher
@@ -131,7 +149,6 @@ class Watch(Handle):
         _install(torch)
 
     def close(self) -> None:
-        """Ends the watch and the facts that it has registered. Idempotent."""
         with _lock:
             if self.registry_has_ended():
                 for operator, parts in list(self._known.items()):
@@ -142,13 +159,14 @@ class Watch(Handle):
 
     def registry_has_ended(self) -> bool:
         """Stops listening. Returns whether it was not closed before."""
-        if self not in _open:
-            return False
-        _open.remove(self)
-        self._dispatcher.watch = None
-        if not _open:
-            _uninstall()
-        return True
+        with _lock:
+            if self not in _open:
+                return False
+            _open.remove(self)
+            self._dispatcher.watch = None
+            if not _open:
+                _uninstall()
+            return True
 
     def look(self) -> None:
         """Looks at everything that PyTorch has now."""
@@ -177,9 +195,8 @@ class Watch(Handle):
         is_python = fact.where.rpartition(":")[0].endswith(".py")
         return not is_python and any(name.startswith(space) for name in list(self._known))
 
-    def __repr__(self) -> str:
-        state = "" if self in _open else " (closed)"
-        return f"<mdispatch.torch.Watch of {self._dispatcher.holder!r}{state}>"
+    def __str__(self) -> str:
+        return f"{self._dispatcher.holder!r}{'' if self in _open else ' (closed)'}"
 
     # --- what the hooks call
 
@@ -227,8 +244,8 @@ class Watch(Handle):
             if part not in known:
                 is_python = place.rpartition(":")[0].endswith(".py")
                 at = where if where and (is_python or not place) else place or "(not known)"
-                self._known[operator] = known
-                known[part] = self._begin(torch_name(operator, part), text, at)
+                its = self._begin(torch_name(operator, part), text, at)
+                self._known.setdefault(operator, known)[part] = its
         if not known:
             self._known.pop(operator, None)
 
@@ -247,7 +264,9 @@ class Watch(Handle):
     # --- what PyTorch has
 
     def _read(self, operator: str) -> Parts:
-        """The parts that are facts. None for PyTorch's own operators and exported ones."""
+        """The parts that are facts: of PyTorch's own operators those of others, of exported ones
+        none.
+        """
         dump = self._torch._C._dispatch_dump(operator)
         kernels = {
             key: printable(place.removeprefix(_PLACE)) for key, place in _KERNEL.findall(dump)
@@ -271,9 +290,9 @@ class Watch(Handle):
             return {}
         parts: Parts = {}
         if schema not in ("", "(none)"):
-            tags = [] if analysis in ("", "FROM_SCHEMA") else [analysis]
-            tags += self._tags(operator)
-            parts[""] = " # ".join([schema, ", ".join(tags)][: 1 + bool(tags)]), place
+            more = [] if analysis in ("", "FROM_SCHEMA") else [analysis]
+            more += self._tags(operator)
+            parts[""] = f"{schema} # {', '.join(more)}" if more else schema, place
         for key, its in kernels.items():
             parts[key] = "", place if self._is_door(its) else its
         for name, attribute in (
@@ -351,7 +370,7 @@ def _place_of_function(function: Any) -> str:
 
 _lock = RLock()
 #: The watches that are open. Changed by single steps, under the lock.
-_open: list[Watch] = []
+_open: list[Watching] = []
 #: The methods of PyTorch's classes that are ours meanwhile, with those that were there.
 _installed: list[tuple[type, str, object, object]] = []
 

@@ -23,12 +23,12 @@ from click.core import ParameterSource
 from click.exceptions import Exit
 
 from ...errors import MdispatchError, NotSharedError
-from ...facts import DEF, IMPL, torch_name
+from ...facts import torch_name
 from ...facts.books import check_shared
 from ...facts.opening import ENVIRONMENT
 from ...registry import Registry, default_registry
 from ...workers.interpreters import create_interpreter
-from ...workers.warm_up import WarmUp
+from ...workers.warm_up import WarmUp, counts
 from ..asking import reason, registries_like
 from ..console import (
     complain,
@@ -201,8 +201,7 @@ def _join(name: str) -> WarmUp:
     except MdispatchError as error:
         complain(reason(error))
         raise Exit(2) from None
-    kinds = [fact.kind for fact in there]
-    return WarmUp(kinds.count(DEF), kinds.count(IMPL), 0.0, 0.0, ())
+    return WarmUp(*counts(there), 0.0, 0.0, ())
 
 
 # --- the workers ----------------------------------------------------------------------------------
