@@ -171,6 +171,7 @@ typedef enum md_kind {
     MD_PYSTUB = 5,
     MD_NAME = 6,
     MD_CLAIM = 7,       /* made by md_claim() only */
+    MD_TORCH = 8,       /* what torch.library has registered */
     MD_ANY_MEMBER = 16, /* kinds from here on are members' own; those without a name are refused */
     MD_TYPE = 16,       /* which key a member gives to a type */
     MD_CHOICE = 17,     /* what a member has chosen */

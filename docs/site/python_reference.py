@@ -149,7 +149,13 @@ PAGES = {
         "Errors",
         [("mdispatch", "", "MdispatchError errors"), ("mdispatch.errors", "", "*")],
     ),
-    "torch": ("PyTorch", [("mdispatch.torch", "", "export")]),
+    "torch": (
+        "PyTorch",
+        [
+            ("mdispatch.torch", "", "export watch"),
+            ("mdispatch.authoring.torch.watch", RESULTS, "Watch"),
+        ],
+    ),
     "torch_compat": ("torch_compat", [("mdispatch.torch_compat", "", "*")]),
 }
 

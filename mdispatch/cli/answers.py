@@ -119,7 +119,7 @@ class VerifyDifference(TypedDict):
     category: str
     #: a class of mdispatch.errors; what a failed worker raised; the signal that killed it
     error: str
-    #: "library", "def", "impl", "fallback" or "type"; "" for a worker that ended
+    #: "library", "def", "impl", "fallback", "type" or "torch"; "" for a worker that ended
     kind: str
     #: operator, namespace, or type
     name: str
@@ -162,6 +162,8 @@ class Verify(TypedDict):
     timeout: float
     #: the registry of a running process, as given
     against: str | None
+    #: whether what the modules register with torch.library was verified, too
+    torch: bool
     #: whether all workers agree, and on something: exit status 0
     agree: bool
     #: whether the modules register nothing, so that nothing was verified: exit status 5

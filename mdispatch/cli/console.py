@@ -136,13 +136,19 @@ def module_names(
     return tuple(dict.fromkeys(names))
 
 
-def import_in_main(modules: Sequence[str], timeout: float | None = None) -> WarmUp:
-    """Imports the modules, which register in this process's default registry. Ends the command when
-    a module does not exist or fails.
+def import_in_main(
+    modules: Sequence[str],
+    timeout: float | None = None,
+    first: Callable[[], object] | None = None,
+) -> WarmUp:
+    """Imports the modules, which register in this process's default registry, after ``first``. Ends
+    the command when a module does not exist or fails.
     """
     os.environ.pop(ENVIRONMENT, None)  # this command does not join its parent's registry
     here = search_here()
     try:
+        if first is not None:
+            first()
         return examine(modules, timeout=timeout)
     except (Exception, SystemExit) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None

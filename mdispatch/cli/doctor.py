@@ -140,6 +140,7 @@ _WHAT = {
     facts.FALLBACK: "a fallback at {1}",
     facts.PYSTUB: "the Python module of {0}",
     facts.NAME: "the name {0}",
+    facts.TORCH: "PyTorch's {0}",
     facts.CLAIM: "somebody to register {0}",
     facts.TYPE: "the type {0}",
     facts.CHOICE: "the choice {0}",

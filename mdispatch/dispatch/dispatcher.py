@@ -89,6 +89,8 @@ class Dispatcher:
         #: types it has seen. See registry/type_facts.py.
         self.types: dict[str, Any] = {}
         self.types_seen = -1
+        #: What follows PyTorch's registrations, if something does: authoring/torch/watch.py.
+        self.watch: Any = None
         #: What was found to differ here. registry/verify.py adds to it.
         self.differing: list[MdispatchError] = []
         #: Seconds that this interpreter waited in vain while nobody would have heard an error.
@@ -243,6 +245,8 @@ class Dispatcher:
         serve nobody any more. So the garbage collector does not visit them again and again at the
         end of the interpreter. Calls that other threads are in have their own references.
         """
+        if self.watch is not None:
+            self.watch.registry_has_ended()
         ended, self.entries = self.entries, Entries()
         ended.occupied.clear()  # which each entry refers to
         for runs in list(self.libraries.values()):

@@ -229,9 +229,9 @@ class LibraryLoadError(MdispatchError, ImportError):
 class VerificationError(MdispatchError):
     """A registration of this interpreter differs from that of the main interpreter.
 
-    ``kind`` is "library", "def", "impl", "fallback" or "type"; ``name`` the operator, namespace or
-    type; ``key`` the dispatch key's name or ""; ``here`` and ``there`` the places (``file:line``)
-    in this interpreter and in the main one.
+    ``kind`` is "library", "def", "impl", "fallback", "type" or "torch"; ``name`` the operator,
+    namespace or type; ``key`` the dispatch key's name or ""; ``here`` and ``there`` the places
+    (``file:line``) in this interpreter and in the main one.
     """
 
     def __init__(

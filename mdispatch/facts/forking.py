@@ -59,6 +59,7 @@ _WITH_LOCKS = (
     "authoring.device_kernels",
     "authoring.autograd.engines",
     "authoring.autograd.tape",
+    "authoring.torch.watch",
     "workers.pool_before_314",
 )
 

@@ -22,6 +22,7 @@ from .native.constants import (
     MD_PYSTUB,
     MD_RAISE_ALL,
     MD_STACK,
+    MD_TORCH,
     MD_TYPE,
     MD_UNIQUE,
     MD_WORKER,
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
 __all__ = ["CHOICE", "CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "KIND_NAMES", "LIBRARY", "NAME"]
-__all__ += ["PYSTUB", "TYPE", "MAIN", "PEER", "WORKER", "Elected", "Handle", "Registration"]
-__all__ += ["OF_A_MEMBER", "ROLE_NAMES", "POLICY", "interpreter_id"]
-__all__ += ["def_text", "field_of", "impl_text", "kernel_name", "who"]
+__all__ += ["PYSTUB", "TORCH", "TYPE", "MAIN", "PEER", "WORKER", "Elected", "Handle"]
+__all__ += ["OF_A_MEMBER", "ROLE_NAMES", "POLICY", "Registration", "TORCH_SPACE", "interpreter_id"]
+__all__ += ["def_text", "field_of", "impl_text", "kernel_name", "torch_name", "torch_parts", "who"]
 
 LIBRARY, DEF, IMPL, FALLBACK = MD_LIBRARY, MD_DEF, MD_IMPL, MD_FALLBACK
-PYSTUB, NAME, CLAIM = MD_PYSTUB, MD_NAME, MD_CLAIM
+PYSTUB, NAME, CLAIM, TORCH = MD_PYSTUB, MD_NAME, MD_CLAIM, MD_TORCH
 TYPE, CHOICE = MD_TYPE, MD_CHOICE
 KIND_NAMES = {
     LIBRARY: "library",
@@ -48,6 +49,7 @@ KIND_NAMES = {
     PYSTUB: "pystub",
     NAME: "name",
     CLAIM: "claim",  # on a namespace, where there is no main member
+    TORCH: "torch",  # what torch.library has registered
     TYPE: "type",  # like the next one a member's own: any member registers it, for itself
     CHOICE: "choice",
 }
@@ -60,6 +62,7 @@ POLICY = {
     FALLBACK: MD_UNIQUE | MD_RAISE_ALL,
     PYSTUB: MD_STACK,
     NAME: MD_STACK,
+    TORCH: MD_UNIQUE,
     TYPE: MD_UNIQUE,
     CHOICE: MD_STACK,
 }
@@ -142,6 +145,23 @@ def field_of(place: int) -> Any:
     return _tuplegetter(place, None)
 
 
+#: The namespace of the facts about PyTorch. No operator of ours can have it.
+TORCH_SPACE = "torch.library"
+
+
+def torch_name(operator: str, part: str = "") -> str:
+    """The name of a TORCH fact: of the definition of an operator of PyTorch, or of another part of
+    it, as a kernel at a key.
+    """
+    return f"{TORCH_SPACE}::{operator}@{part}" if part else f"{TORCH_SPACE}::{operator}"
+
+
+def torch_parts(name: str) -> tuple[str, str]:
+    """The operator and the part ("" for the definition) that a TORCH fact is about."""
+    operator, _, part = name.removeprefix(f"{TORCH_SPACE}::").partition("@")
+    return operator, part
+
+
 class Registration(tuple[object, ...]):
     """One fact: which member registered it, what it says, and the line that registered it. A value:
     it does not know whether the fact was struck out since.
@@ -182,8 +202,10 @@ class Registration(tuple[object, ...]):
 
     @property
     def body(self) -> str:
-        """The canonical schema of a definition, the label of a kernel."""
-        return self.text.partition("\n")[0] if self.kind in (DEF, IMPL) else self.text
+        """The canonical schema of a definition, the label of a kernel. Of what PyTorch has, the
+        schema of a definition, and "" for other parts.
+        """
+        return self.text.partition("\n")[0] if self.kind in (DEF, IMPL, TORCH) else self.text
 
     @property
     def attributes(self) -> str:

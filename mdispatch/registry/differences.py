@@ -32,6 +32,7 @@ __all__ = [
     "never_registered",
     "registered_twice",
     "schema_differs",
+    "torch_differs",
     "travelled_otherwise",
     "type_differs",
 ]
@@ -128,6 +129,8 @@ def never_registered(
     """The wait ended without the fact: says which of the reasons it is. ``types`` are those of a
     kernel; None where any will do.
     """
+    if kind == facts.TORCH:
+        return _torch_never_registered(registry, name, here, waited)
     namespace = name.partition("::")[0]
     seen = _Seen(registry, name)
     known, same = seen.known, seen.same
@@ -189,6 +192,80 @@ def never_registered(
         error.types_here = types or ""
         error.types_there = tuple(f.types for f in its)
     return error
+
+
+def _torch_never_registered(
+    registry: Facts, name: str, here: str, waited: float
+) -> errors.NotRegisteredError:
+    """The same for what torch.library has registered here."""
+    operator, part = facts.torch_parts(name)
+    _, there = registry.registrations_since(facts.TORCH, 0)
+    space = f"{operator.partition('::')[0]}::"
+    known = {fact: facts.torch_parts(fact.name) for fact in there}
+    near = [fact for fact, (its, _) in known.items() if its.startswith(space)]
+    its = [fact for fact in near if known[fact][0] == operator]
+    place = next(iter(its or near), None)
+    keys_there = tuple(known[fact][1] for fact in its if known[fact][1])
+    nearest_names: tuple[str, ...] = ()
+    cls: type[errors.NotRegisteredError]
+    remedy = "Make both import the same version of the module, or give it more time (timeout=)."
+    if its and part:
+        cls = errors.KeyMismatchError
+        does = f"{', '.join(keys_there) or 'no kernels'}"
+        remedy = "Register the same in both, or in neither."
+    elif near:
+        cls = errors.NameMismatchError
+        nearest_names = tuple(nearest(operator, sorted({known[fact][0] for fact in near})))
+        does = f"nearest names: {', '.join(nearest_names) or 'none'}"
+    else:
+        cls = errors.MainNeverArrivedError
+        does = f"nothing in namespace {space[:-2]!r}"
+        if not there:
+            does = "PyTorch is not watched"
+            remedy = "Call mdispatch.torch.watch() there too, or give it more time (timeout=)."
+    if place is not None:
+        does += f"    ({place.where})"
+    what = f"{operator} at {part}" if part else operator
+    what = what if operator else "anything"  # its version would be the first
+    error = cls(
+        f"torch.library has not registered {what} in {who(registry, facts.TORCH_SPACE)} within "
+        f"{round(waited, 3):g} s\n  here:  {here}\n  there: {does}\n{remedy}",
+        kind=facts.KIND_NAMES[facts.TORCH],
+        name=operator,
+        key=part,
+        here=here,
+        there="" if place is None else place.where,
+        waited=waited,
+        nearest=nearest_names,
+    )
+    if isinstance(error, errors.KeyMismatchError):
+        error.keys_there = keys_there
+    return error
+
+
+def torch_differs(
+    registry: Facts, fact: Registration, body: str, here: str
+) -> errors.SchemaMismatchError:
+    """torch.library has registered something else under the name of the fact here. Or it is another
+    version of PyTorch.
+    """
+    operator, part = facts.torch_parts(fact.name)
+    main = f"{who(registry, facts.TORCH_SPACE)} (pid {fact.pid})"
+    head = f"{operator} is not the same in torch.library as in {main}"
+    remedy = "Make both import the same version of the module."
+    if not operator:
+        operator, head = "torch", f"PyTorch has another version than in {main}"
+        remedy = "Install the same version for both."
+    return errors.SchemaMismatchError(
+        f"{head}\n  here:  {body}    ({here})\n  there: {fact.body}    ({fact.where})\n{remedy}",
+        kind=facts.KIND_NAMES[facts.TORCH],
+        name=operator,
+        key=part,
+        here=here,
+        there=fact.where,
+        schema_here=body,
+        schema_there=fact.body,
+    )
 
 
 def _how_main_arrives(registry: Facts) -> str:
@@ -270,7 +347,9 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
     """The main interpreter has registered it from a module that was imported here, too, but this
     interpreter has not.
     """
-    key = key_name(fact.kind, fact.key)
+    key, name = key_name(fact.kind, fact.key), fact.name
+    if fact.kind == facts.TORCH:
+        name, key = facts.torch_parts(name)
     what = {
         facts.LIBRARY: f"namespace {fact.name!r} has a DEF library",
         facts.DEF: f"{fact.name} is defined",
@@ -278,6 +357,7 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
         facts.FALLBACK: f"there is a fallback at {key}",
         facts.NAME: f"{fact.name} is registered by its name",
         facts.PYSTUB: f"{fact.name} names its Python module",
+        facts.TORCH: f"torch.library has {name}{' at ' * bool(key)}{key}",
     }[fact.kind]
     told = fact.body.partition("\n")[0] or facts.KIND_NAMES[fact.kind]
     return errors.MissingInWorkerError(
@@ -285,7 +365,7 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
         f"without registering it\n  there: {told}    ({fact.where})\nDoes the module register only "
         "in some interpreters? It must register the same in each.",
         kind=facts.KIND_NAMES[fact.kind],
-        name=fact.name,
+        name=name,
         key=key,
         there=fact.where,
     )

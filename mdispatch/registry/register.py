@@ -18,7 +18,7 @@ from __future__ import annotations
 from .. import errors, facts
 from ..dispatch.checks import misfit, operator_name
 from ..dispatch.kernels import FALLBACK_NAME
-from ..errors.places import caller
+from ..errors.places import caller, file_of
 from ..keys.numbers import DispatchKey, table_index
 from ..schema.canonical import canonical_schema
 from ..schema.names import split_name
@@ -50,6 +50,7 @@ __all__ = [
     "define",
     "fall_back",
     "hold_name",
+    "hold_torch",
     "implement",
     "name_module",
     "open_namespace",
@@ -276,6 +277,51 @@ def _verify_without_text(
         mine, main = (place.rpartition(":")[0] for place in (where(), there.where))
         dispatcher.counterparts.setdefault(mine, set()).add(main)
     return verified(dispatcher, (kind, 0, name), there)
+
+
+# --- what torch.library registers -----------------------------------------------------------------
+
+
+def hold_torch(
+    dispatcher: Dispatcher, name: str, text: str, where: str, timeout: float | None
+) -> RegistrationHandle | None:
+    """A part of an operator of PyTorch. Members compare the first line of ``text``."""
+    return register_or_verify(dispatcher, _wanted_torch, _register_torch, _verify_torch)(
+        dispatcher, name, text, where, timeout
+    )
+
+
+def _wanted_torch(
+    dispatcher: Dispatcher, name: str, text: str, where: str, timeout: float | None
+) -> Wanted:
+    return facts.TORCH, 0, name, bool  # a second one of the same member is the same one
+
+
+def _register_torch(
+    dispatcher: Dispatcher, name: str, text: str, where: str, timeout: float | None
+) -> RegistrationHandle:
+    return _registered(dispatcher, publish(dispatcher, facts.TORCH, 0, name, text, where))
+
+
+def _verify_torch(
+    dispatcher: Dispatcher, name: str, text: str, where: str, timeout: float | None
+) -> RegistrationHandle | None:
+    body = text.partition("\n")[0]
+
+    def compare(fact: Registration) -> None:
+        if fact.body != body:
+            from .differences import torch_differs
+
+            raise torch_differs(dispatcher.facts, fact, body, where)
+
+    there = verify(
+        dispatcher, facts.TORCH, 0, name, body, lambda: where, timeout=timeout, accept=compare
+    )
+    if there is None:
+        return None
+    mine, main = (file_of(place) for place in (where, there.where))
+    dispatcher.counterparts.setdefault(mine, set()).add(main)
+    return verified(dispatcher, there.what, there)
 
 
 # --- the module that an operator names ------------------------------------------------------------

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ..dispatch.dispatcher import Dispatcher
     from ..facts import Registration
 
-__all__ = ["WarmUp", "warm_up"]
+__all__ = ["WarmUp", "counts", "warm_up"]
 
 
 class WarmUp:
@@ -209,6 +209,8 @@ def examine(
             for name in names:
                 importlib.import_module(name)
             keep_up(dispatcher)
+            if dispatcher.watch is not None:
+                dispatcher.watch.look()
         except BaseException as error:
             for difference in audit.differences:
                 error.add_note(f"before that, while warming up: {difference}")
@@ -227,15 +229,14 @@ def examine(
         files = files_of_modules(_packages(looked_at))
         mine = [f for f in there if _file_of(f) in files]
         differing = tuple(dispatcher.differing)  # types, where another member had them first
-        return WarmUp(_count(mine, facts.DEF), _count(mine, facts.IMPL), took, 0.0, differing)
+        return WarmUp(*counts(mine), took, 0.0, differing)
     sequence, _ = dispatcher.facts.await_change(0, 0.0)
     dispatcher.facts.await_change(sequence, 0.0)  # raises where the main member is gone
     verified, lacking = _compared(registry, there, audit, looked_at)
     told = {(error.kind, error.name, error.key) for error in _differing(dispatcher)}
     missing = [missing_in_worker(dispatcher.facts, fact) for fact in lacking]
     return WarmUp(
-        _count(verified, facts.DEF),
-        _count(verified, facts.IMPL),
+        *counts(verified),
         took,
         audit.longest_wait,
         (
@@ -295,8 +296,14 @@ def _where_to_look(registry: Registry, name: str) -> str:
     )
 
 
-def _count(some: list[Registration], kind: int) -> int:
-    return sum(f.kind == kind for f in some)
+def counts(some: list[Registration]) -> tuple[int, int]:
+    """How many operators and how many kernels there are among them, PyTorch's too."""
+    operators = kernels = 0
+    for fact in some:
+        operator, part = facts.torch_parts(fact.name) if fact.kind == facts.TORCH else ("", "")
+        operators += fact.kind == facts.DEF or bool(operator and not part)
+        kernels += fact.kind == facts.IMPL or bool(operator and part)
+    return operators, kernels
 
 
 def _file_of(fact: Registration) -> str:
@@ -311,9 +318,10 @@ def _compared(
 
     A registration comes from a module if its file is the module's, or the file from which the main
     interpreter opened a library that the module opened here: it may lie elsewhere in another
-    process. What a child of fork has inherited is no other than its parent's.
+    process. What a child of fork has inherited is no other than its parent's. What a library in C++
+    has registered with PyTorch is expected of whoever has its namespace.
     """
-    dispatcher = registry.dispatcher
+    dispatcher, watch = registry.dispatcher, registry.dispatcher.watch
     is_mine = dispatcher.facts.is_mine if registry.elects else None
     here = _sources(dispatcher, set(sys.modules) - dispatcher.inherited)
     near = _sources(dispatcher, _packages(modules))
@@ -340,6 +348,10 @@ def _compared(
             continue
         if is_mine is not None and is_mine(fact):  # in a team
             is_verified = True
+        elif kind == facts.TORCH:
+            is_verified = watch is not None and watch.has(name)
+            if watch is None or not (is_verified or file in here or watch.covers(fact)):
+                continue  # nobody has said that it is to be here
         elif file in here:
             times = (
                 left[what] if what in left else dispatcher.times_verified(kind, key, name, types)
@@ -357,7 +369,7 @@ def _compared(
     verified += more.values()
     if lacking:
         near |= _sources(dispatcher, _reached(_packages(modules)))
-    return verified, [fact for fact in lacking if _file_of(fact) in near]
+    return verified, [f for f in lacking if _file_of(f) in near or (watch and watch.covers(f))]
 
 
 def _sources(dispatcher: Dispatcher, modules: Iterable[str]) -> set[str]:
@@ -386,8 +398,9 @@ def _reached(modules: Iterable[str]) -> set[str]:
         found.add(name)
         left.append(name.rpartition(".")[0])
         for value in list(vars(module).values()):
-            origin = value.__name__ if isinstance(value, ModuleType) else None
-            if isinstance(value, (FunctionType, type)):
+            cls = type(value)  # what __class__ says may be code of the object
+            origin = value.__name__ if issubclass(cls, ModuleType) else None
+            if issubclass(cls, (FunctionType, type)):
                 origin = value.__module__
             # A program imports its operators, not they it.
             if origin is not None and origin not in ("__main__", "__mp_main__"):

@@ -1,5 +1,8 @@
-"""``mdispatch.torch``: operators of mdispatch as operators of PyTorch. See exported.py."""
+"""``mdispatch.torch``: operators of mdispatch as operators of PyTorch (exported.py), and what
+PyTorch registers as facts (watch.py).
+"""
 
 from .exported import export
+from .watch import Watch, watch
 
-__all__ = ["export"]
+__all__ = ["Watch", "export", "watch"]

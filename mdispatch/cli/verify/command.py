@@ -19,15 +19,16 @@ from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Protocol
 
 import click
+from click.core import ParameterSource
 from click.exceptions import Exit
 
 from ...errors import MdispatchError, NotSharedError
-from ...facts import DEF, IMPL
+from ...facts import torch_name
 from ...facts.books import check_shared
 from ...facts.opening import ENVIRONMENT
 from ...registry import Registry, default_registry
 from ...workers.interpreters import create_interpreter
-from ...workers.warm_up import WarmUp
+from ...workers.warm_up import WarmUp, counts
 from ..asking import reason, registries_like
 from ..console import (
     complain,
@@ -53,6 +54,7 @@ _MOST = 128  # workers of a kind: each takes open files and a thread
 _DAY = 86400.0
 _MAIN_PID = 7  # its index in the figures of a registry
 _UNKNOWN_IMPORT = 10.0  # seconds that the modules may take, where they were not imported before
+_VERSION = torch_name("", "version")  # of PyTorch: no module registers that
 _NOTHING = 5  # as pytest ends that collected no test
 
 
@@ -77,7 +79,12 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: float) -
     callback=module_names,
     help="Operator modules, by name.",
 )
-@click.option("--interpreters", default=2, callback=_workers, help="Sub-interpreters to warm up.")
+@click.option(
+    "--interpreters",
+    default=2,
+    callback=_workers,
+    help="Sub-interpreters to warm up. With --torch none: PyTorch is loaded once in a process.",
+)
 @click.option("--processes", default=1, callback=_workers, help="Processes to warm up.")
 @click.option(
     "--timeout",
@@ -91,6 +98,11 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: float) -
     shell_complete=registries_like,
     help="Compare with the registry of a process that is running, by its name or address.",
 )
+@click.option(
+    "--torch",
+    is_flag=True,
+    help="Verify what the modules register with torch.library, too (mdispatch.torch.watch).",
+)
 @json_option("verify")
 def verify(
     modules: tuple[str, ...],
@@ -98,6 +110,7 @@ def verify(
     processes: int,
     timeout: float,
     against: str | None,
+    torch: bool,
     as_json: bool,
 ) -> None:
     """Import operator modules everywhere and tell everything that differs.
@@ -123,6 +136,12 @@ def verify(
       5    the modules register nothing, so nothing was verified
       130  interrupted
     """
+    if torch:
+        source = click.get_current_context().get_parameter_source("interpreters")
+        if source is ParameterSource.DEFAULT:
+            interpreters = 0
+        elif interpreters:
+            raise click.BadParameter("--torch takes processes: PyTorch is loaded once in each.")
     if not interpreters and not processes:
         raise click.BadParameter("there is nothing to verify without interpreters and processes.")
     try:
@@ -131,19 +150,22 @@ def verify(
         complain(str(error))
         raise Exit(2) from None
     faulthandler.enable()
-    plan = Plan(modules, interpreters, processes, timeout, against)
+    plan = Plan(modules, interpreters, processes, timeout, against, torch)
     answer = standard_output()
     workers = None
     try:
         with progress("warming up", interpreters + processes) as step:
             if against is None:
-                main, takes = import_in_main(plan.modules, plan.timeout), None
+                began = monotonic()
+                main = import_in_main(plan.modules, plan.timeout, _watch if torch else None)
+                takes = monotonic() - began if torch else main.import_seconds
             else:
                 main, takes = _join(against), _UNKNOWN_IMPORT
-            workers = Workers(plan, plan.limit(main.import_seconds if takes is None else takes))
+            workers = Workers(plan, plan.limit(takes))
             rows = workers.rows(step)
         facts = default_registry().dispatcher.facts
-        result = Result(plan, main, rows, len(facts.registrations()[2]), facts.stat()[_MAIN_PID])
+        there = sum(fact.name != _VERSION for fact in facts.registrations()[2])
+        result = Result(plan, main, rows, there, facts.stat()[_MAIN_PID])
         status = _NOTHING if result.empty else 0 if result.agree else 1
         try:
             write(result, answer, as_json)
@@ -161,6 +183,12 @@ def verify(
     os._exit(status)
 
 
+def _watch() -> None:
+    from ...authoring.torch.watch import watch
+
+    watch()
+
+
 def _join(name: str) -> WarmUp:
     """Makes a running registry that of this process and its workers. Returns what is registered
     there. Ends the command when it cannot be joined.
@@ -173,8 +201,7 @@ def _join(name: str) -> WarmUp:
     except MdispatchError as error:
         complain(reason(error))
         raise Exit(2) from None
-    kinds = [fact.kind for fact in there]
-    return WarmUp(kinds.count(DEF), kinds.count(IMPL), 0.0, 0.0, ())
+    return WarmUp(*counts(there), 0.0, 0.0, ())
 
 
 # --- the workers ----------------------------------------------------------------------------------
@@ -195,7 +222,7 @@ class _InInterpreter:
 
     def __init__(self, plan: Plan, path: Sequence[str]) -> None:
         self._report = os.memfd_create("mdispatch-verify")
-        self._source = source(path, plan.modules, plan.timeout, self._report)
+        self._source = source(path, plan.modules, plan.timeout, plan.torch, self._report)
         self._interpreter: Interpreter | None = None
         self._create: float | None = None
 
@@ -240,7 +267,7 @@ class _InProcess:
         self._source = (
             f"import faulthandler, _signal; faulthandler.dump_traceback_later({0.9 * limit})\n"
             f"_signal.alarm({int(2 * limit) + 1})\n"
-            + source(path, plan.modules, plan.timeout, self._report)
+            + source(path, plan.modules, plan.timeout, plan.torch, self._report)
         )
         self._process: subprocess.Popen[bytes] | None = None
         self._began = 0

@@ -35,7 +35,8 @@ _GRACE, _SHARE = 5.0, 0.25
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What to verify: ``timeout`` in seconds bounds all waits of one worker together. ``against``
-    is the registry of a running process; None where the modules register here.
+    is the registry of a running process; None where the modules register here. ``torch``: what
+    they register with torch.library is verified, too.
     """
 
     modules: tuple[str, ...]
@@ -43,6 +44,7 @@ class Plan:
     processes: int
     timeout: float
     against: str | None = None
+    torch: bool = False
 
     def limit(self, import_seconds: float) -> float:
         """Seconds after which a worker that has not reported is given up. The main interpreter took
@@ -206,7 +208,10 @@ class Result:
         lines = []
         there, here = difference.there, difference.here
         namespace = difference.name.partition("::")[0]
-        if category == "schema":
+        if category == "schema" and difference.kind == "torch":  # the texts are PyTorch's
+            lines += [f"main:    {difference.schema_there}", f"         {there}"]
+            lines += [f"worker:  {difference.schema_here}", f"         {here}"]
+        elif category == "schema":
             main, worker = (
                 parse_schema(text) for text in (difference.schema_there, difference.schema_here)
             )
@@ -277,6 +282,7 @@ class Result:
             "modules": list(self.plan.modules),
             "timeout": self.plan.timeout,
             "against": self.plan.against,
+            "torch": self.plan.torch,
             "agree": self.agree,
             "empty": self.empty,
             "main": {

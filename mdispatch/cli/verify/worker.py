@@ -10,6 +10,7 @@ import marshal
 import os
 
 from ...facts import interpreter_id
+from ...registry.verify import Audit
 from ...workers.warm_up import examine
 
 TYPE_CHECKING = False
@@ -40,7 +41,9 @@ ATTRIBUTES = (
 _BEGAN = 8
 
 
-def source(path: Sequence[str], modules: Sequence[str], timeout: float, descriptor: int) -> str:
+def source(
+    path: Sequence[str], modules: Sequence[str], timeout: float, torch: bool, descriptor: int
+) -> str:
     """The program of a worker. It reads the clock before it imports what is not built in."""
     return (
         "import posix, sys, time\n"
@@ -51,16 +54,25 @@ def source(path: Sequence[str], modules: Sequence[str], timeout: float, descript
         "mdispatch.default_registry()\n"
         "joined = time.monotonic_ns()\n"
         "from mdispatch.cli.verify.worker import run\n"
-        f"run({list(modules)!r}, {timeout!r}, {descriptor}, (joined - began) / 1e9)\n"
+        f"run({list(modules)!r}, {timeout!r}, {torch}, {descriptor}, (joined - began) / 1e9)\n"
     )
 
 
-def run(modules: Sequence[str], timeout: float, descriptor: int, joining: float) -> None:
-    """Imports and verifies the modules, and writes the report, also about a failure."""
+def run(
+    modules: Sequence[str], timeout: float, torch: bool, descriptor: int, joining: float
+) -> None:
+    """Imports and verifies the modules, and writes the report, also about a failure. ``torch``:
+    what they register with torch.library, too.
+    """
     differences: list[Told] = []
     figures: Figures = (0, 0, 0.0, 0.0)
     failure: Failure | None = None
     try:
+        if torch:
+            from ...authoring.torch.watch import watch
+
+            with Audit(timeout):
+                watch(timeout=timeout)
         done = examine(modules, timeout=timeout)
         figures = (done.operators, done.kernels, done.import_seconds, done.longest_wait)
         differences = [_told(error) for error in done.differences]

@@ -49,6 +49,7 @@ __all__ = [
     "MD_PYSTUB",
     "MD_NAME",
     "MD_CLAIM",
+    "MD_TORCH",
     "MD_ANY_MEMBER",
     "MD_TYPE",
     "MD_CHOICE",
@@ -116,6 +117,7 @@ MD_FALLBACK = 4
 MD_PYSTUB = 5
 MD_NAME = 6
 MD_CLAIM = 7
+MD_TORCH = 8
 MD_ANY_MEMBER = 16
 MD_TYPE = 16
 MD_CHOICE = 17

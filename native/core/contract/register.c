@@ -31,7 +31,8 @@ static int lock_as_member(md__reg *reg, uint64_t member, struct md__member **m) 
 }
 
 static bool is_kind(uint32_t kind) {
-    return (kind >= MD_LIBRARY && kind <= MD_NAME) || kind == MD_TYPE || kind == MD_CHOICE;
+    return (kind >= MD_LIBRARY && kind <= MD_TORCH && kind != MD_CLAIM) || kind == MD_TYPE ||
+           kind == MD_CHOICE;
 }
 
 /* Under the lock. A member's own facts may stand in the way of its next ones, and those of dead
