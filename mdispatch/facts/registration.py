@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CHOICE", "CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "KIND_NAMES", "LIBRARY", "NAME"]
 __all__ += ["PYSTUB", "TYPE", "MAIN", "PEER", "WORKER", "Elected", "Handle", "Registration"]
-__all__ += ["OF_A_MEMBER", "ROLE_NAMES", "POLICY", "interpreter_id"]
+__all__ += ["CLUSTER", "OF_A_MEMBER", "ROLE_NAMES", "POLICY", "interpreter_id"]
 __all__ += ["def_text", "impl_text", "kernel_name", "who"]
 
 LIBRARY, DEF, IMPL, FALLBACK = MD_LIBRARY, MD_DEF, MD_IMPL, MD_FALLBACK
@@ -65,6 +65,10 @@ POLICY = {
 
 #: The kinds of which each member has its own.
 OF_A_MEMBER = (CLAIM, TYPE, CHOICE)
+
+#: The name of the choice by which the main member of a host in a cluster tells how the host stands:
+#: see facts/hosts.py.
+CLUSTER = "mdispatch.cluster"
 
 #: Stands for a program that embeds Python, in place of an interpreter's number.
 HOST = MD_HOST

@@ -298,8 +298,7 @@ def _applied(host: Host, engine: Engine, rules: Rules) -> tuple[Host, Entry | Sn
     is_ahead = there is not None and (
         not rules.epoch
         or there.epoch > host.epoch
-        or (there.epoch, there.root) == (host.epoch, host.root)
-        and there.seq > host.seq
+        or ((there.epoch, there.root) == (host.epoch, host.root) and there.seq > host.seq)
     )
     for entry in engine.log:
         if rules.epoch and (entry.epoch, entry.seq) <= (host.epoch, host.seq):
@@ -307,7 +306,9 @@ def _applied(host: Host, engine: Engine, rules: Rules) -> tuple[Host, Entry | Sn
         if not rules.epoch and entry.seq <= host.seq:
             continue
         fits = entry.seq == host.seq + 1 and (
-            entry.epoch > host.epoch if entry.is_start and rules.epoch else entry.epoch == host.epoch
+            entry.epoch > host.epoch
+            if entry.is_start and rules.epoch
+            else entry.epoch == host.epoch
         )
         if rules.chain:
             fits = fits and entry.chain == _next(host.chain, entry.said, rules)
@@ -318,8 +319,8 @@ def _applied(host: Host, engine: Engine, rules: Rules) -> tuple[Host, Entry | Sn
         return Host(entry.epoch, root, entry.seq, entry.chain, facts, entry.leadership), entry
     else:
         # Nothing to read: the snapshot may still be ahead, where all behind it was trimmed.
-        is_ahead = is_ahead and there is not None and there.seq > host.seq or (
-            is_ahead and there is not None and there.epoch > host.epoch
+        is_ahead = (
+            is_ahead and there is not None and there.seq + there.epoch > host.seq + host.epoch
         )
     if is_ahead and there is not None:
         return Host(*there), there
