@@ -39,6 +39,13 @@ GROUPS = {
         "doctor": ("doctor", "List the registries of this user, and what is wrong with them."),
         "top": ("top", "Show the registries of this user live."),
     },
+    "Several hosts": {
+        "bridge": ("bridge", "Keep the registry of this host as the leader of a cluster has it."),
+        "cluster": (
+            "cluster",
+            "Show the hosts of a cluster: how far each has come, what it runs, who differs.",
+        ),
+    },
     "Measure and try": {
         "bench": ("bench.command", "Measure what calls, imports and waits cost here, as ratios."),
         "stress": ("stress", "Run the stress suite on this machine."),

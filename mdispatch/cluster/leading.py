@@ -10,8 +10,8 @@ Whatever an engine says, the leader goes on in one of three ways:
 
 - it did not answer: the same entry is sent again, which is no change if it has arrived;
 - it forgot (the tail is not ours, or the epoch is lower): lead again, in a higher epoch, with a
-  snapshot of all. So it is, too, when the record of a host names an epoch as high as ours, or higher,
-  that is not ours;
+  snapshot of all. So it is, too, when the record of a host names an epoch as high as ours, or
+  higher, that is not ours;
 - another leads: ``FencedError`` at the next registration. What is registered stays.
 
 An epoch begins with a snapshot and then the entry that the snapshot is of, in this order: an engine
@@ -186,8 +186,8 @@ class Publisher:
             if monotonic() > deadline:
                 raise RegistryExistsError(
                     f"run {self._url.run!r} in {self._url.shown} is led by {who}: end that process "
-                    "first, or choose another run=. On other hosts than the leader's, run `mdispatch "
-                    f"bridge`, and give workers MDISPATCH_REGISTRY={self._url.run}",
+                    "first, or choose another run=. On other hosts than the leader's, run "
+                    f"`mdispatch bridge`, and give workers MDISPATCH_REGISTRY={self._url.run}",
                     self._url.run,
                 )
             time.sleep(self._url.lease / 20)

@@ -96,7 +96,7 @@ class MemoryEngine:
             self._fence(epoch, token)
             if store.tail == (epoch, seq) and store.log and store.log[-1] == (epoch, seq, entry):
                 return
-            if after is not None and store.tail != after:
+            if store.tail >= (epoch, seq) or (after is not None and store.tail != after):
                 raise Forgot
             store.log.append((epoch, seq, entry))
             store.tail = (epoch, seq)

@@ -102,7 +102,8 @@ _HOSTS = (
     _NOW
     + """
 local found = {}
-for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], '(' .. now, '+inf', 'LIMIT', 0, 10000)) do
+local names = redis.call('ZRANGEBYSCORE', KEYS[5], '(' .. now, '+inf', 'LIMIT', 0, 10000)
+for _, name in ipairs(names) do
     local record = redis.call('HGET', KEYS[4], name)
     if record and #record <= 65536 then
         found[#found + 1] = name
@@ -263,8 +264,9 @@ class RedisEngine:
         self._run(_ANNOUNCE, host, record, int(ttl * 1000))
 
     def hosts(self) -> dict[str, bytes]:
-        found = iter(self._run(_HOSTS))
-        return {name.decode("ascii", "replace"): record for name, record in zip(found, found)}
+        found: list[bytes] = self._run(_HOSTS)
+        names = [name.decode("ascii", "replace") for name in found[::2]]
+        return dict(zip(names, found[1::2], strict=False))
 
     def close(self) -> None:
         self._client.close()
