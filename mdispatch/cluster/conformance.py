@@ -53,7 +53,8 @@ def an_empty_engine_has_nothing(make: Make) -> None:
         status = engine.status()
         assert (status.epoch, status.leader, status.tail) == (0, b"", (0, 0))
         assert engine.read((0, 0), 10, 0) == []
-        assert engine.get("snapshot") is None and engine.hosts() == {}
+        assert engine.get("snapshot") is None
+        assert engine.hosts() == {}
 
 
 def one_leads_at_a_time(make: Make) -> None:
@@ -204,7 +205,8 @@ def a_value_that_is_too_long_is_none(make: Make) -> None:
         engine.put(epoch, _A, "most", bytes(LONGEST))
         engine.put(epoch, _A, "more", bytes(LONGEST + 1))
         found = engine.get("most")
-        assert found is not None and len(found) == LONGEST
+        assert found is not None
+        assert len(found) == LONGEST
         assert engine.get("more") is None
 
 

@@ -62,49 +62,53 @@ class Follower:
         other. Raises what an engine raises. What is garbled leads astray.
         """
         found = self.engine.read(self.at.id, _AT_ONCE, timeout)
-        try:
-            if not found and self.engine.status().tail != self.at.id:
-                yield self._from_snapshot("the log ends elsewhere, and there is no snapshot ahead")
-            for epoch, seq, data in found:
-                entry = unpack(data)
-                at = self.at
-                begins = entry.what == START and epoch > at.epoch
-                continues = entry.what != START and epoch == at.epoch
-                fits = seq == at.seq + 1 and (begins or continues)
-                if not fits or entry.chain != chained(at.chain, entry.what, entry.said):
-                    yield self._from_snapshot(f"entry {seq} of epoch {epoch} continues another log")
-                    break
-                changes = self.state.apply(entry)
-                root = entry.chain if begins else at.root
-                self.at = Position(epoch, root, seq, entry.chain)
-                self.astray = ""
-                yield changes
-        except Garbled as error:
-            self.astray = f"what the engine has is garbled: {error}"
-        except _Astray as error:
-            self.astray = str(error)
+        why = ""
+        if not found and self.engine.status().tail != self.at.id:
+            why = "the log ends elsewhere, and no snapshot is ahead"
+        for epoch, seq, data in found:
+            try:
+                changes = self._next(epoch, seq, data)
+            except Garbled as error:
+                why = f"entry {seq} of epoch {epoch}: {error}"
+                break
+            self.astray = ""
+            yield changes
+        if why:
+            try:
+                yield self._from_snapshot(why)
+            except Garbled as error:
+                self.astray = str(error)
+
+    def _next(self, epoch: int, seq: int, data: bytes) -> Changes:
+        """Applies an entry. Garbled, and then nothing was changed."""
+        at, entry = self.at, unpack(data)
+        begins = entry.what == START and epoch > at.epoch
+        continues = entry.what != START and epoch == at.epoch
+        fits = seq == at.seq + 1 and (begins or continues)
+        if not fits or entry.chain != chained(at.chain, entry.what, entry.said):
+            raise Garbled("it continues another log")
+        changes = self.state.apply(entry)
+        self.at = Position(epoch, entry.chain if begins else at.root, seq, entry.chain)
+        return changes
 
     def _from_snapshot(self, why: str) -> Changes:
+        """Goes on from a snapshot that is ahead. Garbled, with ``why`` where there is none."""
         data = self.engine.get(MANIFEST)
         if data is None:
-            raise _Astray(why)
+            raise Garbled(why)
         there, state = Manifest.read(data)
         is_ahead = there.epoch > self.at.epoch or (
             (there.epoch, there.root) == (self.at.epoch, self.at.root) and there.seq > self.at.seq
         )
         if not is_ahead:
-            raise _Astray(why)
+            raise Garbled(why)
         for name in there.chunks:
             chunk = self.engine.get(name)
             if chunk is None:
-                raise _Astray("a chunk of the snapshot is not there")
+                raise Garbled("a chunk of the snapshot is not there")
             state.read_chunk(name, chunk)
         changes = self.state.replaced_by(state)
         self.state = state
         self.at = Position(there.epoch, there.root, there.seq, there.chain)
         self.astray = ""
         return changes
-
-
-class _Astray(Exception):
-    """Neither an entry nor a snapshot goes on from here."""
