@@ -138,6 +138,6 @@ class Host:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
             process.wait()
-            for pipe in (process.stdin, process.stdout):
+            for pipe in (process.stdin, process.stdout, process.stderr):
                 if pipe is not None:
                     pipe.close()

@@ -319,9 +319,8 @@ def _applied(host: Host, engine: Engine, rules: Rules) -> tuple[Host, Entry | Sn
         return Host(entry.epoch, root, entry.seq, entry.chain, facts, entry.leadership), entry
     else:
         # Nothing to read: the snapshot may still be ahead, where all behind it was trimmed.
-        is_ahead = (
-            is_ahead and there is not None and there.seq + there.epoch > host.seq + host.epoch
-        )
+        if not rules.epoch:
+            is_ahead = there is not None and there.seq > host.seq
     if is_ahead and there is not None:
         return Host(*there), there
     return host, None
