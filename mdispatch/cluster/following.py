@@ -61,9 +61,10 @@ class Follower:
         """Reads once, waiting up to ``timeout`` seconds, and applies; the changes, one after the
         other. Raises what an engine raises. What is garbled leads astray.
         """
+        tail = self.engine.status().tail  # before the read, which finds all up to there
         found = self.engine.read(self.at.id, _AT_ONCE, timeout)
         why = ""
-        if not found and self.engine.status().tail != self.at.id:
+        if not found and tail != self.at.id:
             why = "the log ends elsewhere, and no snapshot is ahead"
         for epoch, seq, data in found:
             try:

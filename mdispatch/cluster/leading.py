@@ -11,7 +11,7 @@ Whatever an engine says, the leader goes on in one of three ways:
 - it did not answer: the same entry is sent again, which is no change if it has arrived;
 - it forgot (the tail is not ours, or the epoch is lower): lead again, in a higher epoch, with a
   snapshot of all. So it is, too, when the record of a host names an epoch as high as ours, or
-  higher, that is not ours;
+  higher, that is not ours, or says that the host is astray in ours;
 - another leads: ``FencedError`` at the next registration. What is registered stays.
 
 An epoch begins with a snapshot and then the entry that the snapshot is of, in this order: an engine
@@ -41,7 +41,7 @@ from ..errors import (
     WaitCancelledError,
 )
 from ..facts import IMPL, PYSTUB
-from ..facts.hosts import OPEN, SEALED, Told, differences, host, tell
+from ..facts.hosts import ASTRAY, OPEN, SEALED, Told, differences, host, tell
 from ..facts.opening import DEFAULT_CAPACITY
 from ..facts.shared import SharedRegistry
 from .engine import Fenced, Forgot, Unreachable, connect, parse_url
@@ -61,7 +61,7 @@ from .log import (
     read_json,
 )
 from .records import Record, read_record, time_in_words
-from .state import Manifest, start_bytes
+from .state import Manifest, as_host, as_number, start_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -133,7 +133,9 @@ def lead(text: str, capacity: int = DEFAULT_CAPACITY) -> LeaderBook:
         book.publisher = Publisher(url, book)
         book.publisher.begin()
     except BaseException:
-        book.publisher = None
+        publisher, book.publisher = book.publisher, None
+        if publisher is not None:
+            publisher.abandon()
         book.close()
         raise
     return book
@@ -193,6 +195,10 @@ class Publisher:
             time.sleep(self._url.lease / 20)
         self._stand(OPEN)
         self._thread.start()
+
+    def abandon(self) -> None:
+        """After :meth:`begin` has failed."""
+        self._engine.close()
 
     def seal(self, timeout: float | None) -> None:
         self._seal_asked = True
@@ -328,7 +334,8 @@ class Publisher:
         at = self._follower.at
         self._engine.renew(at.epoch, self._token, self._url.lease, at.id)
         for record in self._records():
-            if record.epoch > at.epoch or (record.epoch == at.epoch and record.root != at.root):
+            is_other = record.root != at.root or record.phase == ASTRAY
+            if record.epoch > at.epoch or (record.epoch == at.epoch and is_other):
                 raise Forgot
         record = Record.of("leader", self._url.run, self._follower, self._phase())
         record = record.of_workers(self._book, differences(self._book), {})
@@ -434,10 +441,10 @@ class Publisher:
 
     def _who_leads(self) -> str:
         try:
-            told = read_json(self._engine.status().leader or b"{}", 1 << 12)
+            told = read_json(self._engine.status().leader, 1 << 12)
+            return f"{as_host(told.get('host'))}[{as_number(told.get('pid'))}]"
         except (Garbled, Unreachable):
-            told = {}
-        return f"{told['host']}[{told['pid']}]" if {"host", "pid"} <= told.keys() else "another"
+            return "another process"
 
     def _unreachable(self, why: str) -> EngineUnreachableError:
         return EngineUnreachableError(

@@ -102,6 +102,8 @@ def read_record(data: bytes) -> Record:
         found.append((as_number(each[0]), each[1][:_LONGEST]))
     for key in ("pid", "epoch", "seq", "facts", "workers"):
         fields[key] = as_number(told.get(key))
+    if fields["epoch"] >= 1 << 48:  # no leader could have a higher one
+        raise Garbled("an epoch is none")
     return Record(
         **fields,
         host=as_host(told.get("host")),

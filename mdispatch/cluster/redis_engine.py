@@ -67,7 +67,8 @@ if tail == ARGV[4] then
     return 'FORGOT'
 end
 if ARGV[3] ~= '' and tail ~= ARGV[3] then return 'FORGOT' end
-redis.call('XADD', KEYS[3], ARGV[4], 'e', ARGV[5])
+local added = redis.pcall('XADD', KEYS[3], ARGV[4], 'e', ARGV[5])
+if type(added) == 'table' and added.err then return 'FORGOT' end
 redis.call('HSET', KEYS[1], 'tail', ARGV[4])
 return 'OK'
 """

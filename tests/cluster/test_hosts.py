@@ -235,3 +235,18 @@ def test_a_password_is_in_no_text(hosts, server: RedisServer, run):
     told.append(hosts[2].command("cluster", url).stderr)
     assert not any(secret in text or "wr0ng" in text for text in told), told
     assert any("rediss, unix" in text for text in told)
+
+
+def test_what_somebody_adds_to_the_log_is_healed_though_nothing_is_registered(
+    hosts, a_server: RedisServer, run
+):
+    leader, worker = begun(hosts, a_server.url(run), run)
+    client, log = a_server.client(), f"mdispatch:{{{run}}}:log"
+    last = client.xinfo_stream(log)["last-generated-id"].decode()
+    epoch, seq = map(int, last.split("-"))
+    client.xadd(log, {"e": b"\x80\x04 some pickle"}, f"{epoch}-{seq + 1}")
+    client.close()
+    hosts[1].hears("is astray")
+    hosts[1].hears("is open")
+    leader.do(add("more"))
+    worker.do(wait("more"))

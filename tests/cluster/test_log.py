@@ -138,8 +138,13 @@ def test_a_batch_that_no_leader_writes_changes_nothing(said):
 
 @pytest.mark.parametrize(
     "said",
-    [b"", b"[]", b"{}", b"[" * 100_000, b'{"number": -1}', b'{"number": 1e999}']
-    + [
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"[" * 100000,
+        b'{"number": -1}',
+        b'{"number": 1e999}',
         b'{"number": 7, "host": "a\\u001b[2J", "pid": 1}',
         b'{"number": true, "host": "a", "pid": 1}',
     ],
