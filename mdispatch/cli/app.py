@@ -40,10 +40,10 @@ GROUPS = {
         "top": ("top", "Show the registries of this user live."),
     },
     "Several hosts": {
-        "bridge": ("bridge", "Keep the registry of this host as the leader of a cluster has it."),
+        "bridge": ("bridge", "Keep this host's registry as its cluster's leader has it."),
         "cluster": (
             "cluster",
-            "Show the hosts of a cluster: how far each has come, what it runs, who differs.",
+            "Show the hosts of a cluster, how far each is, and who differs.",
         ),
     },
     "Measure and try": {

@@ -41,8 +41,8 @@ url_argument = click.argument(
 @url_argument
 @click.option("--name", metavar="NAME", help="Name of the registry; that of the run unless given.")
 def bridge(url: ClusterURL, name: str | None) -> None:
-    """Keep the registry of this host as the leader of a cluster has it. Workers of the host find it
-    by MDISPATCH_REGISTRY=NAME.
+    """Keep this host's registry as its cluster's leader has it. Workers of the host find it by
+    MDISPATCH_REGISTRY=NAME.
 
     It runs until it is ended, and tells on standard error how the host stands. When it ends, so
     does the host's registry: calls go on, and what waits is told.

@@ -23,8 +23,8 @@ __all__ = ["cluster"]
 @click.command
 @url_argument
 def cluster(url: ClusterURL) -> None:
-    """Show the hosts of a cluster: how far each has come, what it runs, who differs. The leader is
-    what others differ from.
+    """Show the hosts of a cluster, how far each is, and who differs. Each host has told that of
+    itself.
 
     \b
     Exit status:
