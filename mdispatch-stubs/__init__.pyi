@@ -71,6 +71,7 @@ from mdispatch.registry import waiting_async as aio
 from mdispatch.registry.fake_kernels import get_ctx as get_ctx
 from mdispatch.registry.library import Library as Library
 from mdispatch.registry.ops import Namespace
+from mdispatch.registry.sealing import seal as seal
 from mdispatch.registry.verify import DEFAULT_TIMEOUT as DEFAULT_TIMEOUT
 from mdispatch.registry.waiting import wait_for_def as wait_for_def
 from mdispatch.registry.waiting import wait_for_impl as wait_for_impl

@@ -128,6 +128,7 @@ _LATE = {
     "keys": "DispatchKey DispatchKeySet rename_privateuse_backend",
     "registry.fake_kernels": "get_ctx",
     "registry.library": "Library",
+    "registry.sealing": "seal",
     "registry.verify": "DEFAULT_TIMEOUT",
     "registry.waiting": "wait_for_def wait_for_impl",
     "registry.waiting_async": "wait_for_def_async wait_for_impl_async",

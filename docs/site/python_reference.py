@@ -56,7 +56,7 @@ PAGES = {
                 "Registry default_registry Registration register_or_verify is_main_interpreter "
                 "wait_for_def wait_for_impl wait_for_def_async wait_for_impl_async "
                 "DEFAULT_TIMEOUT initializer warm_up WarmUp InterpreterPool BrokenInterpreterPool "
-                "create_interpreter SafeObject hermetic "
+                "create_interpreter SafeObject hermetic seal "
                 "python_module __version__",
             ),
             ("mdispatch.registry", "", "operator_of"),

@@ -24,7 +24,7 @@ GROUPS = {
     "Check operators": {
         "verify": (
             "verify.command",
-            "Import operator modules everywhere and tell everything that differs.",
+            "Import operator modules everywhere and tell all that differs.",
         ),
     },
     "Look at operators": {
@@ -38,6 +38,13 @@ GROUPS = {
     "Look at registries": {
         "doctor": ("doctor", "List the registries of this user, and what is wrong with them."),
         "top": ("top", "Show the registries of this user live."),
+    },
+    "Several hosts": {
+        "bridge": ("bridge", "Keep this host's registry as its cluster's leader has it."),
+        "cluster": (
+            "cluster",
+            "Show the hosts of a cluster, how far each is, and who differs.",
+        ),
     },
     "Measure and try": {
         "bench": ("bench.command", "Measure what calls, imports and waits cost here, as ratios."),

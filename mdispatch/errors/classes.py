@@ -22,7 +22,9 @@ __all__ = [
     "BoxingError",
     "DataDependentError",
     "DuplicateRegistrationError",
+    "EngineUnreachableError",
     "FakeKernelMissingError",
+    "FencedError",
     "ForeignObjectError",
     "HandlersDeclinedError",
     "InvalidArgumentError",
@@ -710,6 +712,35 @@ class SystemCallError(RegistryError, OSError):
         super().__init__(message, registry)
         if errno is not None:
             self.errno = errno
+
+
+class EngineUnreachableError(RegistryError, ConnectionError):
+    """The engine of a cluster did not answer, so what was asked for did not come or was not stored.
+
+    ``engine`` is its address without a password, ``since`` says when, ``seq`` is the last sequence
+    of its log that is known here.
+    """
+
+    def __init__(
+        self, message: str, registry: str = "", *, engine: str = "", since: str = "", seq: int = 0
+    ) -> None:
+        super().__init__(message, registry)
+        self.engine = engine
+        self.since = since
+        self.seq = seq
+
+
+class FencedError(RegistryError):
+    """Another process leads the cluster now; nothing was registered. ``leader`` is that process,
+    ``epoch`` the one in which this process has led.
+    """
+
+    def __init__(
+        self, message: str, registry: str = "", *, leader: str = "", epoch: int = 0
+    ) -> None:
+        super().__init__(message, registry)
+        self.leader = leader
+        self.epoch = epoch
 
 
 class InvariantError(MdispatchError):

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import FrameType
 
-__all__ = ["caller", "file_of", "label_of", "loaded_by", "module_name", "place_of", "printable"]
+__all__ = ["caller", "file_of", "label_of", "loaded_by", "module_name", "origin", "place_of"]
+__all__ += ["printable"]
 
 # Code that was compiled to C has no frame. While such a module is loaded, the nearest frame is one
 # of importlib's, and that knows which module it loads.
@@ -50,8 +51,18 @@ def place_of(frame: FrameType | None) -> str:
     return printable(f"{file}:{frame.f_lineno}")
 
 
+def origin(place: str) -> tuple[str, int] | None:
+    """Host and process of a place on another host, ``host[pid]:file:line``; None for one here."""
+    head, bracket, rest = place.partition("[")
+    pid = rest.partition("]:")[0] if bracket else ""
+    is_one = pid.isascii() and pid.isdigit() and rest.startswith(f"{pid}]:") and "/" not in head
+    return (head, int(pid)) if is_one and head else None
+
+
 def file_of(place: str) -> str:
     """The file of a place; of code without a file ``<module>``."""
+    if "]:" in place and origin(place) is not None:
+        place = place.partition("]:")[2]
     file, _, line = place.rpartition(":")
     file = file if line.isdigit() else place
     if file.startswith("<") and ": " in file:

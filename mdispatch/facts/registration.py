@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CHOICE", "CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "KIND_NAMES", "LIBRARY", "NAME"]
 __all__ += ["PYSTUB", "TORCH", "TYPE", "MAIN", "PEER", "WORKER", "Elected", "Handle"]
-__all__ += ["OF_A_MEMBER", "ROLE_NAMES", "POLICY", "Registration", "TORCH_SPACE", "interpreter_id"]
-__all__ += ["def_text", "field_of", "impl_text", "kernel_name", "torch_name", "torch_parts", "who"]
+__all__ += ["CLUSTER", "OF_A_MEMBER", "ROLE_NAMES", "POLICY", "Registration", "TORCH_SPACE"]
+__all__ += ["def_text", "field_of", "impl_text", "interpreter_id", "kernel_name", "torch_name"]
+__all__ += ["torch_parts", "who"]
 
 LIBRARY, DEF, IMPL, FALLBACK = MD_LIBRARY, MD_DEF, MD_IMPL, MD_FALLBACK
 PYSTUB, NAME, CLAIM, TORCH = MD_PYSTUB, MD_NAME, MD_CLAIM, MD_TORCH
@@ -69,6 +70,10 @@ POLICY = {
 
 #: The kinds of which each member has its own.
 OF_A_MEMBER = (CLAIM, TYPE, CHOICE)
+
+#: The name of the choice by which the main member of a host in a cluster tells how the host stands:
+#: see facts/hosts.py.
+CLUSTER = "mdispatch.cluster"
 
 #: Stands for a program that embeds Python, in place of an interpreter's number.
 HOST = MD_HOST

@@ -7,8 +7,10 @@ the places.
 from __future__ import annotations
 
 import sys
+from os import getpid
 
 from .. import errors, facts
+from ..errors.places import origin
 from ..errors.words import nearest
 from ..facts.shared import ENVIRONMENT, SharedRegistry
 from ..keys.numbers import DispatchKey
@@ -89,8 +91,32 @@ def _newest(registry: Facts) -> tuple[list[Registration], int]:
 
 def _main(registry: Facts, namespace: str, known: list[Registration]) -> str:
     if known:
-        return f"{who(registry, namespace)} (pid {known[0].pid})"
+        return f"{who(registry, namespace)} ({_process(known[0])})"
     return f"{who(registry, namespace)} of registry {registry.label}"
+
+
+def _process(fact: Registration) -> str:
+    """The process that registered a fact, on whatever host."""
+    there = origin(fact.where)
+    return f"pid {fact.pid}" if there is None else f"pid {there[1]} on {there[0]}"
+
+
+def _beside(fact: Registration, here: str) -> str:
+    """A place of this process; with host and process where those of the fact are known."""
+    if origin(fact.where) is None:
+        return here
+    from ..facts.hosts import host
+
+    return f"{host()}[{getpid()}]:{here}"
+
+
+def _cluster(registry: Facts) -> list[str]:
+    """How this host stands, where it is in a cluster."""
+    if not registry.has(facts.CHOICE, 0, facts.registration.CLUSTER):
+        return []
+    from ..facts.hosts import told
+
+    return [f"  cluster: {told(registry)}"]
 
 
 def _what(kind: int, name: str, key: str, at_least: int, types: str = "") -> str:
@@ -141,6 +167,9 @@ def never_registered(
     kernels = [f for f in same if f.kind == facts.IMPL]
     keys_there = tuple(key_name(f.kind, f.key) for f in kernels)
     place = (same or known)[0].where if known else ""
+    cluster = _cluster(registry)
+    if known:
+        here = _beside(known[0], here)
     lines = [head, f"  here:  {here}"]
     cls: type[errors.NotRegisteredError]
     near: tuple[str, ...] = ()
@@ -176,6 +205,7 @@ def never_registered(
         )
         lines.append(f"  there: {nothing}{seen.among}")
         lines.append(_how_main_arrives(registry))
+    lines += cluster
     error = cls(
         "\n".join(lines),
         kind=facts.KIND_NAMES[kind],
@@ -292,7 +322,8 @@ def schema_differs(
 ) -> errors.SchemaMismatchError:
     """Both define the operator, with different schemas."""
     how = "has another schema" if body != fact.body else "is defined differently"
-    head = f"{fact.name} {how} in {who(registry)} (pid {fact.pid}): {difference}"
+    head = f"{fact.name} {how} in {who(registry)} ({_process(fact)}): {difference}"
+    here = _beside(fact, here)
     return _schemas_differ(fact.name, head, (body, here), (fact.body, fact.where))
 
 

@@ -7,6 +7,7 @@ sub-interpreters find it without the environment.
 
 from __future__ import annotations
 
+import os
 from _thread import allocate_lock
 
 from .. import facts
@@ -15,7 +16,7 @@ from ..errors import InvalidArgumentError, InvariantError, RegistryError
 from ..facts.books import Book
 from ..facts.logs import registry_log
 from ..facts.native import unlock
-from ..facts.opening import DEFAULT_CAPACITY
+from ..facts.opening import DEFAULT_CAPACITY, ENVIRONMENT
 from ..schema.names import OperatorName
 from . import roles
 
@@ -380,7 +381,7 @@ def _opened_or_found() -> Registry:
         try:
             with _lock:
                 if _default is None:
-                    _default = Registry(Book.default())
+                    _default = Registry(_default_book())
                 registry = _default
         except RegistryError as error:
             from .unheard import is_unheard
@@ -392,6 +393,23 @@ def _opened_or_found() -> Registry:
             return Registry(UnreachableRegistry(error))
         _told(registry)
     return registry
+
+
+def _default_book() -> Facts:
+    """That which the environment names: as a member of a registry here, or as the leader of a
+    cluster (docs/cluster.md).
+    """
+    address = os.environ.get(ENVIRONMENT, "")
+    if not address.startswith("cluster:"):
+        return Book.default()
+    from ..facts.books import check_shared
+
+    check_shared("a cluster")
+    from ..cluster.leading import lead
+
+    book = lead(address)
+    os.environ[ENVIRONMENT] = book.label  # children are workers of this host
+    return book
 
 
 def opened_default() -> Registry | None:

@@ -11,11 +11,13 @@ import goes on, too; then this interpreter calls no operator until a warm-up fin
 
 from __future__ import annotations
 
+from _functools import partial  # type: ignore[import-not-found]  # functools loads much more
 from _thread import get_ident
 from time import monotonic
 
 from .. import errors, facts
 from ..facts.logs import described, verify_log
+from ..facts.registration import CLUSTER
 from .unheard import is_unheard
 
 TYPE_CHECKING = False
@@ -131,6 +133,10 @@ def tell(dispatcher: Dispatcher, error: errors.VerificationError) -> None:
     """Raises a difference. Notes it for an open audit instead, or keeps it where nobody would hear
     it.
     """
+    if dispatcher.facts.has(facts.CHOICE, 0, CLUSTER):
+        from ..facts.hosts import note_difference
+
+        note_difference(dispatcher.facts, error)
     audit = _open_audit()
     if audit is not None:
         audit.differences.append(error)
@@ -264,11 +270,11 @@ def _await(
     ``_LOOK_AGAIN`` seconds, and the facts are looked at again.
     """
     if kind != facts.IMPL:
-        return registry.await_fact(kind, key, name, at_least, timeout, or_elect=True)[0]
+        return _await_fact(registry, kind, key, name, at_least, timeout, or_elect=True)
     deadline = None if timeout is None else monotonic() + timeout
     wanted, left = at_least, timeout
     while True:
-        fact, _ = registry.await_fact(kind, key, name, wanted, left, or_elect=True)
+        fact = _await_fact(registry, kind, key, name, wanted, left, or_elect=True)
         if fact is not None and fact.types == types and at_least == 1:
             return fact
         _, _, there = registry.registrations(name)
@@ -277,11 +283,40 @@ def _await(
         if len(its) >= at_least:
             return its[-1]
         left = None if deadline is None else deadline - monotonic()
-        if left is not None and left <= 0:
+        if (left is not None and left <= 0) or _is_sealed(registry):
             return None
         wanted = at_least
         if len(same) >= at_least:  # some are for other types
             wanted, left = len(same) + 1, min(left or _LOOK_AGAIN, _LOOK_AGAIN)
+
+
+def _await_fact(
+    registry: Facts,
+    kind: int,
+    key: int,
+    name: str,
+    at_least: int,
+    timeout: float | None,
+    ticket: int = 0,
+    or_elect: bool = False,
+) -> Registration | None:
+    """The fact, or None when the time is up. On a host of a cluster the wait may end before."""
+    wait = registry.await_fact
+    if registry.has(facts.CHOICE, 0, CLUSTER):
+        from ..facts import hosts
+
+        wait = partial(hosts.await_fact, registry)
+    return wait(kind, key, name, at_least, timeout, ticket, or_elect)[0]
+
+
+def _is_sealed(registry: Facts) -> bool:
+    """Whether no wait for what is missing here has to last, on a host of a cluster."""
+    if not registry.has(facts.CHOICE, 0, CLUSTER):
+        return False
+    from ..facts import hosts
+
+    now = hosts.told(registry)
+    return now is not None and now.phase == hosts.SEALED
 
 
 def wait_for(
@@ -298,7 +333,7 @@ def wait_for(
     ``where`` finds the place that waits.
     """
     began = monotonic()
-    fact, _ = registry.await_fact(kind, key, name, 1, timeout, ticket)
+    fact = _await_fact(registry, kind, key, name, 1, timeout, ticket)
     if fact is None:
         raise _never(registry, kind, key, name, 1, where(), monotonic() - began)
     return fact

@@ -361,6 +361,9 @@ ELSEWHERE = {
     "facts.watch": "none: the child closes the handles, and has no such thread",
     "dispatch.dispatcher": "the Registry",
     "dispatch.kernels": "the Dispatcher",
+    "cluster.bridge": "none: the process of a bridge forks nobody",
+    "cluster.leading": "none: the child's book forgets its publisher, which has them",
+    "cluster.memory": "none: an engine for tests, in one process",
     "cli.verify.command": "none: a command, which forks only to run something else",
 }
 

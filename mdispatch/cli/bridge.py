@@ -1,0 +1,76 @@
+"""The command ``mdispatch bridge``: keeps this host's registry as a cluster's leader has it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import click
+from click.exceptions import Exit
+
+from ..cluster import ClusterURL, parse_url
+from ..errors import InvalidArgumentError, MdispatchError
+from .columns import plain
+from .console import complain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["bridge", "url_argument"]
+
+
+def _url(context: click.Context, parameter: click.Parameter, text: str) -> ClusterURL:
+    if text == "-":
+        text = sys.stdin.readline().strip()
+    try:
+        return parse_url(text)
+    except InvalidArgumentError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+url_argument = click.argument(
+    "url",
+    callback=_url,
+    help="Engine and run: redis://host:6379/0?run=train-7; - reads it from standard input, where "
+    "no list of processes shows a password.",
+)
+
+
+@click.command
+@url_argument
+@click.option("--name", metavar="NAME", help="Name of the registry; that of the run unless given.")
+def bridge(url: ClusterURL, name: str | None) -> None:
+    """Keep this host's registry as its cluster's leader has it. Workers of the host find it by
+    MDISPATCH_REGISTRY=NAME.
+
+    It runs until it is ended, and tells on standard error how the host stands. When it ends, so
+    does the host's registry: calls go on, and what waits is told.
+
+    \b
+    Exit status:
+      0    ended, by a signal
+      2    unusable arguments; a registry of this name exists; the registry is
+           full; no driver for the engine
+    """
+    from ..cluster.bridge import Bridge
+
+    try:
+        one = Bridge(url, name)
+
+        def end(number: int, frame: FrameType | None) -> None:
+            one.ended.set()
+
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, end)
+        _say(f"bridge of {url.shown}; for its workers: MDISPATCH_REGISTRY={one.name}")
+        one.run(_say)
+    except (MdispatchError, OSError, ImportError) as error:
+        complain(str(error))
+        raise Exit(2) from None
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(plain(text) + "\n")
+        sys.stderr.flush()

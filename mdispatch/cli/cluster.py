@@ -1,0 +1,85 @@
+"""The command ``mdispatch cluster``: the hosts of a cluster, as they tell of themselves."""
+
+from __future__ import annotations
+
+import click
+from click.exceptions import Exit
+
+from ..cluster import ClusterURL, Unreachable, connect
+from ..cluster.log import Garbled
+from ..cluster.records import Record, read_record
+from ..errors import MdispatchError
+from .bridge import url_argument
+from .columns import plain
+from .console import complain, standard_output, write_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["cluster"]
+
+
+@click.command
+@url_argument
+def cluster(url: ClusterURL) -> None:
+    """Show the hosts of a cluster, how far each is, and who differs. Each host has told that of
+    itself.
+
+    \b
+    Exit status:
+      0    no host differs, and all have what the leader has
+      1    one differs, or is behind, or nobody leads
+      2    unusable arguments; the engine does not answer
+    """
+    output = standard_output()
+    try:
+        engine = connect(url)
+        try:
+            status = engine.status()
+            found = engine.hosts()
+        finally:
+            engine.close()
+    except (Unreachable, MdispatchError, OSError, ImportError) as error:
+        complain(f"{url.shown}: {error}")
+        raise Exit(2) from None
+    records, garbled = [], 0
+    for _, data in sorted(found.items()):
+        try:
+            records.append(read_record(data))
+        except Garbled:
+            garbled += 1
+    lines = [f"{url.shown}: epoch {status.epoch}, sequence {status.tail[1]}"]
+    problems = [] if status.leader else ["nobody leads"]
+    if garbled:
+        problems.append(f"{garbled} records of hosts cannot be read")
+    for record in sorted(records, key=lambda each: (each.role != "leader", each.host)):
+        lines += ["", *_host(record, problems, status.tail)]
+    lines += ["", *(f"! {each}" for each in problems)] if problems else []
+    write_text("".join(plain(line) + "\n" for line in lines), output)
+    raise Exit(1 if problems else 0)
+
+
+def _host(record: Record, problems: list[str], tail: Sequence[int]) -> list[str]:
+    """One host's lines; adds to the problems."""
+    name = f"{record.host}[{record.pid}]"
+    at = f"epoch {record.epoch}, sequence {record.seq}, chain {record.chain.hex()[:8]}"
+    lines = [
+        f"{record.role} {name}: {record.phase}, {at}",
+        f"  {record.facts} facts, {record.workers} workers at {record.registry}; "
+        f"mdispatch {record.mdispatch}, Python {record.python}",
+    ]
+    if (record.epoch, record.seq) < tuple(tail):
+        lines.append(f"  behind: the log is at epoch {tail[0]}, sequence {tail[1]}")
+        problems.append(f"{name} is behind")
+    if record.why:
+        lines.append(f"  {record.why}")
+        problems.append(f"{name} is astray")
+    for distribution, version in sorted(record.versions.items()):
+        lines.append(f"  {distribution} {version or 'is not installed'}: the leader has another")
+        problems.append(f"{name} has another version of {distribution} than the leader")
+    for pid, text in record.differences:
+        first, *rest = text.split("\n")
+        lines += [f"  worker {pid} differs: {first}", *(f"    {each}" for each in rest)]
+        problems.append(f"worker {pid} of {name} differs")
+    return lines

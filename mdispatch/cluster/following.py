@@ -1,0 +1,115 @@
+"""Reading a log: what a bridge and a new leader apply, and what they refuse.
+
+A position is (epoch, root, sequence, chain). The root is the chain of the epoch's first entry: it
+tells two epochs of one number apart, which an engine that forgot may have given. From a position a
+follower goes on in two ways only:
+
+- by the next entry: its sequence is one more, its chain continues ours, its epoch is ours, or a
+  higher one that begins with it;
+- by a snapshot of a higher epoch, or of ours further on.
+
+So it never goes back, and never to another leader's entries of the same number. Where neither is
+there, it is *astray*: it stays as it is, and says so in its host's record. The leader sees that and
+begins a higher epoch with a snapshot. tests/support/cluster_model.py searches this protocol.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .log import NO_CHAIN, START, Garbled, chained, unpack
+from .state import Manifest, State
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .engine import Engine
+    from .state import Changes
+
+__all__ = ["MANIFEST", "Follower", "Position"]
+
+MANIFEST = "snapshot"
+_AT_ONCE = 32  # entries
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a log was applied."""
+
+    epoch: int = 0
+    root: bytes = NO_CHAIN
+    seq: int = 0
+    chain: bytes = NO_CHAIN
+
+    @property
+    def id(self) -> tuple[int, int]:
+        return self.epoch, self.seq
+
+
+class Follower:
+    """A state, and the position that it is of."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.state = State()
+        self.at = Position()
+        #: Why nothing can be applied now, "" while something can.
+        self.astray = ""
+
+    def follow(self, timeout: float) -> Iterator[Changes]:
+        """Reads once, waiting up to ``timeout`` seconds, and applies; the changes, one after the
+        other. Raises what an engine raises. What is garbled leads astray.
+        """
+        tail = self.engine.status().tail  # before the read, which finds all up to there
+        found = self.engine.read(self.at.id, _AT_ONCE, timeout)
+        why = ""
+        if not found and tail != self.at.id:
+            why = "the log ends elsewhere, and no snapshot is ahead"
+        for epoch, seq, data in found:
+            try:
+                changes = self._next(epoch, seq, data)
+            except Garbled as error:
+                why = f"entry {seq} of epoch {epoch}: {error}"
+                break
+            self.astray = ""
+            yield changes
+        if why:
+            try:
+                yield self._from_snapshot(why)
+            except Garbled as error:
+                self.astray = str(error)
+
+    def _next(self, epoch: int, seq: int, data: bytes) -> Changes:
+        """Applies an entry. Garbled, and then nothing was changed."""
+        at, entry = self.at, unpack(data)
+        begins = entry.what == START and epoch > at.epoch
+        continues = entry.what != START and epoch == at.epoch
+        fits = seq == at.seq + 1 and (begins or continues)
+        if not fits or entry.chain != chained(at.chain, entry.what, entry.said):
+            raise Garbled("it continues another log")
+        changes = self.state.apply(entry)
+        self.at = Position(epoch, entry.chain if begins else at.root, seq, entry.chain)
+        return changes
+
+    def _from_snapshot(self, why: str) -> Changes:
+        """Goes on from a snapshot that is ahead. Garbled, with ``why`` where there is none."""
+        data = self.engine.get(MANIFEST)
+        if data is None:
+            raise Garbled(why)
+        there, state = Manifest.read(data)
+        is_ahead = there.epoch > self.at.epoch or (
+            (there.epoch, there.root) == (self.at.epoch, self.at.root) and there.seq > self.at.seq
+        )
+        if not is_ahead:
+            raise Garbled(why)
+        for name in there.chunks:
+            chunk = self.engine.get(name)
+            if chunk is None:
+                raise Garbled("a chunk of the snapshot is not there")
+            state.read_chunk(name, chunk)
+        changes = self.state.replaced_by(state)
+        self.state = state
+        self.at = Position(there.epoch, there.root, there.seq, there.chain)
+        self.astray = ""
+        return changes

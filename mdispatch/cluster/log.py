@@ -1,0 +1,268 @@
+"""The bytes of a cluster's log: entries and chunks of snapshots, and the chain.
+
+    entry   "md", version, what (START, BATCH, SEAL), chain (16 bytes), length (4), zlib
+    chain   the first 16 bytes of SHA-256 over the chain before, what, and the unpacked bytes
+    batch   what was struck (count, then 8 bytes each), then facts
+    fact    see _HEAD; then name, text and place
+    start   JSON, and so is a seal
+
+Bytes that come from an engine are hostile. Every length is compared with a limit before anything of
+that length is made; what is unpacked ends at its declared length, which has a limit. A text is
+UTF-8, a kind is one that travels. Whatever contradicts this raises :class:`Garbled`. Nothing is
+imported or unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import zlib
+from typing import NamedTuple
+
+from ..facts import DEF, FALLBACK, IMPL, LIBRARY, NAME, PYSTUB
+from ..facts.native.constants import MD_MAX_BODY, MD_MAX_NAME, MD_MAX_WHERE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["BATCH", "SEAL", "START", "TRAVELS", "Entry", "Fact", "Garbled", "Leader", "chained"]
+__all__ += ["NO_CHAIN", "batches", "json_bytes", "pack", "pack_facts", "read_batch", "read_facts"]
+__all__ += ["pack_bytes", "read_json", "unpack", "unpack_bytes", "whole"]
+
+START, BATCH, SEAL = 1, 2, 3
+NO_CHAIN = bytes(16)
+#: The kinds of facts that leave their host: those of the registry, and no member's own.
+TRAVELS = frozenset((LIBRARY, DEF, IMPL, FALLBACK, PYSTUB, NAME))
+
+#: Unpacked bytes of an entry or a chunk, and facts in it, at most.
+_MOST, _MOST_FACTS = 8 << 20, 1 << 14
+#: How many facts are packed together, and about how many bytes: far less.
+_TOGETHER = 4096, 1 << 19
+_MOST_STRUCK = 1 << 16
+_HEADER = struct.Struct(">2sBB16sI")
+_HEAD = struct.Struct(">QQBiIqHIH")  # leader, number, kind, key, pid, interpreter, three lengths
+_COUNT = struct.Struct(">I")
+_NUMBER = struct.Struct(">Q")
+
+
+class Garbled(Exception):
+    """Bytes from an engine that no leader has written."""
+
+
+class Fact(NamedTuple):
+    """A registration of a leader. ``leader`` tells this leader process from others, ``number`` is
+    that of the fact in its registry.
+    """
+
+    leader: int
+    number: int
+    kind: int
+    key: int
+    pid: int
+    interpreter: int
+    name: str
+    text: str
+    where: str
+
+    @property
+    def id(self) -> tuple[int, int]:
+        return self[:2]
+
+    @property
+    def what(self) -> tuple[int, int, str]:
+        return self.kind, self.key, self.name
+
+    @property
+    def generation(self) -> int:
+        """See Registration.generation."""
+        lines = self.text.split("\n", 3) if self.kind == DEF else ()
+        return int(lines[2] or 0) or self.number if len(lines) == 4 else self.number
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What it says, whoever says it from where: without the generation."""
+        lines = self.text.split("\n", 3) if self.kind == DEF else [self.text]
+        if len(lines) == 4:
+            lines[2] = ""
+            if not any(lines[1:]):
+                del lines[1:]
+        return *self.what, *lines
+
+
+class Leader(NamedTuple):
+    """A leader process, as its host told it."""
+
+    number: int
+    host: str
+    pid: int
+
+
+class Entry(NamedTuple):
+    """An unpacked entry. ``said`` are its bytes, for the chain."""
+
+    what: int
+    chain: bytes
+    said: bytes
+
+
+def chained(before: bytes, what: int, said: bytes) -> bytes:
+    return hashlib.sha256(before + bytes((what,)) + said).digest()[:16]
+
+
+def pack(what: int, before: bytes, said: bytes) -> tuple[bytes, bytes]:
+    """The entry that continues the chain, and the chain after it."""
+    chain = chained(before, what, said)
+    head = _HEADER.pack(b"md", 1, what, chain, len(said))
+    return head + zlib.compress(said, 1), chain
+
+
+def unpack(entry: bytes) -> Entry:
+    if len(entry) < _HEADER.size:
+        raise Garbled("an entry is too short")
+    magic, version, what, chain, size = _HEADER.unpack_from(entry)
+    if magic != b"md" or version != 1 or what not in (START, BATCH, SEAL):
+        raise Garbled("an entry is of no kind that this version of mdispatch knows")
+    return Entry(what, chain, _inflated(entry[_HEADER.size :], size))
+
+
+def unpack_bytes(data: bytes) -> bytes:
+    """The bytes of a chunk."""
+    if len(data) < _COUNT.size:
+        raise Garbled("a chunk is too short")
+    (size,) = _COUNT.unpack_from(data)
+    return _inflated(data[_COUNT.size :], size)
+
+
+def pack_bytes(said: bytes) -> bytes:
+    return _COUNT.pack(len(said)) + zlib.compress(said, 1)
+
+
+def _inflated(packed: bytes, size: int) -> bytes:
+    if size > _MOST:
+        raise Garbled(f"{size} bytes are declared, {_MOST} are the limit")
+    inflater = zlib.decompressobj()
+    try:
+        said = inflater.decompress(packed, size + 1)
+    except zlib.error:
+        raise Garbled("it cannot be unpacked") from None
+    if len(said) != size or inflater.unused_data or (not inflater.eof and size):
+        raise Garbled("its length is not the declared one")
+    return said
+
+
+# --- facts ----------------------------------------------------------------------------------------
+
+
+def pack_facts(facts: Iterable[Fact]) -> bytes:
+    parts = [b""]
+    for leader, number, kind, key, pid, interpreter, name, text, where in facts:
+        n, t, w = name.encode(), text.encode(), where.encode()
+        lengths = len(n), len(t), len(w)
+        parts += _HEAD.pack(leader, number, kind, key, pid, interpreter, *lengths), n, t, w
+    parts[0] = _COUNT.pack(len(parts) // 4)
+    return b"".join(parts)
+
+
+def read_facts(said: bytes, at: int = 0) -> list[Fact]:
+    """The facts from ``at`` to the end. Garbled."""
+    (count,) = _unpacked(_COUNT, said, at)
+    at += _COUNT.size
+    if count > _MOST_FACTS or count * _HEAD.size > len(said) - at:
+        raise Garbled(f"{count} facts are declared, and there are fewer")
+    found = []
+    for _ in range(count):
+        leader, number, kind, key, pid, interpreter, n, t, w = _unpacked(_HEAD, said, at)
+        at += _HEAD.size
+        if kind not in TRAVELS or not 0 < n <= MD_MAX_NAME or t > MD_MAX_BODY or w > MD_MAX_WHERE:
+            raise Garbled("a fact is of no kind that travels, or too long")
+        end = at + n + t + w
+        if end > len(said):
+            raise Garbled("a fact ends beyond its batch")
+        try:
+            name = said[at : at + n].decode()
+            text = said[at + n : at + n + t].decode()
+            where = said[at + n + t : end].decode()
+        except UnicodeDecodeError:
+            raise Garbled("a text is not UTF-8") from None
+        at = end
+        if kind == DEF and not _is_definition(text):
+            raise Garbled("a definition has a text that none has")
+        found.append(Fact(leader, number, kind, key, pid, interpreter, name, text, where))
+    if at != len(said):
+        raise Garbled("something follows the facts")
+    return found
+
+
+def _is_definition(text: str) -> bool:
+    lines = text.split("\n", 3)
+    generation = lines[2] if len(lines) == 4 else ""
+    is_number = generation.isascii() and generation.isdigit() and len(generation) < 20
+    return len(lines) in (1, 4) and (not generation or is_number)
+
+
+def batches(struck: list[int], facts: list[Fact]) -> Iterator[bytes]:
+    """A change as batches of a size that an engine takes: what was struck is in the first."""
+    while len(struck) > _MOST_STRUCK:
+        yield _batch(struck[:_MOST_STRUCK], [])
+        struck = struck[_MOST_STRUCK:]
+    for some in whole(facts):
+        yield _batch(struck, some)
+        struck = []
+
+
+def whole(facts: list[Fact]) -> Iterator[list[Fact]]:
+    """The facts in parts that an engine takes; one part at least."""
+    part: list[Fact] = []
+    size = 0
+    for fact in facts:
+        if part and (len(part) == _TOGETHER[0] or size > _TOGETHER[1]):
+            yield part
+            part, size = [], 0
+        part.append(fact)
+        size += 4 * (len(fact.name) + len(fact.text) + len(fact.where))
+    yield part
+
+
+def _batch(struck: list[int], facts: list[Fact]) -> bytes:
+    numbers = struct.pack(f">{len(struck)}Q", *struck)
+    return _COUNT.pack(len(struck)) + numbers + pack_facts(facts)
+
+
+def read_batch(said: bytes) -> tuple[tuple[int, ...], list[Fact]]:
+    """What was struck, and what was registered. Garbled."""
+    (count,) = _unpacked(_COUNT, said, 0)
+    end = _COUNT.size + count * _NUMBER.size
+    if end > len(said):
+        raise Garbled(f"{count} numbers are declared, and there are fewer")
+    struck = struct.unpack_from(f">{count}Q", said, _COUNT.size)
+    return struck, read_facts(said, end)
+
+
+def _unpacked(form: struct.Struct, said: bytes, at: int) -> tuple[int, ...]:
+    if at + form.size > len(said):
+        raise Garbled("it ends too early")
+    return form.unpack_from(said, at)
+
+
+# --- what is small --------------------------------------------------------------------------------
+
+_LONGEST_JSON = 1 << 20
+
+
+def json_bytes(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def read_json(data: bytes, most: int = _LONGEST_JSON) -> dict[str, object]:
+    """An object of JSON. Garbled."""
+    if len(data) > most:
+        raise Garbled(f"{len(data)} bytes of JSON, {most} are the limit")
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        raise Garbled("it is no JSON") from None
+    if not isinstance(value, dict):
+        raise Garbled("it is no object of JSON")
+    return value

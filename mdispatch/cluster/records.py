@@ -1,0 +1,118 @@
+"""What a host tells of itself, in the engine: how far it is, what it runs, who differs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from dataclasses import asdict, dataclass, replace
+
+from ..facts.hosts import host
+from .log import Garbled, json_bytes, read_json
+from .state import as_chain, as_host, as_number, as_versions
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..facts.abc import Facts
+    from .following import Follower
+
+__all__ = ["Record", "read_record", "time_in_words"]
+
+#: Bytes of a record at most, characters of one difference, and how many of these.
+_MOST, _LONGEST, _COUNT = 1 << 16, 2000, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One host. ``versions`` are the distributions of which this host has another version than the
+    leader; "" is none.
+    """
+
+    role: str
+    registry: str
+    host: str
+    pid: int
+    phase: str
+    epoch: int
+    root: bytes
+    seq: int
+    chain: bytes
+    facts: int
+    workers: int
+    python: str
+    mdispatch: str
+    versions: dict[str, str]
+    differences: list[tuple[int, str]]
+    why: str = ""
+
+    @classmethod
+    def of(cls, role: str, registry: str, follower: Follower, phase: str) -> Record:
+        from importlib.metadata import version
+
+        at, facts = follower.at, len(follower.state.facts)
+        return cls(
+            role=role,
+            registry=registry,
+            host=host(),
+            pid=os.getpid(),
+            phase=phase,
+            epoch=at.epoch,
+            root=at.root,
+            seq=at.seq,
+            chain=at.chain,
+            facts=facts,
+            workers=0,
+            python=platform.python_version(),
+            mdispatch=version("mdispatch"),
+            versions={},
+            differences=[],
+            why=follower.astray[:500],
+        )
+
+    def of_workers(
+        self, facts: Facts, differences: list[tuple[int, str]], versions: dict[str, str]
+    ) -> Record:
+        told = [(pid, text[:_LONGEST]) for pid, text in differences[:_COUNT]]
+        workers = len({member[1] for member in facts.members()} - {os.getpid()})
+        return replace(self, workers=workers, versions=versions, differences=told)
+
+    def packed(self) -> bytes:
+        told = asdict(self) | {"root": self.root.hex(), "chain": self.chain.hex()}
+        return json_bytes(told)
+
+
+def read_record(data: bytes) -> Record:
+    """A record of whoever writes into the engine. Garbled."""
+    told = read_json(data, _MOST)
+    fields: dict[str, Any] = {}
+    for key in ("role", "registry", "phase", "python", "mdispatch", "why"):
+        value = told.get(key)
+        if not isinstance(value, str) or len(value) > 500:
+            raise Garbled("a text is none, or too long")
+        fields[key] = value
+    there = told.get("differences")
+    if not isinstance(there, list) or len(there) > _COUNT:
+        raise Garbled("the differences are none")
+    found = []
+    for each in there:
+        if not (isinstance(each, list) and len(each) == 2 and isinstance(each[1], str)):
+            raise Garbled("a difference is none")
+        found.append((as_number(each[0]), each[1][:_LONGEST]))
+    for key in ("pid", "epoch", "seq", "facts", "workers"):
+        fields[key] = as_number(told.get(key))
+    if fields["epoch"] >= 1 << 48:  # no leader could have a higher one
+        raise Garbled("an epoch is none")
+    return Record(
+        **fields,
+        host=as_host(told.get("host")),
+        root=as_chain(told.get("root")),
+        chain=as_chain(told.get("chain")),
+        versions=as_versions(told.get("versions")),
+        differences=found,
+    )
+
+
+def time_in_words() -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())

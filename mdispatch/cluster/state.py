@@ -1,0 +1,287 @@
+"""What a log adds up to: the facts of a run, by whose they are.
+
+A leader's facts are known by the leader process and their number in its registry. When another
+leader process begins, what its predecessors registered is *left over*: a fact that says the same
+takes the left one's place and is no change; one that contradicts it ends it; the seal ends the
+rest. Nothing is struck out before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+
+from ..facts import POLICY
+from ..facts.native.constants import MD_UNIQUE
+from .log import (
+    BATCH,
+    SEAL,
+    START,
+    Entry,
+    Fact,
+    Garbled,
+    Leader,
+    json_bytes,
+    pack_bytes,
+    pack_facts,
+    read_batch,
+    read_facts,
+    read_json,
+    unpack_bytes,
+    whole,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Id: TypeAlias = tuple[int, int]
+
+__all__ = ["Changes", "Manifest", "State", "as_host", "as_number", "as_versions", "start_bytes"]
+
+_HOST = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_DISTRIBUTION = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+_VERSION = re.compile(r"[A-Za-z0-9_.+!-]{0,100}")  # "": there is none
+_MOST_VERSIONS, _MOST_LEADERS, _MOST_CHUNKS, _MOST_FACTS = 512, 64, 4096, 1 << 21
+
+
+@dataclass(slots=True)
+class Changes:
+    """What a registry has to do, in this order."""
+
+    strike: list[Id] = field(default_factory=list)
+    rename: list[tuple[Id, Fact]] = field(default_factory=list)
+    add: list[Fact] = field(default_factory=list)
+
+
+class State:
+    """The facts of a run at one position of its log."""
+
+    def __init__(self) -> None:
+        self.facts: dict[Id, Fact] = {}
+        self.leaders: dict[int, Leader] = {}
+        self.leader = 0  # the leader process whose facts are registered now
+        self.is_sealed = False
+        self.versions: dict[str, str] = {}  # distributions, as the seal names them
+        self._left: dict[object, list[Id]] | None = None
+
+    def apply(self, entry: Entry) -> Changes:
+        """Goes on by one entry. Garbled, and then nothing was changed."""
+        changes = Changes()
+        if entry.what == START:
+            self._start(_leader_of(read_json(entry.said, 1 << 16)))
+        elif entry.what == BATCH:
+            struck, facts = read_batch(entry.said)
+            if len(self.facts) + len(facts) > _MOST_FACTS:
+                raise Garbled(f"there are more than {_MOST_FACTS} facts")
+            if any(fact.leader != self.leader for fact in facts):
+                raise Garbled("a fact is of another leader than its entry")
+            for number in struck:
+                if self.facts.pop((self.leader, number), None) is not None:
+                    changes.strike.append((self.leader, number))
+            for fact in facts:
+                self._add(fact, changes)
+        elif entry.what == SEAL:
+            self.versions = as_versions(read_json(entry.said).get("versions"))
+            self.is_sealed = True
+            changes.strike += [each for each in self.facts if each[0] != self.leader]
+            for each in changes.strike:
+                del self.facts[each]
+            self._left = None
+        return changes
+
+    def _start(self, leader: Leader) -> None:
+        used = {each[0] for each in self.facts}
+        leaders = {k: v for k, v in self.leaders.items() if k in used}
+        if len(leaders) >= _MOST_LEADERS:
+            raise Garbled(f"facts of {len(leaders)} leaders, {_MOST_LEADERS} are the limit")
+        if leader.number != self.leader:
+            self.is_sealed, self._left = False, None
+            self.leader = leader.number
+        self.leaders = leaders | {leader.number: leader}
+
+    def _add(self, fact: Fact, changes: Changes) -> None:
+        left = self._left_over()
+        same = left.get(fact.content)
+        if same:
+            old = same.pop(0)
+            del self.facts[old]
+            changes.rename.append((old, fact))
+        else:
+            if POLICY[fact.kind] & MD_UNIQUE:
+                for each in left.pop(fact.what, ()):
+                    if self.facts.pop(each, None) is not None:
+                        changes.strike.append(each)
+            changes.add.append(fact)
+        self.facts[fact.id] = fact
+
+    def _left_over(self) -> dict[object, list[Id]]:
+        """The facts of former leaders, by what they say, and by kind, key and name."""
+        if self._left is None:
+            self._left = {}
+            for each in self.facts.values():
+                if each.leader != self.leader:
+                    self._left.setdefault(each.content, []).append(each.id)
+                    self._left.setdefault(each.what, []).append(each.id)
+        return self._left
+
+    def replaced_by(self, later: State) -> Changes:
+        """The way to a state that was read as a whole. What former leaders left stays, in
+        ``later`` too, as long as that is not sealed.
+        """
+        changes = Changes()
+        gone = [each for key, each in self.facts.items() if key not in later.facts]
+        by_content: dict[object, list[Fact]] = {}
+        for each in gone:
+            by_content.setdefault(each.content, []).append(each)
+        for fact in later.facts.values():
+            if fact.id in self.facts:
+                continue
+            same = by_content.get(fact.content)
+            if same:
+                changes.rename.append((same.pop(0).id, fact))
+            else:
+                changes.add.append(fact)
+        unique = {fact.what for fact in later.facts.values() if POLICY[fact.kind] & MD_UNIQUE}
+        for each in [fact for some in by_content.values() for fact in some]:
+            if each.leader == later.leader or later.is_sealed or each.what in unique:
+                changes.strike.append(each.id)
+            else:
+                later.facts[each.id] = each
+                later.leaders.setdefault(each.leader, self.leaders[each.leader])
+        later._left = None
+        return changes
+
+    # --- snapshots
+
+    def chunks(self) -> dict[str, bytes]:
+        """The facts as chunks, by the name under which an engine keeps them: the hash of the
+        bytes.
+        """
+        packed = [pack_bytes(pack_facts(some)) for some in whole(list(self.facts.values()))]
+        return {f"chunk:{hashlib.sha256(each).hexdigest()}": each for each in packed}
+
+    def read_chunk(self, name: str, data: bytes) -> None:
+        """Adds the facts of a chunk. Garbled."""
+        if name != f"chunk:{hashlib.sha256(data).hexdigest()}":
+            raise Garbled("a chunk is not the one that its snapshot names")
+        for fact in read_facts(unpack_bytes(data)):
+            if fact.leader not in self.leaders:
+                raise Garbled("a fact is of a leader that its snapshot does not name")
+            self.facts[fact.id] = fact
+        if len(self.facts) > _MOST_FACTS:
+            raise Garbled(f"a snapshot has more than {_MOST_FACTS} facts")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Of a snapshot: its position, and all but the facts. ``before`` are the chunks of the snapshot
+    before it.
+    """
+
+    epoch: int
+    root: bytes
+    seq: int
+    chain: bytes
+    chunks: tuple[str, ...]
+    before: tuple[str, ...]
+
+    def packed(self, state: State) -> bytes:
+        return json_bytes(
+            {
+                "epoch": self.epoch,
+                "root": self.root.hex(),
+                "seq": self.seq,
+                "chain": self.chain.hex(),
+                "chunks": self.chunks,
+                "before": self.before,
+                "leader": state.leader,
+                "leaders": [_told(each) for each in state.leaders.values()],
+                "sealed": state.is_sealed,
+                "versions": state.versions,
+            }
+        )
+
+    @classmethod
+    def read(cls, data: bytes) -> tuple[Manifest, State]:
+        """The manifest, and its state without facts. Garbled."""
+        told = read_json(data)
+        leaders = _list(told.get("leaders"), _MOST_LEADERS + 1)
+        state = State()
+        for each in leaders:
+            if not isinstance(each, dict):
+                raise Garbled("a leader is no object of JSON")
+            leader = _leader_of(each)
+            state.leaders[leader.number] = leader
+        state.leader = as_number(told.get("leader"))
+        state.is_sealed = told.get("sealed") is True
+        state.versions = as_versions(told.get("versions"))
+        chunks, before = (_list(told.get(key), _MOST_CHUNKS) for key in ("chunks", "before"))
+        if not all(isinstance(name, str) and len(name) == 70 for name in (*chunks, *before)):
+            raise Garbled("a chunk has no name")
+        return cls(
+            as_number(told.get("epoch")),
+            as_chain(told.get("root")),
+            as_number(told.get("seq")),
+            as_chain(told.get("chain")),
+            tuple(map(str, chunks)),
+            tuple(map(str, before)),
+        ), state
+
+
+def start_bytes(leader: Leader) -> bytes:
+    """What the first entry of an epoch says."""
+    return json_bytes(_told(leader))
+
+
+def _told(leader: Leader) -> dict[str, object]:
+    return {"number": leader.number, "host": leader.host, "pid": leader.pid}
+
+
+def _leader_of(told: dict[str, object]) -> Leader:
+    return Leader(
+        as_number(told.get("number")), as_host(told.get("host")), as_number(told.get("pid"))
+    )
+
+
+# --- values of JSON -------------------------------------------------------------------------------
+
+
+def as_number(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise Garbled("a number is none")
+    return value
+
+
+def as_host(value: object) -> str:
+    if not isinstance(value, str) or not _HOST.fullmatch(value):
+        raise Garbled("the name of a host has other characters than such names have")
+    return value
+
+
+def as_chain(value: object) -> bytes:
+    try:
+        chain = bytes.fromhex(value) if isinstance(value, str) and len(value) == 32 else b""
+    except ValueError:
+        chain = b""
+    if len(chain) != 16:
+        raise Garbled("a chain is none")
+    return chain
+
+
+def as_versions(value: object) -> dict[str, str]:
+    if not isinstance(value, dict) or len(value) > _MOST_VERSIONS:
+        raise Garbled("the versions are none")
+    for name, version in value.items():
+        if not (isinstance(version, str) and _DISTRIBUTION.fullmatch(name)):
+            raise Garbled("a distribution has no name")
+        if not _VERSION.fullmatch(version):
+            raise Garbled("a distribution has no version")
+    return value
+
+
+def _list(value: object, most: int) -> list[object]:
+    if not isinstance(value, list) or len(value) > most:
+        raise Garbled("a list is none, or too long")
+    return value

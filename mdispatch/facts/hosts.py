@@ -1,0 +1,141 @@
+"""What the members of one host tell each other of their cluster (docs/cluster.md), as facts of
+their own: the main member, a leader or a bridge, how it stands; a worker, in what it differs.
+
+Only where there is such a fact is anything else done than in a registry of one host.
+"""
+
+from __future__ import annotations
+
+import os
+from time import monotonic
+from typing import NamedTuple
+
+from ..errors import EngineUnreachableError, MainMemberGoneError
+from .registration import CHOICE, CLUSTER, WORKER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .abc import Facts
+    from .registration import Registration
+    from .waits import Waited
+
+__all__ = ["ASTRAY", "CUT", "GONE", "OPEN", "SEALED", "Told", "await_fact", "differences", "host"]
+__all__ += ["note_difference", "tell", "told"]
+
+#: How a host stands: it goes on; all that the warm-up registers is there; the engine does not
+#: answer; nobody leads; what the engine has does not go on from what is here.
+OPEN, SEALED, CUT, GONE, ASTRAY = "open", "sealed", "cut off", "without a leader", "astray"
+
+_DIFFERS = f"{CLUSTER}.differs"
+_MOST = 8  # differences of a process
+#: Seconds that a wait sleeps before it looks how its host stands. Each sleep in C ends after as
+#: long (native/core/contract/await.c), so this wakes nobody more often.
+_LOOK_AGAIN = 0.1
+
+
+class Told(NamedTuple):
+    """How a host stands. ``leader`` is "host[pid]" or "", ``since`` a time in words."""
+
+    phase: str
+    engine: str
+    leader: str
+    epoch: int
+    seq: int
+    since: str
+    why: str
+
+    def __str__(self) -> str:
+        by = f"led by {self.leader}" if self.leader else "that nobody has led yet"
+        why = f": {self.why}" if self.why else ""
+        at = f"epoch {self.epoch}, sequence {self.seq}"
+        return f"{self.engine}, {by}, is {self.phase} since {self.since} at {at}{why}"
+
+
+def host() -> str:
+    """The name of this host: that in MDISPATCH_HOST, else the system's."""
+    from re import sub
+    from socket import gethostname
+
+    name = os.environ.get("MDISPATCH_HOST") or gethostname()
+    return sub(r"[^A-Za-z0-9_.-]", "-", name)[:64] or "host"
+
+
+def tell(facts: Facts, now: Told, before: Registration | None) -> Registration:
+    """The main member tells how the host stands now. There is always one such fact at least."""
+    fact = facts.register(CHOICE, 0, CLUSTER, "\n".join(map(str, now)), "")
+    if before is not None:
+        facts.strike(before)
+    return fact
+
+
+def told(facts: Facts) -> Told | None:
+    """How the host stands; None where it is in no cluster."""
+    fact = facts.find(CHOICE, 0, CLUSTER)
+    if fact is None:
+        return None
+    phase, engine, leader, epoch, seq, since, *why = [*fact.text.split("\n", 6), *7 * [""]]
+    at = [int(each) if each.isdigit() else 0 for each in (epoch, seq)]
+    return Told(phase, engine, leader, at[0], at[1], since, why[0])
+
+
+def note_difference(facts: Facts, error: Exception) -> None:
+    """A worker tells its host's bridge in what it differs."""
+    if facts.role != WORKER or told(facts) is None:
+        return
+    there = facts.registrations(_DIFFERS)[2]
+    if sum(fact.pid == os.getpid() for fact in there) < _MOST:
+        here = getattr(error, "here", "")
+        facts.register(CHOICE, 0, _DIFFERS, str(error)[:4000], here)
+
+
+def differences(facts: Facts) -> list[tuple[int, str]]:
+    """What the workers of this host have told: process and words."""
+    alive = {member[1] for member in facts.members()}
+    there = facts.registrations(_DIFFERS)[2]
+    return [(fact.pid, fact.text) for fact in there if fact.pid in alive]
+
+
+def await_fact(
+    facts: Facts,
+    kind: int,
+    key: int,
+    name: str,
+    at_least: int,
+    timeout: float | None,
+    ticket: int = 0,
+    or_elect: bool = False,
+) -> tuple[Registration | None, Waited]:
+    """As Facts.await_fact. In a cluster the wait also ends when nothing can come: with None where
+    the run is sealed, else with an error that says what ended it. Raises EngineUnreachableError,
+    MainMemberGoneError.
+    """
+    if told(facts) is None:
+        return facts.await_fact(kind, key, name, at_least, timeout, ticket, or_elect)
+    end = None if timeout is None else monotonic() + timeout
+    while True:
+        # How the host stands first, then the fact: what was there before the seal is seen.
+        now = told(facts)
+        is_last = now is not None and now.phase in (SEALED, GONE)
+        left = _LOOK_AGAIN if end is None else min(_LOOK_AGAIN, max(0.0, end - monotonic()))
+        fact, waited = facts.await_fact(
+            kind, key, name, at_least, 0.0 if is_last else left, ticket, or_elect
+        )
+        if fact is not None or now is None or now.phase == SEALED:
+            return fact, waited
+        if now.phase == GONE:
+            raise MainMemberGoneError(
+                f"nobody leads any more, and {name} is not there: {now}\nStart the leader again; "
+                "calls of what is registered go on.",
+                facts.label,
+            )
+        if end is not None and monotonic() >= end:
+            if now.phase == CUT:
+                raise EngineUnreachableError(
+                    f"{name} did not come, and the engine does not answer: {now}\nCalls of what is "
+                    "registered go on. See that the engine runs and can be reached from here.",
+                    facts.label,
+                    engine=now.engine,
+                    since=now.since,
+                    seq=now.seq,
+                )
+            return None, waited

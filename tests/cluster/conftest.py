@@ -1,0 +1,34 @@
+"""Clusters: servers and hosts of a test's own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from redis_server import RedisServer
+
+pytestmark = [pytest.mark.shared, pytest.mark.specification]
+
+_runs = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def a_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A server that many tests use, each a run of its own."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def server(tmp_path) -> Iterator[RedisServer]:  # type: ignore[no-untyped-def]
+    """A server that the test may kill."""
+    server = RedisServer(tmp_path)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def run() -> str:
+    return f"run-{next(_runs)}"

@@ -1,0 +1,202 @@
+"""The bytes of a log: what was written is read, what nobody has written is refused, at no cost."""
+
+from __future__ import annotations
+
+import random
+import struct
+import tracemalloc
+import zlib
+
+import pytest
+
+from mdispatch import facts
+from mdispatch.cluster.log import (
+    BATCH,
+    NO_CHAIN,
+    START,
+    Entry,
+    Fact,
+    Garbled,
+    Leader,
+    batches,
+    pack,
+    pack_bytes,
+    pack_facts,
+    read_batch,
+    read_json,
+    unpack,
+    unpack_bytes,
+)
+from mdispatch.cluster.records import read_record
+from mdispatch.cluster.state import Manifest, State, start_bytes
+
+pytestmark = [pytest.mark.shared, pytest.mark.specification]
+
+LEADER = Leader(7, "node-0", 42)
+
+
+def fact(number, name="s::f", text="s::f(int x) -> int", kind=facts.DEF):
+    return Fact(7, number, kind, 0, 42, 0, name, text, "/a/ops.py:1")
+
+
+def entry(said, what=BATCH):
+    return Entry(what, NO_CHAIN, said)
+
+
+def begun():
+    state = State()
+    state.apply(entry(start_bytes(LEADER), START))
+    return state
+
+
+def test_what_was_packed_is_read():
+    there = [
+        fact(1),
+        fact(2, "ns::ü", "ns::ü()\nPURE_FUNCTION tag\n12\nü()"),
+        fact(3, kind=facts.IMPL),
+    ]
+    (said,) = batches([5, 6], there)
+    packed, chain = pack(BATCH, NO_CHAIN, said)
+    found = unpack(packed)
+    assert (found.what, found.chain, found.said) == (BATCH, chain, said)
+    assert read_batch(found.said) == ((5, 6), there)
+    assert pack(BATCH, chain, said)[1] != chain
+
+
+def test_many_facts_become_several_entries_that_fit():
+    many = [fact(n, f"s::f{n}", random.Random(n).randbytes(20000).hex()) for n in range(60)]
+    said = list(batches(list(range(100_000)), many))
+    assert len(said) > 2
+    assert all(len(pack(BATCH, NO_CHAIN, each)[0]) < 1 << 20 for each in said)
+    read = [read_batch(each) for each in said]
+    assert [n for struck, _ in read for n in struck] == list(range(100_000))
+    assert [each for _, some in read for each in some] == many
+
+
+def test_every_cut_and_every_changed_byte_of_an_entry_is_refused_or_read_whole():
+    (said,) = batches([5], [fact(1), fact(2)])
+    packed, _ = pack(BATCH, NO_CHAIN, said)
+    some = random.Random(7)
+    wrong = [packed[:size] for size in range(len(packed))] + [packed + b"x"]
+    for at in range(len(packed)):
+        wrong.append(
+            packed[:at] + bytes([packed[at] ^ (1 << some.randrange(8))]) + packed[at + 1 :]
+        )
+    for data in wrong:
+        try:
+            found = unpack(data)
+        except Garbled:
+            continue
+        assert found.said == said  # the chain, or what it is: compared by who follows
+    for _ in range(3000):  # what is inside is not protected by the length
+        changed = bytearray(said)
+        changed[some.randrange(len(said))] = some.randrange(256)
+        try:
+            begun().apply(entry(bytes(changed)))
+        except Garbled:
+            continue
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"md\x01\x02" + bytes(16) + struct.pack(">I", 1 << 31) + zlib.compress(bytes(100)),
+        b"md\x01\x02" + bytes(16) + struct.pack(">I", 100) + zlib.compress(bytes(64 << 20), 9),
+    ],
+    ids=["declares much", "unpacks to much"],
+)
+def test_a_bomb_is_refused_before_memory_is_taken(data):
+    tracemalloc.start()
+    try:
+        with pytest.raises(Garbled):
+            unpack(data)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        struct.pack(">I", 1 << 31),
+        struct.pack(">II", 0, 1 << 13),
+        struct.pack(">I", 0) + pack_facts([fact(1, kind=facts.CLAIM)]),
+        struct.pack(">I", 0) + pack_facts([fact(1, kind=facts.TYPE)]),
+        struct.pack(">I", 0) + pack_facts([fact(1, name="")]),
+        struct.pack(">I", 0) + pack_facts([fact(1, name="x" * 2000)]),
+        struct.pack(">I", 0) + pack_facts([fact(1, text="s::f()\n\nmany\n")]),
+        struct.pack(">I", 0) + pack_facts([fact(1, text="s::f()\n\n" + "9" * 5000 + "\n")]),
+        struct.pack(">I", 0) + pack_facts([fact(1)._replace(leader=8)]),
+    ],
+)
+def test_a_batch_that_no_leader_writes_changes_nothing(said):
+    state = begun()
+    with pytest.raises(Garbled):
+        state.apply(entry(said))
+    assert state.facts == {}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"[" * 100000,
+        b'{"number": -1}',
+        b'{"number": 1e999}',
+        b'{"number": 7, "host": "a\\u001b[2J", "pid": 1}',
+        b'{"number": true, "host": "a", "pid": 1}',
+    ],
+)
+def test_a_start_that_no_leader_writes_changes_nothing(said):
+    state = State()
+    with pytest.raises(Garbled):
+        state.apply(entry(said, START))
+    assert state.leaders == {}
+
+
+def test_manifests_chunks_and_records_of_anybody_are_refused():
+    state = begun()
+    for n in range(3):
+        state.apply(entry(next(batches([], [fact(n, f"s::f{n}")]))))
+    chunks = state.chunks()
+    data = Manifest(1, NO_CHAIN, 4, NO_CHAIN, tuple(chunks), ()).packed(state)
+    there, read = Manifest.read(data)
+    for name, chunk in chunks.items():
+        read.read_chunk(name, chunk)
+    assert read.facts == state.facts
+    assert (there.seq, read.leader, read.leaders) == (4, 7, {7: LEADER})
+    name, chunk = chunks.popitem()
+    with pytest.raises(Garbled):
+        read.read_chunk(name, chunk + b"x")
+    with pytest.raises(Garbled):
+        unpack_bytes(pack_bytes(b"x")[:-1])
+    some = random.Random(7)
+    for _ in range(3000):
+        changed = bytearray(data)
+        changed[some.randrange(len(data))] = some.randrange(256)
+        for read_it in (Manifest.read, read_record, read_json):
+            try:
+                read_it(bytes(changed))
+            except Garbled:
+                continue
+
+
+def test_a_later_leader_takes_over_what_is_alike_and_the_seal_ends_the_rest():
+    state = begun()
+    old = [fact(1, "s::a"), fact(2, "s::b"), fact(3, "s::c"), fact(4, "s::a", "k", facts.IMPL)]
+    state.apply(entry(next(batches([], old))))
+    later = Leader(8, "node-1", 1)
+    assert state.apply(entry(start_bytes(later), START)).strike == []
+    new = [
+        fact(1, "s::a")._replace(leader=8),
+        fact(2, "s::b", "s::b(str x) -> int")._replace(leader=8),
+    ]
+    changes = state.apply(entry(next(batches([], new))))
+    assert changes.rename == [((7, 1), new[0])]
+    assert changes.strike == [(7, 2)]
+    assert changes.add == [new[1]]
+    sealed = state.apply(entry(b'{"versions":{}}', 3))
+    assert sealed.strike == [(7, 3), (7, 4)]
+    assert list(state.facts.values()) == new

@@ -1,0 +1,52 @@
+"""Golden errors: clusters of several hosts."""
+
+from __future__ import annotations
+
+from golden_stage import Stage, case
+from patience import limit
+
+import mdispatch as md
+from mdispatch.cluster import parse_url
+from mdispatch.cluster.leading import lead
+from mdispatch.cluster.memory import Store, stores
+
+
+def store_of(stage: Stage) -> tuple[str, Store]:
+    url = f"cluster:memory:golden?run={stage.name}"
+    return url, stores.setdefault(parse_url(url).shown, Store())
+
+
+@case("InvalidArgumentError: the URL of a cluster without a run")
+def _(stage: Stage) -> None:
+    lead("cluster:redis://user:secret@host:6379/0")
+
+
+@case("InvalidArgumentError: no engine for the URL of a cluster")
+def _(stage: Stage) -> None:
+    lead(f"cluster:rediz://user:secret@host:6379/0?run={stage.name}")
+
+
+@case("EngineUnreachableError: the engine does not answer a leader")
+def _(stage: Stage) -> None:
+    url, store = store_of(stage)
+    store.is_cut = True
+    try:
+        lead(url)
+    finally:
+        store.is_cut = False
+
+
+@case("FencedError: another leader has taken over")
+def _(stage: Stage) -> None:
+    url, store = store_of(stage)
+    book = lead(url)
+    publisher = book.publisher
+    assert publisher is not None
+    with md.Registry(book) as registry:
+        lib = md.Library("far", "DEF", registry=registry)
+        with store.lock:
+            store.epoch, store.token = store.epoch + 1, b"another"
+            store.leader = b'{"host": "node-2", "pid": 4242}'
+        lib.define("published(int x) -> int")
+        publisher._thread.join(limit(30))
+        lib.define("refused(int x) -> int")
