@@ -158,11 +158,12 @@ static int box(struct frame *f, PyObject *object, unsigned flags, int depth, md_
     if (PyList_Check(object) || PyTuple_Check(object))
         return box_list(f, object, flags, depth, out);
     if (PyObject_CheckBuffer(object)) return box_buffer(f, object, flags, out);
-    return boxed_unfit(f,
-                       "an object of %s cannot be passed to a kernel in C\n"
-                       "A kernel in C takes None, bool, int, float, str, bytes, memory and lists of "
-                       "these.",
-                       type_name(object));
+    return boxed_unfit(
+        f,
+        "an object of %s cannot be passed to a kernel in C\n"
+        "A kernel in C takes None, bool, int, float, str, bytes, memory and lists of "
+        "these.",
+        type_name(object));
 }
 
 int boxed_arguments(struct frame *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
