@@ -105,7 +105,7 @@ static void mark_a_block(void) {
     md__poke32(&fact_of(&second)->block.tag, 1);
 }
 
-static void claim_without_a_team(void) {
+static void claim_without_a_note(void) {
     md__poke32(&fact_of(&second)->kind, MD_CLAIM);
 }
 /* A node that had a name. */
@@ -172,7 +172,7 @@ static const struct {
     {lengthen_a_name, "is longer than its block"},
     {change_a_hash, "has a wrong hash"},
     {mark_a_block, "has an unknown tag"},
-    {claim_without_a_team, "claims, in a registry with a main member"},
+    {claim_without_a_note, "belongs to a member that is gone"},
     {name_an_idle_node, "has a name and no facts"},
     {hang_facts_on_an_idle_node, "has facts and no name"},
     {enter_an_idle_node, "1 nodes have names, 2 entries are in the index"},

@@ -51,6 +51,7 @@ __all__ = [
     "MD_CLAIM",
     "MD_ANY_MEMBER",
     "MD_TYPE",
+    "MD_AGREED",
     "MD_CHOICE",
     "MD_KINDS",
     "MD_UNIQUE",
@@ -118,7 +119,8 @@ MD_NAME = 6
 MD_CLAIM = 7
 MD_ANY_MEMBER = 16
 MD_TYPE = 16
-MD_CHOICE = 17
+MD_AGREED = 24
+MD_CHOICE = 24
 MD_KINDS = 32
 
 # md_rule
