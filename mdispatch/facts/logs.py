@@ -22,7 +22,7 @@ from sys import modules
 
 from ..errors.unraisable import report
 from ..keys.numbers import DispatchKey
-from .registration import FALLBACK, IMPL, KIND_NAMES
+from .registration import FALLBACK, IMPL, KIND_NAMES, shown_choice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _telling: set[int] = set()
 def described(kind: int, key: int, name: str) -> str:
     """A fact in a few words."""
     at = f" at {DispatchKey(key).name}" if kind in (IMPL, FALLBACK) else ""
-    return f"{KIND_NAMES[kind]} {name}{at}"
+    return f"{KIND_NAMES[kind]} {shown_choice(name)}{at}"
 
 
 class Area:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CHOICE", "CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "KIND_NAMES", "LIBRARY", "NAME"]
 __all__ += ["PYSTUB", "TYPE", "MAIN", "PEER", "WORKER", "Elected", "Handle", "Registration"]
-__all__ += ["OF_A_MEMBER", "ROLE_NAMES", "POLICY", "interpreter_id"]
-__all__ += ["def_text", "impl_text", "kernel_name", "who"]
+__all__ += ["OF_ANY_MEMBER", "ROLE_NAMES", "POLICY", "interpreter_id"]
+__all__ += ["def_text", "impl_text", "is_of_choice", "kernel_name", "shown_choice", "who"]
 
 LIBRARY, DEF, IMPL, FALLBACK = MD_LIBRARY, MD_DEF, MD_IMPL, MD_FALLBACK
 PYSTUB, NAME, CLAIM = MD_PYSTUB, MD_NAME, MD_CLAIM
@@ -46,9 +46,9 @@ KIND_NAMES = {
     FALLBACK: "fallback",
     PYSTUB: "pystub",
     NAME: "name",
-    CLAIM: "claim",  # on a namespace, where there is no main member
-    TYPE: "type",  # like the next one a member's own: any member registers it, for itself
-    CHOICE: "choice",
+    CLAIM: "claim",  # on a namespace, where there is no main member, or on a choice
+    TYPE: "type",  # a member's own: any member registers it, for itself
+    CHOICE: "choice",  # any member registers it, for all
 }
 #: What a second registration of the same kind, name and key means. The core knows these flags; it
 #: does not know which kind has which.
@@ -59,12 +59,13 @@ POLICY = {
     FALLBACK: MD_UNIQUE | MD_RAISE_ALL,
     PYSTUB: MD_STACK,
     NAME: MD_STACK,
+    CLAIM: MD_STACK,
     TYPE: MD_UNIQUE,
-    CHOICE: MD_STACK,
+    CHOICE: MD_UNIQUE,
 }
 
-#: The kinds of which each member has its own.
-OF_A_MEMBER = (CLAIM, TYPE, CHOICE)
+#: The kinds that any member registers, so that none verifies them.
+OF_ANY_MEMBER = (CLAIM, TYPE, CHOICE)
 
 #: Stands for a program that embeds Python, in place of an interpreter's number.
 HOST = MD_HOST
@@ -118,6 +119,18 @@ def who(pid: int, interpreter: int) -> str:
     """A member, in words. A program that embeds interpreters is a member beside them."""
     at = "the program itself" if interpreter == HOST else f"interpreter {interpreter}"
     return f"pid {pid}, {at}"
+
+
+def is_of_choice(name: str) -> bool:
+    """Whether this is the name of a choice, and of the claims on it: no namespace has such a one.
+    registry/profiles.py makes them.
+    """
+    return name.startswith("(")
+
+
+def shown_choice(name: str) -> str:
+    """The name of a choice for people."""
+    return name.replace("\\:", ":")
 
 
 def impl_text(label: str, signature: str = "", types: str = "") -> str:
