@@ -88,9 +88,10 @@ def choose(
         known = None
     if known is not None and known[1] == candidates and known[2]() == known[3]:
         chosen: T = known[0]
-        return chosen
-    asked = Asked(operator, profile, candidates, decide, environment)
-    return choose_as(dispatcher, asked, timeout, _here)
+    else:
+        asked = Asked(operator, profile, candidates, decide, environment)
+        chosen = choose_as(dispatcher, asked, timeout, _here)
+    return chosen
 
 
 def _here() -> str:

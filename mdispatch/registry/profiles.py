@@ -103,11 +103,17 @@ class Asked:
             self.given = candidates.copy()  # type: ignore[attr-defined]
         self.candidates: Sequence[Any] = self.given if kind in (tuple, list) else _all(candidates)
         self.decide = decide
-        if not self.candidates or not callable(decide):
-            raise InvalidArgumentError(
-                f"choose({operator!r}): "
-                + ("there are no candidates" if callable(decide) else "decide= takes a function")
-            )
+        problem = (
+            "name an operator"
+            if not operator
+            else "there are no candidates"
+            if not self.candidates
+            else "decide= takes a function"
+            if not callable(decide)
+            else ""
+        )
+        if problem:
+            raise InvalidArgumentError(f"choose({operator!r}): {problem}")
 
 
 def _all(candidates: Iterable[Any]) -> tuple[Any, ...]:
