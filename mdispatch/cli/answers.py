@@ -8,9 +8,20 @@ Only annotations need this module, so no command loads it. The classes of all co
 file, although it is long: answers share objects, and one page is made from all of them.
 """
 
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
-__all__ = ["ANSWERS", "Apart", "Bench", "Check", "Doctor", "Failure", "Fallback", "Figure"]
+__all__ = [
+    "ANSWERS",
+    "Apart",
+    "Bench",
+    "Check",
+    "Choice",
+    "Choices",
+    "Doctor",
+    "Failure",
+    "Fallback",
+    "Figure",
+]
 __all__ += ["Inside", "Job", "JobFailure", "Kernel", "Latency", "LeftOut", "Leftover", "Library"]
 __all__ += ["Lock", "Ls", "Main", "Member"]
 __all__ += ["Operator", "OperatorWithTable", "Outside", "Place", "Processes", "PythonModule"]
@@ -217,6 +228,47 @@ class Ls(TypedDict):
     operators: list[Operator]
     #: the backend fallbacks
     fallbacks: list[Fallback]
+
+
+# --- choices --------------------------------------------------------------------------------------
+
+
+class Choice(TypedDict):
+    """What the members have chosen."""
+
+    #: operator, or another name
+    operator: str
+    #: what the choice depends on
+    profile: Any
+    #: what it depends on beside the profile; null for nothing
+    environment: Any
+    #: the candidate that was chosen
+    choice: Any
+    #: what it was chosen from
+    candidates: list[Any]
+    #: when, in seconds since 1970
+    made: float
+    #: how long the decision took, in seconds; 0 for one that was loaded from a file
+    seconds: float
+    #: other members that waited for it when it was made
+    waited: int
+    #: whether this command has withdrawn it
+    withdrawn: bool
+    #: the member that decided, and where it asked, or the file that was loaded
+    place: Place
+
+
+class Choices(TypedDict):
+    """What `mdispatch choices` answers."""
+
+    #: 1
+    format: int
+    #: version of mdispatch
+    mdispatch: str
+    #: address of the registry
+    registry: str
+    #: the choices for the operators that were asked for, oldest first
+    choices: list[Choice]
 
 
 # --- show, table, why -----------------------------------------------------------------------------
@@ -876,6 +928,7 @@ ANSWERS: dict[str, list[type]] = {
     "table": [Table],
     "why": [Why],
     "stubs": [Stubs],
+    "choices": [Choices],
     "report": [Report],
     "doctor": [Doctor],
     "top": [Top],

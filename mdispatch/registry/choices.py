@@ -148,16 +148,18 @@ def _digest(operator: str, environment: object, candidates: Iterable[object]) ->
 
 
 def export(
-    path: str | Path, operator: str | None = None, *, registry: Registry | None = None
+    path: str | Path,
+    choices: Iterable[Choice] | None = None,
+    *,
+    registry: Registry | None = None,
 ) -> int:
-    """Writes the choices of a registry, or those for one operator, into a JSON file, and returns
-    how many there are.
+    """Writes all choices of a registry, or these, into a JSON file, and returns how many they are.
 
     The file has a set for each operator, environment and list of candidates, with a digest of
     these. It is replaced as a whole. Raises OSError, InvalidArgumentError, RegistryClosedError.
     """
     sets: dict[str, dict[str, Any]] = {}
-    found = made(operator, registry=registry)
+    found = made(registry=registry) if choices is None else list(choices)
     for each in found:
         digest = _digest(each.operator, each.environment, each.candidates)
         its = sets.setdefault(
