@@ -8,7 +8,7 @@ Only annotations need this module, so no command loads it. The classes of all co
 file, although it is long: answers share objects, and one page is made from all of them.
 """
 
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 __all__ = [
     "ANSWERS",
@@ -239,13 +239,13 @@ class Choice(TypedDict):
     #: operator, or another name
     operator: str
     #: what the choice depends on
-    profile: Any
+    profile: object
     #: what it depends on beside the profile; null for nothing
-    environment: Any
+    environment: object
     #: the candidate that was chosen
-    choice: Any
+    choice: object
     #: what it was chosen from
-    candidates: list[Any]
+    candidates: list[object]
     #: when, in seconds since 1970
     made: float
     #: how long the decision took, in seconds; 0 for one that was loaded from a file

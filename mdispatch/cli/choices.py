@@ -61,8 +61,8 @@ def choices(
     ends: bool,
     as_json: bool,
 ) -> None:
-    """List what the members of a registry have chosen: when, by whom, how long it took, and how
-    many waited for it.
+    """List what the members of a registry have agreed on. Of each choice this tells when it was
+    made, by whom, how long that took, and how many waited for it.
     """
     output = standard_output()
     with answering():

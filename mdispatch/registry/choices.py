@@ -1,6 +1,5 @@
 """The choices that members have agreed on: to list them, to withdraw them, to export them into a
-file and to load them from one. Also the form that they have in the registry, and the words of the
-errors of :func:`mdispatch.choose`.
+file and to load them from one.
 """
 
 from __future__ import annotations
@@ -8,35 +7,30 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from .. import errors
-from ..errors import InvalidArgumentError, MdispatchError
+from ..errors import MdispatchError
 from ..errors.places import printable
 from ..errors.words import shown
-from ..facts import CHOICE, CLAIM, who
-from ..facts.native.constants import MD_MAX_BODY
-from .profiles import choice_name, plain, text_of
+from ..facts import CHOICE
+from .choice_facts import body_of, listed, told_of
+from .profiles import choice_name, text_of
 from .registry import given_or_default
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
     from ..facts import Registration
-    from ..facts.abc import Facts
-    from .profiles import Asked
     from .registry import Registry
 
-__all__ = ["Choice", "body_of", "chosen_elsewhere", "export", "load", "made", "nested"]
-__all__ += ["not_chosen", "returned_no_candidate", "withdraw"]
+__all__ = ["Choice", "export", "load", "made", "withdraw"]
 
 _FORMAT = 1
-_SHOWN = 8  # candidates in an error's text
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,45 +57,8 @@ class Choice:
     fact: Registration = field(repr=False, compare=False)
 
 
-def body_of(
-    operator: str,
-    profile: object,
-    environment: object,
-    candidates: Sequence[object],
-    chosen: int,
-    seconds: float = 0.0,
-    waited: int = 0,
-) -> str:
-    """The text of the fact: which candidate it is, on a line of its own, and all that is told of
-    the choice. InvalidArgumentError when that is too long.
-    """
-    told = {
-        "operator": operator,
-        "profile": plain(profile),
-        "environment": plain(environment, "environment"),
-        "candidates": [plain(each, "candidates") for each in candidates],
-        "seconds": seconds,
-        "waited": waited,
-        "at": time.time(),
-    }
-    body = f"{chosen} {text_of(candidates[chosen], 'candidates')}\n{json.dumps(told)}"
-    if len(body) > MD_MAX_BODY - 64:  # the figures of the choice itself may be longer than these
-        raise InvalidArgumentError(
-            f"the choice for {operator}, with its {len(candidates)} candidates, takes {len(body)} "
-            f"bytes, and a fact has at most {MD_MAX_BODY}\nLet the candidates be short names of "
-            "what they stand for."
-        )
-    return body
-
-
-def _told(fact: Registration) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(fact.text.partition("\n")[2])
-    told["chosen"] = int(fact.text.partition(" ")[0])
-    return told
-
-
 def _choice(fact: Registration) -> Choice:
-    told = _told(fact)
+    told = told_of(fact)
     return Choice(
         told["operator"],
         told["profile"],
@@ -271,104 +228,15 @@ def _matching(
         there = [each["environment"] for each in same]
         raise refused(
             "they were made in another environment"
-            f"\n  here:     {shown(environment)}\n  the file: {_listed(there)}"
+            f"\n  here:     {shown(environment)}\n  the file: {listed(there)}"
             "\nLet the members decide anew here, and export that.",
             environment,
             there,
         )
     raise refused(
         "they were made among other candidates"
-        f"\n  here:     {_listed(among)}\n  the file: {_listed(near[0]['candidates'])}"
+        f"\n  here:     {listed(among)}\n  the file: {listed(near[0]['candidates'])}"
         "\nLet the members decide anew among these, and export that.",
         among,
         near[0]["candidates"],
     )
-
-
-# --- errors ---------------------------------------------------------------------------------------
-
-
-def _listed(values: Sequence[object]) -> str:
-    told = ", ".join(shown(each) for each in values[:_SHOWN])
-    return told + f", ... ({len(values)} altogether)" * (len(values) > _SHOWN)
-
-
-def _of(asked: Asked) -> str:
-    return f"{asked.operator}, profile {shown(asked.profile)}"
-
-
-def chosen_elsewhere(asked: Asked, fact: Registration, here: str) -> MdispatchError:
-    """A choice that is no candidate here."""
-    choice = _choice(fact)
-    return errors.NotACandidateError(
-        f"for {_of(asked)} the members have chosen {shown(choice.value)}, which is no candidate "
-        f"here\n  here:  {_listed(asked.candidates)} ({here})\n"
-        f"  there: {_listed(choice.candidates)} ({choice.where}, by "
-        f"{who(choice.pid, choice.interpreter)})\n"
-        "Give all members the same candidates, or withdraw the choice (mdispatch choices).",
-        operator=asked.operator,
-        profile=asked.profile,
-        choice=choice.value,
-        candidates=tuple(asked.candidates),
-        candidates_there=tuple(choice.candidates),
-        here=here,
-        there=choice.where,
-    )
-
-
-def returned_no_candidate(asked: Asked, value: object, here: str) -> MdispatchError:
-    """``decide()`` returned something else. Nothing was chosen."""
-    return errors.NotACandidateError(
-        f"decide() for {_of(asked)} returned {shown(value)}, which is no candidate\n"
-        f"  here:  {_listed(asked.candidates)} ({here})\n"
-        "Nothing was chosen: let it return one of them.",
-        operator=asked.operator,
-        profile=asked.profile,
-        choice=value,
-        candidates=tuple(asked.candidates),
-        here=here,
-    )
-
-
-def nested(asked: Asked, here: str) -> MdispatchError:
-    """``decide()`` asks for what it is to decide."""
-    return errors.NestedChoiceError(
-        f"decide() for {_of(asked)} asks for this very choice ({here}): it would wait for "
-        "itself\nLet it work with a candidate that it picks itself.",
-        operator=asked.operator,
-        profile=asked.profile,
-    )
-
-
-def not_chosen(facts: Facts, asked: Asked, waited: float, here: str) -> TimeoutError:
-    """The time was up."""
-    _, _, there = facts.registrations(asked.name)
-    decider = next((fact for fact in there if fact.kind == CLAIM), None)
-    lines = [f"nobody has chosen for {_of(asked)} within {round(waited, 3):g} s", f"  here: {here}"]
-    if decider is None:
-        lines.append("Call it again: whoever was to decide has given up.")
-    else:
-        state = " and is stopped" if _is_stopped(decider.pid) else ""
-        by = who(decider.pid, decider.interpreter)
-        lines.append(f"  {by}, is deciding{state}, for {decider.where}")
-        lines.append(
-            f"Let it go on (kill -CONT {decider.pid}), or end it: then the next one decides."
-            if state
-            else "Give it more time (timeout=), or end that process: then the next one decides."
-        )
-    return errors.ChoiceTimeoutError(
-        "\n".join(lines),
-        operator=asked.operator,
-        profile=asked.profile,
-        waited=waited,
-        pid=0 if decider is None else decider.pid,
-        interpreter=0 if decider is None else decider.interpreter,
-    )
-
-
-def _is_stopped(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return stat.read().rpartition(b") ")[2][:1] in b"Tt"
-    except OSError:
-        return False

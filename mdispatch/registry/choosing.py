@@ -170,7 +170,7 @@ def _candidate(asked: Asked, fact: Registration, where: Callable[[], str]) -> An
     for each in asked.candidates:
         if text_of(each, "candidates") == chosen:
             return each
-    from .choices import chosen_elsewhere
+    from .choice_facts import chosen_elsewhere
 
     raise chosen_elsewhere(asked, fact, where())
 
@@ -218,7 +218,7 @@ def _agree(
         if its is turn:
             break
         if its.thread == turn.thread:
-            from .choices import nested
+            from .choice_facts import nested
 
             raise nested(asked, where())
         left = time.left()
@@ -265,7 +265,7 @@ def _take_turn(
 
 def _decide(facts: Facts, asked: Asked, where: Callable[[], str]) -> Registration | None:
     """Makes the choice. None where another one was there first, and was withdrawn already."""
-    from .choices import body_of, returned_no_candidate
+    from .choice_facts import body_of, returned_no_candidate
 
     body_of(asked.operator, asked.profile, asked.environment, asked.candidates, 0)  # or refuses
     began = monotonic()
@@ -293,6 +293,6 @@ def _decide(facts: Facts, asked: Asked, where: Callable[[], str]) -> Registratio
 
 
 def _timed_out(facts: Facts, asked: Asked, time: _Time, where: Callable[[], str]) -> TimeoutError:
-    from .choices import not_chosen
+    from .choice_facts import not_chosen
 
     return not_chosen(facts, asked, monotonic() - time.began, where())
