@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from chooser import CANDIDATES
+from conftest import PATIENCE
 from mains import MainClient
 from measure import HANG_SECONDS
 from scenario import Scenario
@@ -46,9 +47,21 @@ class Chooser:
         assert self.process.returncode in (0, -signal.SIGKILL), said
         assert self.process.returncode == 0 or not said
 
+    @property
+    def written(self) -> int:
+        return self.history.stat().st_size if self.history.exists() else 0
+
     def lines(self) -> list[tuple[str, list[int]]]:
         text = self.history.read_text() if self.history.exists() else ""
         return [(line[0], list(map(int, line[2:].split()))) for line in text.splitlines()]
+
+
+def told(running: list[Chooser], registry: md.Registry) -> str:
+    """What they do who do nothing."""
+    _, claims = registry.dispatcher.facts.registrations_since(CLAIM, 0)
+    waits = [(m[1], m[4], m[8]) for m in registry.dispatcher.facts.members()]
+    last = [(each.process.pid, each.lines()[-2:]) for each in running]
+    return f"{last}; members {waits}; claims {[(c.pid, c.name) for c in claims]}"
 
 
 def judge(everybody: list[Chooser], chosen: dict[int, int], loaded: dict[int, int]) -> int:
@@ -114,10 +127,13 @@ def test_members_that_are_killed_and_stopped_while_they_decide_agree_on_every_ch
 
             running = [start() for _ in range(PROCESSES - 1)]  # and one that comes late
             late = True
-            end = time.monotonic() + 4 * HANG_SECONDS
+            seen, end = -1, 0.0
             try:
                 while running:
-                    assert time.monotonic() < end, f"{len(running)} members hang"
+                    written = sum(each.written for each in everybody) + len(everybody)
+                    if written != seen:
+                        seen, end = written, time.monotonic() + 2 * HANG_SECONDS * PATIENCE
+                    assert time.monotonic() < end, f"nothing goes on: {told(running, registry)}"
                     scenario.pause(30)
                     one = running[dice.below(len(running))]
                     begun = one.process.poll() is None and one.history.exists()

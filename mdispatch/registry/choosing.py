@@ -78,20 +78,28 @@ def choose(
     choice), InvalidArgumentError, MainMemberGoneError, RegistryClosedError, RegistryFullError, and
     what ``decide`` raises.
     """
-    if type(operator) is not str:
-        operator, registry = named(operator, registry)
-    found = opened_default() if registry is None else None
-    dispatcher = (found or given_or_default(registry)).dispatcher
     try:
-        known = dispatcher.chosen.get((operator, profile, environment))
-    except TypeError:  # of lists and dicts nothing is remembered
-        known = None
-    if known is not None and known[1] == candidates and known[2]() == known[3]:
-        chosen: T = known[0]
-    else:
-        asked = Asked(operator, profile, candidates, decide, environment)
-        chosen = choose_as(dispatcher, asked, timeout, _here)
-    return chosen
+        its = (registry or opened_default()).dispatcher  # type: ignore[union-attr]
+        known = its.chosen[operator, profile, environment]
+        if known[1] == candidates and known[2]() == known[3]:
+            chosen: T = known[0]
+            return chosen
+    except (AttributeError, KeyError, TypeError):
+        pass  # nothing of it is known here, or can be: what is wrong is found out below
+    name, registry = named(operator, registry)
+    if operator is not name:
+        return choose(
+            name,
+            profile,
+            candidates,
+            decide,
+            timeout=timeout,
+            environment=environment,
+            registry=registry,
+        )
+    asked = Asked(name, profile, candidates, decide, environment)
+    its = given_or_default(registry).dispatcher
+    return choose_as(its, asked, timeout, _here)  # type: ignore[no-any-return]
 
 
 def _here() -> str:
@@ -100,6 +108,8 @@ def _here() -> str:
 
 def named(operator: object, registry: Registry | None) -> tuple[str, Registry | None]:
     """The name, and the registry of an operator that was given itself."""
+    if type(operator) is str and operator:
+        return operator, registry
     from ..dispatch.operators import OpOverload, OpOverloadPacket
 
     own = getattr(operator, "operator", operator)  # of a CustomOpDef
@@ -114,7 +124,7 @@ def named(operator: object, registry: Registry | None) -> tuple[str, Registry | 
             )
         return own.name, its
     if isinstance(own, str) and own:
-        return str(own), registry
+        return str.__str__(own), registry
     from ..errors.words import shown
 
     raise InvalidArgumentError(f"a choice is for an operator or a name, not {shown(operator)}")

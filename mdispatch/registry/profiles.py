@@ -104,9 +104,7 @@ class Asked:
         self.candidates: Sequence[Any] = self.given if kind in (tuple, list) else _all(candidates)
         self.decide = decide
         problem = (
-            "name an operator"
-            if not operator
-            else "there are no candidates"
+            "there are no candidates"
             if not self.candidates
             else "decide= takes a function"
             if not callable(decide)

@@ -120,7 +120,7 @@ def test_what_no_other_process_could_compare_is_refused(book, profile) -> None:
 @pytest.mark.parametrize(
     ("operator", "candidates", "decide", "words"),
     [
-        ("", TILES, never, "name an operator"),
+        ("", TILES, never, "for an operator or a name"),
         (7, TILES, never, "for an operator or a name"),
         ("a::f", [], never, "there are no candidates"),
         ("a::f", "abc", never, "a list of what can be chosen"),
