@@ -52,7 +52,7 @@ def body_of(
     body = f"{chosen} {text_of(candidates[chosen], 'candidates')}\n{json.dumps(told)}"
     if len(body) > MD_MAX_BODY - 64:  # the figures of the choice itself may be longer than these
         raise InvalidArgumentError(
-            f"the choice for {operator}, with its {len(candidates)} candidates, takes {len(body)} "
+            f"the choice for {operator}, with all {len(candidates)} candidates, takes {len(body)} "
             f"bytes, and a fact has at most {MD_MAX_BODY}\nLet the candidates be short names of "
             "what they stand for."
         )

@@ -198,20 +198,27 @@ def _matching(
     try:
         read = json.loads(text)
         if read["mdispatch choices"] != _FORMAT:
-            raise refused(f"it has format {read['mdispatch choices']!r}, this mdispatch reads 1")
+            raise refused(
+                f"it has format {read['mdispatch choices']!r}, and this mdispatch reads {_FORMAT}\n"
+                "Export them with this version."
+            )
         sets = [dict(each) for each in read["sets"]]
         for each in sets:
             if each["digest"] != _digest(
                 each["operator"], each["environment"], each["candidates"]
             ) or any({"profile", "choice"} - set(one) for one in each["choices"]):
-                raise refused("it was changed by hand, since its digest is another\nExport anew.")
+                raise refused(
+                    "it was changed by hand, since its digest is another\nExport them anew."
+                )
             texts = {text_of(one) for one in each["candidates"]}
             if any(text_of(one["choice"]) not in texts for one in each["choices"]):
-                raise refused("it was changed by hand: a choice is none of its candidates")
+                raise refused(
+                    "it was changed by hand: a choice is none of its candidates\nExport them anew."
+                )
     except (ValueError, KeyError, TypeError, MdispatchError) as error:
         if isinstance(error, errors.ChoicesFileError):
             raise
-        raise refused("it is no file of mdispatch.choices.export()") from None
+        raise refused("it is no file of mdispatch.choices.export()\nGive its path.") from None
     wanted = _digest(operator, environment, among)
     for each in sets:
         if each["digest"] == wanted:

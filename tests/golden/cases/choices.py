@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import threading
+from pathlib import Path
 
 from golden_stage import Stage, case
 from patience import limit
@@ -88,43 +89,50 @@ def _(stage: Stage) -> None:
         md.choose(stage.shop.scale, 1, TILES, lambda: 16, registry=other)
 
 
-def exported(stage: Stage) -> str:
+FILE = "choices.json"
+
+
+def load(stage: Stage, operator="shop::scale", candidates=TILES, change=None, **more) -> None:
+    """What is loaded from the file, after a change of what is in it."""
     choose(stage)
-    file = stage.folder / "choices.json"
-    choices.export(file, registry=stage.registry)
-    return str(file)
+    with contextlib.chdir(stage.folder):
+        choices.export(FILE, registry=stage.registry)
+        if change is not None:
+            text = Path(FILE).read_text()
+            Path(FILE).write_text(change(text))
+        choices.load(FILE, operator, candidates, registry=stage.registry, **more)
 
 
 @case("ChoicesFileError: choices.load, other candidates")
 def _(stage: Stage) -> None:
-    choices.load(exported(stage), "shop::scale", [32, 64], registry=stage.registry)
+    load(stage, candidates=[32, 64])
 
 
 @case("ChoicesFileError: choices.load, another environment")
 def _(stage: Stage) -> None:
-    choices.load(
-        exported(stage), "shop::scale", TILES, environment="cuda 13", registry=stage.registry
-    )
+    load(stage, environment="cuda 13")
 
 
 @case("ChoicesFileError: choices.load, another operator")
 def _(stage: Stage) -> None:
-    choices.load(exported(stage), "shop::split", TILES, registry=stage.registry)
+    load(stage, "shop::split")
 
 
 @case("ChoicesFileError: choices.load, changed by hand")
 def _(stage: Stage) -> None:
-    file = exported(stage)
-    with open(file) as read:
-        whole = json.load(read)
-    whole["sets"][0]["candidates"][0] = 8
-    with open(file, "w") as write:
-        json.dump(whole, write)
-    choices.load(file, "shop::scale", TILES, registry=stage.registry)
+    load(stage, change=lambda text: text.replace("64", "65"))
+
+
+@case("ChoicesFileError: choices.load, a choice that is no candidate")
+def _(stage: Stage) -> None:
+    load(stage, change=lambda text: text.replace('"choice": 16', '"choice": 17'))
+
+
+@case("ChoicesFileError: choices.load, another format")
+def _(stage: Stage) -> None:
+    load(stage, change=lambda text: text.replace('choices": 1', 'choices": 2'))
 
 
 @case("ChoicesFileError: choices.load, something else")
 def _(stage: Stage) -> None:
-    file = stage.folder / "choices.json"
-    file.write_text("tiles: 16\n")
-    choices.load(file, "shop::scale", TILES, registry=stage.registry)
+    load(stage, change=lambda text: "tiles: 16")
