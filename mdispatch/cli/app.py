@@ -24,7 +24,7 @@ GROUPS = {
     "Check operators": {
         "verify": (
             "verify.command",
-            "Import operator modules everywhere and tell everything that differs.",
+            "Import operator modules everywhere and tell all that differs.",
         ),
     },
     "Look at operators": {

@@ -34,9 +34,10 @@ _EPILOG = f"""\
 \b
 Exit status:
   0    answered
-  1    there is no such choice
-  2    unusable arguments; no such module, or one that fails; no such registry,
-       or one whose main process is dead; a file could not be written
+  1    nobody has chosen anything, or nothing for these operators
+  2    unusable arguments; no such module, or one that fails; no such
+       registry, or one whose main process is dead; the file could not be
+       written
   130  interrupted
 """
 

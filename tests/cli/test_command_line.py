@@ -253,7 +253,7 @@ COLUMNS = {
     "why": {"arguments carry": "CPU", "highest": "CPU", "runs": "len"},
     "choices": {
         "operator": "loud::f",
-        "profile": "8, *[^a-z]*.f32",
+        "profile": r"\[8,",
         "choice": ".wide.",
         "made": r"20\d\d-",
         "took": r"\d",

@@ -100,7 +100,7 @@ def verify(
     against: str | None,
     as_json: bool,
 ) -> None:
-    """Import operator modules everywhere and tell everything that differs.
+    """Import operator modules everywhere and tell all that differs.
 
     The modules are imported in the main interpreter, where they register, then in new
     sub-interpreters (each with a GIL of its own from Python 3.12 on) and in new processes, where
