@@ -23,6 +23,7 @@ BEGIN, END = "<!-- from here on: docs/keys.py -->\n", "<!-- to here: docs/keys.p
 Field = tuple[str, Any, str]
 
 _WORDS = {str: "text", int: "integer", float: "number", bool: "true or false", NoneType: "null"}
+_WORDS[object] = "any JSON"
 
 
 def _comments() -> dict[str, dict[str, str]]:

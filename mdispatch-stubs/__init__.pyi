@@ -61,6 +61,7 @@ from mdispatch.keys import DispatchKey as DispatchKey
 from mdispatch.keys import DispatchKeySet as DispatchKeySet
 from mdispatch.keys import rename_privateuse_backend as rename_privateuse_backend
 from mdispatch.registry import Registry as Registry
+from mdispatch.registry import choices as choices
 from mdispatch.registry import default_registry as default_registry
 from mdispatch.registry import given_or_default as given_or_default
 from mdispatch.registry import library as library
@@ -68,6 +69,7 @@ from mdispatch.registry import opened_default as opened_default
 from mdispatch.registry import ops as operators
 from mdispatch.registry import waiting as waiting
 from mdispatch.registry import waiting_async as aio
+from mdispatch.registry.choosing import choose as choose
 from mdispatch.registry.fake_kernels import get_ctx as get_ctx
 from mdispatch.registry.library import Library as Library
 from mdispatch.registry.ops import Namespace
@@ -75,6 +77,7 @@ from mdispatch.registry.sealing import seal as seal
 from mdispatch.registry.verify import DEFAULT_TIMEOUT as DEFAULT_TIMEOUT
 from mdispatch.registry.waiting import wait_for_def as wait_for_def
 from mdispatch.registry.waiting import wait_for_impl as wait_for_impl
+from mdispatch.registry.waiting_async import choose_async as choose_async
 from mdispatch.registry.waiting_async import wait_for_def_async as wait_for_def_async
 from mdispatch.registry.waiting_async import wait_for_impl_async as wait_for_impl_async
 from mdispatch.schema import FunctionSchema as FunctionSchema

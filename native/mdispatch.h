@@ -17,7 +17,7 @@
  *   others get MD_EROLE, with one exception: a program that embeds interpreters and joins as
  *   MD_HOST in that process is a main member, too. A registry of md_elect() has no main member:
  *   there the registrar of a namespace may register in it, see ELECT. Facts of some kinds any
- *   member may register, see MEMBERS' OWN FACTS.
+ *   member may register, see FACTS OF ANY MEMBER.
  * - A wait returns MD_EINTR for a signal whose handler was installed without SA_RESTART. A signal
  *   can arrive in the moment before the sleep. So on the process's main thread, which has to run
  *   the handlers, a wait also returns MD_EINTR every 0.1 s. Run the handlers that are due and call
@@ -53,13 +53,21 @@
  * MD_CLAIM under the namespace's name. A member that verifies what the registrar registers waits
  * with md_await_or_elect(), which also returns when that member becomes the registrar.
  *
- * MEMBERS' OWN FACTS
+ * FACTS OF ANY MEMBER
  *
- * Facts of kind MD_ANY_MEMBER and above say something about the member that registers them. Every
- * member may register them, under any name, in every registry. MD_UNIQUE counts for one member
- * only: two members may each have a fact of the same kind, name and key. Only its own member
+ * Facts of kind MD_ANY_MEMBER and above every member may register, under any name, in every
+ * registry. The end of a namespace leaves them alone.
+ *
+ * Below MD_AGREED they say something about the member that registers them. MD_UNIQUE counts for one
+ * member only: two members may each have a fact of the same kind, name and key. Only its own member
  * strikes such a fact. The rest goes when the member leaves; after its death, when the next member
- * joins, or registers a fact of such a kind, or claims. The end of a namespace leaves them alone.
+ * joins, or registers a fact of any member, or claims.
+ *
+ * From MD_AGREED on they are what the members have agreed on. They stay when their member goes,
+ * MD_UNIQUE counts for all members together, and every member may strike them. So that only one
+ * member works out what all shall agree on, members queue up for it with md_claim(), in a registry
+ * with a main member too, and wait with md_await_or_elect(). There a claim gives no right to
+ * register, and its end takes no facts along.
  *
  * NAMES
  *
@@ -172,9 +180,11 @@ typedef enum md_kind {
     MD_NAME = 6,
     MD_CLAIM = 7,       /* made by md_claim() only */
     MD_TORCH = 8,       /* what torch.library has registered */
-    MD_ANY_MEMBER = 16, /* kinds from here on are members' own; those without a name are refused */
+    MD_ANY_MEMBER = 16, /* kinds from here on any member registers; without a name: refused */
     MD_TYPE = 16,       /* which key a member gives to a type */
-    MD_CHOICE = 17,     /* what a member has chosen */
+    MD_NOTE = 17,       /* what a member tells the others of itself */
+    MD_AGREED = 24,     /* kinds from here on stay when their member goes */
+    MD_CHOICE = 24,     /* what one member has chosen for all */
     MD_KINDS = 32       /* no kind is this high */
 } md_kind;
 
@@ -318,14 +328,13 @@ int md_leave(md_registry reg, uint64_t member);
 
 /* Puts the member into the queue for a namespace, unless it is in the queue already. `buf` receives
  * the record of the registrar's claim. MD_OK when this member is the registrar, MD_EEXIST when
- * another one is. MD_ECLOSED, MD_EROLE (not a registry of md_elect, or not a member of this
- * process), MD_EINVAL (the name has "::" in it), MD_ETOOLONG, MD_EFULL, MD_ENOBUFS, MD_EDAMAGED,
+ * another one is. MD_ECLOSED, MD_EROLE (not a member of this process), MD_EINVAL (the name has "::" in it), MD_ETOOLONG, MD_EFULL, MD_ENOBUFS, MD_EDAMAGED,
  * MD_ELOCK, MD_ELOST, MD_ESYS. */
 int md_claim(md_registry reg, uint64_t member, const char *name, size_t name_len, const char *where,
              size_t where_len, void *buf, size_t cap);
 
 /* Takes the member out of the queue of a namespace. With the last member the namespace loses all
- * its facts. MD_ENOENT, MD_ECLOSED, MD_EROLE, MD_EINVAL, MD_ETOOLONG, MD_EDAMAGED, MD_ELOCK. */
+ * its facts, in a registry of md_elect. MD_ENOENT, MD_ECLOSED, MD_EROLE, MD_EINVAL, MD_ETOOLONG, MD_EDAMAGED, MD_ELOCK. */
 int md_release(md_registry reg, uint64_t member, const char *name, size_t name_len);
 
 /* Registers a fact and wakes its waiters. `buf` receives the fact's record; on MD_EEXIST, the
@@ -361,9 +370,8 @@ int md_await(md_registry reg, uint64_t member, uint32_t kind, int32_t key, uint3
              const char *name, size_t name_len, int64_t deadline_ns, uint64_t ticket, void *buf,
              size_t cap, md_wait_stats *stats);
 
-/* As md_await, but in a registry of md_elect it also ends, with MD_EELECTED, when the fact is
- * missing and the member is the registrar of its namespace. (In such a registry md_await goes on
- * waiting when a registrar dies.) */
+/* As md_await, but it also ends, with MD_EELECTED, when the fact is missing and the member is the
+ * registrar of its namespace. (md_await goes on waiting when a registrar dies.) */
 int md_await_or_elect(md_registry reg, uint64_t member, uint32_t kind, int32_t key,
                       uint32_t at_least, const char *name, size_t name_len, int64_t deadline_ns,
                       uint64_t ticket, void *buf, size_t cap, md_wait_stats *stats);

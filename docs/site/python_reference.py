@@ -55,11 +55,17 @@ PAGES = {
                 "",
                 "Registry default_registry Registration register_or_verify is_main_interpreter "
                 "wait_for_def wait_for_impl wait_for_def_async wait_for_impl_async "
-                "DEFAULT_TIMEOUT initializer warm_up WarmUp InterpreterPool BrokenInterpreterPool "
+                "choose choose_async DEFAULT_TIMEOUT initializer warm_up WarmUp "
+                "InterpreterPool BrokenInterpreterPool "
                 "create_interpreter SafeObject hermetic seal "
                 "python_module __version__",
             ),
             ("mdispatch.registry", "", "operator_of"),
+            (
+                "mdispatch.choices",
+                "What the members have chosen.",
+                "Choice made withdraw export load",
+            ),
             ("mdispatch.pystub", "", "require_python_modules"),
             (
                 "mdispatch.config",

@@ -10,7 +10,18 @@ file, although it is long: answers share objects, and one page is made from all 
 
 from typing import NotRequired, TypedDict
 
-__all__ = ["ANSWERS", "Apart", "Bench", "Check", "Doctor", "Failure", "Fallback", "Figure"]
+__all__ = [
+    "ANSWERS",
+    "Apart",
+    "Bench",
+    "Check",
+    "Choice",
+    "Choices",
+    "Doctor",
+    "Failure",
+    "Fallback",
+    "Figure",
+]
 __all__ += ["Inside", "Job", "JobFailure", "Kernel", "Latency", "LeftOut", "Leftover", "Library"]
 __all__ += ["Lock", "Ls", "Main", "Member"]
 __all__ += ["Operator", "OperatorWithTable", "Outside", "Place", "Processes", "PythonModule"]
@@ -219,6 +230,47 @@ class Ls(TypedDict):
     operators: list[Operator]
     #: the backend fallbacks
     fallbacks: list[Fallback]
+
+
+# --- choices --------------------------------------------------------------------------------------
+
+
+class Choice(TypedDict):
+    """What the members have chosen."""
+
+    #: operator, or another name
+    operator: str
+    #: what the choice depends on
+    profile: object
+    #: what it depends on beside the profile; null for nothing
+    environment: object
+    #: the candidate that was chosen
+    choice: object
+    #: what it was chosen from
+    candidates: list[object]
+    #: when, in seconds since 1970
+    made: float
+    #: how long the decision took, in seconds; 0 for one that was loaded from a file
+    seconds: float
+    #: other members that waited for it when it was made
+    waited: int
+    #: whether this command has withdrawn it
+    withdrawn: bool
+    #: the member that decided, and where it asked, or the file that was loaded
+    place: Place
+
+
+class Choices(TypedDict):
+    """What `mdispatch choices` answers."""
+
+    #: 1
+    format: int
+    #: version of mdispatch
+    mdispatch: str
+    #: address of the registry
+    registry: str
+    #: the choices for the operators that were asked for, oldest first
+    choices: list[Choice]
 
 
 # --- show, table, why -----------------------------------------------------------------------------
@@ -880,6 +932,7 @@ ANSWERS: dict[str, list[type]] = {
     "table": [Table],
     "why": [Why],
     "stubs": [Stubs],
+    "choices": [Choices],
     "report": [Report],
     "doctor": [Doctor],
     "top": [Top],

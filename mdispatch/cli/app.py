@@ -33,6 +33,7 @@ GROUPS = {
         "show": ("explain", "Print what is registered for an operator."),
         "why": ("explain", "Print how a call with these keys comes to its kernel."),
         "stubs": ("stubs", "Print a stub for type checkers, with the types of operators."),
+        "choices": ("choices", "List what the members of a registry have agreed on."),
         "report": ("report.command", "Write a registry as one page of HTML."),
     },
     "Look at registries": {

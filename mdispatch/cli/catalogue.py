@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from .. import facts
 from ..dispatch.explain import are_active, computed, rows_of
 from ..dispatch.kernels import FALLTHROUGH
+from ..facts.registration import is_of_choice
 from ..keys.numbers import TABLE_INDEX, DispatchKey
 from .subject import kernel_json, key_name, place_json, place_of_fact
 
@@ -142,7 +143,7 @@ def catalogue(registry: Registry) -> Catalogue:
             stubs[fact.name] = fact  # the newest is in effect
         elif fact.kind == facts.FALLBACK:
             fallbacks.append(fact)
-        elif fact.kind in (facts.LIBRARY, facts.CLAIM):
+        elif fact.kind in (facts.LIBRARY, facts.CLAIM) and not is_of_choice(fact.name):
             libraries.append(fact)
     operators = [Operator(name, by_name[name], stubs.get(name)) for name in sorted(by_name)]
     fallbacks.sort(key=lambda fact: (_ORDER.get(fact.key, _LAST), fact.key))

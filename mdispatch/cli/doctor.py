@@ -153,7 +153,7 @@ def awaited(member: Member) -> str:
     if not member.kind:
         return "any change"
     words = _WHAT.get(member.kind, f"{{0}} (kind {member.kind}) at {{1}}")
-    return words.format(member.name, key_name(member.key))
+    return words.format(facts.shown_choice(member.name), key_name(member.key))
 
 
 # --- what is wrong --------------------------------------------------------------------------------

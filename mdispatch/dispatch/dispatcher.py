@@ -91,6 +91,11 @@ class Dispatcher:
         self.types_seen = -1
         #: What follows PyTorch's registrations, if something does: authoring/torch/watch.py.
         self.watch: Any = None
+        #: The choices that this interpreter has met, by operator, profile and environment: its
+        #: candidate, its candidates, what reads the version of the choice's name, and the version.
+        self.chosen: dict[tuple[object, ...], tuple[Any, Any, Callable[[], int], int]] = {}
+        #: The threads whose turn it is to work for a choice, by its name: registry/choosing.py.
+        self.deciding: dict[str, Any] = {}
         #: What was found to differ here. registry/verify.py adds to it.
         self.differing: list[MdispatchError] = []
         #: Seconds that this interpreter waited in vain while nobody would have heard an error.
@@ -249,6 +254,7 @@ class Dispatcher:
             self.watch.registry_has_ended()
         ended, self.entries = self.entries, Entries()
         ended.occupied.clear()  # which each entry refers to
+        self.chosen.clear()
         for runs in list(self.libraries.values()):
             for opened in list(runs.values()):
                 for library in list(opened):
@@ -260,6 +266,8 @@ class Dispatcher:
         """
         unlock(self, self.entries.refs, self.entries.occupied, self.claims, self.fallbacks)
         unlock(self._verified, *self._verified.values(), self.counterparts, self.differing)
+        unlock(self.chosen)
+        self.deciding = {}  # the other threads are not here; the one that forked has no claim
         self.claims_lock = RLock()
         self.fallbacks.lock = RLock()
         if is_heir:

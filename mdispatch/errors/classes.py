@@ -20,6 +20,9 @@ __all__ = [
     "AutogradError",
     "BindingError",
     "BoxingError",
+    "ChoiceError",
+    "ChoiceTimeoutError",
+    "ChoicesFileError",
     "DataDependentError",
     "DuplicateRegistrationError",
     "EngineUnreachableError",
@@ -44,6 +47,8 @@ __all__ = [
     "MissingRuleError",
     "ModeStackError",
     "NameMismatchError",
+    "NestedChoiceError",
+    "NotACandidateError",
     "NotRegisteredError",
     "NotSharedError",
     "NotSharedWarning",
@@ -618,6 +623,85 @@ class OpCheckError(MdispatchError, AssertionError):
 
 class PystubOverrideWarning(UserWarning):
     """An operator's Python module was named a second time, differently; the later name counts."""
+
+
+# --- choices --------------------------------------------------------------------------------------
+
+
+class ChoiceError(MdispatchError):
+    """Something about a choice of all members. ``operator`` and ``profile`` say which."""
+
+    def __init__(self, message: str, *, operator: str = "", profile: object = None) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.profile = profile
+
+
+class NotACandidateError(ChoiceError, ValueError):
+    """What the members have chosen is no candidate of this one; or ``decide`` returned none, and
+    nothing was chosen.
+
+    ``choice`` is what was chosen, ``candidates`` and ``candidates_there`` are those of this
+    interpreter and those it was chosen from, ``here`` and ``there`` the two places.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        choice: object = None,
+        candidates: Sequence[object] = (),
+        candidates_there: Sequence[object] = (),
+        here: str = "",
+        there: str = "",
+        **told: Any,
+    ) -> None:
+        super().__init__(message, **told)
+        self.choice = choice
+        self.candidates = tuple(candidates)
+        self.candidates_there = tuple(candidates_there)
+        self.here = here
+        self.there = there
+
+
+class ChoiceTimeoutError(ChoiceError, TimeoutError):
+    """Nobody has chosen within the timeout. ``waited`` is the time in seconds, ``pid`` and
+    ``interpreter`` are of the member that decides; pid 0 when none did.
+    """
+
+    def __init__(
+        self, message: str, *, waited: float = 0.0, pid: int = 0, interpreter: int = 0, **told: Any
+    ) -> None:
+        super().__init__(message, **told)
+        self.waited = waited
+        self.pid = pid
+        self.interpreter = interpreter
+
+
+class NestedChoiceError(ChoiceError, RuntimeError):
+    """``decide`` asks for the very choice that it is to make."""
+
+
+class ChoicesFileError(ChoiceError, ValueError):
+    """The choices in a file do not fit, or it is no such file. Nothing was changed.
+
+    ``path`` is the file, ``here`` and ``there`` are what differs: candidates, environment or
+    operator.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        path: str = "",
+        *,
+        here: object = None,
+        there: object = None,
+        **told: Any,
+    ) -> None:
+        super().__init__(message, **told)
+        self.path = path
+        self.here = here
+        self.there = there
 
 
 # --- the registry itself --------------------------------------------------------------------------

@@ -121,12 +121,12 @@ class Facts(Protocol):
         """
 
     def claim(self, namespace: str, where: str) -> bool:
-        """PEER: queues up for a namespace, unless this member is in its queue already. Returns
-        whether this member is the registrar.
+        """Queues up for a namespace, or for a choice, unless this member is in the queue already.
+        Returns whether this member is the first in it: the registrar, or the decider.
         """
 
     def release(self, namespace: str) -> None:
-        """PEER: leaves the queue. The last member to leave takes the namespace's facts with it."""
+        """Leaves the queue. PEER: the last member to leave takes the namespace's facts with it."""
 
     def is_untold(self) -> bool:
         """Whether this is the child of a fork of which Python was not told: still in the role that
@@ -138,6 +138,11 @@ class Facts(Protocol):
 
     def version(self, node: int) -> int:
         """The version word of a name's node."""
+
+    def reader(self, node: int) -> Callable[[], int]:
+        """What reads that word by itself, for a caller that asks often. When the registry is gone,
+        it returns what is no version, or raises RegistryClosedError.
+        """
 
     def view(self, make: bool = True) -> View | None:
         """The object that keeps the registry's memory mapped for calls in C. None if this registry

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from ..errors import EngineUnreachableError, MainMemberGoneError
-from .registration import CHOICE, CLUSTER, WORKER
+from .registration import CLUSTER, NOTE, WORKER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def host() -> str:
 
 def tell(facts: Facts, now: Told, before: Registration | None) -> Registration:
     """The main member tells how the host stands now. There is always one such fact at least."""
-    fact = facts.register(CHOICE, 0, CLUSTER, "\n".join(map(str, now)), "")
+    fact = facts.register(NOTE, 0, CLUSTER, "\n".join(map(str, now)), "")
     if before is not None:
         facts.strike(before)
     return fact
@@ -70,7 +70,7 @@ def tell(facts: Facts, now: Told, before: Registration | None) -> Registration:
 
 def told(facts: Facts) -> Told | None:
     """How the host stands; None where it is in no cluster."""
-    fact = facts.find(CHOICE, 0, CLUSTER)
+    fact = facts.find(NOTE, 0, CLUSTER)
     if fact is None:
         return None
     phase, engine, leader, epoch, seq, since, *why = [*fact.text.split("\n", 6), *7 * [""]]
@@ -85,7 +85,7 @@ def note_difference(facts: Facts, error: Exception) -> None:
     there = facts.registrations(_DIFFERS)[2]
     if sum(fact.pid == os.getpid() for fact in there) < _MOST:
         here = getattr(error, "here", "")
-        facts.register(CHOICE, 0, _DIFFERS, str(error)[:4000], here)
+        facts.register(NOTE, 0, _DIFFERS, str(error)[:4000], here)
 
 
 def differences(facts: Facts) -> list[tuple[int, str]]:

@@ -27,6 +27,7 @@ import itertools
 import os
 import threading
 import time
+from _functools import partial  # type: ignore[import-not-found]  # functools loads much more
 
 from .. import errors
 from ..errors.words import shown
@@ -44,7 +45,7 @@ from .native.constants import (
     MD_UNIQUE,
 )
 from .opening import ENVIRONMENT, check_capacity
-from .registration import KIND_NAMES, MAIN, POLICY, Registration
+from .registration import CLAIM, KIND_NAMES, MAIN, POLICY, Registration
 from .status import error_for
 from .waits import Waited, check_timeout
 
@@ -301,6 +302,9 @@ class LocalRegistry:
             return 0  # it has ended; no name has this version
         raise errors.InvalidArgumentError(f"there is no node {node}")
 
+    def reader(self, node: int) -> Callable[[], int]:
+        return partial(self.version, node)  # type: ignore[no-any-return]
+
     def view(self, make: bool = True) -> None:
         """Calls go through Python."""
 
@@ -439,10 +443,13 @@ class LocalRegistry:
     # --- roles
 
     def claim(self, namespace: str, where: str) -> bool:
-        return self.role == MAIN  # there are no other members
+        if not self.has(CLAIM, 0, namespace):
+            self.register(CLAIM, 0, namespace, "", where)
+        return True  # there are no other members
 
     def release(self, namespace: str) -> None:
-        pass
+        for claim in self._matching(CLAIM, 0, namespace):
+            self.strike(claim)
 
     def is_untold(self) -> bool:
         return False  # the child has a book of its own

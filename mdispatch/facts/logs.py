@@ -20,7 +20,7 @@ from __future__ import annotations
 from _thread import get_ident
 from sys import modules
 
-from .registration import FALLBACK, IMPL, KIND_NAMES
+from .registration import FALLBACK, IMPL, KIND_NAMES, shown_choice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ _telling: set[int] = set()
 def described(kind: int, key: int, name: str) -> str:
     """A fact in a few words."""
     if kind not in (IMPL, FALLBACK):
-        return f"{KIND_NAMES[kind]} {name}"
+        return f"{KIND_NAMES[kind]} {shown_choice(name)}"
     from ..keys.numbers import DispatchKey  # who tells of no kernel may need no keys
 
-    return f"{KIND_NAMES[kind]} {name} at {DispatchKey(key).name}"
+    return f"{KIND_NAMES[kind]} {shown_choice(name)} at {DispatchKey(key).name}"
 
 
 class Area:

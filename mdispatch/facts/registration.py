@@ -18,6 +18,7 @@ from .native.constants import (
     MD_LIBRARY,
     MD_MAIN,
     MD_NAME,
+    MD_NOTE,
     MD_PEER,
     MD_PYSTUB,
     MD_RAISE_ALL,
@@ -34,14 +35,15 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
 __all__ = ["CHOICE", "CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "KIND_NAMES", "LIBRARY", "NAME"]
+__all__ += ["NOTE"]
 __all__ += ["PYSTUB", "TORCH", "TYPE", "MAIN", "PEER", "WORKER", "Elected", "Handle"]
-__all__ += ["CLUSTER", "OF_A_MEMBER", "ROLE_NAMES", "POLICY", "Registration", "TORCH_SPACE"]
-__all__ += ["def_text", "field_of", "impl_text", "interpreter_id", "kernel_name", "torch_name"]
-__all__ += ["torch_parts", "who"]
+__all__ += ["CLUSTER", "OF_ANY_MEMBER", "ROLE_NAMES", "POLICY", "Registration", "TORCH_SPACE"]
+__all__ += ["def_text", "field_of", "impl_text", "interpreter_id", "is_of_choice", "kernel_name"]
+__all__ += ["shown_choice", "torch_name", "torch_parts", "who"]
 
 LIBRARY, DEF, IMPL, FALLBACK = MD_LIBRARY, MD_DEF, MD_IMPL, MD_FALLBACK
 PYSTUB, NAME, CLAIM, TORCH = MD_PYSTUB, MD_NAME, MD_CLAIM, MD_TORCH
-TYPE, CHOICE = MD_TYPE, MD_CHOICE
+TYPE, NOTE, CHOICE = MD_TYPE, MD_NOTE, MD_CHOICE
 KIND_NAMES = {
     LIBRARY: "library",
     DEF: "def",
@@ -49,10 +51,11 @@ KIND_NAMES = {
     FALLBACK: "fallback",
     PYSTUB: "pystub",
     NAME: "name",
-    CLAIM: "claim",  # on a namespace, where there is no main member
+    CLAIM: "claim",  # on a namespace, where there is no main member, or on a choice
     TORCH: "torch",  # what torch.library has registered
-    TYPE: "type",  # like the next one a member's own: any member registers it, for itself
-    CHOICE: "choice",
+    TYPE: "type",  # a member's own: any member registers it, for itself
+    NOTE: "note",  # a member's own, too: what it tells the others of itself
+    CHOICE: "choice",  # any member registers it, for all
 }
 #: What a second registration of the same kind, name and key means. The core knows these flags; it
 #: does not know which kind has which.
@@ -64,14 +67,16 @@ POLICY = {
     PYSTUB: MD_STACK,
     NAME: MD_STACK,
     TORCH: MD_UNIQUE,
+    CLAIM: MD_STACK,
     TYPE: MD_UNIQUE,
-    CHOICE: MD_STACK,
+    NOTE: MD_STACK,
+    CHOICE: MD_UNIQUE,
 }
 
-#: The kinds of which each member has its own.
-OF_A_MEMBER = (CLAIM, TYPE, CHOICE)
+#: The kinds that any member registers, so that none verifies them.
+OF_ANY_MEMBER = (CLAIM, TYPE, NOTE, CHOICE)
 
-#: The name of the choice by which the main member of a host in a cluster tells how the host stands:
+#: The name of the note by which the main member of a host in a cluster tells how the host stands:
 #: see facts/hosts.py.
 CLUSTER = "mdispatch.cluster"
 
@@ -127,6 +132,18 @@ def who(pid: int, interpreter: int) -> str:
     """A member, in words. A program that embeds interpreters is a member beside them."""
     at = "the program itself" if interpreter == HOST else f"interpreter {interpreter}"
     return f"pid {pid}, {at}"
+
+
+def is_of_choice(name: str) -> bool:
+    """Whether this is the name of a choice, and of the claims on it: no namespace has such a one.
+    registry/profiles.py makes them.
+    """
+    return name.startswith("(")
+
+
+def shown_choice(name: str) -> str:
+    """The name of a choice for people."""
+    return name.replace("\\:", ":")
 
 
 def impl_text(label: str, signature: str = "", types: str = "") -> str:

@@ -374,6 +374,9 @@ class SharedRegistry:
             raise self._fail(version)
         return version
 
+    def reader(self, node: int) -> Callable[[], int]:
+        return partial(often.version, self._handle, node)  # type: ignore[no-any-return]
+
     def view(self, make: bool = True) -> View | None:
         if self._view is None and make:
             from .native._call import View

@@ -38,3 +38,6 @@ class UnreachableRegistry(LocalRegistry):
         or_elect: bool = False,
     ) -> tuple[Registration | None, Waited]:
         raise copy.copy(self._error)
+
+    def claim(self, namespace: str, where: str) -> bool:
+        raise copy.copy(self._error)

@@ -66,9 +66,9 @@ class _Seen:
         self.known = [
             f
             for f in {f.seq: f for f in (*of_namespace, *self.same, *inside)}.values()
-            if f.kind not in facts.OF_A_MEMBER
+            if f.kind not in facts.OF_ANY_MEMBER
         ]
-        self.same = [f for f in self.same if f.kind not in facts.OF_A_MEMBER]
+        self.same = [f for f in self.same if f.kind not in facts.OF_ANY_MEMBER]
         #: The registrar's claim, where there is one.
         self.claims = [f for f in of_namespace if f.kind == facts.CLAIM][:1]
 

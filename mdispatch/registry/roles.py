@@ -15,6 +15,7 @@ import sys
 
 from .. import errors
 from ..facts import CLAIM, MAIN, PEER, ROLE_NAMES, WORKER, Elected
+from ..facts.registration import is_of_choice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def registers(dispatcher: Dispatcher, namespace: str | None = None) -> bool:
         _, there = dispatcher.facts.registrations_since(CLAIM, 0)
     else:
         _, _, there = dispatcher.facts.registrations(namespace)
-    return not any(fact.kind == CLAIM for fact in there)
+    return all(fact.kind != CLAIM or is_of_choice(fact.name) for fact in there)
 
 
 def queue_up(dispatcher: Dispatcher, namespace: str, where: str) -> None:

@@ -166,7 +166,7 @@ def _registered_here(registry: Registry) -> list[Registration]:
     return [
         fact
         for fact in there
-        if (fact.pid, fact.interpreter) == mine and fact.kind not in facts.OF_A_MEMBER
+        if (fact.pid, fact.interpreter) == mine and fact.kind not in facts.OF_ANY_MEMBER
     ]
 
 

@@ -344,7 +344,7 @@ def _compared(
         is_near = file in near
         if not is_near and what in audit.there:
             elsewhere[what] = fact
-        if kind in facts.OF_A_MEMBER or (kind == facts.PYSTUB and fact.seq != stubs[name]):
+        if kind in facts.OF_ANY_MEMBER or (kind == facts.PYSTUB and fact.seq != stubs[name]):
             continue
         if is_mine is not None and is_mine(fact):  # in a team
             is_verified = True

@@ -224,12 +224,12 @@ static inline void struck(struct registry *r, uint32_t rules) {
     if (rules & MD_RAISE_ALL) all_changed(r);
 }
 
-/* The last claim takes along what is registered in its namespace. */
+/* In a team, the last claim takes along what is registered in its namespace. */
 static inline void end_claim(struct registry *r, struct fact *claim, uint32_t *rules) {
     const struct name *space = &r->names[claim->name];
     size_t claims;
     registrar_of(r, space->text, space->len, &claims);
-    for (size_t i = 0; claims == 1 && i < r->fact_count; i++) {
+    for (size_t i = 0; r->team && claims == 1 && i < r->fact_count; i++) {
         struct fact *f = &r->facts[i];
         const struct name *n = &r->names[f->name];
         if (f->live && f->kind != MD_CLAIM && space_of(n->text, n->len) == space->len &&

@@ -1,5 +1,4 @@
-/* contract_team.h - the calls of fuzz_contract.c by which a team without a main member shares out its
- * namespaces. They are made on the other registries as well.
+/* contract_team.h - the calls of fuzz_contract.c by which members share out whose turn it is.
  */
 #ifndef MD_FUZZ_CONTRACT_TEAM_H
 #define MD_FUZZ_CONTRACT_TEAM_H
@@ -19,8 +18,8 @@ static int space_refused(const char *name, size_t len) {
 static int team_refused(struct registry *r, uint64_t member) {
     int rc;
     if (!r) return MD_ECLOSED;
-    if (!r->team) return MD_EROLE;
     member_of(r, member, &rc);
+    if (!rc && r->closed) rc = MD_ECLOSED;
     return rc == MD_ENOENT ? MD_EROLE : rc;
 }
 

@@ -231,9 +231,9 @@ static void do_strike(const struct op *op) {
         struct fact *f = &r->facts[i];
         const struct name *n = &r->names[f->name];
         if (!f->live || f->ref != ref || f->seq != seq) continue;
-        should = !r->team              ? 0
-                 : f->kind == MD_CLAIM ? MD_EROLE
-                                       : may_change(r, member, n->text, n->len, true);
+        should = f->kind == MD_CLAIM ? MD_EROLE
+                 : !r->team          ? 0
+                                     : may_change(r, member, n->text, n->len, true);
         if (!should) strike(r, f);
         break;
     }
@@ -279,7 +279,7 @@ static void await(const struct op *op, bool or_elect) {
     if (!should && !r) should = MD_ECLOSED;
     if (!should) member_of(r, member, &should);
     if (!should && r->closed) should = MD_ECLOSED;
-    bool elected = or_elect && !should && r->team && !may_change(r, member, name, len, false);
+    bool elected = or_elect && !should && !may_change(r, member, name, len, false);
     must_be_found(r, rc, should, at_least, elected ? MD_EELECTED : MD_ETIMEDOUT, kind, draw_key(op),
                   name, len, cap);
     MUST(!stats.sleeps && !stats.slept_ns);

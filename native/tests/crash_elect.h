@@ -1,4 +1,4 @@
-/* crash_elect.h - the operations on a team's registry (claims.c) in which every death is tried.
+/* crash_elect.h - the operations with claims (claims.c) and choices in which every death is tried.
  *
  * A process that dies loses its claims, and the facts on which no other process has a claim go with
  * it. So a death has to leave neither the state before the call nor the state after it, but what
@@ -35,15 +35,16 @@ static int is_claimed(const char *space, size_t len, uint32_t pid) {
     return 0;
 }
 
-/* The hash of the latest list without the facts of the dead, which are all processes but one. */
+/* The hash of the latest list without the facts of the dead, which are all processes but one. Where
+ * there is a main member, only claims go with them. */
 static uint64_t hash_for(uint32_t pid) {
     uint64_t h = 7;
     md_record r;
     for (size_t at = 0; at < listed_size; at += r.size) {
         size_t len = space_of(listed + at, &r);
         if (!CHECK(r.size)) break;
-        int stays =
-            r.kind == MD_CLAIM ? r.pid == pid : is_claimed(listed + at + sizeof r, len, pid);
+        int stays = r.kind == MD_CLAIM ? r.pid == pid
+                                       : !team_now || is_claimed(listed + at + sizeof r, len, pid);
         if (stays) h = hash_bytes(h, listed + at, r.size);
     }
     return h;
@@ -152,6 +153,88 @@ static int wait_or_register(struct main_member w, int call) {
     while (rc == MD_EINTR);
     return rc;
 }
+
+/* --- choices, beside a main member ------------------------------------------------------------ */
+
+static int choose_as(struct main_member w, const char *name) {
+    return put_kind(w, MD_CHOICE, MD_UNIQUE, 0, name, "", NULL);
+}
+
+static void one_choice(struct main_member m) {
+    three_facts(m);
+    OK(put_kind(m, MD_CHOICE, MD_UNIQUE, 0, "tile", "", &facts[3]));
+}
+
+/* A decider in a process of its own, to be killed later: one choice is made, another is not. */
+static void be_a_decider(void *arg) {
+    struct main_member w = attach_worker(address);
+    OK(peer_claim(w, "tile"));
+    OK(choose_as(w, "tile"));
+    OK(peer_claim(w, "next"));
+    step_give(registrar_ready);
+    for (;;) pause();
+}
+
+static void a_decider(struct main_member m) {
+    three_facts(m);
+    registrar_ready = step_make();
+    registrar = child(be_a_decider, NULL);
+    CHECK(step_take(registrar_ready));
+    step_free(registrar_ready);
+}
+
+static void a_dead_decider(struct main_member m) {
+    a_decider(m);
+    kill_now(registrar);
+}
+
+static void claims_next(struct main_member m) {
+    int rc = peer_claim(m, "next");
+    CHECK(rc == 0 || rc == MD_EEXIST);
+}
+
+static int claim_and_choose(struct main_member w, int call) {
+    if (call == 0) return peer_claim(w, "tile");
+    return call == 1 ? choose_as(w, "tile") : peer_release(w, "tile");
+}
+static int choose_again(struct main_member w, int call) {
+    return choose_as(w, "tile");
+}
+static int withdraw(struct main_member w, int call) {
+    return strike_out(w, &facts[3]);
+}
+static int wait_or_decide(struct main_member w, int call) {
+    char buf[BUF];
+    md_wait_stats stats = {0};
+    int rc;
+    do
+        rc = md_await_or_elect(w.reg, w.member, MD_CHOICE, 0, 1, "next", 4, MD_FOREVER, 0, buf,
+                               sizeof buf, &stats);
+    while (rc == MD_EINTR);
+    return rc;
+}
+
+static const struct op CHOOSES = {"claim of a turn, choice, release, by a worker",
+                                  three_facts,
+                                  claim_and_choose,
+                                  3,
+                                  WORKER,
+                                  .room = ROOM};
+static const struct op CHOSEN = {"choice where there is one", one_choice,  choose_again, 1, WORKER,
+                                 .should = MD_EEXIST,         .room = ROOM};
+static const struct op WITHDRAWN = {
+    "withdrawal of another member's choice", one_choice, withdraw, 1, WORKER, .room = ROOM};
+static const struct op SWEEP_DECIDER = {
+    "join that sweeps a dead decider", a_dead_decider, join_as, 1, STRANGER, .room = ROOM};
+static const struct op DECIDER_WAITER = {"wait that sweeps the decider and comes next",
+                                         a_decider,
+                                         wait_or_decide,
+                                         1,
+                                         WORKER,
+                                         .should = MD_EELECTED,
+                                         .room = ROOM,
+                                         .ready = claims_next,
+                                         .then = the_registrar_dies};
 
 #define TEAM .team = 1, .room = ROOM
 static const struct op CLAIM = {"first claim of a namespace", NULL, claim_shop, 1, TEAM};

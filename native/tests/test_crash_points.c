@@ -158,7 +158,7 @@ static void look_after_death(void *arg) {
     OK(md_stat(c->m.reg, &s));
     uint64_t recoveries = s.recoveries, unlocked = list_all_facts(c->m.reg);
     check_all_found(c->m.reg);
-    uint64_t left = team_now ? hash_for((uint32_t)getppid()) : unlocked;
+    uint64_t left = hash_for((uint32_t)getppid());
     if (team_now) check_all_claimed();
     OK(md_stat(c->m.reg, &s));
     EQ(s.recoveries, recoveries); /* the readers did not need the lock */
@@ -271,7 +271,7 @@ static void step_and_look(struct cell *c, long stride) {
         if ((int)md__read32(&c->stepper.stops->calls_done) > done) {
             done++;
             take_state(c->m.reg, &c->state);
-            c->facts[done] = team_now ? hash_for((uint32_t)getpid()) : c->state.facts;
+            c->facts[done] = hash_for((uint32_t)getpid());
         }
         if (c->stepper.changed && is_new_image(c) && c->images++ % stride == stride / 2)
             look_at_image(c);
@@ -423,6 +423,11 @@ static struct row rows[] = {
      .op = &LEFT,
      .chains = KILLED_BEFORE_LEFT},
     {.name = "repair that was left, 4 moments", .op = &RECOVERY, .chains = LEFT_REPAIRS},
+    {.op = &CHOOSES},
+    {.op = &CHOSEN},
+    {.op = &WITHDRAWN},
+    {.op = &SWEEP_DECIDER},
+    {.op = &DECIDER_WAITER},
     {.op = &CLAIM},
     {.op = &SECOND_CLAIM},
     {.op = &RELEASE},

@@ -114,7 +114,7 @@ static void name_two_nodes_alike(void) {
     other->hash = node_of("n")->hash;
 }
 
-static void claim_without_a_team(void) {
+static void claim_without_a_note(void) {
     md__poke32(&fact_of(&second)->kind, MD_CLAIM);
 }
 /* A node that had a name. */
@@ -182,7 +182,7 @@ static const struct {
     {change_a_hash, "has a wrong hash"},
     {mark_a_block, "has an unknown tag"},
     {name_two_nodes_alike, "is not found by its name"},
-    {claim_without_a_team, "claims, in a registry with a main member"},
+    {claim_without_a_note, "belongs to a member that is gone"},
     {name_an_idle_node, "has a name and no facts"},
     {hang_facts_on_an_idle_node, "has facts and no name"},
     {enter_an_idle_node, "1 nodes have names, 2 entries are in the index"},

@@ -88,12 +88,10 @@ TEST(who_claims_first_registers_and_the_others_do_not) {
     leave(a);
 }
 
-TEST(a_claim_needs_a_namespace_and_a_team) {
-    struct main_member a = open_peer(NULL), m = open_main(NULL, TEAM);
+TEST(a_claim_needs_a_namespace) {
+    struct main_member a = open_peer(NULL);
     char long_name[MD_MAX_NAME + 2], buf[BUF];
     memset(long_name, 'n', sizeof long_name);
-    EQ(claim(m, "shop", NULL), MD_EROLE);
-    EQ(release(m, "shop"), MD_EROLE);
     EQ(claim(a, "shop::f", NULL), MD_EINVAL);
     EQ(claim(a, "shop::", NULL), MD_EINVAL);
     EQ(release(a, "shop::"), MD_EINVAL);
@@ -113,7 +111,6 @@ TEST(a_claim_needs_a_namespace_and_a_team) {
        MD_EINVAL);
     EQ(facts(a.reg), 0);
     leave(a);
-    close_main(m);
 }
 
 TEST(facts_stay_as_long_as_anybody_has_a_claim) {
@@ -893,7 +890,7 @@ TEST(who_was_not_the_first_to_create_it_attaches_however_long_it_waited) {
 
 int main(void) {
     RUN(who_claims_first_registers_and_the_others_do_not);
-    RUN(a_claim_needs_a_namespace_and_a_team);
+    RUN(a_claim_needs_a_namespace);
     RUN(facts_stay_as_long_as_anybody_has_a_claim);
     RUN(a_claim_that_cannot_be_answered_is_not_made);
     RUN(who_comes_after_in_the_same_slot_is_somebody_else);

@@ -45,6 +45,7 @@ warnings.warn("said by a warning")
 lib = md.Library("loud", "DEF")
 lib.define("f(Tensor x) -> Tensor", tags=["quiet"])
 lib.impl("f", len, "CPU")
+md.choose("loud::f", (8, "f32"), ["narrow", "wide"], lambda: "wide")
 """
 
 SCENARIO = """
@@ -67,6 +68,7 @@ ASKED = {
     "table": ("loud::f", *HERE),
     "why": ("loud::f", "CPU", *HERE),
     "stubs": ("loud",),
+    "choices": HERE,
     "report": HERE,
     "doctor": (NAME,),
     "top": (NAME, "--count", "1"),
@@ -251,6 +253,16 @@ COLUMNS = {
     "show": {"key": "CPU", "state": "active", "kernel": "len", "registered at": r"loud\.py:\d+"},
     "table": {"key": "CPU", "rule": "kernel", "runs": "len", "registered at": r"loud\.py:\d+"},
     "why": {"arguments carry": "CPU", "highest": "CPU", "runs": "len"},
+    "choices": {
+        "operator": "loud::f",
+        "profile": r"\[8,",
+        "choice": ".wide.",
+        "made": r"20\d\d-",
+        "took": r"\d",
+        "waited": "0",
+        "by": r"pid \d+",
+        "asked at": r"loud\.py:\d+",
+    },
     "doctor": {
         "registry": NAME,
         "state": "open",
@@ -414,6 +426,34 @@ def test_ls_tells_how_many_kernels_a_key_has_and_what_is_not_defined(
     assert text.endswith("4 operators in 2 namespaces, 1 name not defined, 4 kernels.\n")
     schemas = run(folder, "ls", "split", "--schemas", "--import", "many").stdout
     assert "text::split(Tensor x) -> Tensor" in schemas
+
+
+# --- choices --------------------------------------------------------------------------------------
+
+
+@pytest.mark.shared
+def test_choices_are_listed_exported_and_withdrawn_from_outside(folder: Path) -> None:
+    name = f"{NAME}-choices"
+    with md.Registry.create(name, capacity=1 << 20) as registry:
+        for size in (1, 2):
+            md.choose("a::f", size, [16, 32], lambda: 32, registry=registry)
+        md.choose("a::g", 1, ["x"], lambda: "x", environment="new", registry=registry)
+        done = run(folder, "choices", "a::f", "--registry", name, "--export", "f.json", "--json")
+        listed = json.loads(done.stdout)["choices"]
+        assert [(c["profile"], c["choice"], c["withdrawn"]) for c in listed] == [
+            (1, 32, False),
+            (2, 32, False),
+        ]
+        assert "wrote f.json: 2 choices" in done.stderr
+        done = run(folder, "choices", "*::g", "--registry", name, "--withdraw")
+        assert done.stdout.endswith("1 choice. 1 choice withdrawn: members decide anew.\n")
+        assert [c.operator for c in md.choices.made(registry=registry)] == ["a::f"] * 2
+        done = run(folder, "choices", "a::g", "--registry", name)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "nobody has chosen anything for a::g" in done.stderr
+        with md.Registry.local() as other:
+            file = folder / "f.json"
+            assert md.choices.load(file, "a::f", [16, 32], registry=other) == 2
 
 
 # --- stress ---------------------------------------------------------------------------------------

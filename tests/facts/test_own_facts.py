@@ -1,4 +1,4 @@
-"""Facts that every member registers for itself, and registries of other formats."""
+"""Facts that any member registers, for itself or for all, and registries of other formats."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ try:
     first = ""
 except md.errors.DuplicateRegistrationError as error:
     first = error.first
-book.register(CHOICE, 0, "threads", "1", "worker.py:3")
-newest = book.register(CHOICE, 0, "threads", "2", "worker.py:4")
+newest = book.register(TYPE, 0, "own", "CPU", "worker.py:4")
+try:
+    book.register(CHOICE, 0, "threads", str(INDEX), "worker.py:3")
+except md.errors.DuplicateRegistrationError as error:
+    assert error.first == "worker.py:3"
 theirs = book.await_fact(TYPE, 0, "of.main", 1, 60.0)[0]
 report(first=first, role=book.role, struck_theirs=book.strike(theirs), struck=book.strike(newest))
 """
@@ -56,8 +59,8 @@ def test_members_of_every_kind_register_their_own_and_take_it_with_them(
 ) -> None:
     got = run_main(MAIN, kind, count, str(tmp_path), WORKER)
     assert got["types"] == ["worker.py:1"] * count
-    assert got["choices"] == ["1"] * count + ["2"] * count
-    assert sorted(got["left"]) == ["of.main", "the.last"]
+    assert len(got["choices"]) == 1
+    assert sorted(got["left"]) == ["of.main", "the.last", "threads"]
     assert got["check"] == ""
     for worker in got["workers"]:
         assert worker["first"] == "worker.py:1"
@@ -87,15 +90,16 @@ def test_those_of_a_killed_worker_are_struck_and_the_others_stay(tmp_path) -> No
     assert got["result"]["struck"]
 
 
-def test_the_second_type_of_a_member_is_refused_and_a_choice_has_a_newest(registry) -> None:
+def test_the_second_type_of_a_member_is_refused_and_so_is_the_second_choice_of_all(
+    registry,
+) -> None:
     book = registry.dispatcher.facts
     first = book.register(TYPE, 0, "np.ndarray", "CPU", "a.py:1")
     with pytest.raises(md.errors.DuplicateRegistrationError, match=r"type 'np\.ndarray'"):
         book.register(TYPE, 0, "np.ndarray", "CUDA", "a.py:2")
     old = book.register(CHOICE, 0, "threads", "1", "a.py:3")
-    new = book.register(CHOICE, 0, "threads", "2", "a.py:4")
-    assert book.find(CHOICE, 0, "threads") == new
-    assert book.strike(new)
+    with pytest.raises(md.errors.DuplicateRegistrationError, match="choice 'threads'"):
+        book.register(CHOICE, 0, "threads", "2", "a.py:4")
     assert book.find(CHOICE, 0, "threads") == old
     assert book.strike(first)
     assert book.registrations("np.ndarray")[2] == []

@@ -45,5 +45,5 @@ def _compared(value: Any, kind: Any, where: str) -> Iterator[str]:
     elif kind is float:
         if type(value) not in (int, float):
             yield f"{where}: {value!r} is no number"
-    elif type(value) is not kind:
+    elif kind is not object and type(value) is not kind:
         yield f"{where}: {value!r} is no {kind.__name__}"

@@ -52,6 +52,8 @@ __all__ = [
     "MD_TORCH",
     "MD_ANY_MEMBER",
     "MD_TYPE",
+    "MD_NOTE",
+    "MD_AGREED",
     "MD_CHOICE",
     "MD_KINDS",
     "MD_UNIQUE",
@@ -120,7 +122,9 @@ MD_CLAIM = 7
 MD_TORCH = 8
 MD_ANY_MEMBER = 16
 MD_TYPE = 16
-MD_CHOICE = 17
+MD_NOTE = 17
+MD_AGREED = 24
+MD_CHOICE = 24
 MD_KINDS = 32
 
 # md_rule

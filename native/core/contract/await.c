@@ -5,9 +5,10 @@
  * interrupted wait can simply be called again. A member's slot says what the member waits for. That
  * is for people to see and decides nothing.
  *
- * Where there is no main member (claims.c), a wait for a fact that the waiter would register itself
- * watches the registrar's lease instead, and ends when the waiter is the registrar. All other waits
- * watch no lease, since nobody's death ends them.
+ * A wait for a fact that the waiter would register itself (claims.c) watches the registrar's lease
+ * instead, and ends when the waiter is the registrar; of the main member's death it learns when its
+ * slice ends. Where there is no main member, all other waits watch no lease, since nobody's death
+ * ends them.
  *
  * Locking: waits_lock guards the list of this process's sleepers. A cancel, a leaving member and
  * the closing of the registry find in it the waits that they must end. No lock is held while
@@ -53,6 +54,7 @@ struct goal {
 struct watch {
     md__u32 *lease;
     uint32_t seen;
+    bool is_mains;
 };
 
 /* A wait as its caller names it. A caller that repeats the same call after MD_EINTR goes on with
@@ -120,22 +122,23 @@ static uint32_t arm(md__u32 *lease) {
  * when the waiter itself is the registrar. */
 static int watch(md__reg *reg, const struct md__wait *wait, const struct goal *goal,
                  struct watch *w) {
+    struct md__process *main = md__is_elect(reg) ? NULL : md__process(reg, 0);
     struct md__queue q;
-    *w = (struct watch){NULL, 0};
-    if (!md__is_elect(reg)) {
-        w->lease = md__lease_word(md__process(reg, 0));
-    } else if (goal->or_elect) {
+    *w = (struct watch){main ? md__lease_word(main) : NULL, 0, main != NULL};
+    if (goal->or_elect && !(main && md__lease_is_dead(main))) {
         int rc = md__look_queue(reg, goal->query->name, goal->query->name_len, &q);
-        if (rc) return rc == MD_ENOENT ? 0 : rc;
-        if (q.registrar == wait->member) return MD_EELECTED;
-        w->lease = md__lease_of(reg, q.registrar);
+        if (rc && rc != MD_ENOENT) return rc;
+        if (rc == 0 && q.registrar == wait->member) return MD_EELECTED;
+        md__u32 *its = rc == 0 ? md__lease_of(reg, q.registrar) : NULL;
+        if (its) w->is_mains = w->lease == its;
+        if (its) w->lease = its;
     }
     if (!w->lease) return 0;
     w->seen = arm(w->lease);
     if (!(w->seen & FUTEX_OWNER_DIED)) {
         /* If the registrar's process has no lease, it has left but could not record it. (A main
          * member's process without a lease is closing the registry.) */
-        return md__is_elect(reg) && !(w->seen & FUTEX_TID_MASK) ? MD_EDIED : 0;
+        return !w->is_mains && !(w->seen & FUTEX_TID_MASK) ? MD_EDIED : 0;
     }
     /* The kernel woke one of us. That one wakes the rest, whatever it will return itself. */
     if (!MD_FAULT(LEASE_WAKES_ONE)) md__futex_wake(w->lease, INT32_MAX);
@@ -171,7 +174,7 @@ static int await(md__reg *reg, struct md__wait *wait, struct goal *goal, int64_t
         if (rc != MD_ENOENT) return rc;
         if (watched == MD_EDIED) {
             stats->by_lease = 1;
-            if (!md__is_elect(reg)) return MD_EDIED;
+            if (on.is_mains) return MD_EDIED;
             rc = bury(reg); /* this rings our word, so the sleep below ends at once */
             if (rc) return rc;
         } else if (watched) {

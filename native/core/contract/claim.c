@@ -38,9 +38,8 @@ static int tell_registrar(md__reg *reg, const struct md__query *q, struct md__qu
 
 /* `is_new` says that the member was not in the queue before. A buffer that is too small for the
  * answer is refused before anything is changed. */
-static int claim_as(md__reg *reg, uint64_t member, struct md__member *m,
-                    const struct md__query *q, const struct md__text *where, struct md__sink *out,
-                    bool *is_new) {
+static int claim_as(md__reg *reg, uint64_t member, struct md__member *m, const struct md__query *q,
+                    const struct md__text *where, struct md__sink *out, bool *is_new) {
     struct md__queue queue;
     md__sweep(reg);
     int rc = tell_registrar(reg, q, &queue, out);
@@ -55,13 +54,13 @@ static int claim_as(md__reg *reg, uint64_t member, struct md__member *m,
     return queue.registrar == member ? 0 : MD_EEXIST;
 }
 
-/* Takes the lock for a member of a registry without a main member. */
-static int lock_as_peer(md__reg *reg, uint64_t member, struct md__member **m) {
-    if (!md__is_elect(reg)) return MD_EROLE;
+/* Takes the lock for a member of this process. */
+static int lock_as_member(md__reg *reg, uint64_t member, struct md__member **m) {
     int rc = md__lock(reg);
     if (rc) return rc;
     rc = md__member_check(reg, member, m);
     if (rc == MD_ENOENT) rc = MD_EROLE;
+    if (rc == 0 && md__read32(&md__header(reg)->state) == MD__CLOSED) rc = MD_ECLOSED;
     if (rc) md__unlock(reg);
     return rc;
 }
@@ -81,7 +80,7 @@ int md_claim(md_registry handle, uint64_t member, const char *name, size_t name_
     if (where_len > MD_MAX_WHERE) return MD_ETOOLONG;
     rc = md__enter(handle, &reg);
     if (rc) return rc;
-    rc = lock_as_peer(reg, member, &m);
+    rc = lock_as_member(reg, member, &m);
     if (rc == 0) {
         rc = claim_as(reg, member, m, &q, &text, &out, &is_new);
         md__unlock(reg);
@@ -98,7 +97,7 @@ int md_release(md_registry handle, uint64_t member, const char *name, size_t nam
     if (rc) return rc;
     rc = md__enter(handle, &reg);
     if (rc) return rc;
-    rc = lock_as_peer(reg, member, &m);
+    rc = lock_as_member(reg, member, &m);
     if (rc == 0) {
         const struct md__fact *own = own_claim(reg, member, name, name_len);
         rc = own ? md__end_claim(reg, own, name, name_len) : MD_ENOENT;

@@ -32,14 +32,14 @@ static int lock_as_member(md__reg *reg, uint64_t member, struct md__member **m) 
 
 static bool is_kind(uint32_t kind) {
     return (kind >= MD_LIBRARY && kind <= MD_TORCH && kind != MD_CLAIM) || kind == MD_TYPE ||
-           kind == MD_CHOICE;
+           kind == MD_NOTE || kind == MD_CHOICE;
 }
 
-/* Under the lock. A member's own facts may stand in the way of its next ones, and those of dead
- * members in the way of readers: so we sweep first. */
+/* Under the lock. The own facts of dead members may stand in the way of readers: so whoever
+ * registers a fact of any member sweeps first. */
 static int may_register(md__reg *reg, uint64_t member, const struct md__member *m,
                         const struct md__query *q) {
-    if (md__is_own(q->kind)) {
+    if (md__is_anyones(q->kind)) {
         md__sweep(reg);
         return 0;
     }
@@ -78,14 +78,14 @@ static int may_strike(md__reg *reg, uint64_t member, const struct md__member *m,
     char name[MD_MAX_NAME + 1];
     struct md__fact *f;
     const struct md__node *node = md__node_of(reg, ref, seq, &f);
-    if (node && md__is_own(md__peek32(&f->kind)))
-        return md__peek64(&f->member) == member ? 0 : MD_EROLE;
-    if (!is_registrar(reg, m)) return MD_EROLE;
+    uint32_t kind = node ? md__peek32(&f->kind) : 0;
+    if (md__is_anyones(kind))
+        return !md__is_own(kind) || md__peek64(&f->member) == member ? 0 : MD_EROLE;
+    if (!is_registrar(reg, m) || kind == MD_CLAIM) return MD_EROLE; /* that is md_release's */
     if (!md__is_elect(reg)) return node ? 0 : MD_ENOENT;
     size_t len = node ? md__peek32(&node->name_len) : 0;
     if (!node || len > MD_MAX_NAME || !md__at(reg, md__ref(reg, node), sizeof *node + len))
         return MD_ENOENT;
-    if (md__peek32(&f->kind) == MD_CLAIM) return MD_EROLE; /* only md_release ends a claim */
     md__load_words(name, node->name, len);
     return may_change(reg, member, name, len, true);
 }

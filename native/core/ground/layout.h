@@ -124,7 +124,7 @@ struct md__member {
     md__u32 wait_kind;                /* [any] of the newest waiter; only for people to read */
     md__u64 waiting_ns;               /* [any] */
     md__u32 wait_key;                 /* [any] */
-    uint32_t has_own;                 /* [lock] 1: it may have registered facts of its own kinds */
+    uint32_t has_own;                 /* [lock] 1: it may have facts that go with it, or claims */
     _Alignas(8) md__u64 wait_name[8]; /* [any] */
 };
 

@@ -175,8 +175,9 @@ int md__commit(md__reg *reg, struct md__member *m, uint64_t member, const struct
     if (out->used > out->cap) rc = MD_ENOBUFS;
     if (rc == 0 && is_new) rc = md__node_publish(reg, node);
     if (rc) goto done;
-    if (md__is_own(q->kind)) m->has_own = 1; /* before the commit, for md__strike_own */
-    md__publish32(&node->head, ref);         /* the commit */
+    /* Before the commit, for md__strike_own. */
+    if (md__is_own(q->kind) || q->kind == MD_CLAIM) m->has_own = 1;
+    md__publish32(&node->head, ref); /* the commit */
     raise_sequence(reg);
     if (!MD_FAULT(FACTS_NOT_COUNTED)) md__poke64(&h->facts, md__peek64(&h->facts) + 1);
     raise_versions(reg, node, rule);
@@ -279,10 +280,10 @@ int md__strike_many(md__reg *reg, md__name_choice *is_name, md__choice *is_one, 
 }
 
 static bool is_of_member(const md__reg *reg, const struct md__fact *f, const void *arg) {
-    return md__peek64(&f->member) == *(const uint64_t *)arg;
+    return md__peek64(&f->member) == *(const uint64_t *)arg && md__peek32(&f->kind) < MD_AGREED;
 }
 
-/* Strikes all facts that one member has registered. */
+/* Strikes all facts that one member has registered, but for what all have agreed on. */
 void md__strike_all_of(md__reg *reg, uint64_t member) {
     uint64_t struck = 0;
     md__strike_many(reg, NULL, is_of_member, &member, &struck);
@@ -292,14 +293,16 @@ void md__strike_all_of(md__reg *reg, uint64_t member) {
 static bool is_of_gone(const md__reg *reg, const struct md__fact *f, const void *arg) {
     const struct md__gone *gone = arg;
     uint64_t whose = md__peek64(&f->member);
-    if (!md__is_own(md__peek32(&f->kind))) return false;
+    uint32_t kind = md__peek32(&f->kind);
+    if (!md__is_own(kind) && (kind != MD_CLAIM || md__is_elect(reg))) return false;
     if (gone->member != MD__NOBODY) return whose == gone->member;
     return (uint32_t)whose < MD_MAX_MEMBERS &&
            md__is_gone(gone, md__peek32(&md__member(reg, (uint32_t)whose)->process));
 }
 
-/* Strikes the own facts of members that are gone, before their slots are freed. The slots say
- * whether there can be any: without this, each death would cost a walk over the arena. */
+/* Strikes the own facts of members that are gone, before their slots are freed, and their claims;
+ * those of a team md__end_claims ends. The slots say whether there can be any: without this, each
+ * death would cost a walk over the arena. */
 void md__strike_own(md__reg *reg, const struct md__gone *gone) {
     uint64_t struck = 0;
     uint32_t top = md__read32(&md__header(reg)->member_top);

@@ -31,10 +31,12 @@ struct totals {
     uint64_t facts, names, idle, used, free_blocks, last_seq;
 };
 
-/* Whether a fact is one of a member's own and that member is gone, or has no note of it. */
+/* Whether a fact is one of a member's own, or a claim, and that member is gone, or has no note of
+ * it. */
 static bool is_ownerless(const md__reg *reg, const struct md__fact *f) {
     uint64_t whose = md__peek64(&f->member);
-    if (!md__is_own(md__peek32(&f->kind))) return false;
+    uint32_t kind = md__peek32(&f->kind);
+    if (!md__is_own(kind) && kind != MD_CLAIM) return false;
     if ((uint32_t)whose >= MD_MAX_MEMBERS) return true;
     const struct md__member *m = md__member(reg, (uint32_t)whose);
     return md__read32(&m->state) == MD__FREE || !m->has_own ||
@@ -106,12 +108,12 @@ static void check_twins(md__reg *reg, struct report *r, const struct md__node *n
     free(table);
 }
 
-/* Whether any fact of a node is more than a member's own. */
+/* Whether any fact of a node is one that not every member may register. */
 static bool has_facts_of_space(const md__reg *reg, const struct md__node *node) {
     uint64_t seq = UINT64_MAX;
     for (uint32_t ref = md__peek32(&node->head); ref;) {
         const struct md__fact *f = md__older_at(reg, ref, &seq);
-        if (!f || !md__is_own(md__peek32(&f->kind))) return true;
+        if (!f || !md__is_anyones(md__peek32(&f->kind))) return true;
         ref = md__peek32(&f->next);
     }
     return false;
@@ -126,10 +128,8 @@ static void check_claims(md__reg *reg, struct report *r, const struct md__node *
     bool claimed = md__queue_now(reg, name, len, &q) == 0;
     if (claimed && !md__lease_of(reg, q.registrar))
         say(r, "node %u: the registrar of its namespace is no member\n", md__ref(reg, node));
-    if (claimed != md__is_elect(reg))
-        say(r, "node %u: %s\n", md__ref(reg, node),
-            claimed ? "claims, in a registry with a main member"
-                    : "facts in a namespace on which nobody has a claim");
+    if (!claimed && md__is_elect(reg))
+        say(r, "node %u: facts in a namespace on which nobody has a claim\n", md__ref(reg, node));
 }
 
 /* Counts the facts that hang on a node, up to the first that cannot be one. */

@@ -1,5 +1,5 @@
-/* claims.c - decides who registers where there is no main member: namespaces, their claims and
- * their registrars.
+/* claims.c - decides whose turn it is: namespaces, their claims and their registrars. Where there is
+ * no main member, the registrar of a namespace registers in it.
  *
  * Locking: claims end under the region's lock. A queue is read under it or, by md__queue_once,
  * without it: see Note [Readers take no lock] in chain.c.
@@ -16,6 +16,10 @@
  * that ends them is killed in between, it leaves a claim of a dead member, by which the next sweep
  * finds what remains to be done. (A claim that is not the last ends alone: the facts now belong to
  * the next claimant.)
+ *
+ * Where there is a main member, it alone registers in namespaces. There a claim says only whose turn
+ * it is to work out what all members will agree on (MD_AGREED). No facts end with it, and those of
+ * members that are gone end with their own facts (md__strike_own in chain.c).
  *
  * After any claim has ended, all event words are rung, because one of the waiters may be the
  * registrar now. Such a wait (md_await_or_elect, in await.c) prepares its event word, and then
@@ -89,7 +93,7 @@ static bool is_in(const md__reg *reg, const struct md__node *node, const void *a
 /* Whether a fact ends with its namespace. */
 static bool is_of_space(const md__reg *reg, const struct md__fact *f, const void *arg) {
     uint32_t kind = md__peek32(&f->kind);
-    return kind != MD_CLAIM && !md__is_own(kind);
+    return kind != MD_CLAIM && !md__is_anyones(kind);
 }
 
 /* A claim on the namespace of this name. */
@@ -98,7 +102,8 @@ int md__end_claim(md__reg *reg, const struct md__fact *claim, const char *name, 
     struct space whole = {name, len};
     uint64_t struck = 0;
     int rc = md__queue_now(reg, name, len, &q);
-    if (rc == 0 && q.claims == 1) rc = md__strike_many(reg, is_in, is_of_space, &whole, &struck);
+    if (rc == 0 && q.claims == 1 && md__is_elect(reg))
+        rc = md__strike_many(reg, is_in, is_of_space, &whole, &struck);
     return rc ? rc : md__strike(reg, md__ref(reg, claim), md__peek64(&claim->seq));
 }
 

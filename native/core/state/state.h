@@ -29,9 +29,13 @@ static inline int md__query_make(struct md__query *q, uint32_t kind, int32_t key
     *q = (struct md__query){name, len, md__hash(name, len), kind, key, at_least};
     return 0;
 }
-/* Whether the facts of a kind are members' own. */
-static inline bool md__is_own(uint32_t kind) {
+/* Whether any member may register facts of a kind. */
+static inline bool md__is_anyones(uint32_t kind) {
     return kind >= MD_ANY_MEMBER;
+}
+/* Whether they are that member's own, and go with it. */
+static inline bool md__is_own(uint32_t kind) {
+    return md__is_anyones(kind) && kind < MD_AGREED;
 }
 static inline bool md__matches(const struct md__fact *f, uint32_t kind, int32_t key) {
     return md__peek32(&f->kind) == kind && md__peek32(&f->key) == (uint32_t)key;

@@ -1,0 +1,157 @@
+"""The form that choices have in the registry, and the words of the errors of
+:func:`mdispatch.choose`. Slow paths only.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from .. import errors
+from ..errors import InvalidArgumentError, MdispatchError
+from ..errors.words import shown
+from ..facts import CLAIM, who
+from ..facts.native.constants import MD_MAX_BODY
+from .profiles import plain, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..facts import Registration
+    from ..facts.abc import Facts
+    from .profiles import Asked
+
+__all__ = ["body_of", "chosen_elsewhere", "listed", "nested", "not_chosen"]
+__all__ += ["returned_no_candidate", "told_of"]
+
+_SHOWN = 8  # candidates in an error's text
+
+
+def body_of(
+    operator: str,
+    profile: object,
+    environment: object,
+    candidates: Sequence[object],
+    chosen: int,
+    seconds: float = 0.0,
+    waited: int = 0,
+) -> str:
+    """The text of the fact: which candidate it is, on a line of its own, and all that is told of
+    the choice. InvalidArgumentError when that is too long.
+    """
+    told = {
+        "operator": operator,
+        "profile": plain(profile),
+        "environment": plain(environment, "environment"),
+        "candidates": [plain(each, "candidates") for each in candidates],
+        "seconds": seconds,
+        "waited": waited,
+        "at": time.time(),
+    }
+    body = f"{chosen} {text_of(candidates[chosen], 'candidates')}\n{json.dumps(told)}"
+    if len(body) > MD_MAX_BODY - 64:  # the figures of the choice itself may be longer than these
+        raise InvalidArgumentError(
+            f"the choice for {operator}, with all {len(candidates)} candidates, takes {len(body)} "
+            f"bytes, and a fact has at most {MD_MAX_BODY}\nLet the candidates be short names of "
+            "what they stand for."
+        )
+    return body
+
+
+def told_of(fact: Registration) -> dict[str, Any]:
+    """What is told of a choice; ``chosen`` is which candidate it is."""
+    told: dict[str, Any] = json.loads(fact.text.partition("\n")[2])
+    told["chosen"] = int(fact.text.partition(" ")[0])
+    return told
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+def listed(values: Sequence[object]) -> str:
+    """Candidates for an error's text."""
+    told = ", ".join(shown(each) for each in values[:_SHOWN])
+    return told + f", ... ({len(values)} altogether)" * (len(values) > _SHOWN)
+
+
+def _of(asked: Asked) -> str:
+    return f"{asked.operator}, profile {shown(asked.profile)}"
+
+
+def chosen_elsewhere(asked: Asked, fact: Registration, here: str) -> MdispatchError:
+    """A choice that is no candidate here."""
+    told = told_of(fact)
+    there, chosen = told["candidates"], told["candidates"][told["chosen"]]
+    return errors.NotACandidateError(
+        f"for {_of(asked)} the members have chosen {shown(chosen)}, which is no candidate "
+        f"here\n  here:  {listed(asked.candidates)} ({here})\n"
+        f"  there: {listed(there)} ({fact.where}, by "
+        f"{who(fact.pid, fact.interpreter)})\n"
+        "Give all members the same candidates, or withdraw the choice (mdispatch choices).",
+        operator=asked.operator,
+        profile=asked.profile,
+        choice=chosen,
+        candidates=tuple(asked.candidates),
+        candidates_there=tuple(there),
+        here=here,
+        there=fact.where,
+    )
+
+
+def returned_no_candidate(asked: Asked, value: object, here: str) -> MdispatchError:
+    """``decide()`` returned something else. Nothing was chosen."""
+    return errors.NotACandidateError(
+        f"decide() for {_of(asked)} returned {shown(value)}, which is no candidate\n"
+        f"  here:  {listed(asked.candidates)} ({here})\n"
+        "Nothing was chosen: let it return one of them.",
+        operator=asked.operator,
+        profile=asked.profile,
+        choice=value,
+        candidates=tuple(asked.candidates),
+        here=here,
+    )
+
+
+def nested(asked: Asked, here: str) -> MdispatchError:
+    """``decide()`` asks for what it is to decide."""
+    return errors.NestedChoiceError(
+        f"decide() for {_of(asked)} asks for this very choice ({here}): it would wait for "
+        "itself\nLet it work with a candidate that it picks itself.",
+        operator=asked.operator,
+        profile=asked.profile,
+    )
+
+
+def not_chosen(facts: Facts, asked: Asked, waited: float, here: str) -> TimeoutError:
+    """The time was up."""
+    _, _, there = facts.registrations(asked.name)
+    decider = next((fact for fact in there if fact.kind == CLAIM), None)
+    lines = [f"nobody has chosen for {_of(asked)} within {round(waited, 3):g} s", f"  here: {here}"]
+    if decider is None:
+        lines.append("Call it again: whoever was to decide has given up.")
+    else:
+        state = " and is stopped" if _is_stopped(decider.pid) else ""
+        by = who(decider.pid, decider.interpreter)
+        lines.append(f"  {by}, is deciding{state}, for {decider.where}")
+        lines.append(
+            f"Let it go on (kill -CONT {decider.pid}), or end it: then the next one decides."
+            if state
+            else "Give it more time (timeout=), or end that process: then the next one decides."
+        )
+    return errors.ChoiceTimeoutError(
+        "\n".join(lines),
+        operator=asked.operator,
+        profile=asked.profile,
+        waited=waited,
+        pid=0 if decider is None else decider.pid,
+        interpreter=0 if decider is None else decider.interpreter,
+    )
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return stat.read().rpartition(b") ")[2][:1] in b"Tt"
+    except OSError:
+        return False

@@ -1,0 +1,308 @@
+"""One member decides, and all use what it has chosen.
+
+A choice is a fact that any member makes, once, and that outlives it. The members that want one
+which is not there queue up for it by a claim: see Note [Claims] in native/core/state/claims.c. The
+first in the queue decides; the others wait for the fact as for any other, and for the death of who
+decides, by its lease. Whoever takes no part is missed by nobody.
+
+Note [One turn for each interpreter]
+A claim belongs to an interpreter, so of its threads one at a time queues up: its envoy, which is in
+``Dispatcher.deciding`` under the choice's name. The other threads wait for any change of the
+registry. No wake is lost. An envoy ends its turn there first, and releases its claim afterwards,
+which is a change. A thread that waits reads the registry's sequence, looks for the fact, and then
+tries to be the envoy. If the turn ended before the try, the thread is the envoy. If it ended after
+it, the release comes later still, and the wait for another sequence ends. Where there was nothing
+to release, since the claim was refused, the thread looks again after ``_LOOK_AGAIN`` seconds.
+
+Locking: none. ``decide`` runs while this interpreter has a claim, and nothing else. What is
+remembered, and whose turn it is, are items of dicts, put and removed in one step.
+"""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from time import monotonic
+
+from ..errors import DuplicateRegistrationError, InvalidArgumentError
+from ..errors.places import caller, place_of
+from ..facts import CHOICE, CLAIM, Elected
+from ..facts.waits import check_timeout
+from .profiles import Asked, text_of
+from .registry import Registry, given_or_default, opened_default, registry_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, TypeVar
+
+    from ..dispatch.dispatcher import Dispatcher
+    from ..dispatch.operators import OpOverload
+    from ..facts import Registration
+    from ..facts.abc import Facts
+
+    T = TypeVar("T")
+
+__all__ = ["CHOOSING_TIMEOUT", "choose", "choose_as", "find_choice", "named"]
+
+#: Seconds that a member waits for another one's decision unless told otherwise.
+CHOOSING_TIMEOUT = 60.0
+
+_LOOK_AGAIN = 1.0
+
+
+def choose(
+    operator: OpOverload | str,
+    profile: object,
+    candidates: Iterable[T],
+    decide: Callable[[], T],
+    *,
+    timeout: float | None = CHOOSING_TIMEOUT,
+    environment: object = None,
+    registry: Registry | None = None,
+) -> T:
+    """The candidate on which all members of the registry agree, for an operator and a profile.
+
+    Where nobody has chosen yet, one member, main or not, runs ``decide()``, outside of all locks,
+    and what it returns is the choice from then on, also after its end. Who asks meanwhile waits
+    for it, up to ``timeout`` seconds (None: without end); ``decide`` itself has all its time. When
+    the member that decides dies, or its ``decide`` raises, the next that waits decides. Members
+    that do not ask are not waited for.
+
+    ``operator`` is an operator or any name. ``profile`` is what the choice depends on, such as
+    sizes and types, and ``environment`` what beside it: versions, a device. Both, and the
+    candidates, are of None, numbers, texts, tuples, lists, dicts. What is returned is this
+    caller's own candidate. ``mdispatch.choices`` lists choices, withdraws, exports and loads them.
+
+    Raises NotACandidateError (what was chosen is not among the candidates here, or ``decide``
+    returned something else), ChoiceTimeoutError, NestedChoiceError (``decide`` asks for the same
+    choice), InvalidArgumentError, MainMemberGoneError, RegistryClosedError, RegistryFullError, and
+    what ``decide`` raises.
+    """
+    try:
+        its = (registry or opened_default()).dispatcher  # type: ignore[union-attr]
+        known = its.chosen[operator, profile, environment]
+        if known[1] == candidates and known[2]() == known[3]:
+            chosen: T = known[0]
+            return chosen
+    except (AttributeError, KeyError, TypeError):
+        pass  # nothing of it is known here, or can be: what is wrong is found out below
+    name, registry = named(operator, registry)
+    if operator is not name:
+        return choose(
+            name,
+            profile,
+            candidates,
+            decide,
+            timeout=timeout,
+            environment=environment,
+            registry=registry,
+        )
+    asked = Asked(name, profile, candidates, decide, environment)
+    its = given_or_default(registry).dispatcher
+    return choose_as(its, asked, timeout, _here)  # type: ignore[no-any-return]
+
+
+def _here() -> str:
+    return place_of(caller())
+
+
+def named(operator: object, registry: Registry | None) -> tuple[str, Registry | None]:
+    """The name, and the registry of an operator that was given itself."""
+    if type(operator) is str and operator:
+        return operator, registry
+    from ..dispatch.operators import OpOverload, OpOverloadPacket
+
+    own = getattr(operator, "operator", operator)  # of a CustomOpDef
+    if isinstance(own, OpOverloadPacket):
+        own = own.default
+    if isinstance(own, OpOverload):
+        its = registry_of(own)
+        if registry not in (None, its):
+            raise InvalidArgumentError(
+                f"the operator {own.name} is of {its!r}, and registry= is {registry!r}: give only "
+                "one of them"
+            )
+        return own.name, its
+    if isinstance(own, str) and own:
+        return str.__str__(own), registry
+    from ..errors.words import shown
+
+    raise InvalidArgumentError(f"a choice is for an operator or a name, not {shown(operator)}")
+
+
+# --- looking --------------------------------------------------------------------------------------
+
+
+def choose_as(
+    dispatcher: Dispatcher,
+    asked: Asked,
+    timeout: float | None,
+    where: Callable[[], str],
+    ticket: int = 0,
+) -> Any:
+    """As :func:`choose`, for a caller at ``where``. Cancelling the ticket ends its waits."""
+    timeout = check_timeout(timeout)
+    version, node, fact = _look(dispatcher.facts, asked.name)
+    if fact is None:
+        agreed = _agree(dispatcher, asked, timeout, where, ticket)
+        version, node, fact = _look(dispatcher.facts, asked.name)
+        if fact is None or fact.seq != agreed.seq:
+            return _candidate(asked, agreed, where)  # it was withdrawn meanwhile
+    value = _candidate(asked, fact, where)
+    if asked.given is not None:
+        known = value, asked.given, dispatcher.facts.reader(node), version
+        try:
+            dispatcher.chosen[asked.operator, asked.profile, asked.environment] = known
+        except TypeError:
+            return value
+    return value
+
+
+def _look(facts: Facts, name: str) -> tuple[int, int, Registration | None]:
+    version, node, there = facts.registrations(name)
+    for fact in there:
+        if fact.kind == CHOICE:
+            return version, node, fact
+    return version, node, None
+
+
+def find_choice(facts: Facts, name: str) -> Registration | None:
+    """The choice of this name, if there is one."""
+    return facts.find(CHOICE, 0, name)
+
+
+def _candidate(asked: Asked, fact: Registration, where: Callable[[], str]) -> Any:
+    """This caller's own candidate that was chosen."""
+    number, _, chosen = fact.text.partition("\n")[0].partition(" ")
+    at = int(number)
+    if at < len(asked.candidates) and text_of(asked.candidates[at], "candidates") == chosen:
+        return asked.candidates[at]
+    for each in asked.candidates:
+        if text_of(each, "candidates") == chosen:
+            return each
+    from .choice_facts import chosen_elsewhere
+
+    raise chosen_elsewhere(asked, fact, where())
+
+
+# --- deciding -------------------------------------------------------------------------------------
+
+
+class _Turn:
+    __slots__ = ("thread",)
+
+    def __init__(self) -> None:
+        self.thread = get_ident()
+
+
+class _Time:
+    """How much is left of a timeout."""
+
+    __slots__ = ("began", "timeout")
+
+    def __init__(self, timeout: float | None) -> None:
+        self.timeout = timeout
+        self.began = monotonic()
+
+    def left(self) -> float | None:
+        if self.timeout is None:
+            return None
+        return max(0.0, self.timeout - (monotonic() - self.began))
+
+
+def _agree(
+    dispatcher: Dispatcher,
+    asked: Asked,
+    timeout: float | None,
+    where: Callable[[], str],
+    ticket: int,
+) -> Registration:
+    """Waits until the choice is there, or makes it. See Note [One turn for each interpreter]."""
+    facts, time, turn = dispatcher.facts, _Time(timeout), _Turn()
+    while True:
+        seq, _ = facts.await_change(0, 0.0)
+        fact = find_choice(facts, asked.name)
+        if fact is not None:
+            return fact
+        its = dispatcher.deciding.setdefault(asked.name, turn)
+        if its is turn:
+            break
+        if its.thread == turn.thread:
+            from .choice_facts import nested
+
+            raise nested(asked, where())
+        left = time.left()
+        if left == 0.0:
+            raise _timed_out(facts, asked, time, where)
+        facts.await_change(seq, _LOOK_AGAIN if left is None else min(left, _LOOK_AGAIN), ticket)
+    try:
+        return _take_turn(facts, asked, time, where, ticket)
+    finally:
+        try:
+            _end_turn(dispatcher, asked.name, turn)
+        except KeyboardInterrupt:
+            _end_turn(dispatcher, asked.name, turn)  # Ctrl-C came in between
+            raise
+
+
+def _end_turn(dispatcher: Dispatcher, name: str, turn: _Turn) -> None:
+    if dispatcher.deciding.get(name) is turn:
+        del dispatcher.deciding[name]
+    dispatcher.facts.release(name)
+
+
+def _take_turn(
+    facts: Facts, asked: Asked, time: _Time, where: Callable[[], str], ticket: int
+) -> Registration:
+    while True:
+        is_first = facts.claim(asked.name, where())
+        # After the claim: who decided before has registered the choice before it went.
+        fact = find_choice(facts, asked.name)
+        if fact is None and is_first:
+            fact = _decide(facts, asked, where)
+        elif fact is None:
+            try:
+                fact, _ = facts.await_fact(
+                    CHOICE, 0, asked.name, 1, time.left(), ticket, or_elect=True
+                )
+            except Elected:
+                continue
+            if fact is None:
+                raise _timed_out(facts, asked, time, where)
+        if fact is not None:
+            return fact
+
+
+def _decide(facts: Facts, asked: Asked, where: Callable[[], str]) -> Registration | None:
+    """Makes the choice. None where another one was there first, and was withdrawn already."""
+    from .choice_facts import body_of, returned_no_candidate
+
+    body_of(asked.operator, asked.profile, asked.environment, asked.candidates, 0)  # or refuses
+    began = monotonic()
+    value = asked.decide()
+    seconds = monotonic() - began
+    text = text_of(value, "what decide() returned")
+    texts = [text_of(each, "candidates") for each in asked.candidates]
+    if text not in texts:
+        raise returned_no_candidate(asked, value, where())
+    _, _, there = facts.registrations(asked.name)
+    waited = max(0, sum(fact.kind == CLAIM for fact in there) - 1)
+    body = body_of(
+        asked.operator,
+        asked.profile,
+        asked.environment,
+        asked.candidates,
+        texts.index(text),
+        seconds,
+        waited,
+    )
+    try:
+        return facts.register(CHOICE, 0, asked.name, body, where())
+    except DuplicateRegistrationError:
+        return find_choice(facts, asked.name)  # it was loaded from a file meanwhile
+
+
+def _timed_out(facts: Facts, asked: Asked, time: _Time, where: Callable[[], str]) -> TimeoutError:
+    from .choice_facts import not_chosen
+
+    return not_chosen(facts, asked, monotonic() - time.began, where())

@@ -1,0 +1,534 @@
+"""Choices in one interpreter: chosen, remembered, refused, withdrawn, exported and loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import threading
+from _thread import interrupt_main
+
+import pytest
+from kinds import until
+from patience import limit
+
+import mdispatch as md
+from mdispatch import choices, errors
+from mdispatch.facts import CHOICE, CLAIM
+
+TILES = [16, 32, 64]
+
+
+@pytest.fixture(params=["local", pytest.param("shared", marks=pytest.mark.shared)])
+def book(request):
+    """A registry of each kind."""
+    made = md.Registry.local() if request.param == "local" else md.Registry.create()
+    with made:
+        yield made
+        assert made.dispatcher.deciding == {}
+        assert made.dispatcher.facts.registrations_since(CLAIM, 0)[0] == 0
+        assert made.dispatcher.facts.check() == ""
+
+
+def never():
+    raise AssertionError("nobody has to decide")
+
+
+def test_the_first_decides_and_then_it_is_there(book) -> None:
+    decided = []
+
+    def decide() -> int:
+        decided.append(1)
+        return 64
+
+    for _ in range(3):
+        assert md.choose("shop::gemm", (128, 64), TILES, decide, registry=book) == 64
+    book.dispatcher.chosen.clear()
+    assert md.choose("shop::gemm", (128, 64), TILES, never, registry=book) == 64
+    assert decided == [1]
+    (choice,) = choices.made(registry=book)
+    assert (choice.operator, choice.profile, choice.value) == ("shop::gemm", [128, 64], 64)
+    assert (choice.candidates, choice.waited) == (TILES, 0)
+    assert choice.where.startswith(__file__)
+    assert choice.seconds >= 0
+    assert choice.at > 0
+
+
+def test_each_operator_profile_and_environment_has_its_own(book) -> None:
+    asked = [
+        ("a::f", (1,), None),
+        ("a::f", (2,), None),
+        ("a::f", 1, None),
+        ("a::f", "1", None),
+        ("a::g", (1,), None),
+        ("a::f", (1,), "cuda 12"),
+        ("a::f", (1,), ("cuda", 12)),
+        ("a::f", ((1,),), None),
+        ("a::f", (1, None), None),
+        ("a::f", {"m": 1}, None),
+        ("a::f", 1.5, None),
+        ("a", ":f", None),
+        ("a:", "f", None),
+        ("a::f", "x" * 2000, None),
+        ("a::f", "x" * 2000 + "y", None),
+        ("a::f", "\\:\\\\:é\ud800", None),
+    ]
+    numbers = list(range(len(asked)))
+    for turn in range(2):
+        for number, (operator, profile, environment) in enumerate(asked):
+            chosen = md.choose(
+                operator,
+                profile,
+                numbers,
+                (lambda n=number: n) if turn == 0 else never,
+                environment=environment,
+                registry=book,
+            )
+            assert chosen == number, asked[number]
+    assert len(choices.made(registry=book)) == len(asked)
+    assert len(choices.made("a::f", registry=book)) == 13
+
+
+def test_what_is_equal_in_python_is_one_profile(book) -> None:
+    same = [(1, 0, "a"), (1.0, 0, "a"), (True, False, "a"), [1, 0.0, "a"], (1, -0.0, "a")]
+    for profile in same:
+        assert md.choose("a::f", profile, TILES, lambda: 32, registry=book) == 32
+        book.dispatcher.chosen.clear()
+    assert len(choices.made(registry=book)) == 1
+
+
+def test_numbers_of_numpy_are_numbers(book) -> None:
+    np = pytest.importorskip("numpy")
+    profile = (np.int64(8), np.float64(0.5))
+    assert md.choose("a::f", profile, TILES, lambda: np.int64(32), registry=book) == 32
+    assert md.choose("a::f", (8, 0.5), TILES, never, registry=book) == 32
+
+
+@pytest.mark.parametrize(
+    "profile", [object(), (1, object()), float("nan"), float("inf"), {1: 2}, b"x", {1, 2}, 1j]
+)
+def test_what_no_other_process_could_compare_is_refused(book, profile) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="what JSON can say"):
+        md.choose("a::f", profile, TILES, never, registry=book)
+    with pytest.raises(errors.InvalidArgumentError, match="environment"):
+        md.choose("a::f", 1, TILES, never, environment=profile, registry=book)
+    with pytest.raises(errors.InvalidArgumentError, match="candidates"):
+        md.choose("a::f", 1, [profile], never, registry=book)
+    assert book.dispatcher.facts.registrations_since(0, 0)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("operator", "candidates", "decide", "words"),
+    [
+        ("", TILES, never, "for an operator or a name"),
+        (7, TILES, never, "for an operator or a name"),
+        ("a::f", [], never, "there are no candidates"),
+        ("a::f", "abc", never, "a list of what can be chosen"),
+        ("a::f", 3, never, "a list of what can be chosen"),
+        ("a::f", TILES, None, "decide= takes a function"),
+        ("a::f", ["x" * 70_000], never, "short names"),
+    ],
+)
+def test_arguments_that_nothing_can_use_are_refused(
+    book, operator, candidates, decide, words
+) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match=words):
+        md.choose(operator, 1, candidates, decide, registry=book)
+    with pytest.raises(errors.InvalidArgumentError, match="timeout"):
+        md.choose("a::f", 1, TILES, never, timeout=-1, registry=book)
+    assert book.dispatcher.facts.registrations_since(0, 0)[0] == 0
+
+
+def test_each_gets_its_own_candidate(book) -> None:
+    first = [{"block": 64, "warps": 4}, {"block": 128, "warps": 8}]
+    second = ({"warps": 8, "block": 128.0}, {"block": 32})
+    assert md.choose("a::f", 1, first, lambda: first[1], registry=book) is first[1]
+    assert md.choose("a::f", 1, second, never, registry=book) is second[0]
+    kernels = {"slow": len, "fast": max}
+    assert kernels[md.choose("a::g", 1, kernels, lambda: "fast", registry=book)] is max
+    assert md.choose("a::g", 1, kernels, never, registry=book) == "fast"
+    assert md.choose("a::g", 1, iter(["fast"]), never, registry=book) == "fast"
+
+
+def test_a_choice_that_is_no_candidate_here_is_an_error_with_both_lists(book) -> None:
+    md.choose("a::f", (1,), TILES, lambda: 16, registry=book)
+    with pytest.raises(errors.NotACandidateError) as caught:
+        md.choose("a::f", (1,), [32, 64, 128], never, registry=book)
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert (error.operator, error.profile, error.choice) == ("a::f", (1,), 16)
+    assert error.candidates == (32, 64, 128)
+    assert error.candidates_there == (16, 32, 64)
+    assert error.here.startswith(__file__)
+    assert error.there.startswith(__file__)
+    assert "[32, 64, 128]" in str(error) or "32, 64, 128" in str(error)
+
+
+def test_a_list_that_was_changed_in_place_is_looked_at_anew(book) -> None:
+    mine = list(TILES)
+    md.choose("a::f", 1, mine, lambda: 16, registry=book)
+    assert md.choose("a::f", 1, mine, never, registry=book) == 16
+    mine.remove(16)
+    with pytest.raises(errors.NotACandidateError):
+        md.choose("a::f", 1, mine, never, registry=book)
+
+
+def test_a_decide_that_returns_no_candidate_has_chosen_nothing(book) -> None:
+    with pytest.raises(errors.NotACandidateError) as caught:
+        md.choose("a::f", 1, TILES, lambda: 17, registry=book)
+    assert (caught.value.choice, caught.value.there) == (17, "")
+    assert choices.made(registry=book) == []
+    assert md.choose("a::f", 1, TILES, lambda: 16, registry=book) == 16
+
+
+def test_whoever_raises_hears_it_and_the_next_decides(book) -> None:
+    with pytest.raises(ZeroDivisionError):
+        md.choose("a::f", 1, TILES, lambda: 1 // 0, registry=book)
+    assert choices.made(registry=book) == []
+    assert md.choose("a::f", 1, TILES, lambda: 16, registry=book) == 16
+
+
+def test_a_decide_that_asks_for_its_own_choice_is_an_error(book) -> None:
+    def decide() -> int:
+        return md.choose("a::f", 1, TILES, decide, registry=book)
+
+    with pytest.raises(errors.NestedChoiceError) as caught:
+        md.choose("a::f", 1, TILES, decide, registry=book)
+    assert (caught.value.operator, caught.value.profile) == ("a::f", 1)
+
+
+def test_a_decide_may_ask_for_another_choice_and_use_the_registry(book) -> None:
+    def decide() -> int:
+        md.Library("a", "DEF", registry=book).define("f(Tensor x) -> Tensor")
+        return md.choose("a::f", 2, TILES, lambda: 32, registry=book)
+
+    assert md.choose("a::f", 1, TILES, decide, registry=book) == 32
+
+
+def test_an_operator_is_a_name_and_brings_its_registry(book) -> None:
+    lib = md.Library("a", "DEF", registry=book)
+    lib.define("f(Tensor x) -> Tensor")
+    operator = book.ops.a.f.default
+    assert md.choose(operator, 1, TILES, lambda: 16) == 16
+    assert md.choose(book.ops.a.f, 1, TILES, never) == 16
+    assert md.choose("a::f", 1, TILES, never, registry=book) == 16
+    with (
+        md.Registry.local() as other,
+        pytest.raises(errors.InvalidArgumentError, match="give only one"),
+    ):
+        md.choose(operator, 1, TILES, never, registry=other)
+
+
+def test_a_withdrawn_choice_is_made_anew_and_nobody_goes_on_with_it(book) -> None:
+    def ask(decide=never):
+        return md.choose("a::f", 1, TILES, decide, registry=book)
+
+    assert ask(lambda: 16) == 16
+    assert ask() == 16
+    (choice,) = choices.made(registry=book)
+    assert choices.withdraw(choice, registry=book)
+    assert not choices.withdraw(choice, registry=book)
+    assert ask(lambda: 32) == 32
+    assert ask() == 32
+
+
+def test_threads_agree_and_one_decides(book) -> None:
+    """Each thread in turn decides first, for a profile of its own."""
+    begun, decided, got = threading.Event(), [], []
+    go_on = threading.Event()
+
+    def decide() -> int:
+        decided.append(threading.get_ident())
+        begun.set()
+        assert go_on.wait(limit(60))
+        return 32
+
+    def ask() -> None:
+        got.append(md.choose("a::f", 1, TILES, decide, timeout=limit(60), registry=book))
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    assert begun.wait(limit(60))
+    until(lambda: book.dispatcher.facts.members()[0][4] == 5)
+    go_on.set()
+    for thread in threads:
+        thread.join(limit(60))
+    assert got == [32] * 6
+    assert len(decided) == 1
+
+
+def test_of_threads_the_next_decides_when_one_raises(book) -> None:
+    """Each hears its own exception, and the last one's choice counts."""
+    count, together = 5, threading.Barrier(5)
+    raised, got, decided = [], [], []
+
+    def decide() -> int:
+        decided.append(1)
+        if len(decided) < count:
+            raise LookupError(len(decided))
+        return 16
+
+    def ask() -> None:
+        together.wait(limit(60))
+        try:
+            got.append(md.choose("a::f", 1, TILES, decide, timeout=limit(60), registry=book))
+        except LookupError as error:
+            raised.append(error.args[0])
+
+    threads = [threading.Thread(target=ask) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(limit(60))
+    assert sorted(raised) == [1, 2, 3, 4]
+    assert got == [16]
+
+
+def test_a_deadline_names_who_decides(book) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def decide() -> int:
+        begun.set()
+        assert go_on.wait(limit(60))
+        return 16
+
+    ask = threading.Thread(target=lambda: md.choose("a::f", (1, 2), TILES, decide, registry=book))
+    ask.start()
+    assert begun.wait(limit(60))
+    for timeout in (0, 0.01):
+        with pytest.raises(errors.ChoiceTimeoutError) as caught:
+            md.choose("a::f", (1, 2), TILES, never, timeout=timeout, registry=book)
+    error = pickle.loads(pickle.dumps(caught.value))
+    go_on.set()
+    ask.join(limit(60))
+    assert isinstance(error, TimeoutError)
+    assert (error.pid, error.interpreter) == (book.dispatcher.facts.pid, 0)
+    assert error.waited >= 0.01
+    assert "is deciding" in str(error)
+    assert __file__ in str(error)
+
+
+def test_ctrl_c_in_decide_leaves_the_choice_to_the_next(book) -> None:
+    def decide() -> int:
+        interrupt_main()
+        while True:
+            threading.Event().wait(0.001)
+
+    with pytest.raises(KeyboardInterrupt):
+        md.choose("a::f", 1, TILES, decide, registry=book)
+    assert md.choose("a::f", 1, TILES, lambda: 16, registry=book) == 16
+
+
+def test_when_the_registry_closes_whoever_waits_is_told(book) -> None:
+    begun, go_on, told = threading.Event(), threading.Event(), []
+    with md.Registry.local() if book.address.startswith("local") else md.Registry.create() as own:
+
+        def decide() -> int:
+            begun.set()
+            assert go_on.wait(limit(60))
+            return 16
+
+        def ask(how) -> None:
+            try:
+                md.choose("a::f", 1, TILES, how, timeout=limit(60), registry=own)
+            except errors.RegistryClosedError as error:
+                told.append(error)
+
+        first = threading.Thread(target=ask, args=(decide,))
+        second = threading.Thread(target=ask, args=(never,))
+        first.start()
+        assert begun.wait(limit(60))
+        second.start()
+        until(lambda: own.dispatcher.facts.members()[0][4] == 1)
+        own.close()
+        second.join(limit(60))
+        assert len(told) == 1
+        go_on.set()
+        first.join(limit(60))
+        assert len(told) == 2
+        with pytest.raises(errors.RegistryClosedError):
+            md.choose("a::f", 1, TILES, never, registry=own)
+
+
+def test_what_was_remembered_is_not_used_after_the_end(book) -> None:
+    with md.Registry.local() if book.address.startswith("local") else md.Registry.create() as own:
+        md.choose("a::f", 1, TILES, lambda: 16, registry=own)
+        md.choose("a::f", 1, TILES, never, registry=own)
+    with pytest.raises(errors.RegistryClosedError):
+        md.choose("a::f", 1, TILES, never, registry=own)
+
+
+def test_a_claim_on_a_choice_is_no_library(book) -> None:
+    def decide() -> int:
+        assert book.registers()
+        assert book.namespaces() == []
+        assert book.operators() == []
+        return 16
+
+    md.choose("a::f", 1, TILES, decide, registry=book)
+    assert book.dangling_implementations() == []
+    book.check_invariants()
+
+
+# --- tasks
+
+
+def test_tasks_agree_and_block_no_other(book) -> None:
+    decided = []
+
+    async def main() -> list[int]:
+        begun, go_on = threading.Event(), threading.Event()
+
+        def decide() -> int:
+            decided.append(1)
+            begun.set()
+            assert go_on.wait(limit(60))
+            return 32
+
+        asks = [
+            asyncio.create_task(md.choose_async("a::f", 1, TILES, decide, registry=book))
+            for _ in range(4)
+        ]
+        while book.dispatcher.facts.members()[0][4] < 3:
+            await asyncio.sleep(0.001)
+        go_on.set()
+        return await asyncio.gather(*asks)
+
+    assert set(asyncio.run(main())) == {32}
+    assert decided == [1]
+
+
+def test_a_task_that_is_cancelled_while_it_waits_ends_at_once(book) -> None:
+    async def main() -> None:
+        begun, go_on = threading.Event(), threading.Event()
+
+        def decide() -> int:
+            begun.set()
+            assert go_on.wait(limit(60))
+            return 32
+
+        first = asyncio.create_task(md.choose_async("a::f", 1, TILES, decide, registry=book))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        second = asyncio.create_task(
+            md.choose_async("a::f", 1, TILES, never, timeout=None, registry=book)
+        )
+        while not book.dispatcher.facts.members()[0][4]:
+            await asyncio.sleep(0.001)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert not first.done()
+        go_on.set()
+        assert await first == 32
+
+    asyncio.run(main())
+
+
+def test_a_task_that_is_cancelled_while_it_decides_has_decided(book) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def decide() -> int:
+        begun.set()
+        assert go_on.wait(limit(60))
+        return 64
+
+    async def main() -> None:
+        first = asyncio.create_task(md.choose_async("a::f", 1, TILES, decide, registry=book))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+    asyncio.run(main())
+    assert choices.made(registry=book) == []
+    go_on.set()
+    assert md.choose("a::f", 1, TILES, never, timeout=limit(60), registry=book) == 64
+    until(lambda: not book.dispatcher.deciding)
+
+
+# --- files
+
+
+def three_choices(registry) -> None:
+    for size, tile in ((1, 16), (2, 32), (3, 64)):
+        md.choose("a::f", (size, "f32"), TILES, lambda t=tile: t, registry=registry)
+
+
+def test_choices_go_through_a_file(book, tmp_path) -> None:
+    file = tmp_path / "choices.json"
+    three_choices(book)
+    md.choose("a::f", 1, TILES, lambda: 16, environment={"cuda": 12}, registry=book)
+    md.choose("a::g", 1, ["x", "y"], lambda: "y", registry=book)
+    assert choices.export(file, registry=book) == 5
+    assert choices.export(tmp_path / "one.json", choices.made("a::g", registry=book)) == 1
+    with md.Registry.local() as other:
+        assert md.choose("a::f", (2, "f32"), TILES, lambda: 64, registry=other) == 64
+        assert choices.load(file, "a::f", TILES, registry=other) == 2  # one is there already
+        assert choices.load(file, "a::f", TILES, registry=other) == 0
+        asked = [md.choose("a::f", (n, "f32"), TILES, never, registry=other) for n in (1, 2, 3)]
+        assert asked == [16, 64, 64]
+        assert choices.load(file, "a::f", TILES, environment={"cuda": 12}, registry=other) == 1
+        assert choices.load(tmp_path / "one.json", "a::g", ["x", "y"], registry=other) == 1
+        loaded = choices.made("a::g", registry=other)[0]
+        assert loaded.where.startswith(str(tmp_path))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["choices.json", "one.json"]
+
+
+def test_a_file_that_does_not_match_is_refused_in_words_and_changes_nothing(book, tmp_path) -> None:
+    file = tmp_path / "choices.json"
+    three_choices(book)
+    choices.export(file, registry=book)
+    with md.Registry.local() as other:
+
+        def refused(words, operator="a::f", candidates=TILES, environment=None):
+            with pytest.raises(errors.ChoicesFileError, match=words) as caught:
+                choices.load(file, operator, candidates, environment=environment, registry=other)
+            assert caught.value.path == str(file)
+            return pickle.loads(pickle.dumps(caught.value))
+
+        error = refused("other candidates", candidates=[16, 32])
+        assert (error.here, error.there) == ([16, 32], TILES)
+        error = refused("another environment", environment="cuda 13")
+        assert (error.here, error.there) == ("cuda 13", [None])
+        assert refused("none for a::h, but for a::f", "a::h").there == ["a::f"]
+        whole = json.loads(file.read_text())
+        whole["sets"][0]["choices"][0]["choice"] = 17
+        file.write_text(json.dumps(whole))
+        refused("none of its candidates")
+        whole["sets"][0]["candidates"].append(17)
+        file.write_text(json.dumps(whole))
+        refused("its digest is another")
+        whole["mdispatch choices"] = 2
+        file.write_text(json.dumps(whole))
+        refused("it has format 2")
+        for text in ("", "{", "[]", "{}", '{"mdispatch choices": 1, "sets": [1]}', "\0\xff"):
+            file.write_text(text)
+            refused("it is no file of")
+        file.write_bytes(b"\xff\xfe")
+        refused("it is no file of")
+        assert choices.made(registry=other) == []
+        with pytest.raises(FileNotFoundError):
+            choices.load(tmp_path / "none.json", "a::f", TILES, registry=other)
+
+
+def test_what_is_loaded_while_somebody_decides_counts(book, tmp_path) -> None:
+    file = tmp_path / "choices.json"
+    with md.Registry.local() as other:
+        md.choose("a::f", 1, TILES, lambda: 64, registry=other)
+        choices.export(file, registry=other)
+
+    def decide() -> int:
+        assert choices.load(file, "a::f", TILES, registry=book) == 1
+        return 16
+
+    assert md.choose("a::f", 1, TILES, decide, registry=book) == 64
+    assert [each.value for each in choices.made(registry=book)] == [64]
+
+
+def test_a_choice_is_one_fact(book) -> None:
+    md.choose("a::f", 1, TILES, lambda: 64, registry=book)
+    live, there = book.dispatcher.facts.registrations_since(0, 0)
+    assert live == 1
+    assert there[0].kind == CHOICE
