@@ -32,7 +32,11 @@ def defined(node: ast.stmt) -> str:
 
 def face() -> str:
     """The stub of the package itself."""
-    imports, rest = ["from mdispatch.registry.ops import Namespace"], []
+    imports = [
+        "from collections.abc import Iterator",
+        "from mdispatch.registry.ops import Namespace",
+    ]
+    rest = []
     for node in ast.parse(Path(md.__file__).read_text()).body:
         name = getattr(node, "name", "")
         if isinstance(node, ast.ImportFrom) and node.level:

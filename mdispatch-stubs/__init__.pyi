@@ -1,4 +1,5 @@
 # Made by .ci/stubs.py from mdispatch/__init__.py.
+from collections.abc import Iterator
 from mdispatch import errors as errors
 from mdispatch.authoring import autograd as autograd
 from mdispatch.authoring import custom_op as custom_ops

@@ -375,10 +375,10 @@ def members_text(seen: Seen) -> Text:
 
 def _memory(seen: Seen) -> str:
     recovered = f"recovered {seen.recoveries} time{'s' * (seen.recoveries != 1)}"
+    idle = f"{_count(seen.idle, 'idle name', 'idle names')}; " if seen.idle else ""
     return (
         f"{size(seen.used)} used, {size(seen.free)} free of {size(seen.capacity)}; "
-        f"{size(seen.committed)} committed; {_count(seen.idle, 'idle name', 'idle names')}; "
-        f"{recovered}"
+        f"{size(seen.committed)} committed; {idle}{recovered}"
     )
 
 

@@ -159,8 +159,8 @@ def test_of_pytorchs_own_there_is_the_version_and_what_others_register_for_it(re
     others = Library("aten", "IMPL")
     others.impl("add.Tensor", lambda x, y: x, "PrivateUse2")
     torch.library.impl("aten::mul.Tensor", "PrivateUse2", lambda x, y: x, lib=others)
-    # A module of PyTorch that registers when it is imported, which others need not import.
-    assert "torch.ao.quantization.fx._decomposed" not in sys.modules
+    # A module of PyTorch that registers when it is imported, which others need not import. (Here
+    # another test may have imported it.)
     importlib.import_module("torch.ao.quantization.fx._decomposed")
     watched.look()
     new = [each for each in names() if each not in before]

@@ -139,7 +139,8 @@ def test_names_that_have_ended_are_told_apart_from_those_in_use(name: str) -> No
             main.do(does)
             told = about(name, status=0)
             assert (told["names"], told["idle"]) == (names, idle)
-            assert f" committed; {idle} idle names; " in text(name, status=0)
+            words = "2 idle names; " if idle else ""
+            assert f" committed; {words}recovered" in text(name, status=0)
 
 
 def test_who_waits_and_for_what_is_told(name: str) -> None:

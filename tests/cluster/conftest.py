@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -31,4 +32,4 @@ def server(tmp_path) -> Iterator[RedisServer]:  # type: ignore[no-untyped-def]
 
 @pytest.fixture
 def run() -> str:
-    return f"run-{next(_runs)}"
+    return f"run-{os.getpid()}-{next(_runs)}"

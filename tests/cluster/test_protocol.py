@@ -69,10 +69,19 @@ def arrives(worker, name):
     return md.wait_for_def(f"s::{name}", WAIT, registry=worker)
 
 
+def comes(worker, name):
+    """Waits until an operator is there, also when the run is sealed and waits end at once."""
+    changes_until(worker, lambda: f"s::{name}" in worker.operators())
+
+
 def goes(worker, name):
     """Waits until an operator has gone."""
+    changes_until(worker, lambda: f"s::{name}" not in worker.operators())
+
+
+def changes_until(worker, is_so):
     seq, _ = worker.dispatcher.facts.await_change(0, 0)
-    while f"s::{name}" in worker.operators():
+    while not is_so():
         seq, waited = worker.dispatcher.facts.await_change(seq, WAIT)
         assert waited.seconds < WAIT
 
@@ -114,7 +123,7 @@ def test_a_late_host_reads_a_snapshot_and_the_rest(url, run, store, monkeypatch)
             define(main, f"f{n}")
             md.seal(WAIT, registry=main) if n == 0 else None
         with host(url, f"{run}-1") as worker:
-            arrives(worker, "f19")
+            comes(worker, "f19")
             assert len(worker.operators()) == 20
         with store.lock:
             assert len(store.log) < 20  # it was trimmed

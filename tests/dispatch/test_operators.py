@@ -470,7 +470,7 @@ def test_a_missing_overload_names_those_that_are_there(define):
         f.default  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ["__wrapped__", "__len__", "__array__", "__iter__"])
+@pytest.mark.parametrize("name", ["__wrapped__", "__len__", "__array__"])
 def test_pythons_own_attributes_are_not_looked_up_in_the_registry(registry, define, name):
     f = define("Tensor x")
     for thing in (registry.ops, registry.ops.s, f):

@@ -221,7 +221,7 @@ DEEDS: dict[str, Callable[[Loss], str]] = {
 
 def promises() -> Iterator[tuple[str, str, str]]:
     """The cells of the table: what is lost, what is done then, what is promised."""
-    text = PAGE.read_text().split("\n### What a process can lose\n")[1].split("\n## ")[0]
+    text = PAGE.read_text().split("\n### What a process can lose\n")[1].split("\n### ")[0]
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     (_, *deeds), *losses = rows
     for loss, *cells in losses:
