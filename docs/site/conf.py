@@ -52,7 +52,7 @@ nitpick_ignore_regex = [
         "py:class",
         r"Facts|Dispatcher|Interpreter|HigherOrderNamespace|Definition|OperatorEntry|TableEntry",
     ),
-    ("py:class", r"DispatchTable|LocalKernel|Slot|T|Future|PathLike|concurrent\.futures\..*"),
+    ("py:class", r"DispatchTable|LocalKernel|Slot|T|Future|Path|PathLike|concurrent\.futures\..*"),
     ("py:class", r"AutogradEngine|Tracer|_keys\.DispatchKeySet|mdispatch(\.\w+){2,}\.\w+"),
     ("c:identifier", r"u?int(32|64)_t|size_t"),
 ]

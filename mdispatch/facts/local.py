@@ -176,6 +176,11 @@ class LocalRegistry:
     # --- changes
 
     def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
+        if kind not in POLICY:
+            raise errors.InvalidArgumentError(f"nobody registers a {KIND_NAMES.get(kind, kind)} so")
+        return self._put(kind, key, name, body, where)
+
+    def _put(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
         name, body, where = _whole(name), _whole(body), _whole(where)
         if self._parent:
             self._warn_of_parent(where)
@@ -185,7 +190,7 @@ class LocalRegistry:
             while True:  # see Note [Commits]
                 its = self._names.get(name) or self._named(name)
                 there, seq = its.facts, self._next_seq
-                if POLICY[kind] & MD_UNIQUE:
+                if POLICY.get(kind, 0) & MD_UNIQUE:
                     self._check_unique(there, kind, key, name, where)
                 fact = Registration(
                     0, seq, kind, int(key), name, body, where, self.pid, interpreter_id
@@ -254,7 +259,7 @@ class LocalRegistry:
     def _tell(self, kind: int, its: _Name) -> None:
         """After a change, under the lock: wakes those who wait."""
         try:
-            if POLICY[kind] & MD_RAISE_ALL:
+            if POLICY.get(kind, 0) & MD_RAISE_ALL:
                 for each in list(self._names.values()):
                     if each is not its:
                         each.version += 1
@@ -444,7 +449,7 @@ class LocalRegistry:
 
     def claim(self, namespace: str, where: str) -> bool:
         if not self.has(CLAIM, 0, namespace):
-            self.register(CLAIM, 0, namespace, "", where)
+            self._put(CLAIM, 0, namespace, "", where)
         return True  # there are no other members
 
     def release(self, namespace: str) -> None:

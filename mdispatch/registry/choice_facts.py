@@ -52,9 +52,9 @@ def body_of(
     body = f"{chosen} {text_of(candidates[chosen], 'candidates')}\n{json.dumps(told)}"
     if len(body) > MD_MAX_BODY - 64:  # the figures of the choice itself may be longer than these
         raise InvalidArgumentError(
-            f"the choice for {operator}, with all {len(candidates)} candidates, takes {len(body)} "
-            f"bytes, and a fact has at most {MD_MAX_BODY}\nLet the candidates be short names of "
-            "what they stand for."
+            f"the choice for {operator}, with all {len(candidates)} candidates, takes "
+            f"{len(body) // 1024} KiB, and a fact has at most {MD_MAX_BODY // 1024}\n"
+            "Let the candidates be short names of what they stand for."
         )
     return body
 

@@ -8,6 +8,7 @@ sub-interpreters find it without the environment.
 from __future__ import annotations
 
 import os
+import sys
 from _thread import allocate_lock
 
 from .. import facts
@@ -311,9 +312,9 @@ class Registry(facts.Handle):
         """
         self.dispatcher.listeners.close()
         self.dispatcher.facts.close()
-        from .type_facts import leave
-
-        leave(self.dispatcher)
+        # Nothing is loaded any more: who closes may have other rights than who opened.
+        if types := sys.modules.get(f"{__package__}.type_facts"):
+            types.leave(self.dispatcher)
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(

@@ -532,7 +532,7 @@ def test_classes_that_change_and_die_between_calls_and_in_them(registry, lib, ex
         max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None
     )
     @given(st.lists(steps, min_size=4, max_size=30))
-    @example([("register", 0, "CUDA"), ("call", 0, None), ("handler", 0, None), ("call", 0, None)])
+    @example([("make", 1, "CUDA"), ("call", 1, None), ("handler", 1, None), ("call", 1, None)])
     def compare(program):
         # Each call more than once: what was remembered is used.
         program = [("make", 0, "CPU"), ("call", 0, None)] + [
