@@ -54,6 +54,9 @@ static void lose_magic(void) {
 static void end_beyond_the_memory(void) {
     md__poke64(&h->committed, md__peek64(&h->arena_top) - 8);
 }
+static void end_beyond_the_mapping(void) {
+    md__poke64(&h->arena_top, reg->mapped + 8);
+}
 static void back_more_than_is_mapped(void) {
     md__poke64(&h->committed, reg->mapped + 4096);
 }
@@ -164,6 +167,7 @@ static const struct {
 } SPOILT[] = {
     {lose_magic, "the magic is gone"},
     {end_beyond_the_memory, "the arena reaches beyond the memory that backs it"},
+    {end_beyond_the_mapping, "the arena reaches beyond the memory that backs it"},
     {back_more_than_is_mapped, "the arena reaches beyond the memory that backs it"},
     {make_a_second_unique_one, "are both live under a rule that allows one"},
     {break_a_unique_chain, "which is no fact"},
@@ -246,9 +250,6 @@ TEST(the_words_are_cut_off_where_the_buffer_ends) {
 
 /* --- what no recovery can repair -------------------------------------------------------------- */
 
-static void end_beyond_the_mapping(void) {
-    md__poke64(&h->arena_top, reg->mapped + 8);
-}
 static void have_a_short_block(void) {
     fact_of(&second)->block.size = 8;
 }

@@ -76,7 +76,6 @@ static bool take_mark(struct md__fact *fact) {
  * moved. Also removes the marks that a killed recovery left. */
 static int raise_all(md__reg *reg) {
     uint64_t top = md__top(reg);
-    if (!top) return MD_EDAMAGED;
     md__raise(&md__header(reg)->index_moves);
     for (uint64_t at = MD__ARENA_AT; at < top;) {
         struct md__block *block = (struct md__block *)(reg->base + at);
