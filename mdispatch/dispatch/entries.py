@@ -67,8 +67,9 @@ class Entries:
             if self.refs.setdefault(name, there) is there:
                 return fresh
 
-    def _forget(self, there: _Ref) -> None:
-        _remove_dead_weakref(self.refs, there.name)
+    # At the end of an interpreter modules have no names any more; the default is still there.
+    def _forget(self, there: _Ref, remove: Callable[..., None] = _remove_dead_weakref) -> None:
+        remove(self.refs, there.name)
 
     def items(self) -> Iterator[tuple[str, OperatorEntry]]:
         for name, there in list(self.refs.items()):

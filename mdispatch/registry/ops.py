@@ -46,8 +46,8 @@ class Namespace(calls.Names, Named):
         """
         packet = vars(self).pop(name, None)
         if packet is not None:
-            ended = self.__ended
-            ended[name] = ref(packet, lambda _: _remove_dead_weakref(ended, name))
+            ended, remove = self.__ended, _remove_dead_weakref  # at the end modules have no names
+            ended[name] = ref(packet, lambda _: remove(ended, name))
 
     def __names(self) -> list[str]:
         prefix = self.__name + "::"
