@@ -171,7 +171,7 @@ int md__commit(md__reg *reg, struct md__member *m, uint64_t member, const struct
     md__store_words((md__u64 *)(joined + whole), seam, rest + lead);
     md__store_words((md__u64 *)(joined + whole + 8), t->where + lead, t->where_len - lead);
     md__poke32(&f->block.tag, MD__TAG_FACT);
-    if (md__pack(reg, node, f, out)) rc = MD_EDAMAGED; /* coverage: one-sided, it is just written */
+    if (md__pack(reg, node, f, out)) rc = MD_EDAMAGED;
     if (out->used > out->cap) rc = MD_ENOBUFS;
     if (rc == 0 && is_new) rc = md__node_publish(reg, node);
     if (rc) goto done;
