@@ -84,8 +84,8 @@ def choose(
         if known[1] == candidates and known[2]() == known[3]:
             chosen: T = known[0]
             return chosen
-    except (AttributeError, KeyError, TypeError):
-        pass  # nothing of it is known here, or can be: what is wrong is found out below
+    except (AttributeError, KeyError, TypeError, ValueError):
+        pass  # nothing of it is known here, or can be compared: what is wrong is found out below
     name, registry = named(operator, registry)
     if operator is not name:
         return choose(

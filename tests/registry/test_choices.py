@@ -102,6 +102,8 @@ def test_numbers_of_numpy_are_numbers(book) -> None:
     profile = (np.int64(8), np.float64(0.5))
     assert md.choose("a::f", profile, TILES, lambda: np.int64(32), registry=book) == 32
     assert md.choose("a::f", (8, 0.5), TILES, never, registry=book) == 32
+    # Compared with the candidates that are remembered, an array is no truth value.
+    assert md.choose("a::f", (8, 0.5), np.array(TILES), never, registry=book) == 32
 
 
 @pytest.mark.parametrize(
