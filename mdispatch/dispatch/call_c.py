@@ -22,6 +22,7 @@ from .context.values import DEVICES, WRAPPED, how_of_type, raw_of, when_types_ch
 from .entry import most_targets
 from .handlers import tell_c
 from .kernels import LocalKernel
+from .pairing import AbsentKernel
 from .placement import HERE
 
 TYPE_CHECKING = False
@@ -94,10 +95,13 @@ def _renew(operator: Operator) -> None:
 
 def _target(table: DispatchTable, index: int) -> tuple[Any, LocalKernel, bool, bool] | None:
     """The function of a table's entry, its kernel, and whether it gets the operator and the key
-    set. None if the entry has no kernel that can be called here.
+    set. None if the entry has no kernel that can be called here, and no call has found the way to
+    one that is served elsewhere.
     """
     slot = table.entries[index]
     kernel = slot.kernel
+    if isinstance(kernel, AbsentKernel) and kernel.route is not None:
+        kernel = kernel.route.at(table, RUNTIME_KEYS[index])
     if not isinstance(kernel, LocalKernel) or kernel.is_fallthrough or kernel.home != HERE:
         return None
     return kernel.function, kernel, slot.reason == "backend fallback", kernel.with_keyset

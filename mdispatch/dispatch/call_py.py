@@ -28,6 +28,7 @@ from .kernels import LocalKernel
 from .overrides import PythonKernel
 from .pairing import AbsentKernel, missing, missing_at
 from .placement import HERE, check_handlers, foreign_kernel, refused
+from .routing import routed
 from .table import TableEntry
 
 TYPE_CHECKING = False
@@ -201,6 +202,8 @@ def call_registered(
         table = operator.entry.current(operator.generation)[0]
         table = for_types(table, signature, positional, keywords)
         kernel = table.at(key)
+    if isinstance(kernel, AbsentKernel):
+        kernel = routed(operator.entry, table, kernel, key.raw) or kernel
     if not isinstance(kernel, LocalKernel) or kernel.is_fallthrough:
         given = _told(table, signature, positional, keywords)
         raise missing_at(operator.entry.facts, operator.entry.name, table, key, given)
@@ -364,6 +367,8 @@ def _invoke(
         table = for_types(table, signature, positional, keywords)
         slot = table.lookup(raw)
         kernel = slot.kernel
+    if isinstance(kernel, AbsentKernel):
+        kernel = routed(operator.entry, table, kernel, raw) or kernel
     if kernel is None or isinstance(kernel, (AbsentKernel, Tie)) or kernel.is_fallthrough:
         given = _told(table, signature, positional, keywords)
         raise missing(operator.entry.facts, operator.entry.name, table, raw, given)

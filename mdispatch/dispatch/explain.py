@@ -114,7 +114,8 @@ class Explanation:
     are the keys that these add and take away, ``passed_by`` those that fall through, ``key_set`` is
     what is left and ``key`` its highest key. ``rules`` are the rules tried there, up to the one
     that decides, and ``row`` is what runs. ``error`` is what a call raises instead, also where
-    every module is imported; None when it raises nothing.
+    every module is imported; None when it raises nothing. ``route`` says in words which interpreter
+    serves the kernel if this one has none, "" otherwise.
     """
 
     __slots__ = (
@@ -127,6 +128,7 @@ class Explanation:
         "key_set",
         "operator",
         "passed_by",
+        "route",
         "row",
         "rules",
         "taken",
@@ -145,6 +147,7 @@ class Explanation:
         types: Given = (),
     ) -> None:
         self.operator = operator
+        self.route = ""
         self.types = given_in_words(types)
         table = table.for_types(types) if types else table
         self.given = given
@@ -188,6 +191,8 @@ class Explanation:
             lines += [f"    {line}" for line in str(self.error).split("\n")]
         else:
             lines.append(f"  runs {self.row.kernel}    ({self.row.where})")
+        if self.route:
+            lines.append(f"  {self.route}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:

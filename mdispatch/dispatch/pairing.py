@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..facts import Registration
     from ..facts.abc import Facts
     from .by_type import Given, Types
+    from .routing import Route
 
     Here = dict[DispatchKey, list[LocalKernel]]
 
@@ -47,14 +48,17 @@ _ALIASES = tuple(key for key in DispatchKey.__members__.values() if key.is_alias
 
 
 class AbsentKernel:
-    """A kernel of the registry for which this interpreter has no callable."""
+    """A kernel of the registry for which this interpreter has no callable. ``route`` is the way to
+    one that another interpreter serves, once a call has found it: see dispatch/routing.py.
+    """
 
-    __slots__ = ("fact", "is_fallthrough", "types")
+    __slots__ = ("fact", "is_fallthrough", "route", "types")
 
     def __init__(self, fact: Registration) -> None:
         self.fact = fact
         self.is_fallthrough = fact.body == FALLTHROUGH
         self.types: Types = split_types(fact.types)
+        self.route: Route | None = None
 
     @property
     def label(self) -> str:

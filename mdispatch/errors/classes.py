@@ -20,6 +20,8 @@ __all__ = [
     "AutogradError",
     "BindingError",
     "BoxingError",
+    "CallTimeoutError",
+    "CannotTravelError",
     "ChoiceError",
     "ChoiceTimeoutError",
     "ChoicesFileError",
@@ -56,6 +58,7 @@ __all__ = [
     "OpCheckError",
     "OperatorGoneError",
     "OperatorNotFoundError",
+    "OwnerGoneError",
     "PystubMismatchError",
     "PystubOverrideWarning",
     "RegistryAccessError",
@@ -68,6 +71,8 @@ __all__ = [
     "RegistryNotFoundError",
     "RegistryOwnerError",
     "ReturnValueError",
+    "RoutedError",
+    "RoutingCycleError",
     "SchemaMismatchError",
     "SchemaSyntaxError",
     "SignatureMismatchError",
@@ -577,6 +582,107 @@ class ForeignObjectError(MdispatchError, RuntimeError):
 
 class ObjectGoneError(ForeignObjectError):
     """The interpreter that an object belonged to has ended, or gave the object up."""
+
+
+# --- calls of kernels that run elsewhere ----------------------------------------------------------
+
+
+class RoutedError(MdispatchError):
+    """A call that was routed to another interpreter has failed: there, or on the way.
+
+    What the kernel raised comes as a subclass of this class *and* of the exception's own class,
+    where this interpreter has imported that class; its traceback there is a note. ``operator`` is
+    the operator that was called, ``home`` and ``pid`` say where the kernel is, ``told`` is
+    ``module.name`` of what was raised there, or "".
+    """
+
+    operator = ""
+    home = ""
+    pid = 0
+    told = ""
+
+    def __init__(
+        self, message: str = "", operator: str = "", home: str = "", pid: int = 0, told: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.home = home
+        self.pid = pid
+        self.told = told
+
+    @staticmethod
+    def of(cls: type[Exception]) -> type[Exception]:
+        """The class for what such a kernel raised: a RoutedError and a ``cls``."""
+        known = _ROUTED.get(cls)
+        if known is None:
+            bases = (cls,) if issubclass(cls, RoutedError) else (RoutedError, cls)
+            body = {"__module__": cls.__module__, "__init__": cls.__init__, "_raised": cls}
+            try:
+                known = type(cls.__name__, bases, body)
+            except TypeError:  # a class that no other can be derived from with this one
+                known = RoutedError
+            _ROUTED[cls] = known
+        return known
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raised = getattr(type(self), "_raised", None)
+        made, (cls, args, state) = super().__reduce__()  # type: ignore[misc]
+        return (made, (cls, args, state)) if raised is None else (_routed, (raised, args, state))
+
+
+#: The classes that RoutedError.of() has made.
+_ROUTED: dict[type[Exception], type[Exception]] = {}
+
+
+def _routed(
+    raised: type[Exception], args: tuple[object, ...], state: dict[str, object]
+) -> BaseException:
+    cls: Any = RoutedError.of(raised)
+    error = cls.__new__(cls, *args)
+    error.args = args
+    for name, value in state.items():
+        setattr(error, name, value)
+    return error  # type: ignore[no-any-return]
+
+
+class CannotTravelError(RoutedError, TypeError):
+    """An argument or a result of a routed call is nothing that can be passed to another
+    interpreter. ``value_type`` names its type. An argument was refused before the kernel was
+    called; a result after it has run.
+    """
+
+    def __init__(self, message: str, *where: Any, value_type: str = "") -> None:
+        super().__init__(message, *where)
+        self.value_type = value_type
+
+
+class OwnerGoneError(RoutedError):
+    """The interpreter that serves a kernel has ended, or serves it no more. The kernel was not
+    called.
+    """
+
+
+class CallTimeoutError(RoutedError, TimeoutError):
+    """A routed call was not answered within its timeout. ``started`` says whether the kernel was
+    called: None where that cannot be known. ``timeout`` is in seconds.
+    """
+
+    def __init__(
+        self, message: str, *where: Any, started: bool | None = None, timeout: float = 0.0
+    ) -> None:
+        super().__init__(message, *where)
+        self.started = started
+        self.timeout = timeout
+
+
+class RoutingCycleError(RoutedError, RecursionError):
+    """Routed calls lead to routed calls without end. The kernel was not called. ``chain`` has the
+    numbers of the interpreters on the way, the outermost first.
+    """
+
+    def __init__(self, message: str, *where: Any, chain: Sequence[int] = ()) -> None:
+        super().__init__(message, *where)
+        self.chain = tuple(chain)
 
 
 class AutogradError(MdispatchError, RuntimeError):

@@ -53,6 +53,7 @@ _WITH_LOCKS = (
     "dispatch.context.keeping",
     "dispatch.context.homes",
     "dispatch.overrides",
+    "dispatch.serving",
     "registry.registry",
     "registry.library",
     "registry.type_facts",

@@ -20,7 +20,7 @@ from ..dispatch.checks import (
     operator_name,
     stub_of,
 )
-from ..dispatch.kernels import FALLBACK_NAME, LocalKernel
+from ..dispatch.kernels import FALLBACK_NAME, LocalKernel, fallthrough_kernel
 from ..errors.places import caller, label_of, place_of
 from ..errors.runs import ANEW, OTHER, SAME, Run
 from ..errors.words import shown
@@ -276,6 +276,7 @@ class Library:
             with_keyset: bool = False,
             signature: str = "",
             allow_override: bool = True,
+            serve: bool = False,
         ) -> Callable[[F], F]: ...
         @overload
         def impl(
@@ -288,6 +289,7 @@ class Library:
             with_keyset: bool = False,
             signature: str = "",
             allow_override: bool = True,
+            serve: bool = False,
         ) -> F: ...
 
     def impl(
@@ -300,6 +302,7 @@ class Library:
         with_keyset: bool = False,
         signature: str = "",
         allow_override: bool = True,
+        serve: bool = False,
     ) -> Any:
         """Registers a kernel for an operator, at ``dispatch_key``, else the library's key, else as
         a catch-all.
@@ -326,8 +329,11 @@ class Library:
         cannot be called with the arguments of the schema, and with types of another number than
         its Tensor arguments.
 
+        ``serve`` says that other interpreters of this process, which have no such kernel, may call
+        this one: see :class:`mdispatch.routing`. A kernel in C is in all of them anyway.
+
         Raises InvalidArgumentError (not callable, another namespace, no classes, two classes of one
-        name), InvalidKeyError, SignatureMismatchError, DuplicateRegistrationError
+        name, a kernel in C that is to be served), InvalidKeyError, SignatureMismatchError, DuplicateRegistrationError
         (``allow_override``), AmbiguousTypesError (another kernel fits arguments that this one fits,
         and neither is more specific), LibraryClosedError, RegistryFullError; in a worker
         KeyMismatchError, TypesMismatchError, NameMismatchError, MainNeverArrivedError.
@@ -342,9 +348,10 @@ class Library:
                 with_keyset=with_keyset,
                 signature=signature,
                 allow_override=allow_override,
+                serve=serve,
             )
         self.register_kernel(
-            op, function, dispatch_key, with_keyset, signature, allow_override, types
+            op, function, dispatch_key, with_keyset, signature, allow_override, types, serve
         )
         return function
 
@@ -510,6 +517,7 @@ class Library:
         signature: str,
         allow_override: bool,
         types: Classes | None = None,
+        serve: bool = False,
     ) -> RegistrationHandle | None:
         """As :meth:`impl`; returns the handle. None where an open audit noted a difference."""
         if self.closed:
@@ -517,6 +525,11 @@ class Library:
         checked_callable(function)
         classes = () if types is None else _classes(types)
         key = self.key_for(dispatch_key, op)
+        if serve and (function is fallthrough_kernel or type(function).__module__ == "_cffi_backend"):
+            raise errors.InvalidArgumentError(
+                f"{shown(function)} cannot be served: every interpreter of this process has it "
+                "already\nLeave serve out."
+            )
         if type(function).__module__ == "_cffi_backend":
             from .c_kernels import kernel_address, plain_kernel
 
@@ -536,9 +549,21 @@ class Library:
             table_index(key)  # refused: a kernel without a slot would never run
         if key is _META:
             self._check_meta(op)
-        return self.implement(
-            op, LocalKernel(key, function, with_keyset, signature, types=classes), allow_override
-        )
+        kernel = LocalKernel(key, function, with_keyset, signature, types=classes)
+        handle = self.implement(op, kernel, allow_override)
+        if serve and handle is not None:
+            try:
+                self._serve(operator_name(self.namespace, op), kernel)
+            except BaseException:
+                self.let_go([handle])
+                raise
+        return handle
+
+    def _serve(self, name: str, kernel: LocalKernel) -> None:
+        from ..dispatch.serving import serve  # few libraries do
+
+        self._take_place_of(facts.NOTE, kernel.key, name)
+        self.hold(RegistrationHandle(*serve(self._dispatcher.facts, name, kernel, self._here())))
 
     def implement(
         self, op: str | OpOverload, kernel: LocalKernel, allow_override: bool = True

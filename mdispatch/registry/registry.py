@@ -227,7 +227,8 @@ class Registry(facts.Handle):
 
     def why(self, name: str, keys: Keys = (), *, types: Classes | None = None) -> Explanation:
         """How a call whose arguments carry ``keys`` comes to its kernel: what this thread adds and
-        excludes, what falls through, and the rules.
+        excludes, what falls through, and the rules. Where the kernel is not in this interpreter, it
+        also says which one serves it.
 
         ``types`` are the classes of its tensors: one for all, or one for each Tensor argument.
         Without them, kernels that are chosen by type are told together.
@@ -239,7 +240,13 @@ class Registry(facts.Handle):
         from ..keys import DispatchKeySet
 
         key_set = keys if isinstance(keys, DispatchKeySet) else DispatchKeySet(keys)
-        return explain.why(self.dispatcher.facts, name, key_set, types=checked_types(types))
+        found = explain.why(self.dispatcher.facts, name, key_set, types=checked_types(types))
+        fact = found.row.registration
+        if found.error is None and fact is not None:
+            from ..dispatch.routing import way
+
+            found.route = way(self.dispatcher.entry(found.operator), found.key, fact.seq)
+        return found
 
     def add_listener(self, listener: object, *, everywhere: bool = False) -> ListenerHandle:
         """Tells ``listener`` of every operator that is defined, now and from now on, and of every

@@ -5,8 +5,8 @@
  * releases the GIL (or the thread state) around a call that can take the lock or sleep.
  *
  * Some functions have no twin over cffi: interpreter_id(), which the choice of a binding needs;
- * run_signal_handlers(), caller() and fact(), which are about Python and not about the contract; and
- * those for kernels in C (kernels.c, boxed.c).
+ * run_signal_handlers(), caller() and fact(), which are about Python and not about the contract;
+ * those for kernels in C (kernels.c, boxed.c); and those for calls in other interpreters (visit.c).
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -14,6 +14,7 @@
 #include "../../mdispatch.h"
 #include "boxed.h"
 #include "gate.h"
+#include "visit.h"
 
 enum { BUFFER = 8192 };
 
@@ -713,11 +714,15 @@ static PyMethodDef methods[] = {
     {"load", ext_load, METH_VARARGS, NULL},
     {"interpreter_id", ext_interpreter_id, METH_NOARGS, NULL},
     {"run_signal_handlers", ext_run_signal_handlers, METH_NOARGS, NULL},
+    {"visit", (PyCFunction)(void (*)(void))ext_visit, METH_FASTCALL, NULL},
+    {"visit_close", ext_visit_close, METH_NOARGS, NULL},
+    {"visit_open", ext_visit_open, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, boxed_exec},
+    {Py_mod_exec, visit_exec},
 #ifdef Py_MOD_PER_INTERPRETER_GIL_SUPPORTED
     {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
 #endif

@@ -1,0 +1,321 @@
+"""The caller's side of calls that run in another interpreter: who may make them, where they go, and
+what becomes of their errors.
+
+Both sides agree to such a call. The owner has registered the kernel with ``serve=True``; the caller
+allows it for a namespace. Then a call whose kernel has no callable here goes to the interpreter of
+this process that serves it, the newest one of several. Else it is refused as ever.
+
+Only the kernel runs there. The call is bound, and its keys are collected, here; modes, observers
+and rules are asked here; the result is compared with the schema here.
+
+Calls in C come here too: they call ``function`` of a RoutedKernel as that of any kernel. It looks
+by itself whether the call is allowed, for that changes from thread to thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextvars import ContextVar
+
+from .. import errors
+from ..facts.native import alone_because, c_kernels, calls, interpreter_id
+from ..facts.waits import check_timeout
+from ..keys.numbers import RUNTIME_KEYS, DispatchKey, highest_index
+from .context.guards import DEFAULT_EXCLUDED, DEFAULT_INCLUDED
+from .context.homes import here
+from .kernels import LocalKernel
+from .pairing import AbsentKernel, missing
+from .serving import offer_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextvars import Token
+    from types import TracebackType
+    from typing import Any, NoReturn, Self
+
+    from .by_type import ByType
+    from .entry import OperatorEntry
+    from .serving import Offer
+    from .table import DispatchTable
+
+__all__ = ["Route", "RoutedKernel", "allow_routing", "routed", "routing", "way"]
+
+
+# --- who may --------------------------------------------------------------------------------------
+
+#: The namespaces whose calls may be routed, each with the timeout in seconds: in this interpreter,
+#: and in this context.
+_everywhere: dict[str, float | None] = {}
+_nowhere: Mapping[str, float | None] = {}
+_now: ContextVar[Mapping[str, float | None]] = ContextVar("mdispatch.routing", default=_nowhere)
+
+_DEFAULT = (DEFAULT_INCLUDED.raw, DEFAULT_EXCLUDED.raw)
+_NS = 1_000_000_000
+
+
+class routing:
+    """While it is open, calls of these namespaces whose kernel is not in this interpreter may run
+    in another one that serves it (``Library.impl(..., serve=True)``).
+
+    ``timeout`` is how many seconds such a call may wait until its kernel begins, None for ever. It
+    holds for the code in the ``with`` block, as a context variable does: for this thread or this
+    task. It may be opened again.
+
+    Raises InvalidArgumentError (no namespace, or a timeout that is none).
+    """
+
+    def __init__(self, *namespaces: str, timeout: float | None = None) -> None:
+        self._namespaces = dict.fromkeys(_checked(namespaces), check_timeout(timeout))
+        self._tokens: list[Token[Mapping[str, float | None]]] = []
+
+    def __enter__(self) -> Self:
+        self._tokens.append(_now.set({**_now.get(), **self._namespaces}))
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _now.reset(self._tokens.pop())
+
+
+def allow_routing(*namespaces: str, timeout: float | None = None) -> None:
+    """As :class:`routing`, for all threads of this interpreter and for good."""
+    _everywhere.update(dict.fromkeys(_checked(namespaces), check_timeout(timeout)))
+
+
+def _checked(namespaces: tuple[str, ...]) -> tuple[str, ...]:
+    if not namespaces or not all(isinstance(each, str) and each for each in namespaces):
+        from ..errors.words import shown
+
+        raise errors.InvalidArgumentError(
+            f"routing is allowed for namespaces, by their names, not for {shown(namespaces)}"
+        )
+    return namespaces
+
+
+def _is_allowed(namespace: str) -> bool:
+    return namespace in _now.get() or namespace in _everywhere
+
+
+# --- where to -------------------------------------------------------------------------------------
+
+
+class RoutedKernel(LocalKernel):
+    """The kernel of a fact, which runs in another interpreter: ``offer`` says in which one."""
+
+    __slots__ = ("offer",)
+
+    def __init__(self, offer: Offer, function: Callable[..., Any], types: tuple[Any, ...]) -> None:
+        super().__init__(
+            DispatchKey(offer.fact.key), function, offer.with_keyset, label=offer.label, types=types
+        )
+        self.offer = offer
+
+
+class Route:
+    """The way from a kernel that is not here to the interpreter that serves it."""
+
+    __slots__ = ("_entry", "_kernel", "_made", "offer")
+
+    def __init__(self, entry: OperatorEntry, kernel: AbsentKernel, offer: Offer) -> None:
+        self._entry = entry
+        self._kernel = kernel
+        self.offer = offer
+        self._made: dict[tuple[int, DispatchKey], RoutedKernel] = {}
+
+    def at(self, table: DispatchTable, key: DispatchKey) -> RoutedKernel:
+        """The kernel for calls of a table whose highest key this is."""
+        made = self._made.get((id(table), key))
+        if made is None:
+            function = _function(self._entry, table, key, self.offer)
+            made = RoutedKernel(self.offer, function, self._kernel.types)
+            self._made[id(table), key] = made  # the function keeps the table, and so its id
+        return made
+
+
+def routed(
+    entry: OperatorEntry, table: DispatchTable, kernel: AbsentKernel, raw: int
+) -> RoutedKernel | None:
+    """The kernel for a call with these keys that leads to one which is not here; None where calls
+    may not be routed, or nobody serves it.
+    """
+    if not _is_allowed(entry.name.partition("::")[0]):
+        return None
+    if kernel.route is None:
+        offer = _newest(entry, kernel)
+        if offer is None:
+            return None
+        kernel.route = Route(entry, kernel, offer)
+    return kernel.route.at(table, RUNTIME_KEYS[highest_index(raw)])
+
+
+def _newest(entry: OperatorEntry, kernel: AbsentKernel) -> Offer | None:
+    """The newest offer of just this kernel by another interpreter of this process."""
+    fact, pid = kernel.fact, os.getpid()
+    if alone_because:
+        return None
+    found = None
+    for each in entry.facts.registrations(entry.name)[2]:
+        if each.key == fact.key and each.pid == pid and each.interpreter != interpreter_id:
+            offer = offer_of(each)
+            if offer is not None and (offer.label, offer.types) == (fact.body, fact.types):
+                found = offer
+    return found
+
+
+def way(entry: OperatorEntry, key: DispatchKey, seq: int) -> str:
+    """Where calls run whose highest key this is and whose kernel has the fact of this number, in
+    words; "" if they run here, or nowhere.
+    """
+    table = entry.current_table()
+    slot: Any = table.entries[RUNTIME_KEYS.index(key)].kernel
+    by_type: ByType | None = slot if hasattr(slot, "chosen") else None
+    kernels = by_type.kernels if by_type is not None else (slot,)
+    for kernel in kernels:
+        if isinstance(kernel, AbsentKernel) and kernel.fact.seq == seq:
+            offer = _newest(entry, kernel)
+            if offer is None:
+                return ""
+            home = here().neighbour(offer.fact.interpreter)
+            namespace = entry.name.partition("::")[0]
+            if _is_allowed(namespace):
+                return f"routed to {home}, which serves it    ({offer.fact.where})"
+            return f'not loaded here; {home} serves it to calls within routing("{namespace}")'
+    return ""
+
+
+# --- the call -------------------------------------------------------------------------------------
+
+
+def _function(
+    entry: OperatorEntry, table: DispatchTable, key: DispatchKey, offer: Offer
+) -> Callable[..., Any]:
+    """What runs as the kernel."""
+    name, namespace = entry.name, entry.name.partition("::")[0]
+    home, ticket, with_keyset = offer.fact.interpreter, offer.ticket, offer.with_keyset
+    visit, now, sets, allowed = c_kernels.visit, c_kernels.now, calls.sets, _now.get
+    default, everywhere = _DEFAULT, _everywhere
+
+    def failed(why: int, told: Any) -> NoReturn:
+        raise _error(name, home, why, told, _timeout(namespace))
+
+    def elsewhere(*args: Any, **kwargs: Any) -> Any:
+        how = allowed()
+        if namespace not in how:
+            how = everywhere
+            if namespace not in how:
+                raise missing(entry.facts, name, table, key.raw)
+        timeout = how[namespace]
+        deadline = 0 if timeout is None else now() + int(timeout * _NS)
+        if with_keyset:
+            args = (args[0].raw, *args[1:])
+        if sets() != default:
+            return visit(failed, home, -ticket, deadline, (*sets(), *args), kwargs)
+        return visit(failed, home, ticket, deadline, args, kwargs)
+
+    return elsewhere
+
+
+def _timeout(namespace: str) -> float:
+    return _now.get().get(namespace) or _everywhere.get(namespace) or 0.0
+
+
+# visit.c: why a visit came to nothing.
+_RAISED, _GONE, _NO_KERNEL, _LATE, _UNFIT, _UNFIT_RESULT, _DEEP, _KEPT = range(1, 9)
+
+
+def _error(name: str, interpreter: int, why: int, told: Any, timeout: float) -> BaseException:
+    home = here().neighbour(interpreter)
+    where = (name, str(home), home.pid)
+    if why == _RAISED:
+        return _raised(told, where)
+    begin = f"{name}() runs in {home}"
+    if why in (_GONE, _NO_KERNEL):
+        what = "has ended" if why == _GONE else "serves it no more"
+        return errors.OwnerGoneError(
+            f"{begin}, which {what}; the kernel was not called\nCall it while its owner runs, or "
+            "import its module here.",
+            *where,
+        )
+    if why == _LATE:
+        return errors.CallTimeoutError(
+            f"{begin}, which was busy for longer than the timeout of {timeout:g} s; the kernel was "
+            "not called\nGive routing() a longer timeout, or the owner less to do.",
+            *where,
+            started=False,
+            timeout=timeout,
+        )
+    if why == _DEEP:
+        way = " -> ".join(map(str, told or ()))
+        return errors.RoutingCycleError(
+            f"{begin}, and there are already {len(told or ()) - 1} routed calls inside one "
+            f"another: interpreters {way}\nThese kernels call each other without end; let one of "
+            "them answer by itself.",
+            *where,
+            chain=told or (),
+        )
+    if why == _KEPT:
+        return errors.RoutedError(
+            f"{begin}, and its kernel has kept memory of an argument, which belongs to {here()} "
+            "and stays pinned until that is dropped\nLet the kernel copy what it keeps.",
+            *where,
+        )
+    what = "an argument" if why == _UNFIT else "its result"
+    return errors.CannotTravelError(
+        f"{begin}, and {what} is a {told}, which cannot travel to another interpreter\nNone, bool, "
+        "int of 64 bits, float, str, bytes, memory (the buffer protocol) and lists of these can.",
+        *where,
+        value_type=told,
+    )
+
+
+def _raised(told: Any, where: tuple[str, str, int]) -> BaseException:
+    """What the kernel raised, as an exception of this interpreter."""
+    if told is None:  # it could not even be described
+        return errors.RoutedError(f"{where[0]}() failed in {where[1]}", *where)
+    module, name, text, args, state, trace = told
+    cls = _class(module, name)
+    made: Any = None
+    if cls is not None:
+        made = _made(errors.RoutedError.of(cls) if issubclass(cls, Exception) else cls, args)
+    if made is None or type(made) is errors.RoutedError:
+        made = errors.RoutedError(f"{name}: {text}")
+    pairs = iter(state)
+    for attribute, value in zip(pairs, pairs, strict=True):
+        try:
+            setattr(made, attribute, value)
+        except (AttributeError, TypeError):
+            continue  # a property, or a value of another type than it was there
+    if isinstance(made, errors.RoutedError):
+        made.operator, made.home, made.pid = where
+        made.told = f"{module}.{name}"
+    made.add_note(f"raised by the kernel in {where[1]}:\n{trace}")
+    return made  # type: ignore[no-any-return]
+
+
+def _class(module: str, name: str) -> type[BaseException] | None:
+    """The class of this name among what this interpreter has imported. Nothing is imported."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, "__dict__", {}).get(part)
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+
+
+def _made(cls: type[BaseException], args: list[Any]) -> BaseException | None:
+    """An exception with these arguments. Only a class of Python's own gets them by its __init__:
+    another one may take others than it has passed on.
+    """
+    try:
+        made: BaseException = cls.__new__(cls, *args)
+        made.args = tuple(args)
+        raised = getattr(cls, "_raised", cls)
+        if raised.__module__ == "builtins":
+            raised.__init__(made, *args)
+    except Exception:
+        return None
+    return made
