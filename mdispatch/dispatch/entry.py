@@ -279,6 +279,14 @@ class OperatorEntry:
 
     # --- calls in C
 
+    def plan_anew(self) -> None:
+        """Has the next call in C ask for its targets again: a call has found the way to a kernel
+        that is not here.
+        """
+        with self.lock:
+            if self._cell is not None:
+                self._cell.clear()
+
     def cell(self) -> Cell:
         """The object in which calls in C find their plan."""
         with self.lock:

@@ -19,6 +19,7 @@ import sys
 from contextvars import ContextVar
 
 from .. import errors
+from ..facts import IMPL
 from ..facts.native import alone_because, c_kernels, calls, interpreter_id
 from ..facts.waits import check_timeout
 from ..keys.numbers import RUNTIME_KEYS, DispatchKey, highest_index
@@ -151,21 +152,32 @@ def routed(
         if offer is None:
             return None
         kernel.route = Route(entry, kernel, offer)
+        entry.plan_anew()
     return kernel.route.at(table, RUNTIME_KEYS[highest_index(raw)])
 
 
 def _newest(entry: OperatorEntry, kernel: AbsentKernel) -> Offer | None:
-    """The newest offer of just this kernel by another interpreter of this process."""
+    """The newest offer of just this kernel by another interpreter of this process.
+
+    A member that has verified a kernel may have another label for it. So labels are compared only
+    where the key has several kernels for the same types: as for the callables of this interpreter,
+    in dispatch/pairing.py.
+    """
     fact, pid = kernel.fact, os.getpid()
-    if alone_because:
-        return None
-    found = None
+    found = []
+    kernels = 0
     for each in entry.facts.registrations(entry.name)[2]:
-        if each.key == fact.key and each.pid == pid and each.interpreter != interpreter_id:
-            offer = offer_of(each)
-            if offer is not None and (offer.label, offer.types) == (fact.body, fact.types):
-                found = offer
-    return found
+        if each.key != fact.key:
+            continue
+        offer = offer_of(each)
+        if each.kind == IMPL:
+            kernels += each.types == fact.types
+        elif offer is not None and offer.types == fact.types:
+            if each.pid == pid and each.interpreter != interpreter_id:
+                found.append(offer)
+    if kernels > 1:
+        found = [offer for offer in found if offer.label == fact.body]
+    return found[-1] if found and not alone_because else None
 
 
 def way(entry: OperatorEntry, key: DispatchKey, seq: int) -> str:
@@ -253,7 +265,7 @@ def _error(name: str, interpreter: int, why: int, told: Any, timeout: float) -> 
     if why == _DEEP:
         way = " -> ".join(map(str, told or ()))
         return errors.RoutingCycleError(
-            f"{begin}, and there are already {len(told or ()) - 1} routed calls inside one "
+            f"{begin}, and there are already {len(told or ()) - 2} routed calls inside one "
             f"another: interpreters {way}\nThese kernels call each other without end; let one of "
             "them answer by itself.",
             *where,
@@ -267,8 +279,8 @@ def _error(name: str, interpreter: int, why: int, told: Any, timeout: float) -> 
         )
     what = "an argument" if why == _UNFIT else "its result"
     return errors.CannotTravelError(
-        f"{begin}, and {what} is a {told}, which cannot travel to another interpreter\nNone, bool, "
-        "int of 64 bits, float, str, bytes, memory (the buffer protocol) and lists of these can.",
+        f"{begin}, and {what} is an object of {told}, which cannot travel\nNone, bool, int of "
+        "64 bits, float, str, bytes, memory (the buffer protocol) and lists of these can.",
         *where,
         value_type=told,
     )

@@ -120,7 +120,10 @@ def describe(error: BaseException) -> list[Any]:
     cls = type(error)
     state = [each for pair in vars(error).items() if pair[0] != "__notes__" for each in pair]
     trace = "".join(format_exception(error)).rstrip()
-    told = [cls.__module__, cls.__qualname__, _text_of(error), list(error.args), state, trace]
+    args = list(error.args)
+    if isinstance(error, OSError) and len(args) == 2 and error.filename is not None:
+        args.append(error.filename)  # Python keeps it elsewhere
+    told = [cls.__module__, cls.__qualname__, _text_of(error), args, state, trace]
     return [_as_value(each) for each in told]
 
 

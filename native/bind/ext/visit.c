@@ -225,13 +225,16 @@ static int take_states(struct owner *o, int all, PyThreadState **states, int mos
 }
 
 /* --- the thread state of a visit --------------------------------------------------------------
- * Without a GIL a state is not kept: only its own thread may clear it, and that thread may end
- * first. */
-
+ *
+ * Whether it is kept for the next visit. Not without a GIL: only its own thread may clear it there,
+ * and that thread may end first. Before 3.13 not in sub-interpreters: to run code in one, or to end
+ * it, CPython takes the state at the head of its list, whosesoever that is. */
 #ifdef Py_GIL_DISABLED
-enum { KEEPS_STATES = 0 };
+#define IS_KEPT(interp) 0
+#elif PY_VERSION_HEX >= 0x030D0000
+#define IS_KEPT(interp) 1
 #else
-enum { KEEPS_STATES = 1 };
+#define IS_KEPT(interp) ((interp) == PyInterpreterState_Main())
 #endif
 
 /* A state that this thread has in the owner by its calls under way. */
@@ -278,7 +281,7 @@ static PyThreadState *attach(struct seat *s, PyThreadState *home, PyThreadState 
             return s->own = own;
         }
     }
-    if (KEEPS_STATES)
+    if (IS_KEPT(o->interp))
         s->ts = ts; /* nobody else looks at it while this visit is inside */
     else
         *made = ts;
