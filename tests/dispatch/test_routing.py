@@ -660,20 +660,12 @@ with md.routing("shop"):
         lap()
     report(more=blocks() - before)
 '''
-def blocks():
-    import gc
-    gc.collect()
-    return sys.getallocatedblocks()
-import sys
-runs(CALLER)
-before = blocks()
 [got] = runs(CALLER)
-done(more=got["more"], here=blocks() - before)
+done(**got)
 """,
         kind,
     )
-    assert got["more"] < 100  # of 8,400 calls
-    assert got["here"] < 300
+    assert got["more"] < 100  # of 8,400 calls, on both sides: the count is the process's
 
 
 def test_kernels_that_are_in_every_interpreter_are_not_served(registry, lib):

@@ -1,0 +1,135 @@
+"""Golden errors: calls that are routed to another interpreter of the process."""
+
+from __future__ import annotations
+
+from golden_stage import Stage, case, elsewhere
+
+# The main interpreter serves, another one calls and hands its error over.
+SCRIPT = """
+import pickle, threading
+import mdispatch as md
+
+lib = md.Library("shop", "DEF")
+lib.define("price(Any x) -> Any")
+def price(x):
+    if x == "no":
+        raise LookupError("no such thing")
+    return {} if x == "dict" else kept.append(x) if isinstance(x, memoryview) else x
+kept = []
+lib.impl("price", price, "CompositeExplicitAutograd", serve=True)
+CALLER = '''
+import pickle
+import mdispatch as md
+try:
+    with md.routing("shop", timeout=TIMEOUT):
+        CALL
+except md.MdispatchError as error:
+    error.__notes__ = []
+    with open("error", "wb") as file:
+        pickle.dump(error, file)
+'''
+other = md.create_interpreter(own_gil=False)
+CALLER = CALLER.replace("TIMEOUT", repr(timeout)).replace("CALL", call)
+thread = threading.Thread(target=other.exec, args=(CALLER,))
+thread.start()
+thread.join()
+other.close()
+raise pickle.load(open("error", "rb"))
+"""
+
+
+def route(stage: Stage, call: str, timeout: float | None = None) -> None:
+    """Raises the error of a routed call."""
+    elsewhere(stage, f"call, timeout = {call!r}, {timeout!r}\n{SCRIPT}")
+
+
+@case("RoutedError: what the kernel raised")
+def _(stage: Stage) -> None:
+    route(stage, "md.ops.shop.price('no')")
+
+
+@case("RoutedError: a kernel that keeps memory")
+def _(stage: Stage) -> None:
+    route(stage, "md.ops.shop.price(bytearray(8))")
+
+
+@case("CannotTravelError: an argument")
+def _(stage: Stage) -> None:
+    route(stage, "md.ops.shop.price(object())")
+
+
+@case("CannotTravelError: a result")
+def _(stage: Stage) -> None:
+    route(stage, "md.ops.shop.price('dict')")
+
+
+@case("CallTimeoutError: a busy owner")
+def _(stage: Stage) -> None:
+    route(stage, "md.ops.shop.price(1)", 0.0)
+
+
+@case("OwnerGoneError: an owner that has ended")
+def _(stage: Stage) -> None:
+    elsewhere(
+        stage,
+        f"call, timeout = 'md.ops.shop.price(1)', None\n{SCRIPT}".replace(
+            "other =", "md.facts.native.c_kernels.visit_close()\nother ="
+        ),
+    )
+
+
+@case("RoutingCycleError: calls without end")
+def _(stage: Stage) -> None:
+    # Both interpreters serve a kernel that calls the other's.
+    elsewhere(
+        stage,
+        """
+import threading, pickle
+import mdispatch as md
+lib = md.Library("shop", "DEF")
+for name in ("ping", "pong"):
+    lib.define(f"{name}() -> int")
+    lib.impl(name, int, "CompositeExplicitAutograd")
+OWNER = '''
+import pickle
+import mdispatch as md
+md.allow_routing("shop")
+lib = md.Library("shop", "IMPL")
+lib.impl("MINE", lambda: md.ops.shop.OTHER(), "CompositeExplicitAutograd", serve=True)
+'''
+CALL = '''
+try:
+    md.ops.shop.pong()
+except md.errors.RoutingCycleError as error:
+    error.__notes__ = []
+    with open("error", "wb") as file:
+        pickle.dump(error, file)
+'''
+owners = []
+for mine, other in (("ping", "pong"), ("pong", "ping")):
+    owners.append(md.create_interpreter(own_gil=False))
+    owners[-1].exec(OWNER.replace("MINE", mine).replace("OTHER", other))
+thread = threading.Thread(target=owners[0].exec, args=(CALL,))
+thread.start()
+thread.join()
+for owner in owners:
+    owner.close()
+raise pickle.load(open("error", "rb"))
+""",
+    )
+
+
+@case("InvalidArgumentError: routing for no namespace")
+def _(stage: Stage) -> None:
+    import mdispatch as md
+
+    md.routing()
+
+
+@case("InvalidArgumentError: a fallthrough kernel that is served")
+def _(stage: Stage) -> None:
+    import mdispatch as md
+
+    library = stage.library("shop", "DEF")
+    library.define("price(Any x) -> Any")
+    library.impl("price", md.fallthrough_kernel, "CPU", serve=True)
