@@ -1,8 +1,9 @@
-"""One tokenizer for all interpreters: the main interpreter loads it and serves it; four others, which
-have no tokenizer, call it.
+"""One tokenizer for all interpreters: the main interpreter loads it and serves it; four others,
+which have no tokenizer, call it.
 
 The vocabulary is made of the story in ``data/harbour.txt``. Each sub-interpreter encodes a part of
-the story and fills its numbers into memory of its own, which the tokenizer writes to without a copy.
+the story, and has its numbers filled into memory of its own, to which the tokenizer writes without
+a copy.
 
     python examples/served_tokenizer.py
 """

@@ -32,11 +32,11 @@ from .table import DispatchTable, compute_table, fallback_entries
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any
 
     from ..facts import Registration
     from ..facts.abc import Facts
     from .by_type import Given, Types
-    from .routing import Route
 
     Here = dict[DispatchKey, list[LocalKernel]]
 
@@ -58,7 +58,7 @@ class AbsentKernel:
         self.fact = fact
         self.is_fallthrough = fact.body == FALLTHROUGH
         self.types: Types = split_types(fact.types)
-        self.route: Route | None = None
+        self.route: Any = None
 
     @property
     def label(self) -> str:

@@ -153,7 +153,8 @@ def routed(
             return None
         kernel.route = Route(entry, kernel, offer)
         entry.plan_anew()
-    return kernel.route.at(table, RUNTIME_KEYS[highest_index(raw)])
+    route: Route = kernel.route
+    return route.at(table, RUNTIME_KEYS[highest_index(raw)])
 
 
 def _newest(entry: OperatorEntry, kernel: AbsentKernel) -> Offer | None:
@@ -169,12 +170,15 @@ def _newest(entry: OperatorEntry, kernel: AbsentKernel) -> Offer | None:
     for each in entry.facts.registrations(entry.name)[2]:
         if each.key != fact.key:
             continue
+        kernels += each.kind == IMPL and each.types == fact.types
         offer = offer_of(each)
-        if each.kind == IMPL:
-            kernels += each.types == fact.types
-        elif offer is not None and offer.types == fact.types:
-            if each.pid == pid and each.interpreter != interpreter_id:
-                found.append(offer)
+        if offer is not None and offer.types == fact.types:
+            found.append(offer)
+    found = [
+        offer
+        for offer in found
+        if offer.fact.pid == pid and offer.fact.interpreter != interpreter_id
+    ]
     if kernels > 1:
         found = [offer for offer in found if offer.label == fact.body]
     return found[-1] if found and not alone_because else None

@@ -625,9 +625,9 @@ class RoutedError(MdispatchError):
         return known
 
     def __reduce__(self) -> tuple[object, ...]:
+        reduced: Any = super().__reduce__()
         raised = getattr(type(self), "_raised", None)
-        made, (cls, args, state) = super().__reduce__()  # type: ignore[misc]
-        return (made, (cls, args, state)) if raised is None else (_routed, (raised, args, state))
+        return reduced if raised is None else (_routed, (raised, *reduced[1][1:]))
 
 
 #: The classes that RoutedError.of() has made.

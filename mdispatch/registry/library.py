@@ -333,9 +333,10 @@ class Library:
         this one: see :class:`mdispatch.routing`. A kernel in C is in all of them anyway.
 
         Raises InvalidArgumentError (not callable, another namespace, no classes, two classes of one
-        name, a kernel in C that is to be served), InvalidKeyError, SignatureMismatchError, DuplicateRegistrationError
-        (``allow_override``), AmbiguousTypesError (another kernel fits arguments that this one fits,
-        and neither is more specific), LibraryClosedError, RegistryFullError; in a worker
+        name, a kernel in C that is to be served), InvalidKeyError, SignatureMismatchError,
+        DuplicateRegistrationError (``allow_override``), AmbiguousTypesError (another kernel fits
+        arguments that this one fits, and neither is more specific), LibraryClosedError,
+        RegistryFullError; in a worker
         KeyMismatchError, TypesMismatchError, NameMismatchError, MainNeverArrivedError.
         (c10: Library::_impl, registerImpl)
         """
@@ -525,7 +526,8 @@ class Library:
         checked_callable(function)
         classes = () if types is None else _classes(types)
         key = self.key_for(dispatch_key, op)
-        if serve and (function is fallthrough_kernel or type(function).__module__ == "_cffi_backend"):
+        is_everywhere = function is fallthrough_kernel
+        if serve and (is_everywhere or type(function).__module__ == "_cffi_backend"):
             raise errors.InvalidArgumentError(
                 f"{shown(function)} cannot be served: every interpreter of this process has it "
                 "already\nLeave serve out."

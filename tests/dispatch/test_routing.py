@@ -39,7 +39,8 @@ def echo(x):
 seen = []
 [got] = runs('''
 import mdispatch as md
-values = [None, True, 0, -2**63, 1.5, "sm\\u00f8rg", b"\\\\0b", [1, ["a", [None, b""]]], (1, 2), "", []]
+values = [None, True, 0, -2**63, 1.5, "sm\\u00f8rg", b"\\\\0b", [1, ["a", [None, b""]]], (1, 2), ""]
+values.append([])
 with md.routing("shop"):
     report(same=[md.ops.shop.echo(each) for each in values])
 ''')
@@ -77,7 +78,8 @@ def outcome(*args, **kwargs):
         return type(error).__name__
 with md.routing("shop"):
     allowed = [outcome("x", i % 3, end="!") for i in range(4)]
-    both = [outcome("y"), join.default("z"), md.ops.shop.at.default.call_for_dispatch_key("CPU", "w")]
+    at = md.ops.shop.at.default
+    both = [outcome("y"), join.default("z"), at.call_for_dispatch_key("CPU", "w")]
 refused = [outcome("x", 1) for _ in range(2)]
 with md.routing("other"):
     refused.append(outcome("x", 1))
@@ -397,7 +399,8 @@ local = threading.local()
 local.word = "mine"
 @served("word() -> str")
 def word():
-    return getattr(local, "word", "none") + f" {threading.get_ident() == threading.main_thread().ident}"
+    is_main = threading.get_ident() == threading.main_thread().ident
+    return getattr(local, "word", "none") + f" {is_main}"
 other = create_interpreter(own_gil=kind == "own-gil")
 CALL = '''
 import mdispatch as md
@@ -536,7 +539,8 @@ with md.routing("shop"):
 '''
 workers = [Worker(kind, CALLER, 0, folder)]
 until_arrived(workers, 1)
-owner.exec("from mdispatch.facts.native import c_kernels; c_kernels.visit_close()")  # its facts stay
+# Its facts stay.
+owner.exec("from mdispatch.facts.native import c_kernels; c_kernels.visit_close()")
 os.write(say_go, b"x")
 until_arrived(workers, 2)
 owner.close()
@@ -599,7 +603,8 @@ api = ctypes.pythonapi
 for name in ("PyInterpreterState_Main", "PyInterpreterState_ThreadHead", "PyThreadState_Next"):
     getattr(api, name).restype = ctypes.c_void_p
 def states():
-    found, state = 0, api.PyInterpreterState_ThreadHead(ctypes.c_void_p(api.PyInterpreterState_Main()))
+    main = ctypes.c_void_p(api.PyInterpreterState_Main())
+    found, state = 0, api.PyInterpreterState_ThreadHead(main)
     while state:
         found, state = found + 1, api.PyThreadState_Next(ctypes.c_void_p(state))
     return found
@@ -638,7 +643,8 @@ import mdispatch as md
 def blocks():
     gc.collect()
     return sys.getallocatedblocks()
-values = [1, 2**40, "text" * 9, b"bytes" * 9, [1.5, ["x" * 99]], bytearray(99), memoryview(b"abc")[::2]]
+values = [1, 2**40, "text" * 9, b"bytes" * 9, [1.5, ["x" * 99]], bytearray(99)]
+values.append(memoryview(b"abc")[::2])
 f = md.ops.shop.f
 def lap():
     for value in values:
