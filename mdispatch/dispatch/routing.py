@@ -300,7 +300,10 @@ def _raised(told: Any, where: tuple[str, str, int]) -> BaseException:
     if cls is not None:
         made = _made(errors.RoutedError.of(cls) if issubclass(cls, Exception) else cls, args)
     if made is None or type(made) is errors.RoutedError:
-        made = errors.RoutedError(f"{name}: {text}")
+        made = errors.RoutedError(
+            f"{where[0]}() raised {module}.{name} in {where[1]}: {text}\n"
+            f"Import {module} here to catch it by its class."
+        )
     pairs = iter(state)
     for attribute, value in zip(pairs, pairs, strict=True):
         try:

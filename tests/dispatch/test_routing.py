@@ -258,7 +258,8 @@ done(**got)
     assert "OSError" in outcomes["os"][0]
     assert outcomes["errno"] == (2, "file")
     assert outcomes["wave"][0][0] == "MdispatchError"
-    assert outcomes["wave"][1] == "('Error: no caller has it',)"
+    assert "() raised wave.Error in interpreter 0 of process" in outcomes["wave"][1]
+    assert ": no caller has it" in outcomes["wave"][1]
     assert outcomes["wave"][4] == "wave.Error"
     assert not got["wave"]
     assert "InvalidNameError" in outcomes["ours"][0]

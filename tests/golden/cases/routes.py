@@ -6,14 +6,14 @@ from golden_stage import Stage, case, elsewhere
 
 # The main interpreter serves, another one calls and hands its error over.
 SCRIPT = """
-import pickle, threading
+import pickle, threading, wave
 import mdispatch as md
 
 lib = md.Library("shop", "DEF")
 lib.define("price(Any x) -> Any")
 def price(x):
     if x == "no":
-        raise LookupError("no such thing")
+        raise wave.Error("no such thing")
     return {} if x == "dict" else kept.append(x) if isinstance(x, memoryview) else x
 kept = []
 lib.impl("price", price, "CompositeExplicitAutograd", serve=True)
@@ -43,7 +43,7 @@ def route(stage: Stage, call: str, timeout: float | None = None) -> None:
     elsewhere(stage, f"call, timeout = {call!r}, {timeout!r}\n{SCRIPT}")
 
 
-@case("RoutedError: what the kernel raised")
+@case("RoutedError: an exception whose class the caller has not imported")
 def _(stage: Stage) -> None:
     route(stage, "md.ops.shop.price('no')")
 
@@ -130,6 +130,6 @@ def _(stage: Stage) -> None:
 def _(stage: Stage) -> None:
     import mdispatch as md
 
-    library = stage.library("shop", "DEF")
-    library.define("price(Any x) -> Any")
-    library.impl("price", md.fallthrough_kernel, "CPU", serve=True)
+    library = stage.library("games", "DEF")
+    library.define("roll(Any x) -> Any")
+    library.impl("roll", md.fallthrough_kernel, "CPU", serve=True)
