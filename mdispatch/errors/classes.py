@@ -651,8 +651,16 @@ class CannotTravelError(RoutedError, TypeError):
     called; a result after it has run.
     """
 
-    def __init__(self, message: str, *where: Any, value_type: str = "") -> None:
-        super().__init__(message, *where)
+    def __init__(
+        self,
+        message: str,
+        operator: str = "",
+        home: str = "",
+        pid: int = 0,
+        *,
+        value_type: str = "",
+    ) -> None:
+        super().__init__(message, operator, home, pid)
         self.value_type = value_type
 
 
@@ -668,9 +676,16 @@ class CallTimeoutError(RoutedError, TimeoutError):
     """
 
     def __init__(
-        self, message: str, *where: Any, started: bool | None = None, timeout: float = 0.0
+        self,
+        message: str,
+        operator: str = "",
+        home: str = "",
+        pid: int = 0,
+        *,
+        started: bool | None = None,
+        timeout: float = 0.0,
     ) -> None:
-        super().__init__(message, *where)
+        super().__init__(message, operator, home, pid)
         self.started = started
         self.timeout = timeout
 
@@ -680,8 +695,16 @@ class RoutingCycleError(RoutedError, RecursionError):
     numbers of the interpreters on the way, the outermost first.
     """
 
-    def __init__(self, message: str, *where: Any, chain: Sequence[int] = ()) -> None:
-        super().__init__(message, *where)
+    def __init__(
+        self,
+        message: str,
+        operator: str = "",
+        home: str = "",
+        pid: int = 0,
+        *,
+        chain: Sequence[int] = (),
+    ) -> None:
+        super().__init__(message, operator, home, pid)
         self.chain = tuple(chain)
 
 
