@@ -119,6 +119,7 @@ verify holds "a choice, two workers ask" -DASKERS=10
 verify holds "a choice, two threads of a worker and another ask, nobody is killed" -DASKERS=14 -DDEATHS=0
 if [ "$how" = long ]; then
     verify holds "a choice, two threads of a worker and another ask" -DASKERS=14
+    verify holds "a choice, the main member and two workers ask" -DASKERS=11
     verify holds "a choice that is loaded meanwhile" -DASKERS=10 -DLOADS=1
 fi
 echo "$passed passed, $failed failed"
