@@ -8,11 +8,13 @@ decides, by its lease. Whoever takes no part is missed by nobody.
 Note [One turn for each interpreter]
 A claim belongs to an interpreter, so of its threads one at a time queues up: its envoy, which is in
 ``Dispatcher.deciding`` under the choice's name. The other threads wait for any change of the
-registry. No wake is lost. An envoy ends its turn there first, and releases its claim afterwards,
-which is a change. A thread that waits reads the registry's sequence, looks for the fact, and then
-tries to be the envoy. If the turn ended before the try, the thread is the envoy. If it ended after
-it, the release comes later still, and the wait for another sequence ends. Where there was nothing
-to release, since the claim was refused, the thread looks again after ``_LOOK_AGAIN`` seconds.
+registry. An envoy leaves its place only after its claim is released: the next one would take the
+claim for its own, and lose it to the release. No wake is lost. An envoy marks its turn as ending
+first, releases its claim, which is a change, and then leaves. A thread that waits reads the
+registry's sequence, looks for the fact, and then tries to be the envoy. If it meets a turn without
+the mark, the release comes later, and the wait for another sequence ends. If it meets the mark, it
+looks again after ``_SOON`` seconds. Where there was nothing to release, since the claim was
+refused, the thread looks again after ``_LOOK_AGAIN`` seconds. native/model/choices.pml has it all.
 
 Locking: none. ``decide`` runs while this interpreter has a claim, and nothing else. What is
 remembered, and whose turn it is, are items of dicts, put and removed in one step.
@@ -48,6 +50,7 @@ __all__ = ["CHOOSING_TIMEOUT", "choose", "choose_as", "find_choice", "named"]
 CHOOSING_TIMEOUT = 60.0
 
 _LOOK_AGAIN = 1.0
+_SOON = 0.001
 
 
 def choose(
@@ -189,10 +192,11 @@ def _candidate(asked: Asked, fact: Registration, where: Callable[[], str]) -> An
 
 
 class _Turn:
-    __slots__ = ("thread",)
+    __slots__ = ("ending", "thread")
 
     def __init__(self) -> None:
         self.thread = get_ident()
+        self.ending = False
 
 
 class _Time:
@@ -234,7 +238,8 @@ def _agree(
         left = time.left()
         if left == 0.0:
             raise _timed_out(facts, asked, time, where)
-        facts.await_change(seq, _LOOK_AGAIN if left is None else min(left, _LOOK_AGAIN), ticket)
+        longest = _SOON if its.ending else _LOOK_AGAIN
+        facts.await_change(seq, longest if left is None else min(left, longest), ticket)
     try:
         return _take_turn(facts, asked, time, where, ticket)
     finally:
@@ -246,9 +251,15 @@ def _agree(
 
 
 def _end_turn(dispatcher: Dispatcher, name: str, turn: _Turn) -> None:
-    if dispatcher.deciding.get(name) is turn:
-        del dispatcher.deciding[name]
-    dispatcher.facts.release(name)
+    if dispatcher.deciding.get(name) is not turn:
+        return
+    turn.ending = True
+    try:
+        dispatcher.facts.release(name)
+    except Exception:
+        dispatcher.deciding.pop(name, None)
+        raise
+    dispatcher.deciding.pop(name, None)
 
 
 def _take_turn(

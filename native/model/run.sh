@@ -105,5 +105,22 @@ verify fails "a repair leaves the index as it is" -DWRONG=6
 verify fails "a repair does not raise the moves" -DWRONG=7
 verify holds "names are given back, a reader of one that stays" -DWHO=0
 verify holds "names are given back, a reader of one that goes" -DWHO=1
+model=choices.pml ignore=
+verify fails "who has claimed does not look once more for the choice" -DWRONG=1 -DASKERS=10 -DDEATHS=0
+verify fails "who decides releases its claim before it registers" -DWRONG=2 -DASKERS=10 -DDEATHS=0
+verify fails "who raises does not release its claim" -DWRONG=3 -DASKERS=10 -DDEATHS=0
+verify fails "the end of a claim rings nobody" -DWRONG=4 -DASKERS=10 -DDEATHS=0
+verify fails "who waits for a choice does not watch who decides" -DWRONG=5 -DASKERS=10
+verify fails "who hears of the decider's death does not sweep" -DWRONG=6 -DASKERS=10
+verify fails "a turn ends before its claim is released" -DWRONG=7 -DASKERS=14 -DDEATHS=0
+verify fails "a turn that ends has no mark" -DWRONG=8 -DASKERS=14 -DDEATHS=0
+verify fails "a choice may be made twice" -DWRONG=9 -DASKERS=8 -DDEATHS=0 -DLOADS=1
+verify holds "a choice, two workers ask" -DASKERS=10
+verify holds "a choice, two threads of a worker and another ask, nobody is killed" -DASKERS=14 -DDEATHS=0
+if [ "$how" = long ]; then
+    verify holds "a choice, two threads of a worker and another ask" -DASKERS=14
+    verify holds "a choice, the main member and two workers ask" -DASKERS=11
+    verify holds "a choice that is loaded meanwhile" -DASKERS=10 -DLOADS=1
+fi
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

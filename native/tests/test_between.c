@@ -594,6 +594,44 @@ TEST(a_name_that_is_overwritten_at_any_moment_of_a_registration_is_noticed_or_do
     at_instructions(97, 9999, open_and_note_index, register_it, spoil_names, check_refused_or_done);
 }
 
+/* The new fact's tag is the last thing that is written before its record is packed. */
+static void open_with_one(void) {
+    open_it();
+    OK(put(m, MD_STACK, "n", KEY, "older", NULL));
+    OK(md__node_find(reg, "n", 1, md__hash("n", 1), &node));
+}
+static void register_another(void) {
+    rc = put(m, MD_STACK, "n", KEY, "newer", NULL);
+}
+static void spoil_the_name_once_the_fact_is_written(void) {
+    uint64_t top = md__peek64(&md__header(reg)->arena_top);
+    for (uint64_t at = MD__ARENA_AT; at < top;) {
+        struct md__fact *f = (struct md__fact *)(reg->base + at);
+        if (!md__is_step(f->block.size, top - at)) return;
+        if (md__peek32(&f->block.tag) == MD__TAG_FACT &&
+            md__peek64(&f->seq) == md__peek64(&md__header(reg)->next_seq))
+            md__poke32(&node->name_len, MD_MAX_NAME + 1);
+        at += f->block.size;
+    }
+}
+
+TEST(a_name_that_is_overwritten_before_the_record_is_packed_refuses_the_fact) {
+    char buf[BUF];
+    open_with_one();
+    uint64_t facts = md__peek64(&md__header(reg)->facts);
+    between.on = BETWEEN_WORKS;
+    act_between(1, register_another, spoil_the_name_once_the_fact_is_written);
+    between.on = 0;
+    md__poke32(&node->name_len, 1);
+    EQ(rc, BETWEEN_WORKS ? MD_EDAMAGED : 0);
+    EQ(md__peek64(&md__header(reg)->facts), facts + !BETWEEN_WORKS);
+    OK(find(m.reg, "n", KEY, buf, sizeof buf));
+    check_whole(m.reg);
+    register_another();
+    OK(rc);
+    close_main(m);
+}
+
 /* --- holds ------------------------------------------------------------------------------------ */
 
 /* The interrupted thread may be in malloc(), so another thread makes the hold. That one has set
@@ -751,6 +789,7 @@ int main(void) {
     RUN(of_two_who_arm_the_lease_at_once_both_have_armed_it);
     RUN(an_end_of_the_arena_that_is_overwritten_while_a_claim_ends_is_noticed_or_does_no_harm);
     RUN(a_name_that_is_overwritten_at_any_moment_of_a_registration_is_noticed_or_does_no_harm);
+    RUN(a_name_that_is_overwritten_before_the_record_is_packed_refuses_the_fact);
     RUN(of_two_who_hold_first_one_makes_the_count_and_both_are_counted);
     RUN(of_two_leases_that_are_parked_at_once_both_are_released);
     RUN(a_lease_that_is_parked_while_others_are_released_is_released_too);

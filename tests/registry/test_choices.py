@@ -286,6 +286,31 @@ def test_of_threads_the_next_decides_when_one_raises(book) -> None:
     assert got == [16]
 
 
+def test_nobody_takes_a_claim_for_its_own_that_is_being_released(book, monkeypatch) -> None:
+    told = []
+    kind = type(book.dispatcher.facts)
+    release = kind.release
+
+    def ask_at_once() -> None:
+        try:
+            told.append(md.choose("a::f", (1,), [1, 2], lambda: 2, timeout=0, registry=book))
+        except errors.ChoiceTimeoutError:
+            told.append(None)
+
+    def released_late(facts, name) -> None:
+        other = threading.Thread(target=ask_at_once)
+        other.start()
+        other.join(limit(30))
+        release(facts, name)
+
+    monkeypatch.setattr(kind, "release", released_late)
+    with pytest.raises(ZeroDivisionError):
+        md.choose("a::f", (1,), [1, 2], lambda: 1 // 0, registry=book)
+    monkeypatch.undo()
+    assert told == [None]
+    assert md.choose("a::f", (1,), [1, 2], lambda: 2, registry=book) == 2
+
+
 def test_a_deadline_names_who_decides(book) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
