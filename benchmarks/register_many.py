@@ -151,6 +151,8 @@ def rates(asked: Settings) -> Iterator[Figure]:
         for order in CLOSE:
             register, close_ = ([t[i] for t in took[count, order]] for i in (0, 1))
             yield ratio(f"closing {order} / registering, {count:,}", close_, register, aim=1)
+            aim = 3 if order == "newest first" else None  # as Library.close does
+            yield figure(f"closing {order}, {count:,}: us each", close_, "us", scale=1e6, aim=aim)
 
 
 _PROGRAM = """

@@ -15,6 +15,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 import mdispatch as md
+from mdispatch.cli.bench.calls import compared
 from mdispatch.cli.bench.figures import Figure, ratio
 from mdispatch.cli.bench.measure import Settings, compiled, in_turns
 
@@ -38,7 +39,8 @@ _OPERATORS = {
     "word": "word(str x) -> str",
     "reals": "reals(float[] x) -> Any",
     "two": "two(int[2] x) -> Any",
-    "made_real": "made_real(int x) -> float",
+    "made_real": "made_real(Any x) -> float",
+    "pair": "pair(Tensor x, Tensor y) -> (Tensor, Tensor)",
     "in_c": "in_c(Tensor x) -> bool",
     "two_in_c": "two_in_c(Tensor x, Tensor y) -> bool",
 }
@@ -54,6 +56,14 @@ class Other(Array):
 
 class Third:
     pass
+
+
+class Exchanged:
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, **options: object) -> None:
+        return None
 
 
 class Text(str):
@@ -78,17 +88,24 @@ def _first(x: Any, y: Any) -> Any:
     return x
 
 
-#: Where it is neither of these.
-_KERNELS: dict[str, Any] = {"in_c": callable, "two_in_c": operator.is_}
+def _both(x: Any, y: Any) -> Any:
+    return [x, y]
+
+
+#: Where it is none of these.
+_KERNELS: dict[str, Any] = {"pair": _both, "in_c": callable, "two_in_c": operator.is_}
+
+_TENSOR, _LIBRARY = "a PyTorch tensor", "the same, an operator of torch.library"
 
 
 def _values() -> Iterator[tuple[str, str, tuple[Any, ...], float | None]]:
     """What is passed, the operator, the arguments, and how many plain calls it may cost."""
     later = sys.version_info >= (3, 12)
-    yield "a registered type", "tensor", (Array(),), 2.5 if later else 2.2
-    yield "two of a registered type", "tensors", (Array(), Array()), 2.5 if later else 2.2
-    yield "three kernels by type", "of_types", (Other(),), 2.7 if later else 2.4
-    yield "three kernels by two types", "of_two_types", (Other(), Third()), 2.7 if later else 2.4
+    yield "a registered type", "tensor", (Array(),), 2.1 if later else 1.9
+    yield "two of a registered type", "tensors", (Array(), Array()), 2.1 if later else 1.9
+    yield "three kernels by type", "of_types", (Other(),), 2.3 if later else 2.1
+    yield "three kernels by two types", "of_two_types", (Other(), Third()), 2.3 if later else 2.1
+    yield "another object that speaks DLPack", "tensor", (Exchanged(),), 5.0
     if find_spec("numpy"):
         numpy: Any = import_module("numpy")
         array = numpy.ones(2)
@@ -98,10 +115,11 @@ def _values() -> Iterator[tuple[str, str, tuple[Any, ...], float | None]]:
         yield "a subclass of NumPy's array", "tensor", (array.view(subclass),), 3.5
         yield "numpy.float64 for float", "real", (numpy.float64(1),), 3.5
         yield "numpy.int64 for int", "whole", (numpy.int64(1),), 3.5
+        yield "numpy.float64 returned for float", "made_real", (numpy.float64(1),), 3.0
     if find_spec("torch"):
         torch: Any = import_module("torch")
         tensor = torch.ones(2)
-        yield "a PyTorch tensor", "tensor", (tensor,), 4.0 if later else 3.5
+        yield _TENSOR, "tensor", (tensor,), 4.0 if later else 3.5
         yield "two PyTorch tensors", "tensors", (tensor, tensor), 5.0 if later else 4.5
         yield "a PyTorch Parameter", "tensor", (torch.nn.Parameter(tensor),), 3.5
     yield "int for float", "real", (1,), 3.5
@@ -112,6 +130,7 @@ def _values() -> Iterator[tuple[str, str, tuple[Any, ...], float | None]]:
     yield "ints for float[]", "reals", ([1, 2],), 3.5
     yield "int for int[2]", "two", (3,), None
     yield "int returned for float", "made_real", (1,), 3.0
+    yield "two values returned for (Tensor, Tensor)", "pair", (Array(), Array()), 4.0
     yield "a C kernel, of its C function", "in_c", (Array(),), 1.8
     yield "with two arguments", "two_in_c", (Array(), Array()), 1.8
 
@@ -136,6 +155,17 @@ def figures(asked: Settings) -> Iterator[Figure]:
             works[plain] = compiled(call, {"f": kernel, **names})
             works[what] = compiled(call, {"f": registry.ops.find(defined), **names})
             against[what], aims[what] = plain, aim
+        if _TENSOR in works:
+            torch: Any = import_module("torch")
+            theirs = torch.library.Library("mdispatch_values", "DEF")
+            theirs.define("tensor(Tensor x) -> Tensor")
+            theirs.impl("tensor", _one, "CPU")
+            names = {"f": torch.ops.mdispatch_values.tensor.default, "x": torch.ones(2)}
+            works[_LIBRARY] = compiled("; ".join(["f(x)"] * _UNROLLED), names)
+            against[_LIBRARY], aims[_LIBRARY] = against[_TENSOR], None
         times = in_turns(works, against, asked, ROUNDS)
     for what, found in times.items():
         yield ratio(what, *found, aim=aims[what])
+    if _LIBRARY in times:
+        what = f"torch.library / mdispatch, {_TENSOR}"
+        yield compared(what, times[_LIBRARY], times[_TENSOR], aim=12, at_least=True)

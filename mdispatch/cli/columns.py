@@ -127,7 +127,8 @@ def say_figures(
     from rich.segment import Segments
 
     _, (_, *others) = _measured(console, headings, [row for row, _ in rows])
-    room = console.width - sum(others) - _GAP * len(others)
+    taken = sum(max(1, width) for width in others)  # rich gives an empty column a place, too
+    room = console.width - taken - _GAP * len(others)
     cells = [row if row[0].cell_len <= room else (styled(), *row[1:]) for row, _ in rows]
     if len(headings[0]) > room:
         _say_lists(console, headings, rows)

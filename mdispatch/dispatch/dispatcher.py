@@ -196,10 +196,11 @@ class Dispatcher:
 
     def end(self, fact: Registration) -> None:
         """Ends a definition that was made here, and tells the listeners."""
-        base, _, overload = fact.name.partition(".")
-
-        def strike() -> bool:
-            self.docs.pop(fact.name, None)
+        name = fact.name
+        base, _, overload = name.partition(".")
+        with self.definitions_lock:
+            if self.docs:
+                self.docs.pop(name, None)
             known = self._overloads.get(base)
             if known and overload in known:
                 known.remove(overload)
@@ -207,12 +208,11 @@ class Dispatcher:
                     del self._overloads[base]
             self.facts.touch()
             self.facts.strike(fact)
-            entry = self.entries.get(fact.name)
+            entry = self.entries.occupied.get(name)  # those that are not have no rules
             if entry is not None:
                 entry.drop_rules(fact)
-            return True  # it has ended here, even where other members keep the fact
-
-        self.listeners.struck(fact, strike)
+            self.listeners.ended(fact)  # even where other members keep the fact
+        self.listeners.tell()
         if self.when_gone is not None and base not in self._overloads:
             self.when_gone(base)
 

@@ -268,7 +268,7 @@ class OperatorEntry:
             here.remove(kernel)
             if not here:
                 del self.kernels[kernel.key]
-        self._note()
+                self._note()
         self._changed()
 
     def _changed(self) -> None:

@@ -240,15 +240,22 @@ class Listeners:
         """Ends a definition by calling ``strike``, and tells the listeners if that returns True."""
         with self.lock:
             done = strike()
-            live = self._live.get(fact.name)
-            if done and live is not None and live.seq == fact.seq:
-                again = self._again.pop(fact.name, 0)
-                if again > 1:
-                    self._again[fact.name] = again - 1
-                elif not again:
-                    self._end(live)
+            if done:
+                self.ended(fact)
         self.tell()
         return done
+
+    def ended(self, fact: Registration) -> None:
+        """Queues the end of a definition. Call it under the lock, after the strike, then
+        :meth:`tell`.
+        """
+        live = self._live.get(fact.name)
+        if live is not None and live.seq == fact.seq:
+            again = self._again.pop(fact.name, 0) if self._again else 0
+            if again > 1:
+                self._again[fact.name] = again - 1
+            elif not again:
+                self._end(live)
 
     def drop(self, handle: ListenerHandle) -> None:
         """Closes a handle: it is told nothing more."""

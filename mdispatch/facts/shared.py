@@ -253,6 +253,8 @@ class SharedRegistry:
         if self._unjoined:
             return False  # a child of a fork: nothing is its own yet
         status = often.strike(self._handle, self._member, registration.ref, registration.seq)
+        if status == 0 and not self._mine:
+            return True
         if status in (0, MD_ENOENT, MD_EROLE, MD_ECLOSED):
             # After MD_EROLE the fact stays: it belongs to the namespace now, not to this member.
             self._mine.discard(registration.seq)

@@ -449,9 +449,12 @@ class Library:
             is_counted, self._is_counted = self._is_counted, False
             self._leave_table()
         try:
-            end = _end_told if registry_log.listens() else _end
-            for handle in reversed(handles):
-                end(handle)
+            if registry_log.listens():
+                for handle in reversed(handles):
+                    _end_told(handle)
+            else:
+                for handle in reversed(handles):
+                    handle.close()
         finally:
             if is_counted:
                 roles.leave_queue(self._dispatcher, self.namespace)

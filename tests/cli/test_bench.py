@@ -4,6 +4,7 @@ fast anything is.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -19,6 +20,7 @@ from click.testing import CliRunner
 from commands import environment
 from patience import limit
 from registries import mdispatch
+from rich.console import Console
 
 import mdispatch as md
 from mdispatch.cli.app import app
@@ -28,6 +30,7 @@ from mdispatch.cli.bench.figures import Answer, LeftOut
 from mdispatch.cli.bench.measure import Settings
 from mdispatch.cli.bench.plot import draw
 from mdispatch.cli.bench.show import Measured, listed
+from mdispatch.cli.columns import say_figures, styled
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURE = {"what", "peer", "unit", "median", "best", "low", "high", "rounds", "processes"}
@@ -503,6 +506,16 @@ def test_figures_with_a_peer_and_no_aim_are_in_its_table_only():
     figures = measured().outcomes[0].answer.figures
     assert [each.what for each in listed(figures)] == ["1 arg", "above", "a & b <c> $x_1$"]
     assert not figures[2].missed
+
+
+@pytest.mark.parametrize("length", range(30, 60))
+def test_a_name_of_any_length_has_its_figures_on_a_line(length):
+    console = Console(file=io.StringIO(), width=80)
+    headings = ("", "median", "best", "half of all", "aim", "")
+    figures = ["1234.5 ms", "11.5", "10.0 to 15.2", "", ""]
+    say_figures(console, headings, [((*map(styled, ["x" * length, *figures]),), ())], left=1)
+    *_, last = console.file.getvalue().splitlines()
+    assert last.split()[-6:-3] == ["1234.5", "ms", "11.5"]
 
 
 def test_python_dash_m_benchmarks_is_the_same_command():
