@@ -501,6 +501,7 @@ class _ExportedWhenNeeded:
     """In the place of an export, which is made when PyTorch wants a call."""
 
     __slots__ = ()
+    is_made = False
 
     @staticmethod
     def slot(
@@ -513,7 +514,7 @@ class _ExportedWhenNeeded:
             return None
         from ..dispatch.torch_side import is_wanted  # most programs have no tensors of PyTorch
 
-        if not is_wanted(operator.schema, table, positional, keywords):
+        if not is_wanted(operator.schema, table, positional, keywords, is_exported=False):
             return None
         from .torch.exported import exported
 

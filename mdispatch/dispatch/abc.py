@@ -48,6 +48,10 @@ class TorchSide(Protocol):
     torch_side.py.
     """
 
+    @property
+    def is_made(self) -> bool:
+        """Whether PyTorch has the operator, and not only can get it."""
+
     def slot(
         self,
         operator: Any,

@@ -316,6 +316,8 @@ class OperatorEntry:
             table = state.table
             gate = 0
             if self.torch is not None:
+                if self.torch.is_made and not signature.schema.dispatch_arguments:
+                    return  # calls in C ask PyTorch about tensors only
                 from .torch_side import gate_of
 
                 gate = gate_of(signature.schema, table)

@@ -6,7 +6,8 @@ the first with tensors of PyTorch is dispatched here, unless PyTorch wants to se
 
 - a TorchDispatchMode is on, FakeTensorMode among them, or a transform of torch.func;
 - a tensor is wrapped: a FakeTensor, another subclass with ``__torch_dispatch__``, or the value of a
-  transform;
+  transform; or its memory is not its value: a conjugate or a negative view, zeros without memory;
+- the operator has been exported and has no tensors, and a mode or a transform is on;
 - the operator writes to a tensor, so that the tensor's version has to rise;
 - it has a kernel at an autocast key that this thread has turned on (``torch.autocast``);
 - a tensor requires a gradient, gradients are enabled, and the operator has no kernel for autograd:
@@ -70,10 +71,13 @@ def is_wanted(
     table: DispatchTable,
     positional: tuple[Any, ...],
     keywords: dict[str, Any],
+    is_exported: bool = True,
 ) -> bool:
     """Whether PyTorch wants to see a call with these arguments, in this thread."""
     if calls.now()[0] & _OWN_HANDLERS:
         return False
+    if not schema.dispatch_arguments:
+        return is_exported and torch_keys().is_watched()
     tensors = _tensors(schema, positional, keywords)
     if not tensors or not all(map(is_torch_tensor, tensors)):
         return False  # PyTorch takes no other values

@@ -57,7 +57,8 @@ def opcheck(
     test_autograd_registration: if an argument requires a gradient (a tape watches all of them if
     none does) and a return value comes to require one, a kernel at an autograd key has seen to it,
     or the operator is at CompositeImplicitAutograd, made of others that have formulas.
-    test_faketensor: with meta values, the operator returns as many values as with real ones, of the
+    test_faketensor: with meta values (FakeTensors for PyTorch's tensors, if custom_op made the
+    operator or it was exported), the operator returns as many values as with real ones, of the
     same shapes, dtypes and devices.
 
     ``op`` is an operator, a packet with one overload, an object that ``custom_op`` made, or the

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from ...dispatch.context.values import is_tensor
+import sys
+
+from ...dispatch.context.values import is_tensor, is_torch_tensor
 from ...errors import InvalidArgumentError
 from ...errors.words import shown
 from ...keys import DispatchKeySet
-from ...schema.sizes import DynamicSize
+from ...schema.sizes import DynamicSize, new_size
 from ..meta import MetaTensor, fake_call
 
 TYPE_CHECKING = False
@@ -33,10 +35,15 @@ def tensors(values: Any) -> Iterator[Any]:
 
 
 def run_fake(operator: OpOverload, positional: Sequence[Any], keywords: dict[str, Any]) -> Any:
-    """The operator's result for the meta values of these arguments.
+    """The operator's result for the meta values of these arguments; for PyTorch's tensors, if the
+    operator is one of PyTorch's as well, that for its FakeTensors.
 
     Raises NotCheckable if a tensor does not tell its shape, and whatever the call raises.
     """
+    given = list(tensors((positional, keywords)))
+    overload = operator._exported() if given and all(map(is_torch_tensor, given)) else None
+    if overload is not None:
+        return _as_meta(_run_in_torch(overload, positional, keywords), {})
     try:
         args, kwargs = fake_call(_as_given, *positional, **keywords)
     except InvalidArgumentError as error:
@@ -45,6 +52,28 @@ def run_fake(operator: OpOverload, positional: Sequence[Any], keywords: dict[str
         return operator(*args, **kwargs)
     # No argument has a key, so the result is meta only if the call says so.
     return operator.call_with_keyset(DispatchKeySet("Meta"), *args, **kwargs)
+
+
+def _run_in_torch(overload: Any, positional: Sequence[Any], keywords: dict[str, Any]) -> Any:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    torch: Any = sys.modules["torch"]
+    with FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True) as mode:
+        as_fake = torch.utils._pytree.tree_map_only(torch.Tensor, mode.from_tensor, positional)
+        named = torch.utils._pytree.tree_map_only(torch.Tensor, mode.from_tensor, keywords)
+        return overload(*as_fake, **named)
+
+
+def _as_meta(found: Any, sizes: dict[str, DynamicSize]) -> Any:
+    """What PyTorch returned, with MetaTensors for its tensors and DynamicSizes for its SymInts."""
+    if isinstance(found, (list, tuple)):
+        return type(found)(_as_meta(each, sizes) for each in found)
+    if is_torch_tensor(found):
+        return MetaTensor([_as_meta(n, sizes) for n in found.shape], found.dtype, str(found.device))
+    if isinstance(found, sys.modules["torch"].SymInt):
+        return sizes.setdefault(str(found), new_size(str(found), 0, None))
+    return found
 
 
 def _as_given(*args: Any, **kwargs: Any) -> tuple[Any, Any]:

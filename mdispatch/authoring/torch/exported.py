@@ -46,6 +46,11 @@ __all__ = ["Exported", "export", "exported"]
 _IMPLICIT = DispatchKey.CompositeImplicitAutograd
 _BATCHED = DispatchKey.FuncTorchBatched
 
+# Where a kernel serves meta values.
+_META = frozenset(
+    (DispatchKey.Meta, DispatchKey.CompositeExplicitAutograd, DispatchKey.CompositeImplicitAutograd)
+)
+
 # The way to gradients.
 _FORMULA, _OWN_KERNEL, _MADE_OF_OTHERS = range(3)
 
@@ -132,6 +137,8 @@ class Exported:
     ``overload`` is PyTorch's object for it, ``generation`` that of the definition.
     """
 
+    is_made = True
+
     def __init__(self, operator: OpOverload, schema: FunctionSchema, needed: _Needed) -> None:
         torch: Any = sys.modules["torch"]
         self.generation = operator.generation
@@ -207,6 +214,9 @@ class Exported:
             library.impl(name, self._raise_versions, "ADInplaceOrView", with_keyset=True)
         if self.needed.gradients == _OWN_KERNEL:
             library.impl(name, self._run_with_keys, "Autograd", with_keyset=True)
+        elif _has_gaps(schema):
+            if self._formula() is not None:
+                library.impl(name, self._run_with_keys, "Autograd", with_keyset=True)
         elif _may_have_formula(schema):
             by_keyword = any(each.kwarg_only for each in schema.arguments)
             torch.library.register_autograd(
@@ -244,14 +254,21 @@ class Exported:
 
     def _run_fake(self, *args: Any, **kwargs: Any) -> Any:
         torch = self._torch
-        with with_sizes_of(torch.library.get_ctx().new_dynamic_size):
+        if not self._schema.returns and self._has_no_fake():
+            return None  # there is nothing to make, and meta values have no data to write
+        # PyTorch has a context for FakeTensors, and none for tensors of the device meta.
+        with with_sizes_of(lambda **how: torch.library.get_ctx().new_dynamic_size(**how)):
             found = self._operator.redispatch(DispatchKeySet("Meta"), *args, **kwargs)
         return _in_place_of_meta_values(torch, found)
 
+    def _has_no_fake(self) -> bool:
+        table = self._operator.entry.current(self.generation)[0]
+        return not _META & table.kernels.keys()
+
     def _raise_versions(self, key_set: Any, *args: Any, **kwargs: Any) -> Any:
+        """First: a kernel that fails may have written."""
         torch = self._torch
         below = key_set & torch._C._after_ADInplaceOrView_keyset
-        result = self.overload.redispatch(below, *args, **kwargs)
         for position, argument in enumerate(self._schema.arguments):
             if argument.alias_info is None or not argument.alias_info.writes:
                 continue
@@ -259,7 +276,7 @@ class Exported:
             for each in value if isinstance(value, (list, tuple)) else (value,):
                 if each is not None:
                     torch.autograd.graph.increment_version(each)
-        return result
+        return self.overload.redispatch(below, *args, **kwargs)
 
     # --- gradients
 
@@ -321,6 +338,13 @@ def _may_have_formula(schema: FunctionSchema) -> bool:
         and not any(each.alias_info for each in (*schema.arguments, *schema.returns))
         and not any(each.kwarg_only and is_of_tensors(each.type) for each in schema.arguments)
     )
+
+
+def _has_gaps(schema: FunctionSchema) -> bool:
+    """Whether it takes a list in which None may stand for a tensor: PyTorch's formulas see no
+    gradient there.
+    """
+    return any(str(each.type).startswith("Tensor?[") for each in schema.arguments)
 
 
 def _asked(torch: Any, cls: type, rule: Rule) -> Callable[..., Any]:

@@ -59,8 +59,9 @@ _PYTHON = DispatchKeySet("Python", "PythonTLSSnapshot").raw
 
 
 # The keys of PyTorch's tensors that it has wrapped: FakeTensor and other subclasses, and the values
-# of its transforms.
+# of its transforms; and of those whose memory is not their value, which PyTorch computes first.
 WRAPPED = DispatchKeySet("Python", "FuncTorchBatched", "FuncTorchGradWrapper", "Functionalize").raw
+WRAPPED |= DispatchKeySet("Conjugate", "Negative", "ZeroTensor").raw
 
 
 class NoValue:
