@@ -87,8 +87,12 @@ class Bridge:
             if self._serves:
                 self._withdraw()
         finally:
-            self._engine.close()
-            self.book.close()
+            self.close()
+
+    def close(self) -> None:
+        """Ends it at once, without a word to the engine."""
+        self._engine.close()
+        self.book.close()
 
     def _take_over(self, say: Callable[[str], object]) -> bool:
         """Waits for its turn for a while; whether this bridge serves the host now."""
