@@ -397,8 +397,8 @@ def _opened_or_found() -> Registry:
 
 
 def _default_book() -> Facts:
-    """That which the environment names: as a member of a registry here, or as the leader or a worker
-    of a cluster (docs/cluster.md).
+    """That which the environment names: as a member of a registry here, or as the leader or a
+    worker of a cluster (docs/cluster.md).
     """
     address = os.environ.get(ENVIRONMENT, "")
     if not address.startswith("cluster:"):

@@ -1,5 +1,5 @@
-"""Bridges of one host that are killed: another one of the host takes over, no fact is lost, and what
-waits goes on. Real processes, and one real Redis.
+"""Bridges of one host that are killed: another one of the host takes over, no fact is lost, and
+what waits goes on. Real processes, and one real Redis.
 """
 
 from __future__ import annotations
@@ -77,9 +77,7 @@ def test_the_first_worker_of_a_host_brings_its_bridge_and_another_takes_over(
     assert workers[4].do("import os; result = os.environ['MDISPATCH_REGISTRY']") == f"shm:{run}"
     roles = "result = sum(m[2] == 4 for m in md.default_registry().dispatcher.facts.members())"
     assert workers[4].do(roles) == 3
-    for n in range(3):  # the third is the last bridge
-        if n == 2:
-            break
+    for n in range(2):
         workers[4].begin(wait(f"f{n}"))
         workers[n].kill()
         leader.do(add(f"f{n}"))
@@ -100,7 +98,7 @@ def test_rank_0_leads_and_other_ranks_are_workers(hosts, a_server: RedisServer, 
     leader = hosts[0].program(f"cluster:{url}")
     leader.do(SHOP)
     monkeypatch.setenv("RANK", "3")
-    for host, role in ((hosts[0], "worker"), (hosts[1], "worker")):
+    for host in hosts:
         worker = host.program(f"cluster:{url}")
         worker.do(SHOP)
         assert worker.do("result = md.default_registry().is_worker") is True
@@ -108,16 +106,16 @@ def test_rank_0_leads_and_other_ranks_are_workers(hosts, a_server: RedisServer, 
 
 
 def test_bridges_that_are_killed_while_the_leader_registers(hosts, a_server: RedisServer, run):
-    """Each dies at some moment of a batch. What is there in the end is what the leader has, once."""
+    """Each dies at some moment of a batch. In the end all is there that the leader has, once."""
     url = a_server.url(run)
     leader = hosts[0].program(f"cluster:{url}")
     leader.do(SHOP)
     watcher = hosts[1].bridge(url)
     worker = hosts[1].program(run)
     worker.do(SHOP)
-    bridges = [watcher] + [hosts[1].bridge(url) for _ in range(5)]
-    for n, bridge in enumerate(bridges[:5]):
-        leader.begin(add(*(f"f{n}_{k}" for k in range(400))) + f"result = lib and {n}")
+    bridges = [watcher] + [hosts[1].bridge(url) for _ in range(3)]
+    for n, bridge in enumerate(bridges[:3]):
+        leader.begin(add(*(f"f{n}_{k}" for k in range(300))) + f"result = lib and {n}")
         worker.do(wait(f"f{n}_{n * 70}"))
         bridge.kill()
         assert leader.end()[0] == n
@@ -147,8 +145,7 @@ def test_a_bridge_that_takes_over_without_an_engine_serves_what_is_there(
     hosts[1].hears("takes over at epoch")
     hosts[1].hears("is cut off")
     leader.do(add("meanwhile"))
-    kind, text = worker.fails(wait("meanwhile", 0.1))
-    assert kind == "EngineUnreachableError"
+    assert worker.fails(wait("meanwhile", 0.1))[0] == "EngineUnreachableError"
     assert worker.do(CALL) == 6
     server.start()  # which has forgotten all
     worker.do(wait("meanwhile"))
