@@ -44,8 +44,9 @@ def bridge(url: ClusterURL, name: str | None) -> None:
     """Keep this host's registry as its cluster's leader has it. Workers of the host find it by
     MDISPATCH_REGISTRY=NAME.
 
-    It runs until it is ended, and tells on standard error how the host stands. When it ends, so
-    does the host's registry: calls go on, and what waits is told.
+    It runs until it is ended, and tells on standard error how the host stands. Where the host has a
+    bridge already, it waits to take over. The host's registry stays as long as a process of the
+    host has it open: without a bridge calls go on, and what waits is told.
 
     \b
     Exit status:

@@ -46,9 +46,11 @@ class HostBook(SharedRegistry):
         """
         while True:
             try:
-                return cls._of(create_or_elect(native.bridge, name, capacity))
+                book = cls._of(create_or_elect(native.bridge, name, capacity))
             except RegistryClosedError:
                 continue  # the last one of the host has left in between
+            assert isinstance(book, cls)
+            return book
 
     def is_next(self) -> bool:
         """Whether this bridge is the host's. Queues up for it."""
