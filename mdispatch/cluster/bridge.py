@@ -57,10 +57,11 @@ class Bridge:
         self._engine = engine
         self._follower = Follower(engine)
         self._region = Region(self.book, self._follower)
-        self._serves = self._waits = False
+        #: Whether it serves the host, and how that stands; else it waits to take over.
+        self.serves = self._waits = False
         #: Where the bridge before this one was, until this one is there.
         self._goes_on_from: Position | None = None
-        self._told: Told | None = None
+        self.told: Told | None = None
         self._leader = ""
         self._leaderless: float | None = None  # since when
         self._next_record = self._next_look = 0.0
@@ -75,7 +76,7 @@ class Bridge:
         """
         try:
             while not self.ended.is_set():
-                if not self._serves and not self._take_over(say):
+                if not self.serves and not self._take_over(say):
                     continue
                 try:
                     self._turn(say)
@@ -84,7 +85,7 @@ class Bridge:
                     self._stand(CUT, str(error), say)
                     self._pause = min(1.0, 0.02 + self._pause * 2) * (0.5 + random.random() / 2)
                     self.ended.wait(self._pause)
-            if self._serves:
+            if self.serves:
                 self._withdraw()
         finally:
             self.close()
@@ -102,7 +103,7 @@ class Bridge:
                 say("another bridge serves this host; this one waits to take over")
             if not self.book.await_turn(self.url.lease / 8):
                 return False
-        self._serves = True
+        self.serves = True
         before = told(self.book)
         self._goes_on_from = None if before is None else position(before)
         if before is not None and self._goes_on_from is not None:
@@ -121,7 +122,7 @@ class Bridge:
 
     def _turn(self, say: Callable[[str], object]) -> None:
         follower, lease = self._follower, self.url.lease
-        self._follow(lease / 20 if self._told is None else lease / 8)
+        self._follow(lease / 20 if self.told is None else lease / 8)
         if follower.astray:
             # What garbles a log would else be read again and again without a pause.
             self.ended.wait(lease / 20)
@@ -154,17 +155,17 @@ class Bridge:
 
     def _stand(self, phase: str, why: str, say: Callable[[str], object]) -> None:
         """Tells the workers, where it has changed."""
-        before, at = self._told, self._follower.at
+        before, at = self.told, self._follower.at
         is_same = before is not None and (before.phase, before.leader) == (phase, self._leader)
         if before is not None and is_same and (before.epoch, before.seq) == at.id:
             return
         since = before.since if before is not None and is_same else time_in_words()
         why = " ".join(why.split())[:500]
         where = at.epoch, at.seq, since, at.root.hex(), at.chain.hex()
-        self._told = Told(phase, self.url.shown, self._leader, *where, why)
-        tell(self.book, self._told)
+        self.told = Told(phase, self.url.shown, self._leader, *where, why)
+        tell(self.book, self.told)
         if not is_same:
-            say(str(self._told))
+            say(str(self.told))
 
     def _announce(self, phase: str) -> None:
         record = Record.of("bridge", self.name, self._follower, phase)

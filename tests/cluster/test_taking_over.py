@@ -4,8 +4,11 @@ what waits goes on. Real processes, and one real Redis.
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from cluster_hosts import Host
+from json_keys import strangers
 from patience import limit
 from redis_server import RedisServer
 
@@ -168,3 +171,46 @@ def test_what_the_leader_struck_out_while_there_was_no_bridge_is_struck_out(
     hosts[1].bridge(url)
     worker.do(wait("more"))
     assert worker.do("result = md.default_registry().operators()") == ["shop::scale", "shop::more"]
+
+
+def test_the_commands_show_who_serves_a_host_and_who_waits(hosts, a_server: RedisServer, run):
+    url = a_server.url(run)
+    leader = hosts[0].program(f"cluster:{url}")
+    leader.do(SHOP)
+    first = hosts[1].bridge(url, "--json")
+    serves = json.loads(hosts[1].hears('"open"'))
+    assert strangers("bridge", serves) == []
+    assert serves["serves"] is True
+    second = hosts[1].bridge(url, "--json")
+    waits = json.loads(hosts[1].hears("waits to take over"))
+    assert (waits["serves"], waits["cluster"]) == (False, None)
+    worker = hosts[1].program(run)
+    worker.do(SHOP)
+    told = hosts[1].command("doctor", "--json", run)
+    assert told.returncode == 0, told.stdout
+    answer = json.loads(told.stdout)
+    assert strangers("doctor", answer) == []
+    [seen] = answer["registries"]
+    assert (seen["policy"], seen["main"]) == ("bridge", None)
+    assert seen["cluster"]["pid"] == first.pid
+    assert seen["cluster"]["waiting"] == [second.pid]
+    assert seen["cluster"]["state"] == "open"
+    assert seen["cluster"]["leader"] == f"node-0[{leader.pid}]"
+    assert seen["cluster"]["sequence"] > 0
+    assert seen["cluster"]["engine"].endswith(f"run={run}")
+    assert f"bridge {first.pid}" in hosts[1].command("doctor", run).stdout
+    shown = hosts[1].command("top", "--count", "1", run).stdout
+    assert f"to take over waits pid {second.pid}" in " ".join(shown.split())
+    [of_leader] = json.loads(hosts[0].command("doctor", "--json", run).stdout)["registries"]
+    assert of_leader["policy"] == "main"
+    assert of_leader["cluster"]["pid"] == leader.pid
+    told = hosts[0].command("cluster", "--json", url)
+    answer = json.loads(told.stdout)
+    assert strangers("cluster", answer) == []
+    assert answer["led"] is True
+    assert [each["role"] for each in answer["hosts"]] == ["leader", "bridge"]
+    for bridge in (first, second):
+        bridge.kill()
+        bridge.wait()
+    assert "no bridge" in hosts[1].command("doctor", run).stdout
+    worker.do(CALL)
