@@ -54,7 +54,7 @@ class ClusterURL:
     shown: str  #: the same without password
     run: str
     lease: float  #: seconds after which a leader that is silent has lost its lead
-    role: str = ""  #: "leader" or "worker": what a process is that has it in its environment
+    acts_as: str = ""  #: "leader" or "worker": what a process is that has it in its environment
 
     def __repr__(self) -> str:
         return f"ClusterURL({self.shown})"

@@ -33,7 +33,7 @@ def joined(text: str) -> SharedRegistry:
     Raises as :func:`lead`; in a worker, as Bridge and Registry.attach.
     """
     url = parse_url(text)
-    role = url.role or ("worker" if os.environ.get("RANK", "0") != "0" else "leader")
+    role = url.acts_as or ("worker" if os.environ.get("RANK", "0") != "0" else "leader")
     if role == "leader":
         return lead(text)
     # On the host of rank 0 the leader's own registry is the one to wait for.

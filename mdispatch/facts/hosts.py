@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .waits import Waited
 
 __all__ = ["ASTRAY", "CUT", "GONE", "OPEN", "SEALED", "Told", "await_fact", "differences", "host"]
-__all__ += ["has_bridge", "note_difference", "read", "tell", "told"]
+__all__ += ["has_bridge", "note_difference", "read", "tell", "told", "workers"]
 
 #: How a host stands: it goes on; all that the warm-up registers is there; the engine does not
 #: answer; nobody leads; what the engine has does not go on from what is here.
@@ -104,6 +104,12 @@ def has_bridge(facts: Facts) -> bool:
     """Whether this host has a bridge, or has none because it has the leader."""
     members = facts.members()
     return any(member[2] in (BRIDGE, MAIN) and member[3] for member in members)
+
+
+def workers(facts: Facts) -> int:
+    """How many processes are workers here."""
+    found = {member[1] for member in facts.members() if member[2] == WORKER}
+    return len(found - {os.getpid()} if facts.role == MAIN else found)
 
 
 def differences(facts: Facts) -> list[tuple[int, str]]:
