@@ -53,6 +53,17 @@
  * MD_CLAIM under the namespace's name. A member that verifies what the registrar registers waits
  * with md_await_or_elect(), which also returns when that member becomes the registrar.
  *
+ * BRIDGES
+ *
+ * A registry of md_bridge() is that of one host of a cluster. Only bridges register there: members
+ * that joined as MD_AS_BRIDGE, beside the interpreters of their process, which are workers. Bridges
+ * queue up for the namespace "mdispatch.bridge" with md_claim(), which is refused to others. The one
+ * with the oldest claim is the host's, and it alone registers and strikes, under any name. When it
+ * releases its claim, leaves or dies, the next in the queue is the host's, and goes on with all that
+ * is there. A bridge waits for that with md_await_or_elect(), for a fact in that namespace that
+ * nobody registers. Without a bridge facts stay, and waits go on. The registry lives until the last
+ * process that has joined it is gone.
+ *
  * FACTS OF ANY MEMBER
  *
  * Facts of kind MD_ANY_MEMBER and above every member may register, under any name, in every
@@ -137,6 +148,7 @@ enum { MD_ABI = 4 };
 enum { MD_FORMAT = 6 }; /* of a region: processes with one format share a registry */
 enum { MD_FOREVER = -1 };
 enum { MD_HOST = -1 }; /* in place of an interpreter's number: the program that embeds them */
+enum { MD_AS_BRIDGE = -2 }; /* the same: a bridge, see BRIDGES */
 
 typedef enum md_status {
     MD_OK = 0,
@@ -180,6 +192,7 @@ typedef enum md_kind {
     MD_NAME = 6,
     MD_CLAIM = 7,       /* made by md_claim() only */
     MD_TORCH = 8,       /* what torch.library has registered */
+    MD_STANDING = 9,    /* how a host of a cluster stands */
     MD_ANY_MEMBER = 16, /* kinds from here on any member registers; without a name: refused */
     MD_TYPE = 16,       /* which key a member gives to a type */
     MD_NOTE = 17,       /* what a member tells the others of itself */
@@ -197,10 +210,11 @@ typedef enum md_rule {
 typedef enum md_role {
     MD_MAIN = 1,
     MD_WORKER = 2,
-    MD_PEER = 3 /* in a registry of md_elect() */
+    MD_PEER = 3,  /* in a registry of md_elect() */
+    MD_BRIDGE = 4 /* in a registry of md_bridge(), who joined as MD_AS_BRIDGE */
 } md_role;
 
-typedef enum md_policy { MD_POLICY_MAIN = 1, MD_POLICY_ELECT = 2 } md_policy;
+typedef enum md_policy { MD_POLICY_MAIN = 1, MD_POLICY_ELECT = 2, MD_POLICY_BRIDGE = 3 } md_policy;
 
 typedef enum md_limit {
     MD_MAX_NAME = 1023,
@@ -263,7 +277,7 @@ typedef struct md_stats {
     uint32_t main_state; /* 0: not joined yet, 1: joined, 2: left, 3: died */
     uint32_t processes;  /* slots in use */
     uint32_t members;
-    uint32_t policy; /* md_policy; with MD_POLICY_ELECT main_state is always 0 */
+    uint32_t policy; /* md_policy; main_state is always 0 but with MD_POLICY_MAIN */
     uint32_t idle;   /* places of names that have ended, kept for others */
 } md_stats;
 
@@ -301,6 +315,11 @@ int md_attach(const char *address, int64_t deadline_ns, md_registry *out);
  * team without a live member; else as md_create, md_attach. */
 int md_elect(const char *name, uint64_t capacity, md_registry *out);
 
+/* Opens the registry with this name for a host of a cluster, as md_elect does for a team: attaches
+ * to it, or creates it. MD_EEXIST when a registry that is no host's has the name; else as md_elect.
+ * See BRIDGES. */
+int md_bridge(const char *name, uint64_t capacity, md_registry *out);
+
 /* Opens the process's default registry: the one that is open, else the one at `address`, else a new
  * anonymous one. `address` may be NULL or "" for none; one that this very process published before
  * an exec() counts as none. "elect:NAME" is opened as by md_elect. As md_create, md_attach. */
@@ -316,7 +335,8 @@ int md_address(md_registry reg, char *buf, size_t cap);
 
 /* Makes an interpreter of this process a member, and returns its role. It is MD_MAIN for the first
  * membership of interpreter 0 and for that of MD_HOST in the process that created the registry,
- * else MD_WORKER; in a registry of md_elect it is MD_PEER. MD_ECLOSED, MD_EMEMBERS, MD_EDAMAGED,
+ * else MD_WORKER; in a registry of md_elect it is MD_PEER. As MD_AS_BRIDGE it is MD_BRIDGE in a
+ * registry of md_bridge, and MD_EROLE in any other. MD_ECLOSED, MD_EMEMBERS, MD_EDAMAGED,
  * MD_ELOCK, MD_ESYS. */
 int md_join(md_registry reg, int64_t interp, uint64_t *member, uint32_t *role);
 

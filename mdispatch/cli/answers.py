@@ -14,14 +14,18 @@ __all__ = [
     "ANSWERS",
     "Apart",
     "Bench",
+    "Bridge",
     "Check",
     "Choice",
     "Choices",
+    "Cluster",
+    "Difference",
     "Doctor",
     "Failure",
     "Fallback",
     "Figure",
 ]
+__all__ += ["Host", "Standing", "Stands"]
 __all__ += ["Inside", "Job", "JobFailure", "Kernel", "Latency", "LeftOut", "Leftover", "Library"]
 __all__ += ["Lock", "Ls", "Main", "Member"]
 __all__ += ["Operator", "OperatorWithTable", "Outside", "Place", "Processes", "PythonModule"]
@@ -41,7 +45,7 @@ class Place(TypedDict):
     where: str
     #: process
     pid: int
-    #: id of the interpreter; -1 is the program that embeds interpreters
+    #: id of the interpreter; -1 is the program that embeds interpreters, -2 a bridge
     interpreter: int
 
 
@@ -451,7 +455,7 @@ class Member(TypedDict):
 
     #: process
     pid: int
-    #: id of the interpreter; -1 is the program that embeds interpreters
+    #: id of the interpreter; -1 is the program that embeds interpreters, -2 a bridge
     interpreter: int
     #: "main", "worker" or "peer"
     role: str
@@ -515,13 +519,43 @@ class Outside(TypedDict):
     problems: list[str]
 
 
+class Stands(TypedDict):
+    """How a host of a cluster stands."""
+
+    #: address of the engine, without a password, and the run
+    engine: str
+    #: "open", "sealed", "cut off", "without a leader" or "astray"
+    state: str
+    #: when it began to stand so, UTC
+    since: str
+    #: host and process of the leader, as "node-0[4711]"; null before there is one
+    leader: str | None
+    #: epoch that the host has applied
+    epoch: int
+    #: sequence that it has applied
+    sequence: int
+    #: why, where something is wrong
+    why: str | None
+
+
+class Standing(Stands):
+    """How a host of a cluster stands, and its bridges."""
+
+    #: the leader's process or that of the bridge that serves the host; null where it is gone
+    pid: int | None
+    #: processes of the bridges that wait to take over
+    waiting: list[int]
+
+
 class Inside(TypedDict):
     """What a registry says of itself; all null when it cannot be read."""
 
-    #: "main" or "elect"
+    #: "main", "elect" or, for a host of a cluster, "bridge"
     policy: str | None
-    #: the main member; null with policy "elect"
+    #: the main member; null with another policy than "main"
     main: Main | None
+    #: how it stands, where it is of a cluster
+    cluster: Standing | None
     #: the processes that joined
     processes: Processes | None
     #: the members
@@ -684,7 +718,7 @@ class Registrar(TypedDict):
 
     #: process
     pid: int
-    #: id of the interpreter; -1 is the program that embeds interpreters
+    #: id of the interpreter; -1 is the program that embeds interpreters, -2 a bridge
     interpreter: int
     #: file
     file: str
@@ -715,7 +749,7 @@ class Report(TypedDict):
     keys: int
     #: "open", "closed", "main died", ...; null when it could not be looked at
     state: str | None
-    #: "main" or "elect"; null when it could not be looked at
+    #: "main", "elect" or "bridge"; null when it could not be looked at
     policy: str | None
     #: the members
     members: list[Member]
@@ -924,6 +958,89 @@ class StressList(TypedDict):
     scenarios: list[Title]
 
 
+# --- several hosts --------------------------------------------------------------------------------
+
+
+class Bridge(TypedDict):
+    """What `mdispatch bridge` prints on a line each time that something changes."""
+
+    #: 1
+    format: int
+    #: name of the host's registry
+    registry: str
+    #: whether it serves the host; else it waits to take over
+    serves: bool
+    #: how the host stands; null before that is known
+    cluster: Stands | None
+    #: the same in words
+    text: str
+
+
+class Difference(TypedDict):
+    """In what a worker differs from the leader."""
+
+    #: process
+    pid: int
+    #: error
+    text: str
+
+
+class Host(TypedDict):
+    """A host, as it has told of itself."""
+
+    #: "leader" or "bridge"
+    role: str
+    #: name of the host
+    host: str
+    #: process of the leader or bridge
+    pid: int
+    #: name of its registry
+    registry: str
+    #: "open", "sealed", "without a leader" or "astray"
+    state: str
+    #: epoch that it has applied
+    epoch: int
+    #: sequence that it has applied
+    sequence: int
+    #: whether the log is further on
+    behind: bool
+    #: why it is astray
+    why: str | None
+    #: how many facts it has
+    facts: int
+    #: how many processes are workers there
+    workers: int
+    #: version of mdispatch
+    mdispatch: str
+    #: version of Python
+    python: str
+    #: distributions of which it has another version than the leader; "" where it has none
+    versions: dict[str, str]
+    #: workers that differ
+    differences: list[Difference]
+
+
+class Cluster(TypedDict):
+    """What `mdispatch cluster` answers."""
+
+    #: 1
+    format: int
+    #: version of mdispatch
+    mdispatch: str
+    #: address of the engine, without a password, and the run
+    engine: str
+    #: whether somebody leads
+    led: bool
+    #: epoch of the log
+    epoch: int
+    #: sequence of the log
+    sequence: int
+    #: what needs attention: exit status 0 for none
+    problems: list[str]
+    #: the hosts, the leader's first
+    hosts: list[Host]
+
+
 #: The answers of each command.
 ANSWERS: dict[str, list[type]] = {
     "verify": [Verify],
@@ -936,6 +1053,8 @@ ANSWERS: dict[str, list[type]] = {
     "report": [Report],
     "doctor": [Doctor],
     "top": [Top],
+    "bridge": [Bridge],
+    "cluster": [Cluster],
     "bench": [Bench],
     "stress": [Stress, StressList],
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 
@@ -11,11 +12,14 @@ from click.exceptions import Exit
 from ..cluster import ClusterURL, parse_url
 from ..errors import InvalidArgumentError, MdispatchError
 from .columns import plain
-from .console import complain
+from .console import complain, json_option, standard_output
+from .standing import told_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
+
+    from . import answers
 
 __all__ = ["bridge", "url_argument"]
 
@@ -40,12 +44,15 @@ url_argument = click.argument(
 @click.command
 @url_argument
 @click.option("--name", metavar="NAME", help="Name of the registry; that of the run unless given.")
-def bridge(url: ClusterURL, name: str | None) -> None:
+@json_option("bridge", "a line of JSON each time that something changes")
+def bridge(url: ClusterURL, name: str | None, as_json: bool) -> None:
     """Keep this host's registry as its cluster's leader has it. Workers of the host find it by
     MDISPATCH_REGISTRY=NAME.
 
-    It runs until it is ended, and tells on standard error how the host stands. When it ends, so
-    does the host's registry: calls go on, and what waits is told.
+    It runs until it is ended, and tells on standard error how the host stands; with --json on
+    standard output. Where the host has a bridge already, it waits to take over. The host's registry
+    stays as long as a process of the host has it open: without a bridge calls go on, and what waits
+    is told.
 
     \b
     Exit status:
@@ -63,14 +70,24 @@ def bridge(url: ClusterURL, name: str | None) -> None:
 
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, end)
-        _say(f"bridge of {url.shown}; for its workers: MDISPATCH_REGISTRY={one.name}")
-        one.run(_say)
+        output = standard_output() if as_json else sys.stderr
+
+        def say(text: str) -> None:
+            if as_json:
+                answer: answers.Bridge = {
+                    "format": 1,
+                    "registry": one.name,
+                    "serves": one.serves,
+                    "cluster": None if one.told is None else told_json(one.told),
+                    "text": text,
+                }
+                text = json.dumps(answer)
+            if output is not None:
+                output.write((text if as_json else plain(text)) + "\n")
+                output.flush()
+
+        say(f"bridge of {url.shown}; for its workers: MDISPATCH_REGISTRY={one.name}")
+        one.run(say)
     except (MdispatchError, OSError, ImportError) as error:
         complain(str(error))
         raise Exit(2) from None
-
-
-def _say(text: str) -> None:
-    if sys.stderr is not None:
-        sys.stderr.write(plain(text) + "\n")
-        sys.stderr.flush()

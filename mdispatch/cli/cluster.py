@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 from click.exceptions import Exit
 
+from .. import __version__
 from ..cluster import ClusterURL, Unreachable, connect
 from ..cluster.log import Garbled
 from ..cluster.records import Record, read_record
 from ..errors import MdispatchError
 from .bridge import url_argument
 from .columns import plain
-from .console import complain, standard_output, write_text
+from .console import complain, json_option, standard_output, write_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from . import answers
 
 __all__ = ["cluster"]
 
 
 @click.command
 @url_argument
-def cluster(url: ClusterURL) -> None:
+@json_option("cluster")
+def cluster(url: ClusterURL, as_json: bool) -> None:
     """Show the hosts of a cluster, how far each is, and who differs. Each host has told that of
     itself.
 
@@ -53,10 +59,24 @@ def cluster(url: ClusterURL) -> None:
     problems = [] if status.leader else ["nobody leads"]
     if garbled:
         problems.append(f"{garbled} records of hosts cannot be read")
-    for record in sorted(records, key=lambda each: (each.role != "leader", each.host)):
+    records.sort(key=lambda each: (each.role != "leader", each.host))
+    for record in records:
         lines += ["", *_host(record, problems, status.tail)]
     lines += ["", *(f"! {each}" for each in problems)] if problems else []
-    write_text("".join(plain(line) + "\n" for line in lines), output)
+    if as_json:
+        answer: answers.Cluster = {
+            "format": 1,
+            "mdispatch": __version__,
+            "engine": url.shown,
+            "led": bool(status.leader),
+            "epoch": status.epoch,
+            "sequence": status.tail[1],
+            "problems": problems,
+            "hosts": [_host_json(record, status.tail) for record in records],
+        }
+        write_text(json.dumps(answer, indent=2) + "\n", output)
+    else:
+        write_text("".join(plain(line) + "\n" for line in lines), output)
     raise Exit(1 if problems else 0)
 
 
@@ -69,7 +89,7 @@ def _host(record: Record, problems: list[str], tail: Sequence[int]) -> list[str]
         f"  {record.facts} facts, {record.workers} workers at {record.registry}; "
         f"mdispatch {record.mdispatch}, Python {record.python}",
     ]
-    if (record.epoch, record.seq) < tuple(tail):
+    if _is_behind(record, tail):
         lines.append(f"  behind: the log is at epoch {tail[0]}, sequence {tail[1]}")
         problems.append(f"{name} is behind")
     if record.why:
@@ -83,3 +103,27 @@ def _host(record: Record, problems: list[str], tail: Sequence[int]) -> list[str]
         lines += [f"  worker {pid} differs: {first}", *(f"    {each}" for each in rest)]
         problems.append(f"worker {pid} of {name} differs")
     return lines
+
+
+def _is_behind(record: Record, tail: Sequence[int]) -> bool:
+    return (record.epoch, record.seq) < tuple(tail)
+
+
+def _host_json(record: Record, tail: Sequence[int]) -> answers.Host:
+    return {
+        "role": record.role,
+        "host": record.host,
+        "pid": record.pid,
+        "registry": record.registry,
+        "state": record.phase,
+        "epoch": record.epoch,
+        "sequence": record.seq,
+        "behind": _is_behind(record, tail),
+        "why": record.why or None,
+        "facts": record.facts,
+        "workers": record.workers,
+        "mdispatch": record.mdispatch,
+        "python": record.python,
+        "versions": record.versions,
+        "differences": [{"pid": pid, "text": text} for pid, text in record.differences],
+    }

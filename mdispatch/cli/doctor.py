@@ -27,6 +27,7 @@ from ..facts.outside import (
 from .asking import reason, registries_like
 from .columns import PAGE, fit, plain, say, say_figures, size, styled
 from .console import complain, json_option, standard_output, write
+from .standing import standing_json, standing_text
 from .subject import key_name
 
 if TYPE_CHECKING:
@@ -328,6 +329,8 @@ class Diagnosis:
             return told
         if seen.readable:
             told.append(("memory", styled(_memory(seen), style="dim")))
+        if seen.standing is not None:
+            told.append(("cluster", styled(standing_text(seen.standing), style="dim")))
         waiting = seen.waiting
         told += [("waiting", waiting_text(member)) for member in waiting[:_MOST_WAITING]]
         if len(waiting) > _MOST_WAITING:
@@ -360,6 +363,13 @@ def state_text(seen: Seen) -> Text:
 def main_text(seen: Seen) -> Text:
     if seen.elects:
         return styled("elect")
+    if seen.is_host:
+        there = seen.standing
+        return (
+            styled("no bridge", style="yellow")
+            if there is None or there.is_gone
+            else styled(f"bridge {there.pid}")
+        )
     if seen.main_stopped:
         return styled(f"{seen.main_pid} stopped", style="yellow")
     return styled(str(seen.main_pid), style="dim" if seen.main_state in ("left", "died") else "")
@@ -444,8 +454,9 @@ def seen_json(seen: Seen) -> answers.Registry:
     }
     lock = seen.lock
     inside: answers.Inside = {
-        "policy": "elect" if seen.elects else "main",
-        "main": None if seen.elects else main,
+        "policy": "elect" if seen.elects else "bridge" if seen.is_host else "main",
+        "main": None if seen.elects or seen.is_host else main,
+        "cluster": None if seen.standing is None else standing_json(seen.standing),
         "processes": {"alive": seen.alive, "dead": seen.dead},
         "members": [member_json(member) for member in seen.members],
         "operators": seen.operators,

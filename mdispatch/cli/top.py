@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ..facts.outside import Seen
     from . import answers
     from .keyboard import Keyboard
+from .standing import standing_text
 
 __all__ = ["Moment", "top"]
 
@@ -508,7 +509,9 @@ def _short_size(number: int) -> str:
 
 def _below(seen: Seen) -> list[tuple[str, Text]]:
     waiting = seen.waiting
-    told = [("waiting", waiting_text(member)) for member in waiting[:_MOST_WAITING]]
+    there = seen.standing
+    told = [] if there is None else [("cluster", styled(standing_text(there), style="dim"))]
+    told += [("waiting", waiting_text(member)) for member in waiting[:_MOST_WAITING]]
     if len(waiting) > _MOST_WAITING:
         told.append(("", styled(f"and {len(waiting) - _MOST_WAITING} more")))
     return told + [("!", alarm(f"{text}.")) for text in problems(seen)]

@@ -1,10 +1,12 @@
-"""The bridge of a host: the main member of the host's registry, which registers what the log says.
+"""The bridge of a host: registers in the host's registry what the log says.
 
 Workers of the host are workers as ever. Each fact keeps the leader's file and line, with the
 leader's host and process before them. Nothing that comes from the engine is imported or run.
 
 A bridge has one thread, which calls the engine. It tells the workers how the host stands
-(facts/hosts.py) and the engine how far the host is.
+(facts/hosts.py) and the engine how far the host is. A host may have several bridges: one serves it,
+and the others wait, without a connection to the engine, to take over when it ends or is killed
+(cluster/region.py).
 """
 
 from __future__ import annotations
@@ -14,67 +16,21 @@ from threading import Event
 from time import monotonic
 
 from ..errors import RegistryExistsError
-from ..facts import DEF
-from ..facts.hosts import ASTRAY, CUT, GONE, OPEN, SEALED, Told, differences, tell
-from ..facts.native.constants import MD_MAX_WHERE
+from ..facts.hosts import ASTRAY, CUT, GONE, OPEN, SEALED, Told, differences, tell, told
 from ..facts.opening import DEFAULT_CAPACITY
-from ..facts.shared import SharedRegistry
 from .engine import Unreachable, connect
 from .following import Follower
 from .records import Record, time_in_words
+from .region import HostBook, Region, position
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..facts import Registration
     from .engine import ClusterURL
-    from .log import Fact
-    from .state import Changes
+    from .following import Position
 
 __all__ = ["Bridge"]
-
-
-class _Region:
-    """Writes changes into the registry of this host."""
-
-    def __init__(self, book: SharedRegistry, follower: Follower) -> None:
-        self._book = book
-        self._follower = follower
-        self._there: dict[tuple[int, int], Registration] = {}
-        #: The generation here of one there, by leader and number.
-        self._generations: dict[tuple[int, int], int] = {}
-
-    def apply(self, changes: Changes) -> None:
-        for each in changes.strike:
-            self._book.strike(self._there.pop(each))
-        for old, fact in changes.rename:
-            there = self._there[fact.id] = self._there.pop(old)
-            if fact.kind == DEF:
-                self._generations[fact.leader, fact.generation] = there.generation
-        for fact in changes.add:
-            self._there[fact.id] = self._register(fact)
-
-    def _register(self, fact: Fact) -> Registration:
-        text = fact.text
-        if fact.kind == DEF:
-            known = self._generations.get((fact.leader, fact.generation), 0)
-            lines = text.split("\n", 3)
-            if known or len(lines) == 4:
-                lines += [""] * (4 - len(lines))
-                lines[2] = str(known or "")
-                text = "\n".join(lines)
-        where = self._place(fact)
-        there = self._book.register(fact.kind, fact.key, fact.name, text, where)
-        if fact.kind == DEF:
-            self._generations[fact.leader, fact.generation] = there.generation
-        return there
-
-    def _place(self, fact: Fact) -> str:
-        leader = self._follower.state.leaders[fact.leader]
-        by = f"{leader.host}[{fact.pid}]:"
-        kept = fact.where.encode()[-(MD_MAX_WHERE - len(by)) :]
-        return by + kept.decode(errors="ignore")
 
 
 class Bridge:
@@ -83,25 +39,29 @@ class Bridge:
     def __init__(
         self, url: ClusterURL, name: str | None = None, capacity: int = DEFAULT_CAPACITY
     ) -> None:
-        """Creates the registry, by the name of the run unless another is given. Raises as
-        Registry.create.
+        """Opens the host's registry, by the name of the run unless another is given, and makes it
+        where there is none. Raises as HostBook.opened.
         """
         self.url = url
         self.name = name or url.run
         engine = connect(url)
         try:
-            self.book = SharedRegistry.create(self.name, capacity)
+            self.book = HostBook.opened(self.name, capacity)
         except RegistryExistsError as error:
             engine.close()
             error.args = (
-                f"{error.args[0]}\nThis host has a bridge or a leader of that name already: one is "
-                "enough.",
+                f"{error.args[0]}\nThis host has the leader, or another registry of that name: the "
+                "leader's host needs no bridge, and another name is given by --name.",
             )
             raise
         self._engine = engine
         self._follower = Follower(engine)
-        self._region = _Region(self.book, self._follower)
-        self._told: tuple[Told, Registration] | None = None
+        self._region = Region(self.book, self._follower)
+        #: Whether it serves the host, and how that stands; else it waits to take over.
+        self.serves = self._waits = False
+        #: Where the bridge before this one was, until this one is there.
+        self._goes_on_from: Position | None = None
+        self.told: Told | None = None
         self._leader = ""
         self._leaderless: float | None = None  # since when
         self._next_record = self._next_look = 0.0
@@ -116,6 +76,8 @@ class Bridge:
         """
         try:
             while not self.ended.is_set():
+                if not self.serves and not self._take_over(say):
+                    continue
                 try:
                     self._turn(say)
                     self._pause = 0.0
@@ -123,15 +85,44 @@ class Bridge:
                     self._stand(CUT, str(error), say)
                     self._pause = min(1.0, 0.02 + self._pause * 2) * (0.5 + random.random() / 2)
                     self.ended.wait(self._pause)
-            self._withdraw()
+            if self.serves:
+                self._withdraw()
         finally:
-            self._engine.close()
-            self.book.close()
+            self.close()
+
+    def close(self) -> None:
+        """Ends it at once, without a word to the engine."""
+        self._engine.close()
+        self.book.close()
+
+    def _take_over(self, say: Callable[[str], object]) -> bool:
+        """Waits for its turn for a while; whether this bridge serves the host now."""
+        if not self.book.is_next():
+            if not self._waits:
+                self._waits = True
+                say("another bridge serves this host; this one waits to take over")
+            if not self.book.await_turn(self.url.lease / 8):
+                return False
+        self.serves = True
+        before = told(self.book)
+        self._goes_on_from = None if before is None else position(before)
+        if before is not None and self._goes_on_from is not None:
+            self._leader, self._follower.at = before.leader, self._goes_on_from
+            say(f"takes over at epoch {before.epoch}, sequence {before.seq}")
+        return True
+
+    def _follow(self, timeout: float) -> None:
+        follower = self._follower
+        if self._goes_on_from is None:
+            for changes in follower.follow(timeout):
+                self._region.apply(changes)
+        elif follower.resume(self._goes_on_from):
+            self._region.adopt()
+            self._goes_on_from = None
 
     def _turn(self, say: Callable[[str], object]) -> None:
         follower, lease = self._follower, self.url.lease
-        for changes in follower.follow(lease / 20 if self._told is None else lease / 8):
-            self._region.apply(changes)
+        self._follow(lease / 20 if self.told is None else lease / 8)
         if follower.astray:
             # What garbles a log would else be read again and again without a pause.
             self.ended.wait(lease / 20)
@@ -152,7 +143,8 @@ class Bridge:
         elif self._leaderless is None:
             self._leaderless = now
         leader = self._follower.state.leaders.get(self._follower.state.leader)
-        self._leader = f"{leader.host}[{leader.pid}]" if leader else ""
+        if leader:
+            self._leader = f"{leader.host}[{leader.pid}]"
 
     def _phase(self, now: float) -> str:
         if self._leaderless is not None and now - self._leaderless > self.url.lease / 2:
@@ -163,14 +155,17 @@ class Bridge:
 
     def _stand(self, phase: str, why: str, say: Callable[[str], object]) -> None:
         """Tells the workers, where it has changed."""
-        before = self._told
-        if before is not None and before[0].phase == phase and before[0].leader == self._leader:
+        before, at = self.told, self._follower.at
+        is_same = before is not None and (before.phase, before.leader) == (phase, self._leader)
+        if before is not None and is_same and (before.epoch, before.seq) == at.id:
             return
-        at = self._follower.at
+        since = before.since if before is not None and is_same else time_in_words()
         why = " ".join(why.split())[:500]
-        now = Told(phase, self.url.shown, self._leader, at.epoch, at.seq, time_in_words(), why)
-        self._told = now, tell(self.book, now, before[1] if before else None)
-        say(str(now))
+        where = at.epoch, at.seq, since, at.root.hex(), at.chain.hex()
+        self.told = Told(phase, self.url.shown, self._leader, *where, why)
+        tell(self.book, self.told)
+        if not is_same:
+            say(str(self.told))
 
     def _announce(self, phase: str) -> None:
         record = Record.of("bridge", self.name, self._follower, phase)

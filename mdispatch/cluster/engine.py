@@ -54,6 +54,7 @@ class ClusterURL:
     shown: str  #: the same without password
     run: str
     lease: float  #: seconds after which a leader that is silent has lost its lead
+    acts_as: str = ""  #: "leader" or "worker": what a process is that has it in its environment
 
     def __repr__(self) -> str:
         return f"ClusterURL({self.shown})"
@@ -132,8 +133,8 @@ class Engine(Protocol):
 
 
 def parse_url(text: str) -> ClusterURL:
-    """Reads ``[cluster:]ENGINE-URL?run=NAME[&lease=SECONDS]``. InvalidArgumentError; no password is
-    in its text.
+    """Reads ``[cluster:]ENGINE-URL?run=NAME[&lease=SECONDS][&role=ROLE]``. InvalidArgumentError; no
+    password is in its text.
     """
     if not isinstance(text, str):
         raise InvalidArgumentError(f"the URL of a cluster is a str, not {type(text).__name__}")
@@ -144,7 +145,7 @@ def parse_url(text: str) -> ClusterURL:
         user = "" if parts.username is None or "@" not in parts.netloc else f"{parts.username}@"
     except ValueError:
         raise InvalidArgumentError("the URL of a cluster cannot be read: " + _EXAMPLE) from None
-    ours = {key: value for key, value in query if key in ("run", "lease")}
+    ours = {key: value for key, value in query if key in ("run", "lease", "role")}
     rest = [(key, value) for key, value in query if key not in ours]
     open_ = [(key, value) for key, value in rest if key not in _SECRETS]
     run, lease = ours.get("run", ""), _seconds(ours.get("lease", "10"))
@@ -153,12 +154,18 @@ def parse_url(text: str) -> ClusterURL:
             f"run={shown(run)} in the URL of a cluster: its scheme names an engine, and run= the "
             f"run, by 1 to 128 of A-Z a-z 0-9 _ - . (not first): {_EXAMPLE}"
         )
+    role = ours.get("role", "")
+    if role not in ("", "leader", "worker"):
+        raise InvalidArgumentError(
+            f"role={shown(role)} in the URL of a cluster: it is leader or worker"
+        )
     return ClusterURL(
         parts.scheme,
         urlunsplit((parts.scheme, parts.netloc, parts.path, urlencode(rest), "")),
         urlunsplit((parts.scheme, user + host, parts.path, urlencode([*open_, ("run", run)]), "")),
         run,
         lease,
+        role,
     )
 
 

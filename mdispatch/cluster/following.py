@@ -8,6 +8,10 @@ follower goes on in two ways only:
   higher one that begins with it;
 - by a snapshot of a higher epoch, or of ours further on.
 
+A bridge that takes over has the position that the one before it has left, and not its state. It
+reads that anew, from the snapshot on, and goes on where it has come to its position, or to one in
+which a follower at that position could have come.
+
 So it never goes back, and never to another leader's entries of the same number. Where neither is
 there, it is *astray*: it stays as it is, and says so in its host's record. The leader sees that and
 begins a higher epoch with a snapshot. tests/support/cluster_model.py searches this protocol.
@@ -79,6 +83,29 @@ class Follower:
                 yield self._from_snapshot(why)
             except Garbled as error:
                 self.astray = str(error)
+
+    def resume(self, at: Position) -> bool:
+        """Goes on from where another one was: reads the state that belongs to a position, or to a
+        later one. False where what the engine has does not lead there; then this is astray. Raises
+        what an engine raises.
+        """
+        self.at = at
+        again = Follower(self.engine)
+        while True:
+            before = again.at
+            for _ in again.follow(0):
+                if again.at.id == at.id and again.at != at:
+                    self.astray = "what the engine has is another log than what is registered here"
+                    return False
+            if again.at == before:
+                break
+        there = again.at
+        is_same = (there.epoch, there.root) == (at.epoch, at.root) and there.seq >= at.seq
+        if there.epoch <= at.epoch and not is_same:
+            self.astray = again.astray or "the log ends before what is registered here"
+            return False
+        self.state, self.at, self.astray = again.state, there, again.astray
+        return True
 
     def _next(self, epoch: int, seq: int, data: bytes) -> Changes:
         """Applies an entry. Garbled, and then nothing was changed."""

@@ -163,7 +163,6 @@ class Publisher:
         self._snapshot_at = (0, 0)
         self._next_renewal = self._appended = 0.0
         self._pause = 0.0
-        self._stands: Registration | None = None
         self._ended = threading.Event()
         self._seal_asked = self._seal_said = False
         self._sealed = threading.Event()
@@ -435,9 +434,9 @@ class Publisher:
         at, me = self._follower.at, self._me
         now = Told(
             *(phase, self._url.shown, f"{me.host}[{me.pid}]", at.epoch, at.seq),
-            *(time_in_words(), ""),
+            *(time_in_words(), at.root.hex(), at.chain.hex(), ""),
         )
-        self._stands = tell(self._book, now, self._stands)
+        tell(self._book, now)
 
     def _who_leads(self) -> str:
         try:

@@ -7,7 +7,7 @@ import platform
 import time
 from dataclasses import asdict, dataclass, replace
 
-from ..facts.hosts import host
+from ..facts.hosts import host, workers
 from .log import Garbled, json_bytes, read_json
 from .state import as_chain, as_host, as_number, as_versions
 
@@ -75,8 +75,7 @@ class Record:
         self, facts: Facts, differences: list[tuple[int, str]], versions: dict[str, str]
     ) -> Record:
         told = [(pid, text[:_LONGEST]) for pid, text in differences[:_COUNT]]
-        workers = len({member[1] for member in facts.members()} - {os.getpid()})
-        return replace(self, workers=workers, versions=versions, differences=told)
+        return replace(self, workers=workers(facts), versions=versions, differences=told)
 
     def packed(self) -> bytes:
         told = asdict(self) | {"root": self.root.hex(), "chain": self.chain.hex()}

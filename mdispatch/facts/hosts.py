@@ -1,5 +1,6 @@
 """What the members of one host tell each other of their cluster (docs/cluster.md), as facts of
-their own: the main member, a leader or a bridge, how it stands; a worker, in what it differs.
+their own: the leader or the host's bridge, how the host stands; a worker, in what it differs. How
+the host stands stays when its bridge dies: the next one goes on from there (cluster/bridge.py).
 
 Only where there is such a fact is anything else done than in a registry of one host.
 """
@@ -11,7 +12,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from ..errors import EngineUnreachableError, MainMemberGoneError
-from .registration import CLUSTER, NOTE, WORKER
+from .registration import BRIDGE, CLUSTER, MAIN, NOTE, STANDING, WORKER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from .waits import Waited
 
 __all__ = ["ASTRAY", "CUT", "GONE", "OPEN", "SEALED", "Told", "await_fact", "differences", "host"]
-__all__ += ["note_difference", "tell", "told"]
+__all__ += ["has_bridge", "note_difference", "read", "tell", "told", "workers"]
 
 #: How a host stands: it goes on; all that the warm-up registers is there; the engine does not
 #: answer; nobody leads; what the engine has does not go on from what is here.
@@ -31,10 +32,14 @@ _MOST = 8  # differences of a process
 #: Seconds that a wait sleeps before it looks how its host stands. Each sleep in C ends after as
 #: long (native/core/contract/await.c), so this wakes nobody more often.
 _LOOK_AGAIN = 0.1
+#: Seconds for which a wait goes on while the host has no bridge: somebody may start one.
+_WITHOUT_BRIDGE = 5.0
 
 
 class Told(NamedTuple):
-    """How a host stands. ``leader`` is "host[pid]" or "", ``since`` a time in words."""
+    """How a host stands. ``leader`` is "host[pid]" or "", ``since`` a time in words; ``epoch``,
+    ``seq``, ``root`` and ``chain`` are how far the log was applied (cluster/following.py).
+    """
 
     phase: str
     engine: str
@@ -42,6 +47,8 @@ class Told(NamedTuple):
     epoch: int
     seq: int
     since: str
+    root: str
+    chain: str
     why: str
 
     def __str__(self) -> str:
@@ -60,22 +67,27 @@ def host() -> str:
     return sub(r"[^A-Za-z0-9_.-]", "-", name)[:64] or "host"
 
 
-def tell(facts: Facts, now: Told, before: Registration | None) -> Registration:
-    """The main member tells how the host stands now. There is always one such fact at least."""
-    fact = facts.register(NOTE, 0, CLUSTER, "\n".join(map(str, now)), "")
-    if before is not None:
-        facts.strike(before)
-    return fact
+def tell(facts: Facts, now: Told) -> None:
+    """The leader or the bridge tells how the host stands now. There is always one such fact at
+    least; who is killed between its two steps leaves two, and the newer one counts.
+    """
+    fact = facts.register(STANDING, 0, CLUSTER, "\n".join(map(str, now)), "")
+    for each in facts.registrations(CLUSTER)[2]:
+        if each.kind == STANDING and each.seq < fact.seq:
+            facts.strike(each)
 
 
 def told(facts: Facts) -> Told | None:
     """How the host stands; None where it is in no cluster."""
-    fact = facts.find(NOTE, 0, CLUSTER)
-    if fact is None:
-        return None
-    phase, engine, leader, epoch, seq, since, *why = [*fact.text.split("\n", 6), *7 * [""]]
+    fact = facts.find(STANDING, 0, CLUSTER)
+    return None if fact is None else read(fact.text)
+
+
+def read(text: str) -> Told:
+    """What such a fact says."""
+    phase, engine, leader, epoch, seq, *rest = [*text.split("\n", 8), *9 * [""]]
     at = [int(each) if each.isdigit() else 0 for each in (epoch, seq)]
-    return Told(phase, engine, leader, at[0], at[1], since, why[0])
+    return Told(phase, engine, leader, at[0], at[1], *rest[:4])
 
 
 def note_difference(facts: Facts, error: Exception) -> None:
@@ -86,6 +98,18 @@ def note_difference(facts: Facts, error: Exception) -> None:
     if sum(fact.pid == os.getpid() for fact in there) < _MOST:
         here = getattr(error, "here", "")
         facts.register(NOTE, 0, _DIFFERS, str(error)[:4000], here)
+
+
+def has_bridge(facts: Facts) -> bool:
+    """Whether this host has a bridge, or has none because it has the leader."""
+    members = facts.members()
+    return any(member[2] in (BRIDGE, MAIN) and member[3] for member in members)
+
+
+def workers(facts: Facts) -> int:
+    """How many processes are workers here."""
+    found = {member[1] for member in facts.members() if member[2] == WORKER}
+    return len(found - {os.getpid()} if facts.role == MAIN else found)
 
 
 def differences(facts: Facts) -> list[tuple[int, str]]:
@@ -112,6 +136,7 @@ def await_fact(
     if told(facts) is None:
         return facts.await_fact(kind, key, name, at_least, timeout, ticket, or_elect)
     end = None if timeout is None else monotonic() + timeout
+    alone: float | None = None  # since when the host has no bridge
     while True:
         # How the host stands first, then the fact: what was there before the seal is seen.
         now = told(facts)
@@ -128,7 +153,19 @@ def await_fact(
                 "calls of what is registered go on.",
                 facts.label,
             )
-        if end is not None and monotonic() >= end:
+        if has_bridge(facts):
+            alone = None
+        elif alone is None:
+            alone = monotonic()
+        is_over = end is not None and monotonic() >= end
+        if alone is not None and (is_over or monotonic() - alone >= _WITHOUT_BRIDGE):
+            raise MainMemberGoneError(
+                f"the bridge of this host has ended, none waits to take over, and {name} is not "
+                f"there: before, it said {now}\nStart it again: `mdispatch bridge`. Calls of what "
+                "is registered go on, and so does this process then.",
+                facts.label,
+            )
+        if is_over:
             if now.phase == CUT:
                 raise EngineUnreachableError(
                     f"{name} did not come, and the engine does not answer: {now}\nCalls of what is "

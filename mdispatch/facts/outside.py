@@ -17,7 +17,9 @@ from time import sleep
 from ..errors import InvalidNameError, MainMemberGoneError, RegistryNotFoundError
 from ..errors.words import nearest
 from .folder_lock import busy_text, folder_holder
-from .native import native
+from .hosts import Told, read
+from .native import fact as record_of
+from .native import native, often
 from .native.constants import (
     MD_EBOOT,
     MD_EBUSY,
@@ -31,9 +33,10 @@ from .native.constants import (
     MD_ENOENT,
     MD_EVERSION,
     MD_KINDS,
+    MD_POLICY_BRIDGE,
     MD_POLICY_ELECT,
 )
-from .registration import DEF, ROLE_NAMES
+from .registration import CLUSTER, DEF, ROLE_NAMES, STANDING, Registration
 from .status import error_for
 
 TYPE_CHECKING = False
@@ -42,7 +45,16 @@ if TYPE_CHECKING:
 
     from .native.contract import InspectionTuple, MemberTuple
 
-__all__ = ["Lock", "Member", "Seen", "find_one", "find_registries", "folder_problem", "look_at"]
+__all__ = [
+    "Lock",
+    "Member",
+    "Seen",
+    "Standing",
+    "find_one",
+    "find_registries",
+    "folder_problem",
+    "look_at",
+]
 __all__ += [
     "Apart",
     "Check",
@@ -99,6 +111,18 @@ class Lock:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """How a host of a cluster stands. ``pid`` has said so: the leader, or the bridge that serves
+    the host, unless that ``is_gone``; ``waiting`` are the bridges that wait to take over.
+    """
+
+    told: Told
+    pid: int
+    is_gone: bool
+    waiting: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """One registry as it was found. If the file of that name cannot be read as a registry,
     ``readable`` is False, ``error`` says why, and all figures are 0.
@@ -107,7 +131,7 @@ class Seen:
     the answer to an attempt to attach. ``held_by`` are the processes that have an anonymous or
     deleted registry open. ``deleted``: its file was taken away. ``alive`` and ``dead`` count the
     processes that joined. ``names`` have registrations; ``idle`` places of names that have ended
-    are kept for others.
+    are kept for others. ``is_host``: only bridges register there; ``standing``: it is of a cluster.
     """
 
     address: str
@@ -118,6 +142,8 @@ class Seen:
     readable: bool = False
     deleted: bool = False
     elects: bool = False
+    is_host: bool = False
+    standing: Standing | None = None
     main_pid: int = 0
     main_state: str = ""
     main_stopped: bool = False
@@ -214,6 +240,24 @@ def look_at(
     return _seen(found, members, label, name, held_by, deleted)
 
 
+def _standing(address: bytes, members: tuple[Member, ...]) -> Standing | None:
+    """Reads the one fact that says it."""
+    status, handle = native.attach(address, 0)
+    if status:
+        return None
+    try:
+        _, record = often.find(handle, STANDING, 0, CLUSTER)
+    finally:
+        native.close(handle)
+    if record is None:
+        return None
+    fact = record_of(Registration, record)
+    alive = {each.pid for each in members if each.alive and each.role in ("main", "bridge")}
+    bridges = {each.pid for each in members if each.alive and each.role == "bridge"}
+    waiting = tuple(sorted(bridges - {fact.pid}))
+    return Standing(read(fact.text), fact.pid, fact.pid not in alive, waiting)
+
+
 def _seen(
     found: InspectionTuple,
     found_members: list[MemberTuple],
@@ -237,6 +281,8 @@ def _seen(
         readable=True,
         deleted=deleted,
         elects=policy == MD_POLICY_ELECT,
+        is_host=policy == MD_POLICY_BRIDGE,
+        standing=_standing(at, members) if attach == 0 and kinds[STANDING] else None,
         main_pid=main,
         main_state=_MAIN_STATES[main_state] if main_state < len(_MAIN_STATES) else "unknown",
         main_stopped=ours and main_state < 2 and _is_stopped(main),

@@ -9,6 +9,8 @@ from _collections import _tuplegetter  # type: ignore[import-not-found]
 
 from .native import fact, interpreter_id
 from .native.constants import (
+    MD_AS_BRIDGE,
+    MD_BRIDGE,
     MD_CHOICE,
     MD_CLAIM,
     MD_DEF,
@@ -23,6 +25,7 @@ from .native.constants import (
     MD_PYSTUB,
     MD_RAISE_ALL,
     MD_STACK,
+    MD_STANDING,
     MD_TORCH,
     MD_TYPE,
     MD_UNIQUE,
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
 __all__ = ["CHOICE", "CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "KIND_NAMES", "LIBRARY", "NAME"]
-__all__ += ["NOTE"]
+__all__ += ["AS_BRIDGE", "BRIDGE", "NOTE", "STANDING"]
 __all__ += ["PYSTUB", "TORCH", "TYPE", "MAIN", "PEER", "WORKER", "Elected", "Handle"]
 __all__ += ["CLUSTER", "OF_ANY_MEMBER", "ROLE_NAMES", "POLICY", "Registration", "TORCH_SPACE"]
 __all__ += ["def_text", "field_of", "impl_text", "interpreter_id", "is_of_choice", "kernel_name"]
@@ -44,6 +47,7 @@ __all__ += ["shown_choice", "torch_name", "torch_parts", "who"]
 LIBRARY, DEF, IMPL, FALLBACK = MD_LIBRARY, MD_DEF, MD_IMPL, MD_FALLBACK
 PYSTUB, NAME, CLAIM, TORCH = MD_PYSTUB, MD_NAME, MD_CLAIM, MD_TORCH
 TYPE, NOTE, CHOICE = MD_TYPE, MD_NOTE, MD_CHOICE
+STANDING = MD_STANDING
 KIND_NAMES = {
     LIBRARY: "library",
     DEF: "def",
@@ -53,6 +57,7 @@ KIND_NAMES = {
     NAME: "name",
     CLAIM: "claim",  # on a namespace, where there is no main member, or on a choice
     TORCH: "torch",  # what torch.library has registered
+    STANDING: "standing",  # how a host of a cluster stands: facts/hosts.py
     TYPE: "type",  # a member's own: any member registers it, for itself
     NOTE: "note",  # a member's own, too: what it tells the others of itself
     CHOICE: "choice",  # any member registers it, for all
@@ -67,6 +72,7 @@ POLICY = {
     PYSTUB: MD_STACK,
     NAME: MD_STACK,
     TORCH: MD_UNIQUE,
+    STANDING: MD_STACK,
     TYPE: MD_UNIQUE,
     NOTE: MD_STACK,
     CHOICE: MD_UNIQUE,
@@ -75,14 +81,16 @@ POLICY = {
 #: The kinds that any member registers, so that none verifies them.
 OF_ANY_MEMBER = (CLAIM, TYPE, NOTE, CHOICE)
 
-#: The name of the note by which the main member of a host in a cluster tells how the host stands:
-#: see facts/hosts.py.
+#: The name of the fact by which the leader or the bridge of a host in a cluster tells how the host
+#: stands: see facts/hosts.py.
 CLUSTER = "mdispatch.cluster"
 
 #: Stands for a program that embeds Python, in place of an interpreter's number.
 HOST = MD_HOST
-MAIN, WORKER, PEER = MD_MAIN, MD_WORKER, MD_PEER
-ROLE_NAMES = {MAIN: "main", WORKER: "worker", PEER: "peer"}
+#: Stands for a bridge, likewise (cluster/bridge.py).
+AS_BRIDGE = MD_AS_BRIDGE
+MAIN, WORKER, PEER, BRIDGE = MD_MAIN, MD_WORKER, MD_PEER, MD_BRIDGE
+ROLE_NAMES = {MAIN: "main", WORKER: "worker", PEER: "peer", BRIDGE: "bridge"}
 
 
 class Handle:
@@ -129,7 +137,8 @@ def def_text(canonical: str, written: str, attributes: str = "", generation: int
 
 def who(pid: int, interpreter: int) -> str:
     """A member, in words. A program that embeds interpreters is a member beside them."""
-    at = "the program itself" if interpreter == HOST else f"interpreter {interpreter}"
+    others = {HOST: "the program itself", AS_BRIDGE: "the bridge"}
+    at = others.get(interpreter, f"interpreter {interpreter}")
     return f"pid {pid}, {at}"
 
 

@@ -32,6 +32,7 @@ from .native.constants import (
     MD_ETIMEDOUT,
     MD_ETOOLONG,
     MD_MAX_WHERE,
+    MD_POLICY_MAIN,
 )
 from .opening import (
     DEFAULT_CAPACITY,
@@ -42,6 +43,7 @@ from .opening import (
     open_default,
 )
 from .registration import (
+    AS_BRIDGE,
     HOST,
     KIND_NAMES,
     MAIN,
@@ -88,7 +90,7 @@ def _utf8(text: str) -> str | bytes:
     return text if text.isascii() else _bytes(text)
 
 
-_MAIN_PID = 7  # its index in the figures of stat
+_MAIN_PID, _POLICY = 7, 11  # their indices in the figures of stat
 
 _DAEMON = (
     "This process was forked from process {}, which had the registry open and has ended. A program "
@@ -108,13 +110,16 @@ class SharedRegistry:
     :meth:`attach`, :meth:`default`.
     """
 
+    #: As whom it joins.
+    interpreter = interpreter_id
+
     def __init__(self, handle: int) -> None:
         self._handle = handle
         self.label = native.address(handle)[1].decode()
         self.pid = os.getpid()
         self._closed = False
         self._view: View | None = None
-        status, self._member, self.role = native.join(handle, interpreter_id)
+        status, self._member, self.role = native.join(handle, self.interpreter)
         if status:
             raise error_for(status, self.label)
         self._user = os.geteuid()
@@ -226,7 +231,7 @@ class SharedRegistry:
             try:
                 if self.role == PEER:
                     self._mine.add(seq)
-                record = (ref, seq, kind, int(key), name, body, where, self.pid, interpreter_id)
+                record = (ref, seq, kind, int(key), name, body, where, self.pid, self.interpreter)
                 return _registration(record)
             except BaseException:  # no memory: an error must have changed nothing
                 often.strike(self._handle, self._member, ref, seq)
@@ -412,7 +417,10 @@ class SharedRegistry:
         not opened the registry (yet).
         """
         pid = os.getpid()
-        if self.role != WORKER or interpreter_id == 0 or self.stat()[_MAIN_PID] != pid:
+        if self.role != WORKER or interpreter_id == 0:
+            return False
+        figures = self.stat()
+        if figures[_MAIN_PID] != pid or figures[_POLICY] != MD_POLICY_MAIN:
             return False
         return all(member[:2] != (0, pid) for member in self.members())
 
@@ -467,11 +475,11 @@ class SharedRegistry:
     def neighbours(self) -> set[int]:
         """The other interpreters of this process that are members."""
         _, found = native.members(self._handle)
-        others = (interpreter_id, HOST)
+        others = (interpreter_id, HOST, AS_BRIDGE)
         return {each[0] for each in found if each[1] == self.pid and each[0] not in others}
 
     def _join(self) -> None:
-        self._unjoined, member, role = native.join(self._handle, interpreter_id)
+        self._unjoined, member, role = native.join(self._handle, self.interpreter)
         if not self._unjoined:
             self._member, self.role, self._user = member, role, os.geteuid()
 

@@ -112,7 +112,7 @@ def _beside(fact: Registration, here: str) -> str:
 
 def _cluster(registry: Facts) -> list[str]:
     """How this host stands, where it is in a cluster."""
-    if not registry.has(facts.NOTE, 0, facts.registration.CLUSTER):
+    if not registry.has(facts.STANDING, 0, facts.registration.CLUSTER):
         return []
     from ..facts.hosts import told
 

@@ -404,8 +404,8 @@ def _opened_or_found() -> Registry:
 
 
 def _default_book() -> Facts:
-    """That which the environment names: as a member of a registry here, or as the leader of a
-    cluster (docs/cluster.md).
+    """That which the environment names: as a member of a registry here, or as the leader or a
+    worker of a cluster (docs/cluster.md).
     """
     address = os.environ.get(ENVIRONMENT, "")
     if not address.startswith("cluster:"):
@@ -413,9 +413,9 @@ def _default_book() -> Facts:
     from ..facts.books import check_shared
 
     check_shared("a cluster")
-    from ..cluster.leading import lead
+    from ..cluster.joining import joined
 
-    book = lead(address)
+    book = joined(address)
     os.environ[ENVIRONMENT] = book.label  # children are workers of this host
     return book
 

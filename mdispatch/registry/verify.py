@@ -133,7 +133,7 @@ def tell(dispatcher: Dispatcher, error: errors.VerificationError) -> None:
     """Raises a difference. Notes it for an open audit instead, or keeps it where nobody would hear
     it.
     """
-    if dispatcher.facts.has(facts.NOTE, 0, CLUSTER):
+    if dispatcher.facts.has(facts.STANDING, 0, CLUSTER):
         from ..facts.hosts import note_difference
 
         note_difference(dispatcher.facts, error)
@@ -302,7 +302,7 @@ def _await_fact(
 ) -> Registration | None:
     """The fact, or None when the time is up. On a host of a cluster the wait may end before."""
     wait = registry.await_fact
-    if registry.has(facts.NOTE, 0, CLUSTER):
+    if registry.has(facts.STANDING, 0, CLUSTER):
         from ..facts import hosts
 
         wait = partial(hosts.await_fact, registry)
@@ -311,7 +311,7 @@ def _await_fact(
 
 def _is_sealed(registry: Facts) -> bool:
     """Whether no wait for what is missing here has to last, on a host of a cluster."""
-    if not registry.has(facts.NOTE, 0, CLUSTER):
+    if not registry.has(facts.STANDING, 0, CLUSTER):
         return False
     from ..facts import hosts
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from ..dispatch.context.observers import observe_calls
 from ..errors import InvalidArgumentError
 from ..errors.words import shown
+from ..facts.hosts import host
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def observe_with_opentelemetry(tracer: Tracer | None = None) -> ObserverHandle:
     A span has the operator's name. It is the current span while the kernel runs, so operators that
     the kernel calls, and spans that it makes itself, lie inside. An exception that ends the kernel
     is recorded, and is the span's status. Attributes: ``mdispatch.how``, ``mdispatch.key``,
-    ``mdispatch.key_set``, ``mdispatch.kernel``, ``mdispatch.reason``, as ObservedCall has them;
-    arguments are kept out.
+    ``mdispatch.key_set``, ``mdispatch.kernel``, ``mdispatch.reason``, as ObservedCall has them,
+    and ``mdispatch.host``, the name of this host in its cluster; arguments are kept out.
 
     ``tracer`` is one of a tracer provider of your own; by default that of the global one, named
     "mdispatch". While spans are made, calls go through Python.
@@ -51,12 +52,13 @@ def observe_with_opentelemetry(tracer: Tracer | None = None) -> ObserverHandle:
         raise InvalidArgumentError(
             f"{shown(tracer)} is no tracer: give one that get_tracer() returned, or None"
         )
-    start = tracer.start_span
+    start, here = tracer.start_span, host()
     # By the call's number: calls nest, and a call may end in another thread than it began in.
     under_way: dict[int, tuple[Span, Token[Context]]] = {}
 
     def before(call: ObservedCall) -> None:
         attributes: dict[str, Any] = {
+            "mdispatch.host": here,
             "mdispatch.how": call.how,
             "mdispatch.key": call.key.name,
             "mdispatch.key_set": str(call.key_set),

@@ -131,7 +131,7 @@ static void call_join(const struct op *op) {
     MAY(rc, "md_join", MD_ECLOSED, MD_EMEMBERS, MD_EDAMAGED, MD_ELOCK, MD_ESYS);
     if (rc) return;
     now.member = member;
-    if (!md__is_elect(now.inside))
+    if (md__has_main(now.inside))
         md__poke32(&md__member(now.inside, (uint32_t)member)->role, MD_MAIN);
 }
 

@@ -23,6 +23,7 @@ struct op {
     int tight;      /* all bytes that are backed by memory are used */
     int no_spares;  /* when it is nearly full, so is the whole capacity */
     int team;       /* in a registry without a main member, see crash_elect.h */
+    int host;       /* in that of a host of a cluster, see crash_bridge.h */
     void (*ready)(struct main_member w); /* what it does before, without being stepped */
     void (*then)(struct main_member m);  /* what the scene does afterwards */
 };
@@ -31,6 +32,7 @@ static char address[MD_MAX_ADDRESS];
 static md_record facts[8]; /* the operation's own */
 static enum fill fill_now;
 static int team_now; /* the scene is a team's: names without a namespace get one of the scene's */
+static int host_now; /* the scene is a host's: its own member is a bridge */
 
 static char xs[MD_MAX_BODY]; /* open_scene fills it, so that no steps are spent on it */
 
@@ -138,23 +140,35 @@ static void use_up_what_is_backed(struct main_member m) {
     while (fill_now == EMPTY && n--) OK(strike_out(m, &pad[n]));
 }
 
+static void three_facts(struct main_member m) {
+    OK(put_body(m, "n", "A", &facts[0]));
+    OK(put_body(m, "n", "B", &facts[1]));
+    OK(put_body(m, "n", "C", &facts[2]));
+}
+
 /* A registry for the operation, with its main member here. */
 static struct main_member open_scene(const struct op *op, enum fill fill) {
     uint64_t room = (uint64_t)(op->tight && fill == NEARLY_FULL ? 4096 : op->room);
     struct main_member m = {0};
     char buf[BUF];
     team_now = op->team;
+    host_now = op->host;
     if (team_now) {
         OK(md_elect(NULL, MD__MIN_CAPACITY + room, &m.reg));
         m.member = join(m.reg, 0, MD_PEER);
         OK(md_claim(m.reg, m.member, "t", 1, "", 0, buf, sizeof buf));
+    } else if (host_now) {
+        OK(md_bridge(NULL, MD__MIN_CAPACITY + room, &m.reg));
+        m.member = join(m.reg, MD_AS_BRIDGE, MD_BRIDGE);
+        OK(md_claim(m.reg, m.member, "mdispatch.bridge", 16, "", 0, buf, sizeof buf));
+        three_facts(m);
     } else {
         m = open_main(NULL, MD__MIN_CAPACITY + room);
     }
     fill_now = fill;
     memset(xs, 'x', sizeof xs);
     OK(md_address(m.reg, address, sizeof address));
-    if (op->prepare) op->prepare(m);
+    if (op->prepare && !host_now) op->prepare(m);
     if (fill != EMPTY) some_hundred_facts(m);
     if (op->names) {
         if (fill == NEARLY_FULL) OK(put_body(m, "spare", "", NULL));
@@ -164,17 +178,15 @@ static struct main_member open_scene(const struct op *op, enum fill fill) {
         use_up_what_is_backed(m);
     else if (fill == NEARLY_FULL)
         use_up(m, !op->no_spares);
+    if (host_now) {
+        OK(md_release(m.reg, m.member, "mdispatch.bridge", 16));
+        if (op->prepare) op->prepare(m);
+    }
     check_whole(m.reg);
     return m;
 }
 
 /* --- operations ------------------------------------------------------------------------------- */
-
-static void three_facts(struct main_member m) {
-    OK(put_body(m, "n", "A", &facts[0]));
-    OK(put_body(m, "n", "B", &facts[1]));
-    OK(put_body(m, "n", "C", &facts[2]));
-}
 
 static void one_fact(struct main_member m) {
     OK(put_body(m, "n", "A", &facts[0]));

@@ -15,7 +15,7 @@
  * chosen by their number. `test_crash_points all` checks all of them; docs/reliability.md has its
  * table. A second argument selects the operations with this text in their names.
  */
-#include "crash_elect.h"
+#include "crash_bridge.h"
 
 enum { MAX_IMAGES = 1 << 14, LONGEST_CHAIN = 3 };
 
@@ -123,6 +123,40 @@ static void check_team_goes_on(struct cell *c, uint64_t left) {
     OK(md_leave(w.reg, w.member));
 }
 
+/* The same on a host of a cluster: whatever the dead have left, it stays, and the next bridge goes on
+ * with it. */
+static void check_host_goes_on(struct cell *c, uint64_t left) {
+    struct main_member worker = c->m, bridge = c->m;
+    md_stats s;
+    md_record r;
+    worker.member = join(worker.reg, 98, MD_WORKER);
+    bridge.member = join(bridge.reg, MD_AS_BRIDGE, MD_BRIDGE);
+    CHECK(list_all_facts(bridge.reg) == left);
+    OK(md_stat(bridge.reg, &s));
+    EQ(s.members, 3);
+    EQ(s.processes, 2);
+    int other = is_claimed(QUEUE, strlen(QUEUE), 0);
+    EQ(peer_claim(worker, QUEUE), MD_EROLE);
+    EQ(put_body(worker, "n", "", &r), MD_EROLE);
+    EQ(put_body(bridge, "n", "", &r), MD_EROLE);
+    int rc = peer_claim(bridge, QUEUE);
+    if (rc != MD_EFULL || c->fill != NEARLY_FULL) EQ(rc, other ? MD_EEXIST : 0);
+    if (rc == 0) {
+        rc = put_body(bridge, "n", "", &r);
+        if (rc != MD_EFULL || c->fill != NEARLY_FULL) OK(rc);
+        if (rc == 0) {
+            check_newest(&r);
+            EQ(strike_out(worker, &r), MD_EROLE);
+            OK(strike_out(bridge, &r));
+        }
+        OK(peer_release(bridge, QUEUE));
+    }
+    OK(md_leave(worker.reg, worker.member));
+    check_whole(bridge.reg);
+    OK(md_leave(bridge.reg, bridge.member));
+    CHECK(list_all_facts(c->m.reg) == left);
+}
+
 static int needs_repair(const char *region) {
     const struct md__header *h = (const struct md__header *)region;
     return (holder_of_the_lock(region) & FUTEX_OWNER_DIED) || md__read32(&h->repair_owed);
@@ -177,6 +211,8 @@ static void look_after_death(void *arg) {
     md__exit(reg);
     if (state == MD__OPEN && team_now)
         check_team_goes_on(c, left);
+    else if (state == MD__OPEN && host_now)
+        check_host_goes_on(c, left);
     else if (state == MD__OPEN)
         check_goes_on(c);
     else
@@ -219,7 +255,10 @@ static void act_stepped(void *arg) {
     struct main_member w = c->m;
     OK(md_attach(address, 0, &w.reg));
     if (c->op->as != STRANGER) w.member = join(w.reg, 0, team_now ? MD_PEER : MD_WORKER);
-    if (c->op->as == WRITER && !team_now) promote(w.reg, w.member);
+    if (c->op->as == WRITER && host_now)
+        w.member = join(w.reg, MD_AS_BRIDGE, MD_BRIDGE);
+    else if (c->op->as == WRITER && !team_now)
+        promote(w.reg, w.member);
     if (c->op->ready) c->op->ready(w);
     be_stepped(&c->stepper);
     for (int call = 0; call < c->op->calls; call++) {
@@ -441,6 +480,15 @@ static struct row rows[] = {
     {.op = &SWEEP_NEXT},
     {.op = &SWEEP_LAST},
     {.op = &WAITER_SWEEPS},
+    {.op = &FIRST_BRIDGE},
+    {.op = &BRIDGE_IN_WAITING},
+    {.op = &BY_BRIDGE},
+    {.op = &STRIKE_BY_BRIDGE},
+    {.op = &BY_NEXT_BRIDGE},
+    {.op = &BRIDGE_LEAVES},
+    {.op = &LAST_BRIDGE_LEAVES},
+    {.op = &SWEEP_BRIDGE},
+    {.op = &BRIDGE_WAITER},
     {.name = "recovery after a killed claim, release, leave, sweep, recovery in a team",
      .op = &RECOVERY,
      .chains = KILLED_CLAIMS},

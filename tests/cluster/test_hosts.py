@@ -173,7 +173,7 @@ def test_a_second_leader_beside_a_living_one_is_refused(hosts, a_server: RedisSe
     assert f"MDISPATCH_REGISTRY={run}" in text
 
 
-def test_a_bridge_that_is_killed_ends_its_hosts_registry_and_no_other(
+def test_a_bridge_that_is_killed_with_none_in_its_place_ends_waits_and_is_started_again(
     hosts, a_server: RedisServer, run
 ):
     url = a_server.url(run)
@@ -192,6 +192,7 @@ def test_a_bridge_that_is_killed_ends_its_hosts_registry_and_no_other(
     again = hosts[1].program(run)
     again.do(shop() + wait("more"))
     assert again.do(CALL) == 6
+    worker.do(wait("more"))
 
 
 def test_a_bridge_that_was_stopped_catches_up(hosts, a_server: RedisServer, run):

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.either_binding, pytest.mark.specification]
         pytest.param(Budget(facts=2, lapses=1, crashes=1, losses=0), id="a leader dies"),
         pytest.param(Budget(facts=1, lapses=0, crashes=0, losses=2), id="the engine forgets"),
         pytest.param(Budget(facts=1, lapses=1, crashes=0, losses=1), id="two leaders"),
+        pytest.param(Budget(facts=1, lapses=1, crashes=0, losses=1, bridges=1), id="a bridge dies"),
     ],
 )
 def test_no_fork_no_way_back_and_no_hang_in_any_order_of_steps(budget):
@@ -42,6 +43,18 @@ def test_without_the_epoch_the_search_finds_a_host_that_follows_a_former_leader(
     with pytest.raises(Broken) as caught:
         search(Rules(epoch=False), Budget(facts=2, crashes=0, losses=0), hosts=1)
     assert caught.value.promise.startswith("way back")
+
+
+def test_without_its_position_a_bridge_that_takes_over_goes_back():
+    with pytest.raises(Broken) as caught:
+        search(
+            Rules(position=False),
+            Budget(facts=1, lapses=1, crashes=0, losses=1, bridges=1),
+            hosts=1,
+            but="hang",
+        )
+    assert caught.value.promise.startswith("way back")
+    assert "the bridge of host 0 dies" in caught.value.trace
 
 
 def test_without_either_two_leaders_make_a_fork():

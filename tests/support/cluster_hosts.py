@@ -92,13 +92,14 @@ class Host:
     def program(self, registry: str) -> Program:
         return Program(self, registry)
 
-    def bridge(self, url: str) -> subprocess.Popen[str]:
+    def bridge(self, url: str, *options: str) -> subprocess.Popen[str]:
         """A bridge, once it is there."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "mdispatch", "bridge", "-"],
+            [sys.executable, "-m", "mdispatch", "bridge", "-", *options],
             env=self.environment(),
             stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
         )
         self.processes.append(process)
@@ -107,8 +108,8 @@ class Host:
         process.stdin.close()
 
         def listen() -> None:
-            assert process.stderr is not None
-            for line in process.stderr:
+            assert process.stdout is not None
+            for line in process.stdout:
                 self.said.put(line)
 
         threading.Thread(target=listen, daemon=True).start()

@@ -29,6 +29,7 @@ class Rules(NamedTuple):
 
     chain: bool = True  # each entry continues the one before it, and each epoch has a root
     epoch: bool = True  # the engine refuses, and hosts ignore, what a former leader writes
+    position: bool = True  # a bridge that takes over goes on from where the one before it was
 
 
 class Budget(NamedTuple):
@@ -38,6 +39,7 @@ class Budget(NamedTuple):
     lapses: int = 1
     crashes: int = 1
     losses: int = 1
+    bridges: int = 0  # that die
 
 
 class Entry(NamedTuple):
@@ -86,6 +88,7 @@ class Host(NamedTuple):
     chain: object = None
     facts: tuple[object, ...] = ()
     leadership: int = 0  # unseen
+    is_new: bool = False  # its bridge has taken over, and has only the registry and its position
 
 
 class State(NamedTuple):
@@ -181,6 +184,12 @@ def _world(state: State) -> Iterator[_Step]:
             state._replace(engine=state.backup, backup=None, budget=spent),
             "",
         )
+    if budget.bridges:
+        spent = budget._replace(bridges=budget.bridges - 1)
+        for i, host in enumerate(state.hosts):
+            if not host.is_new:
+                new = _with(state.hosts, i, host._replace(is_new=True))
+                yield f"the bridge of host {i} dies", state._replace(hosts=new, budget=spent), ""
     if budget.crashes:
         spent = budget._replace(crashes=budget.crashes - 1)
         for i, leader in enumerate(state.leaders):
@@ -328,6 +337,9 @@ def _applied(host: Host, engine: Engine, rules: Rules) -> tuple[Host, Entry | Sn
 
 def _host(state: State, i: int, rules: Rules) -> Iterator[_Step]:
     before = state.hosts[i]
+    if before.is_new:
+        yield from _take_over(state, i, rules)
+        return
     host, by = _applied(before, state.engine, rules)
     if by is None:
         return
@@ -339,6 +351,23 @@ def _host(state: State, i: int, rules: Rules) -> Iterator[_Step]:
         broken = f"way back: host {i} follows leadership {host.leadership} after a later one"
     what = f"entry ({by.epoch}, {by.seq})" if isinstance(by, Entry) else "the snapshot"
     yield f"host {i} applies {what}", state._replace(hosts=_with(state.hosts, i, host)), broken
+
+
+def _take_over(state: State, i: int, rules: Rules) -> Iterator[_Step]:
+    """following.py: resume; region.py: adopt. A registry that the dead bridge had left in the midst
+    of a batch agrees with its position here; adopt makes it so.
+    """
+    before, read = state.hosts[i], _read_all(state.engine, rules)
+    is_same = (read.epoch, read.root) == (before.epoch, before.root) and read.seq >= before.seq
+    if rules.position and read.epoch <= before.epoch and not is_same:
+        return
+    broken = ""
+    if read.leadership < before.leadership:
+        broken = f"way back: host {i} follows leadership {read.leadership} after a later one"
+    elif is_same and read.facts[: len(before.facts)] != before.facts:
+        broken = f"fork: host {i} had {before.facts}, and goes on with {read.facts}"
+    hosts = _with(state.hosts, i, read)
+    yield f"the next bridge of host {i} takes over", state._replace(hosts=hosts), broken
 
 
 def _with(items, i, item):  # type: ignore[no-untyped-def]

@@ -55,12 +55,13 @@ def lib():
         yield md.Library("spans", "DEF", registry=registry)
 
 
-def test_a_call_is_a_span_that_says_how_it_was_dispatched(spans, lib):
+def test_a_call_is_a_span_that_says_how_it_was_dispatched(spans, lib, monkeypatch):
     def double(x):
         return 42
 
     lib.define("f(Tensor x) -> int")
     lib.impl("f", double, "CPU")
+    monkeypatch.setenv("MDISPATCH_HOST", "node-7")
     with telemetry.observe_with_opentelemetry(spans.tracer):
         assert lib.registry.ops.spans.f(Value()) == 42
     assert lib.registry.ops.spans.f(Value()) == 42  # no longer looked at
@@ -71,6 +72,7 @@ def test_a_call_is_a_span_that_says_how_it_was_dispatched(spans, lib):
         "the test's",
     )
     assert dict(span.attributes) == {
+        "mdispatch.host": "node-7",
         "mdispatch.how": "call",
         "mdispatch.key": "CPU",
         "mdispatch.key_set": "DispatchKeySet(CPU)",

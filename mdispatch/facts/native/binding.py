@@ -37,6 +37,7 @@ BINDING_NAMES = (
     "attach",
     "await_change",
     "await_fact",
+    "bridge",
     "cancel",
     "check",
     "claim",

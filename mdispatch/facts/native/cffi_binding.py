@@ -85,6 +85,11 @@ def elect(name: str | None, capacity: int) -> tuple[int, int]:
     return lib.md_elect(ffi.NULL if name is None else name.encode(), capacity, out), out[0]
 
 
+def bridge(name: str | None, capacity: int) -> tuple[int, int]:
+    out = ffi.new("md_registry *")
+    return lib.md_bridge(ffi.NULL if name is None else name.encode(), capacity, out), out[0]
+
+
 def attach(address: bytes, deadline_ns: int) -> tuple[int, int]:
     out = ffi.new("md_registry *")
     return lib.md_attach(address, deadline_ns, out), out[0]

@@ -12,6 +12,7 @@ __all__ = [
     "MD_FORMAT",
     "MD_FOREVER",
     "MD_HOST",
+    "MD_AS_BRIDGE",
     "MD_OK",
     "MD_EINVAL",
     "MD_ENAME",
@@ -50,6 +51,7 @@ __all__ = [
     "MD_NAME",
     "MD_CLAIM",
     "MD_TORCH",
+    "MD_STANDING",
     "MD_ANY_MEMBER",
     "MD_TYPE",
     "MD_NOTE",
@@ -62,8 +64,10 @@ __all__ = [
     "MD_MAIN",
     "MD_WORKER",
     "MD_PEER",
+    "MD_BRIDGE",
     "MD_POLICY_MAIN",
     "MD_POLICY_ELECT",
+    "MD_POLICY_BRIDGE",
     "MD_MAX_NAME",
     "MD_MAX_BODY",
     "MD_MAX_WHERE",
@@ -78,6 +82,7 @@ MD_ABI = 4
 MD_FORMAT = 6
 MD_FOREVER = -1
 MD_HOST = -1
+MD_AS_BRIDGE = -2
 
 # md_status
 MD_OK = 0
@@ -120,6 +125,7 @@ MD_PYSTUB = 5
 MD_NAME = 6
 MD_CLAIM = 7
 MD_TORCH = 8
+MD_STANDING = 9
 MD_ANY_MEMBER = 16
 MD_TYPE = 16
 MD_NOTE = 17
@@ -136,10 +142,12 @@ MD_RAISE_ALL = 16
 MD_MAIN = 1
 MD_WORKER = 2
 MD_PEER = 3
+MD_BRIDGE = 4
 
 # md_policy
 MD_POLICY_MAIN = 1
 MD_POLICY_ELECT = 2
+MD_POLICY_BRIDGE = 3
 
 # md_limit
 MD_MAX_NAME = 1023

@@ -154,6 +154,10 @@ static PyObject *ext_elect(PyObject *self, PyObject *args) {
     return made(args, md_elect);
 }
 
+static PyObject *ext_bridge(PyObject *self, PyObject *args) {
+    return made(args, md_bridge);
+}
+
 static PyObject *ext_attach(PyObject *self, PyObject *args) {
     const char *address;
     long long deadline;
@@ -679,6 +683,7 @@ static PyMethodDef methods[] = {
     {"status_text", ext_status_text, METH_VARARGS, NULL},
     {"create", ext_create, METH_VARARGS, NULL},
     {"elect", ext_elect, METH_VARARGS, NULL},
+    {"bridge", ext_bridge, METH_VARARGS, NULL},
     {"attach", ext_attach, METH_VARARGS, NULL},
     {"open_default", ext_open_default, METH_VARARGS, NULL},
     {"close", ext_close, METH_VARARGS, NULL},

@@ -44,7 +44,7 @@ static int adopt(md__reg *reg, int fd, const char *uuid, bool to_replace) {
     }
     rc = md__region_judge_bounds(reg, fd);
     if (rc == 0) rc = md__region_served(reg);
-    if (rc == MD_EDIED && to_replace && md__is_elect(reg)) rc = retire(reg);
+    if (rc == MD_EDIED && to_replace && !md__has_main(reg)) rc = retire(reg);
     if (rc) md__region_discard(reg);
     return rc;
 }

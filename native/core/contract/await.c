@@ -122,7 +122,7 @@ static uint32_t arm(md__u32 *lease) {
  * when the waiter itself is the registrar. */
 static int watch(md__reg *reg, const struct md__wait *wait, const struct goal *goal,
                  struct watch *w) {
-    struct md__process *main = md__is_elect(reg) ? NULL : md__process(reg, 0);
+    struct md__process *main = md__has_main(reg) ? md__process(reg, 0) : NULL;
     struct md__queue q;
     *w = (struct watch){main ? md__lease_word(main) : NULL, 0, main != NULL};
     if (goal->or_elect && !(main && md__lease_is_dead(main))) {

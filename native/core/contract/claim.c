@@ -54,6 +54,13 @@ static int claim_as(md__reg *reg, uint64_t member, struct md__member *m, const s
     return queue.registrar == member ? 0 : MD_EEXIST;
 }
 
+/* Only a bridge queues up to be the host's. */
+static bool may_claim(const md__reg *reg, const struct md__member *m, const struct md__query *q) {
+    bool is_theirs =
+        q->name_len == MD__BRIDGES_LEN && memcmp(q->name, MD__BRIDGES, MD__BRIDGES_LEN) == 0;
+    return !md__is_host(reg) || !is_theirs || md__peek32(&m->role) == MD_BRIDGE;
+}
+
 /* Takes the lock for a member of this process. */
 static int lock_as_member(md__reg *reg, uint64_t member, struct md__member **m) {
     int rc = md__lock(reg);
@@ -82,7 +89,7 @@ int md_claim(md_registry handle, uint64_t member, const char *name, size_t name_
     if (rc) return rc;
     rc = lock_as_member(reg, member, &m);
     if (rc == 0) {
-        rc = claim_as(reg, member, m, &q, &text, &out, &is_new);
+        rc = may_claim(reg, m, &q) ? claim_as(reg, member, m, &q, &text, &out, &is_new) : MD_EROLE;
         md__unlock(reg);
     }
     if (rc == 0 && is_new) md__disturb(reg, member, 0, 0);

@@ -32,13 +32,13 @@ void md__process_leave(md__reg *reg) {
     if (reg->process == MD__NO_SLOT) return;
     struct md__process *p = md__process(reg, reg->process);
     int locked = md__lock_to_leave(reg) == 0;
-    bool elect = md__is_elect(reg), clears = locked || !elect;
-    if (locked && elect) md__sweep(reg);
-    if (elect ? locked && !md__is_anyone_here(reg) : reg->creator) md__close_registry(reg);
+    bool has_main = md__has_main(reg), clears = locked || has_main;
+    if (locked && !has_main) md__sweep(reg);
+    if (has_main ? reg->creator : locked && !md__is_anyone_here(reg)) md__close_registry(reg);
     struct md__gone gone = {.member = MD__NOBODY};
     gone.processes[reg->process / 64] |= 1ull << reg->process % 64;
     if (clears) md__free_members(reg, &gone);
-    bool frees = clears && (reg->process != 0 || elect);
+    bool frees = clears && (reg->process != 0 || !has_main);
     if (frees) md__publish32(&p->state, MD__LEAVING);
     bool dropped = md__drop_lease(reg, p);
     if (frees && dropped && locked) md__publish32(&p->state, MD__FREE);

@@ -231,7 +231,7 @@ static int judge_leftover(int fd, md__reg *copy, md_inspection *in) {
     int why = rc ? rc : in->attach;
     bool told = why == 0 || why == MD_ECLOSED || why == MD_EDIED;
     if (told && in->alive) return MD_EEXIST;
-    if (told && in->stats.policy != MD_POLICY_ELECT) return 0;
+    if (told && in->stats.policy == MD_POLICY_MAIN) return 0;
     /* If a process opens the file while we hold the lease, the kernel sends us a signal. We choose
      * one that is ignored by default. */
     if (fcntl(fd, F_SETSIG, SIGURG) < 0 || fcntl(fd, F_SETLEASE, F_RDLCK) < 0)

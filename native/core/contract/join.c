@@ -23,9 +23,11 @@ static struct md__member *find_main(const md__reg *reg, int64_t interp) {
 static int join(md__reg *reg, int64_t interp, uint64_t *member, uint32_t *role) {
     struct md__header *h = md__header(reg);
     if (md__read32(&h->state) == MD__CLOSED) return MD_ECLOSED;
-    /* A newer registry may have a team's name by now. With a main member the name does not matter.
-     */
-    int rc = md__is_elect(reg) && reg->process == MD__NO_SLOT ? md__region_is_named(reg) : 1;
+    bool is_bridge = interp == MD_AS_BRIDGE;
+    if (is_bridge && !md__is_host(reg)) return MD_EROLE;
+    /* Without a main member, a newer registry may have the name by now. With one the name does not
+     * matter. */
+    int rc = !md__has_main(reg) && reg->process == MD__NO_SLOT ? md__region_is_named(reg) : 1;
     if (rc <= 0) return rc ? rc : MD_ECLOSED;
     md__sweep(reg);
     rc = md__process_join(reg);
@@ -34,10 +36,10 @@ static int join(md__reg *reg, int64_t interp, uint64_t *member, uint32_t *role) 
     while (i < MD_MAX_MEMBERS && i < top && md__read32(&md__member(reg, i)->state) != MD__FREE) i++;
     if (i >= MD_MAX_MEMBERS) return MD_EMEMBERS;
     struct md__member *m = md__member(reg, i);
-    *role = MD_WORKER;
+    *role = is_bridge ? MD_BRIDGE : MD_WORKER;
     if (md__is_elect(reg))
         *role = MD_PEER;
-    else if (reg->creator && (interp == 0 || interp == MD_HOST) && !find_main(reg, interp))
+    else if (md__has_main(reg) && reg->creator && (interp == 0 || interp == MD_HOST) && !find_main(reg, interp))
         *role = MD_MAIN;
     md__poke32(&m->process, reg->process);
     md__poke32(&m->role, *role);

@@ -147,14 +147,14 @@ int md_attach(const char *address, int64_t deadline_ns, md_registry *out) {
     return rc;
 }
 
-/* Refuses a registry with a main member: the caller asked for one without. */
-static int refuse_main(md_registry *out) {
+/* Refuses a registry of another policy than the caller asked for. */
+static int refuse_other(md_registry *out, uint32_t policy) {
     md__reg *reg;
     int rc = md__enter(*out, &reg);
     if (rc) return rc;
-    bool elect = md__is_elect(reg);
+    bool same = md__header(reg)->policy == policy;
     md__exit(reg);
-    if (elect) return 0;
+    if (same) return 0;
     md_close(*out);
     *out = 0;
     return MD_EEXIST;
@@ -165,7 +165,7 @@ static int refuse_main(md_registry *out) {
  * not create the registry because another process has created it attaches to that one before it
  * gives up, however long it had to wait for the folder. Where others of the team come and go fast,
  * or this process is slow, both attempts may come at the wrong moment many times. */
-int md_elect(const char *name, uint64_t capacity, md_registry *out) {
+static int meet(const char *name, uint64_t capacity, uint32_t policy, md_registry *out) {
     int64_t give_up = md_now() + PATIENCE_NS;
     int rc = 0;
     *out = 0;
@@ -173,17 +173,25 @@ int md_elect(const char *name, uint64_t capacity, md_registry *out) {
     pthread_once(&once, set_up);
     for (;;) {
         int attached = name ? md_attach(name, 0, out) : MD_ENOENT;
-        if (attached == 0) return refuse_main(out);
+        if (attached == 0) return refuse_other(out, policy);
         if (attached != MD_ENOENT && attached != MD_EDIED && attached != MD_ECLOSED &&
             attached != MD_EBOOT)
             return attached;
         if (rc == MD_EEXIST && md_now() >= give_up) return rc;
         pthread_mutex_lock(&md__table_lock);
         rc = prepare();
-        if (rc == 0) rc = create(name, capacity, MD_POLICY_ELECT, out);
+        if (rc == 0) rc = create(name, capacity, policy, out);
         pthread_mutex_unlock(&md__table_lock);
         if (!name || rc != MD_EEXIST) return rc;
     }
+}
+
+int md_elect(const char *name, uint64_t capacity, md_registry *out) {
+    return meet(name, capacity, MD_POLICY_ELECT, out);
+}
+
+int md_bridge(const char *name, uint64_t capacity, md_registry *out) {
+    return meet(name, capacity, MD_POLICY_BRIDGE, out);
 }
 
 /* Whether this very process published the address, before it called exec. */
@@ -192,15 +200,15 @@ static int is_own_past(const char *address) {
     return sscanf(address, "fd:%ld:", &pid) == 1 && pid == (long)getpid();
 }
 
-/* Under the lock: makes one more opening of the default that is open. Skips a team's registry that
- * was closed before this process joined it: nobody can join it any more, so the caller opens a
+/* Under the lock: makes one more opening of the default that is open. Skips a registry without a main member
+ * that was closed before this process joined it: nobody can join it any more, so the caller opens a
  * default anew. */
 static int default_again(md_registry *out) {
     md__reg *reg;
     *out = default_handle;
     int rc = md__enter(default_handle, &reg);
     if (rc) return rc;
-    bool over = md__is_elect(reg) && md__read32(&md__header(reg)->state) == MD__CLOSED;
+    bool over = !md__has_main(reg) && md__read32(&md__header(reg)->state) == MD__CLOSED;
     rc = over ? MD_ECLOSED : md__count_up(default_handle, MD__OPENING, &reg);
     return md__exit_locked(reg) ? default_again(out) : rc; /* another thread may have opened one */
 }

@@ -16,7 +16,8 @@ static int may_change(md__reg *reg, uint64_t member, const char *name, size_t le
 }
 
 static bool is_registrar(const md__reg *reg, const struct md__member *m) {
-    return md__peek32(&m->role) == (md__is_elect(reg) ? MD_PEER : MD_MAIN);
+    uint32_t role = md__has_main(reg) ? MD_MAIN : md__is_elect(reg) ? MD_PEER : MD_BRIDGE;
+    return md__peek32(&m->role) == role;
 }
 
 /* Takes the lock for a member. A child of fork cannot act as a member of its parent. */
@@ -31,7 +32,7 @@ static int lock_as_member(md__reg *reg, uint64_t member, struct md__member **m) 
 }
 
 static bool is_kind(uint32_t kind) {
-    return (kind >= MD_LIBRARY && kind <= MD_TORCH && kind != MD_CLAIM) || kind == MD_TYPE ||
+    return (kind >= MD_LIBRARY && kind <= MD_STANDING && kind != MD_CLAIM) || kind == MD_TYPE ||
            kind == MD_NOTE || kind == MD_CHOICE;
 }
 
@@ -44,6 +45,7 @@ static int may_register(md__reg *reg, uint64_t member, const struct md__member *
         return 0;
     }
     if (!is_registrar(reg, m)) return MD_EROLE;
+    if (md__is_host(reg)) return may_change(reg, member, MD__BRIDGES, MD__BRIDGES_LEN, false);
     return md__is_elect(reg) ? may_change(reg, member, q->name, q->name_len, false) : 0;
 }
 
@@ -82,9 +84,10 @@ static int may_strike(md__reg *reg, uint64_t member, const struct md__member *m,
     if (md__is_anyones(kind))
         return !md__is_own(kind) || md__peek64(&f->member) == member ? 0 : MD_EROLE;
     if (!is_registrar(reg, m) || kind == MD_CLAIM) return MD_EROLE; /* that is md_release's */
-    if (!md__is_elect(reg)) return node ? 0 : MD_ENOENT;
-    size_t len = node ? md__peek32(&node->name_len) : 0;
-    if (!node || len > MD_MAX_NAME || !md__at(reg, md__ref(reg, node), sizeof *node + len))
+    if (!node || md__has_main(reg)) return node ? 0 : MD_ENOENT;
+    if (md__is_host(reg)) return may_change(reg, member, MD__BRIDGES, MD__BRIDGES_LEN, false);
+    size_t len = md__peek32(&node->name_len);
+    if (len > MD_MAX_NAME || !md__at(reg, md__ref(reg, node), sizeof *node + len))
         return MD_ENOENT;
     md__load_words(name, node->name, len);
     return may_change(reg, member, name, len, true);

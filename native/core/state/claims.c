@@ -17,6 +17,11 @@
  * finds what remains to be done. (A claim that is not the last ends alone: the facts now belong to
  * the next claimant.)
  *
+ * In the registry of a host of a cluster (MD_POLICY_BRIDGE) one queue serves for all names: that of
+ * MD__BRIDGES, in which only bridges stand. Its registrar is the host's bridge. All that it has
+ * registered stays when its claim ends, with the last claim, too: the next bridge goes on with it.
+ * It is compared under the same lock, so at no instant can two bridges pass for the host's.
+ *
  * Where there is a main member, it alone registers in namespaces. There a claim says only whose turn
  * it is to work out what all members will agree on (MD_AGREED). No facts end with it, and those of
  * members that are gone end with their own facts (md__strike_own in chain.c).

@@ -13,7 +13,7 @@
 int md__process_join(md__reg *reg) {
     struct md__header *h = md__header(reg);
     if (reg->process != MD__NO_SLOT) return 0;
-    uint32_t first = reg->creator || md__is_elect(reg) ? 0 : 1, top = md__read32(&h->process_top),
+    uint32_t first = reg->creator || !md__has_main(reg) ? 0 : 1, top = md__read32(&h->process_top),
              i;
     for (i = first; i < MD_MAX_PROCESSES && i < top; i++) {
         if (md__read32(&md__process(reg, i)->state) == MD__FREE) break;
@@ -83,7 +83,7 @@ void md__sweep(md__reg *reg) {
     struct md__gone gone = {.member = MD__NOBODY};
     uint32_t processes = MD_FAULT(DEAD_NOT_SWEPT) ? 0 : md__read32(&h->process_top);
     bool any = false;
-    for (uint32_t i = md__is_elect(reg) ? 0 : 1; i < processes && i < MD_MAX_PROCESSES; i++) {
+    for (uint32_t i = md__has_main(reg) ? 1 : 0; i < processes && i < MD_MAX_PROCESSES; i++) {
         struct md__process *p = md__process(reg, i);
         if (md__read32(&p->state) == MD__FREE || is_here(p)) continue;
         gone.processes[i / 64] |= 1ull << i % 64;
@@ -113,8 +113,8 @@ int md__member_check(const md__reg *reg, uint64_t member, struct md__member **ou
 int md__region_served(md__reg *reg) {
     uint32_t state = md__read32(&md__header(reg)->state);
     if (state == MD__CLOSED) return MD_ECLOSED;
-    bool dead = md__is_elect(reg) ? reg->process == MD__NO_SLOT && !md__is_anyone_here(reg)
-                                  : md__lease_is_dead(md__process(reg, 0));
+    bool dead = md__has_main(reg) ? md__lease_is_dead(md__process(reg, 0))
+                                  : reg->process == MD__NO_SLOT && !md__is_anyone_here(reg);
     if (dead) return MD_EDIED;
     return state == MD__OPEN ? 0 : MD_EDAMAGED;
 }

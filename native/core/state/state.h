@@ -9,8 +9,17 @@
 
 #include "../store/store.h"
 
+static inline bool md__has_main(const md__reg *reg) {
+    return md__header(reg)->policy == MD_POLICY_MAIN;
+}
 static inline bool md__is_elect(const md__reg *reg) {
     return md__header(reg)->policy == MD_POLICY_ELECT;
+}
+/* The registry of a host of a cluster, and the queue of its bridges: see Note [Claims] in claims.c. */
+#define MD__BRIDGES "mdispatch.bridge"
+enum { MD__BRIDGES_LEN = sizeof MD__BRIDGES - 1 };
+static inline bool md__is_host(const md__reg *reg) {
+    return md__header(reg)->policy == MD_POLICY_BRIDGE;
 }
 
 /* What a reader looks for. */

@@ -234,7 +234,7 @@ int md__region_judge(int fd, struct md__header *h) {
     if (h->uid != (uint32_t)st.st_uid) return MD_EOWNER;
     if (h->capacity < MD__MIN_CAPACITY || h->capacity > MD__MAX_CAPACITY || h->capacity % 4096)
         return MD_EDAMAGED;
-    if (h->policy != MD_POLICY_MAIN && h->policy != MD_POLICY_ELECT) return MD_EDAMAGED;
+    if (h->policy < MD_POLICY_MAIN || h->policy > MD_POLICY_BRIDGE) return MD_EDAMAGED;
     for (size_t i = 0; i < sizeof h->reserved / sizeof *h->reserved; i++)
         if (h->reserved[i]) return MD_EDAMAGED;
     return 0;

@@ -1,0 +1,154 @@
+"""The registry of a host, as its bridges write it.
+
+Bridges queue up for the right to write (BRIDGES in native/mdispatch.h). When the first one dies,
+the next goes on with what is there. The fact that says how the host stands (facts/hosts.py) says
+how far the log was applied; the next bridge reads the state that belongs to that, and makes the
+registry agree with it, also where the one before it was killed in the midst of a batch.
+"""
+
+from __future__ import annotations
+
+from ..errors import RegistryClosedError
+from ..facts import AS_BRIDGE, DEF, LIBRARY, Elected, living
+from ..facts.native import native
+from ..facts.native.constants import MD_MAX_WHERE
+from ..facts.opening import create_or_elect
+from ..facts.shared import SharedRegistry
+from .following import Position
+from .log import TRAVELS, Fact, Garbled, Leader
+from .state import State, as_chain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..facts import Registration
+    from ..facts.hosts import Told
+    from .following import Follower
+    from .state import Changes
+
+__all__ = ["HostBook", "Region", "position"]
+
+_QUEUE = "mdispatch.bridge"
+#: The number of a leader that is known by its host and process only: no leader draws it.
+_FORMER = 1
+#: Added to the number of a fact here that the log does not have (any more).
+_HERE = 1 << 62
+
+
+class HostBook(SharedRegistry):
+    """A bridge's membership in the registry of its host, beside that of its interpreter."""
+
+    interpreter = AS_BRIDGE
+
+    @classmethod
+    def opened(cls, name: str, capacity: int) -> HostBook:
+        """The registry of this name, made where there is none. RegistryExistsError where one of
+        another kind has the name, a leader's for example; else as :meth:`create`.
+        """
+        while True:
+            try:
+                book = cls._of(create_or_elect(native.bridge, name, capacity))
+            except RegistryClosedError:
+                continue  # the last one of the host has left in between
+            assert isinstance(book, cls)
+            return book
+
+    def is_next(self) -> bool:
+        """Whether this bridge is the host's. Queues up for it."""
+        return self.claim(_QUEUE, "")
+
+    def await_turn(self, timeout: float) -> bool:
+        """Waits in the queue; whether this bridge is the host's now."""
+        try:
+            self.await_fact(LIBRARY, 0, f"{_QUEUE}::turn", 1, timeout, or_elect=True)
+        except Elected:
+            return True
+        return False
+
+    def forked(self, at_once: bool) -> bool:
+        """The child of a fork is no bridge: its thread is the parent's."""
+        self._closed = True
+        living.end(self)
+        native.close(self._handle)
+        return True
+
+
+def position(told: Told) -> Position | None:
+    """How far a bridge had applied the log; None where that cannot be read."""
+    try:
+        return Position(told.epoch, as_chain(told.root), told.seq, as_chain(told.chain))
+    except Garbled:
+        return None
+
+
+class Region:
+    """Writes changes into the registry of this host."""
+
+    def __init__(self, book: SharedRegistry, follower: Follower) -> None:
+        self._book = book
+        self._follower = follower
+        self._there: dict[tuple[int, int], Registration] = {}
+        #: The generation here of one there, by leader and number.
+        self._generations: dict[tuple[int, int], int] = {}
+
+    def apply(self, changes: Changes) -> None:
+        for each in changes.strike:
+            self._book.strike(self._there.pop(each))
+        for old, fact in changes.rename:
+            self._note(fact, self._there.pop(old))
+        for fact in changes.add:
+            self._note(fact, self._register(fact))
+
+    def adopt(self) -> None:
+        """Makes the registry agree with the follower's state. What says the same stays, whoever has
+        registered it; what the state does not have stays as long as it would with a bridge that had
+        lived (State.replaced_by).
+        """
+        state, before = self._follower.state, State()
+        here: dict[object, list[Registration]] = {}
+        for there in self._book.registrations()[2]:
+            if there.kind in TRAVELS:
+                here.setdefault(_as_fact(there, _FORMER).content, []).append(there)
+        for fact in state.facts.values():
+            same = here.get(fact.content)
+            if same:
+                before.facts[fact.id] = fact
+                self._note(fact, same.pop(0))
+        leader = state.leaders.get(state.leader)
+        label = f"{leader.host}[{leader.pid}]:" if leader else None
+        before.leaders = state.leaders | {_FORMER: Leader(_FORMER, "before", 0)}
+        for there in [each for some in here.values() for each in some]:
+            is_theirs = label is not None and there.where.startswith(label)
+            left = _as_fact(there, state.leader if is_theirs else _FORMER)
+            before.facts[left.id] = left
+            self._there[left.id] = there
+        self.apply(before.replaced_by(state))
+
+    def _note(self, fact: Fact, there: Registration) -> None:
+        self._there[fact.id] = there
+        if fact.kind == DEF:
+            self._generations[fact.leader, fact.generation] = there.generation
+
+    def _register(self, fact: Fact) -> Registration:
+        text = fact.text
+        if fact.kind == DEF:
+            known = self._generations.get((fact.leader, fact.generation), 0)
+            lines = text.split("\n", 3)
+            if known or len(lines) == 4:
+                lines += [""] * (4 - len(lines))
+                lines[2] = str(known or "")
+                text = "\n".join(lines)
+        return self._book.register(fact.kind, fact.key, fact.name, text, self._place(fact))
+
+    def _place(self, fact: Fact) -> str:
+        leader = self._follower.state.leaders[fact.leader]
+        by = f"{leader.host}[{fact.pid}]:"
+        kept = fact.where.encode()[-(MD_MAX_WHERE - len(by)) :]
+        return by + kept.decode(errors="ignore")
+
+
+def _as_fact(there: Registration, leader: int) -> Fact:
+    """A registration of this host as a fact of that leader."""
+    return Fact(
+        *(leader, _HERE + there.seq, there.kind, int(there.key), 0, 0),
+        *(there.name, there.text, there.where),
+    )
