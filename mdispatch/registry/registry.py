@@ -239,7 +239,14 @@ class Registry(facts.Handle):
         from ..keys import DispatchKeySet
 
         key_set = keys if isinstance(keys, DispatchKeySet) else DispatchKeySet(keys)
-        return explain.why(self.dispatcher.facts, name, key_set, types=checked_types(types))
+        dispatcher = self.dispatcher
+        return explain.why(
+            dispatcher.facts,
+            name,
+            key_set,
+            types=checked_types(types),
+            priorities=dispatcher.fallbacks.prioritise(),
+        )
 
     def add_listener(self, listener: object, *, everywhere: bool = False) -> ListenerHandle:
         """Tells ``listener`` of every operator that is defined, now and from now on, and of every

@@ -50,6 +50,7 @@ __all__ = [
     "MD_NAME",
     "MD_CLAIM",
     "MD_TORCH",
+    "MD_PRIORITY",
     "MD_ANY_MEMBER",
     "MD_TYPE",
     "MD_NOTE",
@@ -120,6 +121,7 @@ MD_PYSTUB = 5
 MD_NAME = 6
 MD_CLAIM = 7
 MD_TORCH = 8
+MD_PRIORITY = 9
 MD_ANY_MEMBER = 16
 MD_TYPE = 16
 MD_NOTE = 17

@@ -1,0 +1,659 @@
+"""Providers: several named kernels at one key of one operator, in an order that users can change.
+
+Note [Providers]
+~~~~~~~~~~~~~~~~
+A kernel with the name of a provider takes no other kernel's place: the providers of a key stand
+beside each other, in this order.
+
+1. The names that this thread asks for (``priority``), the innermost guard first.
+2. Those that the environment asks for (MDISPATCH_PRIORITY).
+3. Those that this interpreter has set (``set_priority``).
+4. Those that the main interpreter has set, which is a fact.
+5. All others: the higher rank first, of the same rank the newest.
+
+A provider that is not available here is left out: it counts as no kernel. Of the others the first
+one runs that accepts the call. It accepts if its types fit (Note [Kernels by type]) and if its
+predicate, where it has one, says so; a predicate that raises has refused. After all providers come
+the kernels of the key without a name. Where one of the levels 1 to 4 is strict, only the names that
+it and the levels above ask for may serve, and nothing comes after them.
+
+All of it is decided when a table is computed, as far as it can be. If the first provider has no
+predicate, it stands in the table by itself, and a call does not know of the others. If types
+decide, the table of the types has the answer (``ByType``, which calls in C keep). What is left for
+the call is a Chain: where predicates are asked, and where a thread has opened a guard for the
+operator. Priorities that change have each table computed anew.
+
+Types belong to the table, and predicates do not: if every predicate refuses, the call does not go
+on as if the key had no kernel. It raises ProviderRefusedError, with the reason of each.
+"""
+
+from __future__ import annotations
+
+import os
+from _thread import _local
+
+from ..errors import InvalidArgumentError, ProviderRefusedError
+from ..errors.places import label_of, printable
+from .by_type import ByType, Tie, _fit
+from .context.observers import observe, observing
+from .kernels import LocalKernel, Provider
+from .table import TableEntry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+    from ..facts.abc import Facts
+    from ..keys.numbers import DispatchKey
+    from .by_type import Given
+    from .entry import OperatorEntry
+
+__all__ = ["Asked", "after_provider", "Chain", "Priorities", "Several", "asked_for", "at_key", "by_rank"]
+__all__ += ["checked_names", "checked_provider", "may_run", "ordered", "patterns_of", "priority_text", "read_priority"]
+__all__ += ["verdicts"]
+
+#: The environment's priorities: ``shop::norm=reference; shop::*=triton, reference!``.
+VARIABLE = "MDISPATCH_PRIORITY"
+
+_LONGEST = 255
+
+
+# --- what a user gives ----------------------------------------------------------------------------
+
+
+def checked_provider(
+    name: object, rank: object, supports: object, available: object, required: object
+) -> Provider | None:
+    """What a user gave as a provider; None where that is no provider. ``available`` is asked here.
+
+    InvalidArgumentError for what cannot be one.
+    """
+    from ..errors.words import shown
+
+    if name is None:
+        if rank != 0 or supports is not None or available is not None or required is not True:
+            raise InvalidArgumentError(
+                "rank, supports, available and required say something of a provider: name it "
+                "(provider=)"
+            )
+        return None
+    if not _is_name(name):
+        raise InvalidArgumentError(
+            "a provider's name is made of letters, digits, '_', '.' and '-', at most "
+            f"{_LONGEST} of them; {shown(name)} is not"
+        )
+    if type(rank) is not int or not -(10**9) <= rank <= 10**9:
+        raise InvalidArgumentError(
+            f"a rank is an int of at most nine digits, not {shown(rank)}: the highest comes first"
+        )
+    if supports is not None and not callable(supports):
+        raise InvalidArgumentError(
+            "supports is a function of the arguments, which says whether the provider takes them, "
+            f"not {shown(supports)}"
+        )
+    if available is not None and type(available) is not bool and not callable(available):
+        raise InvalidArgumentError(
+            f"available is True, False, or a function that is asked once, not {shown(available)}"
+        )
+    if type(required) is not bool:
+        raise InvalidArgumentError(f"required is True or False, not {shown(required)}")
+    return Provider(str(name), rank, supports, _lack(available), required)
+
+
+def _is_name(name: object) -> bool:
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= _LONGEST
+        and all(each.isalnum() or each in "_.-" for each in name)
+    )
+
+
+def _lack(available: Any) -> str:
+    """Why a provider is not available here, in words; "" if it is. Asked once."""
+    if available is None or available is True:
+        return ""
+    if available is False:
+        return "available=False"
+    try:
+        if available():
+            return ""
+    except Exception as error:
+        return printable(f"{label_of(available)} raised {type(error).__name__}: {error}")
+    return f"{label_of(available)} said no"
+
+
+def checked_names(names: object) -> tuple[str, ...]:
+    """The names of a priority. InvalidArgumentError for what cannot be some."""
+    from ..errors.words import shown
+
+    given = tuple(names) if isinstance(names, (tuple, list)) else ()
+    if not given or not all(map(_is_name, given)) or len(set(given)) < len(given):
+        raise InvalidArgumentError(
+            "a priority is a list of the names of providers, each once, the first one first; not "
+            f"{shown(names)}"
+        )
+    return given
+
+
+# --- priorities -----------------------------------------------------------------------------------
+
+
+class Asked:
+    """The names that one level asks for; ``strict``: only these. ``by`` says who asks."""
+
+    __slots__ = ("by", "names", "strict")
+
+    def __init__(self, names: tuple[str, ...], strict: bool, by: str) -> None:
+        self.names = names
+        self.strict = strict
+        self.by = by
+
+
+def patterns_of(operator: str) -> tuple[str, ...]:
+    """What asks for this operator, the nearest first: its name, its name without overload, its
+    namespace (``ns::*``), and ``*``.
+    """
+    base = operator.partition(".")[0]
+    namespace = operator.partition("::")[0]
+    return tuple(dict.fromkeys((operator, base, f"{namespace}::*", "*")))
+
+
+def priority_text(names: Sequence[str], strict: bool) -> str:
+    """A priority as the registry and the environment have it."""
+    return ", ".join(names) + "!" * strict
+
+
+def read_priority(text: str) -> tuple[tuple[str, ...], bool]:
+    """The names, and whether it is strict."""
+    return tuple(each.strip() for each in text.rstrip("!").split(",")), text.endswith("!")
+
+
+class Priorities:
+    """What this interpreter asks for, in one registry, and what its threads do.
+
+    Locking: none. A list is replaced as a whole (``own``), or belongs to one thread (``guards``).
+    """
+
+    __slots__ = ("_local", "_of_environment", "guarded", "own")
+
+    def __init__(self) -> None:
+        #: By pattern what ``set_priority`` has set, oldest first: the newest is in effect.
+        self.own: dict[str, tuple[Asked, ...]] = {}
+        #: The patterns for which a guard was opened at any time, in any thread.
+        self.guarded: frozenset[str] = frozenset()
+        self._local = _local()
+        self._of_environment: tuple[str, dict[str, Asked]] = ("", {})
+
+    def guards(self) -> list[tuple[str, Asked]]:
+        """Those that are open in this thread, the outermost first. The caller may change it."""
+        found: list[tuple[str, Asked]] | None = getattr(self._local, "open", None)
+        if found is None:
+            found = self._local.open = []
+        return found
+
+    def of_environment(self) -> dict[str, Asked]:
+        """InvalidArgumentError for a variable that cannot be read."""
+        text = os.environ.get(VARIABLE, "")
+        if text != self._of_environment[0]:
+            self._of_environment = (text, _read_environment(text))
+        return self._of_environment[1]
+
+
+def _read_environment(text: str) -> dict[str, Asked]:
+    found = {}
+    for each in filter(None, map(str.strip, text.split(";"))):
+        pattern, equals, given = (part.strip() for part in each.partition("="))
+        names, strict = read_priority(given)
+        if not pattern or not equals or not all(map(_is_name, names)):
+            raise InvalidArgumentError(
+                f"{VARIABLE} has {each!r}: write 'ns::name=first, second', or 'ns::*=...', with ';' "
+                "between several, and '!' after the last name where no other provider may serve"
+            )
+        found[pattern] = Asked(names, strict, f"{VARIABLE}={pattern}")
+    return found
+
+
+def asked_for(facts: Facts, operator: str, priorities: Priorities | None) -> list[Asked]:
+    """What is asked for besides guards, the strongest first. Without ``priorities`` only what the
+    main interpreter has set.
+    """
+    from ..facts import PRIORITY
+
+    patterns = patterns_of(operator)
+    found: list[Asked] = []
+    if priorities is not None:
+        environment = priorities.of_environment()
+        found += [environment[each] for each in patterns if each in environment]
+        found += [priorities.own[each][-1] for each in patterns if priorities.own.get(each)]
+    for each in patterns:
+        fact = facts.find(PRIORITY, 0, each)
+        if fact is not None:
+            names, strict = read_priority(fact.text.partition("\n")[0])
+            found.append(Asked(names, strict, f"the main interpreter's priority for {each}"))
+    return found
+
+
+# --- the order ------------------------------------------------------------------------------------
+
+
+def ordered(kernels: Sequence[Any], asked: Iterable[Asked]) -> tuple[tuple[Any, ...], Asked | None]:
+    """The providers in their order, and the strict level that leaves others out; None without one.
+
+    ``kernels`` are in the order of their ranks, see :func:`by_rank`.
+    """
+    named = {kernel.provider.name: kernel for kernel in kernels}
+    order: dict[str, Any] = {}
+    for level in asked:
+        for name in level.names:
+            if name in named:
+                order.setdefault(name, named[name])
+        if level.strict:
+            return tuple(order.values()), level
+    return tuple({**order, **{n: k for n, k in named.items() if n not in order}}.values()), None
+
+
+def by_rank(kernels: Sequence[Any]) -> tuple[Any, ...]:
+    """``kernels`` are oldest first."""
+    return tuple(sorted(reversed(kernels), key=lambda kernel: -int(kernel.provider.rank)))
+
+
+def at_key(
+    operator: str, kernels: Sequence[Any], asked: Sequence[Asked], priorities: Priorities | None
+) -> Any:
+    """What stands in a table at a key with these kernels, of which some have providers. They come
+    oldest first; None if none can run.
+    """
+    unnamed = [kernel for kernel in kernels if kernel.provider is None]
+    rest = unnamed[0] if unnamed else None
+    if any(kernel.types for kernel in unnamed):
+        rest = ByType(tuple(unnamed))
+    providers = by_rank([k for k in kernels if k.provider is not None and may_run(k)])
+    if isinstance(rest, ByType) or any(kernel.types for kernel in providers):
+        return Several(operator, providers, rest, asked, priorities)
+    return in_table(operator, providers, rest, asked, priorities)
+
+
+def may_run(kernel: Any) -> bool:
+    """Whether a provider counts here: it is available. What the main interpreter has, and says that
+    others may lack, counts where it was registered.
+    """
+    provider = kernel.provider
+    is_here = isinstance(kernel, LocalKernel)
+    return not provider.lacks and (is_here or provider.required)
+
+
+class Several(ByType):
+    """Stands in a table at a key whose providers, or the kernels without a name after them, are for
+    types. ``providers`` are those that are available, by rank; ``rest`` comes after them.
+    """
+
+    __slots__ = ("_asked", "_operator", "_priorities", "providers", "rest")
+
+    def __init__(
+        self,
+        operator: str,
+        providers: tuple[Any, ...],
+        rest: Any,
+        asked: Sequence[Asked],
+        priorities: Priorities | None,
+    ) -> None:
+        others = rest.kernels if isinstance(rest, ByType) else () if rest is None else (rest,)
+        super().__init__((*providers, *others))
+        self.providers = providers
+        self.rest = rest
+        self._operator = operator
+        self._asked = asked
+        self._priorities = priorities
+
+    @property
+    def plain(self) -> Any:
+        return self.chosen(())
+
+    def chosen(self, given: Given) -> Any:
+        fitting = [k for k in self.providers if _takes(k, given)]
+        rest = self.rest.chosen(given) if isinstance(self.rest, ByType) else self.rest
+        return in_table(self._operator, fitting, rest, self._asked, self._priorities)
+
+    def is_decided_by(self, given: Given) -> bool:
+        return not isinstance(self.rest, ByType) or self.rest.is_decided_by(given)
+
+
+def in_table(
+    operator: str,
+    providers: Sequence[Any],
+    rest: Any,
+    asked: Sequence[Asked],
+    priorities: Priorities | None,
+) -> Any:
+    """What stands in a table for these providers, which are available, by rank, and whose types
+    fit: a kernel, a Chain, or None.
+    """
+    if not providers and not any(level.strict for level in asked):
+        return rest
+    order, strict = ordered(providers, asked)
+    if strict is not None:
+        rest = None
+    guarded = priorities is not None and bool(priorities.guarded.intersection(patterns_of(operator)))
+    if guarded:
+        return Chain(operator, providers, order, rest, strict, asked, priorities)
+    if order and not order[0].provider.supports:
+        return order[0]
+    return Chain(operator, providers, order, rest, strict, asked, None)
+
+
+# --- what is left for the call --------------------------------------------------------------------
+
+
+class Chain(LocalKernel):
+    """Stands in a table as a kernel: it asks one provider after the other.
+
+    ``order`` are the providers without guards, ``rest`` is what comes after them.
+    """
+
+    __slots__ = ("order", "rest", "strict")
+
+    def __init__(
+        self,
+        operator: str,
+        providers: Sequence[Any],
+        order: tuple[Any, ...],
+        rest: Any,
+        strict: Asked | None,
+        asked: Sequence[Asked],
+        priorities: Priorities | None,
+    ) -> None:
+        some = [*providers, *(() if rest is None else (rest,))]
+        key = next((each.key for each in some if isinstance(each, LocalKernel)), None)
+        with_keyset = any(isinstance(each, LocalKernel) and each.with_keyset for each in some)
+        if rest is not None and rest.is_fallthrough:
+            rest = None
+        run = _plain if priorities is None else _guarded
+        function = run(operator, with_keyset, providers, order, rest, strict, asked, priorities)
+        super().__init__(key, function, with_keyset)  # type: ignore[arg-type]
+        self.order = order
+        self.rest = rest
+        self.strict = strict
+
+    def _same(self) -> tuple[object, ...]:
+        names = None if self.strict is None else self.strict.names
+        return self.order, self.rest, names
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Chain) and self._same() == other._same()
+
+    def __hash__(self) -> int:
+        return hash(self._same())
+
+    @property
+    def kernels(self) -> tuple[Any, ...]:
+        """All that it may run, in its order."""
+        return self.order if self.rest is None else (*self.order, self.rest)
+
+    @property
+    def label(self) -> str:
+        names = [kernel.provider.name for kernel in self.order]
+        if self.rest is not None:
+            names.append(self.rest.label)
+        return ", or ".join(names) or "no provider"
+
+
+def _steps(order: Sequence[Any], rest: Any) -> tuple[tuple[Any, Any], ...]:
+    """The kernels up to the first one that takes every call, each with its predicate."""
+    steps = []
+    for kernel in order:
+        steps.append((kernel.provider.supports, kernel))
+        if kernel.provider.supports is None:
+            return tuple(steps)
+    if rest is not None:
+        steps.append((None, rest))
+    return tuple(steps)
+
+
+def _plain(
+    operator: str,
+    with_keyset: bool,
+    providers: Sequence[Any],
+    order: Sequence[Any],
+    rest: Any,
+    strict: Asked | None,
+    asked: Sequence[Asked],
+    _: Priorities | None,
+) -> Callable[..., Any]:
+    """The function of a Chain without guards."""
+    steps = _steps(order, rest)
+    if with_keyset or not all(type(kernel) is LocalKernel for _, kernel in steps):
+
+        def general(*args: Any, **keywords: Any) -> Any:
+            return _run(operator, with_keyset, steps, strict, asked, args, keywords)
+
+        return general
+
+    functions = tuple((supports, kernel.function) for supports, kernel in steps)
+
+    def run(*args: Any, **keywords: Any) -> Any:
+        if observing.now:
+            return _run(operator, False, steps, strict, asked, args, keywords)
+        for supports, function in functions:
+            if supports is None:
+                break
+            try:
+                if supports(*args, **keywords):
+                    break
+            except Exception:
+                continue  # a predicate that raises has refused
+        else:
+            raise _refused(operator, steps, strict, asked, args, keywords)
+        return function(*args, **keywords)
+
+    return run
+
+
+def _guarded(
+    operator: str,
+    with_keyset: bool,
+    providers: Sequence[Any],
+    order: Sequence[Any],
+    rest: Any,
+    strict: Asked | None,
+    asked: Sequence[Asked],
+    priorities: Priorities | None,
+) -> Callable[..., Any]:
+    """The function of a Chain where a thread may have a guard open."""
+    assert priorities is not None
+    patterns = patterns_of(operator)
+    without = _plain(operator, with_keyset, providers, order, rest, strict, asked, None)
+    local = priorities._local
+    # What a guard's names lead to: each is worked out once. Two threads come to the same.
+    known: dict[tuple[tuple[tuple[str, ...], bool], ...], Callable[..., Any]] = {}
+
+    def run(*args: Any, **keywords: Any) -> Any:
+        guards = getattr(local, "open", None)
+        if not guards:
+            return without(*args, **keywords)
+        levels = [level for pattern, level in reversed(guards) if pattern in patterns]
+        wanted = tuple([(level.names, level.strict) for level in levels])
+        function = known.get(wanted)
+        if function is None:
+            here = [*levels, *asked]
+            its, only = ordered(providers, here)
+            last = None if only is not None else rest
+            function = _plain(operator, with_keyset, providers, its, last, only, here, None)
+            if len(known) < 64:
+                known[wanted] = function
+        return function(*args, **keywords)
+
+    return run
+
+
+def _accepts(supports: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> str:
+    """Why a predicate refuses, in words; "" if it accepts."""
+    if supports is None:
+        return ""
+    try:
+        if supports(*args, **keywords):
+            return ""
+    except Exception as error:
+        return printable(f"{label_of(supports)} raised {type(error).__name__}: {error}")
+    return f"{label_of(supports)} said no"
+
+
+def _run(
+    operator: str,
+    with_keyset: bool,
+    steps: Sequence[tuple[Any, Any]],
+    strict: Asked | None,
+    asked: Sequence[Asked],
+    args: tuple[Any, ...],
+    keywords: dict[str, Any],
+) -> Any:
+    """As ``run`` of :func:`_plain`, where some kernels want the key set, or are not here, or
+    observers are told which one runs.
+    """
+    given = args[1:] if with_keyset else args
+    for supports, kernel in steps:
+        if _accepts(supports, given, keywords):
+            continue
+        if not isinstance(kernel, LocalKernel):
+            raise _not_here(operator, kernel)
+        positional = args if kernel.with_keyset or not with_keyset else given
+        observers = observing.now
+        if not observers:
+            return kernel.function(*positional, **keywords)
+        raw = args[0].raw if with_keyset else kernel.key.raw
+        return observe(
+            observers,
+            operator,
+            "provider",
+            raw,
+            TableEntry(kernel, "provider"),
+            given,
+            keywords,
+            lambda: kernel.function(*positional, **keywords),
+        )
+    raise _refused(operator, steps, strict, asked, given, keywords)
+
+
+def _not_here(operator: str, kernel: Any) -> Exception:
+    from ..errors import LocalKernelMissingError
+
+    if isinstance(kernel, Tie):
+        from ..errors import AmbiguousTypesError
+
+        return AmbiguousTypesError(
+            f"no provider of {operator} takes these arguments, and several kernels without a name "
+            f"do, of which none is the most specific: {kernel.label}\nRegister one for just these "
+            "types.",
+            operator,
+        )
+    fact = kernel.fact
+    return LocalKernelMissingError(
+        f"{operator} would run the kernel {fact.kernel}, but this interpreter has not imported the "
+        f"module that registers it\n  registered at {fact.where} by pid {fact.pid}\n"
+        "Import that module here too.",
+        operator,
+        "",
+        (),
+        where=fact.where,
+        module="",
+    )
+
+
+def _refused(
+    operator: str,
+    steps: Sequence[tuple[Any, Any]],
+    strict: Asked | None,
+    asked: Sequence[Asked],
+    args: tuple[Any, ...],
+    keywords: dict[str, Any],
+) -> ProviderRefusedError:
+    """The error of a call that no provider takes. Predicates are asked again, for their reasons."""
+    reasons = {
+        kernel.provider.name: _accepts(supports, args, keywords) or "accepts it now"
+        for supports, kernel in steps
+    }
+    if strict is not None:
+        for name in strict.names:
+            reasons.setdefault(name, "is not there, not available, or not for these types")
+    listed = "".join(f"\n  {name}: {reason}" for name, reason in reasons.items())
+    end = "Register a provider without a predicate, or a kernel without a name: it comes last."
+    only = ""
+    if strict is not None:
+        only = f", and no other one may ({strict.by} is strict)"
+        end = "Ask for others too, or leave out that it is strict."
+    return ProviderRefusedError(
+        f"no provider of {operator} takes this call{only}{listed}\n{end}",
+        operator,
+        reasons=reasons,
+    )
+
+
+def after_provider(entry: OperatorEntry, kernel: Any, after: str, given: Given) -> Any:
+    """What runs after a provider, as a kernel. ``kernel`` is what the call leads to.
+
+    InvalidArgumentError where that is not at the key of this provider.
+    """
+    key = getattr(kernel, "key", None)
+    there = [fact for fact in entry.facts.registrations(entry.name)[2] if fact.key == key]
+    at = entry.at(key, there) if key is not None else None
+    asked, priorities = entry.order()
+    guards = [] if priorities is None else list(reversed(priorities.guards()))
+    patterns = patterns_of(entry.name)
+    levels = [*(level for pattern, level in guards if pattern in patterns), *asked]
+    fitting = by_rank([k for k in at or () if k.provider and may_run(k) and _takes(k, given)])
+    order, strict = ordered(fitting, levels)
+    names = [each.provider.name for each in order]
+    if after not in names:
+        raise InvalidArgumentError(
+            f"{entry.name} has no provider {after!r} for these arguments that others could come "
+            f"after: {', '.join(names) or 'none'}\nCall next_provider in a provider's kernel, with "
+            "arguments that lead to its key, and with its own name."
+        )
+    unnamed = [k for k in at or () if k.provider is None]
+    rest: Any = None
+    if strict is None and unnamed:
+        rest = ByType(tuple(unnamed)).chosen(given) if any(k.types for k in unnamed) else unnamed[0]
+    left = order[names.index(after) + 1 :]
+    return Chain(entry.name, left, left, rest, strict, levels, None)
+
+
+def _takes(kernel: Any, given: Given) -> bool:
+    return not kernel.types or _fit(kernel.types, given) is not None
+
+
+# --- for people -----------------------------------------------------------------------------------
+
+
+def verdicts(
+    kernels: Sequence[Any], asked: Sequence[Asked], given: Given | None
+) -> list[tuple[str, str]]:
+    """Each provider of a key with what becomes of it, in words, in their order. ``kernels`` are all
+    of them, by rank; ``given`` the classes of a call's tensors, if they are known.
+    """
+    order, strict = ordered(kernels, asked)
+    found: list[tuple[str, str]] = []
+    taken = False
+    for kernel in order:
+        provider = kernel.provider
+        if provider.lacks:
+            word = f"skipped: not available ({provider.lacks})"
+        elif given is not None and kernel.types and _fit(kernel.types, given) is None:
+            word = "skipped: it is for other types"
+        elif taken:
+            word = "not asked: one before it takes every call"
+        elif provider.supports is not None:
+            word = "asked: its predicate decides for each call"
+        elif kernel.types and given is None:
+            word = "accepted where its types fit"
+        else:
+            word, taken = "accepted", True
+        by = next((level.by for level in asked if provider.name in level.names), "")
+        place = f"asked for by {by}" if by else f"rank {provider.rank}"
+        found.append((provider.name, f"{word}; {place}"))
+    if strict is not None:
+        found += [
+            (kernel.provider.name, f"skipped: {strict.by} is strict")
+            for kernel in kernels
+            if kernel not in order
+        ]
+    return found
