@@ -24,7 +24,9 @@ the call is a Chain: where predicates are asked, and where a thread has opened a
 operator. Priorities that change have each table computed anew.
 
 Types belong to the table, and predicates do not: if every predicate refuses, the call does not go
-on as if the key had no kernel. It raises ProviderRefusedError, with the reason of each.
+on as if the key had no kernel. It raises ProviderRefusedError, with the reason of each. A guard
+does not belong to the table, either: where no provider can run here and the key has no kernel
+without a name, the key has no kernel, whatever a guard asks for.
 """
 
 from __future__ import annotations
@@ -329,16 +331,17 @@ def in_table(
     """What stands in a table for these providers, which are available, by rank, and whose types
     fit: a kernel, a Chain, or None.
     """
-    if not providers and not any(level.strict for level in asked):
-        return rest
     order, strict = ordered(providers, asked)
     if strict is not None:
         rest = None
-    guarded = priorities is not None and bool(priorities.guarded.intersection(patterns_of(operator)))
-    if guarded:
+    elif not providers and rest is None:
+        return None
+    if priorities is not None and priorities.guarded.intersection(patterns_of(operator)):
         return Chain(operator, providers, order, rest, strict, asked, priorities)
     if order and not order[0].provider.supports:
         return order[0]
+    if not order and strict is None:
+        return rest
     return Chain(operator, providers, order, rest, strict, asked, None)
 
 
