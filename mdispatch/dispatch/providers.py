@@ -59,6 +59,7 @@ __all__ += ["verdicts"]
 VARIABLE = "MDISPATCH_PRIORITY"
 
 _LONGEST = 255
+_KEPT = 64  # combinations of guards
 
 
 # --- what a user gives ----------------------------------------------------------------------------
@@ -142,14 +143,21 @@ def checked_names(names: object) -> tuple[str, ...]:
 
 
 class Asked:
-    """The names that one level asks for; ``strict``: only these. ``by`` says who asks."""
+    """The names that one level asks for; ``strict``: only these. ``text`` is both, ``by`` says who
+    asks, or finds it.
+    """
 
-    __slots__ = ("by", "names", "strict")
+    __slots__ = ("_by", "names", "strict", "text")
 
-    def __init__(self, names: tuple[str, ...], strict: bool, by: str) -> None:
+    def __init__(self, names: tuple[str, ...], strict: bool, by: str | Callable[[], str]) -> None:
         self.names = names
         self.strict = strict
-        self.by = by
+        self.text = priority_text(names, strict)
+        self._by = by
+
+    @property
+    def by(self) -> str:
+        return self._by if isinstance(self._by, str) else self._by()
 
 
 def patterns_of(operator: str) -> tuple[str, ...]:
@@ -432,22 +440,27 @@ def _plain(
 
         return general
 
-    functions = tuple((supports, kernel.function) for supports, kernel in steps)
+    if steps and steps[0][0] is None:  # for a guard: without one it stands in the table by itself
+        last = steps[0][1].function
+
+        def direct(*args: Any, **keywords: Any) -> Any:
+            if keywords or observing.now:
+                return _run(operator, False, steps, strict, asked, args, keywords)
+            return last(*args)
+
+        return direct
+    first, function = (steps[0][0], steps[0][1].function) if steps else (None, None)
 
     def run(*args: Any, **keywords: Any) -> Any:
-        if observing.now:
+        if keywords or observing.now or first is None:
             return _run(operator, False, steps, strict, asked, args, keywords)
-        for supports, function in functions:
-            if supports is None:
-                break
-            try:
-                if supports(*args, **keywords):
-                    break
-            except Exception:
-                continue  # a predicate that raises has refused
-        else:
-            raise _refused(operator, steps, strict, asked, args, keywords)
-        return function(*args, **keywords)
+        try:
+            takes = first(*args)
+        except Exception:  # a predicate that raises has refused
+            takes = False
+        if takes:
+            return function(*args)
+        return _run(operator, False, steps, strict, asked, args, keywords, begin=1)
 
     return run
 
@@ -467,24 +480,30 @@ def _guarded(
     patterns = patterns_of(operator)
     without = _plain(operator, with_keyset, providers, order, rest, strict, asked, None)
     local = priorities._local
-    # What a guard's names lead to: each is worked out once. Two threads come to the same.
-    known: dict[tuple[tuple[tuple[str, ...], bool], ...], Callable[..., Any]] = {}
+    # What the texts of the open guards lead to: each is worked out once. Two threads come to the
+    # same.
+    known: dict[str, Callable[..., Any]] = {}
+
+    def find(levels: list[Asked], wanted: str) -> Callable[..., Any]:
+        here = [*levels, *asked]
+        its, only = ordered(providers, here)
+        last = None if only is not None else rest
+        function = _plain(operator, with_keyset, providers, its, last, only, here, None)
+        if len(known) < _KEPT:
+            known[wanted] = function
+        return function
 
     def run(*args: Any, **keywords: Any) -> Any:
         guards = getattr(local, "open", None)
-        if not guards:
-            return without(*args, **keywords)
-        levels = [level for pattern, level in reversed(guards) if pattern in patterns]
-        wanted = tuple([(level.names, level.strict) for level in levels])
-        function = known.get(wanted)
-        if function is None:
-            here = [*levels, *asked]
-            its, only = ordered(providers, here)
-            last = None if only is not None else rest
-            function = _plain(operator, with_keyset, providers, its, last, only, here, None)
-            if len(known) < 64:
-                known[wanted] = function
-        return function(*args, **keywords)
+        function: Callable[..., Any] | None = without
+        if guards:
+            if len(guards) == 1 and guards[0][0] in patterns:
+                function = known.get(guards[0][1].text) or find([guards[0][1]], guards[0][1].text)
+            else:
+                levels = [level for pattern, level in reversed(guards) if pattern in patterns]
+                wanted = ";".join([level.text for level in levels])
+                function = (known.get(wanted) or find(levels, wanted)) if levels else without
+        return function(*args, **keywords) if keywords else function(*args)
 
     return run
 
@@ -509,12 +528,13 @@ def _run(
     asked: Sequence[Asked],
     args: tuple[Any, ...],
     keywords: dict[str, Any],
+    begin: int = 0,
 ) -> Any:
     """As ``run`` of :func:`_plain`, where some kernels want the key set, or are not here, or
-    observers are told which one runs.
+    observers are told which one runs. Those before ``begin`` have refused.
     """
     given = args[1:] if with_keyset else args
-    for supports, kernel in steps:
+    for supports, kernel in steps[begin:]:
         if _accepts(supports, given, keywords):
             continue
         if not isinstance(kernel, LocalKernel):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..dispatch.providers import Asked, Priorities, checked_names, priority_text
 from ..errors import InvalidArgumentError
-from ..errors.places import caller, place_of
+from ..errors.places import caller, place_of, printable
 from ..facts import PRIORITY, Handle
 from . import register
 from .registry import Registry, given_or_default
@@ -164,7 +164,9 @@ class priority(Handle):
                 priorities.guarded |= {pattern}
 
             dispatcher.fallbacks.reorder(guard)
-        asked = Asked(given, bool(strict), f"the guard at {place_of(caller())}")
+        frame = caller()  # only its line is kept: the frame would keep what it has
+        file, line = (frame.f_code.co_filename, frame.f_lineno) if frame else ("(no Python code)", 0)
+        asked = Asked(given, bool(strict), lambda: f"the guard at {printable(f'{file}:{line}')}")
         self._entry = (pattern, asked)
         self._open = priorities.guards()
         self._open.append(self._entry)
