@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from .. import __version__, facts
 from ..dispatch.by_type import split_types
-from ..dispatch.kernels import Provider
-from ..dispatch.kernels import FALLTHROUGH
+from ..dispatch.kernels import FALLTHROUGH, Provider
 from ..keys.numbers import DispatchKey
 from .columns import plain, styled
 

@@ -112,7 +112,7 @@ def _target(table: DispatchTable, index: int) -> tuple[Any, LocalKernel, bool, b
 
 
 def _said(operator: Operator, table: DispatchTable, index: int) -> tuple[str, str, str, str]:
-    """What observers are told of each run of a table's entry: operator, kernel, reason, provider."""
+    """What observers are told of each run of an entry: operator, kernel, reason, provider."""
     slot = table.entries[index]
     return operator.entry.name, label_of(slot), slot.reason, provider_of(slot)
 

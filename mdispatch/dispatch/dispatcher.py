@@ -163,8 +163,8 @@ class Dispatcher:
         return here.pop
 
     def times_verified(self, kind: int, key: int, name: str, variant: str = "") -> int:
-        """How often this interpreter has verified such a fact, and not ended that since. ``variant``
-        is that of a kernel.
+        """How often this interpreter has verified such a fact, and not ended that since.
+        ``variant`` is that of a kernel.
 
         Definitions and kernels are not counted apart: there are tens of thousands.
         """

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .abc import TorchSide
     from .arguments import Binder
     from .overrides import Rules
-    from .providers import Asked, Priorities
+    from .priorities import Asked, Priorities
     from .results import Returns
     from .table import DispatchTable
 
@@ -386,7 +386,7 @@ class OperatorEntry:
 
     def order(self) -> tuple[Sequence[Asked], Priorities | None]:
         """Which providers come first here."""
-        from .providers import asked_for
+        from .priorities import asked_for
 
         priorities = self._fallbacks.prioritise()
         return asked_for(self.facts, self.name, priorities), priorities

@@ -19,7 +19,8 @@ from .by_type import ByType, Tie, given_in_words, split_types
 from .context.guards import excluded_keys, included_keys
 from .kernels import FALLBACK_NAME, FALLTHROUGH, LocalKernel, Provider, fallthrough_kernel
 from .pairing import missing, table_of
-from .providers import Chain, asked_for, by_rank, patterns_of, verdicts
+from .priorities import asked_for, patterns_of
+from .providers import Chain, by_rank, verdicts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ..keys import DispatchKeySet
     from .by_type import Given
     from .kernels import LocalKernel
-    from .providers import Asked, Priorities
+    from .priorities import Asked, Priorities
     from .table import DispatchTable
 
 __all__ = [
@@ -120,8 +121,8 @@ class Explanation:
     none were given; ``included`` and ``excluded`` are the thread's sets; ``added`` and ``taken``
     are the keys that these add and take away, ``passed_by`` those that fall through, ``key_set`` is
     what is left and ``key`` its highest key. ``rules`` are the rules tried there, up to the one
-    that decides, and ``row`` is what runs. ``providers`` are those of the key, each with what becomes
-    of it and why, in their order. ``error`` is what a call raises instead, also where
+    that decides, and ``row`` is what runs. ``providers`` are those of the key, each with what
+    becomes of it and why, in their order. ``error`` is what a call raises instead, also where
     every module is imported; None when it raises nothing.
     """
 
@@ -453,9 +454,7 @@ def why(
     ``priorities`` come the order of the providers in this interpreter.
     """
     there = existing(registry, name)
-    named = [
-        RegisteredKernel(fact) for fact in there if fact.kind == facts.IMPL and fact.provider
-    ]
+    named = [RegisteredKernel(fact) for fact in there if fact.kind == facts.IMPL and fact.provider]
     asked = _asked_here(registry, there[0].name, priorities) if named else []
     count = len(types)
     if len(types) == 1:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..facts import Registration
     from ..keys.numbers import DispatchKey
     from .by_type import Types
-    from .providers import Priorities
+    from .priorities import Priorities
 
 __all__ = ["C_LABEL", "FALLBACK_NAME", "FALLTHROUGH", "Fallbacks", "LocalKernel"]
 __all__ += ["Provider", "fallthrough_kernel", "inherit"]
@@ -98,8 +98,8 @@ class LocalKernel:
     ``seq`` is the number of its fact if this interpreter has registered it; that number with a
     minus in a child that got the kernel by a fork; 0 if this interpreter has verified it. ``home``
     is the interpreter that the callable belongs to; no other interpreter calls it. ``types`` are
-    the classes that it is for, see Note [Kernels by type] in dispatch/by_type.py; () for any. ``provider``
-    is None for a kernel without a name.
+    the classes that it is for, see Note [Kernels by type] in dispatch/by_type.py; () for any.
+    ``provider`` is None for a kernel without a name.
     """
 
     __slots__ = (
@@ -158,7 +158,7 @@ class LocalKernel:
 
     @property
     def provider_name(self) -> str:
-        """"" without one."""
+        """ "" without one."""
         return "" if self.provider is None else self.provider.name
 
     @property
@@ -188,7 +188,7 @@ class Fallbacks:
         self.refusal: Callable[[], object] | None = None
         #: Called after a change, for calls in C: they do not look at ``changes``.
         self.when_changed: Callable[[], object] = int
-        #: Which providers this interpreter prefers: dispatch/providers.py. None until it says so.
+        #: Which providers this interpreter prefers: dispatch/priorities.py. None until it says so.
         self.priorities: Priorities | None = None
         self.lock = RLock()
 
@@ -230,7 +230,7 @@ class Fallbacks:
         """What this interpreter and its threads prefer."""
         with self.lock:
             if self.priorities is None:
-                from .providers import Priorities
+                from .priorities import Priorities
 
                 self.priorities = Priorities()
             return self.priorities

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..facts import Registration
     from ..facts.abc import Facts
     from .by_type import Given, Types
-    from .providers import Asked, Priorities
+    from .priorities import Asked, Priorities
 
     Here = dict[DispatchKey, list[LocalKernel]]
     #: What is asked for of the providers of an operator: see dispatch/providers.py.
@@ -147,7 +147,7 @@ def active(
     """
     newest = {fact.key: fact for fact in there if fact.kind == kind}  # keys are their numbers
     found: dict[DispatchKey, LocalKernel | AbsentKernel | ByType] = {}
-    # Only a text of several lines has types or a provider: this comes with an operator's first call.
+    # Only a text of several lines has types or a provider. Each first call comes here.
     several = {
         fact.key for fact in there if fact.kind == kind and "\n" in fact.text and fact.variant
     }

@@ -31,34 +31,39 @@ without a name, the key has no kernel, whatever a guard asks for.
 
 from __future__ import annotations
 
-import os
-from _thread import _local
+from _functools import partial  # type: ignore[import-not-found]  # functools loads much more
 
 from ..errors import InvalidArgumentError, ProviderRefusedError
 from ..errors.places import label_of, printable
 from .by_type import ByType, Tie, _fit
 from .context.observers import observe, observing
 from .kernels import LocalKernel, Provider
+from .priorities import LONGEST_NAME, Asked, Priorities, is_name, patterns_of
 from .table import TableEntry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import Any
+    from typing import Any, Protocol
 
+    from ..facts import Registration
     from ..facts.abc import Facts
     from ..keys.numbers import DispatchKey
     from .by_type import Given
-    from .entry import OperatorEntry
 
-__all__ = ["Asked", "after_provider", "Chain", "Priorities", "Several", "asked_for", "at_key", "by_rank"]
-__all__ += ["checked_names", "checked_provider", "may_run", "ordered", "patterns_of", "priority_text", "read_priority"]
-__all__ += ["verdicts"]
+    class Entry(Protocol):
+        """What is needed here of an OperatorEntry."""
 
-#: The environment's priorities: ``shop::norm=reference; shop::*=triton, reference!``.
-VARIABLE = "MDISPATCH_PRIORITY"
+        facts: Facts
+        name: str
 
-_LONGEST = 255
+        def at(self, key: DispatchKey, there: list[Registration]) -> list[Any]: ...
+        def order(self) -> tuple[Sequence[Asked], Priorities | None]: ...
+
+
+__all__ = ["Chain", "Several", "after_provider", "at_key", "by_rank", "checked_provider"]
+__all__ += ["in_table", "may_run", "ordered", "verdicts"]
+
 _KEPT = 64  # combinations of guards
 
 
@@ -81,10 +86,10 @@ def checked_provider(
                 "(provider=)"
             )
         return None
-    if not _is_name(name):
+    if not is_name(name):
         raise InvalidArgumentError(
             "a provider's name is made of letters, digits, '_', '.' and '-', at most "
-            f"{_LONGEST} of them; {shown(name)} is not"
+            f"{LONGEST_NAME} of them; {shown(name)} is not"
         )
     if type(rank) is not int or not -(10**9) <= rank <= 10**9:
         raise InvalidArgumentError(
@@ -104,14 +109,6 @@ def checked_provider(
     return Provider(str(name), rank, supports, _lack(available), required)
 
 
-def _is_name(name: object) -> bool:
-    return (
-        isinstance(name, str)
-        and 0 < len(name) <= _LONGEST
-        and all(each.isalnum() or each in "_.-" for each in name)
-    )
-
-
 def _lack(available: Any) -> str:
     """Why a provider is not available here, in words; "" if it is. Asked once."""
     if available is None or available is True:
@@ -124,124 +121,6 @@ def _lack(available: Any) -> str:
     except Exception as error:
         return printable(f"{label_of(available)} raised {type(error).__name__}: {error}")
     return f"{label_of(available)} said no"
-
-
-def checked_names(names: object) -> tuple[str, ...]:
-    """The names of a priority. InvalidArgumentError for what cannot be some."""
-    from ..errors.words import shown
-
-    given = tuple(names) if isinstance(names, (tuple, list)) else ()
-    if not given or not all(map(_is_name, given)) or len(set(given)) < len(given):
-        raise InvalidArgumentError(
-            "a priority is a list of the names of providers, each once, the first one first; not "
-            f"{shown(names)}"
-        )
-    return given
-
-
-# --- priorities -----------------------------------------------------------------------------------
-
-
-class Asked:
-    """The names that one level asks for; ``strict``: only these. ``text`` is both, ``by`` says who
-    asks, or finds it.
-    """
-
-    __slots__ = ("_by", "names", "strict", "text")
-
-    def __init__(self, names: tuple[str, ...], strict: bool, by: str | Callable[[], str]) -> None:
-        self.names = names
-        self.strict = strict
-        self.text = priority_text(names, strict)
-        self._by = by
-
-    @property
-    def by(self) -> str:
-        return self._by if isinstance(self._by, str) else self._by()
-
-
-def patterns_of(operator: str) -> tuple[str, ...]:
-    """What asks for this operator, the nearest first: its name, its name without overload, its
-    namespace (``ns::*``), and ``*``.
-    """
-    base = operator.partition(".")[0]
-    namespace = operator.partition("::")[0]
-    return tuple(dict.fromkeys((operator, base, f"{namespace}::*", "*")))
-
-
-def priority_text(names: Sequence[str], strict: bool) -> str:
-    """A priority as the registry and the environment have it."""
-    return ", ".join(names) + "!" * strict
-
-
-def read_priority(text: str) -> tuple[tuple[str, ...], bool]:
-    """The names, and whether it is strict."""
-    return tuple(each.strip() for each in text.rstrip("!").split(",")), text.endswith("!")
-
-
-class Priorities:
-    """What this interpreter asks for, in one registry, and what its threads do.
-
-    Locking: none. A list is replaced as a whole (``own``), or belongs to one thread (``guards``).
-    """
-
-    __slots__ = ("_local", "_of_environment", "guarded", "own")
-
-    def __init__(self) -> None:
-        #: By pattern what ``set_priority`` has set, oldest first: the newest is in effect.
-        self.own: dict[str, tuple[Asked, ...]] = {}
-        #: The patterns for which a guard was opened at any time, in any thread.
-        self.guarded: frozenset[str] = frozenset()
-        self._local = _local()
-        self._of_environment: tuple[str, dict[str, Asked]] = ("", {})
-
-    def guards(self) -> list[tuple[str, Asked]]:
-        """Those that are open in this thread, the outermost first. The caller may change it."""
-        found: list[tuple[str, Asked]] | None = getattr(self._local, "open", None)
-        if found is None:
-            found = self._local.open = []
-        return found
-
-    def of_environment(self) -> dict[str, Asked]:
-        """InvalidArgumentError for a variable that cannot be read."""
-        text = os.environ.get(VARIABLE, "")
-        if text != self._of_environment[0]:
-            self._of_environment = (text, _read_environment(text))
-        return self._of_environment[1]
-
-
-def _read_environment(text: str) -> dict[str, Asked]:
-    found = {}
-    for each in filter(None, map(str.strip, text.split(";"))):
-        pattern, equals, given = (part.strip() for part in each.partition("="))
-        names, strict = read_priority(given)
-        if not pattern or not equals or not all(map(_is_name, names)):
-            raise InvalidArgumentError(
-                f"{VARIABLE} has {each!r}: write 'ns::name=first, second', or 'ns::*=...', with ';' "
-                "between several, and '!' after the last name where no other provider may serve"
-            )
-        found[pattern] = Asked(names, strict, f"{VARIABLE}={pattern}")
-    return found
-
-
-def asked_for(facts: Facts, operator: str, priorities: Priorities | None) -> list[Asked]:
-    """What is asked for besides guards, the strongest first. Without ``priorities`` only what the
-    main interpreter has set.
-    """
-    from ..facts import PRIORITY
-
-    patterns = patterns_of(operator)
-    found: list[Asked] = []
-    if priorities is not None:
-        environment = priorities.of_environment()
-        found += [environment[each] for each in patterns if each in environment]
-        found += [priorities.own[each][-1] for each in patterns if priorities.own.get(each)]
-    for each in patterns:
-        fact = facts.find(PRIORITY, 0, each)
-        if fact is not None:
-            names, strict = read_priority(fact.text.partition("\n")[0])
-            found.append(Asked(names, strict, f"the main interpreter's priority for {each}"))
-    return found
 
 
 # --- the order ------------------------------------------------------------------------------------
@@ -265,7 +144,7 @@ def ordered(kernels: Sequence[Any], asked: Iterable[Asked]) -> tuple[tuple[Any, 
 
 def by_rank(kernels: Sequence[Any]) -> tuple[Any, ...]:
     """``kernels`` are oldest first."""
-    return tuple(sorted(reversed(kernels), key=lambda kernel: -int(kernel.provider.rank)))
+    return tuple(sorted(kernels, key=lambda kernel: kernel.provider.rank)[::-1])
 
 
 def at_key(
@@ -449,7 +328,8 @@ def _plain(
             return last(*args)
 
         return direct
-    first, function = (steps[0][0], steps[0][1].function) if steps else (None, None)
+    first: Any = steps[0][0] if steps else None
+    function: Any = steps[0][1].function if steps else None
 
     def run(*args: Any, **keywords: Any) -> Any:
         if keywords or observing.now or first is None:
@@ -495,7 +375,7 @@ def _guarded(
 
     def run(*args: Any, **keywords: Any) -> Any:
         guards = getattr(local, "open", None)
-        function: Callable[..., Any] | None = without
+        function = without
         if guards:
             if len(guards) == 1 and guards[0][0] in patterns:
                 function = known.get(guards[0][1].text) or find([guards[0][1]], guards[0][1].text)
@@ -543,6 +423,7 @@ def _run(
         observers = observing.now
         if not observers:
             return kernel.function(*positional, **keywords)
+        run = partial(kernel.function, *positional, **keywords)
         raw = args[0].raw if with_keyset else kernel.key.raw
         return observe(
             observers,
@@ -552,7 +433,7 @@ def _run(
             TableEntry(kernel, "provider"),
             given,
             keywords,
-            lambda: kernel.function(*positional, **keywords),
+            run,
         )
     raise _refused(operator, steps, strict, asked, given, keywords)
 
@@ -611,7 +492,7 @@ def _refused(
     )
 
 
-def after_provider(entry: OperatorEntry, kernel: Any, after: str, given: Given) -> Any:
+def after_provider(entry: Entry, kernel: Any, after: str, given: Given) -> Any:
     """What runs after a provider, as a kernel. ``kernel`` is what the call leads to.
 
     InvalidArgumentError where that is not at the key of this provider.

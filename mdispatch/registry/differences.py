@@ -256,7 +256,8 @@ def check_provider(
     another one here than in the main interpreter.
     """
     mine, main = kernel.provider, Provider.of(fact.provider_text)
-    assert mine is not None and main is not None
+    assert mine is not None
+    assert main is not None
     here, key, told = where(), DispatchKey(fact.key).name, who(registry)
     words: dict[str, Any] = {
         "kind": facts.KIND_NAMES[facts.IMPL],
@@ -269,8 +270,9 @@ def check_provider(
     places = f"\n  here:  {here}\n  there: {fact.where} (pid {fact.pid})\n"
     if fact.types != kernel.types_text:
         raise errors.TypesMismatchError(
-            f"{what} for {kernel.types_text or 'any types'} here, and for {fact.types or 'any types'}"
-            f" in {told}{places}Register the kernel for the same types in both.",
+            f"{what} for {kernel.types_text or 'any types'} here, and for "
+            f"{fact.types or 'any types'} in {told}{places}"
+            "Register the kernel for the same types in both.",
             types_here=kernel.types_text,
             types_there=(fact.types,),
             **words,
@@ -488,10 +490,11 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
     key, name = key_name(fact.kind, fact.key), fact.name
     if fact.kind == facts.TORCH:
         name, key = facts.torch_parts(name)
+    kernel = facts.kernel_name(key, fact.types, fact.provider)
     what = {
         facts.LIBRARY: f"namespace {fact.name!r} has a DEF library",
         facts.DEF: f"{fact.name} is defined",
-        facts.IMPL: f"{fact.name} has a kernel at {facts.kernel_name(key, fact.types, fact.provider)}",
+        facts.IMPL: f"{fact.name} has a kernel at {kernel}",
         facts.FALLBACK: f"there is a fallback at {key}",
         facts.NAME: f"{fact.name} is registered by its name",
         facts.PYSTUB: f"{fact.name} names its Python module",
@@ -502,7 +505,7 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
     return errors.MissingInWorkerError(
         f"{what} in {who(registry)} (pid {fact.pid}), but this interpreter imported the module "
         f"without registering it\n  there: {told}    ({fact.where})\nDoes the module register only "
-        "in some interpreters? It must register the same in each.{allowed}",
+        f"in some interpreters? It must register the same in each.{allowed}",
         kind=facts.KIND_NAMES[fact.kind],
         name=name,
         key=key,

@@ -699,7 +699,12 @@ class Library:
 
 
 def _provider(
-    function: object, name: object, rank: object, supports: object, available: object, required: object
+    function: object,
+    name: object,
+    rank: object,
+    supports: object,
+    available: object,
+    required: object,
 ) -> Provider | None:
     if name is None and rank == 0 and supports is None and available is None and required is True:
         return None

@@ -6,7 +6,7 @@ own; a worker that runs the same code compares. See Note [Providers] in dispatch
 
 from __future__ import annotations
 
-from ..dispatch.providers import Asked, Priorities, checked_names, priority_text
+from ..dispatch.priorities import Asked, Priorities, checked_names, priority_text
 from ..errors import InvalidArgumentError
 from ..errors.places import caller, place_of, printable
 from ..facts import PRIORITY, Handle
@@ -68,7 +68,7 @@ def set_priority(
 ) -> PriorityHandle:
     """Has these providers come first, in this order, in this interpreter.
 
-    ``pattern`` is an operator ("ns::name", which means all its overloads, or "ns::name.overload"), a
+    ``pattern`` is an operator ("ns::name", which means all overloads, or "ns::name.overload"), a
     namespace ("ns::*"), or "*"; the nearest counts first. With ``strict`` no other provider serves,
     nor any kernel without a name: a call that none of them takes raises ProviderRefusedError. The
     newest for a pattern is in effect, until its handle is closed.
@@ -121,9 +121,7 @@ def _verify(
 
             raise priority_differs(dispatcher.facts, newest, text, where)
 
-    verify(
-        dispatcher, PRIORITY, 0, pattern, body, lambda: where, timeout=timeout, accept=compare
-    )
+    verify(dispatcher, PRIORITY, 0, pattern, body, lambda: where, timeout=timeout, accept=compare)
     return None  # the main interpreter's own ends it
 
 
@@ -165,7 +163,9 @@ class priority(Handle):
 
             dispatcher.fallbacks.reorder(guard)
         frame = caller()  # only its line is kept: the frame would keep what it has
-        file, line = (frame.f_code.co_filename, frame.f_lineno) if frame else ("(no Python code)", 0)
+        file, line = (
+            (frame.f_code.co_filename, frame.f_lineno) if frame else ("(no Python code)", 0)
+        )
         asked = Asked(given, bool(strict), lambda: f"the guard at {printable(f'{file}:{line}')}")
         self._entry = (pattern, asked)
         self._open = priorities.guards()
@@ -209,7 +209,9 @@ def _check_pattern(pattern: object) -> None:
 
     if isinstance(pattern, str):
         namespace, colons, name = pattern.partition("::")
-        if pattern == "*" or (namespace.isidentifier() and colons and (name == "*" or _is_op(name))):
+        if pattern == "*" or (
+            namespace.isidentifier() and colons and (name == "*" or _is_op(name))
+        ):
             return
     raise InvalidArgumentError(
         "a priority is for an operator ('ns::name', 'ns::name.overload'), a namespace ('ns::*') or "

@@ -953,8 +953,8 @@ def _check_predicate(name: str, body: str, kernel: LocalKernel, first: str, seco
     reason = None if supports is None else misfit(body[len(name) :], supports, False)
     if reason is not None:
         raise errors.SignatureMismatchError(
-            f"the predicate of the provider {kernel.provider_name!r} at {kernel.key.name} cannot be "
-            f"called as {name} is: {reason}\n"
+            f"the predicate of the provider {kernel.provider_name!r} at {kernel.key.name} cannot "
+            f"be called as {name} is: {reason}\n"
             f"  schema:    {body}    ({second})\n  predicate: {label_of(supports)}    ({first})\n"
             "A predicate gets every argument of the schema, those after '*' by keyword.",
             name,

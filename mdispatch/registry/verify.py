@@ -105,7 +105,7 @@ def verify(
 
     ``where`` is called where the place is needed, and so may ``body`` be. ``accept`` compares the
     main member's fact with what is wanted here and returns the difference in words, or None.
-    ``variant`` is that of a kernel: only kernels for the same types, or of the same provider, count.
+    ``variant`` is that of a kernel: only those for the same types, or of the same provider, count.
     """
     audit = _open_audit()
     try:

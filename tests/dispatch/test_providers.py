@@ -56,7 +56,11 @@ POOLS = {
         ("", 0, None, None, True),
     ],
     "types": [("a", 0, A, None, True), ("b", 1, B, None, True), ("", 0, Z, None, True)],
-    "not available": [("a", 3, None, None, False), ("b", 1, A, small, True), ("", 0, A, None, True)],
+    "not available": [
+        ("a", 3, None, None, False),
+        ("b", 1, A, small, True),
+        ("", 0, A, None, True),
+    ],
 }
 #: What is set, one after the other: names, and whether it is strict.
 PRIORITIES = [(("a",), False), (("c", "b"), False), (("b", "a"), True)]
@@ -80,7 +84,7 @@ def expected(live, settings, guard, value, number):
     """``live`` are the kernels, ``settings`` the priorities that were set, oldest first."""
     kernels = [each for each in live if each[0] and each[4]]
     has_names = any(each[0] for each in live)
-    order = sorted(reversed(kernels), key=lambda each: -each[1])
+    order = sorted(kernels, key=lambda each: each[1])[::-1]
     wanted, only = [], False
     for names, strict in [*([guard] if guard else []), *settings[-1:]]:
         wanted += names
@@ -438,7 +442,7 @@ else:
 md.set_priority("shop::norm", ["a"] if main or {same} else ["b"], timeout=1)
 """
 
-WORKER = '''
+WORKER = """
 import mdispatch as md
 try:
     md.warm_up(["provided_ops"], timeout=1)
@@ -447,7 +451,7 @@ except md.errors.WarmUpError as error:
 else:
     found = []
 report(found=found, runs=None if found else md.ops.shop.norm(bytearray()))
-'''
+"""
 
 MAIN = """
 kind, folder, worker = args
@@ -499,7 +503,10 @@ def test_a_worker_is_told_of_all_that_its_providers_differ_in(kind, tmp_path):
     assert names.count("PriorityMismatchError") == 3  # two ranks, and what is set
     assert names.count("ProviderMissingError") == 2  # not available, and not registered there
     text = "\n".join(text for _, text in got["found"])
-    assert "available in the main interpreter and not in this one: provided_ops.<lambda> said no" in text
+    assert (
+        "available in the main interpreter and not in this one: provided_ops.<lambda> said no"
+        in text
+    )
     assert "the provider 'a' at CPU with rank 2 here, and with rank 1" in text
     assert "the priority for shop::norm is b here, and a in the main interpreter" in text
     assert "CPU of d" in text

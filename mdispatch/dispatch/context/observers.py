@@ -50,8 +50,8 @@ class ObservedCall:
     """One run of a kernel, as observers see it. (PyTorch: RecordFunction)
 
     ``operator`` is the operator's name. ``how`` says how it was called: "call", "redispatch",
-    "call_boxed", "redispatch_boxed" or "call_for_dispatch_key"; and "provider" where a call asked the
-    predicates of providers, and this one runs, within the call. ``provider`` is the name of the
+    "call_boxed", "redispatch_boxed" or "call_for_dispatch_key"; and "provider" where a call asked
+    the predicates of providers, and this one runs, within the call. ``provider`` is the name of the
     kernel's provider, "" if it has none or it is not decided yet. ``key_set`` is the set that the
     call dispatched on, ``key`` its highest key, ``kernel`` the kernel's label and ``reason`` the
     rule that chose the kernel. ``sequence_number`` counts the observed calls of this interpreter.
