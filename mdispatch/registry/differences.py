@@ -136,7 +136,9 @@ def _what(
         return f"register a fallback at {key}"
     if kind == facts.PYSTUB:
         return f"name the Python module of {name}"
-    place = facts.kernel_name(key, types, provider)
+    place = facts.kernel_name(key, types)
+    if provider:
+        place += f" of the provider {provider!r}"
     if at_least > 1:
         return f"register {at_least} kernels for {name} at {place}, as this interpreter does,"
     return f"register a kernel for {name} at {place}"
@@ -490,7 +492,9 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
     key, name = key_name(fact.kind, fact.key), fact.name
     if fact.kind == facts.TORCH:
         name, key = facts.torch_parts(name)
-    kernel = facts.kernel_name(key, fact.types, fact.provider)
+    kernel = facts.kernel_name(key, fact.types)
+    if fact.provider:
+        kernel += f" of the provider {fact.provider!r}"
     what = {
         facts.LIBRARY: f"namespace {fact.name!r} has a DEF library",
         facts.DEF: f"{fact.name} is defined",

@@ -509,7 +509,7 @@ def test_a_worker_is_told_of_all_that_its_providers_differ_in(kind, tmp_path):
     )
     assert "the provider 'a' at CPU with rank 2 here, and with rank 1" in text
     assert "the priority for shop::norm is b here, and a in the main interpreter" in text
-    assert "CPU of d" in text
+    assert "CPU of the provider 'd'" in text
 
 
 @pytest.mark.shared
