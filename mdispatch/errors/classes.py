@@ -493,7 +493,7 @@ class ProviderRefusedError(MissingKernelError):
         reasons: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message, operator, key, available)
-        self.reasons = dict(reasons or {})
+        self.reasons = reasons or {}
 
 
 class LocalKernelMissingError(MissingKernelError):
