@@ -76,6 +76,9 @@ from mdispatch.registry.choosing import choose as choose
 from mdispatch.registry.fake_kernels import get_ctx as get_ctx
 from mdispatch.registry.library import Library as Library
 from mdispatch.registry.ops import Namespace
+from mdispatch.registry.priorities import next_provider as next_provider
+from mdispatch.registry.priorities import priority as priority
+from mdispatch.registry.priorities import set_priority as set_priority
 from mdispatch.registry.sealing import seal as seal
 from mdispatch.registry.verify import DEFAULT_TIMEOUT as DEFAULT_TIMEOUT
 from mdispatch.registry.waiting import wait_for_def as wait_for_def

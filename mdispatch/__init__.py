@@ -130,6 +130,7 @@ _LATE = {
     "registry.choosing": "choose",
     "registry.fake_kernels": "get_ctx",
     "registry.library": "Library",
+    "registry.priorities": "next_provider priority set_priority",
     "registry.sealing": "seal",
     "registry.verify": "DEFAULT_TIMEOUT",
     "registry.waiting": "wait_for_def wait_for_impl",

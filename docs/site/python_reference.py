@@ -59,6 +59,7 @@ PAGES = {
                 "choose choose_async DEFAULT_TIMEOUT initializer warm_up WarmUp "
                 "InterpreterPool BrokenInterpreterPool "
                 "create_interpreter SafeObject hermetic seal "
+                "priority set_priority next_provider "
                 "python_module __version__",
             ),
             ("mdispatch.registry", "", "operator_of"),
@@ -76,6 +77,7 @@ PAGES = {
             ("mdispatch.host", "", "OWN_GIL ExecutionFailedError"),
             ("mdispatch.facts.listeners", RESULTS, "ListenerHandle"),
             ("mdispatch.dispatch.explain", RESULTS, "TableRow Explanation"),
+            ("mdispatch.registry.priorities", RESULTS, "PriorityHandle"),
         ],
     ),
     "keys": (

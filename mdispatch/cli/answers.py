@@ -56,7 +56,7 @@ class Kernel(TypedDict):
     key: str
     #: whether the key is an alias key
     alias: bool
-    #: whether it is the newest kernel at its key for its types, which is the one in effect
+    #: whether it is in effect: the newest kernel at its key for its types, or an available provider
     active: bool
     #: label
     kernel: str
@@ -66,6 +66,10 @@ class Kernel(TypedDict):
     signature: str | None
     #: the classes that it is for: one for all tensors, or one for each argument; empty for any
     types: list[str]
+    #: its name among the providers of its key; null without one
+    provider: str | None
+    #: its rank among them; null without a provider
+    rank: int | None
     #: where it was registered
     place: Place
 
@@ -384,6 +388,15 @@ Raised = TypedDict(
 Raised.__doc__ = "What a call raises."
 
 
+class ProviderVerdict(TypedDict):
+    """What becomes of a provider."""
+
+    #: its name
+    provider: str
+    #: whether it is accepted, skipped, or asked for each call, and because of what
+    verdict: str
+
+
 class Why(Subject):
     """What `mdispatch why` answers."""
 
@@ -403,6 +416,8 @@ class Why(Subject):
     highest: str
     #: the rules that were tried, in order
     rules: list[Rule]
+    #: the providers of the key, in their order
+    providers: list[ProviderVerdict]
     #: what runs; null where nothing does
     runs: Runs | None
     #: what a call raises; null where something runs

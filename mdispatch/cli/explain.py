@@ -12,6 +12,7 @@ from .. import facts
 from ..dispatch import explain
 from ..dispatch.context.guards import DEFAULT_EXCLUDED, DEFAULT_INCLUDED
 from ..dispatch.explain import listed
+from ..dispatch.kernels import Provider
 from ..errors import InvalidKeyError, MdispatchError
 from ..keys import DispatchKeySet, functionality_to_backend_keys, runtime_keys
 from ..keys.numbers import RUNTIME_KEYS, TABLE_INDEX, parse_key
@@ -342,6 +343,13 @@ class Registrations:
             kernel.append(f"\n{plain(fact.signature)}", style="dim")
         if fact.types:
             kernel.append(f"\nfor {plain(fact.types)}", style="dim")
+        if fact.provider:
+            provider = Provider.of(fact.provider_text)
+            kernel.append(f"\nprovider {plain(fact.provider)}", style="dim")
+            if provider is not None:
+                kernel.append(f", rank {provider.rank}", style="dim")
+                if provider.lacks:
+                    kernel.append(f", not available: {plain(provider.lacks)}", style="dim")
         place = place_text(fact.where) + ("" if alone else f" {by(fact)}")
         return (
             styled(f"{key.name}{' (alias)' * key.is_alias}", style=style),
@@ -389,6 +397,9 @@ class Way:
                 {"rule": rule, "found": what, "decides": number == len(rules)}
                 for number, (rule, what) in enumerate(rules, 1)
             ],
+            "providers": [
+                {"provider": name, "verdict": verdict} for name, verdict in found.providers
+            ],
             "runs": None
             if error is not None
             else {"kernel": found.row.kernel, "place": place_of_fact(found.row.registration)},
@@ -406,6 +417,10 @@ class Way:
         say(console)
         say(console, styled(f"rules at {found.key}, up to the one that decides", style="bold"))
         say_pairs(console, self._rules(), indent=2)
+        if found.providers:
+            say(console)
+            say(console, styled("providers, in their order", style="bold"))
+            say_pairs(console, list(found.providers), indent=2)
         say(console)
         if found.error is None:
             self._show_kernel(console)

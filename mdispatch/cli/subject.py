@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .. import __version__, facts
 from ..dispatch.by_type import split_types
-from ..dispatch.kernels import FALLTHROUGH
+from ..dispatch.kernels import FALLTHROUGH, Provider
 from ..keys.numbers import DispatchKey
 from .columns import plain, styled
 
@@ -83,7 +83,8 @@ def place_of_fact(fact: Registration | None) -> answers.Place | None:
 
 
 def kernel_json(key: str, alias: bool, active: bool, fact: Registration) -> answers.Kernel:
-    """A kernel as JSON; ``active`` says whether it is the newest at its key for its types."""
+    """A kernel as JSON; ``active`` says whether it is in effect at its key."""
+    provider = Provider.of(fact.provider_text)
     return {
         "key": key,
         "alias": alias,
@@ -92,6 +93,8 @@ def kernel_json(key: str, alias: bool, active: bool, fact: Registration) -> answ
         "falls_through": fact.body == FALLTHROUGH,
         "signature": fact.signature or None,
         "types": list(split_types(fact.types)),
+        "provider": fact.provider or None,
+        "rank": None if provider is None else provider.rank,
         "place": place_json(fact),
     }
 

@@ -313,10 +313,11 @@ def _base(cls: type, wanted: type | str) -> type | None:
 
 
 def in_words(kernel: Any) -> str:
-    """A kernel's label with its types."""
+    """A kernel's label with its types and its provider."""
     from ..facts import kernel_name  # only for errors: a table needs no facts
 
-    return kernel_name(kernel.label, text_of_types(kernel.types))
+    provider = "" if kernel.provider is None else kernel.provider.name
+    return kernel_name(kernel.label, text_of_types(kernel.types), provider)
 
 
 def virtual_bases(given: Given, kernels: Iterable[Any]) -> Iterator[tuple[type, type]]:

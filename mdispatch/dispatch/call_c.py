@@ -17,7 +17,15 @@ from ..keys import DispatchKey, DispatchKeySet
 from ..keys.numbers import OFFSETS, PER_BACKEND_BITS, RUNTIME_KEYS
 from .by_type import ByType
 from .call_py import call, check_result, redispatch
-from .context.observers import ObservedCall, ObserverHandle, failed, label_of, observing, raise_told
+from .context.observers import (
+    ObservedCall,
+    ObserverHandle,
+    failed,
+    label_of,
+    observing,
+    provider_of,
+    raise_told,
+)
 from .context.values import DEVICES, WRAPPED, how_of_type, raw_of, when_types_change
 from .entry import most_targets
 from .handlers import tell_c
@@ -107,10 +115,10 @@ def _target(table: DispatchTable, index: int) -> tuple[Any, LocalKernel, bool, b
     return kernel.function, kernel, slot.reason == "backend fallback", kernel.with_keyset
 
 
-def _said(operator: Operator, table: DispatchTable, index: int) -> tuple[str, str, str]:
-    """What observers are told of each run of a table's entry: operator, kernel, and reason."""
+def _said(operator: Operator, table: DispatchTable, index: int) -> tuple[str, str, str, str]:
+    """What observers are told of each run of an entry: operator, kernel, reason, provider."""
     slot = table.entries[index]
-    return operator.entry.name, label_of(slot), slot.reason
+    return operator.entry.name, label_of(slot), slot.reason, provider_of(slot)
 
 
 def _for_types(

@@ -51,7 +51,8 @@ if TYPE_CHECKING:
         def rules(self) -> Rules: ...
 
 
-__all__ = ["call", "call_boxed", "call_for_dispatch_key", "call_with_keyset"]
+__all__ = ["call", "call_boxed", "call_for_dispatch_key", "call_next_provider"]
+__all__ += ["call_with_keyset"]
 __all__ += ["call_python_kernel", "call_registered", "call_with_python_kernels", "check_result"]
 __all__ += ["checked_answer", "for_types"]
 __all__ += ["redispatch", "redispatch_boxed"]
@@ -210,6 +211,23 @@ def call_registered(
     slot = TableEntry(kernel, "kernel" if key in table.kernels else "backend fallback")
     how = "call_for_dispatch_key"
     return _run(operator, how, table, signature, key.raw, positional, keywords, slot)
+
+
+def call_next_provider(
+    operator: Operator, after: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Runs what comes after a provider for these arguments. See Note [Providers]."""
+    from .providers import after_provider
+
+    wide, signature = operator.entry.current(operator.generation)
+    positional, keywords = _bound(operator, signature, args, kwargs)
+    raw = _keys_of_arguments(signature, positional, keywords)
+    table = for_types(wide, signature, positional, keywords)
+    raw = _effective(operator, table, raw)
+    given = _given(signature, positional, keywords)
+    kernel = after_provider(operator.entry, table.lookup(raw).kernel, after, given)
+    slot = TableEntry(kernel, "next provider")
+    return _run(operator, "call", table, signature, raw, positional, keywords, slot)
 
 
 def call_python_kernel(

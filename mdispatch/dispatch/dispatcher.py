@@ -162,9 +162,9 @@ class Dispatcher:
         here.append(None)
         return here.pop
 
-    def times_verified(self, kind: int, key: int, name: str, types: str = "") -> int:
-        """How often this interpreter has verified such a fact, and not ended that since. ``types``
-        are those of a kernel.
+    def times_verified(self, kind: int, key: int, name: str, variant: str = "") -> int:
+        """How often this interpreter has verified such a fact, and not ended that since.
+        ``variant`` is that of a kernel.
 
         Definitions and kernels are not counted apart: there are tens of thousands.
         """
@@ -175,7 +175,7 @@ class Dispatcher:
             entry = self.entries.get(name)
             if entry is not None:  # keys are their numbers
                 here = entry.kernels.get(key, ())  # type: ignore[call-overload]
-                times += sum(each.seq == 0 and each.types_text == types for each in here)
+                times += sum(each.seq == 0 and each.variant == variant for each in here)
         return times
 
     # Of the names that are defined in this interpreter. All of it under ``definitions_lock``.

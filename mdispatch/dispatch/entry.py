@@ -22,7 +22,8 @@ from .kernels import C_LABEL, FALLBACK_NAME, Fallbacks, LocalKernel, inherit
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _thread import RLock
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
     from ..facts import Registration
     from ..facts.abc import Facts, Struck
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from .abc import TorchSide
     from .arguments import Binder
     from .overrides import Rules
+    from .priorities import Asked, Priorities
     from .results import Returns
     from .table import DispatchTable
 
@@ -392,6 +394,21 @@ class OperatorEntry:
 
         return with_c_kernels(self.facts, there, self.kernels)
 
+    def order(self) -> tuple[Sequence[Asked], Priorities | None]:
+        """Which providers come first here."""
+        from .priorities import asked_for
+
+        priorities = self._fallbacks.prioritise()
+        return asked_for(self.facts, self.name, priorities), priorities
+
+    def at(self, key: DispatchKey, there: list[Registration]) -> list[Any]:
+        """The kernels of these facts at one key, of each variant the active one, oldest first."""
+        from .pairing import variants_at
+
+        its = [fact for fact in there if fact.kind == facts.IMPL and fact.key == key]
+        with self.lock:
+            return variants_at(its, self._callables(there).get(key, []))
+
     def _refresh(self) -> _State:
         from .pairing import table_of
 
@@ -415,6 +432,7 @@ class OperatorEntry:
                     fallbacks_there,
                     self._fallbacks.kernels,
                     lambda: self._callables(there),
+                    self.order,
                 )
             state = _State(version, node, fallbacks, table, signature)
             if node and changes == self._changes:
@@ -473,7 +491,12 @@ class OperatorEntry:
                 found = [
                     *faults_of_facts(self.name, there, self.kernels, registers_all),
                     *faults_of_table(
-                        kept, there, self._callables(there), fallbacks, self._fallbacks.kernels
+                        kept,
+                        there,
+                        self._callables(there),
+                        fallbacks,
+                        self._fallbacks.kernels,
+                        self.order,
                     ),
                 ]
         return version, node, found

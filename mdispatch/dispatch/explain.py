@@ -11,13 +11,16 @@ from .. import facts
 from ..errors import OperatorNotFoundError
 from ..errors.words import nearest, shown
 from ..keys import DispatchKeySet
+from ..keys.key_sets import is_included_in_alias
 from ..keys.numbers import RUNTIME_KEYS, DispatchKey, highest_index
 from ..schema import parse_schema
 from ..schema.names import OperatorName
 from .by_type import ByType, Tie, given_in_words, split_types
 from .context.guards import excluded_keys, included_keys
-from .kernels import FALLBACK_NAME, FALLTHROUGH, LocalKernel, fallthrough_kernel
+from .kernels import FALLBACK_NAME, FALLTHROUGH, LocalKernel, Provider, fallthrough_kernel
 from .pairing import missing, table_of
+from .priorities import asked_for, patterns_of
+from .providers import Chain, by_rank, verdicts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from ..keys import DispatchKeySet
     from .by_type import Given
     from .kernels import LocalKernel
+    from .priorities import Asked, Priorities
     from .table import DispatchTable
 
 __all__ = [
@@ -71,6 +75,7 @@ class RegisteredKernel(LocalKernel):
             signature=fact.signature,
             label=fact.body,
             types=split_types(fact.types),
+            provider=Provider.of(fact.provider_text),
         )
         self.seq = fact.seq
         self.fact = fact
@@ -86,7 +91,8 @@ class TableRow:
 
     ``kernel`` is its label, "fallthrough" where calls pass the key by, "" where there is nothing to
     run. ``registration`` is its fact; None if there is nothing, or a builtin fallback, or several
-    kernels of which the types of a call choose one: then ``kernel`` and ``where`` name them all.
+    kernels of which the types of a call, or predicates, choose one: then ``kernel`` and ``where``
+    name them all.
     """
 
     __slots__ = ("is_fallthrough", "kernel", "key", "reason", "registration", "where")
@@ -97,8 +103,10 @@ class TableRow:
         self.reason = reason
         self.registration = fact
         self.kernel = kernel.label if isinstance(kernel, (LocalKernel, ByType, Tie)) else ""
+        if isinstance(kernel, LocalKernel):
+            self.kernel = facts.kernel_name(self.kernel, "", kernel.provider_name)
         self.where = fact.where if fact is not None else "" if kernel is None else BUILT_IN
-        if isinstance(kernel, (ByType, Tie)):
+        if isinstance(kernel, (ByType, Tie, Chain)):
             self.where = ", ".join(each.fact.where for each in kernel.kernels)
         self.is_fallthrough = is_fallthrough
 
@@ -113,7 +121,8 @@ class Explanation:
     none were given; ``included`` and ``excluded`` are the thread's sets; ``added`` and ``taken``
     are the keys that these add and take away, ``passed_by`` those that fall through, ``key_set`` is
     what is left and ``key`` its highest key. ``rules`` are the rules tried there, up to the one
-    that decides, and ``row`` is what runs. ``error`` is what a call raises instead, also where
+    that decides, and ``row`` is what runs. ``providers`` are those of the key, each with what
+    becomes of it and why, in their order. ``error`` is what a call raises instead, also where
     every module is imported; None when it raises nothing. ``route`` says in words which interpreter
     serves the kernel if this one has none, "" otherwise.
     """
@@ -128,6 +137,7 @@ class Explanation:
         "key_set",
         "operator",
         "passed_by",
+        "providers",
         "route",
         "row",
         "rules",
@@ -145,6 +155,8 @@ class Explanation:
         table: DispatchTable,
         undefined: MdispatchError | None,
         types: Given = (),
+        asked: Sequence[Asked] = (),
+        kernels: Sequence[RegisteredKernel] = (),
     ) -> None:
         self.operator = operator
         self.route = ""
@@ -161,6 +173,8 @@ class Explanation:
         self.passed_by = tuple(key for key in before if not self.key_set.has(key))
         self.key = RUNTIME_KEYS[highest_index(self.key_set.raw)]
         self.rules = table.why(self.key)
+        near = [k for k in kernels if k.key is self.key or is_included_in_alias(self.key, k.key)]
+        self.providers = tuple(verdicts(by_rank(near), asked, types or None))
         slot = table.lookup(self.key_set.raw)
         self.row = TableRow(self.key, slot.reason, slot.kernel, slot.is_fallthrough)
         self.error = undefined
@@ -186,6 +200,9 @@ class Explanation:
         lines += [f"  {step:<20} {keys}" for step, keys in self.steps()]
         lines.append(f"  rules at {self.key}, up to the one that decides:")
         lines += [f"    {rule}" for rule in self.rules]
+        if self.providers:
+            lines.append("  its providers, in their order:")
+            lines += [f"    {name}: {verdict}" for name, verdict in self.providers]
         if self.error is not None:
             lines.append(f"  a call raises {type(self.error).__name__}:")
             lines += [f"    {line}" for line in str(self.error).split("\n")]
@@ -287,7 +304,7 @@ def _some(names: list[str], limit: int = 8) -> str:
 def dump(registry: Facts, name: str) -> str:
     """The registrations of an operator as text: its definition, then its kernels by key, in the
     order of the table and alias keys last; for each key the newest first. Of each types the newest
-    is active. (c10: dumpState)
+    is active, and so is each provider that is available. (c10: dumpState)
     """
     there = existing(registry, name)
     lines = []
@@ -311,15 +328,26 @@ def dump(registry: Facts, name: str) -> str:
             alias = " (alias)" if key.is_alias else ""
             inactive = "" if active else " (inactive)"
             own = f" {fact.signature}" if fact.signature else ""
-            kernel = facts.kernel_name(f"{fact.body}{own}", fact.types)
+            kernel = facts.kernel_name(f"{fact.body}{own}", fact.types, fact.provider)
+            provider = Provider.of(fact.provider_text)
+            if provider is not None:
+                kernel += f", rank {provider.rank}"
+                kernel += f", not available: {provider.lacks}" * bool(provider.lacks)
             lines.append(f"  {key}{alias}{inactive}: {kernel}    ({_origin(fact)})")
     return "\n".join(lines)
 
 
 def are_active(kernels: Sequence[Registration]) -> list[bool]:
-    """Which kernels of one key, newest first, are active: the newest of each types."""
-    newest = {fact.types: fact for fact in reversed(kernels)}
-    return [newest[fact.types] is fact for fact in kernels]
+    """Which kernels of one key, newest first, are active: the newest of each types, and each
+    provider that is available.
+    """
+    newest = {fact.variant: fact for fact in reversed(kernels)}
+    return [newest[fact.variant] is fact and not _lacks(fact) for fact in kernels]
+
+
+def _lacks(fact: Registration) -> bool:
+    provider = Provider.of(fact.provider_text)
+    return provider is not None and bool(provider.lacks)
 
 
 def kernels_by_key(there: Sequence[Registration]) -> list[tuple[DispatchKey, list[Registration]]]:
@@ -341,16 +369,40 @@ def _origin(fact: Registration) -> str:
 # --- the table ------------------------------------------------------------------------------------
 
 
-def _table(registry: Facts, there: Sequence[Registration]) -> DispatchTable:
+def _table(
+    registry: Facts, there: Sequence[Registration], asked: Sequence[Asked] | None = None
+) -> DispatchTable:
+    """Unless ``asked`` says what is asked for of the providers, that is what the main interpreter
+    has set.
+    """
     _, _, fallbacks = registry.registrations(FALLBACK_NAME)
-    return computed(there, fallbacks)
+    if asked is None and any(fact.provider for fact in there):
+        asked = asked_for(registry, there[0].name, None)
+    return computed(there, fallbacks, asked or ())
 
 
-def computed(there: Sequence[Registration], fallbacks: Sequence[Registration]) -> DispatchTable:
+def computed(
+    there: Sequence[Registration],
+    fallbacks: Sequence[Registration],
+    asked: Sequence[Asked] = (),
+) -> DispatchTable:
     """The table that these facts of one operator and those fallbacks give."""
     return table_of(
-        there, _kernels(there, facts.IMPL), fallbacks, _kernels(fallbacks, facts.FALLBACK)
+        there,
+        _kernels(there, facts.IMPL),
+        fallbacks,
+        _kernels(fallbacks, facts.FALLBACK),
+        None,
+        lambda: (asked, None),
     )
+
+
+def _asked_here(registry: Facts, name: str, priorities: Priorities | None) -> list[Asked]:
+    """What is asked for of an operator's providers here: guards of this thread first."""
+    guards = [] if priorities is None else list(reversed(priorities.guards()))
+    patterns = patterns_of(name)
+    levels = [level for pattern, level in guards if pattern in patterns]
+    return [*levels, *asked_for(registry, name, priorities)]
 
 
 def _kernels(there: Sequence[Registration], kind: int) -> dict[DispatchKey, list[LocalKernel]]:
@@ -399,12 +451,16 @@ def why(
     included: DispatchKeySet | None = None,
     excluded: DispatchKeySet | None = None,
     types: tuple[type, ...] = (),
+    priorities: Priorities | None = None,
 ) -> Explanation:
     """How a call with these keys comes to its kernel. Without ``included`` and ``excluded`` it uses
     this thread's sets. ``types`` are the classes of its tensors: one for all, or one for each
-    Tensor argument. Without them kernels that are chosen by type are told together.
+    Tensor argument. Without them kernels that are chosen by type are told together. Of
+    ``priorities`` come the order of the providers in this interpreter.
     """
     there = existing(registry, name)
+    named = [RegisteredKernel(fact) for fact in there if fact.kind == facts.IMPL and fact.provider]
+    asked = _asked_here(registry, there[0].name, priorities) if named else []
     count = len(types)
     if len(types) == 1:
         definition = next((fact for fact in there if fact.kind == facts.DEF), None)
@@ -416,9 +472,11 @@ def why(
         key_set,
         included_keys() if included is None else included,
         excluded_keys() if excluded is None else excluded,
-        _table(registry, there),
+        _table(registry, there, asked),
         _undefined(there),
         tuple((each,) for each in (types * count if len(types) == 1 else types)),
+        asked,
+        named,
     )
 
 

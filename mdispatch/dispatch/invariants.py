@@ -11,13 +11,14 @@ from .. import facts
 from ..keys.numbers import RUNTIME_KEYS, DispatchKey
 from .by_type import ByType, same_name
 from .pairing import AbsentKernel, table_of
+from .providers import Chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..facts import Registration
-    from .pairing import Here
+    from .pairing import Here, Order
     from .table import DispatchTable
 
 __all__ = ["faults_of_facts", "faults_of_table"]
@@ -59,11 +60,12 @@ def faults_of_table(
     here: Here,
     fallbacks_there: list[Registration],
     fallbacks_here: Here,
+    order: Order | None = None,
 ) -> Iterator[str]:
     """The faults of a table. A new one is compared with the rules; the one that is kept, if it is
     current, with the new one.
     """
-    table = table_of(there, here, fallbacks_there, fallbacks_here)
+    table = table_of(there, here, fallbacks_there, fallbacks_here, None, order)
     yield from table.faults()
     if kept is None:
         return
@@ -83,6 +85,6 @@ def faults_of_table(
 
 def _shown(kernel: object) -> object:
     """The identity of a kernel: the callable, or the fact that has no callable here."""
-    if isinstance(kernel, ByType):
+    if isinstance(kernel, (ByType, Chain)):
         return tuple(map(_shown, kernel.kernels))
     return kernel.fact if isinstance(kernel, AbsentKernel) else kernel

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from ..facts import Registration
     from ..keys.numbers import DispatchKey
     from .by_type import Types
+    from .priorities import Priorities
 
 __all__ = ["C_LABEL", "FALLBACK_NAME", "FALLTHROUGH", "Fallbacks", "LocalKernel"]
-__all__ += ["fallthrough_kernel", "inherit"]
+__all__ += ["Provider", "fallthrough_kernel", "inherit"]
 
 #: Under this name the fallbacks of all operators are registered; no operator can be called so.
 FALLBACK_NAME = "_"
@@ -44,6 +45,52 @@ def fallthrough_kernel(*args: object, **kwargs: object) -> None:
     )
 
 
+class Provider:
+    """What a kernel is among the several named ones of its key. A value.
+
+    ``supports`` is its predicate, None where it takes every call. ``lacks`` says in words why it is
+    not available here, "" if it is. ``required`` says that no worker may lack it. See
+    Note [Providers] in dispatch/providers.py.
+    """
+
+    __slots__ = ("lacks", "name", "rank", "required", "supports")
+
+    def __init__(
+        self,
+        name: str,
+        rank: int = 0,
+        supports: Callable[..., Any] | None = None,
+        lacks: str = "",
+        required: bool = True,
+    ) -> None:
+        self.name = name
+        self.rank = rank
+        self.supports = supports
+        self.lacks = lacks
+        self.required = required
+
+    @property
+    def text(self) -> str:
+        """As the registry has it."""
+        required = "required" if self.required else "optional"
+        asks = "asks" if self.supports is not None else "-"
+        return f"{self.name} {self.rank} {required} {asks} {self.lacks}".rstrip()
+
+    @classmethod
+    def of(cls, text: str) -> Provider | None:
+        """The provider of a kernel's fact; None where it has none."""
+        if not text:
+            return None
+        name, rank, required, asks, lacks = (*text.split(" ", 4), "")[:5]
+        supports = _elsewhere if asks == "asks" else None
+        return cls(name, int(rank), supports, lacks, required == "required")
+
+
+def _elsewhere(*args: object, **keywords: object) -> bool:
+    """Stands for the predicate of a kernel that has no callable here."""
+    return True
+
+
 class LocalKernel:
     """A callable of this interpreter, registered at one key.
 
@@ -52,6 +99,7 @@ class LocalKernel:
     minus in a child that got the kernel by a fork; 0 if this interpreter has verified it. ``home``
     is the interpreter that the callable belongs to; no other interpreter calls it. ``types`` are
     the classes that it is for, see Note [Kernels by type] in dispatch/by_type.py; () for any.
+    ``provider`` is None for a kernel without a name.
     """
 
     __slots__ = (
@@ -60,6 +108,7 @@ class LocalKernel:
         "home",
         "is_fallthrough",
         "key",
+        "provider",
         "seq",
         "signature",
         "types",
@@ -74,6 +123,7 @@ class LocalKernel:
         signature: str = "",
         label: str = "",
         types: Types = (),
+        provider: Provider | None = None,
     ) -> None:
         self.key = key
         self.function = function
@@ -81,6 +131,7 @@ class LocalKernel:
         self.signature = signature
         self.is_fallthrough = function is fallthrough_kernel
         self.types = types
+        self.provider = provider
         self._label = label
         self.home = interpreter_id
         self.seq = 0
@@ -102,8 +153,18 @@ class LocalKernel:
 
     @property
     def named(self) -> str:
-        """What tells it from the other kernels of its key: its label, and its types."""
-        return kernel_name(self.label, self.types_text)
+        """What tells it from the other kernels of its key: its label, its types, its provider."""
+        return kernel_name(self.label, self.types_text, self.provider_name)
+
+    @property
+    def provider_name(self) -> str:
+        """ "" without one."""
+        return "" if self.provider is None else self.provider.name
+
+    @property
+    def variant(self) -> str:
+        """Which of the kernels of a key take each other's place: see Registration.variant."""
+        return self.types_text if self.provider is None else f"@{self.provider.name}"
 
     def __repr__(self) -> str:
         return f"<kernel {self.named} at {self.key.name}>"
@@ -119,7 +180,7 @@ class Fallbacks:
     ``refusal`` is set where this interpreter may call no operator: it raises the reason.
     """
 
-    __slots__ = ("changes", "kernels", "lock", "refusal", "when_changed")
+    __slots__ = ("changes", "kernels", "lock", "priorities", "refusal", "when_changed")
 
     def __init__(self) -> None:
         self.kernels: dict[DispatchKey, list[LocalKernel]] = {}
@@ -127,6 +188,8 @@ class Fallbacks:
         self.refusal: Callable[[], object] | None = None
         #: Called after a change, for calls in C: they do not look at ``changes``.
         self.when_changed: Callable[[], object] = int
+        #: Which providers this interpreter prefers: dispatch/priorities.py. None until it says so.
+        self.priorities: Priorities | None = None
         self.lock = RLock()
 
     def add(self, kernel: LocalKernel, publish: Callable[[], Registration]) -> Registration:
@@ -161,6 +224,21 @@ class Fallbacks:
         """Has every call from now on begin with ``refusal``; None ends that."""
         with self.lock:
             self.refusal = refusal
+            self._changed()
+
+    def prioritise(self) -> Priorities:
+        """What this interpreter and its threads prefer."""
+        with self.lock:
+            if self.priorities is None:
+                from .priorities import Priorities
+
+                self.priorities = Priorities()
+            return self.priorities
+
+    def reorder(self, change: Callable[[Priorities], object]) -> None:
+        """Changes which providers are preferred: every table is computed anew."""
+        with self.lock:
+            change(self.prioritise())
             self._changed()
 
     def _changed(self) -> None:

@@ -26,7 +26,7 @@ from .by_type import (
     virtual_bases,
 )
 from .context.transforms import FRONT
-from .kernels import C_LABEL, FALLTHROUGH, LocalKernel, fallthrough_kernel
+from .kernels import C_LABEL, FALLTHROUGH, LocalKernel, Provider, fallthrough_kernel
 from .table import DispatchTable, compute_table, fallback_entries
 
 TYPE_CHECKING = False
@@ -37,11 +37,14 @@ if TYPE_CHECKING:
     from ..facts import Registration
     from ..facts.abc import Facts
     from .by_type import Given, Types
+    from .priorities import Asked, Priorities
 
     Here = dict[DispatchKey, list[LocalKernel]]
+    #: What is asked for of the providers of an operator: see dispatch/providers.py.
+    Order = Callable[[], tuple[Sequence[Asked], Priorities | None]]
 
 __all__ = ["BUILTIN_FALLBACKS", "AbsentKernel", "active", "missing", "missing_at"]
-__all__ += ["pair", "table_of"]
+__all__ += ["pair", "table_of", "variants_at"]
 
 
 _ALIASES = tuple(key for key in DispatchKey.__members__.values() if key.is_alias)
@@ -52,10 +55,11 @@ class AbsentKernel:
     one that another interpreter serves, once a call has found it: see dispatch/routing.py.
     """
 
-    __slots__ = ("fact", "is_fallthrough", "route", "types")
+    __slots__ = ("fact", "is_fallthrough", "provider", "route", "types")
 
     def __init__(self, fact: Registration) -> None:
         self.fact = fact
+        self.provider = Provider.of(fact.provider_text)
         self.is_fallthrough = fact.body == FALLTHROUGH
         self.types: Types = split_types(fact.types)
         self.route: Any = None
@@ -134,23 +138,32 @@ def pair(there: list[Registration], here: list[LocalKernel]) -> LocalKernel | Ab
 
 
 def active(
-    there: Sequence[Registration], kind: int, here: Here, more: Callable[[], Here] | None = None
+    there: Sequence[Registration],
+    kind: int,
+    here: Here,
+    more: Callable[[], Here] | None = None,
+    order: Order | None = None,
 ) -> dict[DispatchKey, LocalKernel | AbsentKernel | ByType]:
     """The active kernel of each key that has facts of this kind, which come oldest first.
 
-    ``more`` is asked for all callables when ``here`` has none that was registered with a fact.
+    ``more`` is asked for all callables when ``here`` has none that was registered with a fact,
+    ``order`` where there are providers.
     """
     newest = {fact.key: fact for fact in there if fact.kind == kind}  # keys are their numbers
     found: dict[DispatchKey, LocalKernel | AbsentKernel | ByType] = {}
-    # Only a text of several lines can have types: this comes with each operator's first call.
-    typed = {fact.key for fact in there if fact.kind == kind and "\n" in fact.text and fact.types}
-    if typed:
+    # Only a text of several lines has types or a provider. Each first call comes here.
+    several = {
+        fact.key for fact in there if fact.kind == kind and "\n" in fact.text and fact.variant
+    }
+    if several:
         here, more = here if more is None else more(), None
     for number, fact in newest.items():
-        if number in typed:
+        if number in several:
             key = DispatchKey(number)
             its = [each for each in there if each.key == number and each.kind == kind]
-            found[key] = _by_type(its, here.get(key, []))
+            one = _of_several(its, here.get(key, []), order)
+            if one is not None:
+                found[key] = one
             continue
         seq = fact.seq
         for kernel in here.get(number, ()):  # type: ignore[call-overload]
@@ -168,16 +181,36 @@ def active(
     return found
 
 
-def _by_type(there: list[Registration], here: list[LocalKernel]) -> ByType:
-    """The kernels of one key of which some are for types: the active one of each types."""
-    by_types: dict[str, list[Registration]] = {}
-    for fact in there:
-        by_types.setdefault(fact.types, []).append(fact)
-    kernels = (
-        pair(its, [kernel for kernel in here if kernel.types_text == types])
-        for types, its in by_types.items()
+def _of_several(
+    there: list[Registration], here: list[LocalKernel], order: Order | None
+) -> LocalKernel | AbsentKernel | ByType | None:
+    """What stands at a key of which some kernels are for types, or have providers: of each types,
+    and of each provider, the active one counts. None if none can run.
+    """
+    kernels = variants_at(there, here)
+    if not any(kernel.provider for kernel in kernels):
+        return ByType(tuple(kernels))
+    from .providers import at_key
+
+    asked, priorities = ((), None) if order is None else order()
+    here_or_there: LocalKernel | AbsentKernel | ByType | None = at_key(
+        there[0].name, kernels, asked, priorities
     )
-    return ByType(tuple(kernel for kernel in kernels if kernel is not None))
+    return here_or_there
+
+
+def variants_at(
+    there: list[Registration], here: list[LocalKernel]
+) -> list[LocalKernel | AbsentKernel]:
+    """The active kernel of each variant at one key, oldest first."""
+    variants: dict[str, list[Registration]] = {}
+    for fact in there:
+        variants.setdefault(fact.variant, []).append(fact)
+    found = [
+        pair(its, [kernel for kernel in here if kernel.variant == variant])
+        for variant, its in variants.items()
+    ]
+    return [kernel for kernel in found if kernel is not None]
 
 
 def table_of(
@@ -186,9 +219,12 @@ def table_of(
     fallbacks_there: Sequence[Registration],
     fallbacks_here: Here,
     more: Callable[[], Here] | None = None,
+    order: Order | None = None,
 ) -> DispatchTable:
-    """The table of an operator with these facts and callables; ``more`` as for :func:`active`."""
-    kernels = active(there, facts.IMPL, here, more)
+    """The table of an operator with these facts and callables; ``more`` and ``order`` as for
+    :func:`active`.
+    """
+    kernels = active(there, facts.IMPL, here, more, order)
     fallbacks = active(fallbacks_there, facts.FALLBACK, fallbacks_here)
     if not fallbacks:  # as nearly always
         return compute_table(kernels, BUILTIN_FALLBACKS, _BUILTIN_ENTRIES)

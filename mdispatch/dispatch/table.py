@@ -164,7 +164,7 @@ class DispatchTable:
         self.mask, self.backend_masks = masks
         self._kernels = kernels
         self._fallbacks = fallbacks
-        self.is_by_type = any(type(kernel) is ByType for kernel in kernels.values())
+        self.is_by_type = any(isinstance(kernel, ByType) for kernel in kernels.values())
         self.wide = self
         # The tables of types that were asked for, by the kernels that the types have chosen. As
         # many as there are choices; two threads that make one at once keep the same.

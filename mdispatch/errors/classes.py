@@ -9,7 +9,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 __all__ = [
@@ -59,6 +59,9 @@ __all__ = [
     "OperatorGoneError",
     "OperatorNotFoundError",
     "OwnerGoneError",
+    "PriorityMismatchError",
+    "ProviderMissingError",
+    "ProviderRefusedError",
     "PystubMismatchError",
     "PystubOverrideWarning",
     "RegistryAccessError",
@@ -329,6 +332,33 @@ class TypesMismatchError(NotRegisteredError):
         self.types_there = tuple(types_there)
 
 
+class ProviderMissingError(NotRegisteredError):
+    """A provider is available in this interpreter or in the main one, and not in the other.
+
+    ``provider`` is its name, ``reason`` says why it is not available, in words.
+    """
+
+    def __init__(self, message: str, *, provider: str = "", reason: str = "", **told: Any) -> None:
+        super().__init__(message, **told)
+        self.provider = provider
+        self.reason = reason
+
+
+class PriorityMismatchError(NotRegisteredError):
+    """This interpreter and the main one order their providers differently: by another rank, or by
+    another priority.
+
+    ``priority_here`` and ``priority_there`` are the two ranks, or the two priorities; "" is none.
+    """
+
+    def __init__(
+        self, message: str, *, priority_here: str = "", priority_there: str = "", **told: Any
+    ) -> None:
+        super().__init__(message, **told)
+        self.priority_here = priority_here
+        self.priority_there = priority_there
+
+
 class KeyMismatchError(NotRegisteredError):
     """The operator is there, but has no kernel at exactly this key. ``keys_there`` names the keys
     that have one.
@@ -450,6 +480,25 @@ class AmbiguousTypesError(AmbiguousKernelError):
         super().__init__(message, operator, key, available)
         self.types = tuple(types)
         self.places = tuple(places)
+
+
+class ProviderRefusedError(MissingKernelError):
+    """No provider of the key takes this call, and no other kernel may.
+
+    ``reasons`` says of each provider that was asked, by name, why not.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        operator: str = "",
+        key: str = "",
+        available: Sequence[str] = (),
+        *,
+        reasons: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message, operator, key, available)
+        self.reasons = reasons or {}
 
 
 class LocalKernelMissingError(MissingKernelError):

@@ -22,6 +22,7 @@ from .native.constants import (
     MD_NAME,
     MD_NOTE,
     MD_PEER,
+    MD_PRIORITY,
     MD_PYSTUB,
     MD_RAISE_ALL,
     MD_STACK,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
 __all__ = ["CHOICE", "CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "KIND_NAMES", "LIBRARY", "NAME"]
-__all__ += ["AS_BRIDGE", "BRIDGE", "NOTE", "STANDING"]
+__all__ += ["AS_BRIDGE", "BRIDGE", "NOTE", "PRIORITY", "STANDING"]
 __all__ += ["PYSTUB", "TORCH", "TYPE", "MAIN", "PEER", "WORKER", "Elected", "Handle"]
 __all__ += ["CLUSTER", "OF_ANY_MEMBER", "ROLE_NAMES", "POLICY", "Registration", "TORCH_SPACE"]
 __all__ += ["def_text", "field_of", "impl_text", "interpreter_id", "is_of_choice", "kernel_name"]
@@ -47,7 +48,7 @@ __all__ += ["shown_choice", "torch_name", "torch_parts", "who"]
 LIBRARY, DEF, IMPL, FALLBACK = MD_LIBRARY, MD_DEF, MD_IMPL, MD_FALLBACK
 PYSTUB, NAME, CLAIM, TORCH = MD_PYSTUB, MD_NAME, MD_CLAIM, MD_TORCH
 TYPE, NOTE, CHOICE = MD_TYPE, MD_NOTE, MD_CHOICE
-STANDING = MD_STANDING
+STANDING, PRIORITY = MD_STANDING, MD_PRIORITY
 KIND_NAMES = {
     LIBRARY: "library",
     DEF: "def",
@@ -58,6 +59,7 @@ KIND_NAMES = {
     CLAIM: "claim",  # on a namespace, where there is no main member, or on a choice
     TORCH: "torch",  # what torch.library has registered
     STANDING: "standing",  # how a host of a cluster stands: facts/hosts.py
+    PRIORITY: "priority",  # of the providers that come first, by operator or namespace
     TYPE: "type",  # a member's own: any member registers it, for itself
     NOTE: "note",  # a member's own, too: what it tells the others of itself
     CHOICE: "choice",  # any member registers it, for all
@@ -73,6 +75,7 @@ POLICY = {
     NAME: MD_STACK,
     TORCH: MD_UNIQUE,
     STANDING: MD_STACK,
+    PRIORITY: MD_STACK | MD_RAISE_ALL,
     TYPE: MD_UNIQUE,
     NOTE: MD_STACK,
     CHOICE: MD_UNIQUE,
@@ -154,17 +157,21 @@ def shown_choice(name: str) -> str:
     return name.replace("\\:", ":")
 
 
-def impl_text(label: str, signature: str = "", types: str = "") -> str:
-    """The text of an IMPL fact: the kernel's label and, unless both are empty, its signature and
-    its types, each on a line of its own.
+def impl_text(label: str, signature: str = "", types: str = "", provider: str = "") -> str:
+    """The text of an IMPL fact: the kernel's label and, unless all are empty, its signature, its
+    types and its provider (``Provider.text``), each on a line of its own.
     """
+    if provider:
+        return f"{label}\n{signature}\n{types}\n{provider}"
     if types:
         return f"{label}\n{signature}\n{types}"
     return f"{label}\n{signature}" if signature else label
 
 
-def kernel_name(label: str, types: str) -> str:
-    """A kernel's label, with the types that it is for."""
+def kernel_name(label: str, types: str, provider: str = "") -> str:
+    """A kernel's label, with the types that it is for, and its provider."""
+    if provider:
+        return f"{kernel_name(label, types)} of {provider}"
     if not types:
         return label
     return f"{label} for ({types})" if ", " in types else f"{label} for {types}"
@@ -272,14 +279,32 @@ class Registration(tuple[object, ...]):
         return self._line(2) if self.kind == IMPL else ""
 
     @property
+    def provider_text(self) -> str:
+        """The provider of a kernel, as the registry has it; "" without one."""
+        return self._line(3) if self.kind == IMPL else ""
+
+    @property
+    def provider(self) -> str:
+        """The name of the provider of a kernel, if it was registered with one, else ""."""
+        return self.provider_text.partition(" ")[0]
+
+    @property
+    def variant(self) -> str:
+        """Which of the kernels of a key take each other's place: those for the same types. A
+        provider takes nobody's.
+        """
+        provider = self.provider
+        return f"@{provider}" if provider else self.types
+
+    @property
     def kernel(self) -> str:
-        """The label of a kernel, with its types."""
-        return kernel_name(self.body, self.types)
+        """The label of a kernel, with its types and its provider."""
+        return kernel_name(self.body, self.types, self.provider)
 
     @property
     def verified_as(self) -> tuple[int, int, str]:
-        """Kind, key and name, and the types of a kernel: what members compare."""
-        name = kernel_name(self.name, self.types) if "\n" in self.text else self.name
+        """Kind, key and name, and the types or the provider of a kernel: what members compare."""
+        name = kernel_name(self.name, self.variant) if "\n" in self.text else self.name
         return self.kind, self.key, name
 
     def _line(self, number: int) -> str:

@@ -10,6 +10,7 @@ import sys
 from os import getpid
 
 from .. import errors, facts
+from ..dispatch.kernels import Provider
 from ..errors.places import origin
 from ..errors.words import nearest
 from ..facts.shared import ENVIRONMENT, SharedRegistry
@@ -18,7 +19,8 @@ from .roles import who
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
     from ..dispatch.kernels import LocalKernel
     from ..facts import Registration
@@ -27,11 +29,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "all_that_differs",
+    "check_provider",
     "check_signature",
     "does_not_take",
     "key_name",
     "missing_in_worker",
     "never_registered",
+    "priority_differs",
     "registered_twice",
     "schema_differs",
     "torch_differs",
@@ -119,7 +123,9 @@ def _cluster(registry: Facts) -> list[str]:
     return [f"  cluster: {told(registry)}"]
 
 
-def _what(kind: int, name: str, key: str, at_least: int, types: str = "") -> str:
+def _what(
+    kind: int, name: str, key: str, at_least: int, types: str = "", provider: str = ""
+) -> str:
     if kind == facts.LIBRARY:
         return f"open library {name!r}"
     if kind == facts.DEF:
@@ -131,6 +137,8 @@ def _what(kind: int, name: str, key: str, at_least: int, types: str = "") -> str
     if kind == facts.PYSTUB:
         return f"name the Python module of {name}"
     place = facts.kernel_name(key, types)
+    if provider:
+        place += f" of the provider {provider!r}"
     if at_least > 1:
         return f"register {at_least} kernels for {name} at {place}, as this interpreter does,"
     return f"register a kernel for {name} at {place}"
@@ -150,18 +158,22 @@ def never_registered(
     at_least: int,
     here: str,
     waited: float,
-    types: str | None = None,
+    variant: str | None = None,
 ) -> errors.NotRegisteredError:
-    """The wait ended without the fact: says which of the reasons it is. ``types`` are those of a
-    kernel; None where any will do.
+    """The wait ended without the fact: says which of the reasons it is. ``variant`` is that of a
+    kernel (Registration.variant); None where any will do.
     """
+    types = None if variant is None or variant.startswith("@") else variant
+    provider = (variant or "").removeprefix("@") if types is None else ""
+    if kind == facts.PRIORITY:
+        return _no_priority(registry, name, here, waited)
     if kind == facts.TORCH:
         return _torch_never_registered(registry, name, here, waited)
     namespace = name.partition("::")[0]
     seen = _Seen(registry, name)
     known, same = seen.known, seen.same
     key_text = key_name(kind, key)
-    what = _what(kind, name, key_text, at_least, types or "")
+    what = _what(kind, name, key_text, at_least, types or "", provider)
     main = _main(registry, namespace, seen.claims or known)
     head = f"{main} did not {what} within {round(waited, 3):g} s"
     kernels = [f for f in same if f.kind == facts.IMPL]
@@ -174,9 +186,21 @@ def never_registered(
     cls: type[errors.NotRegisteredError]
     near: tuple[str, ...] = ()
     its = [f for f in kernels if f.key == key]
-    if types is not None and any(f.types != types for f in its):
+    if provider and same:
+        cls = errors.ProviderMissingError
+        listed = ", ".join(f"{f.provider or 'without a name'} ({f.where})" for f in its[:8])
+        lines.append(f"  there: {f'kernels {listed}' if its else f'no kernel at {key_text}'}")
+        lines.append(
+            "Register the provider in both, or in neither; where a worker may lack it, let the "
+            "main interpreter say required=False."
+        )
+    elif types is not None and any(f.variant != types for f in its):
         cls = errors.TypesMismatchError
-        listed = ", ".join(f"{f.types or 'any types'} ({f.where})" for f in its[:8])
+        listed = ", ".join(
+            f"{f.types or (f'the provider {f.provider}' if f.provider else 'any types')} "
+            f"({f.where})"
+            for f in its[:8]
+        )
         lines.append(f"  there: kernels for {listed}{', ...' * (len(its) > 8)}")
         lines.append("Register the kernel for the same types in both, or in neither.")
     elif kind == facts.IMPL and same:
@@ -218,10 +242,97 @@ def never_registered(
     )
     if isinstance(error, errors.KeyMismatchError):
         error.keys_there = keys_there
+    if isinstance(error, errors.ProviderMissingError):
+        error.provider = provider
+        error.reason = "not registered there"
     if isinstance(error, errors.TypesMismatchError):
         error.types_here = types or ""
         error.types_there = tuple(f.types for f in its)
     return error
+
+
+def check_provider(
+    registry: Facts, fact: Registration, kernel: LocalKernel, where: Callable[[], str]
+) -> None:
+    """ProviderMissingError, PriorityMismatchError or TypesMismatchError where a provider is
+    another one here than in the main interpreter.
+    """
+    mine, main = kernel.provider, Provider.of(fact.provider_text)
+    assert mine is not None
+    assert main is not None
+    here, key, told = where(), DispatchKey(fact.key).name, who(registry)
+    words: dict[str, Any] = {
+        "kind": facts.KIND_NAMES[facts.IMPL],
+        "name": fact.name,
+        "key": key,
+        "here": here,
+        "there": fact.where,
+    }
+    what = f"{fact.name} has the provider {mine.name!r} at {key}"
+    places = f"\n  here:  {here}\n  there: {fact.where} (pid {fact.pid})\n"
+    if fact.types != kernel.types_text:
+        raise errors.TypesMismatchError(
+            f"{what} for {kernel.types_text or 'any types'} here, and for "
+            f"{fact.types or 'any types'} in {told}{places}"
+            "Register the kernel for the same types in both.",
+            types_here=kernel.types_text,
+            types_there=(fact.types,),
+            **words,
+        )
+    if mine.rank != main.rank:
+        raise errors.PriorityMismatchError(
+            f"{what} with rank {mine.rank} here, and with rank {main.rank} in {told}{places}"
+            "Make both import the same version of the module.",
+            priority_here=str(mine.rank),
+            priority_there=str(main.rank),
+            **words,
+        )
+    if main.required and bool(mine.lacks) != bool(main.lacks):
+        lacks = mine.lacks or main.lacks
+        there, lacking = (told, "this one") if mine.lacks else ("this interpreter", told)
+        raise errors.ProviderMissingError(
+            f"{what}, which is available in {there} and not in {lacking}: {lacks}{places}"
+            "Make it available in both. Where a worker may lack it, let the main interpreter say "
+            "required=False.",
+            provider=mine.name,
+            reason=lacks,
+            **words,
+        )
+
+
+def _no_priority(
+    registry: Facts, pattern: str, here: str, waited: float
+) -> errors.PriorityMismatchError:
+    return errors.PriorityMismatchError(
+        f"a priority for {pattern} is set here, and {who(registry)} has set none within "
+        f"{round(waited, 3):g} s\n  here:  {here}\n"
+        "Set it in both. For this interpreter alone use the environment (MDISPATCH_PRIORITY), or a "
+        "guard (mdispatch.priority).",
+        kind=facts.KIND_NAMES[facts.PRIORITY],
+        name=pattern,
+        here=here,
+        waited=waited,
+    )
+
+
+def priority_differs(
+    registry: Facts, fact: Registration, text: str, here: str
+) -> errors.PriorityMismatchError:
+    """The main interpreter has set another priority for the same pattern."""
+    there = fact.text.partition("\n")[0]
+    return errors.PriorityMismatchError(
+        f"the priority for {fact.name} is {text} here, and {there} in {who(registry)}\n"
+        f"  here:  {here}\n  there: {fact.where} (pid {fact.pid})\n"
+        "Set the same in both. For this interpreter alone use the environment "
+        "(MDISPATCH_PRIORITY), or a guard (mdispatch.priority); or let the main interpreter say "
+        "required=False.",
+        kind=facts.KIND_NAMES[facts.PRIORITY],
+        name=fact.name,
+        here=here,
+        there=fact.where,
+        priority_here=text,
+        priority_there=there,
+    )
 
 
 def _torch_never_registered(
@@ -381,20 +492,24 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
     key, name = key_name(fact.kind, fact.key), fact.name
     if fact.kind == facts.TORCH:
         name, key = facts.torch_parts(name)
+    kernel = facts.kernel_name(key, fact.types)
+    if fact.provider:
+        kernel += f" of the provider {fact.provider!r}"
     what = {
         facts.LIBRARY: f"namespace {fact.name!r} has a DEF library",
         facts.DEF: f"{fact.name} is defined",
-        facts.IMPL: f"{fact.name} has a kernel at {facts.kernel_name(key, fact.types)}",
+        facts.IMPL: f"{fact.name} has a kernel at {kernel}",
         facts.FALLBACK: f"there is a fallback at {key}",
         facts.NAME: f"{fact.name} is registered by its name",
         facts.PYSTUB: f"{fact.name} names its Python module",
         facts.TORCH: f"torch.library has {name}{' at ' * bool(key)}{key}",
     }[fact.kind]
     told = fact.body.partition("\n")[0] or facts.KIND_NAMES[fact.kind]
+    allowed = " Or let the main interpreter say required=False." * bool(fact.provider)
     return errors.MissingInWorkerError(
         f"{what} in {who(registry)} (pid {fact.pid}), but this interpreter imported the module "
         f"without registering it\n  there: {told}    ({fact.where})\nDoes the module register only "
-        "in some interpreters? It must register the same in each.",
+        f"in some interpreters? It must register the same in each.{allowed}",
         kind=facts.KIND_NAMES[fact.kind],
         name=name,
         key=key,

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar, overload
 
     from ..dispatch.by_type import Classes
+    from ..dispatch.kernels import Provider
     from ..dispatch.operators import OpOverload
     from ..facts import Registration
     from .register import What
@@ -277,6 +278,11 @@ class Library:
             signature: str = "",
             allow_override: bool = True,
             serve: bool = False,
+            provider: str | None = None,
+            rank: int = 0,
+            supports: Callable[..., object] | None = None,
+            available: Callable[[], object] | bool | None = None,
+            required: bool = True,
         ) -> Callable[[F], F]: ...
         @overload
         def impl(
@@ -290,6 +296,11 @@ class Library:
             signature: str = "",
             allow_override: bool = True,
             serve: bool = False,
+            provider: str | None = None,
+            rank: int = 0,
+            supports: Callable[..., object] | None = None,
+            available: Callable[[], object] | bool | None = None,
+            required: bool = True,
         ) -> F: ...
 
     def impl(
@@ -303,6 +314,11 @@ class Library:
         signature: str = "",
         allow_override: bool = True,
         serve: bool = False,
+        provider: str | None = None,
+        rank: int = 0,
+        supports: Callable[..., object] | None = None,
+        available: Callable[[], object] | bool | None = None,
+        required: bool = True,
     ) -> Any:
         """Registers a kernel for an operator, at ``dispatch_key``, else the library's key, else as
         a catch-all.
@@ -323,6 +339,15 @@ class Library:
         An operator with a CompositeImplicitAutograd kernel takes none at Meta: the operators that
         this kernel calls serve meta values.
 
+        ``provider`` names the kernel, as one of several that stand beside each other at the key:
+        see docs/choosing-kernels.md. The one with the highest ``rank`` runs, of the same rank the
+        newest, unless a priority asks for another (:func:`mdispatch.set_priority`,
+        :func:`mdispatch.priority`, MDISPATCH_PRIORITY). ``supports`` is called with a call's
+        arguments, and says whether the provider takes them; ``available``, which is asked now, and
+        once, whether it can be used in this interpreter. Workers have the same providers, with the
+        same rank and as available, unless the main interpreter says ``required=False``. A kernel
+        without a name comes after all providers. A provider's name is unique at its key.
+
         ``signature`` is the kernel's own schema without a name, ``"(Tensor x) -> Tensor"``: where
         it does not fit the operator's (number and types of arguments and returns), the kernel or
         the definition that comes second is refused. So it is with a function of Python's that
@@ -336,8 +361,8 @@ class Library:
         name, a kernel in C that is to be served), InvalidKeyError, SignatureMismatchError,
         DuplicateRegistrationError (``allow_override``), AmbiguousTypesError (another kernel fits
         arguments that this one fits, and neither is more specific), LibraryClosedError,
-        RegistryFullError; in a worker
-        KeyMismatchError, TypesMismatchError, NameMismatchError, MainNeverArrivedError.
+        RegistryFullError; in a worker KeyMismatchError, TypesMismatchError, ProviderMissingError,
+        PriorityMismatchError, NameMismatchError, MainNeverArrivedError.
         (c10: Library::_impl, registerImpl)
         """
         if function is None:
@@ -350,9 +375,22 @@ class Library:
                 signature=signature,
                 allow_override=allow_override,
                 serve=serve,
+                provider=provider,
+                rank=rank,
+                supports=supports,
+                available=available,
+                required=required,
             )
         self.register_kernel(
-            op, function, dispatch_key, with_keyset, signature, allow_override, types, serve
+            op,
+            function,
+            dispatch_key,
+            with_keyset,
+            signature,
+            allow_override,
+            types,
+            _provider(function, provider, rank, supports, available, required),
+            serve,
         )
         return function
 
@@ -521,6 +559,7 @@ class Library:
         signature: str,
         allow_override: bool,
         types: Classes | None = None,
+        provider: Provider | None = None,
         serve: bool = False,
     ) -> RegistrationHandle | None:
         """As :meth:`impl`; returns the handle. None where an open audit noted a difference."""
@@ -538,7 +577,9 @@ class Library:
         if type(function).__module__ == "_cffi_backend":
             from .c_kernels import kernel_address, plain_kernel
 
-            address = kernel_address(function, with_keyset or bool(signature or classes))
+            address = kernel_address(
+                function, with_keyset or bool(signature or classes or provider)
+            )
             if address:
                 name = operator_name(self.namespace, op)
                 self._take_place_of(facts.IMPL, key, name, address[0])
@@ -549,12 +590,15 @@ class Library:
                 return handle
             kernel = plain_kernel(key, function, with_keyset, signature)
             kernel.types = classes
+            kernel.provider = provider
             return self.implement(op, kernel, allow_override)
         if key not in TABLE_INDEX and not key.is_alias:
             table_index(key)  # refused: a kernel without a slot would never run
         if key is _META:
             self._check_meta(op)
-        kernel = LocalKernel(key, function, with_keyset, signature, types=classes)
+        kernel = LocalKernel(
+            key, function, with_keyset, signature, types=classes, provider=provider
+        )
         handle = self.implement(op, kernel, allow_override)
         if serve and handle is not None:
             try:
@@ -683,6 +727,27 @@ class Library:
                 "or register its kernel at CompositeExplicitAutograd instead.",
                 DispatchKey.Meta,
             )
+
+
+def _provider(
+    function: object,
+    name: object,
+    rank: object,
+    supports: object,
+    available: object,
+    required: object,
+) -> Provider | None:
+    if name is None and rank == 0 and supports is None and available is None and required is True:
+        return None
+    from ..dispatch.providers import checked_provider  # most kernels have no name
+
+    checked_callable(function)
+    if function is fallthrough_kernel:
+        raise errors.InvalidArgumentError(
+            "fallthrough_kernel is no provider: there is nothing that could take a call. Register "
+            "it without a name; it then comes after all providers"
+        )
+    return checked_provider(name, rank, supports, available, required)
 
 
 def _classes(types: Classes) -> tuple[type, ...]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from .. import errors, facts
 from ..dispatch.checks import misfit, operator_name
 from ..dispatch.kernels import FALLBACK_NAME
-from ..errors.places import caller, file_of
+from ..errors.places import caller, file_of, label_of
 from ..keys.numbers import DispatchKey, table_index
 from ..schema.canonical import canonical_schema
 from ..schema.names import split_name
@@ -688,11 +688,11 @@ def _wanted_kernel(
     allow_override: bool,
 ) -> Wanted:
     name = operator_name(namespace, op)
-    types = kernel.types_text
+    variant = kernel.variant
     count = _count_with(dispatcher, name, kernel)
 
     def is_enough(same: Sequence[Registration]) -> bool:
-        return sum(fact.types == types for fact in same) >= count
+        return sum(fact.variant == variant for fact in same) >= count
 
     return facts.IMPL, kernel.key, name, is_enough
 
@@ -711,12 +711,13 @@ def _register_kernel(
     here = where()
     if not kernel.signature:
         text = kernel.label
-        if kernel.types:
-            text = facts.impl_text(text, "", kernel.types_text)
+        if kernel.types or kernel.provider:
+            text = facts.impl_text(text, "", kernel.types_text, _provider_text(kernel))
         return _commit(dispatcher, name, kernel, text, here, allow_override)
     with dispatcher.definitions_lock:
         _check_signature(dispatcher, name, kernel, here)
-        text = facts.impl_text(kernel.label, kernel.signature, kernel.types_text)
+        types, provider = kernel.types_text, _provider_text(kernel)
+        text = facts.impl_text(kernel.label, kernel.signature, types, provider)
         handle = _commit(dispatcher, name, kernel, text, here, allow_override)
         dispatcher.names_with_signatures.add(name)
     return handle
@@ -737,6 +738,8 @@ def _commit(
     with entry.lock:
         if not allow_override:
             refuse_override(dispatcher, name, kernel.key, where, kernel.types_text)
+        if kernel.provider:
+            _refuse_second_provider(dispatcher, name, kernel, where)
         if kernel.types:
             _check_among(entry, kernel, where)
         fact = publish(dispatcher, facts.IMPL, kernel.key, name, text, where)
@@ -755,7 +758,7 @@ def _verify_kernel(
     timeout: float | None,
     allow_override: bool,
 ) -> RegistrationHandle | None:
-    plain = not (kernel.signature or kernel.types)
+    plain = not (kernel.signature or kernel.types or kernel.provider)
     if isinstance(op, str) and plain and not keeps_alive(dispatcher.facts):
         prefix = namespace + "::"
         full = op if op.startswith(prefix) else prefix + op
@@ -773,22 +776,31 @@ def _verify_kernel(
         refuse_override(dispatcher, name, key, where(), types)
     if kernel.types:
         _check_among(dispatcher.entry(name), kernel, where())
-    text = facts.impl_text(kernel.label, kernel.signature, types)
+    accept = None
+    if kernel.provider:
+        if at_least > 1:
+            _refuse_second_provider(dispatcher, name, kernel, where())
+
+        def accept(fact: Registration) -> None:
+            from .differences import check_provider
+
+            check_provider(dispatcher.facts, fact, kernel, where)
+
     there = verify(
-        dispatcher, facts.IMPL, key, name, text, where,
-        at_least=at_least, timeout=timeout, types=types,
+        dispatcher, facts.IMPL, key, name, kernel.label, where,
+        at_least=at_least, timeout=timeout, accept=accept, variant=kernel.variant,
     )  # fmt: skip
     return None if there is None else _keep(dispatcher, name, kernel, there)
 
 
 def _count_with(dispatcher: Dispatcher, name: str, kernel: LocalKernel) -> int:
-    """How many kernels an operator has at a key for the same types in this interpreter, with one
-    more.
+    """How many kernels an operator has at a key for the same types, or of the same provider, in
+    this interpreter, with one more.
     """
     entry = dispatcher.entries.get(name)
     here = entry.kernels.get(kernel.key, []) if entry else []
     # Kernels that came with a fork do not count: their facts are the parent's.
-    return sum(each.seq >= 0 and each.types == kernel.types for each in here) + 1
+    return sum(each.seq >= 0 and each.variant == kernel.variant for each in here) + 1
 
 
 def _check_among(entry: OperatorEntry, kernel: LocalKernel, where: str) -> None:
@@ -807,7 +819,9 @@ def _check_among(entry: OperatorEntry, kernel: LocalKernel, where: str) -> None:
             "tell the two apart\nGive one of the classes another name, or end the other kernel "
             "first."
         )
-    other = tied_with(kernel.types, others)
+    if kernel.provider:
+        return  # the order of the providers decides
+    other = tied_with(kernel.types, [each for each in others if each.provider is None])
     if other is not None:
         fact = entry.fact(other.seq)
         place = "verified here" if fact is None else fact.where
@@ -822,6 +836,31 @@ def _check_among(entry: OperatorEntry, kernel: LocalKernel, where: str) -> None:
             types=(text_of_types(other.types), kernel.types_text),
             places=(place, where),
         )
+
+
+def _provider_text(kernel: LocalKernel) -> str:
+    return "" if kernel.provider is None else kernel.provider.text
+
+
+def _refuse_second_provider(
+    dispatcher: Dispatcher, name: str, kernel: LocalKernel, where: str
+) -> None:
+    """Before a provider's kernel: DuplicateRegistrationError if the key has one of this name."""
+    _, _, there = dispatcher.facts.registrations(name)
+    same = (facts.IMPL, kernel.key, kernel.variant)
+    for fact in there:
+        if (fact.kind, fact.key, fact.variant) == same:
+            raise errors.DuplicateRegistrationError(
+                f"{name} has a kernel of the provider {kernel.provider_name!r} at "
+                f"{kernel.key.name} already\n"
+                f"  first:  {fact.where} ({fact.body})\n  second: {where}\n"
+                "Close the first one, or give the second another name.",
+                facts.KIND_NAMES[facts.IMPL],
+                name,
+                kernel.key.name,
+                fact.where,
+                where,
+            )
 
 
 def refuse_override(
@@ -887,7 +926,7 @@ def check_arguments(dispatcher: Dispatcher, name: str, kernel: LocalKernel, wher
     be called with the arguments of the schema. Where the kernel comes first, its definition asks.
     A kernel with a signature of its own is judged by that. Likewise for its types.
     """
-    if kernel.signature and not kernel.types:
+    if kernel.signature and not (kernel.types or kernel.provider):
         return
     definition = dispatcher.listeners.definition(name)
     if definition is None and not dispatcher.registers_all:
@@ -896,6 +935,7 @@ def check_arguments(dispatcher: Dispatcher, name: str, kernel: LocalKernel, wher
         body = definition.text.partition("\n")[0]
         if kernel.types:
             check_types(name, body, kernel, where(), definition.where)
+        _check_predicate(name, body, kernel, where(), definition.where)
         if kernel.signature:
             return
         reason = misfit(body[len(name) :], kernel.function, kernel.with_keyset)
@@ -903,6 +943,24 @@ def check_arguments(dispatcher: Dispatcher, name: str, kernel: LocalKernel, wher
             from .differences import does_not_take
 
             raise does_not_take(name, body, kernel, reason, where(), definition.where)
+
+
+def _check_predicate(name: str, body: str, kernel: LocalKernel, first: str, second: str) -> None:
+    """SignatureMismatchError where a predicate cannot be called with the arguments of the schema:
+    it would refuse every call.
+    """
+    supports = None if kernel.provider is None else kernel.provider.supports
+    reason = None if supports is None else misfit(body[len(name) :], supports, False)
+    if reason is not None:
+        raise errors.SignatureMismatchError(
+            f"the predicate of the provider {kernel.provider_name!r} at {kernel.key.name} cannot "
+            f"be called as {name} is: {reason}\n"
+            f"  schema:    {body}    ({second})\n  predicate: {label_of(supports)}    ({first})\n"
+            "A predicate gets every argument of the schema, those after '*' by keyword.",
+            name,
+            body,
+            label_of(supports),
+        )
 
 
 def check_types(name: str, body: str, kernel: LocalKernel, first: str, second: str) -> None:
@@ -928,6 +986,8 @@ def _check_kernels_take(entry: OperatorEntry, body: str, where: Where) -> None:
     for kernels in list(entry.kernels.values()):
         for kernel in [each for each in kernels if each.types]:
             check_types(name, body, kernel, "registered before", where())
+        for kernel in [each for each in kernels if each.provider]:
+            _check_predicate(name, body, kernel, "registered before", where())
         for kernel in [each for each in kernels if not each.signature]:
             reason = misfit(body[len(name) :], kernel.function, kernel.with_keyset)
             if reason is not None:

@@ -240,12 +240,19 @@ class Registry(facts.Handle):
         from ..keys import DispatchKeySet
 
         key_set = keys if isinstance(keys, DispatchKeySet) else DispatchKeySet(keys)
-        found = explain.why(self.dispatcher.facts, name, key_set, types=checked_types(types))
+        dispatcher = self.dispatcher
+        found = explain.why(
+            dispatcher.facts,
+            name,
+            key_set,
+            types=checked_types(types),
+            priorities=dispatcher.fallbacks.prioritise(),
+        )
         fact = found.row.registration
         if found.error is None and fact is not None:
             from ..dispatch.routing import way
 
-            found.route = way(self.dispatcher.entry(found.operator), found.key, fact.seq)
+            found.route = way(dispatcher.entry(found.operator), found.key, fact.seq)
         return found
 
     def add_listener(self, listener: object, *, everywhere: bool = False) -> ListenerHandle:

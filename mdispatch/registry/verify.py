@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_TIMEOUT", "Audit", "audits", "known", "known_definition", "note"]
 __all__ += ["refuse_calls", "tell", "verify", "wait_for"]
 
-# Seconds that a wait for a kernel lasts at most where its key has kernels for other types.
+# Seconds that a wait for a kernel lasts at most where its key has others beside it.
 _LOOK_AGAIN = 1.0
 
 _LONGEST_NAME = 3 * 255 + 3  # namespace, name and overload
@@ -97,7 +97,7 @@ def verify(
     at_least: int = 1,
     timeout: float | None = DEFAULT_TIMEOUT,
     accept: Callable[[Registration], str | None] | None = None,
-    types: str = "",
+    variant: str = "",
 ) -> Registration | None:
     """Waits until the main member has registered the fact, compares, and returns it; None when it
     could not be verified and that was noted, by an open audit or because nobody would hear of it.
@@ -105,12 +105,12 @@ def verify(
 
     ``where`` is called where the place is needed, and so may ``body`` be. ``accept`` compares the
     main member's fact with what is wanted here and returns the difference in words, or None.
-    ``types`` are those of a kernel: only kernels for the same types count.
+    ``variant`` is that of a kernel: only those for the same types, or of the same provider, count.
     """
     audit = _open_audit()
     try:
         fact = _verify(
-            dispatcher, kind, key, name, body, where, at_least, timeout, accept, audit, types
+            dispatcher, kind, key, name, body, where, at_least, timeout, accept, audit, variant
         )
         if verify_log.listens():
             what = described(kind, key, name)
@@ -164,11 +164,11 @@ def refuse_calls(dispatcher: Dispatcher, error: errors.MdispatchError) -> None:
 
 
 def known(dispatcher: Dispatcher, kind: int, key: int, name: str) -> bool:
-    """The short way to verify a kernel without types: whether the fact is there already. False says
-    nothing; :func:`verify` has to find out.
+    """The short way to verify a kernel without types or provider: whether the fact is there
+    already. False says nothing; :func:`verify` has to find out.
     """
     there = dispatcher.facts.find(kind, key, name) if _is_short(name) else None
-    if there is None or ("\n" in there.text and there.types):
+    if there is None or ("\n" in there.text and there.variant):
         return False
     audit = _open_audit()
     if audit is not None:
@@ -217,11 +217,11 @@ def _verify(
     timeout: float | None,
     accept: Callable[[Registration], str | None] | None,
     audit: Audit | None,
-    types: str,
+    variant: str,
 ) -> Registration:
     registry = dispatcher.facts
     fact = registry.find(kind, key, name) if at_least == 1 else None
-    if fact is not None and fact.types != types:
+    if fact is not None and fact.variant != variant:
         fact = None
     if fact is None:
         began = monotonic()
@@ -231,7 +231,7 @@ def _verify(
         elif is_kept and limit is not None:
             # The import goes on after a wait in vain: all such waits together take one timeout.
             limit = max(0.0, limit - dispatcher.waited_unheard)
-        fact = _await(registry, kind, key, name, at_least, limit, types)
+        fact = _await(registry, kind, key, name, at_least, limit, variant)
         waited = monotonic() - began
         if audit is not None:
             audit.longest_wait = max(audit.longest_wait, waited)
@@ -240,7 +240,7 @@ def _verify(
                 waited = monotonic() - audit.began  # the main interpreter had all this time
             elif is_kept:
                 waited = dispatcher.waited_unheard = dispatcher.waited_unheard + waited
-            raise _never(registry, kind, key, name, at_least, where(), waited, types)
+            raise _never(registry, kind, key, name, at_least, where(), waited, variant)
     difference = accept(fact) if accept is not None else None
     if difference is not None:
         text = body if isinstance(body, str) else body()
@@ -259,12 +259,12 @@ def _await(
     name: str,
     at_least: int,
     timeout: float | None,
-    types: str,
+    variant: str,
 ) -> Registration | None:
-    """Waits until so many facts are there, of kernels those for the same types. None after
+    """Waits until so many facts are there, of kernels those of the same variant. None after
     ``timeout`` seconds.
 
-    A wait in C counts the kernels for all types. So this looks at the facts, then waits for one
+    A wait in C counts all kernels of the key. So this looks at the facts, then waits for one
     more than there are. That wait begins with a look of its own, so it misses no registration that
     came since. But where a kernel is struck meanwhile it wants one too many: so it ends after
     ``_LOOK_AGAIN`` seconds, and the facts are looked at again.
@@ -275,18 +275,18 @@ def _await(
     wanted, left = at_least, timeout
     while True:
         fact = _await_fact(registry, kind, key, name, wanted, left, or_elect=True)
-        if fact is not None and fact.types == types and at_least == 1:
+        if fact is not None and fact.variant == variant and at_least == 1:
             return fact
         _, _, there = registry.registrations(name)
         same = [each for each in there if (each.kind, each.key) == (kind, key)]
-        its = [each for each in same if each.types == types]
+        its = [each for each in same if each.variant == variant]
         if len(its) >= at_least:
             return its[-1]
         left = None if deadline is None else deadline - monotonic()
         if (left is not None and left <= 0) or _is_sealed(registry):
             return None
         wanted = at_least
-        if len(same) >= at_least:  # some are for other types
+        if len(same) >= at_least:  # some are others
             wanted, left = len(same) + 1, min(left or _LOOK_AGAIN, _LOOK_AGAIN)
 
 
@@ -347,8 +347,8 @@ def _never(
     at_least: int,
     where: str,
     waited: float,
-    types: str | None = None,
+    variant: str | None = None,
 ) -> errors.NotRegisteredError:
     from .differences import never_registered  # loaded only for an error
 
-    return never_registered(registry, kind, key, name, at_least, where, waited, types)
+    return never_registered(registry, kind, key, name, at_least, where, waited, variant)

@@ -32,8 +32,9 @@ def observe_with_opentelemetry(tracer: Tracer | None = None) -> ObserverHandle:
     A span has the operator's name. It is the current span while the kernel runs, so operators that
     the kernel calls, and spans that it makes itself, lie inside. An exception that ends the kernel
     is recorded, and is the span's status. Attributes: ``mdispatch.how``, ``mdispatch.key``,
-    ``mdispatch.key_set``, ``mdispatch.kernel``, ``mdispatch.reason``, as ObservedCall has them,
-    and ``mdispatch.host``, the name of this host in its cluster; arguments are kept out.
+    ``mdispatch.key_set``, ``mdispatch.kernel``, ``mdispatch.reason``, and where a provider runs
+    ``mdispatch.provider``, as ObservedCall has them, and ``mdispatch.host``, the name of this host
+    in its cluster; arguments are kept out.
 
     ``tracer`` is one of a tracer provider of your own; by default that of the global one, named
     "mdispatch". While spans are made, calls go through Python.
@@ -65,6 +66,8 @@ def observe_with_opentelemetry(tracer: Tracer | None = None) -> ObserverHandle:
             "mdispatch.kernel": call.kernel,
             "mdispatch.reason": call.reason,
         }
+        if call.provider:
+            attributes["mdispatch.provider"] = call.provider
         span: Span = start(call.operator, attributes=attributes)
         token = context.attach(trace.set_span_in_context(span))
         under_way[call.sequence_number] = span, token

@@ -19,6 +19,7 @@ from types import FunctionType, ModuleType
 
 from .. import errors, facts
 from .. import registry as registries
+from ..dispatch.kernels import Provider
 from ..errors.places import file_of
 from ..errors.words import shown
 from ..facts import interpreter_id
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
     from ..facts import Registration
 
 __all__ = ["WarmUp", "counts", "warm_up"]
+
+
+# Priorities of the main interpreter hold here by themselves. One that is set here, too, is compared
+# where it is set.
+_NOT_VERIFIED = (*facts.OF_ANY_MEMBER, facts.PRIORITY)
 
 
 class WarmUp:
@@ -335,8 +341,8 @@ def _compared(
     elsewhere = {}  # what the audit has seen beside them: the newest of each
     for fact in there:  # tens of thousands
         kind, key, name = what = fact.what
-        types = fact.types if kind == facts.IMPL and "\n" in fact.text else ""
-        if types:
+        variant = fact.variant if kind == facts.IMPL and "\n" in fact.text else ""
+        if variant:
             what = fact.verified_as
         file = fact.where.rpartition(":")[0]
         if file not in here:
@@ -344,7 +350,7 @@ def _compared(
         is_near = file in near
         if not is_near and what in audit.there:
             elsewhere[what] = fact
-        if kind in facts.OF_ANY_MEMBER or (kind == facts.PYSTUB and fact.seq != stubs[name]):
+        if kind in _NOT_VERIFIED or (kind == facts.PYSTUB and fact.seq != stubs[name]):
             continue
         if is_mine is not None and is_mine(fact):  # in a team
             is_verified = True
@@ -354,10 +360,12 @@ def _compared(
                 continue  # nobody has said that it is to be here
         elif file in here:
             times = (
-                left[what] if what in left else dispatcher.times_verified(kind, key, name, types)
+                left[what] if what in left else dispatcher.times_verified(kind, key, name, variant)
             )
             left[what] = times - 1
             is_verified = times > 0
+            if not is_verified and variant and _may_be_lacking(fact):
+                continue
         else:
             continue
         if not is_verified:
@@ -370,6 +378,12 @@ def _compared(
     if lacking:
         near |= _sources(dispatcher, _reached(_packages(modules)))
     return verified, [f for f in lacking if _file_of(f) in near or (watch and watch.covers(f))]
+
+
+def _may_be_lacking(fact: Registration) -> bool:
+    """Whether the main interpreter has said so of a provider."""
+    provider = Provider.of(fact.provider_text)
+    return provider is not None and not provider.required
 
 
 def _sources(dispatcher: Dispatcher, modules: Iterable[str]) -> set[str]:

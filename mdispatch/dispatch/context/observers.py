@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ..table import TableEntry
 
 __all__ = ["ObservedCall", "ObserverHandle", "failed", "label_of", "observe", "observe_calls"]
-__all__ += ["observing", "raise_told"]
+__all__ += ["observing", "provider_of", "raise_told"]
 
 #: If it is set to anything but "" and "0", every dispatch of the process prints a line.
 TRACE_VARIABLE = "MDISPATCH_SHOW_DISPATCH_TRACE"
@@ -50,7 +50,9 @@ class ObservedCall:
     """One run of a kernel, as observers see it. (PyTorch: RecordFunction)
 
     ``operator`` is the operator's name. ``how`` says how it was called: "call", "redispatch",
-    "call_boxed", "redispatch_boxed" or "call_for_dispatch_key". ``key_set`` is the set that the
+    "call_boxed", "redispatch_boxed" or "call_for_dispatch_key"; and "provider" where a call asked
+    the predicates of providers, and this one runs, within the call. ``provider`` is the name of the
+    kernel's provider, "" if it has none or it is not decided yet. ``key_set`` is the set that the
     call dispatched on, ``key`` its highest key, ``kernel`` the kernel's label and ``reason`` the
     rule that chose the kernel. ``sequence_number`` counts the observed calls of this interpreter.
     ``depth`` is how many observed calls of this thread this one is inside of. ``arguments`` and
@@ -71,6 +73,7 @@ class ObservedCall:
         "key_set",
         "keywords",
         "operator",
+        "provider",
         "reason",
         "sequence_number",
     )
@@ -83,6 +86,7 @@ class ObservedCall:
         self.key = key
         self.key_set = DispatchKeySet.from_raw(raw)
         self.kernel = label_of(slot)
+        self.provider = provider_of(slot)
         self.reason = slot.reason
         self.sequence_number = number
         self.depth = 0
@@ -98,6 +102,11 @@ class ObservedCall:
 def label_of(slot: TableEntry) -> str:
     """The label of the kernel in an entry of a table."""
     return getattr(slot.kernel, "label", "") or "(none here)"
+
+
+def provider_of(slot: TableEntry) -> str:
+    """The name of the provider of the kernel in an entry of a table, "" without one."""
+    return getattr(slot.kernel, "provider_name", "")
 
 
 class ObserverHandle(Handle):

@@ -124,7 +124,7 @@ def observing(
     call_type: type,
     handle_type: type,
     runtime_keys: tuple[Any, ...],
-    said: Callable[..., tuple[str, str, str]],
+    said: Callable[..., tuple[str, str, str, str]],
     failed: Callable[..., Any],
     ended: Callable[..., Any],
     /,

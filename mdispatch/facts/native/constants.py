@@ -52,6 +52,7 @@ __all__ = [
     "MD_CLAIM",
     "MD_TORCH",
     "MD_STANDING",
+    "MD_PRIORITY",
     "MD_ANY_MEMBER",
     "MD_TYPE",
     "MD_NOTE",
@@ -126,6 +127,7 @@ MD_NAME = 6
 MD_CLAIM = 7
 MD_TORCH = 8
 MD_STANDING = 9
+MD_PRIORITY = 10
 MD_ANY_MEMBER = 16
 MD_TYPE = 16
 MD_NOTE = 17

@@ -21,6 +21,7 @@ enum slot_of_call {
     OF_KEY,
     OF_KEY_SET,
     OF_KERNEL,
+    OF_PROVIDER,
     OF_REASON,
     OF_NUMBER,
     OF_DEPTH,
@@ -42,8 +43,8 @@ static int slots_at(PyObject *type, const char *const *names, Py_ssize_t *at) {
  * of Python. The last three are functions, see dispatch/call_c.py and observers.py. */
 PyObject *observers_start(PyObject *m, PyObject *args) {
     static const char *const of_call[] = {
-        "operator", "how",       "key",      "key_set",     "kernel", "reason", "sequence_number",
-        "depth",    "arguments", "keywords", "duration_ns", "error",  NULL};
+        "operator",        "how",   "key",       "key_set",  "kernel",      "provider", "reason",
+        "sequence_number", "depth", "arguments", "keywords", "duration_ns", "error",    NULL};
     static const char *const of_handle[] = {"before", "after", "with_arguments", NULL};
     struct state *st = PyModule_GetState(m);
     PyObject *o[6];
@@ -118,7 +119,8 @@ static int put(const struct watch *w, enum slot_of_call slot, PyObject *value) {
     return 0;
 }
 
-/* What a target's calls have in common: the operator's name, the kernel's label, and the reason.
+/* What a target's calls have in common: the operator's name, the kernel's label, the reason, and the
+ * provider.
  * Borrowed; NULL with an error. */
 static PyObject *said_of(struct state *st, PyObject *operator, const Plan *plan,
                          struct target *target, uint64_t raw) {
@@ -126,9 +128,9 @@ static PyObject *said_of(struct state *st, PyObject *operator, const Plan *plan,
     if (said) return said;
     said = PyObject_CallFunction(st->said, "OOI", operator, plan->table, index_of(st, raw));
     if (!said) return NULL;
-    if (!PyTuple_CheckExact(said) || PyTuple_GET_SIZE(said) != 3) {
+    if (!PyTuple_CheckExact(said) || PyTuple_GET_SIZE(said) != 4) {
         Py_DECREF(said);
-        return PyErr_Format(PyExc_TypeError, "not three texts");
+        return PyErr_Format(PyExc_TypeError, "not four texts");
     }
     if (atomic_compare_exchange_strong(&target->said, &none, said)) return said;
     Py_DECREF(said);
@@ -159,6 +161,7 @@ static int make_call(struct watch *w, PyObject *operator, const Plan *plan, stru
                  put(w, OF_KEY, PySequence_GetItem(st->runtime_keys, index_of(st, raw))) |
                  put(w, OF_KEY_SET, key_set_for(st, target, raw)) |
                  put(w, OF_KERNEL, Py_NewRef(PyTuple_GET_ITEM(said, 1))) |
+                 put(w, OF_PROVIDER, Py_NewRef(PyTuple_GET_ITEM(said, 3))) |
                  put(w, OF_REASON, Py_NewRef(PyTuple_GET_ITEM(said, 2))) |
                  put(w, OF_NUMBER, PyLong_FromUnsignedLongLong(next_number(st))) |
                  put(w, OF_DEPTH, PyLong_FromSsize_t(w->stack->depth)) |

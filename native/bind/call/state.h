@@ -37,7 +37,7 @@ enum {
     MOST_ARGUMENTS = 48,
     DEVICES = 32,
     QUICK = 4,
-    CALL_SLOTS = 12,
+    CALL_SLOTS = 13,
     HANDLE_SLOTS = 3
 };
 

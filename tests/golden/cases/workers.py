@@ -68,6 +68,8 @@ CASES = {
     "key": lambda: lib.impl("size", len, "CUDA"),
     "key, without kernels": lambda: lib.impl("scale", len, "CPU"),
     "types": lambda: lib.impl("size", len, "CPU", types=Array),
+    "provider": lambda: lib.impl("size", len, "CPU", provider="fast"),
+    "priority": lambda: md.set_priority("shop::size", ["fast"], timeout=0),
     "key waited for": lambda: md.wait_for_impl("shop::size", "CUDA", 0),
     "library": lambda: md.Library("toys", "DEF", timeout=0),
     "namespace": lambda: md.Library("toys", "FRAGMENT", timeout=0).define("f() -> ()"),
@@ -161,6 +163,8 @@ from_worker("KeyMismatchError: a kernel for an operator without any", "key, with
 from_worker("KeyMismatchError: one kernel more at a key", "key, once more")
 from_worker("KeyMismatchError: a wait for a kernel", "key waited for")
 from_worker("TypesMismatchError: a kernel for other types", "types")
+from_worker("ProviderMissingError: a provider that the main interpreter lacks", "provider")
+from_worker("PriorityMismatchError: a priority that only a worker sets", "priority")
 from_worker("MainNeverArrivedError: a DEF library", "library")
 from_worker("MainNeverArrivedError: a definition", "namespace")
 from_worker("MainNeverArrivedError: a wait for a definition", "namespace waited for")

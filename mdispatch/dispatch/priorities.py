@@ -1,0 +1,148 @@
+"""Priorities: which providers come first, as guards, the environment, ``set_priority`` and the main
+interpreter say. What becomes of them is in dispatch/providers.py.
+"""
+
+from __future__ import annotations
+
+import os
+from _thread import _local
+
+from ..errors import InvalidArgumentError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..facts.abc import Facts
+
+__all__ = ["LONGEST_NAME", "Asked", "Priorities", "asked_for", "checked_names", "is_name"]
+__all__ += ["patterns_of", "priority_text", "read_priority"]
+
+#: The environment's priorities: ``shop::norm=reference; shop::*=triton, reference!``.
+VARIABLE = "MDISPATCH_PRIORITY"
+
+LONGEST_NAME = 255
+
+
+def is_name(name: object) -> bool:
+    """Whether it can be the name of a provider."""
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= LONGEST_NAME
+        and all(each.isalnum() or each in "_.-" for each in name)
+    )
+
+
+def checked_names(names: object) -> tuple[str, ...]:
+    """The names of a priority. InvalidArgumentError for what cannot be some."""
+    from ..errors.words import shown
+
+    given = tuple(names) if isinstance(names, (tuple, list)) else ()
+    if not given or not all(map(is_name, given)) or len(set(given)) < len(given):
+        raise InvalidArgumentError(
+            "a priority is a list of the names of providers, each once, the first one first; not "
+            f"{shown(names)}"
+        )
+    return given
+
+
+class Asked:
+    """The names that one level asks for; ``strict``: only these. ``text`` is both, ``by`` says who
+    asks, or finds it.
+    """
+
+    __slots__ = ("_by", "names", "strict", "text")
+
+    def __init__(self, names: tuple[str, ...], strict: bool, by: str | Callable[[], str]) -> None:
+        self.names = names
+        self.strict = strict
+        self.text = priority_text(names, strict)
+        self._by = by
+
+    @property
+    def by(self) -> str:
+        return self._by if isinstance(self._by, str) else self._by()
+
+
+def patterns_of(operator: str) -> tuple[str, ...]:
+    """What asks for this operator, the nearest first: its name, its name without overload, its
+    namespace (``ns::*``), and ``*``.
+    """
+    base = operator.partition(".")[0]
+    namespace = operator.partition("::")[0]
+    return tuple(dict.fromkeys((operator, base, f"{namespace}::*", "*")))
+
+
+def priority_text(names: Sequence[str], strict: bool) -> str:
+    """A priority as the registry and the environment have it."""
+    return ", ".join(names) + "!" * strict
+
+
+def read_priority(text: str) -> tuple[tuple[str, ...], bool]:
+    """The names, and whether it is strict."""
+    return tuple(each.strip() for each in text.rstrip("!").split(",")), text.endswith("!")
+
+
+class Priorities:
+    """What this interpreter asks for, in one registry, and what its threads do.
+
+    Locking: none. A list is replaced as a whole (``own``), or belongs to one thread (``guards``).
+    """
+
+    __slots__ = ("_local", "_of_environment", "guarded", "own")
+
+    def __init__(self) -> None:
+        #: By pattern what ``set_priority`` has set, oldest first: the newest is in effect.
+        self.own: dict[str, tuple[Asked, ...]] = {}
+        #: The patterns for which a guard was opened at any time, in any thread.
+        self.guarded: frozenset[str] = frozenset()
+        self._local = _local()
+        self._of_environment: tuple[str, dict[str, Asked]] = ("", {})
+
+    def guards(self) -> list[tuple[str, Asked]]:
+        """Those that are open in this thread, the outermost first. The caller may change it."""
+        found: list[tuple[str, Asked]] | None = getattr(self._local, "open", None)
+        if found is None:
+            found = self._local.open = []
+        return found
+
+    def of_environment(self) -> dict[str, Asked]:
+        """InvalidArgumentError for a variable that cannot be read."""
+        text = os.environ.get(VARIABLE, "")
+        if text != self._of_environment[0]:
+            self._of_environment = (text, _read_environment(text))
+        return self._of_environment[1]
+
+
+def _read_environment(text: str) -> dict[str, Asked]:
+    found = {}
+    for each in filter(None, map(str.strip, text.split(";"))):
+        pattern, equals, given = (part.strip() for part in each.partition("="))
+        names, strict = read_priority(given)
+        if not pattern or not equals or not all(map(is_name, names)):
+            raise InvalidArgumentError(
+                f"{VARIABLE} has {each!r}: write 'ns::name=first, second', or 'ns::*=...', with "
+                "';' between several, and '!' after the last name where no other provider may serve"
+            )
+        found[pattern] = Asked(names, strict, f"{VARIABLE}={pattern}")
+    return found
+
+
+def asked_for(facts: Facts, operator: str, priorities: Priorities | None) -> list[Asked]:
+    """What is asked for besides guards, the strongest first. Without ``priorities`` only what the
+    main interpreter has set.
+    """
+    from ..facts import PRIORITY
+
+    patterns = patterns_of(operator)
+    found: list[Asked] = []
+    if priorities is not None:
+        environment = priorities.of_environment()
+        found += [environment[each] for each in patterns if each in environment]
+        found += [priorities.own[each][-1] for each in patterns if priorities.own.get(each)]
+    for each in patterns:
+        fact = facts.find(PRIORITY, 0, each)
+        if fact is not None:
+            names, strict = read_priority(fact.text.partition("\n")[0])
+            found.append(Asked(names, strict, f"the main interpreter's priority for {each}"))
+    return found

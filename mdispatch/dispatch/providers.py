@@ -1,0 +1,563 @@
+"""Providers: several named kernels at one key of one operator, in an order that users can change.
+
+Note [Providers]
+~~~~~~~~~~~~~~~~
+A kernel with the name of a provider takes no other kernel's place: the providers of a key stand
+beside each other, in this order.
+
+1. The names that this thread asks for (``priority``), the innermost guard first.
+2. Those that the environment asks for (MDISPATCH_PRIORITY).
+3. Those that this interpreter has set (``set_priority``).
+4. Those that the main interpreter has set, which is a fact.
+5. All others: the higher rank first, of the same rank the newest.
+
+A provider that is not available here is left out: it counts as no kernel. Of the others the first
+one runs that accepts the call. It accepts if its types fit (Note [Kernels by type]) and if its
+predicate, where it has one, says so; a predicate that raises has refused. After all providers come
+the kernels of the key without a name. Where one of the levels 1 to 4 is strict, only the names that
+it and the levels above ask for may serve, and nothing comes after them.
+
+All of it is decided when a table is computed, as far as it can be. If the first provider has no
+predicate, it stands in the table by itself, and a call does not know of the others. If types
+decide, the table of the types has the answer (``ByType``, which calls in C keep). What is left for
+the call is a Chain: where predicates are asked, and where a thread has opened a guard for the
+operator. Priorities that change have each table computed anew.
+
+Types belong to the table, and predicates do not: if every predicate refuses, the call does not go
+on as if the key had no kernel. It raises ProviderRefusedError, with the reason of each. A guard
+does not belong to the table, either: where no provider can run here and the key has no kernel
+without a name, the key has no kernel, whatever a guard asks for.
+"""
+
+from __future__ import annotations
+
+from _functools import partial  # type: ignore[import-not-found]  # functools loads much more
+
+from ..errors import InvalidArgumentError, ProviderRefusedError
+from ..errors.places import label_of, printable
+from .by_type import ByType, Tie, _fit
+from .context.observers import observe, observing
+from .kernels import LocalKernel, Provider
+from .priorities import LONGEST_NAME, Asked, Priorities, is_name, patterns_of
+from .table import TableEntry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any, Protocol
+
+    from ..facts import Registration
+    from ..facts.abc import Facts
+    from ..keys.numbers import DispatchKey
+    from .by_type import Given
+
+    class Entry(Protocol):
+        """What is needed here of an OperatorEntry."""
+
+        facts: Facts
+        name: str
+
+        def at(self, key: DispatchKey, there: list[Registration]) -> list[Any]: ...
+        def order(self) -> tuple[Sequence[Asked], Priorities | None]: ...
+
+
+__all__ = ["Chain", "Several", "after_provider", "at_key", "by_rank", "checked_provider"]
+__all__ += ["in_table", "may_run", "ordered", "verdicts"]
+
+_KEPT = 64  # combinations of guards
+
+
+# --- what a user gives ----------------------------------------------------------------------------
+
+
+def checked_provider(
+    name: object, rank: object, supports: object, available: object, required: object
+) -> Provider | None:
+    """What a user gave as a provider; None where that is no provider. ``available`` is asked here.
+
+    InvalidArgumentError for what cannot be one.
+    """
+    from ..errors.words import shown
+
+    if name is None:
+        if rank != 0 or supports is not None or available is not None or required is not True:
+            raise InvalidArgumentError(
+                "rank, supports, available and required say something of a provider: name it "
+                "(provider=)"
+            )
+        return None
+    if not is_name(name):
+        raise InvalidArgumentError(
+            "a provider's name is made of letters, digits, '_', '.' and '-', at most "
+            f"{LONGEST_NAME} of them; {shown(name)} is not"
+        )
+    if type(rank) is not int or not -(10**9) <= rank <= 10**9:
+        raise InvalidArgumentError(
+            f"a rank is an int of at most nine digits, not {shown(rank)}: the highest comes first"
+        )
+    if supports is not None and not callable(supports):
+        raise InvalidArgumentError(
+            "supports is a function of the arguments, which says whether the provider takes them, "
+            f"not {shown(supports)}"
+        )
+    if available is not None and type(available) is not bool and not callable(available):
+        raise InvalidArgumentError(
+            f"available is True, False, or a function that is asked once, not {shown(available)}"
+        )
+    if type(required) is not bool:
+        raise InvalidArgumentError(f"required is True or False, not {shown(required)}")
+    return Provider(str(name), rank, supports, _lack(available), required)
+
+
+def _lack(available: Any) -> str:
+    """Why a provider is not available here, in words; "" if it is. Asked once."""
+    if available is None or available is True:
+        return ""
+    if available is False:
+        return "available=False"
+    try:
+        if available():
+            return ""
+    except Exception as error:
+        return printable(f"{label_of(available)} raised {type(error).__name__}: {error}")
+    return f"{label_of(available)} said no"
+
+
+# --- the order ------------------------------------------------------------------------------------
+
+
+def ordered(kernels: Sequence[Any], asked: Iterable[Asked]) -> tuple[tuple[Any, ...], Asked | None]:
+    """The providers in their order, and the strict level that leaves others out; None without one.
+
+    ``kernels`` are in the order of their ranks, see :func:`by_rank`.
+    """
+    named = {kernel.provider.name: kernel for kernel in kernels}
+    order: dict[str, Any] = {}
+    for level in asked:
+        for name in level.names:
+            if name in named:
+                order.setdefault(name, named[name])
+        if level.strict:
+            return tuple(order.values()), level
+    return tuple({**order, **{n: k for n, k in named.items() if n not in order}}.values()), None
+
+
+def by_rank(kernels: Sequence[Any]) -> tuple[Any, ...]:
+    """``kernels`` are oldest first."""
+    return tuple(sorted(kernels, key=lambda kernel: kernel.provider.rank)[::-1])
+
+
+def at_key(
+    operator: str, kernels: Sequence[Any], asked: Sequence[Asked], priorities: Priorities | None
+) -> Any:
+    """What stands in a table at a key with these kernels, of which some have providers. They come
+    oldest first; None if none can run.
+    """
+    unnamed = [kernel for kernel in kernels if kernel.provider is None]
+    rest = unnamed[0] if unnamed else None
+    if any(kernel.types for kernel in unnamed):
+        rest = ByType(tuple(unnamed))
+    providers = by_rank([k for k in kernels if k.provider is not None and may_run(k)])
+    if isinstance(rest, ByType) or any(kernel.types for kernel in providers):
+        return Several(operator, providers, rest, asked, priorities)
+    return in_table(operator, providers, rest, asked, priorities)
+
+
+def may_run(kernel: Any) -> bool:
+    """Whether a provider counts here: it is available. What the main interpreter has, and says that
+    others may lack, counts where it was registered.
+    """
+    provider = kernel.provider
+    is_here = isinstance(kernel, LocalKernel)
+    return not provider.lacks and (is_here or provider.required)
+
+
+class Several(ByType):
+    """Stands in a table at a key whose providers, or the kernels without a name after them, are for
+    types. ``providers`` are those that are available, by rank; ``rest`` comes after them.
+    """
+
+    __slots__ = ("_asked", "_operator", "_priorities", "providers", "rest")
+
+    def __init__(
+        self,
+        operator: str,
+        providers: tuple[Any, ...],
+        rest: Any,
+        asked: Sequence[Asked],
+        priorities: Priorities | None,
+    ) -> None:
+        others = rest.kernels if isinstance(rest, ByType) else () if rest is None else (rest,)
+        super().__init__((*providers, *others))
+        self.providers = providers
+        self.rest = rest
+        self._operator = operator
+        self._asked = asked
+        self._priorities = priorities
+
+    @property
+    def plain(self) -> Any:
+        return self.chosen(())
+
+    def chosen(self, given: Given) -> Any:
+        fitting = [k for k in self.providers if _takes(k, given)]
+        rest = self.rest.chosen(given) if isinstance(self.rest, ByType) else self.rest
+        return in_table(self._operator, fitting, rest, self._asked, self._priorities)
+
+    def is_decided_by(self, given: Given) -> bool:
+        return not isinstance(self.rest, ByType) or self.rest.is_decided_by(given)
+
+
+def in_table(
+    operator: str,
+    providers: Sequence[Any],
+    rest: Any,
+    asked: Sequence[Asked],
+    priorities: Priorities | None,
+) -> Any:
+    """What stands in a table for these providers, which are available, by rank, and whose types
+    fit: a kernel, a Chain, or None.
+    """
+    order, strict = ordered(providers, asked)
+    if strict is not None:
+        rest = None
+    elif not providers and rest is None:
+        return None
+    if priorities is not None and priorities.guarded.intersection(patterns_of(operator)):
+        return Chain(operator, providers, order, rest, strict, asked, priorities)
+    if order and not order[0].provider.supports:
+        return order[0]
+    if not order and strict is None:
+        return rest
+    return Chain(operator, providers, order, rest, strict, asked, None)
+
+
+# --- what is left for the call --------------------------------------------------------------------
+
+
+class Chain(LocalKernel):
+    """Stands in a table as a kernel: it asks one provider after the other.
+
+    ``order`` are the providers without guards, ``rest`` is what comes after them.
+    """
+
+    __slots__ = ("order", "rest", "strict")
+
+    def __init__(
+        self,
+        operator: str,
+        providers: Sequence[Any],
+        order: tuple[Any, ...],
+        rest: Any,
+        strict: Asked | None,
+        asked: Sequence[Asked],
+        priorities: Priorities | None,
+    ) -> None:
+        some = [*providers, *(() if rest is None else (rest,))]
+        key = next((each.key for each in some if isinstance(each, LocalKernel)), None)
+        with_keyset = any(isinstance(each, LocalKernel) and each.with_keyset for each in some)
+        if rest is not None and rest.is_fallthrough:
+            rest = None
+        run = _plain if priorities is None else _guarded
+        function = run(operator, with_keyset, providers, order, rest, strict, asked, priorities)
+        super().__init__(key, function, with_keyset)  # type: ignore[arg-type]
+        self.order = order
+        self.rest = rest
+        self.strict = strict
+
+    def _same(self) -> tuple[object, ...]:
+        names = None if self.strict is None else self.strict.names
+        return self.order, self.rest, names
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Chain) and self._same() == other._same()
+
+    def __hash__(self) -> int:
+        return hash(self._same())
+
+    @property
+    def kernels(self) -> tuple[Any, ...]:
+        """All that it may run, in its order."""
+        return self.order if self.rest is None else (*self.order, self.rest)
+
+    @property
+    def label(self) -> str:
+        names = [kernel.provider.name for kernel in self.order]
+        if self.rest is not None:
+            names.append(self.rest.label)
+        return ", or ".join(names) or "no provider"
+
+
+def _steps(order: Sequence[Any], rest: Any) -> tuple[tuple[Any, Any], ...]:
+    """The kernels up to the first one that takes every call, each with its predicate."""
+    steps = []
+    for kernel in order:
+        steps.append((kernel.provider.supports, kernel))
+        if kernel.provider.supports is None:
+            return tuple(steps)
+    if rest is not None:
+        steps.append((None, rest))
+    return tuple(steps)
+
+
+def _plain(
+    operator: str,
+    with_keyset: bool,
+    providers: Sequence[Any],
+    order: Sequence[Any],
+    rest: Any,
+    strict: Asked | None,
+    asked: Sequence[Asked],
+    _: Priorities | None,
+) -> Callable[..., Any]:
+    """The function of a Chain without guards."""
+    steps = _steps(order, rest)
+    if with_keyset or not all(type(kernel) is LocalKernel for _, kernel in steps):
+
+        def general(*args: Any, **keywords: Any) -> Any:
+            return _run(operator, with_keyset, steps, strict, asked, args, keywords)
+
+        return general
+
+    if steps and steps[0][0] is None:  # for a guard: without one it stands in the table by itself
+        last = steps[0][1].function
+
+        def direct(*args: Any, **keywords: Any) -> Any:
+            if keywords or observing.now:
+                return _run(operator, False, steps, strict, asked, args, keywords)
+            return last(*args)
+
+        return direct
+    first: Any = steps[0][0] if steps else None
+    function: Any = steps[0][1].function if steps else None
+
+    def run(*args: Any, **keywords: Any) -> Any:
+        if keywords or observing.now or first is None:
+            return _run(operator, False, steps, strict, asked, args, keywords)
+        try:
+            takes = first(*args)
+        except Exception:  # a predicate that raises has refused
+            takes = False
+        if takes:
+            return function(*args)
+        return _run(operator, False, steps, strict, asked, args, keywords, begin=1)
+
+    return run
+
+
+def _guarded(
+    operator: str,
+    with_keyset: bool,
+    providers: Sequence[Any],
+    order: Sequence[Any],
+    rest: Any,
+    strict: Asked | None,
+    asked: Sequence[Asked],
+    priorities: Priorities | None,
+) -> Callable[..., Any]:
+    """The function of a Chain where a thread may have a guard open."""
+    assert priorities is not None
+    patterns = patterns_of(operator)
+    without = _plain(operator, with_keyset, providers, order, rest, strict, asked, None)
+    local = priorities._local
+    # What the texts of the open guards lead to: each is worked out once. Two threads come to the
+    # same.
+    known: dict[str, Callable[..., Any]] = {}
+
+    def find(levels: list[Asked], wanted: str) -> Callable[..., Any]:
+        here = [*levels, *asked]
+        its, only = ordered(providers, here)
+        last = None if only is not None else rest
+        function = _plain(operator, with_keyset, providers, its, last, only, here, None)
+        if len(known) < _KEPT:
+            known[wanted] = function
+        return function
+
+    def run(*args: Any, **keywords: Any) -> Any:
+        guards = getattr(local, "open", None)
+        function = without
+        if guards:
+            if len(guards) == 1 and guards[0][0] in patterns:
+                function = known.get(guards[0][1].text) or find([guards[0][1]], guards[0][1].text)
+            else:
+                levels = [level for pattern, level in reversed(guards) if pattern in patterns]
+                wanted = ";".join([level.text for level in levels])
+                function = (known.get(wanted) or find(levels, wanted)) if levels else without
+        return function(*args, **keywords) if keywords else function(*args)
+
+    return run
+
+
+def _accepts(supports: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> str:
+    """Why a predicate refuses, in words; "" if it accepts."""
+    if supports is None:
+        return ""
+    try:
+        if supports(*args, **keywords):
+            return ""
+    except Exception as error:
+        return printable(f"{label_of(supports)} raised {type(error).__name__}: {error}")
+    return f"{label_of(supports)} said no"
+
+
+def _run(
+    operator: str,
+    with_keyset: bool,
+    steps: Sequence[tuple[Any, Any]],
+    strict: Asked | None,
+    asked: Sequence[Asked],
+    args: tuple[Any, ...],
+    keywords: dict[str, Any],
+    begin: int = 0,
+) -> Any:
+    """As ``run`` of :func:`_plain`, where some kernels want the key set, or are not here, or
+    observers are told which one runs. Those before ``begin`` have refused.
+    """
+    given = args[1:] if with_keyset else args
+    for supports, kernel in steps[begin:]:
+        if _accepts(supports, given, keywords):
+            continue
+        if not isinstance(kernel, LocalKernel):
+            raise _not_here(operator, kernel)
+        positional = args if kernel.with_keyset or not with_keyset else given
+        observers = observing.now
+        if not observers:
+            return kernel.function(*positional, **keywords)
+        run = partial(kernel.function, *positional, **keywords)
+        raw = args[0].raw if with_keyset else kernel.key.raw
+        return observe(
+            observers,
+            operator,
+            "provider",
+            raw,
+            TableEntry(kernel, "provider"),
+            given,
+            keywords,
+            run,
+        )
+    raise _refused(operator, steps, strict, asked, given, keywords)
+
+
+def _not_here(operator: str, kernel: Any) -> Exception:
+    from ..errors import LocalKernelMissingError
+
+    if isinstance(kernel, Tie):
+        from ..errors import AmbiguousTypesError
+
+        return AmbiguousTypesError(
+            f"no provider of {operator} takes these arguments, and several kernels without a name "
+            f"do, of which none is the most specific: {kernel.label}\nRegister one for just these "
+            "types.",
+            operator,
+        )
+    fact = kernel.fact
+    return LocalKernelMissingError(
+        f"{operator} would run the kernel {fact.kernel}, but this interpreter has not imported the "
+        f"module that registers it\n  registered at {fact.where} by pid {fact.pid}\n"
+        "Import that module here too.",
+        operator,
+        "",
+        (),
+        where=fact.where,
+        module="",
+    )
+
+
+def _refused(
+    operator: str,
+    steps: Sequence[tuple[Any, Any]],
+    strict: Asked | None,
+    asked: Sequence[Asked],
+    args: tuple[Any, ...],
+    keywords: dict[str, Any],
+) -> ProviderRefusedError:
+    """The error of a call that no provider takes. Predicates are asked again, for their reasons."""
+    reasons = {
+        kernel.provider.name: _accepts(supports, args, keywords) or "accepts it now"
+        for supports, kernel in steps
+    }
+    if strict is not None:
+        for name in strict.names:
+            reasons.setdefault(name, "is not there, not available, or not for these types")
+    listed = "".join(f"\n  {name}: {reason}" for name, reason in reasons.items())
+    end = "Register a provider without a predicate, or a kernel without a name: it comes last."
+    only = ""
+    if strict is not None:
+        only = f", and no other one may ({strict.by} is strict)"
+        end = "Ask for others too, or leave out that it is strict."
+    return ProviderRefusedError(
+        f"no provider of {operator} takes this call{only}{listed}\n{end}",
+        operator,
+        reasons=reasons,
+    )
+
+
+def after_provider(entry: Entry, kernel: Any, after: str, given: Given) -> Any:
+    """What runs after a provider, as a kernel. ``kernel`` is what the call leads to.
+
+    InvalidArgumentError where that is not at the key of this provider.
+    """
+    key = getattr(kernel, "key", None)
+    there = [fact for fact in entry.facts.registrations(entry.name)[2] if fact.key == key]
+    at = entry.at(key, there) if key is not None else None
+    asked, priorities = entry.order()
+    guards = [] if priorities is None else list(reversed(priorities.guards()))
+    patterns = patterns_of(entry.name)
+    levels = [*(level for pattern, level in guards if pattern in patterns), *asked]
+    fitting = by_rank([k for k in at or () if k.provider and may_run(k) and _takes(k, given)])
+    order, strict = ordered(fitting, levels)
+    names = [each.provider.name for each in order]
+    if after not in names:
+        raise InvalidArgumentError(
+            f"{entry.name} has no provider {after!r} for these arguments that others could come "
+            f"after: {', '.join(names) or 'none'}\nCall next_provider in a provider's kernel, with "
+            "arguments that lead to its key, and with its own name."
+        )
+    unnamed = [k for k in at or () if k.provider is None]
+    rest: Any = None
+    if strict is None and unnamed:
+        rest = ByType(tuple(unnamed)).chosen(given) if any(k.types for k in unnamed) else unnamed[0]
+    left = order[names.index(after) + 1 :]
+    return Chain(entry.name, left, left, rest, strict, levels, None)
+
+
+def _takes(kernel: Any, given: Given) -> bool:
+    return not kernel.types or _fit(kernel.types, given) is not None
+
+
+# --- for people -----------------------------------------------------------------------------------
+
+
+def verdicts(
+    kernels: Sequence[Any], asked: Sequence[Asked], given: Given | None
+) -> list[tuple[str, str]]:
+    """Each provider of a key with what becomes of it, in words, in their order. ``kernels`` are all
+    of them, by rank; ``given`` the classes of a call's tensors, if they are known.
+    """
+    order, strict = ordered(kernels, asked)
+    found: list[tuple[str, str]] = []
+    taken = False
+    for kernel in order:
+        provider = kernel.provider
+        if provider.lacks:
+            word = f"skipped: not available ({provider.lacks})"
+        elif given is not None and kernel.types and _fit(kernel.types, given) is None:
+            word = "skipped: it is for other types"
+        elif taken:
+            word = "not asked: one before it takes every call"
+        elif provider.supports is not None:
+            word = "asked: its predicate decides for each call"
+        elif kernel.types and given is None:
+            word = "accepted where its types fit"
+        else:
+            word, taken = "accepted", True
+        by = next((level.by for level in asked if provider.name in level.names), "")
+        place = f"asked for by {by}" if by else f"rank {provider.rank}"
+        found.append((provider.name, f"{word}; {place}"))
+    if strict is not None:
+        found += [
+            (kernel.provider.name, f"skipped: {strict.by} is strict")
+            for kernel in kernels
+            if kernel not in order
+        ]
+    return found

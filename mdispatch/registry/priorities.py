@@ -1,0 +1,223 @@
+"""Which providers come first: what this interpreter sets, and what its threads ask for.
+
+The main interpreter's settings are facts, which hold in every member that has set nothing of its
+own; a worker that runs the same code compares. See Note [Providers] in dispatch/providers.py.
+"""
+
+from __future__ import annotations
+
+from ..dispatch.priorities import Asked, Priorities, checked_names, priority_text
+from ..errors import InvalidArgumentError
+from ..errors.places import caller, place_of, printable
+from ..facts import PRIORITY, Handle
+from . import register
+from .registry import Registry, given_or_default
+from .roles import elects, register_or_verify
+from .verify import DEFAULT_TIMEOUT, verify
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from ..dispatch.dispatcher import Dispatcher
+    from ..dispatch.operators import OpOverload, OpOverloadPacket
+    from ..facts import Registration
+    from .roles import Wanted
+
+__all__ = ["PriorityHandle", "next_provider", "priority", "set_priority"]
+
+
+class PriorityHandle(Handle):
+    """A priority of this interpreter, until ``close()`` or the end of a ``with`` block."""
+
+    __slots__ = ("_asked", "_dispatcher", "_fact", "pattern")
+
+    def __init__(
+        self, dispatcher: Dispatcher, pattern: str, asked: Asked, fact: Registration | None
+    ) -> None:
+        self.pattern = pattern
+        self._dispatcher = dispatcher
+        self._asked: Asked | None = asked
+        self._fact = fact
+
+    def close(self) -> None:
+        """Ends it: the one before for the same pattern returns. Idempotent."""
+        asked, self._asked = self._asked, None
+        if asked is None:
+            return
+
+        def drop(priorities: Priorities) -> None:
+            before = priorities.own.get(self.pattern, ())
+            priorities.own[self.pattern] = tuple(each for each in before if each is not asked)
+
+        self._dispatcher.fallbacks.reorder(drop)
+        fact, self._fact = self._fact, None
+        if fact is not None:
+            self._dispatcher.facts.strike(fact)
+
+
+def set_priority(
+    pattern: str,
+    names: Sequence[str],
+    *,
+    strict: bool = False,
+    required: bool = True,
+    registry: Registry | None = None,
+    timeout: float | None = DEFAULT_TIMEOUT,
+) -> PriorityHandle:
+    """Has these providers come first, in this order, in this interpreter.
+
+    ``pattern`` is an operator ("ns::name", which means all overloads, or "ns::name.overload"), a
+    namespace ("ns::*"), or "*"; the nearest counts first. With ``strict`` no other provider serves,
+    nor any kernel without a name: a call that none of them takes raises ProviderRefusedError. The
+    newest for a pattern is in effect, until its handle is closed.
+
+    What the main interpreter sets is a fact. It holds in workers, after what they set themselves. A
+    worker that sets a priority waits until the main interpreter has set one for the pattern, and
+    compares, unless that said ``required=False``. In a team it concerns this interpreter only.
+
+    Raises InvalidArgumentError, RegistryFullError; in a worker PriorityMismatchError.
+    """
+    _check_pattern(pattern)
+    text = priority_text(checked_names(names), bool(strict))
+    dispatcher = given_or_default(registry).dispatcher
+    where = place_of(caller())
+    fact = None
+    if not elects(dispatcher):
+        body = text if required else f"{text}\noptional"
+        fact = register_or_verify(dispatcher, _wanted, _register, _verify)(
+            dispatcher, pattern, body, where, timeout
+        )
+    asked = Asked(tuple(names), bool(strict), f"set_priority at {where}")
+
+    def add(priorities: Priorities) -> None:
+        priorities.own[pattern] = (*priorities.own.get(pattern, ()), asked)
+
+    dispatcher.fallbacks.reorder(add)
+    return PriorityHandle(dispatcher, pattern, asked, fact)
+
+
+def _wanted(
+    dispatcher: Dispatcher, pattern: str, body: str, where: str, timeout: float | None
+) -> Wanted:
+    return PRIORITY, 0, pattern, None
+
+
+def _register(
+    dispatcher: Dispatcher, pattern: str, body: str, where: str, timeout: float | None
+) -> Registration | None:
+    return register.publish(dispatcher, PRIORITY, 0, pattern, body, where)
+
+
+def _verify(
+    dispatcher: Dispatcher, pattern: str, body: str, where: str, timeout: float | None
+) -> Registration | None:
+    def compare(newest: Registration) -> None:
+        text = body.partition("\n")[0]
+        there, _, optional = newest.text.partition("\n")
+        if there != text and not optional:
+            from .differences import priority_differs
+
+            raise priority_differs(dispatcher.facts, newest, text, where)
+
+    verify(dispatcher, PRIORITY, 0, pattern, body, lambda: where, timeout=timeout, accept=compare)
+    return None  # the main interpreter's own ends it
+
+
+class priority(Handle):
+    """While open, has these providers of an operator come first in this thread::
+
+        with mdispatch.priority("shop::norm", ["reference"]):
+            ...
+
+    ``op`` is an operator, or what :func:`set_priority` takes as a pattern. A guard within another
+    one counts before it. With ``strict`` no other provider serves, nor any kernel without a name.
+    Open it in the thread that calls, and do not await inside. The first guard of an operator has
+    all its tables computed anew; from then on calls of its providers look for guards.
+
+    Raises InvalidArgumentError.
+    """
+
+    __slots__ = ("_entry", "_open", "_priorities")
+
+    def __init__(
+        self,
+        op: str | OpOverload | OpOverloadPacket,
+        names: Sequence[str],
+        *,
+        strict: bool = False,
+        registry: Registry | None = None,
+    ) -> None:
+        given = checked_names(names)
+        if isinstance(op, str):
+            _check_pattern(op)
+            pattern, dispatcher = op, given_or_default(registry).dispatcher
+        else:
+            pattern, dispatcher = _of_operator(op)
+        self._priorities = priorities = dispatcher.fallbacks.prioritise()
+        if pattern not in priorities.guarded:
+
+            def guard(priorities: Priorities) -> None:
+                priorities.guarded |= {pattern}
+
+            dispatcher.fallbacks.reorder(guard)
+        frame = caller()  # only its line is kept: the frame would keep what it has
+        file, line = (
+            (frame.f_code.co_filename, frame.f_lineno) if frame else ("(no Python code)", 0)
+        )
+        asked = Asked(given, bool(strict), lambda: f"the guard at {printable(f'{file}:{line}')}")
+        self._entry = (pattern, asked)
+        self._open = priorities.guards()
+        self._open.append(self._entry)
+
+    def close(self) -> None:
+        """Ends it, whatever guards end before. Idempotent."""
+        self._open[:] = [each for each in self._open if each is not self._entry]
+
+
+def next_provider(op: str | OpOverload, after: str, *args: Any, **kwargs: Any) -> Any:
+    """Runs, within a provider's kernel, the provider that comes after it for these arguments.
+
+    ``op`` is the operator, ``after`` the name of the provider that calls; the others come in the
+    order of this call, and are asked as they are for every call. After them comes a kernel without
+    a name. Arguments and result are treated as in a call.
+
+    Raises InvalidArgumentError where the call does not lead to this provider's key,
+    ProviderRefusedError where no other one takes it.
+    """
+    from ..dispatch.call_py import call_next_provider
+
+    operator = given_or_default(None).ops.find(op) if isinstance(op, str) else op
+    return call_next_provider(operator, after, args, kwargs)
+
+
+def _of_operator(op: Any) -> tuple[str, Dispatcher]:
+    from ..dispatch.operators import OpOverload, OpOverloadPacket
+
+    if isinstance(op, OpOverload):
+        return op.entry.name, op.dispatcher
+    if isinstance(op, OpOverloadPacket):
+        return op.__name__, getattr(op, op.overloads()[0]).dispatcher
+    from ..errors.words import shown
+
+    raise InvalidArgumentError(f"a priority is for an operator or its name, not {shown(op)}")
+
+
+def _check_pattern(pattern: object) -> None:
+    from ..errors.words import shown
+
+    if isinstance(pattern, str):
+        namespace, colons, name = pattern.partition("::")
+        if pattern == "*" or (
+            namespace.isidentifier() and colons and (name == "*" or _is_op(name))
+        ):
+            return
+    raise InvalidArgumentError(
+        "a priority is for an operator ('ns::name', 'ns::name.overload'), a namespace ('ns::*') or "
+        f"for all ('*'), not for {shown(pattern)}"
+    )
+
+
+def _is_op(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split(".", 1))

@@ -1,0 +1,566 @@
+"""Providers: which of several named kernels at one key runs, against a plain model and in every
+order of registering, closing and reprioritising; and that all members have the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import pytest
+from kinds import INTERPRETERS, run_main
+
+import mdispatch as md
+from mdispatch import errors
+from mdispatch.dispatch.call_c import turn
+
+
+class A:
+    pass
+
+
+class B(A):
+    pass
+
+
+class Z:
+    pass
+
+
+for each in (A, Z):
+    md.register_type(each, "CPU")
+
+VALUES = [(cls(), number) for cls in (A, B, Z) for number in (1, 9)]
+
+
+def says(word):
+    return lambda *args, **kwargs: word
+
+
+def small(x, n):
+    return n < 5
+
+
+def broken(x, n):
+    raise ValueError("no idea")
+
+
+# --- the plain model ------------------------------------------------------------------------------
+
+# Name ("" for a kernel without one), rank, types, predicate, whether it is available.
+POOLS = {
+    "ranks": [("a", 0, None, None, True), ("b", 5, None, None, True), ("c", 0, None, None, True)],
+    "predicates": [
+        ("a", 2, None, small, True),
+        ("b", 1, None, broken, True),
+        ("", 0, None, None, True),
+    ],
+    "types": [("a", 0, A, None, True), ("b", 1, B, None, True), ("", 0, Z, None, True)],
+    "not available": [
+        ("a", 3, None, None, False),
+        ("b", 1, A, small, True),
+        ("", 0, A, None, True),
+    ],
+}
+#: What is set, one after the other: names, and whether it is strict.
+PRIORITIES = [(("a",), False), (("c", "b"), False), (("b", "a"), True)]
+GUARDS = [
+    (),
+    (("c",), False),
+    (("b", "c", "a"), False),
+    (("a",), True),
+    (("nobody",), True),
+]
+FIVE = [
+    ("a", 0, None, None, True),
+    ("b", 0, A, small, True),
+    ("c", -1, None, small, True),
+    ("d", 7, B, None, True),
+    ("e", 0, Z, broken, True),
+]
+
+
+def expected(live, settings, guard, value, number):
+    """``live`` are the kernels, ``settings`` the priorities that were set, oldest first."""
+    kernels = [each for each in live if each[0] and each[4]]
+    has_names = any(each[0] for each in live)
+    order = sorted(kernels, key=lambda each: each[1])[::-1]
+    wanted, only = [], False
+    for names, strict in [*([guard] if guard else []), *settings[-1:]]:
+        wanted += names
+        if strict:
+            only = True
+            break
+    named = [k for name in dict.fromkeys(wanted) for k in order if k[0] == name]
+    order = named if only else named + [k for k in order if k not in named]
+    if not kernels and not only:
+        order = []
+    for kernel in order:
+        if kernel[2] is not None and not isinstance(value, kernel[2]):
+            continue
+        if kernel[3] is broken or (kernel[3] is small and number >= 5):
+            continue
+        return kernel[0]
+    rest = [each for each in live if not each[0]]
+    if rest and not (only and has_names):
+        fits = rest[-1][2] is None or isinstance(value, rest[-1][2])
+        if fits:
+            return "without a name"
+    return errors.MissingKernelError
+
+
+def orders(count):
+    """Every order of opening and closing so many units: each is opened, then closed."""
+    moves = [unit for unit in range(count) for _ in range(2)]
+    return sorted(set(itertools.permutations(moves)))
+
+
+def walk(registry, f, pool, order):
+    opened, live, settings = {}, [], []
+    for unit in order:
+        kernel = pool[unit]
+        is_kernel = len(kernel) == 5
+        if unit in opened:
+            opened[unit].close()
+            (live if is_kernel else settings).remove(kernel)
+        elif is_kernel:
+            name, rank, types, supports, available = kernel
+            opened[unit] = library = md.Library("s", "IMPL", registry=registry)
+            more = {}
+            if name:
+                more = {"provider": name, "rank": rank, "supports": supports}
+                more["available"] = available
+            library.impl("f", says(name or "without a name"), "CPU", types=types, **more)
+            live.append(kernel)
+        else:
+            names, strict = kernel
+            opened[unit] = md.set_priority("s::f", names, strict=strict, registry=registry)
+            settings.append(kernel)
+        for guard in GUARDS:
+            opener = md.priority(f, guard[0], strict=guard[1]) if guard else None
+            for value, number in VALUES:
+                try:
+                    got = f(value, number)
+                except errors.MissingKernelError:
+                    got = errors.MissingKernelError
+                assert got == expected(live, settings, guard, value, number), (
+                    order,
+                    live,
+                    settings,
+                    guard,
+                    type(value),
+                    number,
+                )
+            if opener is not None:
+                opener.close()
+    registry.check_invariants("s::f")
+
+
+def walk_all(pool, of_all=1):
+    with md.Registry.local() as registry:
+        md.Library("s", "DEF", registry=registry).define("f(Tensor x, int n) -> str")
+        f = registry.ops.s.f.default
+        for at, order in enumerate(orders(len(pool))):
+            if at % of_all == 0:
+                turn(at // of_all % 4 != 3)  # one in four in Python
+                try:
+                    walk(registry, f, pool, order)
+                finally:
+                    turn(True)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_every_order_of_three_kernels_gives_what_the_model_says(pool, long_form):
+    walk_all(POOLS[pool], of_all=1 if long_form else 7)
+
+
+@pytest.mark.parametrize("pool", ["ranks", "predicates"])
+def test_every_order_of_kernels_and_priorities_gives_what_the_model_says(pool, long_form):
+    walk_all([*POOLS[pool][:2], *PRIORITIES[1:]], of_all=1 if long_form else 97)
+    walk_all([*POOLS[pool], *PRIORITIES[:2]], of_all=97 if long_form else 9001)
+
+
+def test_every_order_of_five_providers_gives_what_the_model_says(long_form):
+    walk_all(FIVE, of_all=1 if long_form else 4001)
+
+
+# --- one operator ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def f(registry, lib):
+    """Three providers: one for small numbers, one in between, one for any call."""
+    lib.define("f(Tensor x, int n) -> str")
+    lib.impl("f", says("fast"), "CPU", provider="fast", rank=10, supports=small)
+    lib.impl("f", says("middle"), "CPU", provider="middle", rank=5)
+    lib.impl("f", says("slow"), "CPU", provider="slow")
+    return registry.ops.s.f.default
+
+
+def test_the_highest_rank_that_takes_the_call_runs(f):
+    assert [f(A(), 1), f(A(), 9)] == ["fast", "middle"]
+
+
+def test_guards_belong_to_their_thread_and_end_in_any_order(f):
+    outer = md.priority(f, ["slow"])
+    inner = md.priority("s::f", ["middle"], registry=f.dispatcher.holder)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(f(A(), 1)))
+    thread.start()
+    thread.join()
+    assert found == ["fast"]
+    assert f(A(), 1) == "middle"
+    outer.close()
+    assert f(A(), 1) == "middle"
+    inner.close()
+    inner.close()
+    assert f(A(), 1) == "fast"
+
+
+def test_a_guard_counts_before_the_environment_and_that_before_what_is_set(f, monkeypatch):
+    registry = f.dispatcher.holder
+    md.set_priority("s::*", ["middle"], registry=registry)
+    assert f(A(), 1) == "middle"
+    md.set_priority("s::f", ["fast"], registry=registry)  # the nearest pattern
+    assert f(A(), 1) == "fast"
+    monkeypatch.setenv("MDISPATCH_PRIORITY", "other::*=fast; s::f = slow, fast")
+    with md.set_priority("*", ["middle"], registry=registry):  # has the tables computed anew
+        assert f(A(), 1) == "slow"
+        with md.priority(f, ["middle"]):
+            assert f(A(), 1) == "middle"
+
+
+def test_the_environment_is_refused_in_words(f, monkeypatch):
+    monkeypatch.setenv("MDISPATCH_PRIORITY", "s::f")
+    with (
+        md.set_priority("*", ["slow"], registry=f.dispatcher.holder),
+        pytest.raises(errors.InvalidArgumentError, match="write 'ns::name=first, second'"),
+    ):
+        f(A(), 1)
+
+
+def test_a_strict_priority_never_falls_back(f):
+    with md.priority(f, ["fast", "gone"], strict=True):
+        assert f(A(), 1) == "fast"
+        with pytest.raises(errors.ProviderRefusedError) as caught:
+            f(A(), 9)
+    assert "small said no" in caught.value.reasons["fast"]
+    assert "not there" in caught.value.reasons["gone"]
+    assert isinstance(caught.value, NotImplementedError)
+
+
+def test_what_no_provider_takes_is_refused_with_each_reason(registry, lib):
+    lib.define("g(Tensor x, int n) -> str")
+    lib.impl("g", says("fast"), "CPU", provider="fast", supports=small)
+    lib.impl("g", says("odd"), "CPU", provider="odd", supports=broken)
+    g = registry.ops.s.g
+    assert g(A(), 1) == "fast"
+    with pytest.raises(errors.ProviderRefusedError) as caught:
+        g(A(), 9)
+    assert caught.value.reasons["fast"].endswith("small said no")
+    assert caught.value.reasons["odd"].endswith("broken raised ValueError: no idea")
+
+
+def test_what_a_kernel_raises_is_no_refusal(registry, lib):
+    lib.define("g(Tensor x, int n) -> str")
+    lib.impl("g", broken, "CPU", provider="fast", rank=1, supports=small)
+    lib.impl("g", says("slow"), "CPU", provider="slow")
+    with pytest.raises(ValueError, match="no idea"):
+        registry.ops.s.g(A(), 1)
+
+
+def test_a_provider_that_is_not_available_counts_as_no_kernel(registry, lib):
+    asked = []
+    lib.define("g(Tensor x, int n) -> str")
+    lib.impl("g", says("composite"), "CompositeExplicitAutograd")
+    lib.impl("g", says("gpu"), "CPU", provider="gpu", available=lambda: asked.append(1))
+    g = registry.ops.s.g
+    assert [g(A(), 1), g(A(), 9)] == ["composite"] * 2
+    assert asked == [1]  # once
+    assert "not available (" in registry.why("s::g", "CPU").providers[0][1]
+
+
+def test_a_kernel_calls_the_next_provider(registry, lib):
+    lib.define("g(Tensor x, int n) -> str")
+    op = []
+
+    def doubling(x, n):
+        return "twice " + md.next_provider(op[0], "first", x, n * 2)
+
+    lib.impl("g", doubling, "CPU", provider="first", rank=9)
+    lib.impl("g", says("small"), "CPU", provider="second", rank=5, supports=small)
+    lib.impl("g", says("any"), "CPU")
+    op.append(registry.ops.s.g.default)
+    assert [op[0](A(), 1), op[0](A(), 3)] == ["twice small", "twice any"]
+    with md.priority(op[0], ["second"]):
+        assert op[0](A(), 3) == "small"
+        assert op[0](A(), 9) == "twice any"
+    with pytest.raises(errors.InvalidArgumentError, match="no provider 'third'"):
+        md.next_provider(op[0], "third", A(), 1)
+
+
+def test_the_key_set_goes_to_the_kernels_that_want_it(registry, lib):
+    lib.define("g(Tensor x, int n) -> str")
+    lib.impl("g", lambda keys, x, n: str(keys), "CPU", provider="a", supports=small,
+             with_keyset=True)  # fmt: skip
+    lib.impl("g", says("plain"), "CPU", provider="b", rank=-1)
+    assert "CPU" in registry.ops.s.g(A(), 1)
+    assert registry.ops.s.g(A(), 9) == "plain"
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_observers_are_told_of_the_provider(f, on):
+    told = []
+    turn(on)
+    try:
+        with md.observe_calls(after=lambda c: told.append((c.how, c.provider, c.depth))):
+            f(A(), 9)
+            with md.priority(f, ["slow"]):
+                f(A(), 9)
+    finally:
+        turn(True)
+    assert told[:2] == [("provider", "middle", 1), ("call", "", 0)]
+    assert ("provider", "slow", 1) in told
+
+
+def test_without_predicates_the_kernel_itself_is_in_the_table(registry, lib):
+    lib.define("g(Tensor x) -> str")
+    for rank, word in enumerate("abc"):
+        lib.impl("g", says(word), "CPU", provider=word, rank=rank)
+    with md.observe_calls(after=lambda call: told.append(call.provider)):
+        told: list[str] = []
+        assert registry.ops.s.g(A()) == "c"
+    assert told == ["c"]
+
+
+def test_why_lists_every_provider(f):
+    registry = f.dispatcher.holder
+    assert registry.why("s::f", "CPU").providers == (
+        ("fast", "asked: its predicate decides for each call; rank 10"),
+        ("middle", "accepted; rank 5"),
+        ("slow", "not asked: one before it takes every call; rank 0"),
+    )
+    with md.priority(f, ["middle"], strict=True):
+        why = registry.why("s::f", "CPU")
+    assert [name for name, _ in why.providers] == ["middle", "fast", "slow"]
+    assert dict(why.providers)["fast"].startswith("skipped: the guard at ")
+    assert why.row.kernel.endswith(" of middle")
+    assert "rank 10" in registry.dump("s::f")
+    assert "fast, or middle" in registry.dump_table("s::f")
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def test_a_name_is_unique_at_its_key(f, lib):
+    before = f.dispatcher.facts.registrations()
+    with pytest.raises(errors.DuplicateRegistrationError, match="provider 'slow'"):
+        lib.impl("f", says("again"), "CPU", provider="slow")
+    assert f.dispatcher.facts.registrations() == before
+    lib.impl("f", says("elsewhere"), "CUDA", provider="slow")
+
+
+def test_allow_override_means_any_kernel_for_the_same_types(f, lib):
+    with pytest.raises(errors.DuplicateRegistrationError):
+        lib.impl("f", says("again"), "CPU", provider="new", allow_override=False)
+    lib.impl("f", says("for A"), "CPU", provider="new", types=A, allow_override=False, rank=99)
+    assert f(A(), 1) == "for A"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"provider": "a b"},
+        {"provider": ""},
+        {"provider": 5},
+        {"provider": "a", "rank": 1.5},
+        {"provider": "a", "rank": True},
+        {"provider": "a", "supports": 5},
+        {"provider": "a", "available": "yes"},
+        {"provider": "a", "required": 1},
+        {"rank": 5},
+        {"supports": small},
+        {"available": True},
+        {"required": False},
+    ],
+)
+def test_what_is_no_provider_is_refused_and_nothing_changed(f, lib, given):
+    before = f.dispatcher.facts.registrations()
+    with pytest.raises(errors.InvalidArgumentError):
+        lib.impl("f", says("bad"), "CPU", **given)
+    assert f.dispatcher.facts.registrations() == before
+
+
+def test_a_fallthrough_is_no_provider(f, lib):
+    with pytest.raises(errors.InvalidArgumentError, match="fallthrough_kernel is no provider"):
+        lib.impl("f", md.fallthrough_kernel, "CPU", provider="none")
+
+
+def test_a_predicate_has_to_take_the_arguments(registry, lib):
+    lib.define("g(Tensor x, int n) -> str")
+    with pytest.raises(errors.SignatureMismatchError, match="the predicate of the provider 'a'"):
+        lib.impl("g", says("a"), "CPU", provider="a", supports=lambda x: True)
+    lib.impl("later", says("a"), "CPU", provider="a", supports=lambda x: True)
+    with pytest.raises(errors.SignatureMismatchError, match="the predicate of the provider 'a'"):
+        lib.define("later(Tensor x, int n) -> str")
+
+
+@pytest.mark.parametrize("pattern", ["", "s", "s::", "s::f.", "*::f", 5, None, "s::f*"])
+def test_what_is_no_pattern_is_refused(f, pattern):
+    registry = f.dispatcher.holder
+    with pytest.raises(errors.InvalidArgumentError):
+        md.set_priority(pattern, ["a"], registry=registry)
+    with pytest.raises(errors.InvalidArgumentError):
+        md.priority(pattern, ["a"], registry=registry)
+
+
+@pytest.mark.parametrize("names", [[], "fast", ["a", "a"], ["a b"], [5], None])
+def test_what_are_no_names_is_refused(f, names):
+    with pytest.raises(errors.InvalidArgumentError):
+        md.set_priority("s::f", names, registry=f.dispatcher.holder)
+    with pytest.raises(errors.InvalidArgumentError):
+        md.priority(f, names)
+
+
+# --- the same everywhere --------------------------------------------------------------------------
+
+MODULE = """
+import mdispatch as md
+main = md.is_main_interpreter()
+md.register_type(bytearray, "CPU")
+lib = md.Library("shop", "DEF")
+lib.define("norm(Tensor x) -> str")
+ranks = [1, 2] if main or {same} else [2, 1]
+lib.impl("norm", lambda x: "a", "CPU", provider="a", rank=ranks[0])
+lib.impl("norm", lambda x: "b", "CPU", provider="b", rank=ranks[1])
+lib.impl("norm", lambda x: "gpu", "CPU", provider="gpu", rank=9, required={required},
+         available=lambda: main or {same} and not {lacks})
+if main or {same}:
+    lib.impl("norm", lambda x: "c", "CPU", provider="c", rank=-1)
+else:
+    lib.impl("norm", lambda x: "d", "CPU", provider="d", rank=-1)
+md.set_priority("shop::norm", ["a"] if main or {same} else ["b"], timeout=1)
+"""
+
+WORKER = """
+import mdispatch as md
+try:
+    md.warm_up(["provided_ops"], timeout=1)
+except md.errors.WarmUpError as error:
+    found = [(type(e).__name__, str(e)) for e in error.differences]
+else:
+    found = []
+report(found=found, runs=None if found else md.ops.shop.norm(bytearray()))
+"""
+
+MAIN = """
+kind, folder, worker = args
+sys.path.insert(0, folder)
+if kind == "fork":
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.environ["MDISPATCH_REGISTRY"] = os.read(read, 300).decode()
+        import kinds
+        kinds.run_source(worker, 0, folder, sys.path)
+        os._exit(0)
+md.warm_up(["provided_ops"])
+runs = md.ops.shop.norm(bytearray())
+if kind == "fork":
+    os.write(write, md.default_registry().address.encode())
+    os.waitpid(child, 0)
+    result = eval((Path(folder) / "0").read_text())
+else:
+    result = results(start(kind, worker, 1, Path(folder)))[0]
+done(main=runs, **result)
+"""
+
+EVERYWHERE = pytest.mark.parametrize("kind", [*INTERPRETERS, "fork", "spawn"])
+
+
+def warmed_up(kind, folder, **how):
+    (folder / "provided_ops.py").write_text(MODULE.format(**how))
+    return ran(MAIN, kind, folder, WORKER)
+
+
+def ran(text, kind, folder, *more):
+    got = run_main(text, kind, str(folder), *more)
+    return {name: got[name] for name in got if name not in ("returncode", "stderr", "stdout")}
+
+
+@pytest.mark.shared
+@EVERYWHERE
+def test_a_worker_that_has_the_same_runs_the_same(kind, tmp_path):
+    got = warmed_up(kind, tmp_path, same=True, required=True, lacks=False)
+    assert got == {"main": "a", "runs": "a", "found": []}
+
+
+@pytest.mark.shared
+@EVERYWHERE
+def test_a_worker_is_told_of_all_that_its_providers_differ_in(kind, tmp_path):
+    got = warmed_up(kind, tmp_path, same=False, required=True, lacks=True)
+    names = sorted(name for name, _ in got["found"])
+    assert names.count("PriorityMismatchError") == 3  # two ranks, and what is set
+    assert names.count("ProviderMissingError") == 2  # not available, and not registered there
+    text = "\n".join(text for _, text in got["found"])
+    assert (
+        "available in the main interpreter and not in this one: provided_ops.<lambda> said no"
+        in text
+    )
+    assert "the provider 'a' at CPU with rank 2 here, and with rank 1" in text
+    assert "the priority for shop::norm is b here, and a in the main interpreter" in text
+    assert "CPU of the provider 'd'" in text
+
+
+@pytest.mark.shared
+@EVERYWHERE
+def test_what_is_not_required_a_worker_may_lack(kind, tmp_path):
+    got = warmed_up(kind, tmp_path, same=True, required=False, lacks=False)
+    assert got["found"] == []
+    lacking = tmp_path / "lacking"
+    lacking.mkdir()
+    text = MODULE.format(same=True, required=False, lacks="not main").replace('["a"]', '["gpu"]')
+    (lacking / "provided_ops.py").write_text(text)
+    got = ran(MAIN, kind, lacking, WORKER)
+    assert got == {"main": "gpu", "runs": "b", "found": []}
+
+
+@pytest.mark.shared
+@EVERYWHERE
+def test_the_main_interpreters_priority_holds_in_workers_at_once(kind, tmp_path):
+    got = run_main(
+        """
+        kind, folder = args
+        worker = '''
+        import mdispatch as md
+        from pathlib import Path
+        lib = md.Library("shop", "FRAGMENT")
+        md.register_type(bytearray, "CPU")
+        lib.define("norm(Tensor x) -> str")
+        for name in "ab":
+            lib.impl("norm", lambda x, name=name: name, "CPU", provider=name)
+        norm, found = md.ops.shop.norm, []
+        for turn in range(3):
+            found.append(norm(bytearray()))
+            arrived(turn)
+            if turn < 2:
+                md.wait_for_def(f"shop::turn{turn}", timeout=limit(30))
+        report(found=found)
+        '''
+        lib = md.Library("shop", "FRAGMENT")
+        lib.define("norm(Tensor x) -> str")
+        for name in "ab":
+            lib.impl("norm", lambda x, name=name: name, "CPU", provider=name)
+        workers = start(kind, textwrap.dedent(worker), 1, Path(folder))
+        until_arrived(workers, 0)
+        handle = md.set_priority("*", ["a"])
+        lib.define("turn0(Tensor x) -> str")
+        until_arrived(workers, 1)
+        handle.close()
+        lib.define("turn1(Tensor x) -> str")
+        done(**results(workers)[0])
+        """,
+        kind if kind != "fork" else "subprocess",
+        str(tmp_path),
+    )
+    assert got["found"] == ["b", "a", "b"]
