@@ -754,7 +754,7 @@ def _verify_kernel(
     where: Where,
     timeout: float | None,
     allow_override: bool,
-) -> RegistrationHandle | None:
+) -> VerifiedKernel | None:
     plain = not (kernel.signature or kernel.types)
     if isinstance(op, str) and plain and not keeps_alive(dispatcher.facts):
         prefix = namespace + "::"
@@ -849,9 +849,7 @@ def refuse_override(
         )
 
 
-def _verify_known(
-    dispatcher: Dispatcher, name: str, kernel: LocalKernel
-) -> RegistrationHandle | None:
+def _verify_known(dispatcher: Dispatcher, name: str, kernel: LocalKernel) -> VerifiedKernel | None:
     """The short way: the first kernel here at a key that has a fact. None says nothing;
     :func:`_verify_kernel` has to find out.
     """
@@ -876,7 +874,7 @@ def serves_meta_by_itself(dispatcher: Dispatcher, name: str) -> bool:
 
 def _keep(
     dispatcher: Dispatcher, name: str, kernel: LocalKernel, fact: Registration | None
-) -> RegistrationHandle:
+) -> VerifiedKernel:
     entry = dispatcher.entry(name)
     entry.keep(kernel)
     return VerifiedKernel(fact, entry, kernel)
