@@ -526,6 +526,10 @@ class _ExportedWhenNeeded:
 
         return exported(operator).overload
 
+    @staticmethod
+    def keep_up() -> None:
+        """Nothing is there yet."""
+
 
 _EXPORTED_WHEN_NEEDED = _ExportedWhenNeeded()
 

@@ -7,6 +7,7 @@ registry/register.py).
 
 from __future__ import annotations
 
+import sys
 from _thread import RLock
 
 from .. import errors, facts
@@ -72,7 +73,9 @@ class Library:
     ``kind`` is "DEF" (the one library that owns the namespace), "FRAGMENT" (adds definitions and
     kernels to it) or "IMPL" (adds kernels, or with namespace "_" fallbacks). ``dispatch_key`` is
     the key of kernels registered without one. ``timeout`` is how many seconds each verification
-    waits for the main interpreter, None for ever.
+    waits for the main interpreter, None for ever. With ``torch`` each operator that the library
+    defines is exported to PyTorch, as :func:`mdispatch.torch.export` does, until it ends; ``torch``
+    has to be imported.
 
     A module that is imported or reloaded again replaces what it registered before, on whatever
     lines its libraries are: those of the same namespace, kind and key. A cell of a notebook that is
@@ -82,10 +85,10 @@ class Library:
     library is refused. A library keeps its registrations even if nobody refers to it any more;
     ``close`` ends them.
 
-    Raises InvalidArgumentError, InvalidNameError, InvalidKeyError; DuplicateRegistrationError when
-    the namespace has a DEF library of another module or of the same run; in a worker
-    MainNeverArrivedError; TypeKeysMismatchError (register_type). (torch.library.Library, c10:
-    registerLibrary)
+    Raises InvalidArgumentError (also for ``torch``, where it is not imported, or nothing is
+    defined), InvalidNameError, InvalidKeyError; DuplicateRegistrationError when the namespace has a
+    DEF library of another module or of the same run; in a worker MainNeverArrivedError;
+    TypeKeysMismatchError (register_type). (torch.library.Library, c10: registerLibrary)
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class Library:
         *,
         registry: Registry | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
+        torch: bool = False,
         _tag: str = "",
         _place: str = "",
     ) -> None:
@@ -108,6 +112,7 @@ class Library:
                 f"a {kind} library serves all keys; give dispatch_key to an IMPL library, or "
                 "to impl()"
             )
+        self._export = _export_of(namespace, kind) if torch else None
         self.namespace = namespace
         self.kind = kind
         self.timeout = check_timeout(timeout)
@@ -210,8 +215,8 @@ class Library:
 
         Raises SchemaSyntaxError, InvalidNameError, InvalidArgumentError,
         DuplicateRegistrationError, SignatureMismatchError, LibraryClosedError, RegistryFullError;
-        in a worker SchemaMismatchError, NameMismatchError, MainNeverArrivedError. (c10:
-        Library::_def, registerDef)
+        TorchExportError (a library with ``torch``); in a worker SchemaMismatchError,
+        NameMismatchError, MainNeverArrivedError. (c10: Library::_def, registerDef)
         """
         is_plain = alias_analysis == "" and tags == ()
         return self.define_with_attributes(
@@ -547,8 +552,22 @@ class Library:
         )
         if doc and handle is not None and handle.registration is not None:
             self._dispatcher.docs[name] = (handle.registration.generation, doc)
+        if self._export is not None and handle is not None:
+            handle = self._exported(name, handle)
         self.hold(handle)
         return name
+
+    def _exported(self, name: str, handle: RegistrationHandle) -> RegistrationHandle:
+        """Exports what was defined. The handle of both: the export ends first. Where it is refused,
+        nothing is defined.
+        """
+        assert self._export is not None
+        try:
+            end = self._export(self.registry, name)
+        except BaseException:
+            handle.close()
+            raise
+        return RegistrationHandle(handle.registration, end, handle.close)
 
     def register_kernel(
         self,
@@ -631,6 +650,8 @@ class Library:
             allow_override=allow_override,
         )
         self.hold(handle)
+        if handle is not None and handle.entry.torch is not None:
+            handle.entry.torch.keep_up()
         return handle
 
     def check_arguments(self, name: str, kernel: LocalKernel) -> None:
@@ -748,6 +769,24 @@ def _provider(
             "it without a name; it then comes after all providers"
         )
     return checked_provider(name, rank, supports, available, required)
+
+
+def _export_of(namespace: str, kind: str) -> Callable[[Registry, str], Callable[[], None]]:
+    """What exports the operators of a library of this kind. InvalidArgumentError."""
+    if kind == "IMPL":
+        raise errors.InvalidArgumentError(
+            "an IMPL library defines no operators, so there is nothing to export: give torch=True "
+            f"to the DEF or a FRAGMENT library of {namespace!r}"
+        )
+    if "torch" not in sys.modules:
+        raise errors.InvalidArgumentError(
+            f"Library({namespace!r}, ..., torch=True) needs PyTorch: import torch first"
+        )
+    # It lies in a room above this one, which needs formulas and fake kernels to make an export of
+    # them. So it is looked up by the name of its module, as users do, and not imported at the top.
+    held: Callable[[Registry, str], Callable[[], None]]
+    held = __import__("mdispatch.authoring.torch.exported", fromlist=["held"]).held
+    return held
 
 
 def _classes(types: Classes) -> tuple[type, ...]:

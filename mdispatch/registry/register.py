@@ -119,27 +119,27 @@ class KernelHandle(RegistrationHandle):
     other kind, so it keeps only what ends the fact.
     """
 
-    __slots__ = ("_entry", "_kernel", "ref", "seq")
+    __slots__ = ("_kernel", "entry", "ref", "seq")
     outlives_registry = False
 
     def __init__(self, entry: OperatorEntry, kernel: LocalKernel) -> None:
-        self._entry = entry
+        self.entry = entry
         self._kernel: LocalKernel | None = kernel
         self.ref = self.seq = 0  # until it is registered
 
     @property
     def registration(self) -> Registration | None:  # type: ignore[override]
         """Its fact, as long as that is there."""
-        return self._entry.fact(self.seq)
+        return self.entry.fact(self.seq)
 
     @property
     def what(self) -> What | None:
-        return None if self._kernel is None else _what(self._entry, self._kernel)
+        return None if self._kernel is None else _what(self.entry, self._kernel)
 
     def close(self) -> None:
         kernel, self._kernel = self._kernel, None
         if kernel is not None:
-            self._entry.remove(kernel, self)
+            self.entry.remove(kernel, self)
 
 
 class VerifiedDefinition(RegistrationHandle):
@@ -172,27 +172,27 @@ class VerifiedDefinition(RegistrationHandle):
 class VerifiedKernel(RegistrationHandle):
     """A kernel that this interpreter has verified."""
 
-    __slots__ = ("_entry", "_kernel")
+    __slots__ = ("_kernel", "entry")
     outlives_registry = False
 
     def __init__(
         self, registration: Registration | None, entry: OperatorEntry, kernel: LocalKernel
     ) -> None:
         self.registration = registration
-        self._entry = entry
+        self.entry = entry
         self._kernel: LocalKernel | None = kernel
 
     @property
     def what(self) -> What | None:
-        return None if self._kernel is None else _what(self._entry, self._kernel)
+        return None if self._kernel is None else _what(self.entry, self._kernel)
 
     def close(self) -> None:
         kernel, self._kernel = self._kernel, None
         if kernel is not None:
-            registry, fact = self._entry.facts, self.registration
+            registry, fact = self.entry.facts, self.registration
             if fact is not None and keeps_alive(registry):
                 registry.strike(fact)
-            self._entry.drop(kernel)
+            self.entry.drop(kernel)
 
 
 def _what(entry: OperatorEntry, kernel: LocalKernel) -> What:
@@ -667,7 +667,7 @@ def implement(
     timeout: float | None,
     *,
     allow_override: bool = True,
-) -> RegistrationHandle | None:
+) -> KernelHandle | VerifiedKernel | None:
     """A kernel of an operator. ``op`` is an operator, or a name with or without the namespace.
 
     Without ``allow_override`` it is refused where the key has one for the same types, in a worker
@@ -757,7 +757,7 @@ def _verify_kernel(
     where: Where,
     timeout: float | None,
     allow_override: bool,
-) -> RegistrationHandle | None:
+) -> VerifiedKernel | None:
     plain = not (kernel.signature or kernel.types or kernel.provider)
     if isinstance(op, str) and plain and not keeps_alive(dispatcher.facts):
         prefix = namespace + "::"
@@ -888,9 +888,7 @@ def refuse_override(
         )
 
 
-def _verify_known(
-    dispatcher: Dispatcher, name: str, kernel: LocalKernel
-) -> RegistrationHandle | None:
+def _verify_known(dispatcher: Dispatcher, name: str, kernel: LocalKernel) -> VerifiedKernel | None:
     """The short way: the first kernel here at a key that has a fact. None says nothing;
     :func:`_verify_kernel` has to find out.
     """
@@ -915,7 +913,7 @@ def serves_meta_by_itself(dispatcher: Dispatcher, name: str) -> bool:
 
 def _keep(
     dispatcher: Dispatcher, name: str, kernel: LocalKernel, fact: Registration | None
-) -> RegistrationHandle:
+) -> VerifiedKernel:
     entry = dispatcher.entry(name)
     entry.keep(kernel)
     return VerifiedKernel(fact, entry, kernel)

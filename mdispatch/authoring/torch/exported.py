@@ -4,14 +4,15 @@ compiler and graph see their calls. dispatch/torch_side.py decides which calls g
 
 What PyTorch gets is made from the operator as it is when the export is made: its schema, its tags,
 whether it is made of other operators (CompositeImplicitAutograd) or has an autograd kernel of its
-own, at which keys of autocast and of vmap it has kernels, and its rules for PyTorch's classes. If
-one of these changes, the next call exports it again. Kernels, the fake kernel and the formula are
-looked up at each call.
+own, at which keys of autocast and of vmap it has kernels, and its rules for PyTorch's classes. A
+kernel that a library registers and that changes one of these exports it again; after other changes
+the next call from here does. Kernels, the fake kernel and the formula are looked up at each call.
 """
 
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import NamedTuple
 
 from ...dispatch.call_py import call_registered
@@ -21,7 +22,13 @@ from ...dispatch.operators import OpOverload
 from ...dispatch.overrides import is_asked_by_torch
 from ...dispatch.table import TableEntry
 from ...dispatch.torch_side import AUTOCAST, is_wanted
-from ...errors import AutogradError, InvalidArgumentError, OperatorNotFoundError, TorchExportError
+from ...errors import (
+    AutogradError,
+    InvalidArgumentError,
+    OperatorGoneError,
+    OperatorNotFoundError,
+    TorchExportError,
+)
 from ...errors.words import nearest, shown
 from ...keys import DispatchKey, DispatchKeySet
 from ...registry import given_or_default
@@ -41,7 +48,7 @@ if TYPE_CHECKING:
     from ...schema import FunctionSchema
     from ..autograd.node import Formula
 
-__all__ = ["Exported", "export", "exported"]
+__all__ = ["Exported", "export", "exported", "held"]
 
 _IMPLICIT = DispatchKey.CompositeImplicitAutograd
 _BATCHED = DispatchKey.FuncTorchBatched
@@ -100,6 +107,26 @@ def exported(operator: OpOverload) -> Exported:
         operator.entry.torch = made
         operator.entry.recompute()  # its plan says what PyTorch wants
     return made
+
+
+def held(registry: Registry, name: str) -> Callable[[], None]:
+    """Exports the operator of this name. Returns what takes this definition of it out of PyTorch.
+    TorchExportError.
+
+    For ``Library(..., torch=True)``, which finds this by its name.
+    """
+    operator = OpOverload(registry.dispatcher, name)
+    entry, generation = operator.entry, exported(operator).generation
+
+    def end() -> None:
+        with entry.lock:
+            there = entry.torch  # another one, if it was exported again or defined anew
+            if isinstance(there, Exported) and there.generation == generation:
+                entry.torch = None
+                there.close()
+                entry.recompute()
+
+    return end
 
 
 class _Needed(NamedTuple):
@@ -191,6 +218,13 @@ class Exported:
     def overload_of(operator: OpOverload) -> Any:
         """The operator in ``torch.ops``, exported again if something has changed."""
         return exported(operator).overload
+
+    def keep_up(self) -> None:
+        """Exports it again, if the operator has changed so that PyTorch needs to know. Nothing is
+        done for an operator that has ended.
+        """
+        with suppress(OperatorGoneError):
+            exported(self._operator)
 
     def _register(self, name: str) -> None:
         torch, library, schema = self._torch, self._library, self._schema
