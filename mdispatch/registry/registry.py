@@ -398,7 +398,7 @@ def _opened_or_found() -> Registry:
 
 def _default_book() -> Facts:
     """That which the environment names: as a member of a registry here, or as the leader of a
-    cluster (docs/cluster.md).
+    cluster, or as what a torchrun made of this process there (docs/cluster.md).
     """
     address = os.environ.get(ENVIRONMENT, "")
     if not address.startswith("cluster:"):
@@ -406,9 +406,15 @@ def _default_book() -> Facts:
     from ..facts.books import check_shared
 
     check_shared("a cluster")
-    from ..cluster.leading import lead
+    book: Facts
+    if address == "cluster:torchrun":
+        from ..cluster.torchrun import join
 
-    book = lead(address)
+        book = join()
+    else:
+        from ..cluster.leading import lead
+
+        book = lead(address)
     os.environ[ENVIRONMENT] = book.label  # children are workers of this host
     return book
 
