@@ -40,12 +40,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import kill_roles as roles
 from kill_report import Totals
-from measure import Dice
+from measure import HANG_SECONDS, Dice
 
 import mdispatch as md
 from mdispatch.workers import interpreters as host
 
-HANG_SECONDS = 30.0
 #: Of each process: what its threads do; "+" is a sub-interpreter of its own.
 CAST = (
     ("wait", "wait", "wait"),
@@ -229,7 +228,9 @@ class Killer:
                     break
                 select.select([], [], [], 0.0005)
             _, status = os.waitpid(victim.pid, 0)
-            if status not in (0, signal.SIGKILL) and not self.forgives(victim, "ended"):
+            if status not in (0, signal.SIGKILL) and not self.forgives(
+                victim, f"ended with {status}"
+            ):
                 text = Path(f"{victim.diary}.stacks").read_text()
                 self.total.failures.append(f"{self.what(victim)} ended with {status}\n{text}")
 

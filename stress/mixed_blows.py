@@ -36,9 +36,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import kill_roles as roles
-from kill_python import HANG_SECONDS, Killer, Victim, be_worker, in_thread, load_everything
+from kill_python import Killer, Victim, be_worker, in_thread, load_everything
 from kill_report import Totals
-from measure import Dice
+from measure import HANG_SECONDS, Dice
 
 import mdispatch as md
 
@@ -58,13 +58,15 @@ NOBODY = 65534
 NO_ROOM = ("SystemCallError", "RegistryFullError", "MemoryError")
 PROMISED = {
     "descriptor": ("RegistryAccessError",),
-    # It may be just opening one; or it finds a folder of registries of its own, and no files.
+    # It may be just opening one; or it finds a folder of registries of its own, and no files. Python
+    # ends a process, with exit code 1, whose new interpreter may not read Python's own files.
     "user": (
         "RegistryOwnerError",
         "missing",
         "Permission",
         "RegistryNotFoundError",
         "ModuleNotFoundError",
+        "ended with 256",
     ),
     "memory": (*NO_ROOM, "can't start new thread", "interpreter creation failed", "ended"),
 }
@@ -410,7 +412,7 @@ class Blows:
         if self.disk is None:
             print("no full disks: this user or machine allows no disk of the run's own")
         for failure in self.failures()[:10]:
-            print("FAILED:", failure[-1500:])
+            print("FAILED:", failure[:6000])
         if self.failures():
             blows = sum(self.counts.values())
             print(f"again: python stress/mixed_blows.py --seed {self.seed} --blows {blows}")

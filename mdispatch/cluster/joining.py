@@ -2,7 +2,8 @@
 first workers of a host bring the host's bridge along.
 
 ``role=leader`` or ``role=worker`` in the URL says which. Else a launcher's ``RANK`` does: the
-process of rank 0 leads, and so does one without a rank.
+process of rank 0 leads, and so does one without a rank. ``cluster:torchrun`` is the URL of the job
+that torchrun has started.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ..facts.shared import SharedRegistry
 from .bridge import Bridge
 from .engine import parse_url
 from .leading import lead
+from .torchrun import url_of_job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,12 +28,16 @@ __all__ = ["joined"]
 
 #: Bridges of a host at most that workers bring along: one serves, the others wait.
 _BRIDGES = 3
+#: Seconds that a worker beside the leader waits for its registry: rank 0 may import as long.
+_PATIENCE = 120.0
 
 
 def joined(text: str) -> SharedRegistry:
     """Opens this host's registry of the run that the URL names, as its leader or as a worker.
     Raises as :func:`lead`; in a worker, as Bridge and Registry.attach.
     """
+    if text == "cluster:torchrun":
+        text = url_of_job(os.environ)
     url = parse_url(text)
     role = url.acts_as or ("worker" if os.environ.get("RANK", "0") != "0" else "leader")
     if role == "leader":
@@ -39,7 +45,7 @@ def joined(text: str) -> SharedRegistry:
     # On the host of rank 0 the leader's own registry is the one to wait for.
     if os.environ.get("GROUP_RANK") != "0":
         _bring_a_bridge(url)
-    return SharedRegistry.attach(url.run, 2 * url.lease)
+    return SharedRegistry.attach(url.run, max(_PATIENCE, 2 * url.lease))
 
 
 def _bring_a_bridge(url: ClusterURL) -> None:

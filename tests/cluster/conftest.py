@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from redis_server import RedisServer
+from torch_store import TorchStore
 
 pytestmark = [pytest.mark.shared, pytest.mark.specification]
 
@@ -28,6 +29,14 @@ def server(tmp_path) -> Iterator[RedisServer]:  # type: ignore[no-untyped-def]
     server = RedisServer(tmp_path)
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def a_store() -> Iterator[TorchStore]:
+    """A TCPStore that many tests use, each a run of its own."""
+    store = TorchStore()
+    yield store
+    store.close()
 
 
 @pytest.fixture

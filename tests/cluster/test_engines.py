@@ -6,6 +6,7 @@ import tracemalloc
 
 import pytest
 from redis_server import RedisServer
+from torch_store import TorchStore
 
 from mdispatch.cluster import Unreachable, connect, parse_url
 from mdispatch.cluster.conformance import CHECKS
@@ -22,6 +23,12 @@ def test_an_engine_in_memory(check, run):
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_redis(check, run, a_server: RedisServer):
     url = parse_url(a_server.url(run, lease=10))
+    check(lambda: connect(url))
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_store_of_pytorch(check, run, a_store: TorchStore):
+    url = parse_url(a_store.url(run))
     check(lambda: connect(url))
 
 
