@@ -58,8 +58,8 @@ NOBODY = 65534
 NO_ROOM = ("SystemCallError", "RegistryFullError", "MemoryError")
 PROMISED = {
     "descriptor": ("RegistryAccessError",),
-    # It may be just opening one; or it finds a folder of registries of its own, and no files. Python
-    # ends a process, with exit code 1, whose new interpreter may not read Python's own files.
+    # It may be just opening one; or it finds a folder of registries of its own, and no files.
+    # Python ends a process, with code 1, whose new interpreter may not read Python's own files.
     "user": (
         "RegistryOwnerError",
         "missing",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .waits import Waited
 
 __all__ = ["ASTRAY", "CUT", "GONE", "OPEN", "SEALED", "Told", "await_fact", "differences", "host"]
-__all__ += ["has_bridge", "note_difference", "read", "tell", "told", "workers"]
+__all__ += ["bridges", "has_bridge", "note_difference", "read", "tell", "told", "workers"]
 
 #: How a host stands: it goes on; all that the warm-up registers is there; the engine does not
 #: answer; nobody leads; what the engine has does not go on from what is here.
@@ -100,10 +100,15 @@ def note_difference(facts: Facts, error: Exception) -> None:
         facts.register(NOTE, 0, _DIFFERS, str(error)[:4000], here)
 
 
+def bridges(facts: Facts) -> int | None:
+    """How many bridges this host has; None where it has the leader."""
+    roles = [role for _, _, role, is_alive, *_ in facts.members() if is_alive]
+    return None if MAIN in roles else roles.count(BRIDGE)
+
+
 def has_bridge(facts: Facts) -> bool:
     """Whether this host has a bridge, or has none because it has the leader."""
-    members = facts.members()
-    return any(member[2] in (BRIDGE, MAIN) and member[3] for member in members)
+    return bridges(facts) != 0
 
 
 def workers(facts: Facts) -> int:

@@ -69,7 +69,7 @@ if me == "0":
 @pytest.fixture(autouse=True)
 def pytorch():
     if importlib.util.find_spec("torch") is None:
-        pytest.skip("no PyTorch here")
+        pytest.skip("PyTorch is not installed")
 
 
 def torchrun(nodes: list[Node], tmp_path: Path, is_divergent: bool) -> str:

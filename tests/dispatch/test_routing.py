@@ -356,7 +356,7 @@ with md.routing("shop", timeout=0):
         md.ops.shop.f(1)
     except TimeoutError as error:
         said = type(error).__name__, error.started, error.timeout, error.operator
-with md.routing("shop", timeout=1000.0):
+with md.routing("shop"):
     report(said=said, answer=md.ops.shop.f(2))
 ''')
 done(ran=ran, **got)

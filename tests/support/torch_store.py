@@ -26,7 +26,7 @@ class TorchStore:
 
     def __init__(self) -> None:
         if importlib.util.find_spec("torch") is None:
-            pytest.skip("no PyTorch here")
+            pytest.skip("PyTorch is not installed")
         self.process = subprocess.Popen(
             [sys.executable, "-c", _SERVER],
             stdin=subprocess.PIPE,
@@ -41,6 +41,8 @@ class TorchStore:
 
     def send(self, number: int) -> None:
         os.kill(self.process.pid, number)
+        if number == signal.SIGSTOP:  # sent is not stopped: its threads may answer still
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
 
     def close(self) -> None:
         if self.process.poll() is None:
