@@ -46,6 +46,7 @@ def test_each_page_runs(page, tmp_path):
     script.write_text("\n".join(snippets(page)))
     ran = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=limit(60),
