@@ -38,6 +38,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from importlib import import_module
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, TypeVar
@@ -157,7 +158,7 @@ class TorchEngine:
 
     def __init__(self, url: ClusterURL) -> None:
         try:
-            from torch import distributed
+            distributed = import_module("torch.distributed")
         except ImportError as error:
             raise ImportError(f"{url.shown} needs PyTorch: {error}") from None
         if not distributed.is_available():

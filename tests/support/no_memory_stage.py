@@ -55,12 +55,20 @@ def main():
     def leave(result):
         ext.leave(handle, result[1])
 
+    def refuse(why, told):
+        raise MemoryError
+
+    def visit():
+        return ext.visit(refuse, ext.interpreter_id(), 1, 0, (7, "a text", [1.5, b"x"]), {"n": 1})
+
+    ext.visit_open({1: lambda *args, **kwargs: [*args, *kwargs]}, str)
     calls = {
         "abi": (ext.abi, None),
         "now": (ext.now, None),
         "status_text": (lambda: ext.status_text(-5), None),
         "create": (lambda: ext.create(None, 1 << 20), close),
         "elect": (lambda: ext.elect(None, 1 << 20), close),
+        "bridge": (lambda: ext.bridge(None, 1 << 20), close),
         "claim": (
             lambda: ext.claim(team, peer, b"s", b""),
             lambda _: ext.release(team, peer, b"s"),
@@ -114,11 +122,14 @@ def main():
             ),
             lambda _: None,
         ),
+        "visit": (visit, None),
+        "visit_open": (lambda: (0, ext.visit_open({}, str)), lambda _: ext.visit_close()),
+        "visit_close": (lambda: (0, ext.visit_close()), None),
         "interpreter_id": (ext.interpreter_id, None),
         "run_signal_handlers": (ext.run_signal_handlers, None),
     }
     untried = {name for name in dir(ext) if not name.startswith("_")} - set(calls)
-    assert untried <= {"Buffer", "close", "leave"}, untried
+    assert untried <= {"Buffer", "Lent", "close", "leave"}, untried
     failed = 0
     for name, (call, undo) in calls.items():
         before = state(handle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 from ...dispatch.context.values import is_tensor, is_torch_tensor
 from ...errors import InvalidArgumentError
@@ -55,11 +56,10 @@ def run_fake(operator: OpOverload, positional: Sequence[Any], keywords: dict[str
 
 
 def _run_in_torch(overload: Any, positional: Sequence[Any], keywords: dict[str, Any]) -> Any:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
     torch: Any = sys.modules["torch"]
-    with FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True) as mode:
+    fake_tensor: Any = import_module("torch._subclasses.fake_tensor")
+    shapes: Any = import_module("torch.fx.experimental.symbolic_shapes")
+    with fake_tensor.FakeTensorMode(shape_env=shapes.ShapeEnv(), static_shapes=True) as mode:
         as_fake = torch.utils._pytree.tree_map_only(torch.Tensor, mode.from_tensor, positional)
         named = torch.utils._pytree.tree_map_only(torch.Tensor, mode.from_tensor, keywords)
         return overload(*as_fake, **named)
