@@ -1,7 +1,8 @@
 """docs/coming-from-pytorch.md accounts for every name of PyTorch's dispatcher; what it names here
-is there, and a test uses it.
+is there, a test uses it, and each row is shown to be true.
 
-tests/data/pytorch_names.txt has the names, by source file.
+tests/data/pytorch_names.txt has the names, by source file; tests/data/coming_from_pytorch.toml has
+the rows, with the statements that show them.
 """
 
 from __future__ import annotations
@@ -10,15 +11,24 @@ import ast
 import gzip
 import importlib
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from patience import limit
 
 import mdispatch as md
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "coming-from-pytorch.md").read_text()
+sys.path.insert(0, str(ROOT / "docs"))
+import coming_from_page  # noqa: E402
+
+sys.path.pop(0)
+
+PAGE = coming_from_page.PAGE.read_text()
 MARKS = ("*inside*", "*storage*", "*later*")
 SAME = "torch_compat.*"
 
@@ -39,23 +49,13 @@ def names_of(text):
 INVENTORY = names_of((ROOT / "tests" / "data" / "pytorch_names.txt").read_text())
 
 
-def rows_of(page):
-    """``{heading: [(theirs, ours, what the second column says)]}`` of all tables."""
-    found = {}
-    heading = ""
-    for line in page.splitlines():
-        if line.startswith("## "):
-            heading = line[3:]
-        elif line.startswith("| ") and not line.startswith("| PyTorch |"):
-            theirs, here, *_ = line.strip("| ").split(" | ")
-            row = (re.findall(r"`([^`]+)`", theirs), re.findall(r"`([^`]+)`", here), here)
-            found.setdefault(heading, []).append(row)
-    return found
-
-
-ROWS = rows_of(PAGE)
-OTHER = ("What is different on purpose", "Statements that do not hold")
-TABLES = {heading: rows for heading, rows in ROWS.items() if heading not in OTHER}
+ROWS = {
+    heading: [
+        (re.findall(r"`([^`]+)`", row["there"]), re.findall(r"`([^`]+)`", row["here"]), row["here"])
+        for row in rows
+    ]
+    for heading, rows in coming_from_page.TABLES.items()
+}
 
 
 def unaccounted(inventory, rows):
@@ -65,6 +65,16 @@ def unaccounted(inventory, rows):
         for file, names in inventory.items()
         for name in names - {each for theirs, _, _ in rows.get(file, ()) for each in theirs}
     }
+
+
+def test_the_page_has_the_tables_of_the_file():
+    """If this fails, run python docs/coming_from_page.py."""
+    assert coming_from_page.page(PAGE) == PAGE
+
+
+def test_a_table_without_a_place_in_the_page_is_missed():
+    with pytest.raises(ValueError, match=r"torch/_ops\.py"):
+        coming_from_page.page(PAGE.replace("## torch/_ops.py", "## elsewhere"))
 
 
 def test_the_page_accounts_for_every_name():
@@ -84,9 +94,9 @@ def test_the_inventory_has_the_five_source_files():
     assert all(len(names) > 10 for names in INVENTORY.values())
 
 
-@pytest.mark.parametrize("heading", TABLES)
+@pytest.mark.parametrize("heading", ROWS)
 def test_each_row_has_a_name_or_says_why_not(heading):
-    for theirs, ours, here in TABLES[heading]:
+    for theirs, ours, here in ROWS[heading]:
         assert theirs, here
         assert bool(ours) != (here in MARKS), (theirs, here)
 
@@ -127,7 +137,7 @@ def ours_of(rows):
     )
 
 
-OURS = ours_of([row for rows in TABLES.values() for row in rows])
+OURS = ours_of([row for rows in ROWS.values() for row in rows])
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -149,6 +159,51 @@ def test_a_name_that_is_nowhere_is_noticed(name):
 def test_names_in_the_text_of_the_page_exist():
     for name in set(re.findall(r"`mdispatch\.([A-Za-z_.]+)`", PAGE)):
         assert resolved(name), name
+
+
+# --- what it says is so ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def raised():
+    """What the statements of each row raised, or an empty text."""
+    environment = {key: each for key, each in os.environ.items() if key != "MDISPATCH_REGISTRY"}
+    ended = subprocess.run(
+        [
+            sys.executable,
+            ROOT / "tests/support/table_rows.py",
+            coming_from_page.ROWS,
+            str(int(limit(60))),
+        ],
+        stdout=subprocess.PIPE,
+        env=environment,
+        check=True,
+    )
+    return json.loads(ended.stdout)
+
+
+def there_after_all(theirs):
+    """Which names of a row that has none here are there, with the arguments of PyTorch or not."""
+    places = (md, importlib.import_module("mdispatch.torch_compat"))
+    return [name for name in theirs if any(hasattr(place, name) for place in places)]
+
+
+SHOWN = [row for rows in coming_from_page.TABLES.values() for row in rows]
+
+
+@pytest.mark.parametrize("number", range(len(SHOWN)), ids=[row["there"] for row in SHOWN])
+def test_a_row_is_true(number, raised):
+    row = SHOWN[number]
+    # What is about PyTorch's memory can only be shown not to be there.
+    assert "shown" in row or row["here"] == "*storage*"
+    if row["here"] in MARKS:
+        assert there_after_all(re.findall(r"`([^`]+)`", row["there"])) == []
+    assert raised[number] == ""
+
+
+def test_a_name_that_is_there_after_all_is_noticed():
+    names = ["hermetic", "_dispatch_keys", "_get_nested_int"]
+    assert there_after_all(names) == ["hermetic", "_dispatch_keys"]
 
 
 # --- and is used by a test ------------------------------------------------------------------------

@@ -1,0 +1,80 @@
+"""Runs the statements of each row of tests/data/coming_from_pytorch.toml, and prints what they
+raised as a list in JSON: ``python tests/support/table_rows.py FILE SECONDS``.
+
+Each row has a child of its own, whose default registry is fresh, and which SIGALRM ends.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import importlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import tomllib
+import traceback
+import types
+
+import pytest
+
+import mdispatch as md
+from mdispatch import torch_compat
+
+OURS = ("errors", "guards", "higher_order", "keys", "meta", "modes", "transforms")
+MODULES = [importlib.import_module(f"mdispatch.{name}") for name in OURS]
+OTHERS = (copy, gc, os, pickle, pytest, subprocess, sys, types)
+
+
+class Value:
+    __dispatch_keys__ = "CPU"
+    dtype = "float32"
+    shape = (2,)
+
+
+def at_hand():
+    """What the statements may use: modules by their last names, and two operators."""
+    lib = md.Library("s", "DEF")
+    lib.define("double(int x) -> int")
+    lib.impl("double", lambda x: 2 * x, "CompositeExplicitAutograd")
+    lib.define("twice(Tensor x) -> Tensor")
+    lib.impl("twice", lambda x: x, "CPU")
+    return {
+        **{each.__name__.rpartition(".")[2]: each for each in (md, *MODULES, *OTHERS)},
+        "md": md,
+        "torch_compat": torch_compat,
+        "raises": pytest.raises,
+        "Value": Value,
+        "registry": lib.registry,
+        "lib": lib,
+        "op": md.ops.s.double.default,
+    }
+
+
+def main(file, limit):
+    with open(file, "rb") as opened:
+        rows = [row for rows in tomllib.load(opened).values() for row in rows]
+    raised = []
+    for row in rows:
+        with tempfile.TemporaryFile("w+") as output:
+            child = os.fork()
+            if not child:
+                signal.alarm(int(limit))
+                try:
+                    exec(compile(row.get("shown", ""), row["there"], "exec"), at_hand())
+                except BaseException:
+                    output.write(traceback.format_exc())
+                    output.flush()
+                sys.stdout = None
+                return
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            output.seek(0)
+            raised.append(output.read() or (f"exit status {status}" if status else ""))
+    print(json.dumps(raised))
+
+
+main(*sys.argv[1:])
