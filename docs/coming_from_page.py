@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 __all__ = ["PAGE", "ROWS", "TABLES", "main", "page"]
 
@@ -15,7 +16,7 @@ PAGE = Path(__file__).parent / "coming-from-pytorch.md"
 ROWS = Path(__file__).parents[1] / "tests" / "data" / "coming_from_pytorch.toml"
 
 #: By heading, the rows below it.
-TABLES: dict[str, list[dict[str, str]]] = tomllib.loads(ROWS.read_text())
+TABLES: dict[str, list[dict[str, Any]]] = tomllib.loads(ROWS.read_text())
 
 _TABLE = re.compile(
     r"^## ([^\n]+)\n\n(\| PyTorch \| here \| remarks \|\n\|---\|---\|---\|\n)(?:\|.*\n)*",

@@ -216,6 +216,7 @@ OF_OUR_OWN = {
     "Tape",  # TensorFlow's
     "allow_imports",
     "default_registry",
+    "routing",
 }
 
 

@@ -191,7 +191,13 @@ def there_after_all(theirs):
 SHOWN = [row for rows in coming_from_page.TABLES.values() for row in rows]
 
 
-@pytest.mark.parametrize("number", range(len(SHOWN)), ids=[row["there"] for row in SHOWN])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(number, id=row["there"], marks=[pytest.mark.shared] * row.get("shared", False))
+        for number, row in enumerate(SHOWN)
+    ],
+)
 def test_a_row_is_true(number, raised):
     row = SHOWN[number]
     # What is about PyTorch's memory can only be shown not to be there.
