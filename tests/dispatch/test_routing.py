@@ -141,7 +141,7 @@ def twice(x):
     return memoryview(bytes(x) * 2).cast("B", (2, x.nbytes))
 seen = []
 [got] = runs('''
-import array, ctypes
+import array
 import mdispatch as md
 for cls in (array.array, bytearray, memoryview):
     md.register_type(cls, "CPU")
