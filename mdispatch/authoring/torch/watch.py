@@ -64,6 +64,7 @@ _PYTORCHS = {
     *("mtia", "_native", "nvprims", "onednn", "onnx", "onnx_symbolic", "prim", "prims", "profiler"),
     *("quantization", "quantized", "_quantized", "quantized_decomposed", "rngprims", "rpc"),
     *("sparse", "static_runtime", "streams", "symm_mem", "_test", "torch", "xpu"),
+    *("_native_aot", "coor"),
 }
 #: Modules whose frames are those of an import.
 _IMPORTS = ("importlib._bootstrap", "importlib._bootstrap_external")
