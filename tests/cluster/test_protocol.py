@@ -175,7 +175,7 @@ def test_the_next_leader_goes_on_and_nothing_alike_changes(url, run, store):
             define(main, "same")
             define(main, "other", "(str x) -> int")
             define(main, "new")
-            arrives(worker, "new")
+            comes(worker, "new")  # until it follows the new epoch, the run is sealed for it
             assert "s::gone" in worker.operators()  # until the seal
             md.seal(WAIT, registry=main)
             goes(worker, "gone")
