@@ -20,17 +20,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["IS_THERE", "NOT_NEEDED", "main"]
+__all__ = ["BRIDGES", "IS_THERE", "NOT_NEEDED", "main"]
 
 IS_THERE = "ready"
-#: The host has the leader.
-NOT_NEEDED = "leader"
+#: The host has the leader, or bridges enough.
+NOT_NEEDED = "not needed"
+#: Bridges of a host at most that workers bring along: one serves, the others wait.
+BRIDGES = 3
 
 
 def main() -> None:
     try:
         bridge = Bridge(parse_url(sys.stdin.readline().strip()))
     except RegistryExistsError:
+        print(NOT_NEEDED, flush=True)
+        return
+    # By their places in one queue, not by their number: of many that come at once the first stay.
+    if bridge.book.place() >= BRIDGES:
+        bridge.close()
         print(NOT_NEEDED, flush=True)
         return
 

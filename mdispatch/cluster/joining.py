@@ -20,15 +20,13 @@ from ..errors import RegistryError, RegistryNotFoundError
 from ..facts.hosts import bridges
 from ..facts.opening import ENVIRONMENT
 from ..facts.shared import SharedRegistry
-from .beside import IS_THERE, NOT_NEEDED
+from .beside import BRIDGES, IS_THERE, NOT_NEEDED
 from .engine import parse_url
 from .leading import lead
 from .torchrun import url_of_job
 
 __all__ = ["joined"]
 
-#: Bridges of a host at most that workers bring along: one serves, the others wait.
-_BRIDGES = 3
 #: Seconds that a worker beside the leader waits for its registry: rank 0 may import as long.
 _PATIENCE = 120.0
 
@@ -54,8 +52,8 @@ def joined(text: str) -> SharedRegistry:
 
 
 def _has_enough(name: str) -> bool:
-    """Whether this host has the leader, or bridges enough. Several workers that ask at once may
-    bring more.
+    """Whether this host has the leader, or bridges enough. Of those that several workers bring at
+    once some end at once (beside.py).
     """
     try:
         book = SharedRegistry.attach(name, 0.0)
@@ -65,7 +63,7 @@ def _has_enough(name: str) -> bool:
         there = bridges(book)
     finally:
         book.close()
-    return there is None or there >= _BRIDGES
+    return there is None or there >= BRIDGES
 
 
 def _bring_a_bridge(text: str) -> None:

@@ -8,8 +8,10 @@ registry agree with it, also where the one before it was killed in the midst of 
 
 from __future__ import annotations
 
+import os
+
 from ..errors import RegistryClosedError
-from ..facts import AS_BRIDGE, DEF, LIBRARY, Elected, living
+from ..facts import AS_BRIDGE, CLAIM, DEF, LIBRARY, Elected, living
 from ..facts.native import native
 from ..facts.native.constants import MD_MAX_WHERE
 from ..facts.opening import create_or_elect
@@ -55,6 +57,14 @@ class HostBook(SharedRegistry):
     def is_next(self) -> bool:
         """Whether this bridge is the host's. Queues up for it."""
         return self.claim(_QUEUE, "")
+
+    def place(self) -> int:
+        """How many bridges of this host are before this one. Queues up."""
+        if self.is_next():
+            return 0
+        queue = [fact for fact in self.registrations(_QUEUE)[2] if fact.kind == CLAIM]
+        queue.sort(key=lambda fact: fact.seq)
+        return [fact.pid for fact in queue].index(os.getpid())
 
     def await_turn(self, timeout: float) -> bool:
         """Waits in the queue; whether this bridge is the host's now."""

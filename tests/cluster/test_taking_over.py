@@ -103,6 +103,18 @@ def test_the_first_worker_of_a_host_brings_its_bridge_and_another_takes_over(
     workers[4].do(wait("late"))
 
 
+def test_of_bridges_that_come_at_once_three_stay(hosts, a_server: RedisServer, run):
+    url = a_server.url(run)
+    hosts[0].program(f"cluster:{url}").do(SHOP)
+    workers = [hosts[1].program(f"cluster:{url}&role=worker") for _ in range(6)]
+    for worker in workers:
+        worker.begin(SHOP)
+    for worker in workers:
+        assert worker.end() == (None, None)
+    roles = "result = sum(m[2] == 4 for m in md.default_registry().dispatcher.facts.members())"
+    assert workers[0].do(roles) == 3
+
+
 def test_rank_0_leads_and_other_ranks_are_workers(hosts, a_server: RedisServer, run, monkeypatch):
     url = a_server.url(run)
     monkeypatch.setenv("RANK", "0")
