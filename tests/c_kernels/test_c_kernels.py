@@ -372,8 +372,9 @@ def test_a_kernel_that_releases_the_gil_runs_in_two_threads_at_once(boxes):
 
 @OWN_GIL
 def test_interpreters_with_a_gil_of_their_own_run_one_kernel_at_once(boxes_path):
-    """Each holds its GIL in the kernel until all four are in it. They begin when all four exist:
-    without a GIL, making an interpreter waits for threads in a kernel that does not release it.
+    """Each holds its GIL in the kernel until all four are in it. They begin when all four have made
+    a call: without a GIL, making an interpreter or importing a module in C, as a first call does,
+    waits for all threads in a kernel that does not release it.
     """
     run_main(
         """
@@ -384,10 +385,10 @@ def test_interpreters_with_a_gil_of_their_own_run_one_kernel_at_once(boxes_path)
         workers = start("own-gil", '''
             import mdispatch as md
             from mdispatch.facts.native import interpreter_id
+            kinds = md.ops.boxes.kinds(1, "a", [])
             open(f"{folder}/{interpreter_id}.ready", "w").close()
             md.wait_for_def("go::now", 60)
-            met = [md.ops.boxes.meet(4) for _ in range(3)]
-            report(met=met, kinds=md.ops.boxes.kinds(1, "a", []))
+            report(met=[md.ops.boxes.meet(4) for _ in range(3)], kinds=kinds)
         '''.replace("{folder}", str(folder)), 4, folder)
         until(lambda: len(list(folder.glob("*.ready"))) == 4)
         go.define("now() -> ()")
