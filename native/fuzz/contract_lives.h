@@ -29,7 +29,9 @@ static void do_stat(const struct op *op) {
     MUST(s.capacity == r->capacity && s.committed <= s.capacity && s.used <= s.committed);
     MUST(s.main_pid == (uint32_t)getpid() && s.processes == 1 && s.members == live_members(r));
     MUST(s.main_state == (r->closed ? 2u : r->had_main ? 1u : 0u));
-    MUST(s.policy == (r->team ? MD_POLICY_ELECT : MD_POLICY_MAIN));
+    MUST(s.policy == (r->team   ? MD_POLICY_ELECT
+                      : r->host ? MD_POLICY_BRIDGE
+                                : MD_POLICY_MAIN));
 }
 
 static void do_check(const struct op *op) {
@@ -43,13 +45,19 @@ static void do_join(const struct op *op) {
     md_registry handle = draw_handle(op);
     struct registry *r = registry_of(handle);
     int64_t interp = op->b & 1 ? (int64_t)((uint64_t)op->c << 32 | op->b) : op->b & 2;
+    bool bridge = r && r->host ? !(op->b & 4) : (op->b & 0x1c) == 4;
     uint64_t id;
     uint32_t role;
+    if (bridge) interp = MD_AS_BRIDGE;
     int rc = md_join(handle, interp, &id, &role);
-    MUST(rc == (!r || r->closed ? MD_ECLOSED : 0));
+    MUST(rc == (!r || r->closed ? MD_ECLOSED : bridge && !r->host ? MD_EROLE : 0));
     if (rc) return;
     for (size_t i = 0; i < r->member_count; i++) MUST(r->members[i].id != id);
-    MUST(role == (r->team ? MD_PEER : interp == 0 && !r->had_main ? MD_MAIN : MD_WORKER));
+    MUST(role == (r->team                        ? MD_PEER
+                  : bridge                       ? MD_BRIDGE
+                  : r->host                      ? MD_WORKER
+                  : interp == 0 && !r->had_main ? MD_MAIN
+                                                 : MD_WORKER));
     if (role == MD_MAIN) r->had_main = true;
     r->members[r->member_count++] = (struct membership){id, interp, role, true};
 }
@@ -67,7 +75,11 @@ static void do_leave(const struct op *op) {
     uint32_t rules = 0;
     for (size_t i = 0; i < r->fact_count; i++) {
         struct fact *f = &r->facts[i];
-        if (f->live && f->kind == MD_CLAIM && f->member == id) end_claim(r, f, &rules);
+        if (!f->live || f->member != id) continue;
+        if (f->kind == MD_CLAIM)
+            end_claim(r, f, &rules);
+        else if (is_own(f->kind))
+            strike_one(r, f, &rules);
     }
     struck(r, rules);
 }
@@ -214,7 +226,8 @@ static void begin(struct registry *r, int which) {
     if (r->handle) return;
     r->capacity = MD__MIN_CAPACITY + (which == 1 ? 0 : 1 << 20);
     r->team = which == TEAM;
-    MUST((r->team ? md_elect : md_create)(NULL, r->capacity, &r->handle) == 0);
+    r->host = which == HOST;
+    MUST((r->team ? md_elect : r->host ? md_bridge : md_create)(NULL, r->capacity, &r->handle) == 0);
     MUST(md_address(r->handle, r->address, sizeof r->address) == 0);
     MUST(md__enter(r->handle, &inside) == 0);
     if (!r->fresh) r->fresh = malloc(MD__ARENA_AT + 4096);

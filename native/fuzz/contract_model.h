@@ -1,6 +1,6 @@
 /* contract_model.h - what fuzz_contract.c believes of a registry: who is a member, which facts are
- * live, which names have changed since they were listed, whose turn it is in a team. Nothing of it is
- * read from the region.
+ * live, which names have changed since they were listed, whose turn it is in a team or at a host.
+ * Nothing of it is read from the region.
  */
 #ifndef MD_FUZZ_CONTRACT_MODEL_H
 #define MD_FUZZ_CONTRACT_MODEL_H
@@ -10,7 +10,9 @@
 
 #include "ops.h"
 
-enum { REGISTRIES = 2, MADE = 3, TEAM = 2, TEXT = MD_MAX_BODY + 256 };
+enum { REGISTRIES = 2, MADE = 4, TEAM = 2, HOST = 3, TEXT = MD_MAX_BODY + 256 };
+
+static const char QUEUE[] = "mdispatch.bridge"; /* in which the bridges of a host stand */
 
 struct name {
     char text[MD_MAX_NAME + 1];
@@ -46,6 +48,7 @@ struct registry {
     char address[MD_MAX_ADDRESS];
     int openings;
     bool team;   /* one of md_elect() */
+    bool host;   /* one of md_bridge() */
     bool closed; /* its main member left */
     bool had_main;
     uint64_t next_seq, recoveries;
@@ -106,21 +109,35 @@ static inline struct place *place_of(struct registry *r, uint64_t node) {
     return &r->places[i];
 }
 
-/* The newest live fact, and how many there are. */
-static inline struct fact *newest(struct registry *r, uint32_t kind, int32_t key, const char *name,
-                                  size_t len, size_t *count) {
+/* Kinds of facts that any member registers, and those of them that are the member's own. */
+static inline bool is_anyones(uint32_t kind) {
+    return kind >= MD_ANY_MEMBER;
+}
+static inline bool is_own(uint32_t kind) {
+    return is_anyones(kind) && kind < MD_AGREED;
+}
+
+static const uint64_t ANYBODY = UINT64_MAX; /* no member has this number */
+
+/* The newest live fact, and how many there are: of one member, or of anybody. */
+static inline struct fact *newest_of(struct registry *r, uint64_t member, uint32_t kind,
+                                     int32_t key, const char *name, size_t len, size_t *count) {
     struct fact *found = NULL;
     *count = 0;
     for (size_t i = r->fact_count; i--;) {
         struct fact *f = &r->facts[i];
         const struct name *n = &r->names[f->name];
         if (!f->live || f->kind != kind || f->key != key || n->len != len ||
-            memcmp(n->text, name, len))
+            memcmp(n->text, name, len) || (member != ANYBODY && f->member != member))
             continue;
         if (!found) found = f;
         ++*count;
     }
     return found;
+}
+static inline struct fact *newest(struct registry *r, uint32_t kind, int32_t key, const char *name,
+                                  size_t len, size_t *count) {
+    return newest_of(r, ANYBODY, kind, key, name, len, count);
 }
 
 static inline size_t packed(size_t name, size_t body, size_t where) {
@@ -163,7 +180,7 @@ static inline void must_be_facts(const struct registry *r, const char *at, size_
     MUST(n == should);
 }
 
-/* --- teams ------------------------------------------------------------------------------------ */
+/* --- teams and hosts ------------------------------------------------------------------------------------ */
 
 /* How much of a name is its namespace. */
 static inline size_t space_of(const char *name, size_t len) {
@@ -194,6 +211,13 @@ static inline int may_change(struct registry *r, uint64_t member, const char *na
     size_t claims;
     const struct fact *first = registrar_of(r, name, len, &claims);
     return first && first->member == member && (!alone || claims == 1) ? 0 : MD_EROLE;
+}
+
+/* The same for who has the role for it: where there is a main member, it may. */
+static inline int may_change_there(struct registry *r, uint64_t member, const char *name,
+                                   size_t len, bool alone) {
+    if (r->host) return may_change(r, member, QUEUE, strlen(QUEUE), false);
+    return r->team ? may_change(r, member, name, len, alone) : 0;
 }
 
 static inline void all_changed(struct registry *r) {
@@ -232,7 +256,8 @@ static inline void end_claim(struct registry *r, struct fact *claim, uint32_t *r
     for (size_t i = 0; r->team && claims == 1 && i < r->fact_count; i++) {
         struct fact *f = &r->facts[i];
         const struct name *n = &r->names[f->name];
-        if (f->live && f->kind != MD_CLAIM && space_of(n->text, n->len) == space->len &&
+        if (f->live && f->kind != MD_CLAIM && !is_anyones(f->kind) &&
+            space_of(n->text, n->len) == space->len &&
             memcmp(n->text, space->text, space->len) == 0)
             strike_one(r, f, rules);
     }

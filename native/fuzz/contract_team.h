@@ -15,12 +15,11 @@ static int space_refused(const char *name, size_t len) {
     return rc ? rc : space_of(name, len) == len ? 0 : MD_EINVAL;
 }
 
-static int team_refused(struct registry *r, uint64_t member) {
-    int rc;
-    if (!r) return MD_ECLOSED;
-    member_of(r, member, &rc);
-    if (!rc && r->closed) rc = MD_ECLOSED;
-    return rc == MD_ENOENT ? MD_EROLE : rc;
+/* Only a bridge stands in the queue of bridges. */
+static int claim_refused(struct registry *r, uint64_t member, const char *name, size_t len) {
+    int rc = absent(r, member), unused;
+    if (rc || !r->host || len != strlen(QUEUE) || memcmp(name, QUEUE, len)) return rc;
+    return member_of(r, member, &unused)->role == MD_BRIDGE ? 0 : MD_EROLE;
 }
 
 static struct fact *claim_of(struct registry *r, uint64_t member, const char *name, size_t len) {
@@ -63,7 +62,7 @@ static void do_claim(const struct op *op) {
     int should = space_refused(name, len);
     if (!should && no_where && where_len) should = MD_EINVAL;
     if (!should && where_len > MD_MAX_WHERE) should = MD_ETOOLONG;
-    if (!should) should = team_refused(r, member);
+    if (!should) should = claim_refused(r, member, name, len);
     if (should) {
         MUST(rc == should);
         return;
@@ -99,7 +98,7 @@ static void do_release(const struct op *op) {
     struct registry *r = registry_of(handle);
     uint64_t member = draw_member(op);
     int rc = md_release(handle, member, name, len), should = space_refused(name, len);
-    if (!should) should = team_refused(r, member);
+    if (!should) should = absent(r, member);
     struct fact *own = should ? NULL : claim_of(r, member, name, len);
     MUST(rc == (should ? should : own ? 0 : MD_ENOENT));
     uint32_t rules = 0;

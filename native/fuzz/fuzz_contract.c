@@ -1,9 +1,8 @@
 /* fuzz_contract.c - sequences of calls with any arguments: every answer is the one that a small
  * model gives, and md_check finds nothing at the end.
  *
- * Two registries, of which the second soon is full, or serves a team without a main member; members
- * of both, the main one and workers;
- * handles that are stale or were never given out; names and bodies of any bytes and any length up
+ * Two registries, of which the second soon is full, or serves a team without a main member, or the
+ * bridges of a host; members of both, the main one and workers; handles that are stale or were never given out; names and bodies of any bytes and any length up
  * to the limits and over them; buffers that are too small; a holder of the lock who dies;
  * registries that are closed, opened again and made anew.
  *
@@ -14,7 +13,7 @@
 #include "../tests/own_folder.h"
 #include "contract_model.h"
 
-static struct registry made[MADE]; /* the last one is a team's */
+static struct registry made[MADE]; /* the last ones are a team's and a host's */
 static struct registry *regs[REGISTRIES] = {&made[0], &made[1]};
 static md_registry stale[4];
 static uint32_t stale_count;
@@ -47,7 +46,7 @@ static uint64_t draw_member(const struct op *op) {
     switch (op->a >> 4 & 3) {
     case 0:
     case 1:
-        if (r->team && r->member_count) return r->members[(op->c >> 5) % r->member_count].id;
+        if ((r->team || r->host) && r->member_count) return r->members[(op->c >> 5) % r->member_count].id;
         for (size_t i = r->member_count; i--;) {
             if (r->members[i].role == MD_MAIN) return r->members[i].id;
         }
@@ -68,8 +67,9 @@ static const char *draw_name(const struct op *op, size_t *len) {
     static const char *const usual[] = {"a", "b", "ns::op", "ns::op.out", "8letters", "9_letters"};
     uint32_t n = op->b % 16;
     if (n < 6) {
-        *len = strlen(usual[n]);
-        return usual[n];
+        const char *name = n == 0 && regs[op->a & 1]->host ? QUEUE : usual[n];
+        *len = strlen(name);
+        return name;
     }
     memcpy(odd, &op->c, 4);
     *len = n == 6    ? MD_MAX_NAME
@@ -86,6 +86,18 @@ static int32_t draw_key(const struct op *op) {
     return k == 7 ? INT32_MIN : (int32_t)k - 1;
 }
 
+/* Of all that there are, and of some that there are not. */
+static uint32_t draw_kind(uint32_t n) {
+    static const uint32_t kinds[] = {0,           MD_LIBRARY,  MD_DEF,    MD_IMPL,
+                                     MD_FALLBACK, MD_PYSTUB,   MD_NAME,   MD_CLAIM,
+                                     MD_TORCH,    MD_STANDING, MD_PRIORITY, 15,
+                                     MD_TYPE,     MD_NOTE,     MD_CHOICE, MD_KINDS - 1};
+    return kinds[n % 16];
+}
+static bool is_kind(uint32_t kind) {
+    return kind && kind != MD_CLAIM && kind != 15 && kind != MD_KINDS - 1;
+}
+
 static size_t draw_length(uint32_t n, size_t most) {
     const size_t lengths[] = {0,  0,   1,    3,        7,    8,        9,  15,
                               16, 100, 1000, most - 1, most, most + 1, 40, 5000};
@@ -95,13 +107,18 @@ static size_t draw_length(uint32_t n, size_t most) {
 
 /* --- calls and what they should return -------------------------------------------------------- */
 
-static int refused(struct registry *r, uint64_t member) {
+static int absent(struct registry *r, uint64_t member) {
     int rc;
     if (!r) return MD_ECLOSED;
-    struct membership *m = member_of(r, member, &rc);
-    if (rc) return rc == MD_ENOENT ? MD_EROLE : rc;
-    if (r->closed) return MD_ECLOSED;
-    return m->role == MD_MAIN || m->role == MD_PEER ? 0 : MD_EROLE;
+    member_of(r, member, &rc);
+    if (!rc && r->closed) rc = MD_ECLOSED;
+    return rc == MD_ENOENT ? MD_EROLE : rc;
+}
+
+static int refused(struct registry *r, uint64_t member) {
+    int rc = absent(r, member), unused;
+    if (rc) return rc;
+    return member_of(r, member, &unused)->role == MD_WORKER ? MD_EROLE : 0;
 }
 
 static int query_refused(const char *name, size_t len, uint32_t at_least) {
@@ -166,7 +183,7 @@ static void do_register(const struct op *op) {
     uint64_t member = draw_member(op);
     static const uint32_t rules[] = {MD_UNIQUE, MD_STACK, MD_UNIQUE | MD_RAISE_ALL,
                                      MD_STACK | MD_RAISE_ALL};
-    uint32_t kind = op->b >> 12 & 7, body_at = op->c >> 24 & 63;
+    uint32_t kind = draw_kind(op->b >> 12), body_at = op->c >> 24 & 63;
     uint32_t rule = op->b >> 10 & 3 ? rules[op->b >> 8 & 3] : op->c & 3 ? MD_STACK : op->c;
     size_t body_len = draw_length(op->c >> 12, MD_MAX_BODY);
     size_t where_len = draw_length(op->c >> 16, MD_MAX_WHERE);
@@ -179,18 +196,20 @@ static void do_register(const struct op *op) {
 
     uint32_t base = rule & ~(uint32_t)MD_RAISE_ALL;
     int should = query_refused(name, len, 1);
-    if (!should && ((no_body && body_len) || (no_where && where_len) || !kind || kind > MD_NAME ||
+    if (!should && ((no_body && body_len) || (no_where && where_len) || !is_kind(kind) ||
                     (base != MD_UNIQUE && base != MD_STACK)))
         should = MD_EINVAL;
     if (!should && (body_len > MD_MAX_BODY || where_len > MD_MAX_WHERE)) should = MD_ETOOLONG;
-    if (!should) should = refused(r, member);
-    if (!should && r->team) should = may_change(r, member, name, len, false);
+    if (!should) should = is_anyones(kind) ? absent(r, member) : refused(r, member);
+    if (!should && !is_anyones(kind)) should = may_change_there(r, member, name, len, false);
     if (should) {
         MUST(rc == should);
         return;
     }
     size_t at = name_of(r, name, len);
-    struct fact *twin = rule & MD_UNIQUE ? newest(r, kind, key, name, len, &others) : NULL;
+    struct fact *twin = NULL;
+    if (rule & MD_UNIQUE)
+        twin = newest_of(r, is_own(kind) ? member : ANYBODY, kind, key, name, len, &others);
     if (rc == MD_EFULL) {
         MUST(!twin);
         must_be_full(r, len, body_len + where_len);
@@ -225,19 +244,28 @@ static void do_strike(const struct op *op) {
         ref = from->facts[op->b % from->fact_count].ref + (op->b >> 13 == 7);
         seq = from->facts[op->b % from->fact_count].seq + (op->b >> 13 == 6);
     }
-    int rc = md_strike(handle, member, ref, seq), should = refused(r, member);
-    if (!should) should = MD_ENOENT;
-    for (size_t i = 0; should == MD_ENOENT && i < r->fact_count; i++) {
-        struct fact *f = &r->facts[i];
+    int rc = md_strike(handle, member, ref, seq), should = absent(r, member);
+    if (should) {
+        MUST(rc == should);
+        return;
+    }
+    struct fact *f = NULL;
+    for (size_t i = 0; !f && i < r->fact_count; i++) {
+        struct fact *each = &r->facts[i];
+        if (each->live && each->ref == ref && each->seq == seq) f = each;
+    }
+    if (f && is_anyones(f->kind)) {
+        should = is_own(f->kind) && f->member != member ? MD_EROLE : 0;
+    } else {
+        should = refused(r, member);
+        if (!should) should = !f ? MD_ENOENT : f->kind == MD_CLAIM ? MD_EROLE : 0;
+    }
+    if (!should && !is_anyones(f->kind)) {
         const struct name *n = &r->names[f->name];
-        if (!f->live || f->ref != ref || f->seq != seq) continue;
-        should = f->kind == MD_CLAIM ? MD_EROLE
-                 : !r->team          ? 0
-                                     : may_change(r, member, n->text, n->len, true);
-        if (!should) strike(r, f);
-        break;
+        should = may_change_there(r, member, n->text, n->len, true);
     }
     MUST(rc == should);
+    if (!rc) strike(r, f);
 }
 
 static void must_be_found(struct registry *r, int rc, int refusal, uint32_t at_least, int otherwise,
@@ -255,7 +283,7 @@ static void do_find(const struct op *op) {
     const char *name = draw_name(op, &len);
     md_registry handle = draw_handle(op);
     struct registry *r = registry_of(handle);
-    uint32_t kind = op->b >> 12 & 7;
+    uint32_t kind = draw_kind(op->b >> 12);
     int rc = md_find(handle, kind, draw_key(op), name, len, room(cap), cap);
     int should = query_refused(name, len, 1);
     if (!should && !r) should = MD_ECLOSED;
@@ -268,7 +296,7 @@ static void await(const struct op *op, bool or_elect) {
     md_registry handle = draw_handle(op);
     struct registry *r = registry_of(handle);
     uint64_t member = draw_member(op);
-    uint32_t kind = op->b >> 12 & 7, at_least = op->b >> 8 & 3;
+    uint32_t kind = draw_kind(op->b >> 12), at_least = op->b >> 8 & 3;
     int64_t deadline = op->a & 0x40 ? 0 : op->c & 0x800 ? INT64_MIN : md_now() - 1;
     md_wait_stats stats = {0};
     int rc = (or_elect ? md_await_or_elect : md_await)(handle, member, kind, draw_key(op), at_least,
@@ -327,10 +355,11 @@ static void do_list_since(const struct op *op) {
     md_registry handle = draw_handle(op);
     struct registry *r = registry_of(handle);
     uint64_t live = 1, since = op->b >> 3 & 31, there = 0;
-    int rc = md_list_since(handle, op->b & 7, since, room(cap), cap, &size, &live);
+    uint32_t kind = draw_kind((op->b & 7) | (op->b >> 8 & 8));
+    int rc = md_list_since(handle, kind, since, room(cap), cap, &size, &live);
     for (size_t i = 0; r && i < r->fact_count; i++) {
         struct fact *f = &r->facts[i];
-        if (!f->live || (op->b & 7 && f->kind != (op->b & 7u))) continue;
+        if (!f->live || (kind && f->kind != kind)) continue;
         there++;
         if (f->seq < since) continue;
         should += size_of(r, f);
@@ -370,12 +399,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 1) return 0;
     size_t ops = (size - 1) / OP_SIZE;
     may_make = md__hash((const char *)data, size) % 16 == 0; /* whatever the fuzzer prefers */
-    regs[1] = &made[(data[0] & 12) == 12 ? TEAM : 1];
+    regs[1] = &made[(data[0] & 12) == 12 ? TEAM : (data[0] & 12) == 4 ? HOST : 1];
     for (int i = 0; i < REGISTRIES; i++) begin(regs[i], (int)(regs[i] - made));
     /* Most programs should begin where something can happen. */
     const struct op join_main[] = {{0, 0, 0, 0}, {0, 1, 0, 0}};
     if (!(data[0] & 1)) do_join(&join_main[0]);
     if (!(data[0] & 2)) do_join(&join_main[1]);
+    const struct op queue_up = {0, 1, 0, 0x400};
+    if (regs[1]->host && !(data[0] & 16)) do_claim(&queue_up);
     for (size_t i = 0; i < ops && i < MAX_OPS - 2; i++) {
         memcpy(&op, data + 1 + i * OP_SIZE, OP_SIZE);
         call(&op);
