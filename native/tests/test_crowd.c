@@ -7,13 +7,16 @@
 #include "test.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { MANY = 300 };
+enum { MOST = 300 };
 #else
-enum { MANY = 1200 };
+enum { MOST = 1200 };
 #endif
 
+/* How many wait: MD_CROWD says fewer, for an emulator, in which each of them takes long to wake. */
+static int many = MOST;
+
 struct crowd {
-    struct waiter waiters[MANY];
+    struct waiter waiters[MOST];
     struct main_member m;
 };
 
@@ -22,17 +25,17 @@ static void crowd_begin(struct crowd *c, const char *const names[2], int second)
     pthread_attr_t attr;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, 256 << 10);
-    for (int i = 0; i < MANY; i++) {
+    for (int i = 0; i < many; i++) {
         c->waiters[i] = (struct waiter){.reg = c->m.reg,
                                         .member = c->m.member,
-                                        .name = names[i >= MANY - second],
+                                        .name = names[i >= many - second],
                                         .at_least = 1,
                                         .deadline = MD_FOREVER};
         OK(pthread_create(&c->waiters[i].thread, &attr, waiter_run, &c->waiters[i]));
     }
     pthread_attr_destroy(&attr);
-    until_waiting(c->m.reg, MANY);
-    for (int i = 0; i < MANY; i++) until_asleep(getpid(), (pid_t)md__read32(&c->waiters[i].tid));
+    until_waiting(c->m.reg, many);
+    for (int i = 0; i < many; i++) until_asleep(getpid(), (pid_t)md__read32(&c->waiters[i].tid));
 }
 
 static void crowd_end(struct crowd *c, int from, int to, int rc) {
@@ -51,7 +54,7 @@ TEST(one_registration_wakes_a_crowd) {
         md_record r;
         crowd_begin(&crowd, ONE, 0);
         OK(put(crowd.m, MD_UNIQUE, "t::one", KEY, "b", &r));
-        crowd_end(&crowd, 0, MANY, 0);
+        crowd_end(&crowd, 0, many, 0);
         OK(strike_out(crowd.m, &r));
     }
     close_main(crowd.m);
@@ -67,13 +70,13 @@ TEST(a_cancel_ends_its_waits_in_a_crowd_and_no_others) {
                          .deadline = MD_FOREVER,
                          .ticket = 77};
     OK(pthread_create(&one.thread, NULL, waiter_run, &one));
-    until_waiting(crowd.m.reg, MANY + 1);
+    until_waiting(crowd.m.reg, many + 1);
     OK(md_cancel(crowd.m.reg, crowd.m.member, 77));
     OK(pthread_join(one.thread, NULL));
     EQ(one.rc, MD_ECANCELED);
-    EQ(waiters(crowd.m.reg), MANY);
+    EQ(waiters(crowd.m.reg), many);
     OK(md_cancel(crowd.m.reg, crowd.m.member, 0));
-    crowd_end(&crowd, 0, MANY, MD_ECANCELED);
+    crowd_end(&crowd, 0, many, MD_ECANCELED);
     close_main(crowd.m);
 }
 
@@ -87,7 +90,7 @@ TEST(the_main_thread_has_short_slices_in_a_crowd_as_well) {
     for (int i = 0; i < 100; i++) EQ(md__slice(reg), MD__SLICE_NS);
     md__exit(reg);
     OK(md_cancel(crowd.m.reg, crowd.m.member, 0));
-    crowd_end(&crowd, 0, MANY, MD_ECANCELED);
+    crowd_end(&crowd, 0, many, MD_ECANCELED);
     close_main(crowd.m);
 }
 
@@ -97,6 +100,7 @@ struct writer {
     struct main_member m;
     uint64_t right; /* the main member's: the writer, a child of its fork, borrows it */
     bool raises;    /* whether it is killed after it raised the word, or before */
+    uint32_t *left; /* how many still waited just before its death */
 };
 
 /* Commits, but cannot ring, since its event words are copies of its own. Then it dies with the
@@ -122,25 +126,31 @@ static void commit_and_die(void *arg) {
     OK(md__lock(reg));
     uint32_t seen = md__read32(word);
     while (w->raises && !md__swap_if32(word, &seen, (seen + 2) & ~1u)) {}
+    *w->left = waiters(w->m.reg);
     if (test_failures == 0) kill(getpid(), SIGKILL);
 }
 
 static void tell_without_a_ring(bool raises) {
-    struct writer w = {.raises = raises};
+    struct writer w = {.raises = raises, .left = shared(sizeof *w.left)};
     int rung = 0;
     crowd.m = open_main(NULL, 1 << 20);
     w.m = crowd.m;
     crowd_begin(&crowd, ONE, 0);
     EQ(reap(child(commit_and_die, &w)), -SIGKILL);
-    crowd_end(&crowd, 0, MANY, 0);
-    for (int i = 0; i < MANY; i++) rung += crowd.waiters[i].stats.wakes > 0;
-    printf("       %d of %d were rung\n", rung, MANY);
-    /* The first whose slice ends rings; without that ring nobody would be rung. On a loaded machine
-     * the slices of many end before they get a processor. */
-    CHECK(!has_waitv() || rung > MANY / 10);
+    crowd_end(&crowd, 0, many, 0);
+    for (int i = 0; i < many; i++) rung += crowd.waiters[i].stats.wakes > 0;
+    printf("       %d of %d were rung\n", rung, many);
+    /* The first whose slice ends rings. On a loaded machine the slices of many end before they get a
+     * processor. */
+    CHECK(!has_waitv() || rung > many / 10);
     md_stats s;
     OK(md_stat(crowd.m.reg, &s));
-    EQ(s.recoveries, 1);
+    /* On a slow machine a processor may come to the writer so late that by its death they have found
+     * the fact by themselves. Then nobody is left who would see how it died. */
+    if (*w.left >= (uint32_t)many / 2)
+        EQ(s.recoveries, 1);
+    else
+        printf("       (left out: at the writer's death only %u were left)\n", *w.left);
     close_main(crowd.m);
 }
 
@@ -162,7 +172,7 @@ TEST(who_stays_behind_when_a_crowd_goes_does_not_keep_its_long_slices) {
     crowd.m = open_main(NULL, 1 << 20);
     crowd_begin(&crowd, NAMES, FEW);
     OK(put(crowd.m, MD_UNIQUE, "t::one", KEY, "b", NULL));
-    crowd_end(&crowd, 0, MANY - FEW, 0);
+    crowd_end(&crowd, 0, many - FEW, 0);
     EQ(waiters(crowd.m.reg), FEW);
     md__reg *reg;
     OK(md__enter(crowd.m.reg, &reg));
@@ -170,15 +180,17 @@ TEST(who_stays_behind_when_a_crowd_goes_does_not_keep_its_long_slices) {
     md__exit(reg);
     /* The waiters that were rung sleep again; otherwise the next ring would be the same one for
      * them. */
-    for (int i = MANY - FEW; i < MANY; i++)
+    for (int i = many - FEW; i < many; i++)
         until_asleep(getpid(), (pid_t)md__read32(&crowd.waiters[i].tid));
     OK(md_cancel(crowd.m.reg, crowd.m.member, 0));
-    crowd_end(&crowd, MANY - FEW, MANY, MD_ECANCELED);
-    for (int i = MANY - FEW; i < MANY; i++) CHECK(crowd.waiters[i].stats.wakes >= 2);
+    crowd_end(&crowd, many - FEW, many, MD_ECANCELED);
+    for (int i = many - FEW; i < many; i++) CHECK(crowd.waiters[i].stats.wakes >= 2);
     close_main(crowd.m);
 }
 
 int main(void) {
+    const char *fewer = getenv("MD_CROWD");
+    if (fewer && atoi(fewer) > 0 && atoi(fewer) < MOST) many = atoi(fewer);
     RUN(one_registration_wakes_a_crowd);
     RUN(a_cancel_ends_its_waits_in_a_crowd_and_no_others);
     RUN(the_main_thread_has_short_slices_in_a_crowd_as_well);
