@@ -14,9 +14,10 @@ what stands elsewhere. So with --tried, which keeps what came out, several runs 
 sample, also when the code goes on changing between them.
 
 Each mutant is made in a copy of the checkout. Asked are the tests that pass through its line (with
---map, which coverage makes when the file is not there yet), then those of the room, and with
---whole all others. A mutant with which the tests do not end has been noticed. What is printed: each
-mutant and what noticed it, then the part that was noticed, with its interval of 95 % (Wilson's).
+--map, which coverage makes when the file is not there yet), then the files of the room's tests that
+have most of its words, then all of the room's, and with --whole all others. A mutant with which the
+tests do not end has been noticed. What is printed: each mutant and what noticed it, then the part
+that was noticed, with its interval of 95 % (Wilson's).
 
 stress/equivalents.txt names mutants that cannot be told from the original, each with the reason.
 They are not tried. A mutant is known by its lines, before and after, so it may move. One in C does
@@ -75,6 +76,8 @@ NO_CODE_OF_ITS_OWN = "no mutant: the compiler refuses it, or makes the same of i
 LIMIT = 900
 #: So many of the tests that pass through a line are asked by name.
 NAMED = 40
+#: So many files of tests are asked first, for their words.
+LIKELY = 3
 
 
 class Mutant(NamedTuple):
@@ -315,6 +318,22 @@ class Lines:
         return found[:NAMED]
 
 
+def likely(mutant: Mutant) -> list[str]:
+    """The files of the room's tests that have most of the words around a mutant's line, and the
+    rarest ones: what they say most of the time is about it.
+    """
+    rooms = [f"{ROOT}/{each.split()[-1]}" for each in NEAREST[mutant.place] if "make" not in each]
+    files = sorted({file for room in rooms for file in Path(room).rglob("test_*.py")})
+    lines = (ROOT / mutant.path).read_text().splitlines()
+    around = [Path(mutant.path).stem, *lines[max(0, mutant.line - 12) : mutant.line + 3]]
+    words = set(re.findall(r"[a-z]{4,}", " ".join(around).lower()))
+    said = {file: words & set(re.findall(r"[a-z]{4,}", file.read_text().lower())) for file in files}
+    common = Counter(word for each in said.values() for word in each)
+    weight = {file: sum(1 / common[word] for word in said[file]) for file in files}
+    best = sorted(files, key=lambda file: -weight[file])[:LIKELY]
+    return [str(file.relative_to(ROOT)) for file in best]
+
+
 # --- running --------------------------------------------------------------------------------------
 
 
@@ -522,6 +541,9 @@ def main() -> int:
                 break
             through = lines.through(mutant) if lines else []
             questions = [through] if through else []
+            questions += (
+                [[each] for each in likely(mutant)] if mutant.place != "native/core/" else []
+            )
             questions += [each.split() for each in NEAREST[mutant.place]]
             questions += [["tests"]] * asked.whole
             by, again = checkout.notices(mutant, questions)
