@@ -1,4 +1,5 @@
-/* crash_elect.h - the operations with claims (claims.c) and choices in which every death is tried.
+/* crash_elect.h - the operations with claims (claims.c), choices and members' own facts in which every
+ * death is tried.
  *
  * A process that dies loses its claims, and the facts on which no other process has a claim go with
  * it. So a death has to leave neither the state before the call nor the state after it, but what
@@ -36,15 +37,16 @@ static int is_claimed(const char *space, size_t len, uint32_t pid) {
 }
 
 /* The hash of the latest list without the facts of the dead, which are all processes but one. Where
- * there is a main member, only claims go with them. */
+ * there is a main member, only claims and their own facts go with them. */
 static uint64_t hash_for(uint32_t pid) {
     uint64_t h = 7;
     md_record r;
     for (size_t at = 0; at < listed_size; at += r.size) {
         size_t len = space_of(listed + at, &r);
         if (!CHECK(r.size)) break;
-        int stays = r.kind == MD_CLAIM ? r.pid == pid
-                                       : !team_now || is_claimed(listed + at + sizeof r, len, pid);
+        int is_own = r.kind == MD_CLAIM || md__is_own(r.kind);
+        int stays = is_own ? r.pid == pid
+                           : !team_now || is_claimed(listed + at + sizeof r, len, pid);
         if (stays) h = hash_bytes(h, listed + at, r.size);
     }
     return h;
@@ -235,6 +237,66 @@ static const struct op DECIDER_WAITER = {"wait that sweeps the decider and comes
                                          .room = ROOM,
                                          .ready = claims_next,
                                          .then = the_registrar_dies};
+
+/* --- facts of a member's own ------------------------------------------------------------------ */
+
+static int note_or_type(struct main_member w, int call) {
+    return put_kind(w, call ? MD_TYPE : MD_NOTE, MD_UNIQUE, 0, call ? "own" : "n", "", NULL);
+}
+static int priority_or_standing(struct main_member w, int call) {
+    return put_kind(w, call ? MD_STANDING : MD_PRIORITY, MD_STACK, 0, call ? "host" : "n", "", NULL);
+}
+static void has_own_facts(struct main_member w) {
+    OK(note_or_type(w, 0));
+    OK(note_or_type(w, 1));
+}
+
+/* A worker with facts of its own in a process of its own, to be killed later. */
+static void be_an_owner(void *arg) {
+    has_own_facts(attach_worker(address));
+    step_give(registrar_ready);
+    for (;;) pause();
+}
+
+static void an_owner(struct main_member m) {
+    three_facts(m);
+    registrar_ready = step_make();
+    registrar = child(be_an_owner, NULL);
+    CHECK(step_take(registrar_ready));
+    step_free(registrar_ready);
+}
+
+static void a_dead_owner(struct main_member m) {
+    an_owner(m);
+    kill_now(registrar);
+}
+
+static const struct op OF_OTHER_KINDS = {
+    "registration of a priority, then of a standing", three_facts, priority_or_standing, 2,
+    .room = ROOM};
+static const struct op OWN = {"note, then type, a worker's own", three_facts, note_or_type, 2, WORKER,
+                              .room = ROOM};
+static const struct op OWN_AFTER_ANOTHERS = {
+    "note of a worker that has to sweep another one's, then type",
+    an_owner,
+    note_or_type,
+    2,
+    WORKER,
+    .room = ROOM,
+    .then = the_registrar_dies};
+static const struct op LEAVE_OWN = {"leave of a worker with facts of its own, then close",
+                                    three_facts,
+                                    leave_then_close,
+                                    2,
+                                    WORKER,
+                                    .room = ROOM,
+                                    .ready = has_own_facts};
+static const struct op SWEEP_OWN = {"join that sweeps a dead worker with facts of its own",
+                                    a_dead_owner,
+                                    join_as,
+                                    1,
+                                    STRANGER,
+                                    .room = ROOM};
 
 #define TEAM .team = 1, .room = ROOM
 static const struct op CLAIM = {"first claim of a namespace", NULL, claim_shop, 1, TEAM};
