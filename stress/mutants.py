@@ -524,6 +524,8 @@ def main() -> int:
     if asked.score:
         print(score(read(asked.score)))
         return 0
+    # A shell lets what it runs in the background ignore SIGINT, and tests of Ctrl-C would hang.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     before = read(asked.tried)
     queue = queue_of(asked, before)
     end = monotonic() + asked.seconds
