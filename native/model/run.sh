@@ -22,7 +22,7 @@ verify() {
     ./pan $ignore -m1000000 -w26 >pan.log 2>&1
     states=$(awk '/ states, stored/ { printf "%.0f", $1 }' pan.log)
     memory=$(sed -n 's/^ *\([0-9.]*\).*total actual memory.*/\1/p' pan.log)
-    seconds=$(sed -n 's/^pan: elapsed time \([0-9.]*\).*/\1/p' pan.log)
+    seconds=$(sed -n 's/^pan: elapsed time \([^ ]*\) .*/\1/p' pan.log)
     found=holds
     grep -q 'Search not completed\|max search depth\|out of memory' pan.log && found=unfinished
     grep -q 'errors: [1-9]' pan.log && found=fails
