@@ -73,7 +73,7 @@ Attempts: TypeAlias = dict[Key, list[str]]
 #: the original. Neither counts.
 NO_CODE_OF_ITS_OWN = "no mutant: the compiler refuses it, or makes the same of it"
 #: Seconds; whoever has not ended by then hangs, and has been noticed.
-LIMIT = 900
+LIMIT = 900 * float(os.environ.get("MDISPATCH_TEST_PATIENCE") or 1)
 #: So many of the tests that pass through a line are asked by name.
 NAMED = 40
 #: So many files of tests are asked first, for their words.
