@@ -225,7 +225,7 @@ struct quick {
 };
 
 /* See Note [Types] in keys.c. */
-enum { UNKNOWN, REGISTERED, BY_ATTRIBUTE, BY_TORCH, BY_PYTHON, NEVER, HANDLED };
+enum { UNKNOWN, REGISTERED, BY_ATTRIBUTE, BY_TORCH, BY_PYTHON, NEVER, HANDLED, BY_DEVICE };
 struct known {
     a64 sequence;
     _Atomic(PyTypeObject *) type;
@@ -402,7 +402,8 @@ static inline int carries(struct state *st, PyObject *value, uint64_t *raw) {
 
 /* Whether a type makes its values tensors, by what the table says of it, whatever their keys. */
 static inline bool is_tensors(uint32_t how, uint64_t keys) {
-    return how == REGISTERED || how == BY_TORCH || how == HANDLED || (how == BY_ATTRIBUTE && keys);
+    return how == REGISTERED || how == BY_TORCH || how == HANDLED || how == BY_DEVICE ||
+           (how == BY_ATTRIBUTE && keys);
 }
 
 /* Whether a value is a tensor, by its type where that tells: a result's keys count for nothing. */
