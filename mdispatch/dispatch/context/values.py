@@ -295,7 +295,9 @@ def _has_device(cls: type) -> bool:
     """
     says = (base.__dict__ for base in cls.__mro__ if "__dlpack_device__" in base.__dict__)
     there = next(says, None)
-    return there is not None and there["__dlpack_device__"] is not None and not issubclass(cls, type)
+    return (
+        there is not None and there["__dlpack_device__"] is not None and not issubclass(cls, type)
+    )
 
 
 def _registered_otherwise(
