@@ -56,7 +56,8 @@ class DispatchKeySet:
     (c10: DispatchKeySet)
     """
 
-    __slots__ = ("_raw",)
+    # What `&` has made of it last, and of which bits: native/bind/call/key_sets.c.
+    __slots__ = ("_meet", "_met", "_raw")
 
     def __init__(self, *keys: DispatchKey | str | Iterable[DispatchKey | str]) -> None:
         raw = 0

@@ -933,7 +933,8 @@ def check_arguments(dispatcher: Dispatcher, name: str, kernel: LocalKernel, wher
         body = definition.text.partition("\n")[0]
         if kernel.types:
             check_types(name, body, kernel, where(), definition.where)
-        _check_predicate(name, body, kernel, where(), definition.where)
+        if kernel.provider:
+            _check_predicate(name, body, kernel, where(), definition.where)
         if kernel.signature:
             return
         reason = misfit(body[len(name) :], kernel.function, kernel.with_keyset)

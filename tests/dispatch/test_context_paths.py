@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
+import sysconfig
 import threading
 
 import pytest
@@ -175,6 +177,29 @@ def test_key_sets_are_combined_as_the_methods_of_their_class_do_it():
             for found, method in ((a & b, "__and__"), (a | b, "__or__"), (a - b, "__sub__")):
                 assert found == getattr(DispatchKeySet, method)(a, b)
                 assert type(found) is DispatchKeySet
+
+
+KEEPS = (
+    not sysconfig.get_config_var("Py_GIL_DISABLED") and calls.Guard.__module__ != guards_py.__name__
+)
+
+
+def test_a_set_keeps_what_was_made_of_it_last_and_no_set_keeps_itself():
+    kept, other = DispatchKeySet("CPU", "AutogradCPU"), DispatchKeySet("CUDA")
+    for below in (DispatchKeySet("CPU"), other, kept, DispatchKeySet("CPU"), other):
+        for _ in range(3):
+            made = kept & below
+            assert made == DispatchKeySet.__dict__["__and__"](kept, below)
+            assert made.raw == kept.raw & below.raw
+            assert (kept & below is made) is KEEPS
+        assert below & kept == made == made & kept
+    gc.collect()
+    gc.disable()
+    try:
+        del kept, other, below, made
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_a_subclass_of_key_sets_and_what_is_none_are_left_to_the_methods():

@@ -471,6 +471,24 @@ def test_an_objects_own_keys_win_over_its_device():
     assert md.key_set_of(value) == keys("CPU", "AutogradCPU")
 
 
+def test_an_object_whose_class_has_a_device_is_a_tensor_without_being_asked():
+    class Raising:
+        def __dlpack_device__(self):
+            raise OSError
+
+    class NotAnyMore(OnDevice):
+        __dlpack_device__ = None
+
+    class Class(type):
+        def __dlpack_device__(cls):
+            return 1, 0
+
+    assert values.is_tensor(Raising())
+    assert values.is_tensor(OnDevice(0, 0))
+    assert not values.is_tensor(NotAnyMore())
+    assert not values.is_tensor(Class("Made", (), {}))
+
+
 def test_arrays_of_numpy_are_on_the_cpu():
     numpy = pytest.importorskip("numpy", reason="NumPy is not installed here")
     assert md.key_set_of(numpy.zeros(3)) == keys("CPU")

@@ -54,6 +54,24 @@ class OnDevice:
         return (1, 0)
 
 
+class Hides:
+    """Its class has a device, and it has none, or another one."""
+
+    def __init__(self, device):
+        self.__dlpack_device__ = device
+
+    def __dlpack_device__(self):
+        raise AssertionError
+
+
+class Fails:
+    def __init__(self, error):
+        self.error = error
+
+    def __dlpack_device__(self):
+        raise self.error
+
+
 class Level(enum.IntEnum):
     LOW = 1
 
@@ -168,6 +186,13 @@ SINGLES = {
     "Carries a set": lambda: Carries(md.DispatchKeySet("Meta")),
     "Carries nonsense": lambda: Carries("Nothing"),
     "OnDevice": OnDevice,
+    "on no known device": lambda: Hides(lambda: (99, 0)),
+    "hides it": lambda: Hides(None),
+    "hides it by another": lambda: Hides(lambda: (2, 0)),
+    **{
+        f"device raises {error.__name__}": (lambda error=error: Fails(error("no")))
+        for error in (TypeError, AttributeError, KeyError, KeyboardInterrupt)
+    },
     "IntEnum": lambda: Level.LOW,
     "Word": lambda: Word("w"),
     "Number": lambda: Number(3),

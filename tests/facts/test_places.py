@@ -48,6 +48,23 @@ def test_places_that_come_again_and_in_any_order_are_told(registry, lib):
     assert lines_of(registry, "d") == list(range(10, 210))
 
 
+def test_a_registration_looks_for_its_line_once(lib):
+    looked = []
+
+    def note(frame, event, argument):
+        if event == "call" and frame.f_code.co_qualname == "CallerLines.here":
+            looked.append(frame.f_back.f_code.co_name)
+
+    lib.define("before(Tensor x) -> Tensor")
+    sys.setprofile(note)
+    try:
+        lib.impl("before", lambda x: x, "CPU")
+        lib.define("after(Tensor x) -> Tensor")
+    finally:
+        sys.setprofile(None)
+    assert looked == ["_register_kernel", "_register_definition"]
+
+
 def test_two_codes_with_the_same_instructions_are_two_places(registry, lib):
     for i in range(3):
         run(["", *[""] * i, 'lib.register_name("f")'], lib)

@@ -221,7 +221,9 @@ class TypeKeys:
         """Whether all objects of the class are tensors, whatever their keys are."""
         if self._registered_as(cls) is not None or _is_array(cls):
             return True
-        return not _handled(cls) and (_is_torch_class(cls) or _has_arrays_device(cls))
+        if _handled(cls):
+            return False
+        return _is_torch_class(cls) or _has_arrays_device(cls) or _has_device(cls)
 
     def how_of_type(self, cls: type) -> tuple[int, int, *tuple[object, ...]]:
         """How calls in C find the keys of the type's values: a number of
@@ -253,12 +255,14 @@ class TypeKeys:
             )
         if _has_arrays_device(cls):
             return _BY_ATTRIBUTE, DispatchKey.CPU.raw
+        if _has_device(cls):
+            return _BY_DEVICE, 0
         own = any(_PROTOCOLS & base.__dict__.keys() for base in cls.__mro__)
         return (_BY_ATTRIBUTE if own or cls.__dictoffset__ else _NEVER), 0
 
 
 # The ways of native/bind/call/state.h to find the keys of a value.
-_REGISTERED, _BY_ATTRIBUTE, _BY_TORCH, _BY_PYTHON, _NEVER, _HANDLED = range(1, 7)
+_REGISTERED, _BY_ATTRIBUTE, _BY_TORCH, _BY_PYTHON, _NEVER, _HANDLED, _BY_DEVICE = range(1, 8)
 
 _PROTOCOLS = {"__dispatch_keys__", "__dlpack_device__"}
 
@@ -282,6 +286,17 @@ def _has_arrays_device(cls: type) -> bool:
         array is not None
         and issubclass(cls, array)
         and cls.__dlpack_device__ is array.__dlpack_device__  # type: ignore[attr-defined]
+    )
+
+
+def _has_device(cls: type) -> bool:
+    """Whether its objects speak DLPack, by their class. A class does not, whatever it has for its
+    objects.
+    """
+    says = (base.__dict__ for base in cls.__mro__ if "__dlpack_device__" in base.__dict__)
+    there = next(says, None)
+    return (
+        there is not None and there["__dlpack_device__"] is not None and not issubclass(cls, type)
     )
 
 

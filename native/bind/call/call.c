@@ -513,55 +513,71 @@ static int keys_again(struct state *st, const Shape *shape, const struct bound *
     return 1;
 }
 
-/* A call whose kernel needs an array of its own. `known`: what is remembered of it, or NULL. */
-static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssize_t n,
-                      PyObject *kwnames, const uint64_t *given, const struct remembered *known,
-                      PyObject **result) {
+/* A call whose arguments are in their places, with these keys. `args`: those of a call that may be
+ * remembered, or NULL. `given`: the key set of a redispatch, or NULL. */
+static __attribute__((noinline)) int run_bound(Operator *self, Plan *plan, struct bound *b,
+                                               uint64_t raw, PyObject *const *args,
+                                               const uint64_t *given, PyObject **result) {
     struct state *st = self->state;
-    struct target *target = NULL;
-    Plan *chosen = NULL; /* who comes to observe after a target was remembered has come later */
-    struct bound b;
-    uint64_t raw = 0, converted = peek(&st->converted);
-    int is_bound = known ? bind_others(st, plan, args, known, &b, &raw)
-                         : bind(st, plan->shape, args, n, kwnames, &b, &raw);
-    if (is_bound && UNLIKELY(peek(&st->converted) != converted))
-        is_bound = keys_again(st, plan->shape, &b, &raw);
-    else if (is_bound && known && known->target && !given && !peek(&st->contexts))
-        target = known->target;
-    if (is_bound && !target) {
-        chosen = plan;
-        if (UNLIKELY(plan->choices)) chosen = plan_for_types(st, self->cell, plan, b.room + FRONT);
-        if (!chosen) goto done;
-        if (given)
-            raw = *given;
-        else if (!stays(st, plan, &raw, b.room + FRONT,
-                        plan->shape->positional + plan->shape->keyword_only))
-            goto done;
-        int is = given ? is_answered(st, raw) : effective(st, chosen, &raw);
-        if (UNLIKELY(is == ANSWERED)) {
-            int how = answer(self, chosen, &b, raw, result);
-            let_go(&b);
-            return how;
-        }
-        if (!is) goto done;
-        target = target_of(st, chosen, raw);
-    }
-    if (target && !known && !kwnames && n == plan->remembered) remember_arguments(st, plan, args);
-    if (target) {
-        PyObject *answer =
-            chosen ? invoke_there(st, (PyObject *)self, chosen, target, &b, raw, given != NULL)
-                   : invoke_bound(st, (PyObject *)self, plan->shape, target, &b, raw);
-        *result = checked(st, (PyObject *)self, plan, target, answer);
-    }
-done:
-    let_go(&b);
-    return target ? DONE : given_up();
+    PyObject *const *values = b->room + FRONT;
+    Plan *chosen = plan;
+    if (UNLIKELY(plan->choices)) chosen = plan_for_types(st, self->cell, plan, values);
+    if (!chosen) return given_up();
+    if (given)
+        raw = *given;
+    else if (!stays(st, plan, &raw, values, plan->shape->positional + plan->shape->keyword_only))
+        return given_up();
+    int is = given ? is_answered(st, raw) : effective(st, chosen, &raw);
+    if (UNLIKELY(is == ANSWERED)) return answer(self, chosen, b, raw, result);
+    struct target *target = is ? target_of(st, chosen, raw) : NULL;
+    if (!target) return given_up();
+    if (args) remember_arguments(st, plan, args);
+    PyObject *answer = invoke_there(st, (PyObject *)self, chosen, target, b, raw, given != NULL);
+    *result = checked(st, (PyObject *)self, plan, target, answer);
+    return DONE;
 }
 
-/* As `call`, for a call that is not remembered whole. It ends the use of the plan, which may be out
- * of date. `known`: what is remembered, or NULL. */
-static __attribute__((noinline)) int call_found_out(Operator *self, Plan *plan, in_use use,
+/* A call whose kernel needs an array of its own. */
+static int call_bound(Operator *self, Plan *plan, PyObject *const *args, Py_ssize_t n,
+                      PyObject *kwnames, const uint64_t *given, PyObject **result) {
+    struct state *st = self->state;
+    struct bound b;
+    uint64_t raw = 0, converted = peek(&st->converted);
+    int is_bound = bind(st, plan->shape, args, n, kwnames, &b, &raw);
+    if (is_bound && UNLIKELY(peek(&st->converted) != converted))
+        is_bound = keys_again(st, plan->shape, &b, &raw);
+    PyObject *const *remembers = kwnames || n != plan->remembered ? NULL : args;
+    int how = is_bound ? run_bound(self, plan, &b, raw, remembers, given, result) : given_up();
+    let_go(&b);
+    return how;
+}
+
+/* The same for a call of which it is remembered what each argument's type tells. */
+static __attribute__((noinline)) int call_converted(Operator *self, Plan *plan,
+                                                    PyObject *const *args, const uint64_t *given,
                                                     const struct remembered *known,
+                                                    PyObject **result) {
+    struct state *st = self->state;
+    struct bound b;
+    uint64_t raw, converted = peek(&st->converted);
+    int how = DONE, is_bound = bind_others(st, plan, args, known, &b, &raw);
+    bool is_same = LIKELY(peek(&st->converted) == converted);
+    /* Who comes to observe after a target was remembered has come later. */
+    if (LIKELY(is_bound && is_same && known->target && !given && !peek(&st->contexts))) {
+        PyObject *answer = invoke(known->target->function, b.room + FRONT,
+                                  (size_t)plan->remembered | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+        *result = checked(st, (PyObject *)self, plan, known->target, answer);
+    } else {
+        if (is_bound && !is_same) is_bound = keys_again(st, plan->shape, &b, &raw);
+        how = is_bound ? run_bound(self, plan, &b, raw, NULL, given, result) : given_up();
+    }
+    let_go(&b);
+    return how;
+}
+
+/* As `call`, for a call of which nothing is remembered. It ends the use of the plan, which may be
+ * out of date. */
+static __attribute__((noinline)) int call_found_out(Operator *self, Plan *plan, in_use use,
                                                     PyObject *const *args, size_t nargsf,
                                                     PyObject *kwnames, const uint64_t *given,
                                                     PyObject **result) {
@@ -578,9 +594,9 @@ static __attribute__((noinline)) int call_found_out(Operator *self, Plan *plan, 
             return TO_PYTHON;
         }
     }
-    if (!known && !kwnames && plan->shape->is_plain && n == plan->shape->positional)
+    if (!kwnames && plan->shape->is_plain && n == plan->shape->positional)
         how = call_plain(self, plan, args, nargsf, given, result);
-    if (how == TRY_BOUND) how = call_bound(self, plan, args, n, kwnames, given, known, result);
+    if (how == TRY_BOUND) how = call_bound(self, plan, args, n, kwnames, given, result);
     leave(use);
     return how;
 }
@@ -590,7 +606,7 @@ static inline __attribute__((always_inline)) int call(Operator *self, PyObject *
                                                       size_t nargsf, PyObject *kwnames,
                                                       const uint64_t *given, PyObject **result) {
     struct state *st = self->state;
-    struct remembered found, *known = NULL;
+    struct remembered found;
     in_use use;
     if (UNLIKELY(!self->cell)) return TO_PYTHON;
     Plan *plan = plan_of(st, self->cell, &use);
@@ -603,14 +619,13 @@ static inline __attribute__((always_inline)) int call(Operator *self, PyObject *
             leave(use);
             return DONE;
         }
-        if (!found.converted && !plan->choices) {
-            int how = call_known(self, plan, args, nargsf, given, &found, result);
-            leave(use);
-            return how;
-        }
-        known = &found;
+        int how = found.converted || plan->choices
+                      ? call_converted(self, plan, args, given, &found, result)
+                      : call_known(self, plan, args, nargsf, given, &found, result);
+        leave(use);
+        return how;
     }
-    return call_found_out(self, plan, use, known, args, nargsf, kwnames, given, result);
+    return call_found_out(self, plan, use, args, nargsf, kwnames, given, result);
 }
 
 static inline __attribute__((always_inline)) PyObject *

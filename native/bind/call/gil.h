@@ -118,6 +118,14 @@ static inline void unlock(struct state *st) {
 static inline void unlock_in_child(struct state *st, PyObject *const *objects, Py_ssize_t n) {
 }
 
+/* Whether a set of keys keeps what was made of it: see key_sets.c. */
+enum { KEY_SETS_KEEP = 1 };
+
+/* Whether no other thread changes a list or tuple until this one runs other code. */
+static inline bool stands_still(const PyObject *items) {
+    return true;
+}
+
 static inline bool keeps_key_set(const struct target *target, uint64_t raw) {
     return target->key_set && target->key_set_raw == raw;
 }

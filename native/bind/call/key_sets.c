@@ -5,12 +5,16 @@
  * bits of two sets of this very class and call the method for everything else. A subclass that has
  * a method of its own has a slot of its own, too.
  *
- * These functions see only the two sets, so where a set has its bits is kept for the whole process:
+ * A kernel gets the same set in call after call, and takes the keys below its own of it: so a set
+ * keeps what `&` has made of it last, and of which bits. The set that is kept is always the younger
+ * one, so that sets make no cycles. Without a GIL none is kept.
+ *
+ * These functions see only the two sets, so where a set has its slots is kept for the whole process:
  * it is the same in all interpreters.
  */
 #include "state.h"
 
-static a64 place;
+static a64 place, met_at, meet_at;
 static PyObject *key_sets_and(PyObject *a, PyObject *b);
 
 enum which { AND, OR, SUBTRACT };
@@ -46,10 +50,31 @@ static __attribute__((noinline)) PyObject *by_method(PyObject *a, PyObject *b, c
     return PyObject_CallMethod(a, method, "O", b);
 }
 
+static inline PyObject **slot_of(PyObject *set, const a64 *at) {
+    return (PyObject **)((char *)set + peek(at));
+}
+
+/* What `a & b` was when it was made last, if that was of these bits; or NULL. */
+static inline PyObject *kept_meet(PyObject *a, PyObject *b) {
+    if (!KEY_SETS_KEEP || Py_TYPE(a)->tp_base != &PyBaseObject_Type) return NULL;
+    if (*slot_of(a, &met_at) != *slot_of(b, &place)) return NULL;
+    return Py_XNewRef(*slot_of(a, &meet_at));
+}
+
+static inline void keep_meet(PyObject *a, PyObject *b, PyObject *made) {
+    if (!KEY_SETS_KEEP) return;
+    Py_XSETREF(*slot_of(a, &met_at), Py_NewRef(*slot_of(b, &place)));
+    Py_XSETREF(*slot_of(a, &meet_at), Py_NewRef(made));
+}
+
 static inline PyObject *combined(PyObject *a, PyObject *b, enum which which, const char *method) {
     PyTypeObject *type = Py_TYPE(a);
     Py_ssize_t at = (Py_ssize_t)peek(&place);
     uint64_t left, right;
+    if (which == AND && LIKELY(type == Py_TYPE(b))) {
+        PyObject *kept = kept_meet(a, b);
+        if (kept) return kept;
+    }
     if (UNLIKELY(type != Py_TYPE(b) || type->tp_base != &PyBaseObject_Type ||
                  as_raw(*(PyObject **)((char *)a + at), &left) ||
                  as_raw(*(PyObject **)((char *)b + at), &right)))
@@ -57,7 +82,9 @@ static inline PyObject *combined(PyObject *a, PyObject *b, enum which which, con
     uint64_t raw = which == AND  ? left & right
                    : which == OR ? left | right
                                  : left & ~(right & ~UINT64_C(0xffff)); /* backends stay */
-    return with_bits(type, at, raw);
+    PyObject *made = with_bits(type, at, raw);
+    if (which == AND && made) keep_meet(a, b, made);
+    return made;
 }
 
 static PyObject *key_sets_and(PyObject *a, PyObject *b) {
@@ -70,10 +97,12 @@ static PyObject *key_sets_subtract(PyObject *a, PyObject *b) {
     return combined(a, b, SUBTRACT, "__sub__");
 }
 
-void key_sets_install(PyTypeObject *type, Py_ssize_t raw_at) {
+void key_sets_install(PyTypeObject *type, Py_ssize_t raw_at, Py_ssize_t met, Py_ssize_t meet) {
     PyNumberMethods *methods = type->tp_as_number;
     if (!methods || type->tp_base != &PyBaseObject_Type) return;
     atomic_store(&place, (uint64_t)raw_at);
+    atomic_store(&met_at, (uint64_t)met);
+    atomic_store(&meet_at, (uint64_t)meet);
     methods->nb_and = key_sets_and;
     methods->nb_or = key_sets_or;
     methods->nb_subtract = key_sets_subtract;

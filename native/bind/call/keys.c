@@ -14,6 +14,7 @@
  *                 Python is asked for once. A value without it has the keys that the table has for
  *                 the type (a subclass of NumPy's array: CPU), or else those of the device that
  *                 its `__dlpack_device__` names.
+ *   BY_DEVICE     the same, by a `__dlpack_device__` of its class. All its values are tensors.
  *   BY_TORCH      the same, but PyTorch says the keys of a value without the attribute. It does not
  *                 ask modes or `__torch_function__` for them.
  *   BY_PYTHON     Python is asked about each value.
@@ -134,16 +135,22 @@ static int from_attribute(struct state *st, PyObject *value, PyObject *keys, uin
 }
 
 /* The keys of the device that `__dlpack_device__` names. Results as those of ask_python. */
-static int from_dlpack(struct state *st, PyObject *value, uint64_t *raw) {
+static int from_dlpack(struct state *st, PyObject *value, uint32_t how, uint64_t *raw) {
     PyObject *device, *pair;
-    int there = optional_attribute(value, st->device_name, &device);
-    if (there <= 0) return there;
-    if (device == Py_None) {
+    if (how == BY_DEVICE) { /* no bound method is made, which costs nearly as much as its call */
+        pair = PyObject_VectorcallMethod(st->device_name, &value, 1, NULL);
+        if (!pair && (PyErr_ExceptionMatches(PyExc_AttributeError) ||
+                      PyErr_ExceptionMatches(PyExc_TypeError))) {
+            PyErr_Clear(); /* the value may hide what its class has: Python asks again, and tells */
+            return ask_python(st, value, raw);
+        }
+    } else {
+        int there = optional_attribute(value, st->device_name, &device);
+        if (there <= 0) return there;
+        pair = device == Py_None ? NULL : PyObject_CallNoArgs(device);
         Py_DECREF(device);
-        return 0;
+        if (!pair && !PyErr_Occurred()) return 0;
     }
-    pair = PyObject_CallNoArgs(device);
-    Py_DECREF(device);
     if (!pair) return -1;
     long kind = -1;
     if (PyTuple_CheckExact(pair) && PyTuple_GET_SIZE(pair) &&
@@ -174,7 +181,7 @@ static int ask_value(struct state *st, PyObject *value, uint32_t how, uint64_t i
     else if (instead)
         found = (*raw = instead, 1);
     else
-        found = from_dlpack(st, value, raw);
+        found = from_dlpack(st, value, how, raw);
     Py_XDECREF(keys);
     return found;
 }

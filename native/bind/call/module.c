@@ -135,7 +135,9 @@ static PyObject *call_values(PyObject *m, PyObject *args) {
     }
     st->raw_at = ((PyMemberDescrObject *)member)->d_member->offset;
     Py_DECREF(member);
-    key_sets_install((PyTypeObject *)key_set_type, st->raw_at);
+    Py_ssize_t met = slot_at(key_set_type, "_met"), meet = slot_at(key_set_type, "_meet");
+    if (met < 0 || meet < 0) return NULL;
+    key_sets_install((PyTypeObject *)key_set_type, st->raw_at, met, meet);
     set(&st->how_of_type, how_of_type);
     set(&st->raw_of, raw_of);
     set(&st->key_set_type, key_set_type);

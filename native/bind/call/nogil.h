@@ -123,6 +123,12 @@ void unlock(struct state *st);
 /* See Note [Locks that nobody has] in module.c. */
 void unlock_in_child(struct state *st, PyObject *const *objects, Py_ssize_t n);
 
+enum { KEY_SETS_KEEP = 0 };
+
+static inline bool stands_still(const PyObject *items) {
+    return PyTuple_CheckExact(items);
+}
+
 /* Whether the target keeps a key set with these bits, the last one that its kernel got. Here it
  * keeps none: calls of several threads would write to one place. */
 static inline bool keeps_key_set(const struct target *target, uint64_t raw) {

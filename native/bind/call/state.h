@@ -225,7 +225,7 @@ struct quick {
 };
 
 /* See Note [Types] in keys.c. */
-enum { UNKNOWN, REGISTERED, BY_ATTRIBUTE, BY_TORCH, BY_PYTHON, NEVER, HANDLED };
+enum { UNKNOWN, REGISTERED, BY_ATTRIBUTE, BY_TORCH, BY_PYTHON, NEVER, HANDLED, BY_DEVICE };
 struct known {
     a64 sequence;
     _Atomic(PyTypeObject *) type;
@@ -402,7 +402,8 @@ static inline int carries(struct state *st, PyObject *value, uint64_t *raw) {
 
 /* Whether a type makes its values tensors, by what the table says of it, whatever their keys. */
 static inline bool is_tensors(uint32_t how, uint64_t keys) {
-    return how == REGISTERED || how == BY_TORCH || how == HANDLED || (how == BY_ATTRIBUTE && keys);
+    return how == REGISTERED || how == BY_TORCH || how == HANDLED || how == BY_DEVICE ||
+           (how == BY_ATTRIBUTE && keys);
 }
 
 /* Whether a value is a tensor, by its type where that tells: a result's keys count for nothing. */
@@ -571,7 +572,7 @@ PyObject *torch_found(PyObject *m, PyObject *ignored);
 PyObject *taken(struct state *st, const struct take *t, PyObject *value, uint64_t *raw);
 /* The same for a value of a kind that is not composed, when it does not fit as it is. */
 PyObject *converted(struct state *st, const struct take *t, PyObject *value);
-/* The same for a result. */
+/* The same for a result that does not fit as it is. */
 PyObject *taken_result(struct state *st, const struct take *t, PyObject *value);
 int fits_slow(struct state *st, const struct take *t, PyObject *value, uint64_t *raw);
 
@@ -616,8 +617,8 @@ static inline struct state *state_of(PyTypeObject *type) {
 PyObject *key_set_of(const struct state *st, uint64_t raw);
 /* The same for the calls of a target, which may keep it. */
 PyObject *key_set_for(struct state *st, struct target *target, uint64_t raw);
-/* Makes C compute `&`, `|` and `-` of the class of key sets, whose bits are there. */
-void key_sets_install(PyTypeObject *type, Py_ssize_t raw_at);
+/* Makes C compute `&`, `|` and `-` of the class of key sets, which has its slots there. */
+void key_sets_install(PyTypeObject *type, Py_ssize_t raw_at, Py_ssize_t met, Py_ssize_t meet);
 
 /* custom.c */
 extern PyType_Spec forward_spec, unshared_spec;

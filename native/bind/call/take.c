@@ -109,10 +109,42 @@ static int claims_to_be_list(PyObject *value) {
     return is ? is : PyObject_IsInstance(value, (PyObject *)&PyTuple_Type);
 }
 
+/* A new list of floats from a list or tuple of floats and ints; NULL, perhaps with an error, when it
+ * has other items. This runs no code of users, so that no copy is needed first. */
+static PyObject *list_of_floats(PyObject *value) {
+    Py_ssize_t n = Py_SIZE(value), i = 0;
+    PyObject *made = PyList_New(n); /* may collect garbage, whose code may change the list */
+    bool is_list = PyList_Check(value);
+    if (!made || n != Py_SIZE(value)) goto failed;
+    PyObject *const *items =
+        is_list ? ((PyListObject *)value)->ob_item : ((PyTupleObject *)value)->ob_item;
+    for (; i < n; i++) {
+        PyObject *item = items[i];
+        if (PyFloat_CheckExact(item)) {
+            Py_INCREF(item);
+        } else {
+            double real = PyLong_CheckExact(item) ? PyLong_AsDouble(item) : -1.0;
+            bool is_real = PyLong_CheckExact(item) && (real != -1.0 || !PyErr_Occurred());
+            if (!is_real || !(item = PyFloat_FromDouble(real))) goto failed;
+        }
+        PyList_SET_ITEM(made, i, item);
+    }
+    return made;
+failed:
+    if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_OverflowError)) PyErr_Clear();
+    Py_XDECREF(made);
+    return NULL;
+}
+
 /* A new list from a list or tuple, or from one number. */
 static PyObject *list_of(struct state *st, const struct take *t, PyObject *value, uint64_t *raw) {
     PyObject *made = NULL;
     uint64_t ignored = 0;
+    bool is_plain = PyList_CheckExact(value) || PyTuple_CheckExact(value);
+    if (t->inner->exact == &PyFloat_Type && is_plain && stands_still(value)) {
+        made = list_of_floats(value);
+        if (made || PyErr_Occurred()) return made;
+    }
     if (PyList_CheckExact(value)) {
         made = PyList_GetSlice(value, 0, PY_SSIZE_T_MAX);
     } else if (PyList_Check(value) || PyTuple_Check(value)) {
@@ -175,6 +207,7 @@ PyObject *taken(struct state *st, const struct take *t, PyObject *value, uint64_
 PyObject *taken_result(struct state *st, const struct take *t, PyObject *value) {
     uint64_t ignored = 0;
     if (t->kind == TENSOR) return NULL;
+    if (t->exact) return converted(st, t, value);
     if (t->kind != LIST || !PyList_CheckExact(value)) return taken(st, t, value, &ignored);
     /* The kernel's own list, if all of its items fit as they are. */
     PyObject *made = PyList_GetSlice(value, 0, PY_SSIZE_T_MAX);
