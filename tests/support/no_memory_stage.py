@@ -16,8 +16,8 @@ BIG = b"b" * 20000  # more than the buffer on the stack holds
 
 
 def state(handle):
-    """Facts, members and the files that the process has open. By the system's calls: a free-threaded
-    3.13 gives the processor away some forty times whenever it closes a file object.
+    """Facts, members and the files that the process has open. By the system's calls: a
+    free-threaded 3.13 gives the processor away some forty times to close a file object.
     """
     maps = os.open("/proc/self/maps", os.O_RDONLY)
     regions = b"".join(iter(lambda: os.read(maps, 1 << 16), b"")).count(b"memfd:mdispatch")
