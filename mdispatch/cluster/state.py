@@ -103,7 +103,9 @@ class State:
 
     def _add(self, fact: Fact, changes: Changes) -> None:
         left = self._left_over()
-        same = left.get(fact.content)
+        same = left.get(fact.content, [])
+        while same and same[0] not in self.facts:
+            del same[0]  # another definition has ended it since
         if same:
             old = same.pop(0)
             del self.facts[old]
