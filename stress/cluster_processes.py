@@ -7,7 +7,7 @@ machine, so a seed gives the same blows, and not the same schedule.
 
 from __future__ import annotations
 
-import atexit
+import ctypes
 import json
 import os
 import random
@@ -60,6 +60,10 @@ _BLOWS = [
 _TEXTS = ["(int x) -> int", "(str x) -> int"]
 
 
+def _ends_with_its_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 class Hang(AssertionError):
     """What should have healed has not."""
 
@@ -73,8 +77,6 @@ class Server:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.process: subprocess.Popen[bytes] | None = None
-        me = os.getpid()
-        atexit.register(lambda: os.getpid() == me and self.close())
 
     def start(self, copy: str) -> None:
         with suppress(FileNotFoundError):
@@ -85,6 +87,7 @@ class Server:
             ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""],
             cwd=self.folder,
             stdout=subprocess.DEVNULL,
+            preexec_fn=_ends_with_its_parent,
         )
         end = monotonic() + 20 * PATIENCE
         while True:
@@ -134,7 +137,7 @@ class Child:
         if self.pid == 0:
             code = 1
             try:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                _ends_with_its_parent()
                 body(self)
                 code = 0
             except BaseException:
@@ -219,6 +222,12 @@ class World:
 
     def say(self, words: str) -> None:
         self.trace.append(f"{monotonic() - self.began:7.3f}  {words}")
+
+    @classmethod
+    def close(cls) -> None:
+        """After the last schedule of this process."""
+        if cls._server is not None:
+            cls._server.close()
 
     # --- who takes part
 
@@ -322,14 +331,15 @@ class World:
         for host in self.workers:
             if all(each.ended() for each in self.bridges if each.name.startswith(host)):
                 self.start_bridge(host)
-        if all(each.ended() for each in self.leaders):
-            self.start_leader()
         self.say("no more faults")
         began = monotonic()
-        probes = " ".join(each.name for each in self.leaders if not each.ended())
-        for child in [*self.leaders, *self.workers.values()]:
-            child.order(f"probe {probes}")
+        for leader in self.leaders:
+            self._probe(leader)
         while monotonic() < began + HEALED:
+            if all(each.ended() for each in self.leaders):
+                self.start_leader()  # who was stopped has found another one, who is dead
+                began = monotonic()
+                self._probe(self.leaders[-1])
             for host, worker in self.workers.items():
                 with suppress(BlockingIOError):
                     self.arrived[host].update(os.read(worker.told, 1 << 16).decode().split())
@@ -341,6 +351,11 @@ class World:
             time.sleep(0.002)
         failed = [event for event in self.history if event["what"] == "failed"]
         raise Hang(f"not healed after {HEALED:g} s: {self.arrived} {failed[:1]}")
+
+    def _probe(self, leader: Child) -> None:
+        """Has a leader register something, for which all workers wait."""
+        for child in [leader, *self.workers.values()]:
+            child.order(f"probe {leader.name}")
 
     def _end(self) -> None:
         for child in [*self.leaders, *self.bridges, *self.workers.values()]:
@@ -458,16 +473,17 @@ def _work(world: World, me: Child) -> None:
         except RegistryError:
             if monotonic() > end:
                 raise
-    words: list[str] = []
-    while not words:
-        words = me.ordered(60 * PATIENCE)
-    waiting = words[1:]
-    while waiting:
-        for name in list(waiting):
+    waiting: set[str] = set()
+    while True:
+        waiting.update(me.ordered(0 if waiting else 60 * PATIENCE))
+        waiting.discard("probe")
+        for name in sorted(waiting):
+            seq, _ = registry.dispatcher.facts.await_change(0, 0)
             try:
                 wait_for_def(f"s::probe_{name}", 0.1, registry=registry)
             except MdispatchError:
-                continue  # it says what ended the wait; another leader's may come
+                # It says what ended the wait: in a sealed run that is at once. Another may come.
+                registry.dispatcher.facts.await_change(seq, 0.1)
+                continue
             waiting.remove(name)
             me.answer(name)
-    me.ordered(60 * PATIENCE)

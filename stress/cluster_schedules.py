@@ -20,8 +20,11 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from cluster_judge import Unjust, judge
 from measure import Figures
@@ -32,19 +35,16 @@ from mdispatch.facts.native.constants import MD_UNIQUE
 UNIQUE = {int(kind) for kind, policy in POLICY.items() if policy & MD_UNIQUE}
 
 
-def play(name: str, options: argparse.Namespace, figures: Figures) -> str:
+def play(name: str, module: Any, options: argparse.Namespace, figures: Figures) -> str:
     """Plays one schedule; "" or what was wrong with it."""
-    if options.engine == "redis":
-        from cluster_processes import Hang, World
-    else:
-        from cluster_world import Hang, World
-
-    world = World(name, tuple(options.without))
+    world = module.World(name, tuple(options.without))
     wrong = ""
     try:
         figures.latency("healing", int(world.play() * 1e9))
-    except Hang as error:
+    except module.Hang as error:
         wrong = f"hang: {error}"
+    except Exception:
+        wrong = f"error: {traceback.format_exc()}"
     try:
         for what, number in judge(world.history, int(DEF), UNIQUE).items():
             figures.count(what, number)
@@ -61,16 +61,18 @@ def play(name: str, options: argparse.Namespace, figures: Figures) -> str:
 def some(options: argparse.Namespace, process: int, told: object) -> None:
     """The schedules of one process; tells its figures and what was wrong."""
     figures, wrong = Figures(), Counter[str]()
+    module = import_module("cluster_processes" if options.engine == "redis" else "cluster_world")
     end = time.monotonic() + options.seconds if options.seconds else None
     for number in range(options.first + process, options.first + options.count, options.processes):
         if end is not None and time.monotonic() > end:
             break
-        found = play(f"{options.seed} {number}", options, figures)
+        found = play(f"{options.seed} {number}", module, options, figures)
         if found:
             wrong[found] += 1
             if not options.without:
                 print(f"again: python stress/cluster_schedules.py --engine {options.engine} "
                       f"--seed {options.seed} --first {number} --count 1 --tell")  # fmt: skip
+    module.World.close()
     told.put((figures.as_dict(), dict(wrong)))  # type: ignore[attr-defined]
 
 
