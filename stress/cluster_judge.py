@@ -9,6 +9,7 @@ more. An event is a dict with ``t`` in seconds and ``what``:
     meant       a leader made an entry: its ``kind``, ``said``, its ``chain`` and that ``before`` it
     acked       an append of a leader that ``began`` then was acknowledged
     lost        the engine forgot what it had acknowledged
+    killed      a bridge of a host was, perhaps in the midst of a batch
     stands      a host's bridge told how far it is, and these facts were in the host's registry
 
 Each entry is a node in a tree: the chain before it names its parent. Every host must at each moment
@@ -62,6 +63,8 @@ def judge(history: list[dict], definition: int, unique: set[int]) -> dict[str, i
     nodes = {_ROOT: Node(0, 0, False, {})}
     leaderships: dict[str, int] = {}  # of each leader, its last
     hosts: dict[str, tuple[int, int, Counter]] = {}
+    killed: set[str] = set()
+    ever: dict[tuple, set[int]] = {}  # who has written a fact at all
     programs: dict[str, list] = {}
     written: dict[str, int] = {}
     led: list[tuple[float, str]] = []
@@ -90,6 +93,8 @@ def judge(history: list[dict], definition: int, unique: set[int]) -> dict[str, i
             leadership = leaderships[event["leader"]]
             node = _after(before, kind, said, leadership, definition, unique)
             nodes[event["chain"]] = node
+            for (leader, _), fact in node.facts.items():
+                ever.setdefault(fact, set()).add(leader)
             counts["entries"] += 1
             if kind == _BATCH:
                 _compare_with_program(event["leader"], said, programs, written)
@@ -97,7 +102,11 @@ def judge(history: list[dict], definition: int, unique: set[int]) -> dict[str, i
             late = late or _late(event, led, lost)
         elif what == "stands":
             counts["positions"] += 1
-            _stands(event, nodes, hosts, definition)
+            is_next = event["host"].partition(",")[0] in killed
+            _stands(event, nodes, hosts, definition, ever if is_next else {})
+            killed.discard(event["host"].partition(",")[0])
+        elif what == "killed":
+            killed.add(event["host"])
     if late:
         raise Unjust("two writers", late)
     return counts
@@ -173,7 +182,7 @@ def _late(event: dict, led: list[tuple[float, str]], lost: list[float]) -> str:
     return ""
 
 
-def _stands(event: dict, nodes: dict, hosts: dict, definition: int) -> None:
+def _stands(event: dict, nodes: dict, hosts: dict, definition: int, ever: dict) -> None:
     who, at = event["host"], (event["epoch"], event["seq"])
     node = nodes.get(event["chain"])
     if node is None:
@@ -187,7 +196,9 @@ def _stands(event: dict, nodes: dict, hosts: dict, definition: int) -> None:
     # It may still have what former leaders left, until the seal and as long as nothing says other.
     taken = {fact[:3] for fact in wanted if fact[0] == definition}
     for fact in more:
-        if node.sealed or fact not in before[2] or fact[:3] in taken:
+        # A bridge that was killed in a batch has not told of what it had registered.
+        is_left = fact in before[2] or ever.get(fact, set()) - {node.leader}
+        if node.sealed or not is_left or fact[:3] in taken:
             raise Unjust("fork", f"{who} at {at} has {fact}, which the writer had not")
     if (node.leadership, event["seq"]) < before[:2]:
         was = f"leadership {before[0]}, sequence {before[1]}"

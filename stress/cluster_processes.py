@@ -22,6 +22,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from glob import glob
 from time import monotonic
 
 from mdispatch import Registry, wait_for_def
@@ -294,6 +295,7 @@ class World:
             one = dice.choice(bridges)
         if one is not None and blow.startswith("kill"):
             one.kill()
+            self.note("killed", host=one.name[:2])
         elif one is not None:
             one.send(signal.SIGSTOP)
             one.is_stopped, one.go_on_at = True, monotonic() + dice.random() * 2 * LEASE
@@ -364,10 +366,8 @@ class World:
                 os.close(end)
         os.close(self.descriptor)
         self.server.client().flushall()
-        for name in os.listdir(os.environ["MDISPATCH_FOLDER"]):
-            if self.run_name in name:
-                with suppress(OSError):
-                    os.unlink(os.path.join(os.environ["MDISPATCH_FOLDER"], name))
+        for name in glob(f"{os.environ['MDISPATCH_FOLDER']}/*/{self.run_name}-*"):
+            os.unlink(name)
 
 
 # --- what the children do -------------------------------------------------------------------------

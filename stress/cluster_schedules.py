@@ -69,6 +69,8 @@ def some(options: argparse.Namespace, process: int, told: object) -> None:
         found = play(f"{options.seed} {number}", module, options, figures)
         if found:
             wrong[found] += 1
+            if found == options.until:
+                break
             if not options.without:
                 print(f"again: python stress/cluster_schedules.py --engine {options.engine} "
                       f"--seed {options.seed} --first {number} --count 1 --tell")  # fmt: skip
@@ -85,6 +87,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.0, help="end after so long")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--without", nargs="*", choices=["chain", "epoch"], default=[])
+    parser.add_argument("--until", help="end when this was wrong, for example fork")
     parser.add_argument("--tell", action="store_true", help="print each schedule")
     parser.add_argument("--figures", help="a file for the figures, as JSON")
     options = parser.parse_args()

@@ -340,6 +340,7 @@ class World:
 
         dice = SimpleNamespace(random=self.dice.random)
         shim = SimpleNamespace(sleep=self.sleep)
+        leading.os = SimpleNamespace(urandom=self.dice.randbytes, getpid=os.getpid)  # type: ignore
         for module in (leading, bridge, memory):
             module.monotonic = monotonic  # type: ignore[attr-defined]
         leading.time, leading.random, bridge.random = shim, dice, dice  # type: ignore[attr-defined]
@@ -413,6 +414,8 @@ class World:
             def counted(*args: object) -> object:
                 actor = self.current
                 if actor.writes_left == 0:
+                    self.note("killed", host=host)
+                    self.say(f"{actor.name} is killed in a batch")
                     actor.is_killed = True
                     raise Killed
                 actor.writes_left -= actor.writes_left > 0
@@ -430,6 +433,7 @@ class World:
     def kill(self, actor: Actor) -> None:
         if not actor.has_ended:
             self.say(f"{actor.name} is killed")
+            self.note("killed", host=actor.name[:2])
             actor.is_killed = True
             self._give(actor)
 
