@@ -156,6 +156,8 @@ class Region:
     def _place(self, fact: Fact) -> str:
         leader = self._follower.state.leaders[fact.leader]
         by = f"{leader.host}[{fact.pid}]:"
+        if fact.where.isascii() and len(by) + len(fact.where) <= MD_MAX_WHERE:
+            return by + fact.where
         kept = fact.where.encode()[-(MD_MAX_WHERE - len(by)) :]
         return by + kept.decode(errors="ignore")
 

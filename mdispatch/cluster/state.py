@@ -132,6 +132,8 @@ class State:
         """The way to a state that was read as a whole. What former leaders left stays, in
         ``later`` too, as long as that is not sealed.
         """
+        if not self.facts:  # a host that has just come: all there is, at once
+            return Changes(add=list(later.facts.values()))
         changes = Changes()
         gone = [each for key, each in self.facts.items() if key not in later.facts]
         by_content: dict[object, list[Fact]] = {}
