@@ -35,7 +35,7 @@ class Costs:
     #: schemas; the benchmark's own, which are all alike, have 0.8 MB.
     chunks: int = 68
     size: float = 1.18e6
-    apply: float = 1.32  # a processor's time to read, check and register it
+    apply: float = 1.26  # a processor's time to read, check and register it
     late: float = 1.8e-3  # to apply one late batch, and wake a waiter
     verify: float = 0.5  # a worker, 50,000 operators (README: 10,000 in 92 to 113 ms)
 

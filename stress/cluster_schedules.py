@@ -51,6 +51,7 @@ def play(name: str, module: Any, options: argparse.Namespace, figures: Figures) 
     except Unjust as error:
         wrong = str(error)
     figures.count("schedules")
+    figures.count("rounds")
     for each in world.blows:
         figures.count(each)
     if wrong or options.tell:
