@@ -19,7 +19,7 @@ from ..errors import RegistryExistsError
 from ..facts.hosts import ASTRAY, CUT, GONE, OPEN, SEALED, Told, differences, tell, told
 from ..facts.opening import DEFAULT_CAPACITY
 from .engine import Unreachable, connect
-from .following import Follower
+from .following import Follower, Position
 from .records import Record, time_in_words
 from .region import HostBook, Region, position
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .engine import ClusterURL
-    from .following import Position
 
 __all__ = ["Bridge"]
 
@@ -64,7 +63,7 @@ class Bridge:
         self.told: Told | None = None
         self._leader = ""
         self._leaderless: float | None = None  # since when
-        self._next_record = self._next_look = 0.0
+        self._next_record = 0.0
         self._pause = 0.0
         self._versions: dict[str, str] = {}
         self._compared: object = None
@@ -109,6 +108,8 @@ class Bridge:
         if before is not None and self._goes_on_from is not None:
             self._leader, self._follower.at = before.leader, self._goes_on_from
             say(f"takes over at epoch {before.epoch}, sequence {before.seq}")
+        elif self._region.has_facts():  # of one that was killed before it told how far it was
+            self._goes_on_from = Position()
         return True
 
     def _follow(self, timeout: float) -> None:
@@ -127,9 +128,7 @@ class Bridge:
             # What garbles a log would else be read again and again without a pause.
             self.ended.wait(lease / 20)
         now = monotonic()
-        if now >= self._next_look:
-            self._look_who_leads(now)
-            self._next_look = now + lease / 8
+        self._look_who_leads(now)
         phase = self._phase(now)
         self._stand(phase, follower.astray, say)
         if now >= self._next_record:
@@ -137,8 +136,8 @@ class Bridge:
             self._next_record = now + lease / 3
 
     def _look_who_leads(self, now: float) -> None:
-        status = self._engine.status()
-        if status.leader or status.epoch == 0:
+        status = self._follower.status
+        if status is None or status.leader or status.epoch == 0:
             self._leaderless = None
         elif self._leaderless is None:
             self._leaderless = now

@@ -28,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .engine import Engine
+    from .engine import Engine, Status
     from .state import Changes
 
 __all__ = ["MANIFEST", "Follower", "Position"]
@@ -60,12 +60,15 @@ class Follower:
         self.at = Position()
         #: Why nothing can be applied now, "" while something can.
         self.astray = ""
+        #: What the engine said before the last read; None before the first one.
+        self.status: Status | None = None
 
     def follow(self, timeout: float) -> Iterator[Changes]:
         """Reads once, waiting up to ``timeout`` seconds, and applies; the changes, one after the
         other. Raises what an engine raises. What is garbled leads astray.
         """
-        tail = self.engine.status().tail  # before the read, which finds all up to there
+        self.status = self.engine.status()
+        tail = self.status.tail  # before the read, which finds all up to there
         found = self.engine.read(self.at.id, _AT_ONCE, timeout)
         why = ""
         if not found and tail != self.at.id:
@@ -95,11 +98,12 @@ class Follower:
             before = again.at
             for _ in again.follow(0):
                 if again.at.id == at.id and again.at != at:
+                    self.status = again.status
                     self.astray = "what the engine has is another log than what is registered here"
                     return False
             if again.at == before:
                 break
-        there = again.at
+        there, self.status = again.at, again.status
         is_same = (there.epoch, there.root) == (at.epoch, at.root) and there.seq >= at.seq
         if there.epoch <= at.epoch and not is_same:
             self.astray = again.astray or "the log ends before what is registered here"

@@ -6,6 +6,7 @@ import os
 import platform
 import time
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 
 from ..facts.hosts import host, workers
 from .log import Garbled, json_bytes, read_json
@@ -49,8 +50,6 @@ class Record:
 
     @classmethod
     def of(cls, role: str, registry: str, follower: Follower, phase: str) -> Record:
-        from importlib.metadata import version
-
         at, facts = follower.at, len(follower.state.facts)
         return cls(
             role=role,
@@ -65,7 +64,7 @@ class Record:
             facts=facts,
             workers=0,
             python=platform.python_version(),
-            mdispatch=version("mdispatch"),
+            mdispatch=_own_version(),
             versions={},
             differences=[],
             why=follower.astray[:500],
@@ -80,6 +79,14 @@ class Record:
     def packed(self) -> bytes:
         told = asdict(self) | {"root": self.root.hex(), "chain": self.chain.hex()}
         return json_bytes(told)
+
+
+@cache
+def _own_version() -> str:
+    """It is read from files, and a record is made every few seconds."""
+    from importlib.metadata import version
+
+    return version("mdispatch")
 
 
 def read_record(data: bytes) -> Record:

@@ -108,6 +108,10 @@ class Region:
         for fact in changes.add:
             self._note(fact, self._register(fact))
 
+    def has_facts(self) -> bool:
+        """Whether a bridge has registered something here."""
+        return any(fact.kind in TRAVELS for fact in self._book.registrations()[2])
+
     def adopt(self) -> None:
         """Makes the registry agree with the follower's state. What says the same stays, whoever has
         registered it; what the state does not have stays as long as it would with a bridge that had
@@ -152,6 +156,8 @@ class Region:
     def _place(self, fact: Fact) -> str:
         leader = self._follower.state.leaders[fact.leader]
         by = f"{leader.host}[{fact.pid}]:"
+        if fact.where.isascii() and len(by) + len(fact.where) <= MD_MAX_WHERE:
+            return by + fact.where
         kept = fact.where.encode()[-(MD_MAX_WHERE - len(by)) :]
         return by + kept.decode(errors="ignore")
 

@@ -103,7 +103,9 @@ class State:
 
     def _add(self, fact: Fact, changes: Changes) -> None:
         left = self._left_over()
-        same = left.get(fact.content)
+        same = left.get(fact.content, [])
+        while same and same[0] not in self.facts:
+            del same[0]  # another definition has ended it since
         if same:
             old = same.pop(0)
             del self.facts[old]
@@ -130,6 +132,8 @@ class State:
         """The way to a state that was read as a whole. What former leaders left stays, in
         ``later`` too, as long as that is not sealed.
         """
+        if not self.facts:  # a host that has just come: all there is, at once
+            return Changes(add=list(later.facts.values()))
         changes = Changes()
         gone = [each for key, each in self.facts.items() if key not in later.facts]
         by_content: dict[object, list[Fact]] = {}

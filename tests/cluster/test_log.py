@@ -200,3 +200,16 @@ def test_a_later_leader_takes_over_what_is_alike_and_the_seal_ends_the_rest():
     sealed = state.apply(entry(b'{"versions":{}}', 3))
     assert sealed.strike == [(7, 3), (7, 4)]
     assert list(state.facts.values()) == new
+
+
+def test_a_definition_that_the_next_leader_ended_can_be_registered_again():
+    """It is no change where the former leader's is still there, and else a new definition."""
+    state = begun()
+    state.apply(entry(next(batches([], [fact(1)]))))
+    state.apply(entry(start_bytes(LEADER._replace(number=8)), START))
+    texts = ["s::f(str x) -> int", "s::f(int x) -> int"]
+    theirs = [fact(n, text=text)._replace(leader=8) for n, text in enumerate(texts)]
+    assert state.apply(entry(next(batches([], theirs[:1])))).strike == [(7, 1)]
+    assert state.apply(entry(next(batches([0], [])))).strike == [(8, 0)]
+    assert state.apply(entry(next(batches([], theirs[1:])))).add == theirs[1:]
+    assert list(state.facts) == [(8, 1)]

@@ -13,7 +13,9 @@ from mdispatch.cluster import leading, parse_url
 from mdispatch.cluster.bridge import Bridge
 from mdispatch.cluster.leading import LeaderBook, Publisher
 from mdispatch.cluster.memory import Store, stores
+from mdispatch.cluster.region import HostBook
 from mdispatch.errors import EngineUnreachableError, FencedError, OperatorGoneError
+from mdispatch.facts import DEF
 
 pytestmark = [pytest.mark.shared, pytest.mark.specification]
 
@@ -268,3 +270,21 @@ def test_of_two_hosts_one_of_which_was_told_otherwise_both_end_alike(url, run, s
             goes(worker, "lost")
             assert worker.operators() == ["s::two"]
         assert records
+
+
+def test_a_bridge_that_was_killed_in_its_first_batch_leaves_what_the_next_one_goes_on_with(
+    url, run
+):
+    name = f"{run}-1"
+    with leader(url, f"{run}-a") as main:
+        define(main, "one")
+        killed = HostBook.opened(name, 1 << 24)
+        assert killed.is_next()  # and has told nobody how far it is
+        with md.Registry.attach(name):
+            there = main.dispatcher.facts.find(DEF, 0, "s::one")
+            killed.register(DEF, 0, "s::one", there.text, there.where)
+            killed.close()
+            with host(url, name) as worker:
+                define(main, "two")
+                arrives(worker, "two")
+                assert sorted(worker.operators()) == ["s::one", "s::two"]

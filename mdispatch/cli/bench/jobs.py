@@ -81,5 +81,6 @@ JOBS = (
     _of_checkout("wake-up-c", "wake_up_c", "waking up in C"),
     _of_checkout("waiters", "waiters", "waking many processes that wait for one operator"),
     _of_checkout("missing", "missing", "a wait of 10 ms that ends in an error"),
+    _of_checkout("cluster", "cluster", "several hosts on a Redis server"),
     _of_checkout("memory", "memory", "bytes for an operator"),
 )
