@@ -33,7 +33,7 @@ __all__ = ["RedisEngine"]
 
 _LONGEST_ANSWER = 64 * LONGEST
 
-# KEYS: lead, lease, log, hosts, seen. ARGV[1], [2]: epoch, token, where a script has a fence.
+# KEYS: lead, lease, log, hosts, seen, accepted. ARGV[1], [2]: epoch, token, where there is a fence.
 _FENCE = """
 local held = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'tail')
 local epoch, tail = tonumber(held[1] or '0'), held[3] or '0-0'
@@ -78,7 +78,8 @@ _DROP = _FENCE + "for i = 3, #ARGV do redis.call('DEL', ARGV[i]) end return 'OK'
 _TRIM = _FENCE + "redis.call('XTRIM', KEYS[3], 'MINID', ARGV[3]) return 'OK'"
 _STATUS = """
 local held = redis.call('HMGET', KEYS[1], 'epoch', 'tail')
-return {held[1] or '0', redis.call('GET', KEYS[2]) or '', held[2] or '0-0'}
+return {held[1] or '0', redis.call('GET', KEYS[2]) or '', held[2] or '0-0',
+    redis.call('GETRANGE', KEYS[6], 0, 4096)}
 """
 # The engine's clock, and no other.
 _NOW = "local t = redis.call('TIME') local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
@@ -172,7 +173,8 @@ class RedisEngine:
         self._patience = url.lease
         prefix = f"mdispatch:{{{url.run}}}:"
         self._prefix = prefix
-        self._keys = [prefix + name for name in ("lead", "lease", "log", "hosts", "seen")]
+        names = ("lead", "lease", "log", "hosts", "seen", "accepted")
+        self._keys = [prefix + name for name in names]
         self._record = b""
         options: dict[str, Any] = dict(parse_url(url.engine))  # type: ignore[no-untyped-call]
         options["connection_class"] = _CLASSES.get(options.get("connection_class"), _Plain)
@@ -255,11 +257,14 @@ class RedisEngine:
         self._fenced(_TRIM, epoch, token, _id((upto[0], upto[1] + 1)))
 
     def status(self) -> Status:
-        epoch, lease, tail = self._run(_STATUS)
+        epoch, lease, tail, accepted = self._run(_STATUS)
         try:
-            return Status(int(epoch), lease[_TOKEN:], _position(tail))
+            return Status(int(epoch), lease[_TOKEN:], _position(tail), accepted)
         except ValueError:
             raise Unreachable("it gave a status that makes no sense") from None
+
+    def accept(self, record: bytes) -> None:
+        self._ask("SET", self._keys[5], record)
 
     def announce(self, host: str, record: bytes, ttl: float) -> None:
         self._run(_ANNOUNCE, host, record, int(ttl * 1000))
