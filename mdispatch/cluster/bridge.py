@@ -192,16 +192,17 @@ class Bridge:
     def _stand(self, phase: str, why: str, say: Callable[[str], object]) -> None:
         """Tells the workers, where it has changed."""
         before, at = self.told, self._at
-        is_same = before is not None and (before.phase, before.leader) == (phase, self._leader)
-        if before is not None and is_same and (before.epoch, before.seq) == at.id:
-            return
-        since = before.since if before is not None and is_same else time_in_words()
         why = " ".join(why.split())[:500]
+        is_same = before is not None and (before.phase, before.leader) == (phase, self._leader)
+        since = before.since if before is not None and is_same else time_in_words()
         where = at.epoch, at.seq, since, at.root.hex(), at.chain.hex()
-        self.told = Told(phase, self.url.shown, self._leader, *where, why)
+        now = Told(phase, self.url.shown, self._leader, *where, why)
+        if now == before:
+            return
+        self.told = now
         if not is_same:
-            say(str(self.told))
-        tell(self.book, self.told)
+            say(str(now))
+        tell(self.book, now)
 
     def _announce(self, phase: str) -> None:
         at, facts = self._at, len(self._region)
