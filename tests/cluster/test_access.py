@@ -93,6 +93,7 @@ def test_each_role_can_do_its_part_with_its_own_user_and_nothing_else(users, run
             looking.close()
         define(main, "two")
         comes(worker, "two")
+        assert not any("cut off" in text for text in worker.said), worker.said
 
 
 def test_the_user_of_one_run_can_neither_read_nor_write_another(users, run):

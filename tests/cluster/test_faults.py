@@ -34,7 +34,8 @@ LINES = {
     "cut to the client": lambda line: line.hold("to client"),
     "stalled": lambda line: line.hold("to server", "to client"),
     "reset": Proxy.refuse,
-    "a byte a second": Proxy.slow,
+    "a byte a second": lambda line: line.slow("to server", "to client"),
+    "answers a byte a second": lambda line: line.slow("to client"),
 }
 
 

@@ -24,8 +24,8 @@ class Proxy:
     def __init__(self, target: int) -> None:
         self._lock = threading.Condition()
         self._target = target
-        self._held: frozenset[str] = frozenset()
-        self._is_slow = self._is_closed = self._refuses = False
+        self._held = self._slow = frozenset[str]()
+        self._is_closed = self._refuses = False
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._listens = socket.create_server(("127.0.0.1", 0))
@@ -37,10 +37,10 @@ class Proxy:
         with self._lock:
             self._held = frozenset(ways)
 
-    def slow(self) -> None:
-        """One byte a second passes, each way of each connection."""
+    def slow(self, *ways: str) -> None:
+        """One byte a second passes in these ways of each connection."""
         with self._lock:
-            self._is_slow = True
+            self._slow = frozenset(ways)
 
     def refuse(self) -> None:
         """Resets all connections, those to come as well."""
@@ -51,7 +51,7 @@ class Proxy:
     def heal(self) -> None:
         """The line is whole."""
         with self._lock:
-            self._held, self._is_slow, self._refuses = frozenset(), False, False
+            self._held, self._slow, self._refuses = frozenset(), frozenset(), False
             self._lock.notify_all()
 
     def redirect(self, target: int) -> None:
@@ -112,14 +112,14 @@ class Proxy:
                         if way in self._held:
                             self._lock.wait()
                             continue
-                        piece = data[:1] if self._is_slow else data
+                        piece = data[:1] if way in self._slow else data
                         data = data[len(piece) :]
                         self._lock.release()
                         try:
                             sink.sendall(piece)
                         finally:
                             self._lock.acquire()
-                        if self._is_slow and data:
+                        if way in self._slow and data:
                             self._lock.wait(1.0)  # or until it is whole
         except OSError:
             pass
