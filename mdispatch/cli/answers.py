@@ -12,6 +12,7 @@ from typing import NotRequired, TypedDict
 
 __all__ = [
     "ANSWERS",
+    "Accepted",
     "Apart",
     "Bench",
     "Bridge",
@@ -539,7 +540,7 @@ class Stands(TypedDict):
 
     #: address of the engine, without a password, and the run
     engine: str
-    #: "open", "sealed", "cut off", "without a leader" or "astray"
+    #: "open", "sealed", "cut off", "without a leader", "astray" or "held"
     state: str
     #: when it began to stand so, UTC
     since: str
@@ -1011,7 +1012,7 @@ class Host(TypedDict):
     pid: int
     #: name of its registry
     registry: str
-    #: "open", "sealed", "without a leader" or "astray"
+    #: "open", "sealed", "without a leader", "astray" or "held"
     state: str
     #: epoch that it has applied
     epoch: int
@@ -1019,7 +1020,7 @@ class Host(TypedDict):
     sequence: int
     #: whether the log is further on
     behind: bool
-    #: why it is astray
+    #: why it is astray or held
     why: str | None
     #: how many facts it has
     facts: int
@@ -1056,6 +1057,21 @@ class Cluster(TypedDict):
     hosts: list[Host]
 
 
+class Accepted(TypedDict):
+    """What `mdispatch cluster accept` answers."""
+
+    #: 1
+    format: int
+    #: version of mdispatch
+    mdispatch: str
+    #: address of the engine, without a password, and the run
+    engine: str
+    #: leader that was accepted, as host[pid]
+    leader: str
+    #: epoch in which it leads
+    epoch: int
+
+
 #: The answers of each command.
 ANSWERS: dict[str, list[type]] = {
     "verify": [Verify],
@@ -1069,7 +1085,7 @@ ANSWERS: dict[str, list[type]] = {
     "doctor": [Doctor],
     "top": [Top],
     "bridge": [Bridge],
-    "cluster": [Cluster],
+    "cluster": [Cluster, Accepted],
     "bench": [Bench],
     "stress": [Stress, StressList],
 }

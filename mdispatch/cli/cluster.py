@@ -9,8 +9,10 @@ from click.exceptions import Exit
 
 from .. import __version__
 from ..cluster import ClusterURL, Unreachable, connect
+from ..cluster.following import MANIFEST
 from ..cluster.log import Garbled
-from ..cluster.records import Record, read_record
+from ..cluster.records import Record, accepted_bytes, read_record
+from ..cluster.state import Manifest
 from ..errors import MdispatchError
 from .bridge import url_argument
 from .columns import plain
@@ -20,28 +22,46 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..cluster import Engine
     from . import answers
 
 __all__ = ["cluster"]
 
 
+def _word(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> bool:
+    if words not in ((), ("accept",)):
+        raise click.BadParameter("before the URL comes accept, or nothing")
+    return bool(words)
+
+
 @click.command
+@click.argument(
+    "accepts",
+    metavar="[accept]",
+    nargs=-1,
+    callback=_word,
+    help="Accept the leader of now, which hosts with policy=hold in their URL hold for its other "
+    "code.",
+)
 @url_argument
 @json_option("cluster")
-def cluster(url: ClusterURL, as_json: bool) -> None:
+def cluster(accepts: bool, url: ClusterURL, as_json: bool) -> None:
     """Show the hosts of a cluster, how far each is, and who differs. Each host has told that of
     itself.
 
     \b
     Exit status:
-      0    no host differs, and all have what the leader has
-      1    one differs, or is behind, or nobody leads
-      2    unusable arguments; the engine does not answer
+      0    no host differs, and all have what the leader has; accepted
+      1    one differs, is behind or held, or nobody leads
+      2    unusable arguments; the engine does not answer; there is no leader to accept
     """
     output = standard_output()
     try:
         engine = connect(url)
         try:
+            if accepts:
+                write_text(_accept(url, engine, as_json) + "\n", output)
+                return
             status = engine.status()
             found = engine.hosts()
         finally:
@@ -80,6 +100,28 @@ def cluster(url: ClusterURL, as_json: bool) -> None:
     raise Exit(1 if problems else 0)
 
 
+def _accept(url: ClusterURL, engine: Engine, as_json: bool) -> str:
+    """Accepts who leads, and what to say of that."""
+    try:
+        manifest, state = Manifest.read(engine.get(MANIFEST) or b"")
+        leader = state.leaders[state.leader]
+    except (Garbled, KeyError):
+        complain(f"{url.shown}: nobody has led this run, so there is nothing to accept")
+        raise Exit(2) from None
+    engine.accept(accepted_bytes(leader.number))
+    name = f"{leader.host}[{leader.pid}]"
+    if not as_json:
+        return plain(f"{url.shown}: accepted {name}, which leads since epoch {manifest.epoch}")
+    answer: answers.Accepted = {
+        "format": 1,
+        "mdispatch": __version__,
+        "engine": url.shown,
+        "leader": name,
+        "epoch": manifest.epoch,
+    }
+    return json.dumps(answer, indent=2)
+
+
 def _host(record: Record, problems: list[str], tail: Sequence[int]) -> list[str]:
     """One host's lines; adds to the problems."""
     name = f"{record.host}[{record.pid}]"
@@ -94,7 +136,7 @@ def _host(record: Record, problems: list[str], tail: Sequence[int]) -> list[str]
         problems.append(f"{name} is behind")
     if record.why:
         lines.append(f"  {record.why}")
-        problems.append(f"{name} is astray")
+        problems.append(f"{name} is {record.phase}")
     for distribution, version in sorted(record.versions.items()):
         lines.append(f"  {distribution} {version or 'is not installed'}: the leader has another")
         problems.append(f"{name} has another version of {distribution} than the leader")

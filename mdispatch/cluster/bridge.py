@@ -7,6 +7,10 @@ A bridge has one thread, which calls the engine. It tells the workers how the ho
 (facts/hosts.py) and the engine how far the host is. A host may have several bridges: one serves it,
 and the others wait, without a connection to the engine, to take over when it ends or is killed
 (cluster/region.py).
+
+With ``policy=hold`` in the URL a bridge does not follow a leader that would end what a leader
+before it had registered: the registry stays as it is, *held*, while the bridge reads on, until the
+log agrees with it again or a person has accepted that leader (``mdispatch cluster accept``).
 """
 
 from __future__ import annotations
@@ -16,11 +20,12 @@ from threading import Event
 from time import monotonic
 
 from ..errors import RegistryExistsError
-from ..facts.hosts import ASTRAY, CUT, GONE, OPEN, SEALED, Told, differences, tell, told
+from ..facts.hosts import ASTRAY, CUT, GONE, HELD, OPEN, SEALED, Told, differences, tell, told
+from ..facts.logs import described
 from ..facts.opening import DEFAULT_CAPACITY
 from .engine import Unreachable, connect
 from .following import Follower, Position
-from .records import Record, time_in_words
+from .records import Record, read_accepted, time_in_words
 from .region import HostBook, Region, position
 
 TYPE_CHECKING = False
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .engine import ClusterURL
+    from .state import Changes
 
 __all__ = ["Bridge"]
 
@@ -60,6 +66,12 @@ class Bridge:
         self.serves = self._waits = False
         #: Where the bridge before this one was, until this one is there.
         self._goes_on_from: Position | None = None
+        #: How far the registry of this host is; behind the follower where that is held.
+        self._at = Position()
+        #: Why it is held, "" where it is not; and of what that was found.
+        self._held = ""
+        self._held_at: tuple[Position, int] | None = None
+        self._accepted = 0  # the leader process that a person has accepted
         self.told: Told | None = None
         self._leader = ""
         self._leaderless: float | None = None  # since when
@@ -106,7 +118,7 @@ class Bridge:
         before = told(self.book)
         self._goes_on_from = None if before is None else position(before)
         if before is not None and self._goes_on_from is not None:
-            self._leader, self._follower.at = before.leader, self._goes_on_from
+            self._leader, self._at = before.leader, self._goes_on_from
             say(f"takes over at epoch {before.epoch}, sequence {before.seq}")
         elif self._region.has_facts():  # of one that was killed before it told how far it was
             self._goes_on_from = Position()
@@ -116,10 +128,29 @@ class Bridge:
         follower = self._follower
         if self._goes_on_from is None:
             for changes in follower.follow(timeout):
-                self._region.apply(changes)
+                if not self._held:
+                    self._apply(changes)
+            if self._held and self._held_at != (follower.at, self._accepted):
+                self._apply(self._region.compare())
         elif follower.resume(self._goes_on_from):
-            self._region.adopt()
+            self._apply(self._region.compare())
             self._goes_on_from = None
+
+    def _apply(self, changes: Changes) -> None:
+        """Changes the registry, or holds it as it is."""
+        is_free = not self.url.holds or self._follower.state.leader == self._accepted
+        ended = () if is_free else self._region.ended_of_others(changes)
+        if ended:
+            first, more = ended[0], f" and {len(ended) - 1} more" if len(ended) > 1 else ""
+            what = described(first.kind, int(first.key), first.name)
+            self._held = (
+                f"it has other code and would end {what}{more} of the leader before. Accept it by "
+                "`mdispatch cluster accept`, or start the leader with the former code"
+            )
+            self._held_at = self._follower.at, self._accepted
+            return
+        self._region.apply(changes)
+        self._at, self._held = self._follower.at, ""
 
     def _turn(self, say: Callable[[str], object]) -> None:
         follower, lease = self._follower, self.url.lease
@@ -130,13 +161,15 @@ class Bridge:
         now = monotonic()
         self._look_who_leads(now)
         phase = self._phase(now)
-        self._stand(phase, follower.astray, say)
+        self._stand(phase, self._why(), say)
         if now >= self._next_record:
             self._announce(phase)
             self._next_record = now + lease / 3
 
     def _look_who_leads(self, now: float) -> None:
         status = self._follower.status
+        if status is not None:
+            self._accepted = read_accepted(status.accepted)
         if status is None or status.leader or status.epoch == 0:
             self._leaderless = None
         elif self._leaderless is None:
@@ -148,26 +181,33 @@ class Bridge:
     def _phase(self, now: float) -> str:
         if self._leaderless is not None and now - self._leaderless > self.url.lease / 2:
             return GONE
+        if self._held:
+            return HELD
         if self._follower.state.is_sealed and not self._follower.astray:
             return SEALED
-        return ASTRAY if self._follower.astray and self._follower.at.epoch else OPEN
+        return ASTRAY if self._follower.astray and self._at.epoch else OPEN
+
+    def _why(self) -> str:
+        return self._follower.astray or self._held
 
     def _stand(self, phase: str, why: str, say: Callable[[str], object]) -> None:
         """Tells the workers, where it has changed."""
-        before, at = self.told, self._follower.at
-        is_same = before is not None and (before.phase, before.leader) == (phase, self._leader)
-        if before is not None and is_same and (before.epoch, before.seq) == at.id:
-            return
-        since = before.since if before is not None and is_same else time_in_words()
+        before, at = self.told, self._at
         why = " ".join(why.split())[:500]
+        is_same = before is not None and (before.phase, before.leader) == (phase, self._leader)
+        since = before.since if before is not None and is_same else time_in_words()
         where = at.epoch, at.seq, since, at.root.hex(), at.chain.hex()
-        self.told = Told(phase, self.url.shown, self._leader, *where, why)
-        tell(self.book, self.told)
+        now = Told(phase, self.url.shown, self._leader, *where, why)
+        if now == before:
+            return
+        self.told = now
         if not is_same:
-            say(str(self.told))
+            say(str(now))
+        tell(self.book, now)
 
     def _announce(self, phase: str) -> None:
-        record = Record.of("bridge", self.name, self._follower, phase)
+        at, facts = self._at, len(self._region)
+        record = Record.of("bridge", self.name, at, facts, phase, self._why())
         record = record.of_workers(self.book, differences(self.book), self._other_versions())
         self._engine.announce(f"{record.host}:{record.pid}", record.packed(), self.url.lease)
 
@@ -188,7 +228,7 @@ class Bridge:
         return self._versions
 
     def _withdraw(self) -> None:
-        record = Record.of("bridge", self.name, self._follower, OPEN)
+        record = Record.of("bridge", self.name, self._at, len(self._region), OPEN)
         try:
             self._engine.announce(f"{record.host}:{record.pid}", b"", 0)
         except Unreachable:

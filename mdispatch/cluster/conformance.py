@@ -221,6 +221,14 @@ def records_of_hosts_end_by_themselves(make: Make) -> None:
             assert monotonic() < deadline
 
 
+def what_is_accepted_is_in_the_status(make: Make) -> None:
+    with closing(make()) as engine, closing(make()) as other:
+        assert other.status().accepted == b""
+        engine.accept(b"first")
+        engine.accept(b"second \xff")
+        assert other.status().accepted == b"second \xff"
+
+
 CHECKS = [
     an_empty_engine_has_nothing,
     one_leads_at_a_time,
@@ -238,4 +246,5 @@ CHECKS = [
     values_are_kept_until_they_are_dropped,
     a_value_that_is_too_long_is_none,
     records_of_hosts_end_by_themselves,
+    what_is_accepted_is_in_the_status,
 ]

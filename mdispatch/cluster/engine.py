@@ -31,6 +31,7 @@ LONGEST = 1 << 20
 
 _RUN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 _SECRETS = ("password", "ssl_password")
+_OURS = ("run", "lease", "role", "policy")
 
 
 class Fenced(Exception):
@@ -55,6 +56,7 @@ class ClusterURL:
     run: str
     lease: float  #: seconds after which a leader that is silent has lost its lead
     acts_as: str = ""  #: "leader" or "worker": what a process is that has it in its environment
+    holds: bool = False  #: whether a bridge holds a leader of other code until a person accepts it
 
     def __repr__(self) -> str:
         return f"ClusterURL({self.shown})"
@@ -65,12 +67,13 @@ class ClusterURL:
 @dataclass(frozen=True, slots=True)
 class Status:
     """What an engine says of a run: the highest epoch, the record of who leads now (empty: nobody
-    does), and epoch and sequence of the last entry.
+    does), epoch and sequence of the last entry, and what a person has accepted last.
     """
 
     epoch: int
     leader: bytes
     tail: tuple[int, int]
+    accepted: bytes = b""
 
 
 class Engine(Protocol):
@@ -120,7 +123,10 @@ class Engine(Protocol):
         """Forgets the entries up to this one and this one; the tail stays."""
 
     def status(self) -> Status:
-        """Who leads, and how far the log is."""
+        """Who leads, how far the log is, and what was accepted."""
+
+    def accept(self, record: bytes) -> None:
+        """Keeps what a person has accepted, in place of what he had before."""
 
     def announce(self, host: str, record: bytes, ttl: float) -> None:
         """Keeps a host's record for ``ttl`` seconds; 0 takes it away."""
@@ -133,8 +139,8 @@ class Engine(Protocol):
 
 
 def parse_url(text: str) -> ClusterURL:
-    """Reads ``[cluster:]ENGINE-URL?run=NAME[&lease=SECONDS][&role=ROLE]``. InvalidArgumentError; no
-    password is in its text.
+    """Reads ``[cluster:]ENGINE-URL?run=NAME[&lease=SECONDS][&role=ROLE][&policy=hold]``.
+    InvalidArgumentError; no password is in its text.
     """
     if not isinstance(text, str):
         raise InvalidArgumentError(f"the URL of a cluster is a str, not {type(text).__name__}")
@@ -145,7 +151,7 @@ def parse_url(text: str) -> ClusterURL:
         user = "" if parts.username is None or "@" not in parts.netloc else f"{parts.username}@"
     except ValueError:
         raise InvalidArgumentError("the URL of a cluster cannot be read: " + _EXAMPLE) from None
-    ours = {key: value for key, value in query if key in ("run", "lease", "role")}
+    ours = {key: value for key, value in query if key in _OURS}
     rest = [(key, value) for key, value in query if key not in ours]
     open_ = [(key, value) for key, value in rest if key not in _SECRETS]
     run, lease = ours.get("run", ""), _seconds(ours.get("lease", "10"))
@@ -159,6 +165,11 @@ def parse_url(text: str) -> ClusterURL:
         raise InvalidArgumentError(
             f"role={shown(role)} in the URL of a cluster: it is leader or worker"
         )
+    policy = ours.get("policy", "")
+    if policy not in ("", "hold"):
+        raise InvalidArgumentError(
+            f"policy={shown(policy)} in the URL of a cluster: it is hold, or not there"
+        )
     return ClusterURL(
         parts.scheme,
         urlunsplit((parts.scheme, parts.netloc, parts.path, urlencode(rest), "")),
@@ -166,6 +177,7 @@ def parse_url(text: str) -> ClusterURL:
         run,
         lease,
         role,
+        policy == "hold",
     )
 
 

@@ -336,7 +336,8 @@ class Publisher:
             is_other = record.root != at.root or record.phase == ASTRAY
             if record.epoch > at.epoch or (record.epoch == at.epoch and is_other):
                 raise Forgot
-        record = Record.of("leader", self._url.run, self._follower, self._phase())
+        facts = len(self._follower.state.facts)
+        record = Record.of("leader", self._url.run, at, facts, self._phase())
         record = record.of_workers(self._book, differences(self._book), {})
         self._engine.announce(self._key(), record.packed(), self._url.lease)
         self._next_renewal = monotonic() + self._url.lease / 3

@@ -24,7 +24,7 @@ class Store:
         self.lock = Condition()
         self.is_cut = False  # nobody gets an answer
         self.epoch = 0
-        self.token = self.leader = b""
+        self.token = self.leader = self.accepted = b""
         self.lease = 0.0
         self.tail = (0, 0)
         self.log: list[tuple[int, int, bytes]] = []
@@ -142,7 +142,12 @@ class MemoryEngine:
             self._answers()
             store = self.store
             leader = store.leader if store.lease > monotonic() else b""
-            return Status(store.epoch, leader, store.tail)
+            return Status(store.epoch, leader, store.tail, store.accepted)
+
+    def accept(self, record: bytes) -> None:
+        with self.store.lock:
+            self._answers()
+            self.store.accepted = record
 
     def announce(self, host: str, record: bytes, ttl: float) -> None:
         with self.store.lock:

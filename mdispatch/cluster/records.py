@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..facts.abc import Facts
-    from .following import Follower
+    from .following import Position
 
-__all__ = ["Record", "read_record", "time_in_words"]
+__all__ = ["Record", "accepted_bytes", "read_accepted", "read_record", "time_in_words"]
 
 #: Bytes of a record at most, characters of one difference, and how many of these.
 _MOST, _LONGEST, _COUNT = 1 << 16, 2000, 16
@@ -49,8 +49,9 @@ class Record:
     why: str = ""
 
     @classmethod
-    def of(cls, role: str, registry: str, follower: Follower, phase: str) -> Record:
-        at, facts = follower.at, len(follower.state.facts)
+    def of(
+        cls, role: str, registry: str, at: Position, facts: int, phase: str, why: str = ""
+    ) -> Record:
         return cls(
             role=role,
             registry=registry,
@@ -67,7 +68,7 @@ class Record:
             mdispatch=_own_version(),
             versions={},
             differences=[],
-            why=follower.astray[:500],
+            why=why[:500],
         )
 
     def of_workers(
@@ -118,6 +119,19 @@ def read_record(data: bytes) -> Record:
         versions=as_versions(told.get("versions")),
         differences=found,
     )
+
+
+def accepted_bytes(leader: int) -> bytes:
+    """What a person accepts: a leader process, by its number."""
+    return json_bytes({"leader": leader})
+
+
+def read_accepted(data: bytes) -> int:
+    """The leader process that was accepted last; 0 for none."""
+    try:
+        return as_number(read_json(data, 1 << 12).get("leader")) if data else 0
+    except Garbled:
+        return 0
 
 
 def time_in_words() -> str:

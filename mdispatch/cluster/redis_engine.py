@@ -5,11 +5,13 @@ step of the server. Keys begin with ``mdispatch:{RUN}:``; the braces keep the ke
 node. The client's URL has the password, TLS and the rest, as redis-py reads it.
 
 An answer is refused before it is kept where it would be longer than ``_LONGEST_ANSWER``: the bytes
-that come between two commands are counted where they are received.
+that come between two commands are counted where they are received. So is the time: who sends a byte
+now and then does not answer.
 """
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import Any
 
 import redis
@@ -32,8 +34,12 @@ if TYPE_CHECKING:
 __all__ = ["RedisEngine"]
 
 _LONGEST_ANSWER = 64 * LONGEST
+#: Bytes of an answer that have to come in each second beyond the socket's timeout.
+_SLOWEST = 1 << 16
 
-# KEYS: lead, lease, log, hosts, seen. ARGV[1], [2]: epoch, token, where a script has a fence.
+# Of what writes, KEYS are lead, lease, log, and of _ANNOUNCE hosts, seen; ARGV[1], [2] are epoch
+# and token, where there is a fence. Of what only reads they are in ARGV: a user who may only read
+# the keys may run no script with KEYS.
 _FENCE = """
 local held = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'tail')
 local epoch, tail = tonumber(held[1] or '0'), held[3] or '0-0'
@@ -77,24 +83,25 @@ _PUT = _FENCE + "redis.call('SET', ARGV[3], ARGV[4]) return 'OK'"
 _DROP = _FENCE + "for i = 3, #ARGV do redis.call('DEL', ARGV[i]) end return 'OK'"
 _TRIM = _FENCE + "redis.call('XTRIM', KEYS[3], 'MINID', ARGV[3]) return 'OK'"
 _STATUS = """
-local held = redis.call('HMGET', KEYS[1], 'epoch', 'tail')
-return {held[1] or '0', redis.call('GET', KEYS[2]) or '', held[2] or '0-0'}
+local held = redis.call('HMGET', ARGV[1], 'epoch', 'tail')
+return {held[1] or '0', redis.call('GET', ARGV[2]) or '', held[2] or '0-0',
+    redis.call('GETRANGE', ARGV[3], 0, 4096)}
 """
 # The engine's clock, and no other.
 _NOW = "local t = redis.call('TIME') local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
 _ANNOUNCE = (
     _NOW
     + """
-for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', now)) do
-    redis.call('HDEL', KEYS[4], name)
-    redis.call('ZREM', KEYS[5], name)
+for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now)) do
+    redis.call('HDEL', KEYS[1], name)
+    redis.call('ZREM', KEYS[2], name)
 end
 if tonumber(ARGV[3]) <= 0 then
-    redis.call('HDEL', KEYS[4], ARGV[1])
-    redis.call('ZREM', KEYS[5], ARGV[1])
+    redis.call('HDEL', KEYS[1], ARGV[1])
+    redis.call('ZREM', KEYS[2], ARGV[1])
 else
-    redis.call('HSET', KEYS[4], ARGV[1], ARGV[2])
-    redis.call('ZADD', KEYS[5], now + ARGV[3], ARGV[1])
+    redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+    redis.call('ZADD', KEYS[2], now + ARGV[3], ARGV[1])
 end
 return 'OK'
 """
@@ -103,9 +110,9 @@ _HOSTS = (
     _NOW
     + """
 local found = {}
-local names = redis.call('ZRANGEBYSCORE', KEYS[5], '(' .. now, '+inf', 'LIMIT', 0, 10000)
+local names = redis.call('ZRANGEBYSCORE', ARGV[2], '(' .. now, '+inf', 'LIMIT', 0, 10000)
 for _, name in ipairs(names) do
-    local record = redis.call('HGET', KEYS[4], name)
+    local record = redis.call('HGET', ARGV[1], name)
     if record and #record <= 65536 then
         found[#found + 1] = name
         found[#found + 1] = record
@@ -117,14 +124,19 @@ return found
 
 
 class _Counted:
-    """A socket that refuses to receive more between two sends than an answer may have."""
+    """A socket that refuses to receive more between two sends than an answer may have, or for
+    longer than it may take.
+    """
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
-        self._left = _LONGEST_ANSWER
+        self._begin()
+
+    def _begin(self) -> None:
+        self._left, self._asked = _LONGEST_ANSWER, monotonic()
 
     def sendall(self, *args: Any) -> Any:
-        self._left = _LONGEST_ANSWER
+        self._begin()
         return self._sock.sendall(*args)
 
     def recv(self, size: int, *args: Any) -> Any:
@@ -141,6 +153,9 @@ class _Counted:
         self._left -= size
         if self._left < 0:
             raise ConnectionError(f"the answer is longer than {_LONGEST_ANSWER} bytes")
+        took, came = monotonic() - self._asked, _LONGEST_ANSWER - self._left
+        if took > (self._sock.gettimeout() or took) + came / _SLOWEST:
+            raise ConnectionError(f"of the answer {came} bytes came within {took:.0f} s")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sock, name)
@@ -172,7 +187,9 @@ class RedisEngine:
         self._patience = url.lease
         prefix = f"mdispatch:{{{url.run}}}:"
         self._prefix = prefix
-        self._keys = [prefix + name for name in ("lead", "lease", "log", "hosts", "seen")]
+        self._written = [prefix + name for name in ("lead", "lease", "log")]
+        self._told = [prefix + name for name in ("hosts", "seen")]
+        self._read = [prefix + name for name in ("lead", "lease", "accepted")]
         self._record = b""
         options: dict[str, Any] = dict(parse_url(url.engine))  # type: ignore[no-untyped-call]
         options["connection_class"] = _CLASSES.get(options.get("connection_class"), _Plain)
@@ -192,11 +209,11 @@ class RedisEngine:
             # Its text, and not the error: the frames behind that one know the password.
             raise Unreachable(f"{type(error).__name__}: {error}") from None
 
-    def _run(self, script: str, *args: Any) -> Any:
-        return self._ask("EVAL", script, len(self._keys), *self._keys, *args)
+    def _run(self, script: str, keys: Sequence[str], *args: Any) -> Any:
+        return self._ask("EVAL", script, len(keys), *keys, *args)
 
     def _fenced(self, script: str, *args: Any) -> None:
-        answer = self._run(script, *args)
+        answer = self._run(script, self._written, *args)
         if answer == b"FENCED":
             raise Fenced
         if answer == b"FORGOT":
@@ -206,7 +223,7 @@ class RedisEngine:
 
     def acquire(self, token: bytes, leader: bytes, ttl: float, above: int) -> int | None:
         self._record = leader
-        epoch = self._run(_ACQUIRE, token, leader, int(ttl * 1000), above)
+        epoch = self._run(_ACQUIRE, self._written, token, leader, int(ttl * 1000), above)
         return int(epoch) or None
 
     def renew(self, epoch: int, token: bytes, ttl: float, tail: tuple[int, int]) -> None:
@@ -228,7 +245,7 @@ class RedisEngine:
         if timeout > 0:
             # Less than the time that the socket waits for an answer.
             command += ["BLOCK", max(1, int(min(timeout, self._patience) * 1000))]
-        answer = self._ask(*command, "STREAMS", self._keys[2], _id(after))
+        answer = self._ask(*command, "STREAMS", self._written[2], _id(after))
         if not answer:
             return []
         try:
@@ -255,17 +272,20 @@ class RedisEngine:
         self._fenced(_TRIM, epoch, token, _id((upto[0], upto[1] + 1)))
 
     def status(self) -> Status:
-        epoch, lease, tail = self._run(_STATUS)
+        epoch, lease, tail, accepted = self._run(_STATUS, (), *self._read)
         try:
-            return Status(int(epoch), lease[_TOKEN:], _position(tail))
+            return Status(int(epoch), lease[_TOKEN:], _position(tail), accepted)
         except ValueError:
             raise Unreachable("it gave a status that makes no sense") from None
 
+    def accept(self, record: bytes) -> None:
+        self._ask("SET", self._read[2], record)
+
     def announce(self, host: str, record: bytes, ttl: float) -> None:
-        self._run(_ANNOUNCE, host, record, int(ttl * 1000))
+        self._run(_ANNOUNCE, self._told, host, record, int(ttl * 1000))
 
     def hosts(self) -> dict[str, bytes]:
-        found: list[bytes] = self._run(_HOSTS)
+        found: list[bytes] = self._run(_HOSTS, (), *self._told)
         names = [name.decode("ascii", "replace") for name in found[::2]]
         return dict(zip(names, found[1::2], strict=False))
 

@@ -112,12 +112,13 @@ class Region:
         """Whether a bridge has registered something here."""
         return any(fact.kind in TRAVELS for fact in self._book.registrations()[2])
 
-    def adopt(self) -> None:
-        """Makes the registry agree with the follower's state. What says the same stays, whoever has
-        registered it; what the state does not have stays as long as it would with a bridge that had
-        lived (State.replaced_by).
+    def compare(self) -> Changes:
+        """What makes the registry agree with the follower's state. What says the same stays,
+        whoever has registered it; what the state does not have stays as long as it would with a
+        bridge that had lived (State.replaced_by).
         """
         state, before = self._follower.state, State()
+        self._there, self._generations = {}, {}
         here: dict[object, list[Registration]] = {}
         for there in self._book.registrations()[2]:
             if there.kind in TRAVELS:
@@ -135,7 +136,15 @@ class Region:
             left = _as_fact(there, state.leader if is_theirs else _FORMER)
             before.facts[left.id] = left
             self._there[left.id] = there
-        self.apply(before.replaced_by(state))
+        return before.replaced_by(state)
+
+    def __len__(self) -> int:
+        return len(self._there)
+
+    def ended_of_others(self, changes: Changes) -> list[Registration]:
+        """What changes would end here that another than the leader of now has registered."""
+        leader = self._follower.state.leader
+        return [self._there[each] for each in changes.strike if each[0] != leader]
 
     def _note(self, fact: Fact, there: Registration) -> None:
         self._there[fact.id] = there

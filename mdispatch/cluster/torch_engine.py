@@ -390,9 +390,13 @@ class TorchEngine:
         def call(store: Any) -> Status:
             data, held = self._held(store)
             is_over = not held.ttl or self._is_over("lead", data, held.ttl)
-            return Status(held.epoch, b"" if is_over else bytes.fromhex(held.leader), held.tail)
+            leader = b"" if is_over else bytes.fromhex(held.leader)
+            return Status(held.epoch, leader, held.tail, _get(store, "accepted"))
 
         return self._ask(call)
+
+    def accept(self, record: bytes) -> None:
+        self._ask(lambda store: store.set("accepted", record))
 
     def announce(self, host: str, record: bytes, ttl: float) -> None:
         beat = int.from_bytes(os.urandom(7))

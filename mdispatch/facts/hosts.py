@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from .registration import Registration
     from .waits import Waited
 
-__all__ = ["ASTRAY", "CUT", "GONE", "OPEN", "SEALED", "Told", "await_fact", "differences", "host"]
-__all__ += ["bridges", "has_bridge", "note_difference", "read", "tell", "told", "workers"]
+__all__ = ["ASTRAY", "CUT", "GONE", "HELD", "OPEN", "SEALED", "Told", "await_fact", "differences"]
+__all__ += ["bridges", "host", "has_bridge", "note_difference", "read", "tell", "told", "workers"]
 
 #: How a host stands: it goes on; all that the warm-up registers is there; the engine does not
-#: answer; nobody leads; what the engine has does not go on from what is here.
+#: answer; nobody leads; what the engine has does not go on from what is here; the leader has other
+#: code than the one before, and nobody has accepted that.
 OPEN, SEALED, CUT, GONE, ASTRAY = "open", "sealed", "cut off", "without a leader", "astray"
+HELD = "held"
 
 _DIFFERS = f"{CLUSTER}.differs"
 _MOST = 8  # differences of a process
@@ -171,6 +173,7 @@ def await_fact(
                 facts.label,
             )
         if is_over:
+            now = told(facts) or now  # the wait slept since
             if now.phase == CUT:
                 raise EngineUnreachableError(
                     f"{name} did not come, and the engine does not answer: {now}\nCalls of what is "

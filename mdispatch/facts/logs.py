@@ -5,6 +5,8 @@
     mdispatch.waits      waits that slept: for what, how long, and how they ended
     mdispatch.calls      modules that calls import; calls themselves leave no records
 
+A record has the name of its host in a cluster as ``mdispatch_host`` (facts/hosts.py).
+
 Nothing here loads ``logging``. A program that has not loaded it cannot have asked for records, and
 an interpreter that is made for one import should not pay for it. Callers ask ``listens`` before
 they ``tell``.
@@ -46,11 +48,12 @@ def described(kind: int, key: int, name: str) -> str:
 class Area:
     """A logger that is made when ``logging`` is loaded."""
 
-    __slots__ = ("_logger", "name")
+    __slots__ = ("_logger", "_of_host", "name")
 
     def __init__(self, name: str) -> None:
         self.name = f"mdispatch.{name}"
         self._logger: Logger | None = None
+        self._of_host: dict[str, object] = {}
 
     def listens(self) -> bool:
         """Whether the program wants debug records of this area."""
@@ -68,7 +71,7 @@ class Area:
             return
         _telling.add(thread)
         try:
-            logger.debug(text, *values, stacklevel=2)
+            logger.debug(text, *values, stacklevel=2, extra=self._of_host)
         except Exception as error:
             from ..errors.unraisable import report
 
@@ -84,6 +87,9 @@ class Area:
         top = logging.getLogger("mdispatch")  # type: ignore[union-attr]
         if not any(isinstance(each, logging.NullHandler) for each in top.handlers):  # type: ignore[union-attr]
             top.addHandler(logging.NullHandler())  # type: ignore[union-attr]
+        from .hosts import host  # who tells of nothing needs no name of a host
+
+        self._of_host = {"mdispatch_host": host()}
         self._logger = logging.getLogger(self.name)  # type: ignore[union-attr]
         return self._logger
 

@@ -15,6 +15,7 @@ from patience import limit
 
 import mdispatch as md
 from mdispatch.facts import logs
+from mdispatch.facts.hosts import host
 from mdispatch.registry.verify import Audit
 
 pytestmark = pytest.mark.shared
@@ -33,6 +34,7 @@ class Told(logging.Handler):
 
     def emit(self, record):
         assert record.levelno == logging.DEBUG
+        assert record.mdispatch_host == host()
         self.records.append((record.name.removeprefix("mdispatch."), record.getMessage()))
         if self.wanted and self.wanted in self.records[-1][1]:
             self.found.set()

@@ -30,11 +30,15 @@ class RedisServer:
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
 
-    def url(self, run: str, lease: float = 1.0, password: str = "") -> str:
-        user = f":{password}@" if password else ""
-        return f"redis://{user}127.0.0.1:{self.port}/0?run={run}&lease={lease * _slow():g}"
+    def url(
+        self, run: str, lease: float = 1.0, password: str = "", user: str = "", port: int = 0
+    ) -> str:
+        """``port`` is that of a line to the server (tcp_proxy.py)."""
+        who = f"{user}:{password}@" if password else ""
+        where = f"127.0.0.1:{port or self.port}"
+        return f"redis://{who}{where}/0?run={run}&lease={lease * _slow():g}"
 
-    def start(self, *options: str) -> None:
+    def start(self, *options: str, environment: dict[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
             [
                 "redis-server",
@@ -48,6 +52,7 @@ class RedisServer:
             ],
             cwd=self.folder,
             stdout=subprocess.DEVNULL,
+            env=os.environ | (environment or {}),
         )
         deadline = time.monotonic() + limit(20)
         while True:  # there is no other sign of a server than that it answers
