@@ -26,6 +26,8 @@ typedef struct {
     PyObject *run;    /* makes the whole call in Python */
     PyObject *refuse; /* raises what a call gets that all have refused */
     PyObject *find;   /* the number of the guards that are open, and what they lead to; or NULL */
+    PyObject *direct; /* the function of the first step, if that takes every call as it is; or NULL.
+                       * Borrowed from the steps */
     int with_key_set; /* the call has the key set in front of its arguments */
     _Atomic uint32_t n_kept;
     struct {
@@ -38,7 +40,7 @@ typedef struct {
 /* Whether a predicate accepts; one that raises has refused. -1 for what no predicate may hold up,
  * such as KeyboardInterrupt. */
 static int accepts(PyObject *supports, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
-    PyObject *answer = PyObject_Vectorcall(supports, args, nargsf, kwnames);
+    PyObject *answer = invoke(supports, args, nargsf, kwnames);
     int takes = answer ? PyObject_IsTrue(answer) : -1;
     Py_XDECREF(answer);
     if (takes >= 0) return takes;
@@ -47,7 +49,8 @@ static int accepts(PyObject *supports, PyObject *const *args, size_t nargsf, PyO
     return 0;
 }
 
-static PyObject *in_order(Steps *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+static __attribute__((noinline)) PyObject *in_order(Steps *self, PyObject *const *args,
+                                                    size_t nargsf, PyObject *kwnames) {
     PyObject *const *given = args;
     size_t n_given = nargsf;
     if (self->with_key_set) {
@@ -61,16 +64,16 @@ static PyObject *in_order(Steps *self, PyObject *const *args, size_t nargsf, PyO
         int takes = step->supports ? accepts(step->supports, given, n_given, kwnames) : 1;
         if (takes < 0) return NULL;
         if (!takes) continue;
-        if (step->with_key_set) return PyObject_Vectorcall(step->function, args, nargsf, kwnames);
-        return PyObject_Vectorcall(step->function, given, n_given, kwnames);
+        if (step->with_key_set) return invoke(step->function, args, nargsf, kwnames);
+        return invoke(step->function, given, n_given, kwnames);
     }
     return PyObject_Vectorcall(self->refuse, args, nargsf, kwnames);
 }
 
-static PyObject *kept_for(Steps *self, uint64_t number) {
+static inline Steps *kept_for(Steps *self, uint64_t number) {
     uint32_t n = atomic_load_explicit(&self->n_kept, memory_order_acquire);
     for (uint32_t i = 0; i < n; i++) {
-        if (self->kept[i].number == number) return self->kept[i].steps;
+        if (self->kept[i].number == number) return (Steps *)self->kept[i].steps;
     }
     return NULL;
 }
@@ -103,16 +106,15 @@ static __attribute__((noinline, cold)) PyObject *found_out(Steps *self, PyObject
 static PyObject *steps_call(PyObject *self_, PyObject *const *args, size_t nargsf,
                             PyObject *kwnames) {
     Steps *self = (Steps *)self_;
-    if (is_observed(self->state)) return PyObject_Vectorcall(self->run, args, nargsf, kwnames);
+    struct state *st = self->state;
+    if (is_observed(st)) return PyObject_Vectorcall(self->run, args, nargsf, kwnames);
     if (self->find) {
-        const Stack *stack = stack_here(self->state);
-        uint64_t guards = stack ? peek(&stack->priority) : 0;
-        if (guards) {
-            PyObject *steps = kept_for(self, guards);
-            if (UNLIKELY(!steps)) return found_out(self, args, nargsf, kwnames);
-            return in_order((Steps *)steps, args, nargsf, kwnames);
-        }
+        const Stack *stack = stack_here(st);
+        uint64_t number = stack ? peek(&stack->priority) : 0;
+        if (number && !(self = kept_for(self, number)))
+            return found_out((Steps *)self_, args, nargsf, kwnames);
     }
+    if (LIKELY(self->direct != NULL)) return invoke(self->direct, args, nargsf, kwnames);
     return in_order(self, args, nargsf, kwnames);
 }
 
@@ -149,6 +151,8 @@ static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         step->supports = supports == Py_None ? NULL : Py_NewRef(supports);
         step->function = Py_NewRef(function);
     }
+    if (n && !self->steps[0].supports && self->steps[0].with_key_set == with_key_set)
+        self->direct = self->steps[0].function;
     return (PyObject *)self;
 }
 

@@ -595,6 +595,16 @@ static inline int fits(struct state *st, const struct take *t, PyObject *value, 
     return LIKELY(Py_TYPE(value) == t->exact) || fits_slow(st, t, value, raw);
 }
 
+/* Calls a kernel, a function of Python as such. */
+static inline PyObject *invoke(PyObject *function, PyObject *const *args, size_t nargsf,
+                               PyObject *kwnames) {
+    if (PyFunction_Check(function))
+        return ((PyFunctionObject *)function)->vectorcall(function, args, nargsf, kwnames);
+    if (PyCFunction_CheckExact(function) && ((PyCFunctionObject *)function)->vectorcall)
+        return ((PyCFunctionObject *)function)->vectorcall(function, args, nargsf, kwnames);
+    return PyObject_Vectorcall(function, args, nargsf, kwnames);
+}
+
 /* call.c */
 /* What came of an attempt: DONE means that the call was made or has failed with an error. */
 enum { DONE, TRY_BOUND, TO_PYTHON, NOBODY };
