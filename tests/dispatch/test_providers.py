@@ -4,15 +4,20 @@ order of registering, closing and reprioritising; and that all members have the 
 
 from __future__ import annotations
 
+import gc
 import itertools
+import sys
 import threading
+import weakref
 
 import pytest
 from kinds import INTERPRETERS, run_main
 
 import mdispatch as md
 from mdispatch import errors
+from mdispatch.dispatch import call_py, priorities
 from mdispatch.dispatch.call_c import turn
+from mdispatch.facts.native.binding import which
 
 
 class A:
@@ -115,9 +120,22 @@ def orders(count):
     return sorted(set(itertools.permutations(moves)))
 
 
-def walk(registry, f, pool, order):
+def both_ways(f, *args):
+    """What a call gives: the word that a kernel says, or MissingKernelError. In C and in Python."""
+    found = []
+    for way in (f, lambda *given: call_py.call(f, given, {})):
+        try:
+            found.append(way(*args))
+        except errors.MissingKernelError as error:
+            found.append((type(error), str(error)))
+    assert found[0] == found[1]
+    return found[0] if isinstance(found[0], str) else errors.MissingKernelError
+
+
+def walk(registry, f, pool, order, known=0):
+    """The first ``known`` steps are those of an order that was walked before."""
     opened, live, settings = {}, [], []
-    for unit in order:
+    for step, unit in enumerate(order):
         kernel = pool[unit]
         is_kernel = len(kernel) == 5
         if unit in opened:
@@ -136,13 +154,10 @@ def walk(registry, f, pool, order):
             names, strict = kernel
             opened[unit] = md.set_priority("s::f", names, strict=strict, registry=registry)
             settings.append(kernel)
-        for guard in GUARDS:
+        for guard in GUARDS if step >= known else ():
             opener = md.priority(f, guard[0], strict=guard[1]) if guard else None
             for value, number in VALUES:
-                try:
-                    got = f(value, number)
-                except errors.MissingKernelError:
-                    got = errors.MissingKernelError
+                got = both_ways(f, value, number)
                 assert got == expected(live, settings, guard, value, number), (
                     order,
                     live,
@@ -156,17 +171,20 @@ def walk(registry, f, pool, order):
     registry.check_invariants("s::f")
 
 
-def walk_all(pool, of_all=1):
-    with md.Registry.local() as registry:
+def walk_all(pool, of_all=1, first=None):
+    """Every order, or those that begin with one unit."""
+    before: tuple[int, ...] = ()
+    # Calls in C are made in registries that are shared.
+    with (md.Registry.local if which == "none" else md.Registry.create)() as registry:
         md.Library("s", "DEF", registry=registry).define("f(Tensor x, int n) -> str")
         f = registry.ops.s.f.default
         for at, order in enumerate(orders(len(pool))):
-            if at % of_all == 0:
-                turn(at // of_all % 4 != 3)  # one in four in Python
-                try:
-                    walk(registry, f, pool, order)
-                finally:
-                    turn(True)
+            if at % of_all == 0 and first in (None, order[0]):
+                same = itertools.takewhile(
+                    lambda pair: pair[0] == pair[1], zip(before, order, strict=False)
+                )
+                walk(registry, f, pool, order, known=sum(1 for _ in same))
+                before = order
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -180,8 +198,9 @@ def test_every_order_of_kernels_and_priorities_gives_what_the_model_says(pool, l
     walk_all([*POOLS[pool], *PRIORITIES[:2]], of_all=97 if long_form else 9001)
 
 
-def test_every_order_of_five_providers_gives_what_the_model_says(long_form):
-    walk_all(FIVE, of_all=1 if long_form else 4001)
+@pytest.mark.parametrize("first", range(5))
+def test_every_order_of_five_providers_gives_what_the_model_says(first, long_form):
+    walk_all(FIVE, of_all=1 if long_form else 4001, first=first)
 
 
 # --- one operator ---------------------------------------------------------------------------------
@@ -306,6 +325,144 @@ def test_the_key_set_goes_to_the_kernels_that_want_it(registry, lib):
     lib.impl("g", says("plain"), "CPU", provider="b", rank=-1)
     assert "CPU" in registry.ops.s.g(A(), 1)
     assert registry.ops.s.g(A(), 9) == "plain"
+
+
+# --- in C and in Python ---------------------------------------------------------------------------
+
+
+@pytest.mark.shared
+def test_c_asks_predicates_by_itself(registry, lib):
+    lib.define("g(Tensor x, int n) -> str")
+    callers = []
+
+    def who_calls(x, n):
+        callers.append(sys._getframe(1).f_code.co_name)
+        return n < 5
+
+    lib.impl("g", lambda x, n: who_calls(x, n) and "a", "CPU", provider="a", supports=who_calls)
+    lib.impl("g", lambda x, n: who_calls(x, 0) and "b", "CPU", provider="b", rank=-1)
+    g, own = registry.ops.s.g.default, sys._getframe().f_code.co_name
+    for _ in range(3):
+        assert [g(A(), 1), g(A(), 9)] == ["a", "b"]
+    assert callers == [own, "<lambda>", own, "<lambda>"] * 3
+    with md.priority(g, ["b"]):
+        assert g(A(), 1) == "b"
+    assert [g(A(), 1), callers[-2]] == ["a", own]
+    callers.clear()
+    assert both_ways(g, A(), 1) == "a"
+    assert own not in callers[2:]  # the second way
+
+
+class NoTruth:
+    def __bool__(self):
+        raise ValueError("neither")
+
+
+@pytest.mark.parametrize(
+    ("answer", "which_runs"), [(0, "b"), ([], "b"), ("yes", "a"), (NoTruth(), "b"), (None, "b")]
+)
+def test_the_truth_of_what_a_predicate_returns_counts(registry, lib, answer, which_runs):
+    lib.define("g(Tensor x) -> str")
+    lib.impl("g", says("a"), "CPU", provider="a", supports=lambda x: answer)
+    lib.impl("g", says("b"), "CPU")
+    assert both_ways(registry.ops.s.g.default, A()) == which_runs
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_no_predicate_holds_up_what_ends_the_program(registry, lib, on):
+    class Stop(BaseException):
+        pass
+
+    def stops(x):
+        raise Stop
+
+    lib.define("g(Tensor x) -> str")
+    lib.impl("g", says("a"), "CPU", provider="a", supports=stops)
+    lib.impl("g", says("b"), "CPU")
+    turn(on)
+    try:
+        with pytest.raises(Stop):
+            registry.ops.s.g(A())
+    finally:
+        turn(True)
+
+
+def test_predicates_get_what_the_kernel_gets(registry, lib):
+    lib.define("g(Tensor x, int[] n=[1, 2], *, float scale=2) -> Any")
+    seen = []
+
+    def notes(*args, **keywords):
+        seen.append((args[1:], keywords))
+        return len(args[1]) == 2
+
+    lib.impl("g", lambda keys, x, n, *, scale: ("a", n, scale), "CPU", provider="a",
+             supports=notes, with_keyset=True)  # fmt: skip
+    lib.impl("g", lambda x, n, *, scale: ("b", n, scale), "CPU", provider="b", rank=-1)
+    g = registry.ops.s.g.default
+    for way in (g, lambda *args, **keywords: call_py.call(g, args, keywords)):
+        seen.clear()
+        assert way(A()) == ("a", [1, 2], 2.0)
+        assert way(A(), (7,), scale=3) == ("b", [7], 3.0)
+        assert seen == [(([1, 2],), {"scale": 2.0}), (([7],), {"scale": 3.0})]
+
+
+def test_more_guards_than_are_kept_lead_where_they_should(f, monkeypatch):
+    monkeypatch.setattr(priorities, "_MOST_NUMBERED", len(priorities._numbered) + 12)
+    names = ["fast", "middle", "slow", *(f"other{i}" for i in range(20))]
+    for first in names * 2:
+        with md.priority(f, [first, *({"slow"} - {first})]):
+            assert both_ways(f, A(), 1) == (first if first in names[:3] else "slow")
+            with md.priority("*", ["middle"], registry=f.dispatcher.holder):
+                assert both_ways(f, A(), 1) == "middle"
+    assert both_ways(f, A(), 1) == "fast"
+
+
+def test_a_guard_that_another_thread_ends_has_ended_here(f):
+    guard = md.priority(f, ["slow"])
+    assert both_ways(f, A(), 1) == "slow"
+    thread = threading.Thread(target=guard.close)
+    thread.start()
+    thread.join()
+    assert both_ways(f, A(), 1) == "fast"
+
+
+def test_a_guard_counts_in_its_own_registry(f):
+    with md.Registry.local() as other:
+        library = md.Library("s", "DEF", registry=other)
+        library.define("f(Tensor x, int n) -> str")
+        for name in ("slow", "fast"):  # the newest is first
+            library.impl("f", says(f"other {name}"), "CPU", provider=name)
+        g = other.ops.s.f.default
+        for opened, word, there in ((f, "slow", "other fast"), (g, "fast", "other slow")):
+            with md.priority(opened, ["slow"]):
+                assert [both_ways(f, A(), 1), both_ways(g, A(), 1)] == [word, there]
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_provider_that_a_predicate_closes_runs_to_its_end(registry, lib, on):
+    lib.define("g(Tensor x) -> str")
+    closing = md.Library("s", "IMPL", registry=registry)
+
+    def kernel(x):
+        return "a"
+
+    def closes(x):
+        closing.close()
+        gc.collect()
+        return True
+
+    gone = [weakref.ref(kernel), weakref.ref(closes)]
+    closing.impl("g", kernel, "CPU", provider="a", supports=closes)
+    lib.impl("g", says("b"), "CPU")
+    g = registry.ops.s.g.default
+    del kernel, closes
+    turn(on)
+    try:
+        assert [g(A()), g(A())] == ["a", "b"]
+    finally:
+        turn(True)
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]
 
 
 @pytest.mark.parametrize("on", [True, False])
