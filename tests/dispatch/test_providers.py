@@ -406,8 +406,9 @@ def test_predicates_get_what_the_kernel_gets(registry, lib):
         assert seen == [(([1, 2],), {"scale": 2.0}), (([7],), {"scale": 3.0})]
 
 
-def test_more_guards_than_are_kept_lead_where_they_should(f, monkeypatch):
-    monkeypatch.setattr(priorities, "_MOST_NUMBERED", len(priorities._numbered) + 12)
+@pytest.mark.parametrize("numbered", [3, 100])  # fewer and more than C keeps for one operator
+def test_more_guards_than_are_kept_lead_where_they_should(f, monkeypatch, numbered):
+    monkeypatch.setattr(priorities, "_MOST_NUMBERED", len(priorities._numbered) + numbered)
     names = ["fast", "middle", "slow", *(f"other{i}" for i in range(20))]
     for first in names * 2:
         with md.priority(f, [first, *({"slow"} - {first})]):
