@@ -1,5 +1,5 @@
-"""Calls that choose among providers: by how many plain calls of the kernel they take more than a call
-of an operator with one kernel, in the same round.
+"""Calls that choose among providers: by how many plain calls of the kernel they take more than a
+call of an operator with one kernel, in the same round.
 """
 
 from __future__ import annotations

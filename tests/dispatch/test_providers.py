@@ -32,8 +32,13 @@ class Z:
     pass
 
 
+class Cuda:
+    pass
+
+
 for each in (A, Z):
     md.register_type(each, "CPU")
+md.register_type(Cuda, "CUDA")
 
 VALUES = [(cls(), number) for cls in (A, B, Z) for number in (1, 9)]
 
@@ -316,6 +321,45 @@ def test_a_kernel_calls_the_next_provider(registry, lib):
         assert op[0](A(), 9) == "twice any"
     with pytest.raises(errors.InvalidArgumentError, match="no provider 'third'"):
         md.next_provider(op[0], "third", A(), 1)
+
+
+def test_functions_that_register_kernels_register_providers(registry, lib):
+    lib.define("g(Tensor x, int n) -> str")
+    asked = []
+
+    def available():
+        return not asked.append(1)
+
+    md.impl("s::g", ["cpu", "cuda"], says("fast"), registry=registry, provider="fast", rank=9,
+            supports=small, available=available)  # fmt: skip
+    assert asked == [1]
+    register = md.register_kernel("s::g", "cpu", registry=registry, provider="slow", required=False)
+    register(says("slow"))
+    g = registry.ops.s.g.default
+    assert [both_ways(g, A(), 1), both_ways(g, A(), 9)] == ["fast", "slow"]
+    assert [name for name, _ in registry.why("s::g", "CUDA").providers] == ["fast"]
+    with pytest.raises(errors.InvalidArgumentError, match="name it"):
+        md.impl("s::g", "cpu", says("no"), registry=registry, rank=3)
+    with pytest.raises(errors.DuplicateRegistrationError):
+        md.impl("s::g", ["xpu", "cpu"], says("no"), registry=registry, provider="fast")
+    assert not registry.why("s::g", "XPU").providers
+
+
+def test_a_custom_operator_has_providers(registry):
+    @md.custom_op("s::norm", mutates_args=(), schema="(Tensor x, int n) -> str", registry=registry)
+    def norm(x, n):
+        return "own"
+
+    norm.register_kernel(None, says("any"), provider="any", supports=small)
+    norm.register_kernel("cpu", provider="fast", rank=1, supports=small)(says("fast"))
+    norm.register_kernel("cpu", says("slow"), provider="slow")
+    f = norm.operator
+    assert [both_ways(f, A(), 1), both_ways(f, A(), 9)] == ["fast", "slow"]
+    assert [both_ways(f, Cuda(), 1), both_ways(f, Cuda(), 9)] == ["any", "own"]
+    with md.priority(f, ["slow"]):
+        assert both_ways(f, A(), 1) == "slow"
+    with pytest.raises(errors.InvalidArgumentError, match="name it"):
+        norm.register_kernel("cpu", says("no"), supports=small)
 
 
 def test_the_key_set_goes_to_the_kernels_that_want_it(registry, lib):
