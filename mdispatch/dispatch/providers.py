@@ -37,7 +37,7 @@ from ..errors import InvalidArgumentError, ProviderRefusedError
 from ..errors.places import label_of, printable
 from ..facts.native.calls import Steps
 from .by_type import ByType, Tie, _fit
-from .context.observers import observe, observing
+from .context.observers import FELL_BACK, observe, observing
 from .kernels import LocalKernel, Provider
 from .priorities import (
     LONGEST_NAME,
@@ -404,7 +404,7 @@ def _run(
             return kernel.function(*positional, **keywords)
         run = partial(kernel.function, *positional, **keywords)
         raw = args[0].raw if with_keyset else kernel.key.raw
-        slot = TableEntry(kernel, "provider")
+        slot = TableEntry(kernel, "provider" if kernel is steps[0][1] else FELL_BACK)
         return observe(observers, operator, "provider", raw, slot, given, keywords, run)
     raise _refused(operator, steps, strict, asked, given, keywords)
 

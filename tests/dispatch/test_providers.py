@@ -525,6 +525,46 @@ def test_observers_are_told_of_the_provider(f, on):
     assert ("provider", "slow", 1) in told
 
 
+@pytest.mark.parametrize("on", [True, False])
+def test_runs_of_providers_are_counted_in_all_threads(f, lib, on):
+    lib.define("plain(Tensor x) -> str")
+    lib.impl("plain", says("no provider"), "CPU")
+
+    def calls():
+        for number in (1, 9, 9):
+            f(A(), number)
+        with md.priority(f, ["slow"], strict=True):
+            f(A(), 1)
+        f.dispatcher.holder.ops.s.plain(A())
+
+    turn(on)
+    try:
+        with md.count_providers() as counts:
+            threads = [threading.Thread(target=calls) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        calls()
+    finally:
+        turn(True)
+    assert counts.runs() == (
+        ("s::f", "CPU", "fast", 4, 0),
+        ("s::f", "CPU", "middle", 8, 8),
+        ("s::f", "CPU", "slow", 4, 0),
+    )
+    assert "s::f at CPU: middle ran 8 times, 8 of them after others had refused" in str(counts)
+
+
+def test_runs_of_what_comes_after_all_providers_are_counted(registry, lib):
+    lib.define("g(Tensor x, int n) -> str")
+    lib.impl("g", says("a"), "CPU", provider="a", supports=small)
+    lib.impl("g", says("b"), "CPU")
+    with md.count_providers() as counts:
+        assert [registry.ops.s.g(A(), n) for n in (1, 9, 9)] == ["a", "b", "b"]
+    assert counts.runs() == (("s::g", "CPU", "", 2, 2), ("s::g", "CPU", "a", 1, 0))
+
+
 def test_without_predicates_the_kernel_itself_is_in_the_table(registry, lib):
     lib.define("g(Tensor x) -> str")
     for rank, word in enumerate("abc"):
