@@ -286,7 +286,7 @@ class Chain(LocalKernel):
             self.with_keyset,
             self.function,
             partial(_refuse, *self._told),
-            self._guarded and self._guarded.find_in_c,
+            None if self._guarded is None else self._guarded.find_in_c,
         )
 
     def _same(self) -> tuple[object, ...]:

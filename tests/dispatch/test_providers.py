@@ -806,3 +806,69 @@ def test_the_main_interpreters_priority_holds_in_workers_at_once(kind, tmp_path)
         str(tmp_path),
     )
     assert got["found"] == ["b", "a", "b"]
+
+
+VERSIONED = """
+import mdispatch as md
+main = md.is_main_interpreter()
+
+
+def at_least(wanted, here):
+    if here < wanted:
+        raise ImportError(f"tiles {wanted} is needed, and {here} is here")
+    return True
+
+
+md.register_type(bytearray, "CPU")
+lib = md.Library("shop", "DEF")
+lib.define("norm(Tensor x) -> str")
+lib.impl("norm", lambda x: "a", "CPU", provider="a", rank=1 if main else 2)
+lib.impl("norm", lambda x: "tiles", "CPU", provider="tiles", rank=3,
+         available=lambda: at_least("1.2", "1.3" if main else "1.1"))
+md.set_priority("shop::norm", ["a" if main else "tiles"], timeout=1)
+"""
+
+TASK = """
+import mdispatch as md
+
+
+def told(folder):
+    try:
+        md.warm_up(["versioned_ops"], [folder], timeout=1)
+    except md.errors.WarmUpError as error:
+        return sorted((type(each).__name__, str(each)) for each in error.differences)
+"""
+
+IN_POOLS = """
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+folder, pool = args
+sys.path.insert(0, folder)
+import pool_task
+md.warm_up(["versioned_ops"])
+with eval(pool) as pool:
+    if hasattr(pool, "submit"):
+        done(told=pool.submit(pool_task.told, folder).result())
+    else:
+        done(told=pool.apply(pool_task.told, (folder,)))
+"""
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    "pool",
+    [
+        "md.InterpreterPool(1)",
+        "ProcessPoolExecutor(1, get_context('spawn'))",
+        "get_context('forkserver').Pool(1)",
+    ],
+)
+def test_every_pool_tells_of_another_rank_priority_and_version(pool, tmp_path):
+    (tmp_path / "versioned_ops.py").write_text(VERSIONED)
+    (tmp_path / "pool_task.py").write_text(TASK)
+    rank, priority, missing = run_main(IN_POOLS, str(tmp_path), pool)["told"]
+    assert rank[0] == priority[0] == "PriorityMismatchError"
+    assert "rank 2 here, and with rank 1" in rank[1] + priority[1]
+    assert "the priority for shop::norm is tiles here, and a in the" in rank[1] + priority[1]
+    assert missing[0] == "ProviderMissingError"
+    assert "<lambda> raised ImportError: tiles 1.2 is needed, and 1.1 is here" in missing[1]

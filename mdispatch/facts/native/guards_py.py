@@ -244,8 +244,15 @@ class Stack:
     the thread runs an observer. ``priority`` is the number of the open guards of priorities, for C.
     """
 
-    __slots__ = ("depth", "entries", "handled", "is_observer", "on_entry", "pre_dispatch")
-    __slots__ += ("priority",)
+    __slots__ = (
+        "depth",
+        "entries",
+        "handled",
+        "is_observer",
+        "on_entry",
+        "pre_dispatch",
+        "priority",
+    )
 
     def __init__(self) -> None:
         self.entries: list[Any] = []
