@@ -21,7 +21,8 @@ All of it is decided when a table is computed, as far as it can be. If the first
 predicate, it stands in the table by itself, and a call does not know of the others. If types
 decide, the table of the types has the answer (``ByType``, which calls in C keep). What is left for
 the call is a Chain: where predicates are asked, and where a thread has opened a guard for the
-operator. Priorities that change have each table computed anew.
+operator. Calls in C do what its function does by themselves (``in_c``). Priorities that change have
+each table computed anew.
 
 Types belong to the table, and predicates do not: if every predicate refuses, the call does not go
 on as if the key had no kernel. It raises ProviderRefusedError, with the reason of each. A guard
