@@ -307,6 +307,7 @@ def test_a_peer_that_fails_costs_its_own_rows_only(monkeypatch):
 def test_every_job_answers_or_says_why_not():
     names = ["wake-up", "import"]
     names += ["own", "rebuild", "parallel-calls", "parallel", "find", "verify", "missing", "memory"]
+    names += ["providers"]
     found = bench(*names, "--rounds", "1")["jobs"]
     assert [each["job"] for each in found] == names
     for each in found:
@@ -365,7 +366,7 @@ def test_without_names_only_jobs_that_are_here_run_and_the_list_says_where_the_o
 def test_the_jobs_of_the_repository_have_what_a_job_is_asked_for(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     found = [job.module for job in jobs.JOBS if job.module.startswith("benchmarks.")]
-    assert len(found) == 15
+    assert len(found) == 16
     for module in found:
         assert callable(import_module(module).figures), module
 
