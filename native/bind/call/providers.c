@@ -81,7 +81,7 @@ static inline Steps *kept_for(Steps *self, uint64_t number) {
 static void keep(Steps *self, uint64_t number, PyObject *steps) {
     lock(self->state);
     uint32_t n = atomic_load_explicit(&self->n_kept, memory_order_relaxed);
-    if (number != NOT_NUMBERED && n < MOST_KEPT && !kept_for(self, number)) {
+    if (number > NOT_NUMBERED && n < MOST_KEPT && !kept_for(self, number)) {
         self->kept[n].number = number;
         self->kept[n].steps = Py_NewRef(steps);
         atomic_store_explicit(&self->n_kept, n + 1, memory_order_release);
