@@ -56,6 +56,7 @@ from mdispatch.dispatch.higher_order import HigherOrderOperator as HigherOrderOp
 from mdispatch.dispatch.kernels import fallthrough_kernel as fallthrough_kernel
 from mdispatch.dispatch.operators import OpOverload as OpOverload
 from mdispatch.dispatch.operators import OpOverloadPacket as OpOverloadPacket
+from mdispatch.dispatch.provider_counts import count_providers as count_providers
 from mdispatch.dispatch.routing import allow_routing as allow_routing
 from mdispatch.dispatch.routing import routing as routing
 from mdispatch.errors import MdispatchError as MdispatchError

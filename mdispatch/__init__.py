@@ -124,6 +124,7 @@ _LATE = {
     "dispatch.higher_order": "HigherOrderOperator",
     "dispatch.kernels": "fallthrough_kernel",
     "dispatch.operators": "OpOverload OpOverloadPacket",
+    "dispatch.provider_counts": "count_providers",
     "dispatch.routing": "allow_routing routing",
     "facts": "Registration",
     "keys": "DispatchKey DispatchKeySet rename_privateuse_backend",

@@ -37,7 +37,7 @@ PAGES = {
                 "mdispatch",
                 "Operators are found as ``mdispatch.ops.namespace.name``.",
                 "ops OpOverloadPacket OpOverload get_kernel allow_imports observe_calls "
-                "allow_routing routing "
+                "count_providers allow_routing routing "
                 "ObservedCall HigherOrderOperator",
             ),
             ("mdispatch.operators", "What is behind ``mdispatch.ops``.", "Ops Namespace"),
@@ -46,6 +46,7 @@ PAGES = {
             ("mdispatch.authoring.computed_kernel", RESULTS, "ComputedKernel"),
             ("mdispatch.telemetry", "", "observe_with_opentelemetry"),
             ("mdispatch.dispatch.context.observers", RESULTS, "ObserverHandle"),
+            ("mdispatch.dispatch.provider_counts", RESULTS, "ProviderCounts ProviderRuns"),
         ],
     ),
     "sharing": (

@@ -31,7 +31,7 @@ from ..errors.places import label_of
 from ..errors.words import shown
 from ..keys.numbers import DispatchKey
 from ..registry import Registry
-from ..registry.library import Library
+from ..registry.library import Library, given_provider
 from ..schema import parse_schema
 from ..schema.names import Named, OperatorName
 from .device_kernels import AliasCheck, DeviceKernel, DeviceSwitch, select_backend
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar, overload
 
     from ..dispatch.by_type import Classes
+    from ..dispatch.kernels import Provider
     from ..dispatch.operators import OpOverload
     from ..dispatch.table import DispatchTable, TableEntry
     from ..keys import DispatchKeySet
@@ -332,9 +333,11 @@ class CustomOpDef(Forward, Named, Described):
         label: str,
         with_keyset: bool = False,
         types: tuple[type, ...] = (),
+        provider: Provider | None = None,
     ) -> RegistrationHandle | None:
         return self._library.implement(
-            self.name, LocalKernel(key, kernel, with_keyset, label=label, types=types)
+            self.name,
+            LocalKernel(key, kernel, with_keyset, label=label, types=types, provider=provider),
         )
 
     if TYPE_CHECKING:
@@ -346,23 +349,49 @@ class CustomOpDef(Forward, Named, Described):
             function: None = None,
             *,
             types: Classes | None = None,
+            provider: str | None = None,
+            rank: int = 0,
+            supports: Callable[..., object] | None = None,
+            available: Callable[[], object] | bool | None = None,
+            required: bool = True,
         ) -> Callable[[F], F]: ...
         @overload
         def register_kernel(
-            self, device_types: Types | None, function: F, *, types: Classes | None = None
+            self,
+            device_types: Types | None,
+            function: F,
+            *,
+            types: Classes | None = None,
+            provider: str | None = None,
+            rank: int = 0,
+            supports: Callable[..., object] | None = None,
+            available: Callable[[], object] | bool | None = None,
+            required: bool = True,
         ) -> F: ...
 
     def register_kernel(
-        self, device_types: Types | None, function: Any = None, *, types: Classes | None = None
+        self,
+        device_types: Types | None,
+        function: Any = None,
+        *,
+        types: Classes | None = None,
+        provider: str | None = None,
+        rank: int = 0,
+        supports: Callable[..., object] | None = None,
+        available: Callable[[], object] | bool | None = None,
+        required: bool = True,
     ) -> Any:
         """Registers the kernel of one or several devices; None stands for all devices that have
         none of their own. Without ``function`` it is a decorator. Returns the function.
 
         Other devices keep their kernels. The newest kernel of a device is in effect. ``types`` are
-        the classes of the tensors that it is for, as for ``Library.impl``.
+        the classes of the tensors that it is for, as for ``Library.impl``, and so are the arguments
+        about a provider. After the providers that are for all devices comes the operator's own
+        function.
 
-        Raises InvalidArgumentError (no argument for the device, ``types``), InvalidKeyError,
-        SignatureMismatchError, AmbiguousTypesError. (torch: CustomOpDef.register_kernel)
+        Raises InvalidArgumentError (no argument for the device, ``types``, a provider),
+        InvalidKeyError, SignatureMismatchError, AmbiguousTypesError, DuplicateRegistrationError (a
+        provider of this name). (torch: CustomOpDef.register_kernel)
         """
         classes: tuple[type, ...] = ()
         if types is not None:
@@ -373,11 +402,21 @@ class CustomOpDef(Forward, Named, Described):
         device = _device_argument(self._schema, keys)
         if function is None:
             return lambda decorated: self.register_kernel(
-                keys, checked_callable(decorated), types=classes or None
+                keys,
+                checked_callable(decorated),
+                types=classes or None,
+                provider=provider,
+                rank=rank,
+                supports=supports,
+                available=available,
+                required=required,
             )
         checked_callable(function)
+        named = given_provider(function, provider, rank, supports, available, required)
         self._library.check_open()
-        self._library.check_arguments(self.name, LocalKernel(keys[0], function, types=classes))
+        self._library.check_arguments(
+            self.name, LocalKernel(keys[0], function, types=classes, provider=named)
+        )
         handles: list[RegistrationHandle | None] = []
         new = set(keys)
         try:
@@ -389,7 +428,7 @@ class CustomOpDef(Forward, Named, Described):
                 kernel = function
                 if function is not fallthrough_kernel:
                     kernel = DeviceKernel(function, key, self._function, self._switch, self._check)
-                handles.append(self._add(key, kernel, label_of(function), types=classes))
+                handles.append(self._add(key, kernel, label_of(function), False, classes, named))
         except BaseException:
             self._library.let_go(handles)
             raise

@@ -18,7 +18,7 @@ from ..dispatch.checks import attributes_of, checked_callable, key_or_none
 from ..errors.words import shown
 from ..keys import DispatchKeySet
 from ..keys.numbers import DispatchKey
-from ..registry.library import Library
+from ..registry.library import Library, given_provider
 from ..registry.register import RegistrationHandle
 from ..registry.verify import DEFAULT_TIMEOUT
 from ..schema.names import split_name
@@ -136,6 +136,11 @@ if TYPE_CHECKING:
         registry: Registry | None = None,
         with_keyset: bool = False,
         allow_override: bool = True,
+        provider: str | None = None,
+        rank: int = 0,
+        supports: Callable[..., object] | None = None,
+        available: Callable[[], object] | bool | None = None,
+        required: bool = True,
     ) -> Callable[[F], F]: ...
     @overload
     def impl(
@@ -147,6 +152,11 @@ if TYPE_CHECKING:
         registry: Registry | None = None,
         with_keyset: bool = False,
         allow_override: bool = True,
+        provider: str | None = None,
+        rank: int = 0,
+        supports: Callable[..., object] | None = None,
+        available: Callable[[], object] | bool | None = None,
+        required: bool = True,
     ) -> F: ...
 
 
@@ -159,6 +169,11 @@ def impl(
     registry: Registry | None = None,
     with_keyset: bool = False,
     allow_override: bool = True,
+    provider: str | None = None,
+    rank: int = 0,
+    supports: Callable[..., object] | None = None,
+    available: Callable[[], object] | bool | None = None,
+    required: bool = True,
 ) -> Any:
     """Registers a kernel for devices or at keys: at all of them or, if one is refused, at none.
     Without ``function`` it is a decorator. Returns the function.
@@ -168,7 +183,13 @@ def impl(
     arguments and the errors are those of ``Library.impl``; for kernels by type use that, or
     :func:`register_kernel`. (torch: torch.library.impl)
     """
-    return _impl(op, keys_of(types), function, lib, registry, with_keyset, allow_override)
+    named = (provider, rank, supports, available, required)
+    keys = keys_of(types)
+    return _impl(op, keys, function, lib, registry, with_keyset, allow_override, named=named)
+
+
+#: What is said of a kernel without the name of a provider.
+_UNNAMED = (None, 0, None, None, True)
 
 
 def _impl(
@@ -180,11 +201,13 @@ def _impl(
     with_keyset: bool = False,
     allow_override: bool = True,
     types: Classes | None = None,
+    named: tuple[Any, ...] = _UNNAMED,
 ) -> Any:
     name, registry = target_of(op, lib, registry)
 
     def register(given: F) -> F:
         checked_callable(given)
+        provider = given_provider(given, *named)
         labels = " ".join(key.name for key in keys)
         library = library_for(name, registry, f"impl {labels}") if lib is None else lib
         handles: list[RegistrationHandle | None] = []
@@ -192,7 +215,7 @@ def _impl(
             for key in keys:
                 handles.append(
                     library.register_kernel(
-                        name, given, key, with_keyset, "", allow_override, types
+                        name, given, key, with_keyset, "", allow_override, types, provider
                     )
                 )
         except BaseException:
@@ -214,6 +237,11 @@ if TYPE_CHECKING:
         function: None = None,
         *,
         types: Classes | None = None,
+        provider: str | None = None,
+        rank: int = 0,
+        supports: Callable[..., object] | None = None,
+        available: Callable[[], object] | bool | None = None,
+        required: bool = True,
         lib: Library | None = None,
         registry: Registry | None = None,
     ) -> Callable[[F], F]: ...
@@ -224,6 +252,11 @@ if TYPE_CHECKING:
         function: F,
         *,
         types: Classes | None = None,
+        provider: str | None = None,
+        rank: int = 0,
+        supports: Callable[..., object] | None = None,
+        available: Callable[[], object] | bool | None = None,
+        required: bool = True,
         lib: Library | None = None,
         registry: Registry | None = None,
     ) -> F: ...
@@ -235,21 +268,37 @@ def register_kernel(
     function: Any = None,
     *,
     types: Classes | None = None,
+    provider: str | None = None,
+    rank: int = 0,
+    supports: Callable[..., object] | None = None,
+    available: Callable[[], object] | bool | None = None,
+    required: bool = True,
     lib: Library | None = None,
     registry: Registry | None = None,
 ) -> Any:
     """Registers a kernel for one or several devices, None for every device. Without ``function`` it
     is a decorator. Returns the function. ``types`` are the classes of the tensors that it is for,
-    as for ``Library.impl``.
+    as for ``Library.impl``, and so are the arguments about a provider.
 
     For an operator that ``custom_op`` made, this calls its own ``register_kernel``, unless ``lib``
     is given. Otherwise it is the same as :func:`impl`. (torch: torch.library.register_kernel)
     """
     own = getattr(type(op), "register_kernel", None)
     if own is not None and lib is None:
-        return own(op, device_types, function, types=types)
+        return own(
+            op,
+            device_types,
+            function,
+            types=types,
+            provider=provider,
+            rank=rank,
+            supports=supports,
+            available=available,
+            required=required,
+        )
+    named = (provider, rank, supports, available, required)
     keys = keys_of("default" if device_types is None else device_types)
-    return _impl(op, keys, function, lib, registry, types=types)
+    return _impl(op, keys, function, lib, registry, types=types, named=named)
 
 
 if TYPE_CHECKING:

@@ -102,7 +102,7 @@ def _renew(operator: Operator) -> None:
 
 
 def _target(table: DispatchTable, index: int) -> tuple[Any, LocalKernel, bool, bool] | None:
-    """The function of a table's entry, its kernel, and whether it gets the operator and the key
+    """What C calls for a table's entry, its kernel, and whether it gets the operator and the key
     set. None if the entry has no kernel that can be called here, and no call has found the way to
     one that is served elsewhere.
     """
@@ -112,7 +112,7 @@ def _target(table: DispatchTable, index: int) -> tuple[Any, LocalKernel, bool, b
         kernel = kernel.route.at(table, RUNTIME_KEYS[index])
     if not isinstance(kernel, LocalKernel) or kernel.is_fallthrough or kernel.home != HERE:
         return None
-    return kernel.function, kernel, slot.reason == "backend fallback", kernel.with_keyset
+    return kernel.in_c, kernel, slot.reason == "backend fallback", kernel.with_keyset
 
 
 def _said(operator: Operator, table: DispatchTable, index: int) -> tuple[str, str, str, str]:

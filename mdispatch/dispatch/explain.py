@@ -19,7 +19,7 @@ from .by_type import ByType, Tie, given_in_words, split_types
 from .context.guards import excluded_keys, included_keys
 from .kernels import FALLBACK_NAME, FALLTHROUGH, LocalKernel, Provider, fallthrough_kernel
 from .pairing import missing, table_of
-from .priorities import asked_for, patterns_of
+from .priorities import asked_for, guards
 from .providers import Chain, by_rank, verdicts
 
 TYPE_CHECKING = False
@@ -399,9 +399,7 @@ def computed(
 
 def _asked_here(registry: Facts, name: str, priorities: Priorities | None) -> list[Asked]:
     """What is asked for of an operator's providers here: guards of this thread first."""
-    guards = [] if priorities is None else list(reversed(priorities.guards()))
-    patterns = patterns_of(name)
-    levels = [level for pattern, level in guards if pattern in patterns]
+    levels = [] if priorities is None else priorities.of_guards(name, guards.open)
     return [*levels, *asked_for(registry, name, priorities)]
 
 

@@ -143,6 +143,11 @@ class LocalKernel:
         return self._label or label_of(self.function)
 
     @property
+    def in_c(self) -> Callable[..., Any]:
+        """What calls in C call: the function, or what does the same there."""
+        return self.function
+
+    @property
     def types_text(self) -> str:
         """Its types in the registry."""
         if not self.types:

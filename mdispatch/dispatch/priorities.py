@@ -8,6 +8,7 @@ import os
 from _thread import _local
 
 from ..errors import InvalidArgumentError
+from ..facts.native.calls import Stack, local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
     from ..facts.abc import Facts
 
-__all__ = ["LONGEST_NAME", "Asked", "Priorities", "asked_for", "checked_names", "is_name"]
-__all__ += ["patterns_of", "priority_text", "read_priority"]
+__all__ = ["LONGEST_NAME", "Asked", "Guards", "Priorities", "asked_for", "checked_names", "guards"]
+__all__ += ["is_name", "patterns_of", "priority_text", "read_priority"]
 
 #: The environment's priorities: ``shop::norm=reference; shop::*=triton, reference!``.
 VARIABLE = "MDISPATCH_PRIORITY"
@@ -83,28 +84,102 @@ def read_priority(text: str) -> tuple[tuple[str, ...], bool]:
     return tuple(each.strip() for each in text.rstrip("!").split(",")), text.endswith("!")
 
 
+class Guard:
+    """One that is open: of which priorities, for which pattern, and what it asks for."""
+
+    __slots__ = ("asked", "pattern", "priorities")
+
+    def __init__(self, priorities: Priorities, pattern: str, asked: Asked) -> None:
+        self.priorities = priorities
+        self.pattern = pattern
+        self.asked = asked
+
+
+#: What ``number_of`` has met: guards, each by its priorities' mark, its pattern and its text.
+_numbered: dict[tuple[tuple[object, str, str], ...], object] = {}
+_MOST_NUMBERED = 1024
+#: The number of guards that got none, since there were too many: NOT_NUMBERED in state.h.
+_NOT_NUMBERED = 1
+
+
+def number_of(guards: tuple[Guard, ...]) -> int:
+    """The number of guards that are open at once: 0 for none, and one number for all that ask for
+    the same. What calls in C keep of guards they keep by this number, so it never means others.
+    """
+    if not guards:
+        return 0
+    wanted = tuple([(each.priorities.mark, each.pattern, each.asked.text) for each in guards])
+    if wanted not in _numbered and len(_numbered) >= _MOST_NUMBERED:
+        return _NOT_NUMBERED
+    return id(_numbered.setdefault(wanted, wanted))  # which stays, so that its id is its own
+
+
+class Guards(_local):
+    """The guards that are open in a thread, the outermost first: ``guards.open``."""
+
+    def __init__(self) -> None:  # runs once in each thread
+        self.open: list[Guard] = []
+        self.stack = local.stack
+
+    def add(self, guard: Guard) -> Callable[[], None]:
+        """Opens it in this thread. Returns what ends it, in any thread; idempotent."""
+        opened, stack = self.open, self.stack
+
+        def end() -> None:
+            try:
+                opened.remove(guard)
+            except ValueError:
+                return
+            _note(opened, stack)
+
+        opened.append(guard)
+        _note(opened, stack)
+        return end
+
+
+def _note(opened: list[Guard], stack: Stack) -> None:
+    """Gives calls in C the number of the guards that a thread has open.
+
+    Another thread, or a signal handler, may end a guard meanwhile. Each changes the list first, and
+    then notes; each looks at the list again after it has noted. So whoever notes last has seen the
+    list as it stays.
+    """
+    while True:
+        seen = tuple(opened)
+        stack.priority = number_of(seen)
+        if tuple(opened) == seen:
+            return
+
+
+guards = Guards()
+
+
 class Priorities:
     """What this interpreter asks for, in one registry, and what its threads do.
 
-    Locking: none. A list is replaced as a whole (``own``), or belongs to one thread (``guards``).
+    Locking: none. What is here is replaced as a whole. A list of guards belongs to its thread; who
+    ends a guard in another one takes it out in one step.
     """
 
-    __slots__ = ("_local", "_of_environment", "guarded", "own")
+    __slots__ = ("_of_environment", "guarded", "mark", "own")
 
     def __init__(self) -> None:
         #: By pattern what ``set_priority`` has set, oldest first: the newest is in effect.
         self.own: dict[str, tuple[Asked, ...]] = {}
         #: The patterns for which a guard was opened at any time, in any thread.
         self.guarded: frozenset[str] = frozenset()
-        self._local = _local()
+        #: Tells it from all others, also from those that are gone.
+        self.mark = object()
         self._of_environment: tuple[str, dict[str, Asked]] = ("", {})
 
-    def guards(self) -> list[tuple[str, Asked]]:
-        """Those that are open in this thread, the outermost first. The caller may change it."""
-        found: list[tuple[str, Asked]] | None = getattr(self._local, "open", None)
-        if found is None:
-            found = self._local.open = []
-        return found
+    def of_guards(self, operator: str, guards: Sequence[Guard]) -> list[Asked]:
+        """What these guards ask for of an operator, the innermost first."""
+        patterns = patterns_of(operator)
+        return [
+            each.asked
+            for each in reversed(guards)
+            if each.priorities is self and each.pattern in patterns
+        ]
 
     def of_environment(self) -> dict[str, Asked]:
         """InvalidArgumentError for a variable that cannot be read."""

@@ -21,7 +21,8 @@ All of it is decided when a table is computed, as far as it can be. If the first
 predicate, it stands in the table by itself, and a call does not know of the others. If types
 decide, the table of the types has the answer (``ByType``, which calls in C keep). What is left for
 the call is a Chain: where predicates are asked, and where a thread has opened a guard for the
-operator. Priorities that change have each table computed anew.
+operator. Calls in C do what its function does by themselves (``in_c``). Priorities that change have
+each table computed anew.
 
 Types belong to the table, and predicates do not: if every predicate refuses, the call does not go
 on as if the key had no kernel. It raises ProviderRefusedError, with the reason of each. A guard
@@ -35,16 +36,26 @@ from _functools import partial  # type: ignore[import-not-found]  # functools lo
 
 from ..errors import InvalidArgumentError, ProviderRefusedError
 from ..errors.places import label_of, printable
+from ..facts.native.calls import Steps
 from .by_type import ByType, Tie, _fit
-from .context.observers import observe, observing
+from .context.observers import FELL_BACK, observe, observing
 from .kernels import LocalKernel, Provider
-from .priorities import LONGEST_NAME, Asked, Priorities, is_name, patterns_of
+from .priorities import (
+    LONGEST_NAME,
+    Asked,
+    Guard,
+    Priorities,
+    guards,
+    is_name,
+    number_of,
+    patterns_of,
+)
 from .table import TableEntry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import Any, Protocol
+    from typing import Any, NoReturn, Protocol
 
     from ..facts import Registration
     from ..facts.abc import Facts
@@ -219,9 +230,7 @@ def in_table(
     fit: a kernel, a Chain, or None.
     """
     order, strict = ordered(providers, asked)
-    if strict is not None:
-        rest = None
-    elif not providers and rest is None:
+    if strict is None and not providers and rest is None:
         return None
     if priorities is not None and priorities.guarded.intersection(patterns_of(operator)):
         return Chain(operator, providers, order, rest, strict, asked, priorities)
@@ -241,7 +250,7 @@ class Chain(LocalKernel):
     ``order`` are the providers without guards, ``rest`` is what comes after them.
     """
 
-    __slots__ = ("order", "rest", "strict")
+    __slots__ = ("_guarded", "_told", "order", "rest", "strict")
 
     def __init__(
         self,
@@ -256,14 +265,30 @@ class Chain(LocalKernel):
         some = [*providers, *(() if rest is None else (rest,))]
         key = next((each.key for each in some if isinstance(each, LocalKernel)), None)
         with_keyset = any(isinstance(each, LocalKernel) and each.with_keyset for each in some)
-        if rest is not None and rest.is_fallthrough:
-            rest = None
-        run = _plain if priorities is None else _guarded
-        function = run(operator, with_keyset, providers, order, rest, strict, asked, priorities)
-        super().__init__(key, function, with_keyset)  # type: ignore[arg-type]
+        left_out = strict is not None or (rest is not None and rest.is_fallthrough)
         self.order = order
-        self.rest = rest
+        self.rest = None if left_out else rest
         self.strict = strict
+        self._told = (operator, with_keyset, _steps(order, self.rest), strict, asked)
+        self._guarded: _Guarded | None = None
+        function: Callable[..., Any] = partial(_run, *self._told)
+        if priorities is not None:
+            self._guarded = _Guarded(operator, providers, rest, asked, priorities)
+            function = self._guarded.run
+        super().__init__(key, function, with_keyset)  # type: ignore[arg-type]
+
+    @property
+    def in_c(self) -> Callable[..., Any]:
+        steps = self._told[2]
+        if not all(type(kernel) is LocalKernel for _, kernel in steps):
+            return self.function
+        return Steps(
+            tuple([(asks, kernel.function, kernel.with_keyset) for asks, kernel in steps]),
+            self.with_keyset,
+            self.function,
+            partial(_refuse, *self._told),
+            None if self._guarded is None else self._guarded.find_in_c,
+        )
 
     def _same(self) -> tuple[object, ...]:
         names = None if self.strict is None else self.strict.names
@@ -300,92 +325,47 @@ def _steps(order: Sequence[Any], rest: Any) -> tuple[tuple[Any, Any], ...]:
     return tuple(steps)
 
 
-def _plain(
-    operator: str,
-    with_keyset: bool,
-    providers: Sequence[Any],
-    order: Sequence[Any],
-    rest: Any,
-    strict: Asked | None,
-    asked: Sequence[Asked],
-    _: Priorities | None,
-) -> Callable[..., Any]:
-    """The function of a Chain without guards."""
-    steps = _steps(order, rest)
-    if with_keyset or not all(type(kernel) is LocalKernel for _, kernel in steps):
+class _Guarded:
+    """A Chain where a thread may have a guard open: it works out what the guards lead to."""
 
-        def general(*args: Any, **keywords: Any) -> Any:
-            return _run(operator, with_keyset, steps, strict, asked, args, keywords)
+    __slots__ = ("_asked", "_known", "_operator", "_priorities", "_providers", "_rest")
 
-        return general
+    def __init__(
+        self,
+        operator: str,
+        providers: Sequence[Any],
+        rest: Any,
+        asked: Sequence[Asked],
+        priorities: Priorities,
+    ) -> None:
+        self._operator = operator
+        self._providers = providers
+        self._rest = rest
+        self._asked = asked
+        self._priorities = priorities
+        # By the texts of the guards: each is worked out once. Two threads come to the same.
+        self._known: dict[str, Chain] = {}
 
-    if steps and steps[0][0] is None:  # for a guard: without one it stands in the table by itself
-        last = steps[0][1].function
+    def find(self, opened: Sequence[Guard]) -> Chain:
+        """What these guards lead to."""
+        levels = self._priorities.of_guards(self._operator, opened)
+        wanted = ";".join([level.text for level in levels])
+        found = self._known.get(wanted)
+        if found is None:
+            here = [*levels, *self._asked]
+            order, strict = ordered(self._providers, here)
+            found = Chain(self._operator, self._providers, order, self._rest, strict, here, None)
+            if len(self._known) < _KEPT:
+                self._known[wanted] = found
+        return found
 
-        def direct(*args: Any, **keywords: Any) -> Any:
-            if keywords or observing.now:
-                return _run(operator, False, steps, strict, asked, args, keywords)
-            return last(*args)
+    def find_in_c(self) -> tuple[int, Callable[..., Any]]:
+        """The number of the guards that this thread has open, and what calls in C call there."""
+        opened = tuple(guards.open)
+        return number_of(opened), self.find(opened).in_c
 
-        return direct
-    first: Any = steps[0][0] if steps else None
-    function: Any = steps[0][1].function if steps else None
-
-    def run(*args: Any, **keywords: Any) -> Any:
-        if keywords or observing.now or first is None:
-            return _run(operator, False, steps, strict, asked, args, keywords)
-        try:
-            takes = first(*args)
-        except Exception:  # a predicate that raises has refused
-            takes = False
-        if takes:
-            return function(*args)
-        return _run(operator, False, steps, strict, asked, args, keywords, begin=1)
-
-    return run
-
-
-def _guarded(
-    operator: str,
-    with_keyset: bool,
-    providers: Sequence[Any],
-    order: Sequence[Any],
-    rest: Any,
-    strict: Asked | None,
-    asked: Sequence[Asked],
-    priorities: Priorities | None,
-) -> Callable[..., Any]:
-    """The function of a Chain where a thread may have a guard open."""
-    assert priorities is not None
-    patterns = patterns_of(operator)
-    without = _plain(operator, with_keyset, providers, order, rest, strict, asked, None)
-    local = priorities._local
-    # What the texts of the open guards lead to: each is worked out once. Two threads come to the
-    # same.
-    known: dict[str, Callable[..., Any]] = {}
-
-    def find(levels: list[Asked], wanted: str) -> Callable[..., Any]:
-        here = [*levels, *asked]
-        its, only = ordered(providers, here)
-        last = None if only is not None else rest
-        function = _plain(operator, with_keyset, providers, its, last, only, here, None)
-        if len(known) < _KEPT:
-            known[wanted] = function
-        return function
-
-    def run(*args: Any, **keywords: Any) -> Any:
-        guards = getattr(local, "open", None)
-        function = without
-        if guards:
-            if len(guards) == 1 and guards[0][0] in patterns:
-                function = known.get(guards[0][1].text) or find([guards[0][1]], guards[0][1].text)
-            else:
-                levels = [level for pattern, level in reversed(guards) if pattern in patterns]
-                wanted = ";".join([level.text for level in levels])
-                function = (known.get(wanted) or find(levels, wanted)) if levels else without
-        return function(*args, **keywords) if keywords else function(*args)
-
-    return run
+    def run(self, *args: Any, **keywords: Any) -> Any:
+        return self.find(guards.open).function(*args, **keywords)
 
 
 def _accepts(supports: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> str:
@@ -406,36 +386,42 @@ def _run(
     steps: Sequence[tuple[Any, Any]],
     strict: Asked | None,
     asked: Sequence[Asked],
-    args: tuple[Any, ...],
-    keywords: dict[str, Any],
-    begin: int = 0,
+    /,
+    *args: Any,
+    **keywords: Any,
 ) -> Any:
-    """As ``run`` of :func:`_plain`, where some kernels want the key set, or are not here, or
-    observers are told which one runs. Those before ``begin`` have refused.
+    """The function of a Chain, without guards. Calls in C do the same (Steps), where no observers
+    are told which one runs.
     """
     given = args[1:] if with_keyset else args
-    for supports, kernel in steps[begin:]:
+    observers = observing.now
+    for supports, kernel in steps:
         if _accepts(supports, given, keywords):
             continue
         if not isinstance(kernel, LocalKernel):
             raise _not_here(operator, kernel)
-        positional = args if kernel.with_keyset or not with_keyset else given
-        observers = observing.now
+        positional = args if kernel.with_keyset else given
         if not observers:
             return kernel.function(*positional, **keywords)
         run = partial(kernel.function, *positional, **keywords)
         raw = args[0].raw if with_keyset else kernel.key.raw
-        return observe(
-            observers,
-            operator,
-            "provider",
-            raw,
-            TableEntry(kernel, "provider"),
-            given,
-            keywords,
-            run,
-        )
+        slot = TableEntry(kernel, "provider" if kernel is steps[0][1] else FELL_BACK)
+        return observe(observers, operator, "provider", raw, slot, given, keywords, run)
     raise _refused(operator, steps, strict, asked, given, keywords)
+
+
+def _refuse(
+    operator: str,
+    with_keyset: bool,
+    steps: Sequence[tuple[Any, Any]],
+    strict: Asked | None,
+    asked: Sequence[Asked],
+    /,
+    *args: Any,
+    **keywords: Any,
+) -> NoReturn:
+    """Ends a call in C which all have refused."""
+    raise _refused(operator, steps, strict, asked, args[1:] if with_keyset else args, keywords)
 
 
 def _not_here(operator: str, kernel: Any) -> Exception:
@@ -501,9 +487,8 @@ def after_provider(entry: Entry, kernel: Any, after: str, given: Given) -> Any:
     there = [fact for fact in entry.facts.registrations(entry.name)[2] if fact.key == key]
     at = entry.at(key, there) if key is not None else None
     asked, priorities = entry.order()
-    guards = [] if priorities is None else list(reversed(priorities.guards()))
-    patterns = patterns_of(entry.name)
-    levels = [*(level for pattern, level in guards if pattern in patterns), *asked]
+    levels = [] if priorities is None else priorities.of_guards(entry.name, guards.open)
+    levels += asked
     fitting = by_rank([k for k in at or () if k.provider and may_run(k) and _takes(k, given)])
     order, strict = ordered(fitting, levels)
     names = [each.provider.name for each in order]

@@ -394,7 +394,7 @@ class Library:
             signature,
             allow_override,
             types,
-            _provider(function, provider, rank, supports, available, required),
+            given_provider(function, provider, rank, supports, available, required),
             serve,
         )
         return function
@@ -750,7 +750,7 @@ class Library:
             )
 
 
-def _provider(
+def given_provider(
     function: object,
     name: object,
     rank: object,
@@ -758,6 +758,9 @@ def _provider(
     available: object,
     required: object,
 ) -> Provider | None:
+    """What a user gave as the provider of a kernel. ``available`` is asked here.
+    InvalidArgumentError.
+    """
     if name is None and rank == 0 and supports is None and available is None and required is True:
         return None
     from ..dispatch.providers import checked_provider  # most kernels have no name

@@ -6,7 +6,7 @@ own; a worker that runs the same code compares. See Note [Providers] in dispatch
 
 from __future__ import annotations
 
-from ..dispatch.priorities import Asked, Priorities, checked_names, priority_text
+from ..dispatch.priorities import Asked, Guard, Priorities, checked_names, guards, priority_text
 from ..errors import InvalidArgumentError
 from ..errors.places import caller, place_of, printable
 from ..facts import PRIORITY, Handle
@@ -139,7 +139,7 @@ class priority(Handle):
     Raises InvalidArgumentError.
     """
 
-    __slots__ = ("_entry", "_open", "_priorities")
+    __slots__ = ("_end",)
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class priority(Handle):
             pattern, dispatcher = op, given_or_default(registry).dispatcher
         else:
             pattern, dispatcher = _of_operator(op)
-        self._priorities = priorities = dispatcher.fallbacks.prioritise()
+        priorities = dispatcher.fallbacks.prioritise()
         if pattern not in priorities.guarded:
 
             def guard(priorities: Priorities) -> None:
@@ -167,13 +167,11 @@ class priority(Handle):
             (frame.f_code.co_filename, frame.f_lineno) if frame else ("(no Python code)", 0)
         )
         asked = Asked(given, bool(strict), lambda: f"the guard at {printable(f'{file}:{line}')}")
-        self._entry = (pattern, asked)
-        self._open = priorities.guards()
-        self._open.append(self._entry)
+        self._end = guards.add(Guard(priorities, pattern, asked))
 
     def close(self) -> None:
         """Ends it, whatever guards end before. Idempotent."""
-        self._open[:] = [each for each in self._open if each is not self._entry]
+        self._end()
 
 
 def next_provider(op: str | OpOverload, after: str, *args: Any, **kwargs: Any) -> Any:

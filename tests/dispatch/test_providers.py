@@ -4,15 +4,20 @@ order of registering, closing and reprioritising; and that all members have the 
 
 from __future__ import annotations
 
+import gc
 import itertools
+import sys
 import threading
+import weakref
 
 import pytest
 from kinds import INTERPRETERS, run_main
 
 import mdispatch as md
 from mdispatch import errors
+from mdispatch.dispatch import call_py, priorities
 from mdispatch.dispatch.call_c import turn
+from mdispatch.facts.native.binding import which
 
 
 class A:
@@ -27,8 +32,13 @@ class Z:
     pass
 
 
+class Cuda:
+    pass
+
+
 for each in (A, Z):
     md.register_type(each, "CPU")
+md.register_type(Cuda, "CUDA")
 
 VALUES = [(cls(), number) for cls in (A, B, Z) for number in (1, 9)]
 
@@ -115,9 +125,22 @@ def orders(count):
     return sorted(set(itertools.permutations(moves)))
 
 
-def walk(registry, f, pool, order):
+def both_ways(f, *args):
+    """What a call gives: the word that a kernel says, or MissingKernelError. In C and in Python."""
+    found = []
+    for way in (f, lambda *given: call_py.call(f, given, {})):
+        try:
+            found.append(way(*args))
+        except errors.MissingKernelError as error:
+            found.append((type(error), str(error)))
+    assert found[0] == found[1]
+    return found[0] if isinstance(found[0], str) else errors.MissingKernelError
+
+
+def walk(registry, f, pool, order, known=0):
+    """The first ``known`` steps are those of an order that was walked before."""
     opened, live, settings = {}, [], []
-    for unit in order:
+    for step, unit in enumerate(order):
         kernel = pool[unit]
         is_kernel = len(kernel) == 5
         if unit in opened:
@@ -136,13 +159,10 @@ def walk(registry, f, pool, order):
             names, strict = kernel
             opened[unit] = md.set_priority("s::f", names, strict=strict, registry=registry)
             settings.append(kernel)
-        for guard in GUARDS:
+        for guard in GUARDS if step >= known else ():
             opener = md.priority(f, guard[0], strict=guard[1]) if guard else None
             for value, number in VALUES:
-                try:
-                    got = f(value, number)
-                except errors.MissingKernelError:
-                    got = errors.MissingKernelError
+                got = both_ways(f, value, number)
                 assert got == expected(live, settings, guard, value, number), (
                     order,
                     live,
@@ -156,17 +176,20 @@ def walk(registry, f, pool, order):
     registry.check_invariants("s::f")
 
 
-def walk_all(pool, of_all=1):
-    with md.Registry.local() as registry:
+def walk_all(pool, of_all=1, first=None):
+    """Every order, or those that begin with one unit."""
+    before: tuple[int, ...] = ()
+    # Calls in C are made in registries that are shared.
+    with (md.Registry.local if which == "none" else md.Registry.create)() as registry:
         md.Library("s", "DEF", registry=registry).define("f(Tensor x, int n) -> str")
         f = registry.ops.s.f.default
         for at, order in enumerate(orders(len(pool))):
-            if at % of_all == 0:
-                turn(at // of_all % 4 != 3)  # one in four in Python
-                try:
-                    walk(registry, f, pool, order)
-                finally:
-                    turn(True)
+            if at % of_all == 0 and first in (None, order[0]):
+                same = itertools.takewhile(
+                    lambda pair: pair[0] == pair[1], zip(before, order, strict=False)
+                )
+                walk(registry, f, pool, order, known=sum(1 for _ in same))
+                before = order
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -180,8 +203,9 @@ def test_every_order_of_kernels_and_priorities_gives_what_the_model_says(pool, l
     walk_all([*POOLS[pool], *PRIORITIES[:2]], of_all=97 if long_form else 9001)
 
 
-def test_every_order_of_five_providers_gives_what_the_model_says(long_form):
-    walk_all(FIVE, of_all=1 if long_form else 4001)
+@pytest.mark.parametrize("first", range(5))
+def test_every_order_of_five_providers_gives_what_the_model_says(first, long_form):
+    walk_all(FIVE, of_all=1 if long_form else 4001, first=first)
 
 
 # --- one operator ---------------------------------------------------------------------------------
@@ -299,6 +323,45 @@ def test_a_kernel_calls_the_next_provider(registry, lib):
         md.next_provider(op[0], "third", A(), 1)
 
 
+def test_functions_that_register_kernels_register_providers(registry, lib):
+    lib.define("g(Tensor x, int n) -> str")
+    asked = []
+
+    def available():
+        return not asked.append(1)
+
+    md.impl("s::g", ["cpu", "cuda"], says("fast"), registry=registry, provider="fast", rank=9,
+            supports=small, available=available)  # fmt: skip
+    assert asked == [1]
+    register = md.register_kernel("s::g", "cpu", registry=registry, provider="slow", required=False)
+    register(says("slow"))
+    g = registry.ops.s.g.default
+    assert [both_ways(g, A(), 1), both_ways(g, A(), 9)] == ["fast", "slow"]
+    assert [name for name, _ in registry.why("s::g", "CUDA").providers] == ["fast"]
+    with pytest.raises(errors.InvalidArgumentError, match="name it"):
+        md.impl("s::g", "cpu", says("no"), registry=registry, rank=3)
+    with pytest.raises(errors.DuplicateRegistrationError):
+        md.impl("s::g", ["xpu", "cpu"], says("no"), registry=registry, provider="fast")
+    assert not registry.why("s::g", "XPU").providers
+
+
+def test_a_custom_operator_has_providers(registry):
+    @md.custom_op("s::norm", mutates_args=(), schema="(Tensor x, int n) -> str", registry=registry)
+    def norm(x, n):
+        return "own"
+
+    norm.register_kernel(None, says("any"), provider="any", supports=small)
+    norm.register_kernel("cpu", provider="fast", rank=1, supports=small)(says("fast"))
+    norm.register_kernel("cpu", says("slow"), provider="slow")
+    f = norm.operator
+    assert [both_ways(f, A(), 1), both_ways(f, A(), 9)] == ["fast", "slow"]
+    assert [both_ways(f, Cuda(), 1), both_ways(f, Cuda(), 9)] == ["any", "own"]
+    with md.priority(f, ["slow"]):
+        assert both_ways(f, A(), 1) == "slow"
+    with pytest.raises(errors.InvalidArgumentError, match="name it"):
+        norm.register_kernel("cpu", says("no"), supports=small)
+
+
 def test_the_key_set_goes_to_the_kernels_that_want_it(registry, lib):
     lib.define("g(Tensor x, int n) -> str")
     lib.impl("g", lambda keys, x, n: str(keys), "CPU", provider="a", supports=small,
@@ -306,6 +369,148 @@ def test_the_key_set_goes_to_the_kernels_that_want_it(registry, lib):
     lib.impl("g", says("plain"), "CPU", provider="b", rank=-1)
     assert "CPU" in registry.ops.s.g(A(), 1)
     assert registry.ops.s.g(A(), 9) == "plain"
+
+
+# --- in C and in Python ---------------------------------------------------------------------------
+
+
+@pytest.mark.shared
+def test_c_asks_predicates_by_itself(registry, lib):
+    lib.define("g(Tensor x, int n) -> str")
+    callers = []
+
+    def who_calls(x, n):
+        callers.append(sys._getframe(1).f_code.co_name)
+        return n < 5
+
+    lib.impl("g", lambda x, n: who_calls(x, n) and "a", "CPU", provider="a", supports=who_calls)
+    lib.impl("g", lambda x, n: who_calls(x, 0) and "b", "CPU", provider="b", rank=-1)
+    g, own = registry.ops.s.g.default, sys._getframe().f_code.co_name
+    for _ in range(3):
+        assert [g(A(), 1), g(A(), 9)] == ["a", "b"]
+    assert callers == [own, "<lambda>", own, "<lambda>"] * 3
+    with md.priority(g, ["b"]):
+        assert g(A(), 1) == "b"
+    assert [g(A(), 1), callers[-2]] == ["a", own]
+    callers.clear()
+    assert both_ways(g, A(), 1) == "a"
+    assert own not in callers[2:]  # the second way
+
+
+class NoTruth:
+    def __bool__(self):
+        raise ValueError("neither")
+
+
+@pytest.mark.parametrize(
+    ("answer", "which_runs"), [(0, "b"), ([], "b"), ("yes", "a"), (NoTruth(), "b"), (None, "b")]
+)
+def test_the_truth_of_what_a_predicate_returns_counts(registry, lib, answer, which_runs):
+    lib.define("g(Tensor x) -> str")
+    lib.impl("g", says("a"), "CPU", provider="a", supports=lambda x: answer)
+    lib.impl("g", says("b"), "CPU")
+    assert both_ways(registry.ops.s.g.default, A()) == which_runs
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_no_predicate_holds_up_what_ends_the_program(registry, lib, on):
+    class Stop(BaseException):
+        pass
+
+    def stops(x):
+        raise Stop
+
+    lib.define("g(Tensor x) -> str")
+    lib.impl("g", says("a"), "CPU", provider="a", supports=stops)
+    lib.impl("g", says("b"), "CPU")
+    turn(on)
+    try:
+        with pytest.raises(Stop):
+            registry.ops.s.g(A())
+    finally:
+        turn(True)
+
+
+def test_predicates_get_what_the_kernel_gets(registry, lib):
+    lib.define("g(Tensor x, int[] n=[1, 2], *, float scale=2) -> Any")
+    seen = []
+
+    def notes(*args, **keywords):
+        seen.append((args[1:], keywords))
+        return len(args[1]) == 2
+
+    lib.impl("g", lambda keys, x, n, *, scale: ("a", n, scale), "CPU", provider="a",
+             supports=notes, with_keyset=True)  # fmt: skip
+    lib.impl("g", lambda x, n, *, scale: ("b", n, scale), "CPU", provider="b", rank=-1)
+    g = registry.ops.s.g.default
+    for way in (g, lambda *args, **keywords: call_py.call(g, args, keywords)):
+        seen.clear()
+        assert way(A()) == ("a", [1, 2], 2.0)
+        assert way(A(), (7,), scale=3) == ("b", [7], 3.0)
+        assert seen == [(([1, 2],), {"scale": 2.0}), (([7],), {"scale": 3.0})]
+
+
+@pytest.mark.parametrize("numbered", [3, 100])  # fewer and more than C keeps for one operator
+def test_more_guards_than_are_kept_lead_where_they_should(f, monkeypatch, numbered):
+    monkeypatch.setattr(priorities, "_MOST_NUMBERED", len(priorities._numbered) + numbered)
+    names = ["fast", "middle", "slow", *(f"other{i}" for i in range(20))]
+    for first in names * 2:
+        with md.priority(f, [first, *({"slow"} - {first})]):
+            assert both_ways(f, A(), 1) == (first if first in names[:3] else "slow")
+            with md.priority("*", ["middle"], registry=f.dispatcher.holder):
+                assert both_ways(f, A(), 1) == "middle"
+    assert both_ways(f, A(), 1) == "fast"
+
+
+def test_a_guard_that_another_thread_ends_has_ended_here(f):
+    guard = md.priority(f, ["slow"])
+    assert both_ways(f, A(), 1) == "slow"
+    thread = threading.Thread(target=guard.close)
+    thread.start()
+    thread.join()
+    assert both_ways(f, A(), 1) == "fast"
+
+
+def test_a_guard_counts_in_its_own_registry(f):
+    with md.Registry.local() as other:
+        library = md.Library("s", "DEF", registry=other)
+        library.define("f(Tensor x, int n) -> str")
+        for name in ("slow", "fast"):  # the newest is first
+            library.impl("f", says(f"other {name}"), "CPU", provider=name)
+        g = other.ops.s.f.default
+        for opened, word, there in ((f, "slow", "other fast"), (g, "fast", "other slow")):
+            with md.priority(opened, ["slow"]):
+                assert [both_ways(f, A(), 1), both_ways(g, A(), 1)] == [word, there]
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_provider_that_a_predicate_closes_runs_to_its_end(registry, lib, on):
+    lib.define("g(Tensor x) -> str")
+    closing = md.Library("s", "IMPL", registry=registry)
+
+    def kernel(x):
+        return "a"
+
+    def closes(x):
+        closing.close()
+        gc.collect()
+        return True
+
+    gone = [weakref.ref(kernel), weakref.ref(closes)]
+    closing.impl("g", kernel, "CPU", provider="a", supports=closes)
+    lib.impl("g", says("b"), "CPU")
+    g = registry.ops.s.g.default
+    del kernel, closes
+    turn(on)
+    try:
+        assert [g(A()), g(A())] == ["a", "b"]
+    finally:
+        turn(True)
+    for _ in range(4):  # without a GIL, what a call used is let go when later plans are replaced
+        lib.impl("g", says("b"), "CPU")
+        assert g(A()) == "b"
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]
 
 
 @pytest.mark.parametrize("on", [True, False])
@@ -321,6 +526,46 @@ def test_observers_are_told_of_the_provider(f, on):
         turn(True)
     assert told[:2] == [("provider", "middle", 1), ("call", "", 0)]
     assert ("provider", "slow", 1) in told
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_runs_of_providers_are_counted_in_all_threads(f, lib, on):
+    lib.define("plain(Tensor x) -> str")
+    lib.impl("plain", says("no provider"), "CPU")
+
+    def calls():
+        for number in (1, 9, 9):
+            f(A(), number)
+        with md.priority(f, ["slow"], strict=True):
+            f(A(), 1)
+        f.dispatcher.holder.ops.s.plain(A())
+
+    turn(on)
+    try:
+        with md.count_providers() as counts:
+            threads = [threading.Thread(target=calls) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        calls()
+    finally:
+        turn(True)
+    assert counts.runs() == (
+        ("s::f", "CPU", "fast", 4, 0),
+        ("s::f", "CPU", "middle", 8, 8),
+        ("s::f", "CPU", "slow", 4, 0),
+    )
+    assert "s::f at CPU: middle ran 8 times, 8 of them after others had refused" in str(counts)
+
+
+def test_runs_of_what_comes_after_all_providers_are_counted(registry, lib):
+    lib.define("g(Tensor x, int n) -> str")
+    lib.impl("g", says("a"), "CPU", provider="a", supports=small)
+    lib.impl("g", says("b"), "CPU")
+    with md.count_providers() as counts:
+        assert [registry.ops.s.g(A(), n) for n in (1, 9, 9)] == ["a", "b", "b"]
+    assert counts.runs() == (("s::g", "CPU", "", 2, 2), ("s::g", "CPU", "a", 1, 0))
 
 
 def test_without_predicates_the_kernel_itself_is_in_the_table(registry, lib):
@@ -564,3 +809,69 @@ def test_the_main_interpreters_priority_holds_in_workers_at_once(kind, tmp_path)
         str(tmp_path),
     )
     assert got["found"] == ["b", "a", "b"]
+
+
+VERSIONED = """
+import mdispatch as md
+main = md.is_main_interpreter()
+
+
+def at_least(wanted, here):
+    if here < wanted:
+        raise ImportError(f"tiles {wanted} is needed, and {here} is here")
+    return True
+
+
+md.register_type(bytearray, "CPU")
+lib = md.Library("shop", "DEF")
+lib.define("norm(Tensor x) -> str")
+lib.impl("norm", lambda x: "a", "CPU", provider="a", rank=1 if main else 2)
+lib.impl("norm", lambda x: "tiles", "CPU", provider="tiles", rank=3,
+         available=lambda: at_least("1.2", "1.3" if main else "1.1"))
+md.set_priority("shop::norm", ["a" if main else "tiles"], timeout=1)
+"""
+
+TASK = """
+import mdispatch as md
+
+
+def told(folder):
+    try:
+        md.warm_up(["versioned_ops"], [folder], timeout=1)
+    except md.errors.WarmUpError as error:
+        return sorted((type(each).__name__, str(each)) for each in error.differences)
+"""
+
+IN_POOLS = """
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+folder, pool = args
+sys.path.insert(0, folder)
+import pool_task
+md.warm_up(["versioned_ops"])
+with eval(pool) as pool:
+    if hasattr(pool, "submit"):
+        done(told=pool.submit(pool_task.told, folder).result())
+    else:
+        done(told=pool.apply(pool_task.told, (folder,)))
+"""
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    "pool",
+    [
+        "md.InterpreterPool(1)",
+        "ProcessPoolExecutor(1, get_context('spawn'))",
+        "get_context('forkserver').Pool(1)",
+    ],
+)
+def test_every_pool_tells_of_another_rank_priority_and_version(pool, tmp_path):
+    (tmp_path / "versioned_ops.py").write_text(VERSIONED)
+    (tmp_path / "pool_task.py").write_text(TASK)
+    rank, priority, missing = run_main(IN_POOLS, str(tmp_path), pool)["told"]
+    assert rank[0] == priority[0] == "PriorityMismatchError"
+    assert "rank 2 here, and with rank 1" in rank[1] + priority[1]
+    assert "the priority for shop::norm is tiles here, and a in the" in rank[1] + priority[1]
+    assert missing[0] == "ProviderMissingError"
+    assert "<lambda> raised ImportError: tiles 1.2 is needed, and 1.1 is here" in missing[1]

@@ -75,6 +75,9 @@ JOBS = (
     _of_checkout("parallel", "parallel", "two interpreters that run a kernel at once"),
     _of_checkout("find", "find", "finding and verifying an operator that is there"),
     _of_checkout("choices", "choices", "a choice that is there, and one that is made"),
+    _of_checkout(
+        "providers", "providers", "calls that choose among providers / a plain call", 2, True
+    ),
     _of_checkout("find-c", "find_c", "the same in C"),
     _of_checkout("register", "register_many", "define and impl of many operators, and closing"),
     _of_checkout("verify", "verify_many", "verifying 10,000 operators in a sub-interpreter"),

@@ -39,11 +39,22 @@ if TYPE_CHECKING:
 
     from ..table import TableEntry
 
-__all__ = ["ObservedCall", "ObserverHandle", "failed", "label_of", "observe", "observe_calls"]
+__all__ = [
+    "FELL_BACK",
+    "ObservedCall",
+    "ObserverHandle",
+    "failed",
+    "label_of",
+    "observe",
+    "observe_calls",
+]
 __all__ += ["observing", "provider_of", "raise_told"]
 
 #: If it is set to anything but "" and "0", every dispatch of the process prints a line.
 TRACE_VARIABLE = "MDISPATCH_SHOW_DISPATCH_TRACE"
+
+#: The reason of a provider that runs since the predicates of those before it have refused.
+FELL_BACK = "provider: those before it refused"
 
 
 class ObservedCall:
@@ -54,9 +65,10 @@ class ObservedCall:
     the predicates of providers, and this one runs, within the call. ``provider`` is the name of the
     kernel's provider, "" if it has none or it is not decided yet. ``key_set`` is the set that the
     call dispatched on, ``key`` its highest key, ``kernel`` the kernel's label and ``reason`` the
-    rule that chose the kernel. ``sequence_number`` counts the observed calls of this interpreter.
-    ``depth`` is how many observed calls of this thread this one is inside of. ``arguments`` and
-    ``keywords`` are those of the kernel, for observers that asked for them, else None.
+    rule that chose the kernel; where ``how`` is "provider" it says whether others have refused
+    before. ``sequence_number`` counts the observed calls of this interpreter. ``depth`` is how many
+    observed calls of this thread this one is inside of. ``arguments`` and ``keywords`` are those of
+    the kernel, for observers that asked for them, else None.
 
     After the call there are ``duration_ns``, and ``error``, the exception that ended the call, or
     None.

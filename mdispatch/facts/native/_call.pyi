@@ -21,6 +21,18 @@ class Unshared:
     def __init__(self, function: Callable[..., Any], switch: Any, /) -> None: ...
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any: ...
 
+class Steps:
+    def __init__(
+        self,
+        steps: tuple[tuple[Callable[..., Any] | None, Callable[..., Any], bool], ...],
+        with_keyset: bool,
+        run: Callable[..., Any],
+        refuse: Callable[..., Any],
+        find: Callable[[], tuple[int, Callable[..., Any]]] | None,
+        /,
+    ) -> None: ...
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any: ...
+
 class Packet:
     def _begin(self, view: View) -> Any: ...
     def _settle(
@@ -95,6 +107,7 @@ class Stack:
     handled: tuple[Any, Any] | None
     depth: int
     is_observer: bool
+    priority: int
 
 class Local:
     @property

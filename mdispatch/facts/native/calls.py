@@ -10,7 +10,17 @@ if TYPE_CHECKING or which != "none":
 else:
     from .calls_py import *
 
-__all__ = ["Cell", "Forward", "Guard", "Names", "Operator", "Packet", "Shape", "Stack", "Unshared"]
-__all__ += ["callable", "change", "changed", "handlers", "keys", "local", "now", "number"]
+__all__ = ["Cell", "Forward", "Guard", "Names", "Operator", "Packet", "Shape", "Stack", "Steps"]
+__all__ += [
+    "Unshared",
+    "callable",
+    "change",
+    "changed",
+    "handlers",
+    "keys",
+    "local",
+    "now",
+    "number",
+]
 __all__ += ["observers", "observing", "paths", "quick", "sets", "shows_as_call", "start", "tags"]
 __all__ += ["torch_place", "turn", "types_changed", "values"]

@@ -16,8 +16,18 @@ if TYPE_CHECKING:
 
     C = TypeVar("C", bound=type)
 
-__all__ = ["Cell", "Forward", "Guard", "Names", "Operator", "Packet", "Shape", "Stack", "Unshared"]
-__all__ += ["callable", "change", "changed", "handlers", "keys", "local", "now", "number"]
+__all__ = ["Cell", "Forward", "Guard", "Names", "Operator", "Packet", "Shape", "Stack", "Steps"]
+__all__ += [
+    "Unshared",
+    "callable",
+    "change",
+    "changed",
+    "handlers",
+    "keys",
+    "local",
+    "now",
+    "number",
+]
 __all__ += ["observers", "observing", "paths", "quick", "sets", "shows_as_call", "start", "tags"]
 __all__ += ["torch_place", "turn", "types_changed", "values"]
 
@@ -133,6 +143,18 @@ class Shape:
 
     def __init__(self, arguments: Any, positional: int, results: Any) -> None:
         pass
+
+
+class Steps:
+    """What calls in C do where predicates are asked: see dispatch/providers.py."""
+
+    def __init__(
+        self, steps: Any, with_keyset: bool, run: Callable[..., Any], refuse: Any, find: Any
+    ) -> None:
+        self._run = run
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self._run(*args, **kwargs)
 
 
 class Cell:

@@ -241,10 +241,18 @@ class Stack:
     the included and the excluded set with which the outermost call under way was made; it is set
     while a call goes on below the key PythonTLSSnapshot. ``handled`` has those of the call that the
     innermost handler serves. ``depth`` is that of the observed calls; ``is_observer`` says whether
-    the thread runs an observer.
+    the thread runs an observer. ``priority`` is the number of the open guards of priorities, for C.
     """
 
-    __slots__ = ("depth", "entries", "handled", "is_observer", "on_entry", "pre_dispatch")
+    __slots__ = (
+        "depth",
+        "entries",
+        "handled",
+        "is_observer",
+        "on_entry",
+        "pre_dispatch",
+        "priority",
+    )
 
     def __init__(self) -> None:
         self.entries: list[Any] = []
@@ -253,6 +261,7 @@ class Stack:
         self.handled: tuple[Any, Any] | None = None
         self.depth = 0
         self.is_observer = False
+        self.priority = 0
 
 
 class Local(_local):

@@ -225,15 +225,6 @@ static inline struct target *target_of(struct state *st, Plan *plan, uint64_t ra
 
 /* --- kernels ---------------------------------------------------------------------------------- */
 
-static inline PyObject *invoke(PyObject *function, PyObject *const *args, size_t nargsf,
-                               PyObject *kwnames) {
-    if (PyFunction_Check(function))
-        return ((PyFunctionObject *)function)->vectorcall(function, args, nargsf, kwnames);
-    if (PyCFunction_CheckExact(function) && ((PyCFunctionObject *)function)->vectorcall)
-        return ((PyCFunctionObject *)function)->vectorcall(function, args, nargsf, kwnames);
-    return PyObject_Vectorcall(function, args, nargsf, kwnames);
-}
-
 /* Runs a kernel with the arguments that `bind` has put in place. */
 static PyObject *invoke_bound(struct state *st, PyObject *self, const Shape *shape,
                               struct target *target, struct bound *b, uint64_t raw) {

@@ -54,6 +54,17 @@ static int noted_set(Stack *self, PyObject *both, void *at) {
     return 0;
 }
 
+static PyObject *priority_get(Stack *self, void *ignored) {
+    return PyLong_FromUnsignedLongLong(peek(&self->priority));
+}
+
+static int priority_set(Stack *self, PyObject *number, void *ignored) {
+    unsigned long long value = number ? PyLong_AsUnsignedLongLong(number) : 0;
+    if (value == (unsigned long long)-1 && PyErr_Occurred()) return -1;
+    atomic_store_explicit(&self->priority, value, memory_order_relaxed);
+    return 0;
+}
+
 static PyMemberDef stack_members[] = {
     {"entries", T_OBJECT_EX, offsetof(Stack, entries), READONLY, NULL},
     {"pre_dispatch", T_OBJECT_EX, offsetof(Stack, pre_dispatch), READONLY, NULL},
@@ -64,6 +75,7 @@ static PyMemberDef stack_members[] = {
 static PyGetSetDef stack_getset[] = {
     {"on_entry", (getter)noted_get, (setter)noted_set, NULL, (void *)offsetof(Stack, on_entry)},
     {"handled", (getter)noted_get, (setter)noted_set, NULL, (void *)offsetof(Stack, handled)},
+    {"priority", (getter)priority_get, (setter)priority_set, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot stack_slots[] = {

@@ -190,7 +190,7 @@ static PyMethodDef methods[] = {
     DO(st->operator_type); DO(st->packet_type); DO(st->route_type); DO(st->names_type); \
     DO(st->shape_type); DO(st->view_type); DO(st->plan_type); DO(st->cell_type); \
     DO(st->sets_type); DO(st->guard_type); DO(st->stack_type); DO(st->forward_type); \
-    DO(st->unshared_type); DO(st->cuda_name); DO(st->array_name); DO(st->base_name); \
+    DO(st->unshared_type); DO(st->steps_type); DO(st->cuda_name); DO(st->array_name); DO(st->base_name); \
     DO(st->guards_name); DO(st->python_fallback); \
     DO(st->snapshot_fallback); DO(st->mode_type); DO(st->entry_type); DO(st->answered); \
     DO(st->declined); DO(st->handler_name); DO(st->call); DO(st->redispatch); DO(st->renew); DO(st->target); \
@@ -254,7 +254,8 @@ static int module_exec(PyObject *m) {
         add_type(m, &st->guard_type, &guard_spec, 1) ||
         add_type(m, &st->stack_type, &stack_spec, 1) || handlers_add_local(m) ||
         add_type(m, &st->forward_type, &forward_spec, 1) ||
-        add_type(m, &st->unshared_type, &unshared_spec, 1))
+        add_type(m, &st->unshared_type, &unshared_spec, 1) ||
+        add_type(m, &st->steps_type, &steps_spec, 1))
         return -1;
     st->types_epoch = 2; /* nothing was remembered under 0 */
     st->end_name = PyUnicode_InternFromString("end");

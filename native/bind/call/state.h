@@ -213,7 +213,11 @@ typedef struct {
     struct noted on_entry, handled;   /* see ModeStack in modes.py */
     Py_ssize_t depth;                 /* of observed calls */
     char is_observer;                 /* it runs an observer */
+    a64 priority; /* the number of the open guards of priorities, 0 without any; who ends a guard may
+                 * be another thread: see providers.c */
 } Stack;
+
+enum { NOT_NUMBERED = 1 }; /* in Stack.priority: Python has to look which guards are open */
 
 /* A class of guards that C makes: see guards.c. */
 struct quick {
@@ -284,7 +288,8 @@ struct state {
     uint64_t per_backend; /* the bits of the functionalities that exist per backend */
     uint8_t offset[FUNCTIONALITIES + 1];
     PyTypeObject *operator_type, *packet_type, *route_type, *names_type, *shape_type, *view_type,
-        *plan_type, *cell_type, *sets_type, *guard_type, *stack_type, *forward_type, *unshared_type;
+        *plan_type, *cell_type, *sets_type, *guard_type, *stack_type, *forward_type, *unshared_type,
+        *steps_type;
     PyObject *call, *redispatch, *renew, *target, *check, *call_packet, *renew_packet, *for_types;
     PyObject *how_of_type, *raw_of, *key_type, *key_set_type, *own_errors;
     PyObject *python_fallback, *snapshot_fallback, *mode_type, *entry_type, *answered, *declined;
@@ -591,6 +596,16 @@ static inline int fits(struct state *st, const struct take *t, PyObject *value, 
     return LIKELY(Py_TYPE(value) == t->exact) || fits_slow(st, t, value, raw);
 }
 
+/* Calls a kernel, a function of Python as such. */
+static inline PyObject *invoke(PyObject *function, PyObject *const *args, size_t nargsf,
+                               PyObject *kwnames) {
+    if (PyFunction_Check(function))
+        return ((PyFunctionObject *)function)->vectorcall(function, args, nargsf, kwnames);
+    if (PyCFunction_CheckExact(function) && ((PyCFunctionObject *)function)->vectorcall)
+        return ((PyCFunctionObject *)function)->vectorcall(function, args, nargsf, kwnames);
+    return PyObject_Vectorcall(function, args, nargsf, kwnames);
+}
+
 /* call.c */
 /* What came of an attempt: DONE means that the call was made or has failed with an error. */
 enum { DONE, TRY_BOUND, TO_PYTHON, NOBODY };
@@ -625,6 +640,9 @@ extern PyType_Spec forward_spec, unshared_spec;
 
 /* operator.c and packet.c */
 extern PyType_Spec operator_spec, packet_spec, route_spec, names_spec;
+
+/* providers.c */
+extern PyType_Spec steps_spec;
 
 /* plan.c, guards.c and handlers.c */
 extern PyType_Spec shape_spec, view_spec, plan_spec, cell_spec, sets_spec, guard_spec, stack_spec;
