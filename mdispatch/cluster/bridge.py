@@ -160,6 +160,9 @@ class Bridge:
             self.ended.wait(lease / 20)
         now = monotonic()
         self._look_who_leads(now)
+        leader = follower.state.leaders.get(follower.state.leader)
+        if leader:
+            self._leader = f"{leader.host}[{leader.pid}]"
         phase = self._phase(now)
         self._stand(phase, self._why(), say)
         if now >= self._next_record:
@@ -174,9 +177,6 @@ class Bridge:
             self._leaderless = None
         elif self._leaderless is None:
             self._leaderless = now
-        leader = self._follower.state.leaders.get(self._follower.state.leader)
-        if leader:
-            self._leader = f"{leader.host}[{leader.pid}]"
 
     def _phase(self, now: float) -> str:
         if self._leaderless is not None and now - self._leaderless > self.url.lease / 2:
