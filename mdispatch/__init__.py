@@ -125,6 +125,7 @@ _LATE = {
     "dispatch.kernels": "fallthrough_kernel",
     "dispatch.operators": "OpOverload OpOverloadPacket",
     "dispatch.routing": "allow_routing routing",
+    "dispatch.serving": "cancelled",
     "facts": "Registration",
     "keys": "DispatchKey DispatchKeySet rename_privateuse_backend",
     "registry.choosing": "choose",

@@ -39,7 +39,7 @@ from _thread import _count
 __all__ = ["load_the_rest", "renew_locks"]
 
 #: The rooms whose modules calls load. The rooms above have commands, pools and PyTorch's names.
-_ROOMS = ("errors", "keys", "schema", "facts", "dispatch", "registry", "authoring")
+_ROOMS = ("errors", "keys", "schema", "facts", "carriers", "dispatch", "registry", "authoring")
 #: Only users of asyncio load the first. An interpreter has its binding when it has a registry; the
 #: second is another binding in some, and free-threaded CPython before 3.14 has no cffi for it.
 _APART = {"mdispatch.registry.waiting_async", "mdispatch.facts.native.cffi_binding"}
@@ -54,6 +54,8 @@ _WITH_LOCKS = (
     "dispatch.context.homes",
     "dispatch.overrides",
     "dispatch.serving",
+    "dispatch.routing",
+    "carriers.carrier",
     "registry.registry",
     "registry.library",
     "registry.type_facts",

@@ -1,0 +1,5 @@
+"""How routed calls get to other processes: what a carrier is, and the one for processes of the same
+host.
+"""
+
+from .carrier import *
