@@ -591,7 +591,7 @@ class Library:
         is_everywhere = function is fallthrough_kernel
         if not isinstance(serve, (bool, str)):
             raise errors.InvalidArgumentError(
-                f"serve is True, or the name of a carrier as \"host\", not {shown(serve)}"
+                f'serve is True, or the name of a carrier as "host", not {shown(serve)}'
             )
         if isinstance(serve, str):
             from ..carriers import carrier_named

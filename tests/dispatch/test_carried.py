@@ -24,16 +24,15 @@ def served(schema, **options):
         return function
     return register
 BEGIN = '''
-import os, signal, time
+import os
 import mdispatch as md
-def journal(word):
-    with open(f"{FOLDER}/journal", "a") as file:
-        file.write(f"{word}\\\\n")
+md.wait_for_def("shop::ready", timeout=limit(60.0))
 '''
 def begin(text):
-    "A worker that waits until the last kernel is there."
-    wait = "md.wait_for_impl('shop::last', timeout=limit(60.0))\\n"
-    return Worker(kind, textwrap.dedent(BEGIN) + wait + textwrap.dedent(text), 0, folder)
+    return Worker(kind, textwrap.dedent(BEGIN) + textwrap.dedent(text), 0, folder)
+def end(worker):
+    lib.define("ready() -> ()")
+    return results([worker])[0]
 """
 
 
@@ -69,7 +68,7 @@ def echo(x):
 def last(x, end):
     return [x, end, os.getpid()]
 seen = []
-[got] = results([worker])
+got = end(worker)
 done(**got, seen=seen[:11], pid=os.getpid())
 """,
         kind,
@@ -88,7 +87,7 @@ def test_what_is_served_within_its_process_is_not_served_to_others():
 worker = begin('''
 from mdispatch.carriers import carrier_named
 from mdispatch.dispatch.serving import offer_of
-facts = md.default_registry()._dispatcher.facts
+facts = md.default_registry().dispatcher.facts
 def ticket(name):
     return next(o for o in map(offer_of, facts.registrations(name)[2]) if o)
 def call(ticket, address):
@@ -103,7 +102,7 @@ with md.routing("shop"):
 lib.define("near() -> int")
 lib.impl("near", lambda: 1, ANY, serve=True)
 served("last() -> int")(lambda: 2)
-done(**results([worker])[0])
+done(**end(worker))
 """,
         "subprocess",
     )
@@ -158,7 +157,7 @@ other.append(1)
 report(same=same, filled=filled, left=left, other=set(other), halves=halves.tolist()[:2],
        length=len(halves), told=told, mine=set(mine), kept=kept, nothing=nothing)
 ''')
-[got] = results([worker])
+got = end(worker)
 done(first=[kept[0].tolist()[0]], **got)
 """,
         "subprocess",
@@ -215,7 +214,7 @@ with md.routing("shop"):
         outcomes["here"] = type(error).__name__
 report(outcomes=outcomes, wave="wave" in set(sys.modules) - before)
 ''')
-done(pid=os.getpid(), **results([worker])[0])
+done(pid=os.getpid(), **end(worker))
 """,
         "subprocess",
     )
@@ -248,13 +247,13 @@ class Buffer(bytearray):
     __dispatch_keys__ = md.DispatchKeySet("CPU", "AutogradCPU")
 sets, saw = [], []
 with md.routing("shop"):
-    for n, key in enumerate(("AutogradOther", "AutogradCUDA")):
+    for n, key in enumerate(("Tracer", "Functionalize")):
         with md.ExcludeDispatchKeyGuard(key):
             sets.append(f"{included_keys().raw} {excluded_keys().raw} {n}")
             saw.append(md.ops.shop.last(Buffer(b"x"), n))
 report(sets=sets, saw=saw)
 ''')
-done(**results([worker])[0], same=before == (included_keys().raw, excluded_keys().raw))
+done(**end(worker), same=before == (included_keys().raw, excluded_keys().raw))
 """,
         "subprocess",
     )
@@ -315,9 +314,14 @@ def own():
     until(lambda: "ready" in journaled())
     return process
 CALLER = '''
-import os, signal, subprocess, sys, threading, time
+import glob, os, signal, subprocess, sys, threading, time
 import mdispatch as md
 from patience import limit
+def stop(pid):
+    os.kill(pid, signal.SIGSTOP)  # each of its threads stops when it gets round to it
+    while not all(open(each).read().rpartition(")")[2].split()[0] == "T"
+                  for each in glob.glob(f"/proc/{pid}/task/*/stat")):
+        time.sleep(0.001)
 def call(word, timeout=60.0, seconds=0.0):
     try:
         with md.routing("shop", timeout=timeout):
@@ -350,7 +354,7 @@ def test_an_owner_that_is_stopped_before_a_call_never_runs_it():
 serving = own()
 answers = asked('''
 answers = [call("first") == pid]
-os.kill(pid, signal.SIGSTOP)
+stop(pid)
 answers.append(call("never", timeout=0.2))  # on a line that is there
 other = threading.Thread(target=lambda: answers.append(call("never", timeout=0.2)))
 other.start(); other.join()  # on a line of its own? no: that one is free again
@@ -421,7 +425,7 @@ def test_an_owner_that_is_killed_while_it_is_stopped_has_not_begun():
 serving = own()
 answers = asked('''
 answers = [call("first") == pid]
-os.kill(pid, signal.SIGSTOP)
+stop(pid)
 killer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
 killer.start()
 answers.append(call("never", timeout=None))
@@ -560,25 +564,33 @@ CALLER = '''
 import mdispatch as md
 md.allow_routing("ring", timeout=60.0 * PATIENCE)
 answers = []
-for number in range(512):
-    graph = [number & 7, number >> 3 & 7, number >> 6]
+for graph in GRAPHS:
     for name in "abc":
         try:
             answers.append(getattr(md.ops.ring, name)(graph))
-        except md.errors.RoutingCycleError as error:
+        except RecursionError as error:
+            # One that calls itself is no routed call: CPython refuses it.
             answers.append(None)
-            assert len(error.chain) >= 32
+            circle = isinstance(error, md.errors.RoutingCycleError) or "maximum" in str(error)
+            assert circle and len(getattr(error, "chain", [0] * 32)) >= 32, error
 '''
 from patience import PATIENCE
-wanted = []
-for number in range(512):
-    graph = [number & 7, number >> 3 & 7, number >> 6]
-    wanted += [expected(graph, start) for start in range(3)]
+graphs = [[n & 7, n >> 3 & 7, n >> 6] for n in range(512)]
+if not args[1]:  # without those in which one calls itself, which is no routed call
+    graphs = [each for each in graphs if not any(each[at] >> at & 1 for at in range(3))]
+wanted = [expected(graph, start) for graph in graphs for start in range(3)]
+CALLER = f"PATIENCE, GRAPHS = {PATIENCE}, {graphs}\\n{textwrap.dedent(CALLER)}"
 """
 
 
-def test_each_call_graph_of_three_processes_is_answered_or_refused():
-    """All 512 graphs, from each of the three: where there is no circle each call is answered, and a
+ALL = pytest.mark.parametrize(
+    "every", [False, pytest.param(True, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+)
+
+
+@ALL
+def test_each_call_graph_of_three_processes_is_answered_or_refused(every):
+    """All graphs, from each of the three: where there is no circle each call is answered, and a
     circle is refused at its end.
     """
     got = run_main(
@@ -586,26 +598,30 @@ def test_each_call_graph_of_three_processes_is_answered_or_refused():
         + """
 owners = []
 for me in range(3):
-    code = f"PATIENCE, ME, SERVE = {PATIENCE}, {me}, 'host'\\n{textwrap.dedent(OWNER)}\\nprint(1, flush=True)\\n"
-    owners.append(subprocess.Popen([sys.executable, "-c", code + "sys.stdin.read()"],
+    code = f"PATIENCE, ME, SERVE = {PATIENCE}, {me}, 'host'\\n{textwrap.dedent(OWNER)}\\n"
+    code += "print(1, flush=True); sys.stdin.read()"
+    owners.append(subprocess.Popen([sys.executable, "-c", code],
                   stdin=subprocess.PIPE, stdout=subprocess.PIPE))
     owners[-1].stdout.readline()
-ran = subprocess.run([sys.executable, "-c", f"PATIENCE = {PATIENCE}\\n{textwrap.dedent(CALLER)}\\nprint(answers)"],
+ran = subprocess.run([sys.executable, "-c", CALLER + "print(answers)"],
                      stdout=subprocess.PIPE, text=True)
 for each in owners:
     each.communicate()
 done(same=eval(ran.stdout) == wanted, refused=wanted.count(None), count=len(wanted),
      ends=[each.returncode for each in owners])
 """.replace("sys.executable", "__import__('sys').executable"),
-        timeout=110.0,
+        "",
+        every,
+        timeout=800.0 if every else 110.0,
     )
     assert got["same"]
-    assert 0 < got["refused"] < got["count"] == 1536
+    assert 0 < got["refused"] < got["count"] == (1536 if every else 192)
     assert got["ends"] == [0, 0, 0]
 
 
+@ALL
 @pytest.mark.parametrize("kind", ["shared-gil", "own-gil"])
-def test_each_call_graph_of_three_interpreters_is_answered_or_refused(kind):
+def test_each_call_graph_of_three_interpreters_is_answered_or_refused(kind, every):
     if kind == "own-gil" and sys.version_info < (3, 12):
         pytest.skip("interpreters have a GIL of their own from Python 3.12 on")
     got = run_main(
@@ -618,7 +634,7 @@ for me, each in enumerate(owners):
 file = Path(__file__).with_name("answers")
 write = f"open({str(file)!r}, 'w').write(repr(answers))"
 caller = md.create_interpreter(own_gil=args[0] == "own-gil")
-thread = threading.Thread(target=caller.exec, args=(f"PATIENCE = {PATIENCE}\\n{textwrap.dedent(CALLER)}\\n{write}",))
+thread = threading.Thread(target=caller.exec, args=(CALLER + write,))
 thread.start()
 thread.join()
 caller.close()
@@ -627,7 +643,8 @@ for each in owners:
 done(same=eval(file.read_text()) == wanted, refused=wanted.count(None))
 """,
         kind,
-        timeout=110.0,
+        every,
+        timeout=800.0 if every else 110.0,
     )
     assert got["same"]
     assert got["refused"]
