@@ -5,8 +5,8 @@ processes, and judges by journals what became of each call.
 
 One process has the definitions. Two owners serve "work", one of them "steady", which is never hit;
 callers call both, each with a timeout. A caller writes down each call before it makes it, and what
-it came to; an owner writes down each call that its kernel runs. A blow is a SIGKILL of an owner or a
-caller, a SIGSTOP of some milliseconds, or both. Then:
+it came to; an owner writes down each call that its kernel runs. A blow is a SIGKILL of an owner or
+a caller, a SIGSTOP of some milliseconds, or both. Then:
 
 - no call was run twice;
 - a call with an answer was run once, and the answer is its own;
@@ -123,7 +123,9 @@ def born(what: object, *args: object) -> int:
 
 def size_of(pid: int) -> dict[str, int]:
     """What a process holds."""
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").open())
+    status = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
     return {
         "kib": int(status["VmRSS"].split()[0]),
         "files": len(os.listdir(f"/proc/{pid}/fd")),
@@ -186,7 +188,7 @@ def strike(folder: Path, name: str, asked: argparse.Namespace, dice: random.Rand
 
 
 def judge(folder: Path, stopped: set[int]) -> dict:
-    runs = Counter(line.split()[0] for line in (folder / "owners").open())
+    runs = Counter(line.split()[0] for line in (folder / "owners").read_text().splitlines() if line)
     outcomes: Counter[str] = Counter()
     wrong: list[str] = []
     longest = 0.0

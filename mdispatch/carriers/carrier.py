@@ -18,7 +18,7 @@ from ..errors.words import nearest, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Any
 
 __all__ = ["BUSY", "DAMAGED", "DEEP", "GONE", "KEPT", "LATE", "NO_KERNEL", "RAISED", "UNFIT"]

@@ -9,15 +9,15 @@ caller. No clock, no flag and no word of the other side is asked for it, so it h
 that is stopped or killed at any instruction, and one that goes on later finds nothing to run.
 
 A caller waits for three things at once, with the deadline: the answer; the end of the line beside
-the pair, over which the owner was greeted; the end of the owner's process (a pidfd, since a child of
-the owner may have inherited its sockets). No wake is lost: all three stay as they are once they have
-come, and the caller looks for the answer once more before it says that there is none.
+the pair, over which the owner was greeted; the end of the owner's process (a pidfd, since a child
+of the owner may have inherited its sockets). No wake is lost: all three stay as they are once they
+have come, and the caller looks for the answer once more before it says that there is none.
 
 Calls of different lines close no circle: each has a thread of the owner to itself, and an owner
 that has too many refuses the next one.
 
-Locking: the pools of idle lines are dicts and lists, and each use is one step of one. `_more` guards
-the owner's counts; nobody waits for another lock, or runs a kernel, with it.
+Locking: the pools of idle lines are dicts and lists, and each use is one step of one. `_more`
+guards the owner's counts; nobody waits for another lock, or runs a kernel, with it.
 """
 
 from __future__ import annotations
@@ -408,9 +408,13 @@ class HostCarrier:
             if self._owner is None:
                 import atexit
 
-                self._owner = owner = _Owner(answer)
-                atexit.register(lambda: self._owner is owner and owner.close())
+                self._owner = _Owner(answer)
+                atexit.register(self._end)
             return self._owner.address
+
+    def _end(self) -> None:
+        if self._owner is not None:  # None in a child
+            self._owner.close()
 
     def call(
         self, address: str, call: list[Any], written: tuple[Any, ...], deadline: int

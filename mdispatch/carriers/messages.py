@@ -1,9 +1,9 @@
 """Messages between two processes: values as bytes, over a socket that keeps messages apart.
 
-What is larger than a socket's message lies in memory that the sender shares: a memfd, sealed so that
-nobody makes it smaller under its reader, whose descriptor goes over the line beside the socket. It
-has no name, so nothing is left when a process is killed. The sender uses it for its next large
-message again; a larger one gets another memory, with the next number.
+What is larger than a socket's message lies in memory that the sender shares: a memfd, sealed so
+that nobody makes it smaller under its reader, whose descriptor goes over the line beside the
+socket. It has no name, so nothing is left when a process is killed. The sender uses it for its next
+large message again; a larger one gets another memory, with the next number.
 """
 
 from __future__ import annotations
@@ -41,8 +41,17 @@ class Messages:
     ``socket`` keeps messages apart; over ``beside`` go the descriptors of memory.
     """
 
-    __slots__ = ("_buffer", "_mine", "_number", "_pack", "_theirs", "_their_number", "_unpack")
-    __slots__ += ("beside", "socket")
+    __slots__ = (
+        "_buffer",
+        "_mine",
+        "_number",
+        "_pack",
+        "_their_number",
+        "_theirs",
+        "_unpack",
+        "beside",
+        "socket",
+    )
 
     def __init__(self, channel: socket.socket, beside: socket.socket) -> None:
         self.socket = channel
@@ -153,7 +162,3 @@ class Messages:
     def leave_mine(self) -> None:
         """The other side keeps memory of mine: it gets no other message there."""
         self._mine = None
-
-    def close(self) -> None:
-        self.socket.close()
-        self.beside.close()

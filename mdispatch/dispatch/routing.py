@@ -1,5 +1,5 @@
-"""The caller's side of calls that run in another interpreter, of this process or of another one: who
-may make them, where they go, and what becomes of their errors.
+"""The caller's side of calls that run in another interpreter, of this process or of another one:
+who may make them, where they go, and what becomes of their errors.
 
 Both sides agree to such a call. The owner has registered the kernel with ``serve=True``; the caller
 allows it for a namespace. Then a call whose kernel has no callable here goes to the interpreter of
@@ -77,8 +77,8 @@ class routing:
     (``serve="host"``).
 
     ``timeout`` is how many seconds such a call may wait: until its kernel begins; in another
-    process, until it is answered. None for ever. It holds for the code in the ``with`` block, as a context variable does: for this thread or this
-    task. It may be opened again.
+    process, until it is answered. None for ever. It holds for the code in the ``with`` block, as a
+    context variable does: for this thread or this task. It may be opened again.
 
     Raises InvalidArgumentError (no namespace, or a timeout that is none).
     """
@@ -391,8 +391,8 @@ def _error(
             else "is its own for the time of the call only"
         )
         return errors.RoutedError(
-            f"{begin}, and its kernel has kept memory of an argument, which {which}\nLet the kernel "
-            "copy what it keeps.",
+            f"{begin}, and its kernel has kept memory of an argument, which {which}\nLet the "
+            "kernel copy what it keeps.",
             *where,
         )
     if why == DAMAGED:

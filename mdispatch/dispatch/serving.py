@@ -1,12 +1,13 @@
-"""The owner's side of calls from other interpreters and processes: which kernels of this interpreter they may
-call, and what they are told of an exception.
+"""The owner's side of calls from other interpreters and processes: which kernels of this
+interpreter they may call, and what they are told of an exception.
 
 A kernel that is served has a fact of its own, a note of its member: an *offer*. It stands under the
 operator's name and at the kernel's key, so it ends with its member, and a change of it renews the
 tables of those who call. It has a ticket: the number by which a visit finds the function in
-``_served`` (native/bind/ext/visit.c) or, for another process, in ``_served_outside``. The ticket with a minus stands for the same function, called
-with the caller's included and excluded keys. An offer to other processes has the name of a carrier,
-too, and the address at which that listens (the room ``carriers``).
+``_served`` (native/bind/ext/visit.c) or, for another process, in ``_served_outside``. The ticket
+with a minus stands for the same function, called with the caller's included and excluded keys. An
+offer to other processes has the name of a carrier, too, and the address at which that listens (the
+room ``carriers``).
 
 Locking: none. A ticket is added before its offer is published, and taken away after that has ended;
 each is one step of a dict.

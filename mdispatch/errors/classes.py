@@ -761,8 +761,8 @@ class CallTimeoutError(RoutedError, TimeoutError):
 
 class RoutingCycleError(RoutedError, RecursionError):
     """Routed calls lead to routed calls without end. The kernel was not called. ``chain`` has the
-    numbers of the interpreters on the way, the outermost first; where calls lead to other processes,
-    their homes in words.
+    numbers of the interpreters on the way, the outermost first; where calls lead to other
+    processes, their homes in words.
     """
 
     def __init__(

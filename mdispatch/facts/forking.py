@@ -43,6 +43,8 @@ _ROOMS = ("errors", "keys", "schema", "facts", "carriers", "dispatch", "registry
 #: Only users of asyncio load the first. An interpreter has its binding when it has a registry; the
 #: second is another binding in some, and free-threaded CPython before 3.14 has no cffi for it.
 _APART = {"mdispatch.registry.waiting_async", "mdispatch.facts.native.cffi_binding"}
+if sys.platform != "linux":  # what no other system has
+    _APART |= {f"mdispatch.carriers.{name}" for name in ("host", "messages", "place")}
 
 #: The modules that have something to replace or to forget in a child, in their order there.
 _WITH_LOCKS = (

@@ -364,12 +364,12 @@ class Library:
         of a carrier says that other processes may, too: "host" is that of this host's.
 
         Raises InvalidArgumentError (not callable, another namespace, no classes, two classes of one
-        name, a kernel in C that is to be served, no such carrier), InvalidKeyError, SignatureMismatchError,
-        DuplicateRegistrationError (``allow_override``), AmbiguousTypesError (another kernel fits
-        arguments that this one fits, and neither is more specific), LibraryClosedError,
-        RegistryFullError; in a worker KeyMismatchError, TypesMismatchError, ProviderMissingError,
-        PriorityMismatchError, NameMismatchError, MainNeverArrivedError.
-        (c10: Library::_impl, registerImpl)
+        name, a kernel in C that is to be served, no such carrier), InvalidKeyError,
+        SignatureMismatchError, DuplicateRegistrationError (``allow_override``), AmbiguousTypesError
+        (another kernel fits arguments that this one fits, and neither is more specific),
+        LibraryClosedError, RegistryFullError; in a worker KeyMismatchError, TypesMismatchError,
+        ProviderMissingError, PriorityMismatchError, NameMismatchError, MainNeverArrivedError. (c10:
+        Library::_impl, registerImpl)
         """
         if function is None:
             return lambda decorated: self.impl(

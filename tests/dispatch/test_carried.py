@@ -310,7 +310,8 @@ def journaled():
     path = folder / "journal"
     return path.read_text().split() if path.exists() else []
 def own():
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(OWNER), str(folder)], stdin=subprocess.PIPE)
+    command = [sys.executable, "-c", textwrap.dedent(OWNER), str(folder)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE)
     until(lambda: "ready" in journaled())
     return process
 CALLER = '''
@@ -410,7 +411,8 @@ left = len(list(calls.iterdir()))
 serving = own()
 again = asked("print([call('again') == pid])", pid=serving.pid)
 done(answers=answers, again=again, left=left, now=len(list(calls.iterdir())),
-     mode=calls.stat().st_mode & 0o777, modes=[f.stat().st_mode & 0o77 for f in calls.glob("*.key")])
+     mode=calls.stat().st_mode & 0o777,
+     modes=[each.stat().st_mode & 0o77 for each in calls.glob("*.key")])
 serving.kill()
 """)
     assert got["answers"] == [True, ("OwnerGoneError", True), ("OwnerGoneError", False)]
