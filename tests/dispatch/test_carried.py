@@ -323,7 +323,7 @@ def stop(pid):
     while not all(open(each).read().rpartition(")")[2].split()[0] == "T"
                   for each in glob.glob(f"/proc/{pid}/task/*/stat")):
         time.sleep(0.001)
-def call(word, timeout=60.0, seconds=0.0):
+def call(word, timeout=limit(60.0), seconds=0.0):
     try:
         with md.routing("shop", timeout=timeout):
             return md.ops.shop.work(word, seconds)
@@ -541,7 +541,7 @@ for name in "abc":
 OWNER = '''
 import sys
 import mdispatch as md
-md.allow_routing("ring", timeout=60.0 * PATIENCE)
+md.allow_routing("ring", timeout=LIMIT)
 lib = md.Library("ring", "IMPL")
 def answer(graph):
     count = 1
@@ -564,7 +564,7 @@ def expected(graph, at, path=()):
     return count
 CALLER = '''
 import mdispatch as md
-md.allow_routing("ring", timeout=60.0 * PATIENCE)
+md.allow_routing("ring", timeout=LIMIT)
 answers = []
 for graph in GRAPHS:
     for name in "abc":
@@ -576,12 +576,11 @@ for graph in GRAPHS:
             circle = isinstance(error, md.errors.RoutingCycleError) or "maximum" in str(error)
             assert circle and len(getattr(error, "chain", [0] * 32)) >= 32, error
 '''
-from patience import PATIENCE
 graphs = [[n & 7, n >> 3 & 7, n >> 6] for n in range(512)]
 if not args[1]:  # without those in which one calls itself, which is no routed call
     graphs = [each for each in graphs if not any(each[at] >> at & 1 for at in range(3))]
 wanted = [expected(graph, start) for graph in graphs for start in range(3)]
-CALLER = f"PATIENCE, GRAPHS = {PATIENCE}, {graphs}\\n{textwrap.dedent(CALLER)}"
+CALLER = f"LIMIT, GRAPHS = {limit(60.0)}, {graphs}\\n{textwrap.dedent(CALLER)}"
 """
 
 
@@ -600,7 +599,7 @@ def test_each_call_graph_of_three_processes_is_answered_or_refused(every):
         + """
 owners = []
 for me in range(3):
-    code = f"PATIENCE, ME, SERVE = {PATIENCE}, {me}, 'host'\\n{textwrap.dedent(OWNER)}\\n"
+    code = f"LIMIT, ME, SERVE = {limit(60.0)}, {me}, 'host'\\n{textwrap.dedent(OWNER)}\\n"
     code += "print(1, flush=True); sys.stdin.read()"
     owners.append(subprocess.Popen([sys.executable, "-c", code],
                   stdin=subprocess.PIPE, stdout=subprocess.PIPE))
@@ -632,7 +631,7 @@ def test_each_call_graph_of_three_interpreters_is_answered_or_refused(kind, ever
 import threading
 owners = [md.create_interpreter(own_gil=args[0] == "own-gil") for _ in range(3)]
 for me, each in enumerate(owners):
-    each.exec(f"PATIENCE, ME, SERVE = {PATIENCE}, {me}, True\\n{textwrap.dedent(OWNER)}")
+    each.exec(f"LIMIT, ME, SERVE = {limit(60.0)}, {me}, True\\n{textwrap.dedent(OWNER)}")
 file = Path(__file__).with_name("answers")
 write = f"open({str(file)!r}, 'w').write(repr(answers))"
 caller = md.create_interpreter(own_gil=args[0] == "own-gil")
