@@ -1,5 +1,5 @@
-"""Calls that run elsewhere: in another interpreter of the process, and in another process, beside an
-echo of the same values over a bare multiprocessing.Pipe.
+"""Calls that run elsewhere: in another interpreter of the process, and in another process, beside
+an echo of the same values over a bare multiprocessing.Pipe.
 """
 
 from __future__ import annotations

@@ -122,7 +122,8 @@ def main() -> None:
         assert answer == (len(numbers), sum(numbers)), (answer, len(numbers))
     print(
         f"{INTERPRETERS} interpreters and {PROCESSES} processes encoded "
-        f"{sum(count for count, _ in got)} words with one tokenizer of {len(tokenizer.words)} words, in {calls} calls"
+        f"{sum(count for count, _ in got)} words with one tokenizer of "
+        f"{len(tokenizer.words)} words, in {calls} calls"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -26,3 +27,7 @@ def test_no_call_of_another_process_is_run_twice_or_hangs(scenario: Scenario) ->
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    found = json.loads(ran.stdout)
+    for how, number in found["blows"].items():
+        scenario.figures.count("kills" if "kill" in how else "stops", number)
+    scenario.figures.count("operations", found["calls"])

@@ -3,3 +3,4 @@ host.
 """
 
 from .carrier import *
+from .carrier import __all__ as __all__

@@ -86,7 +86,7 @@ ran = []
 lib = md.Library("shop", "DEF")
 lib.impl(lib.define("run() -> int"), lambda: ran.append(1) or 1, "CPU", serve="host")
 place = Path(os.path.normpath(folder()) + ".calls")
-[at] = [each for each in place.iterdir() if each.suffix != ".key"]
+[at] = [each for each in place.glob(f"{os.getpid()}.*") if each.suffix != ".key"]
 key = (place / (at.name + ".key")).read_bytes()
 outcomes = []
 for told in (b"wrong" * 8, key):
@@ -121,8 +121,12 @@ done(outcomes=outcomes, ran=ran, bomb=(place / "bomb").exists())
 
 def test_a_folder_that_others_may_enter_is_refused():
     got = run_main("""
+import tempfile
 from mdispatch.facts.outside import folder
+mine = tempfile.TemporaryDirectory(dir="/dev/shm")
+os.environ["MDISPATCH_FOLDER"] = mine.name  # read when it is needed first
 place = Path(os.path.normpath(folder()) + ".calls")
+assert place.parent == Path(mine.name)
 lib = md.Library("shop", "DEF")
 lib.define("run() -> int")
 lib.define("other() -> int")
@@ -133,9 +137,6 @@ def serve():
         outcomes.append("served")
     except md.MdispatchError as error:
         outcomes.append(type(error).__name__)
-before = os.environ["MDISPATCH_FOLDER"]
-if place.exists():
-    place.rename(str(place) + ".away")
 place.mkdir()
 place.chmod(0o755)
 serve()

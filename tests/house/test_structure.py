@@ -271,7 +271,7 @@ def test_every_binding_has_exactly_the_names_of_the_contract(cffi_binding):
     # The first one decides on the binding; the others are needed where only the extension serves.
     kernels = {"has_host", "kernel_drop", "kernel_function", "kernel_label", "kernel_put", "load"}
     alone = {"caller", "fact", "interpreter_id", "run_signal_handlers", *kernels}
-    alone |= {"visit", "visit_close", "visit_open"}
+    alone |= {"visit", "visit_close", "visit_open", "pack", "unpack", "write_back"}
     assert public(_ext) == {*native.BINDING_NAMES, *alone}
 
 
