@@ -413,8 +413,9 @@ class HostCarrier:
             return self._owner.address
 
     def _end(self) -> None:
-        if self._owner is not None:  # None in a child
-            self._owner.close()
+        owner, self._owner = self._owner, None  # None in a child
+        if owner is not None:
+            owner.close()
 
     def call(
         self, address: str, call: list[Any], written: tuple[Any, ...], deadline: int
