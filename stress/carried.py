@@ -83,13 +83,14 @@ def own(name: str, folder: Path, kernel: str, ready: int) -> None:
 
 def call(name: str, folder: Path, ops: tuple[str, ...]) -> None:
     registry = md.Registry.attach(name, timeout=30.0)
-    journal = Journal(folder / f"caller{os.getpid()}")
+    me = f"{os.getpid()}.{time.monotonic_ns()}"  # the system uses pids again
+    journal = Journal(folder / f"caller{me}")
     kernels = [getattr(registry.ops.shop, each) for each in ops]
     dice = random.Random(os.getpid())
     number = 0
     while True:
         number += 1
-        mine = f"{os.getpid()}.{number}"
+        mine = f"{me}.{number}"
         size = dice.choice((0, 0, 0, 100, 100_000))
         journal.write(mine, "asks", size)
         begin = time.monotonic()
@@ -194,7 +195,7 @@ def judge(folder: Path, stopped: set[int]) -> dict:
     longest = 0.0
     asked = 0
     for path in folder.glob("caller*"):
-        is_calm = int(path.name[6:]) not in stopped
+        is_calm = int(path.name[6:].split(".")[0]) not in stopped
         for line in path.read_text().splitlines():
             mine, what, *told = line.split()
             if what == "asks":
