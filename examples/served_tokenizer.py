@@ -1,9 +1,9 @@
-"""One tokenizer for all interpreters: the main interpreter loads it and serves it; four others,
-which have no tokenizer, call it.
+"""One tokenizer for all interpreters and processes: the main interpreter loads it and serves it;
+four sub-interpreters and four processes, which have no tokenizer, call it.
 
-The vocabulary is made of the story in ``data/harbour.txt``. Each sub-interpreter encodes a part of
-the story, and has its numbers filled into memory of its own, to which the tokenizer writes without
-a copy.
+The vocabulary is made of the story in ``data/harbour.txt``. Each worker encodes a part of the
+story, and has its numbers filled into memory of its own. In this process the tokenizer writes to
+that without a copy.
 
     python examples/served_tokenizer.py
 """
@@ -11,6 +11,8 @@ a copy.
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from typing import Any
 import mdispatch as md
 
 STORY = Path(__file__).with_name("data") / "harbour.txt"
-INTERPRETERS = 4
+INTERPRETERS = PROCESSES = 4
 
 
 class Tokenizer:
@@ -43,7 +45,7 @@ library.define("encode(str text) -> int[]")
 library.define("decode(int[] numbers) -> str[]")
 library.define("fill(Tensor(a!) into, str text) -> int")
 
-# What each interpreter runs. It imports no tokenizer.
+# What each worker runs. It imports no tokenizer.
 WORKER = """
 import array
 import mdispatch as md
@@ -73,9 +75,9 @@ def serve(tokenizer: Tokenizer) -> None:
             into[place] = number
         return len(numbers)
 
-    library.impl("encode", tokenizer.encode, "CompositeExplicitAutograd", serve=True)
-    library.impl("decode", decode, "CompositeExplicitAutograd", serve=True)
-    library.impl("fill", fill, "CPU", serve=True)
+    library.impl("encode", tokenizer.encode, "CompositeExplicitAutograd", serve="host")
+    library.impl("decode", decode, "CompositeExplicitAutograd", serve="host")
+    library.impl("fill", fill, "CPU", serve="host")
 
 
 def main() -> None:
@@ -85,32 +87,43 @@ def main() -> None:
     tokenizer = Tokenizer(text)
     serve(tokenizer)
     lines = text.splitlines()
-    parts = ["\n".join(lines[place::INTERPRETERS]) for place in range(INTERPRETERS)]
+    workers = INTERPRETERS + PROCESSES
+    parts = ["\n".join(lines[place::workers]) for place in range(workers)]
     with TemporaryDirectory() as folder:
-        answers = [Path(folder, str(place)) for place in range(INTERPRETERS)]
+        answers = [Path(folder, str(place)) for place in range(workers)]
+        programs = [
+            f"PART, ANSWER = {part!r}, {str(answer)!r}\n{WORKER}"
+            for part, answer in zip(parts, answers, strict=True)
+        ]
 
-        def run(part: str, answer: Path) -> None:
+        def run(program: str) -> None:
             interpreter = md.create_interpreter()
             try:
-                interpreter.exec(f"PART, ANSWER = {part!r}, {str(answer)!r}\n{WORKER}")
+                interpreter.exec(program)
             finally:
                 interpreter.close()
 
+        processes = [
+            subprocess.Popen([sys.executable, "-c", program]) for program in programs[INTERPRETERS:]
+        ]
         threads = [
-            threading.Thread(target=run, args=each) for each in zip(parts, answers, strict=True)
+            threading.Thread(target=run, args=(program,)) for program in programs[:INTERPRETERS]
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        for process in processes:
+            assert process.wait() == 0
         got = [tuple(map(int, answer.read_text().split())) for answer in answers]
     calls = tokenizer.calls
     for part, answer in zip(parts, got, strict=True):
         numbers = tokenizer.encode(part)
         assert answer == (len(numbers), sum(numbers)), (answer, len(numbers))
     print(
-        f"{INTERPRETERS} interpreters encoded {sum(count for count, _ in got)} words with one "
-        f"tokenizer of {len(tokenizer.words)} words, in {calls} calls"
+        f"{INTERPRETERS} interpreters and {PROCESSES} processes encoded "
+        f"{sum(count for count, _ in got)} words with one tokenizer of "
+        f"{len(tokenizer.words)} words, in {calls} calls"
     )
 
 

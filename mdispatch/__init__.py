@@ -126,6 +126,7 @@ _LATE = {
     "dispatch.operators": "OpOverload OpOverloadPacket",
     "dispatch.provider_counts": "count_providers",
     "dispatch.routing": "allow_routing routing",
+    "dispatch.serving": "cancelled",
     "facts": "Registration",
     "keys": "DispatchKey DispatchKeySet rename_privateuse_backend",
     "registry.choosing": "choose",

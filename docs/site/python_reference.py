@@ -37,7 +37,7 @@ PAGES = {
                 "mdispatch",
                 "Operators are found as ``mdispatch.ops.namespace.name``.",
                 "ops OpOverloadPacket OpOverload get_kernel allow_imports observe_calls "
-                "count_providers allow_routing routing "
+                "count_providers allow_routing routing cancelled "
                 "ObservedCall HigherOrderOperator",
             ),
             ("mdispatch.operators", "What is behind ``mdispatch.ops``.", "Ops Namespace"),

@@ -1,9 +1,10 @@
-"""The caller's side of calls that run in another interpreter: who may make them, where they go, and
-what becomes of their errors.
+"""The caller's side of calls that run in another interpreter, of this process or of another one:
+who may make them, where they go, and what becomes of their errors.
 
 Both sides agree to such a call. The owner has registered the kernel with ``serve=True``; the caller
 allows it for a namespace. Then a call whose kernel has no callable here goes to the interpreter of
-this process that serves it, the newest one of several. Else it is refused as ever.
+this process that serves it, the newest one of several; else, by a carrier, to the newest of other
+processes whose offer has one (``serve="host"``). Else it is refused as ever.
 
 Only the kernel runs there. The call is bound, and its keys are collected, here; modes, observers
 and rules are asked here; the result is compared with the schema here.
@@ -19,15 +20,27 @@ import sys
 from contextvars import ContextVar
 
 from .. import errors
+from ..carriers.carrier import (
+    BUSY,
+    DAMAGED,
+    DEEP,
+    GONE,
+    KEPT,
+    LATE,
+    NO_KERNEL,
+    RAISED,
+    UNFIT,
+    carrier_named,
+)
 from ..facts import IMPL
 from ..facts.native import alone_because, c_kernels, calls, interpreter_id
 from ..facts.waits import check_timeout
 from ..keys.numbers import RUNTIME_KEYS, DispatchKey, highest_index
 from .context.guards import DEFAULT_EXCLUDED, DEFAULT_INCLUDED
-from .context.homes import here
+from .context.homes import Home, here
 from .kernels import LocalKernel
 from .pairing import AbsentKernel, missing
-from .serving import offer_of
+from .serving import offer_of, under_way
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,15 +67,18 @@ _now: ContextVar[Mapping[str, float | None]] = ContextVar("mdispatch.routing", d
 
 _DEFAULT = (DEFAULT_INCLUDED.raw, DEFAULT_EXCLUDED.raw)
 _NS = 1_000_000_000
+#: How many routed calls may be inside one another: as VISIT_MAX_DEPTH in native/bind/ext/visit.h.
+_MOST = 32
 
 
 class routing:
     """While it is open, calls of these namespaces whose kernel is not in this interpreter may run
-    in another one that serves it (``Library.impl(..., serve=True)``).
+    in another one that serves it (``Library.impl(..., serve=True)``), or in another process
+    (``serve="host"``).
 
-    ``timeout`` is how many seconds such a call may wait until its kernel begins, None for ever. It
-    holds for the code in the ``with`` block, as a context variable does: for this thread or this
-    task. It may be opened again.
+    ``timeout`` is how many seconds such a call may wait: until its kernel begins; in another
+    process, until it is answered. None for ever. It holds for the code in the ``with`` block, as a
+    context variable does: for this thread or this task. It may be opened again.
 
     Raises InvalidArgumentError (no namespace, or a timeout that is none).
     """
@@ -133,7 +149,8 @@ class Route:
         """The kernel for calls of a table whose highest key this is."""
         made = self._made.get((id(table), key))
         if made is None:
-            function = _function(self._entry, table, key, self.offer)
+            way = _visit if self.offer.fact.pid == os.getpid() else _carried
+            function = way(self._entry, table, key, self.offer)
             made = RoutedKernel(self.offer, function, self._kernel.types)
             self._made[id(table), key] = made  # the function keeps the table, and so its id
         return made
@@ -158,7 +175,8 @@ def routed(
 
 
 def _newest(entry: OperatorEntry, kernel: AbsentKernel) -> Offer | None:
-    """The newest offer of just this kernel by another interpreter of this process.
+    """The newest offer of just this kernel: by another interpreter of this process, else by another
+    process.
 
     A member that has verified a kernel may have another label for it. So labels are compared only
     where the key has several kernels for the same types: as for the callables of this interpreter,
@@ -174,14 +192,16 @@ def _newest(entry: OperatorEntry, kernel: AbsentKernel) -> Offer | None:
         offer = offer_of(each)
         if offer is not None and offer.types == fact.types:
             found.append(offer)
-    found = [
-        offer
-        for offer in found
-        if offer.fact.pid == pid and offer.fact.interpreter != interpreter_id
-    ]
     if kernels > 1:
         found = [offer for offer in found if offer.label == fact.body]
+    near = [o for o in found if o.fact.pid == pid and o.fact.interpreter != interpreter_id]
+    found = near or [offer for offer in found if offer.fact.pid != pid and offer.carrier]
     return found[-1] if found and not alone_because else None
+
+
+def _home_of(offer: Offer) -> Home:
+    fact = offer.fact
+    return Home(here().space, fact.pid, 0, fact.interpreter)
 
 
 def way(entry: OperatorEntry, key: DispatchKey, seq: int) -> str:
@@ -197,7 +217,7 @@ def way(entry: OperatorEntry, key: DispatchKey, seq: int) -> str:
             offer = _newest(entry, kernel)
             if offer is None:
                 return ""
-            home = here().neighbour(offer.fact.interpreter)
+            home = _home_of(offer)
             namespace = entry.name.partition("::")[0]
             if _is_allowed(namespace):
                 return f"routed to {home}, which serves it    ({offer.fact.where})"
@@ -208,17 +228,17 @@ def way(entry: OperatorEntry, key: DispatchKey, seq: int) -> str:
 # --- the call -------------------------------------------------------------------------------------
 
 
-def _function(
+def _visit(
     entry: OperatorEntry, table: DispatchTable, key: DispatchKey, offer: Offer
 ) -> Callable[..., Any]:
-    """What runs as the kernel."""
+    """What runs as the kernel, which is another interpreter's of this process."""
     name, namespace = entry.name, entry.name.partition("::")[0]
     home, ticket, with_keyset = offer.fact.interpreter, offer.ticket, offer.with_keyset
     visit, now, sets, allowed = c_kernels.visit, c_kernels.now, calls.sets, _now.get
     default, everywhere = _DEFAULT, _everywhere
 
     def failed(why: int, told: Any) -> NoReturn:
-        raise _error(name, home, why, told, _timeout(namespace))
+        raise _error(name, _home_of(offer), why, told, _timeout(namespace))
 
     def elsewhere(*args: Any, **kwargs: Any) -> Any:
         how = allowed()
@@ -237,36 +257,125 @@ def _function(
     return elsewhere
 
 
+def _carried(
+    entry: OperatorEntry, table: DispatchTable, key: DispatchKey, offer: Offer
+) -> Callable[..., Any]:
+    """What runs as the kernel, which is another process's."""
+    name, namespace = entry.name, entry.name.partition("::")[0]
+    ticket, with_keyset, address = offer.ticket, offer.with_keyset, offer.address
+    carrier = carrier_named(offer.carrier)
+    now, sets, allowed = c_kernels.now, calls.sets, _now.get
+    written = _written(entry, with_keyset)
+
+    def elsewhere(*args: Any, **kwargs: Any) -> Any:
+        how = allowed()
+        if namespace not in how:
+            how = _everywhere
+            if namespace not in how:
+                raise missing(entry.facts, name, table, key.raw)
+        timeout = how[namespace]
+        deadline = 0 if timeout is None else now() + int(timeout * _NS)
+        way = [_me()]
+        outer = under_way()
+        if outer is not None:
+            way = outer.way + way
+            if len(way) > _MOST:
+                raise _error(name, _home_of(offer), DEEP, [*way, str(_home_of(offer))])
+            if outer.deadline and (not deadline or outer.deadline < deadline):
+                deadline = outer.deadline
+        changed = written(args, kwargs) if written is not None else ()
+        if with_keyset:
+            args = (args[0].raw, *args[1:])
+        number = ticket
+        if sets() != _DEFAULT:
+            number, args = -ticket, (*sets(), *args)
+        call = [number, deadline, way, args, tuple(kwargs), tuple(kwargs.values())]
+        why, told, started = carrier.call(address, call, changed, deadline)
+        if not why:
+            return told
+        raise _error(name, _home_of(offer), why, told, timeout or 0.0, started)
+
+    return elsewhere
+
+
+def _written(
+    entry: OperatorEntry, with_keyset: bool
+) -> Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]] | None:
+    """What finds, among the arguments of a call, those that the operator writes to; None if it
+    writes to none. In a list of tensors, its items.
+    """
+    signature = entry.signature()
+    arguments = signature.schema.arguments if signature is not None else ()
+    chosen = [each for each in arguments if each.alias_info is not None and each.alias_info.writes]
+    if not chosen:
+        return None
+    positional = [each for each in arguments if not each.kwarg_only]
+    places = [positional.index(each) + with_keyset for each in chosen if not each.kwarg_only]
+    names = [each.name for each in chosen if each.kwarg_only]
+
+    def find(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        found = [args[place] for place in places if place < len(args)]
+        found += [kwargs[each] for each in names if each in kwargs]
+        lists = [each for each in found if isinstance(each, (list, tuple))]
+        return (*found, *(item for items in lists for item in items))
+
+    return find
+
+
+_my_name = ""
+
+
+def _me() -> str:
+    """This interpreter in words, which are made once."""
+    global _my_name
+    if not _my_name:
+        _my_name = str(here())
+    return _my_name
+
+
+def forked() -> None:
+    """See Note [Locks across a fork] in facts/forking.py."""
+    global _my_name
+    _my_name = ""
+
+
 def _timeout(namespace: str) -> float:
     return _now.get().get(namespace) or _everywhere.get(namespace) or 0.0
 
 
-# visit.c: why a visit came to nothing.
-_RAISED, _GONE, _NO_KERNEL, _LATE, _UNFIT, _UNFIT_RESULT, _DEEP, _KEPT = range(1, 9)
-
-
-def _error(name: str, interpreter: int, why: int, told: Any, timeout: float) -> BaseException:
-    home = here().neighbour(interpreter)
+def _error(
+    name: str,
+    home: Home,
+    why: int,
+    told: Any,
+    timeout: float = 0.0,
+    started: bool | None = False,
+) -> BaseException:
     where = (name, str(home), home.pid)
-    if why == _RAISED:
+    if why == RAISED:
         return _raised(told, where)
     begin = f"{name}() runs in {home}"
-    if why in (_GONE, _NO_KERNEL):
-        what = "has ended" if why == _GONE else "serves it no more"
-        return errors.OwnerGoneError(
-            f"{begin}, which {what}; the kernel was not called\nCall it while its owner runs, or "
-            "import its module here.",
-            *where,
-        )
-    if why == _LATE:
+    ran = _RAN[started]
+    if why in (GONE, NO_KERNEL):
+        what = "has ended" if why == GONE else "serves it no more"
+        do = "Call it while its owner runs, or import its module here."
+        return errors.OwnerGoneError(f"{begin}, which {what}; {ran}\n{do}", *where, started=started)
+    if why == LATE:
+        what = "was busy for longer than" if not started else "did not answer within"
         return errors.CallTimeoutError(
-            f"{begin}, which was busy for longer than the timeout of {timeout:g} s; the kernel was "
-            "not called\nGive routing() a longer timeout, or the owner less to do.",
+            f"{begin}, which {what} the timeout of {timeout:g} s; {ran}\nGive routing() a longer "
+            "timeout, or the owner less to do.",
             *where,
-            started=False,
+            started=started,
             timeout=timeout,
         )
-    if why == _DEEP:
+    if why == BUSY:
+        return errors.OwnerBusyError(
+            f"{begin}, which has as many calls of other processes as it takes; {ran}\nCall it "
+            "again later, from fewer threads, or let another process serve it, too.",
+            *where,
+        )
+    if why == DEEP:
         way = " -> ".join(map(str, told or ()))
         return errors.RoutingCycleError(
             f"{begin}, and there are already {len(told or ()) - 2} routed calls inside one "
@@ -275,19 +384,37 @@ def _error(name: str, interpreter: int, why: int, told: Any, timeout: float) -> 
             *where,
             chain=told or (),
         )
-    if why == _KEPT:
+    if why == KEPT:
+        which = (
+            f"belongs to {here()} and stays pinned until that is dropped"
+            if home.pid == os.getpid()
+            else "is its own for the time of the call only"
+        )
         return errors.RoutedError(
-            f"{begin}, and its kernel has kept memory of an argument, which belongs to {here()} "
-            "and stays pinned until that is dropped\nLet the kernel copy what it keeps.",
+            f"{begin}, and its kernel has kept memory of an argument, which {which}\nLet the "
+            "kernel copy what it keeps.",
             *where,
         )
-    what = "an argument" if why == _UNFIT else "its result"
+    if why == DAMAGED:
+        return errors.RoutedError(
+            f"{begin}, and its answer cannot be read: {told}\nLet both processes use the same "
+            "version of mdispatch.",
+            *where,
+        )
+    what = "an argument" if why == UNFIT else "its result"
     return errors.CannotTravelError(
         f"{begin}, and {what} is an object of {told}, which cannot travel\nNone, bool, int of "
         "64 bits, float, str, bytes, memory (the buffer protocol) and lists of these can.",
         *where,
         value_type=told,
     )
+
+
+_RAN = {
+    False: "the kernel was not called",
+    True: "the kernel was called, and may have run to its end",
+    None: "whether the kernel was called is not known",
+}
 
 
 def _raised(told: Any, where: tuple[str, str, int]) -> BaseException:

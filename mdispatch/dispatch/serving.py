@@ -1,11 +1,13 @@
-"""The owner's side of calls from other interpreters: which kernels of this interpreter they may
-call, and what they are told of an exception.
+"""The owner's side of calls from other interpreters and processes: which kernels of this
+interpreter they may call, and what they are told of an exception.
 
 A kernel that is served has a fact of its own, a note of its member: an *offer*. It stands under the
 operator's name and at the kernel's key, so it ends with its member, and a change of it renews the
 tables of those who call. It has a ticket: the number by which a visit finds the function in
-``_served`` (native/bind/ext/visit.c). The ticket with a minus stands for the same function, called
-with the caller's included and excluded keys.
+``_served`` (native/bind/ext/visit.c) or, for another process, in ``_served_outside``. The ticket
+with a minus stands for the same function, called with the caller's included and excluded keys. An
+offer to other processes has the name of a carrier, too, and the address at which that listens (the
+room ``carriers``).
 
 Locking: none. A ticket is added before its offer is published, and taken away after that has ended;
 each is one step of a dict.
@@ -14,8 +16,10 @@ each is one step of a dict.
 from __future__ import annotations
 
 import atexit
+from contextvars import ContextVar
 from itertools import count
 
+from ..carriers.carrier import LATE, NO_KERNEL, RAISED, carrier_named
 from ..errors.places import label_of
 from ..facts import NOTE
 from ..facts.native import alone_because, c_kernels
@@ -31,43 +35,60 @@ if TYPE_CHECKING:
     from ..facts.abc import Facts
     from .kernels import LocalKernel
 
-__all__ = ["Offer", "describe", "forked", "offer_of", "serve"]
+__all__ = ["Offer", "answer", "cancelled", "describe", "forked", "offer_of", "serve", "under_way"]
 
 #: How the text of an offer begins.
 _SERVES = "mdispatch.serves"
 
 _served: dict[int, Callable[..., Any]] = {}
+#: Those of them that other processes may call.
+_served_outside: dict[int, Callable[..., Any]] = {}
 _numbers = count(1)
 _is_open = False
 
 
 class Offer:
-    """What an offer says: the label and the types of the kernel, whether it takes the key set, and
-    its ticket.
+    """What an offer says: the label and the types of the kernel, whether it takes the key set, its
+    ticket, and the carrier and the address where other processes call it, "" if they may not.
     """
 
-    __slots__ = ("fact", "label", "ticket", "types", "with_keyset")
+    __slots__ = ("address", "carrier", "fact", "label", "ticket", "types", "with_keyset")
 
-    def __init__(self, fact: Registration, label: str, types: str, keys: str, ticket: str) -> None:
+    def __init__(
+        self,
+        fact: Registration,
+        label: str,
+        types: str,
+        keys: str,
+        ticket: str,
+        carrier: str,
+        address: str,
+    ) -> None:
         self.fact = fact
         self.label = label
         self.types = types
         self.with_keyset = bool(keys)
         self.ticket = int(ticket)
+        self.carrier = carrier
+        self.address = address
 
 
 def offer_of(fact: Registration) -> Offer | None:
     """The offer that a fact is, or None."""
     if fact.kind != NOTE or not fact.text.startswith(_SERVES + "\n"):
         return None
-    return Offer(fact, *fact.text.split("\n")[1:5])
+    return Offer(fact, *fact.text.split("\n")[1:7])
 
 
 def serve(
-    facts: Facts, name: str, kernel: LocalKernel, where: str
+    facts: Facts, name: str, kernel: LocalKernel, where: str, carrier: str = ""
 ) -> tuple[Registration, Callable[[], object]]:
-    """Lets other interpreters call a kernel of this one. Returns the fact, and what ends it."""
+    """Lets other interpreters of this process call a kernel of this one; other processes too, by
+    the carrier of that name. Returns the fact, and what ends it. Raises InvalidArgumentError (no
+    such carrier), and what the carrier raises.
+    """
     global _is_open
+    address = carrier_named(carrier).serve(answer) if carrier and not alone_because else ""
     if not _is_open and not alone_because:
         c_kernels.visit_open(_served, describe)
         # Before the registry is left, and before CPython looks for thread states that are left.
@@ -79,20 +100,28 @@ def serve(
         function = _with_keys(function)
     _served[ticket] = function
     _served[-ticket] = _under(function)
+    if address:
+        _served_outside[ticket], _served_outside[-ticket] = function, _served[-ticket]
     keys = "keyset" if kernel.with_keyset else ""
-    text = "\n".join((_SERVES, kernel.label, kernel.types_text, keys, str(ticket)))
+    parts = (_SERVES, kernel.label, kernel.types_text, keys, str(ticket), carrier, address)
+    text = "\n".join(parts)
     try:
         fact = facts.register(NOTE, kernel.key, name, text, where)
     except BaseException:
-        del _served[ticket], _served[-ticket]
+        _forget(ticket)
         raise
 
     def end() -> None:
         facts.strike(fact)
-        _served.pop(ticket, None)
-        _served.pop(-ticket, None)
+        _forget(ticket)
 
     return fact, end
+
+
+def _forget(ticket: int) -> None:
+    for served in (_served, _served_outside):
+        served.pop(ticket, None)
+        served.pop(-ticket, None)
 
 
 def _with_keys(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -109,6 +138,68 @@ def _under(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
 
     return under
+
+
+# --- calls of other processes ---------------------------------------------------------------------
+
+
+class Call:
+    """A call of another process that this thread answers: its deadline (0 for none), the homes on
+    its way here, and whether its caller has given up.
+    """
+
+    __slots__ = ("deadline", "given_up", "way")
+
+    def __init__(self, deadline: int, way: list[str], given_up: Callable[[], bool]) -> None:
+        self.deadline = deadline
+        self.way = way
+        self.given_up = given_up
+
+
+_call: ContextVar[Call | None] = ContextVar("mdispatch.call", default=None)
+#: The call of another process that this thread answers; None if there is none.
+under_way = _call.get
+
+
+def answer(told: list[Any], given_up: Callable[[], bool]) -> tuple[int, Any]:
+    """Runs the kernel of a call of another process, as routing.py has put it. Raises ValueError
+    for what is no such call, before anything runs.
+    """
+    if [type(each) for each in told] != [int, int, list, list, list, list]:
+        raise ValueError("it is no call")
+    ticket, deadline, way, args, names, values = told
+    if not all(isinstance(each, str) for each in way + names):
+        raise ValueError("it is no call")
+    keywords = dict(zip(names, values, strict=True))
+    if deadline and c_kernels.now() >= deadline:
+        return LATE, None
+    function = _served_outside.get(ticket)
+    if function is None:
+        return NO_KERNEL, None
+    token = _call.set(Call(deadline, way, given_up))
+    try:
+        return 0, function(*args, **keywords)
+    except BaseException as error:
+        trace = error.__traceback__
+        return RAISED, describe(error.with_traceback(trace and trace.tb_next))  # not this frame
+    finally:
+        _call.reset(token)
+
+
+def cancelled() -> bool:
+    """Whether nobody waits any more for the call of another process that this thread answers: its
+    caller has ended, has been interrupted, or its deadline has passed. False outside such calls,
+    and for one from an interpreter of this process, which waits until the kernel has returned.
+
+    A kernel that takes long asks this now and then, and gives up too.
+    """
+    call = _call.get()
+    if call is None:
+        return False
+    return bool(call.deadline and c_kernels.now() >= call.deadline) or call.given_up()
+
+
+# --- exceptions -----------------------------------------------------------------------------------
 
 
 def describe(error: BaseException) -> list[Any]:
@@ -157,3 +248,4 @@ def forked() -> None:
     global _is_open
     _is_open = False
     _served.clear()
+    _served_outside.clear()

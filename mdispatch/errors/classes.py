@@ -58,6 +58,7 @@ __all__ = [
     "OpCheckError",
     "OperatorGoneError",
     "OperatorNotFoundError",
+    "OwnerBusyError",
     "OwnerGoneError",
     "PriorityMismatchError",
     "ProviderMissingError",
@@ -714,8 +715,27 @@ class CannotTravelError(RoutedError, TypeError):
 
 
 class OwnerGoneError(RoutedError):
-    """The interpreter that serves a kernel has ended, or serves it no more. The kernel was not
-    called.
+    """The interpreter that serves a kernel has ended, or serves it no more. ``started`` says
+    whether the kernel was called: never in this process; in another one, True where the owner had
+    taken the call. None where that cannot be known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        operator: str = "",
+        home: str = "",
+        pid: int = 0,
+        *,
+        started: bool | None = False,
+    ) -> None:
+        super().__init__(message, operator, home, pid)
+        self.started = started
+
+
+class OwnerBusyError(RoutedError):
+    """The process that serves a kernel has as many calls of other processes as it takes. The kernel
+    was not called.
     """
 
 
@@ -741,7 +761,8 @@ class CallTimeoutError(RoutedError, TimeoutError):
 
 class RoutingCycleError(RoutedError, RecursionError):
     """Routed calls lead to routed calls without end. The kernel was not called. ``chain`` has the
-    numbers of the interpreters on the way, the outermost first.
+    numbers of the interpreters on the way, the outermost first; where calls lead to other
+    processes, their homes in words.
     """
 
     def __init__(
@@ -751,7 +772,7 @@ class RoutingCycleError(RoutedError, RecursionError):
         home: str = "",
         pid: int = 0,
         *,
-        chain: Sequence[int] = (),
+        chain: Sequence[int | str] = (),
     ) -> None:
         super().__init__(message, operator, home, pid)
         self.chain = tuple(chain)

@@ -39,10 +39,12 @@ from _thread import _count
 __all__ = ["load_the_rest", "renew_locks"]
 
 #: The rooms whose modules calls load. The rooms above have commands, pools and PyTorch's names.
-_ROOMS = ("errors", "keys", "schema", "facts", "dispatch", "registry", "authoring")
+_ROOMS = ("errors", "keys", "schema", "facts", "carriers", "dispatch", "registry", "authoring")
 #: Only users of asyncio load the first. An interpreter has its binding when it has a registry; the
 #: second is another binding in some, and free-threaded CPython before 3.14 has no cffi for it.
 _APART = {"mdispatch.registry.waiting_async", "mdispatch.facts.native.cffi_binding"}
+if sys.platform != "linux":  # what no other system has
+    _APART |= {f"mdispatch.carriers.{name}" for name in ("host", "messages", "place")}
 
 #: The modules that have something to replace or to forget in a child, in their order there.
 _WITH_LOCKS = (
@@ -54,6 +56,8 @@ _WITH_LOCKS = (
     "dispatch.context.homes",
     "dispatch.overrides",
     "dispatch.serving",
+    "dispatch.routing",
+    "carriers.carrier",
     "registry.registry",
     "registry.library",
     "registry.type_facts",

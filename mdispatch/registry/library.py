@@ -282,7 +282,7 @@ class Library:
             with_keyset: bool = False,
             signature: str = "",
             allow_override: bool = True,
-            serve: bool = False,
+            serve: bool | str = False,
             provider: str | None = None,
             rank: int = 0,
             supports: Callable[..., object] | None = None,
@@ -300,7 +300,7 @@ class Library:
             with_keyset: bool = False,
             signature: str = "",
             allow_override: bool = True,
-            serve: bool = False,
+            serve: bool | str = False,
             provider: str | None = None,
             rank: int = 0,
             supports: Callable[..., object] | None = None,
@@ -318,7 +318,7 @@ class Library:
         with_keyset: bool = False,
         signature: str = "",
         allow_override: bool = True,
-        serve: bool = False,
+        serve: bool | str = False,
         provider: str | None = None,
         rank: int = 0,
         supports: Callable[..., object] | None = None,
@@ -360,15 +360,16 @@ class Library:
         its Tensor arguments.
 
         ``serve`` says that other interpreters of this process, which have no such kernel, may call
-        this one: see :class:`mdispatch.routing`. A kernel in C is in all of them anyway.
+        this one: see :class:`mdispatch.routing`. A kernel in C is in all of them anyway. The name
+        of a carrier says that other processes may, too: "host" is that of this host's.
 
         Raises InvalidArgumentError (not callable, another namespace, no classes, two classes of one
-        name, a kernel in C that is to be served), InvalidKeyError, SignatureMismatchError,
-        DuplicateRegistrationError (``allow_override``), AmbiguousTypesError (another kernel fits
-        arguments that this one fits, and neither is more specific), LibraryClosedError,
-        RegistryFullError; in a worker KeyMismatchError, TypesMismatchError, ProviderMissingError,
-        PriorityMismatchError, NameMismatchError, MainNeverArrivedError.
-        (c10: Library::_impl, registerImpl)
+        name, a kernel in C that is to be served, no such carrier), InvalidKeyError,
+        SignatureMismatchError, DuplicateRegistrationError (``allow_override``), AmbiguousTypesError
+        (another kernel fits arguments that this one fits, and neither is more specific),
+        LibraryClosedError, RegistryFullError; in a worker KeyMismatchError, TypesMismatchError,
+        ProviderMissingError, PriorityMismatchError, NameMismatchError, MainNeverArrivedError. (c10:
+        Library::_impl, registerImpl)
         """
         if function is None:
             return lambda decorated: self.impl(
@@ -579,7 +580,7 @@ class Library:
         allow_override: bool,
         types: Classes | None = None,
         provider: Provider | None = None,
-        serve: bool = False,
+        serve: bool | str = False,
     ) -> RegistrationHandle | None:
         """As :meth:`impl`; returns the handle. None where an open audit noted a difference."""
         if self.closed:
@@ -588,6 +589,14 @@ class Library:
         classes = () if types is None else _classes(types)
         key = self.key_for(dispatch_key, op)
         is_everywhere = function is fallthrough_kernel
+        if not isinstance(serve, (bool, str)):
+            raise errors.InvalidArgumentError(
+                f'serve is True, or the name of a carrier as "host", not {shown(serve)}'
+            )
+        if isinstance(serve, str):
+            from ..carriers import carrier_named
+
+            carrier_named(serve)
         if serve and (is_everywhere or type(function).__module__ == "_cffi_backend"):
             raise errors.InvalidArgumentError(
                 f"{shown(function)} cannot be served: every interpreter of this process has it "
@@ -621,17 +630,20 @@ class Library:
         handle = self.implement(op, kernel, allow_override)
         if serve and handle is not None:
             try:
-                self._serve(operator_name(self.namespace, op), kernel)
+                carrier = serve if isinstance(serve, str) else ""
+                self._serve(operator_name(self.namespace, op), kernel, carrier)
             except BaseException:
                 self.let_go([handle])
                 raise
         return handle
 
-    def _serve(self, name: str, kernel: LocalKernel) -> None:
+    def _serve(self, name: str, kernel: LocalKernel, carrier: str) -> None:
         from ..dispatch.serving import serve  # few libraries do
 
         self._take_place_of(facts.NOTE, kernel.key, name)
-        self.hold(RegistrationHandle(*serve(self._dispatcher.facts, name, kernel, self._here())))
+        where = self._here()
+        served = serve(self._dispatcher.facts, name, kernel, where, carrier)
+        self.hold(RegistrationHandle(*served))
 
     def implement(
         self, op: str | OpOverload, kernel: LocalKernel, allow_override: bool = True

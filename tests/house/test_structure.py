@@ -50,11 +50,11 @@ def is_for_types(node):
 # --- rooms ----------------------------------------------------------------------------------------
 
 ROOMS = ["errors", "keys", "schema", "facts", "dispatch", "registry", "authoring", "workers"]
-ROOMS += ["torch_compat", "cli", "cluster"]
+ROOMS += ["torch_compat", "cli", "cluster", "carriers"]
 FACES = [name for name, path in MODULES.items() if path.name == "__init__.py" and name]
 
 
-def test_the_top_of_the_package_has_eleven_rooms_and_little_beside():
+def test_the_top_of_the_package_has_twelve_rooms_and_little_beside():
     top = {
         path.name for path in PACKAGE.iterdir() if path.suffix in (".py", ".pyi") or path.is_dir()
     }
@@ -271,7 +271,7 @@ def test_every_binding_has_exactly_the_names_of_the_contract(cffi_binding):
     # The first one decides on the binding; the others are needed where only the extension serves.
     kernels = {"has_host", "kernel_drop", "kernel_function", "kernel_label", "kernel_put", "load"}
     alone = {"caller", "fact", "interpreter_id", "run_signal_handlers", *kernels}
-    alone |= {"visit", "visit_close", "visit_open"}
+    alone |= {"visit", "visit_close", "visit_open", "pack", "unpack", "write_back"}
     assert public(_ext) == {*native.BINDING_NAMES, *alone}
 
 

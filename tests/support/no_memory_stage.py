@@ -65,6 +65,8 @@ def main():
         return ext.visit(refuse, ext.interpreter_id(), 1, 0, (7, "a text", [1.5, b"x"]), {"n": 1})
 
     ext.visit_open({1: lambda *args, **kwargs: [*args, *kwargs]}, str)
+    carried = [7, "a text", [1.5, b"x"], memoryview(b"abcd"), None]
+    message = ext.pack(carried, -2, (), (), [], None, 1 << 16)
     calls = {
         "abi": (ext.abi, None),
         "now": (ext.now, None),
@@ -128,6 +130,10 @@ def main():
         "visit": (visit, None),
         "visit_open": (lambda: (0, ext.visit_open({}, str)), lambda _: ext.visit_close()),
         "visit_close": (lambda: (0, ext.visit_close()), None),
+        "pack": (lambda: (0, ext.pack(carried, -2, (), (), [], None, 1 << 16)), lambda _: None),
+        "unpack": (lambda: (0, ext.unpack(message, (), [], 0)), lambda _: None),
+        "unpack, copied": (lambda: (0, ext.unpack(message, (), [], 2)), lambda _: None),
+        "write_back": (lambda: (0, ext.write_back(bytearray(4), b"abcd")), lambda _: None),
         "interpreter_id": (ext.interpreter_id, None),
         "run_signal_handlers": (ext.run_signal_handlers, None),
     }

@@ -68,6 +68,7 @@ JOBS = (
     ),
     _of_checkout("values", "values", "arrays, tensors, converted numbers / a plain call", 4, True),
     _of_checkout("context", "context", "guards, modes, observers / a plain call", 4, True),
+    _of_checkout("across", "across", "calls in another interpreter, and in another process"),
     _of_checkout("rebuild", "rebuild", "the first call, and the first after a change", 2, True),
     _of_checkout(
         "parallel-calls", "parallel_calls", "two interpreters or threads that call at once"

@@ -6,7 +6,8 @@
  *
  * Some functions have no twin over cffi: interpreter_id(), which the choice of a binding needs;
  * run_signal_handlers(), caller() and fact(), which are about Python and not about the contract;
- * those for kernels in C (kernels.c, boxed.c); and those for calls in other interpreters (visit.c).
+ * those for kernels in C (kernels.c, boxed.c); and those for calls in other interpreters (visit.c) and
+ * processes (wire.c).
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -719,6 +720,9 @@ static PyMethodDef methods[] = {
     {"load", ext_load, METH_VARARGS, NULL},
     {"interpreter_id", ext_interpreter_id, METH_NOARGS, NULL},
     {"run_signal_handlers", ext_run_signal_handlers, METH_NOARGS, NULL},
+    {"pack", (PyCFunction)(void (*)(void))ext_pack, METH_FASTCALL, NULL},
+    {"unpack", (PyCFunction)(void (*)(void))ext_unpack, METH_FASTCALL, NULL},
+    {"write_back", ext_write_back, METH_VARARGS, NULL},
     {"visit", (PyCFunction)(void (*)(void))ext_visit, METH_FASTCALL, NULL},
     {"visit_close", ext_visit_close, METH_NOARGS, NULL},
     {"visit_open", ext_visit_open, METH_VARARGS, NULL},

@@ -39,9 +39,10 @@ void *parcel_alloc(struct parcel *p, size_t bytes) {
 
 struct lent {
     PyObject_HEAD struct memory *memory;
+    Py_buffer pin; /* of a message that has the memory; obj is NULL in a visit */
 };
 
-static void memory_let_go(struct memory *m) {
+void parcel_let_go(struct memory *m) {
     if (atomic_fetch_sub(&m->refs, 1) == 1) {
         free(m->own);
         free(m);
@@ -83,7 +84,8 @@ static int lent_get(PyObject *self, Py_buffer *view, int flags) {
 static void lent_dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
     freefunc tp_free = PyType_GetSlot(type, Py_tp_free);
-    memory_let_go(((struct lent *)self)->memory);
+    PyBuffer_Release(&((struct lent *)self)->pin);
+    parcel_let_go(((struct lent *)self)->memory);
     tp_free(self);
     Py_DECREF(type);
 }
@@ -109,11 +111,14 @@ int visit_exec(PyObject *module) {
     return rc;
 }
 
-/* A memoryview of this memory, in the interpreter that is attached. */
-static PyObject *show(PyTypeObject *type, struct memory *m) {
+PyObject *parcel_show(PyTypeObject *type, struct memory *m, Py_buffer *pin) {
     struct lent *made = (struct lent *)type->tp_alloc(type, 0);
-    if (!made) return NULL;
+    if (!made) {
+        if (pin) PyBuffer_Release(pin);
+        return NULL;
+    }
     made->memory = m;
+    if (pin) made->pin = *pin;
     atomic_fetch_add(&m->refs, 1);
     PyObject *view = PyMemoryView_FromObject((PyObject *)made);
     Py_DECREF(made);
@@ -282,7 +287,7 @@ int parcel_put(struct parcel *p, PyObject *object, struct parcel_value *out, int
 
 static PyObject *take_memory(PyTypeObject *lent, struct memory *m) {
     if (m->home == PyInterpreterState_Get() && m->object) return Py_NewRef(m->object);
-    PyObject *view = show(lent, m);
+    PyObject *view = parcel_show(lent, m, NULL);
     m->shown = view;
     return view;
 }
@@ -290,6 +295,8 @@ static PyObject *take_memory(PyTypeObject *lent, struct memory *m) {
 PyObject *parcel_take(PyTypeObject *lent, const struct parcel_value *value) {
     switch (value->kind) {
     case VISIT_NONE:
+    case VISIT_ARGUMENT: /* not in a visit */
+    case VISIT_HANDLE:
         break;
     case VISIT_BOOL:
         return PyBool_FromLong(value->as.integer != 0);
@@ -340,7 +347,7 @@ int parcel_end(struct parcel *p) {
             continue;
         }
         PyBuffer_Release(&m->view); /* does nothing for a result */
-        memory_let_go(m);
+        parcel_let_go(m);
     }
     while (p->chunks) {
         struct parcel_chunk *next = p->chunks->next;
@@ -373,7 +380,7 @@ void parcel_sweep(void) {
         ended = m->next;
         PyBuffer_Release(&m->view);
         Py_DECREF(m->object);
-        memory_let_go(m);
+        parcel_let_go(m);
     }
 }
 

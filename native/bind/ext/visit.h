@@ -22,6 +22,7 @@ struct memory {
     char *data;
     Py_ssize_t len, itemsize;
     Py_ssize_t dims[2 * VISIT_MAX_NDIM]; /* ndim lengths, then ndim steps */
+    Py_ssize_t at;                       /* wire.c: where its bytes stand in the message */
     int ndim, readonly;
     char format[VISIT_FORMAT];
     _Atomic int refs;
@@ -36,6 +37,8 @@ enum visit_kind {
     VISIT_BYTES,
     VISIT_LIST,
     VISIT_MEMORY,
+    VISIT_ARGUMENT, /* only in messages: memory of the request, returned */
+    VISIT_HANDLE,   /* kept for objects that stay at home; nobody sends it yet */
 };
 
 /* A value on its way, without an object. */
@@ -80,11 +83,21 @@ int parcel_end(struct parcel *p);
 void parcel_sweep(void);
 void parcel_forked(void);
 
+/* A memoryview of this memory, in the interpreter that is attached. `pin`, or NULL, is released with
+ * the last use of it. Takes a reference of its own to the memory; parcel_let_go() gives one back. */
+PyObject *parcel_show(PyTypeObject *lent, struct memory *m, Py_buffer *pin);
+void parcel_let_go(struct memory *m);
+
 /* Adds the type of lent memory to the extension's module. */
 int visit_exec(PyObject *module);
 
 PyObject *ext_visit(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *ext_visit_close(PyObject *self, PyObject *args);
 PyObject *ext_visit_open(PyObject *self, PyObject *args);
+
+/* wire.c: the same values as bytes, for other processes. */
+PyObject *ext_pack(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *ext_unpack(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *ext_write_back(PyObject *self, PyObject *args);
 
 #endif

@@ -133,3 +133,52 @@ def _(stage: Stage) -> None:
     library = stage.library("games", "DEF")
     library.define("roll(Any x) -> Any")
     library.impl("roll", md.fallthrough_kernel, "CPU", serve=True)
+
+
+@case("InvalidArgumentError: a carrier that is not installed")
+def _(stage: Stage) -> None:
+    library = stage.library("games", "DEF")
+    library.define("roll(Any x) -> Any")
+    library.impl("roll", lambda x: x, "CPU", serve="hots")
+
+
+@case("InvalidArgumentError: no name of a carrier")
+def _(stage: Stage) -> None:
+    library = stage.library("games", "DEF")
+    library.define("roll(Any x) -> Any")
+    library.impl("roll", lambda x: x, "CPU", serve=1.5)
+
+
+def carried(why: str, started: bool = False, told: object = None) -> None:
+    """Raises what a caller is told of a carrier's refusal."""
+    from mdispatch.carriers import carrier
+    from mdispatch.dispatch import routing
+    from mdispatch.dispatch.context.homes import Home, here
+
+    home = Home(here().space, here().pid + 1, 0, 0)
+    raise routing._error("shop::price", home, getattr(carrier, why), told, 2.0, started)
+
+
+@case("CallTimeoutError: another process that was stopped in the kernel")
+def _(stage: Stage) -> None:
+    carried("LATE", True)
+
+
+@case("OwnerGoneError: another process that was killed in the kernel")
+def _(stage: Stage) -> None:
+    carried("GONE", True)
+
+
+@case("OwnerBusyError: another process with too many calls")
+def _(stage: Stage) -> None:
+    carried("BUSY")
+
+
+@case("RoutedError: an answer that cannot be read")
+def _(stage: Stage) -> None:
+    carried("DAMAGED", True, "a message of a routed call is damaged: it is cut off")
+
+
+@case("RoutedError: a kernel of another process that keeps memory")
+def _(stage: Stage) -> None:
+    carried("KEPT", True)

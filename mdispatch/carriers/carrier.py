@@ -1,0 +1,89 @@
+"""What a carrier is, and how it is found: as an entry point of the group ``mdispatch.carriers``.
+
+An owner serves a kernel by a carrier's name, ``impl(..., serve="host")``. The offer has the name,
+and the address at which the carrier of the owner listens; the caller's carrier of that name takes
+the call there.
+
+A call is values, as is its answer: None, bool, int of 64 bits, float, str, bytes, memory, and lists
+of these. A carrier makes bytes of them as it likes; ``host`` does it by native/bind/ext/wire.c. It
+unpickles nothing, and runs nothing but ``answer``.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..errors import InvalidArgumentError
+from ..errors.words import nearest, shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+__all__ = ["BUSY", "DAMAGED", "DEEP", "GONE", "KEPT", "LATE", "NO_KERNEL", "RAISED", "UNFIT"]
+__all__ += ["UNFIT_RESULT", "Answer", "Carrier", "carrier_named"]
+
+#: Why a call came to nothing. The first eight are those of a visit, in native/bind/ext/visit.c.
+RAISED, GONE, NO_KERNEL, LATE, UNFIT, UNFIT_RESULT, DEEP, KEPT = range(1, 9)
+BUSY, DAMAGED = 9, 10
+
+
+class Answer(Protocol):
+    """What an owner does with a call that it has taken."""
+
+    def __call__(self, call: list[Any], given_up: Callable[[], bool], /) -> tuple[int, Any]:
+        """Returns 0 and the result, or why not and what is told of it. ``given_up`` says whether
+        the caller has gone meanwhile.
+        """
+
+
+class Carrier(Protocol):
+    """The interface of a carrier. An interpreter makes one, without arguments, and keeps it. All
+    its functions may be called by several threads at once.
+    """
+
+    def serve(self, answer: Answer) -> str:
+        """Listens from now on, until the interpreter ends. Returns the address. Idempotent."""
+
+    def call(
+        self, address: str, call: list[Any], written: tuple[Any, ...], deadline: int
+    ) -> tuple[int, Any, bool | None]:
+        """Has a call answered, once or not at all. Returns what :class:`Answer` does, or GONE,
+        LATE, UNFIT (with the name of the type), BUSY or DAMAGED; and whether the owner has taken
+        it, None if that cannot be known.
+
+        ``written`` is memory in the call that the owner may write to. ``deadline`` is that of
+        the answer, in ns of the monotonic clock, 0 for none.
+        """
+
+    def forked(self) -> None:
+        """In the child of a fork: lets go of what belongs to the parent, and takes no lock."""
+
+
+_carriers: dict[str, Carrier] = {}
+
+
+def carrier_named(name: str) -> Carrier:
+    """This interpreter's carrier of that name. Raises InvalidArgumentError if none is installed."""
+    found = _carriers.get(name)
+    if found is not None:
+        return found
+    from importlib.metadata import entry_points
+
+    installed = {each.name: each for each in entry_points(group="mdispatch.carriers")}
+    if name not in installed:
+        near = nearest(name, sorted(installed))
+        raise InvalidArgumentError(
+            f"no carrier is named {shown(name)}"
+            + (f", but {', '.join(near)} is" if near else "")
+            + f". Installed are {', '.join(sorted(installed)) or 'none'}; others are entry points "
+            "of the group 'mdispatch.carriers'."
+        )
+    return _carriers.setdefault(name, installed[name].load()())
+
+
+def forked() -> None:
+    """See Note [Locks across a fork] in facts/forking.py."""
+    for each in list(_carriers.values()):
+        each.forked()

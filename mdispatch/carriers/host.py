@@ -1,0 +1,469 @@
+"""The carrier for other processes of this host: a unix socket and a key that only this user can
+reach, by multiprocessing.connection, and one thread of the owner for each line.
+
+Note [Off the wire]
+A line is a pair of sockets that keep messages apart. The caller holds the owner's end of it, too.
+So it can take its own call back off the wire: the kernel gives each message to one reader. Who has
+got the message decides what the call is: begun, where it was the owner; never run, where it was the
+caller. No clock, no flag and no word of the other side is asked for it, so it holds for an owner
+that is stopped or killed at any instruction, and one that goes on later finds nothing to run.
+
+A caller waits for three things at once, with the deadline: the answer; the end of the line beside
+the pair, over which the owner was greeted; the end of the owner's process (a pidfd, since a child
+of the owner may have inherited its sockets). No wake is lost: all three stay as they are once they
+have come, and the caller looks for the answer once more before it says that there is none.
+
+Calls of different lines close no circle: each has a thread of the owner to itself, and an owner
+that has too many refuses the next one.
+
+Locking: the pools of idle lines are dicts and lists, and each use is one step of one. `_more`
+guards the owner's counts; nobody waits for another lock, or runs a kernel, with it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from contextlib import suppress
+from errno import ECONNREFUSED, ECONNRESET, ENOENT, EPIPE, ESRCH
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+
+from ..errors import InvalidArgumentError, RegistryOwnerError, SystemCallError
+from ..facts.native import c_kernels, interpreter_id
+from .carrier import BUSY, DAMAGED, GONE, KEPT, LATE, NO_KERNEL, UNFIT, UNFIT_RESULT
+from .messages import Messages
+from .place import Place, key_of, path_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .carrier import Answer
+
+__all__ = ["CALLS", "LINES", "HostCarrier"]
+
+#: How many calls of other processes an owner runs at once, how many lines it has, and how many
+#: callers wait until it greets them.
+CALLS, LINES, _BACKLOG = 64, 512, 128
+#: Seconds in which a caller must have shown that it knows the key.
+_GREETING = 10.0
+_READY, _FULL = b"+", b"-"
+_CREDENTIALS = struct.Struct("3i")
+_NS = 1_000_000_000
+#: Answers of an owner that has not called the kernel.
+_NOT_RUN = (NO_KERNEL, LATE, BUSY, GONE)
+#: What a connection fails with where nobody listens any more.
+_NOBODY = (ENOENT, ECONNREFUSED, ECONNRESET, EPIPE, ESRCH)
+
+
+class _Late(Exception):
+    """The deadline has passed before the line was there."""
+
+
+class _Greeting(Connection):
+    """A connection of multiprocessing for its challenges, that waits until a deadline only."""
+
+    def __init__(self, line: socket.socket, deadline: int) -> None:
+        super().__init__(os.dup(line.fileno()))
+        self._deadline = deadline
+
+    def recv_bytes(self, maxlength: int | None = None) -> bytes:
+        _wait_for(self.fileno(), self._deadline)
+        return super().recv_bytes(maxlength)
+
+
+def _left(deadline: int) -> int | None:
+    """Milliseconds until then, rounded up; None for ever."""
+    return max(0, -(-(deadline - c_kernels.now()) // 1_000_000)) if deadline else None
+
+
+def _wait_for(file: int, deadline: int) -> None:
+    """Until it can be read. Raises _Late."""
+    one = select.poll()
+    one.register(file, select.POLLIN)
+    if not one.poll(_left(deadline)):
+        raise _Late
+
+
+def _is_mine(line: socket.socket) -> tuple[int, bool]:
+    """The process at the other end, and whether it is this user's."""
+    told = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, user, _ = _CREDENTIALS.unpack(told)
+    return pid, user == os.geteuid()
+
+
+# --- the caller -----------------------------------------------------------------------------------
+
+
+class _Line:
+    """A caller's line to an owner. One call at a time uses it."""
+
+    def __init__(self, address: str, deadline: int) -> None:
+        """Raises OSError and EOFError (nobody is there), AuthenticationError, BlockingIOError and
+        _Full (too many are there), _Late.
+        """
+        self._files: list[Any] = []
+        self.is_closed = True
+        try:
+            folder, key = key_of(address)
+            try:
+                beside = self._kept(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+                beside.setblocking(False)  # a full queue is an error at once
+                beside.connect(path_of(folder, address))
+                beside.setblocking(True)
+            finally:
+                os.close(folder)
+            pid, is_mine = _is_mine(beside)
+            if not is_mine:
+                raise AuthenticationError("another user listens there")
+            with _Greeting(beside, deadline) as greeting:
+                answer_challenge(greeting, key)
+                deliver_challenge(greeting, key)
+            mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._kept(mine)
+            self._theirs = self._kept(theirs)
+            socket.send_fds(beside, [_READY], [theirs.fileno()])
+            _wait_for(beside.fileno(), deadline)
+            told = beside.recv(1)
+            if told != _READY:
+                raise BlockingIOError if told == _FULL else EOFError
+            self._messages = Messages(mine, beside)
+            self._ends = select.poll()
+            self._ends.register(mine, select.POLLIN)
+            self._ends.register(beside, 0)
+            process = _process(pid)
+            if process is not None:
+                self._files.append(process)
+                self._ends.register(process, select.POLLIN)
+            self.is_closed = False
+        except BaseException:
+            self.close()
+            raise
+
+    def _kept(self, made: socket.socket) -> socket.socket:
+        self._files.append(made)
+        return made
+
+    def is_over(self) -> bool:
+        return bool(self._ends.poll(0))
+
+    def close(self) -> None:
+        self.is_closed = True
+        for each in self._files:
+            each.close()
+
+    def call(
+        self, call: list[Any], written: tuple[Any, ...], deadline: int
+    ) -> tuple[int, Any, bool | None]:
+        """As that of the carrier. The line may be used again after an answer, else it is closed."""
+        messages = self._messages
+        met: list[Any] = []
+        views: list[Any] = []
+        try:
+            message = messages.packed(call, -2, (), written, met)
+            if isinstance(message, str):
+                return UNFIT, message, False
+            if written:
+                messages.shown(messages.mine(message), views)
+            messages.socket.send(message)
+        except ConnectionError:
+            self.close()
+            return GONE, None, False
+        except BaseException:
+            self.close()
+            raise
+        try:
+            why, body = self._answer(deadline)
+            if body is None:
+                self.close()
+                return abs(why), None, why > 0
+            why, result = messages.copied(body, tuple(met))
+        except ValueError as error:
+            self.close()
+            return DAMAGED, str(error), True
+        except BaseException:
+            self._took_back()
+            self.close()
+            raise
+        for memory, view in zip(met, views, strict=False):
+            if any(memory is each for each in written):
+                c_kernels.write_back(memory, view)
+        if why == KEPT:
+            messages.leave_mine()
+        return why, result, why not in _NOT_RUN
+
+    def _answer(self, deadline: int) -> tuple[int, memoryview | None]:
+        """The answer; else why there is none, with a minus where the call was taken back."""
+        while True:
+            is_over = self._ends.poll(_left(deadline))
+            body = self._look()
+            if body is not None:
+                return 0, body
+            if not is_over and not (deadline and c_kernels.now() >= deadline):
+                continue
+            why = GONE if is_over else LATE
+            if self._took_back():
+                return -why, None
+            body = self._look()  # it came meanwhile
+            return (why, None) if body is None else (0, body)
+
+    def _look(self) -> memoryview | None:
+        try:
+            return self._messages.receive(socket.MSG_DONTWAIT)
+        except (BlockingIOError, ConnectionError):
+            return None
+
+    def _took_back(self) -> bool:
+        """See Note [Off the wire]."""
+        try:
+            return bool(self._theirs.recv(1, socket.MSG_DONTWAIT))
+        except OSError:
+            return False
+
+
+class _Process:
+    """A descriptor that can be read when a process has ended."""
+
+    def __init__(self, pid: int) -> None:
+        self._file = os.pidfd_open(pid)
+
+    def fileno(self) -> int:
+        return self._file
+
+    def close(self) -> None:
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+
+def _process(pid: int) -> _Process | None:
+    """None where the system has no such descriptors, or does not show that process. Raises
+    ProcessLookupError.
+    """
+    if not pid or not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return _Process(pid)
+    except ProcessLookupError:
+        raise
+    except OSError:
+        return None
+
+
+# --- the owner ------------------------------------------------------------------------------------
+
+
+class _Owner:
+    """Listens, and answers."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._place = Place()
+        self.address = self._place.name
+        self._more = threading.Condition()
+        self._lines: dict[socket.socket, socket.socket] = {}  # the line beside, and the pair's end
+        self._inside = 0
+        self._is_open = True
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._listening.bind(path_of(self._place.folder, self.address))
+            self._listening.listen(_BACKLOG)
+            self._start(self._listen)
+        except BaseException:
+            self._listening.close()
+            self._place.close()
+            raise
+
+    def _start(self, what: Any, *args: Any) -> None:
+        threading.Thread(target=what, args=args, daemon=True, name="mdispatch-calls").start()
+
+    def _listen(self) -> None:
+        while self._is_open:
+            try:
+                line, _ = self._listening.accept()
+            except OSError:
+                if self._is_open:
+                    time.sleep(0.05)  # no descriptors are left, until one is closed
+                continue
+            try:
+                self._start(self._greet, line)
+            except RuntimeError:  # no thread can be had
+                line.close()
+
+    def _greet(self, line: socket.socket) -> None:
+        """A thread's life: greets a caller, and answers its calls until it goes."""
+        with line, suppress(OSError, EOFError, ValueError, AuthenticationError, _Late):
+            if not _is_mine(line)[1]:
+                return
+            deadline = c_kernels.now() + int(_GREETING * _NS)
+            with _Greeting(line, deadline) as greeting:
+                deliver_challenge(greeting, self._place.key)
+                answer_challenge(greeting, self._place.key)
+            _wait_for(line.fileno(), deadline)
+            _, found, _, _ = socket.recv_fds(line, 1, 1, socket.MSG_CMSG_CLOEXEC)
+            if len(found) != 1:
+                return
+            with socket.socket(fileno=found[0]) as end:
+                with self._more:
+                    has_room = self._is_open and len(self._lines) < LINES
+                    if has_room:
+                        self._lines[line] = end
+                line.send(_READY if has_room else _FULL)
+                if has_room:
+                    try:
+                        self._serve(Messages(end, line))
+                    finally:
+                        with self._more:
+                            del self._lines[line]
+
+    def _serve(self, messages: Messages) -> None:
+        gone = select.poll()
+        gone.register(messages.socket, 0)
+        while (body := messages.receive()) is not None:
+            with self._more:
+                refusal = 0 if self._is_open else GONE
+                if not refusal and self._inside >= CALLS:
+                    refusal = BUSY
+                self._inside += not refusal
+            try:
+                reply = (
+                    messages.packed([refusal, None], -1, (), (), [])
+                    if refusal
+                    else self._reply(messages, body, gone)
+                )
+                assert isinstance(reply, bytes)
+                messages.socket.send(reply)
+            finally:
+                if not refusal:
+                    with self._more:
+                        self._inside -= 1
+                        self._more.notify_all()
+
+    def _reply(self, messages: Messages, body: memoryview, gone: select.poll) -> bytes | str:
+        met: list[Any] = []
+        call = messages.shown(body, met)
+        if not isinstance(call, list):
+            raise ValueError("it is no call")
+        why, told = self._answer(call, lambda: bool(gone.poll(0)))
+        del call
+        reply = messages.packed([why, told], -1, tuple(met), (), [])
+        if isinstance(reply, str):
+            reply = messages.packed([UNFIT_RESULT, reply], -1, (), (), [])
+        told = None
+        if met:
+            met.clear()
+            try:
+                body.release()
+            except BufferError:  # the kernel has kept some of it
+                messages.keep_theirs()
+                if not why:
+                    return messages.packed([KEPT, None], -1, (), (), [])
+        return reply
+
+    def close(self) -> None:
+        """Waits for the calls that are inside, and takes no other."""
+        with self._more:
+            self._is_open = False
+            while self._inside:
+                self._more.wait()
+            ends = list(self._lines.values())
+        for each in (self._listening, *ends):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RD)  # its thread wakes up and ends
+        self._listening.close()
+        self._place.close()
+
+    def forked(self) -> None:
+        self._place.let_go()
+        for line, end in self._lines.items():
+            line.close()
+            end.close()
+        self._listening.close()
+
+
+# --- both -----------------------------------------------------------------------------------------
+
+
+class HostCarrier:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._owner: _Owner | None = None
+        self._idle: dict[str, list[_Line]] = {}
+        self._lines: dict[_Line, None] = {}  # all of them, for a child
+        self._opening = threading.Lock()
+
+    def serve(self, answer: Answer) -> str:
+        if interpreter_id != 0:
+            raise InvalidArgumentError(
+                "a sub-interpreter serves no other processes: its threads could outlive it\nServe "
+                "the kernel in the main interpreter, or with serve=True."
+            )
+        with self._opening:
+            if self._owner is None:
+                import atexit
+
+                self._owner = _Owner(answer)
+                atexit.register(self._end)
+            return self._owner.address
+
+    def _end(self) -> None:
+        owner, self._owner = self._owner, None  # None in a child
+        if owner is not None:
+            owner.close()
+
+    def call(
+        self, address: str, call: list[Any], written: tuple[Any, ...], deadline: int
+    ) -> tuple[int, Any, bool | None]:
+        try:
+            line = self._idle.get(address, []).pop()
+        except IndexError:
+            try:
+                line = self._opened(address, deadline)
+            except _Late:
+                return LATE, None, False
+            except BlockingIOError:
+                return BUSY, None, False
+            except RegistryOwnerError:
+                raise
+            except (EOFError, AuthenticationError, OSError) as error:
+                if isinstance(error, OSError) and error.errno not in _NOBODY:
+                    raise SystemCallError(
+                        f"a line to the owner at {address} cannot be had: {error.strerror}\n"
+                        "Close files, or call from fewer threads.",
+                        address,
+                        errno=error.errno,
+                    ) from None
+                return GONE, None, False
+        try:
+            return line.call(call, written, deadline)
+        finally:
+            if line.is_closed:
+                self._lines.pop(line, None)
+            else:
+                self._idle.setdefault(address, []).append(line)
+
+    def _opened(self, address: str, deadline: int) -> _Line:
+        # Lines are opened seldom: then those are closed whose owners have gone.
+        for other, idle in list(self._idle.items()):
+            if other != address and any(each.is_over() for each in list(idle)):
+                for each in self._idle.pop(other, []):
+                    self._lines.pop(each, None)
+                    each.close()
+        line = _Line(address, deadline)
+        self._lines[line] = None
+        return line
+
+    def forked(self) -> None:
+        self._opening = threading.Lock()
+        for line in list(self._lines):
+            line.close()
+        self._idle, self._lines = {}, {}
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.forked()

@@ -1,0 +1,154 @@
+"""What anybody of this machine may send to an owner, or put in the way of its callers."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+from kinds import run_main
+
+from mdispatch.carriers import messages
+from mdispatch.carriers.messages import Messages
+from mdispatch.facts.native import c_kernels
+
+pytestmark = pytest.mark.shared
+
+VALUE = [1, None, True, 2.5, "ø", b"q", [1, ["x" * 40]], memoryview(b"abcdefgh").cast("H"), []]
+
+
+def pack(value: object, limit: int = 1 << 16) -> bytes:
+    return c_kernels.pack(value, -2, (), (), [], None, limit)
+
+
+def plain(value: object) -> object:
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return value.tolist() if isinstance(value, memoryview) else value
+
+
+@pytest.mark.parametrize("how", [0, 1, 2, 3])
+def test_every_cut_and_every_changed_byte_of_a_message_is_refused_or_read_whole(how):
+    message = pack(VALUE)
+    assert plain(c_kernels.unpack(message, (), [], how)) == plain(VALUE)
+    refused = 0
+    for size in range(len(message)):
+        try:
+            # What is missing was no more than the padding at the end.
+            assert plain(c_kernels.unpack(message[:size], (), [], how)) == plain(VALUE)
+        except ValueError:
+            refused += 1
+    assert len(message) - 64 < refused < len(message)
+    for place in range(len(message)):
+        for change in (1, 2, 4, 7, 8, 9, 0x80, 0xFF):
+            changed = bytearray(message)
+            changed[place] ^= change
+            try:
+                # Whatever it reads, it reads all of it.
+                repr(plain(c_kernels.unpack(changed, (), [], how)))
+            except (ValueError, NotImplementedError):
+                refused += 1
+    assert refused > 2 * len(message)
+
+
+def test_lists_without_end_and_sizes_without_bytes_take_no_memory():
+    stamp = pack([])[:2]
+    deep = stamp + (b"\6" + (1).to_bytes(8, "little")) * 1000
+    for bad in (deep, stamp + b"\6" + b"\xff" * 7 + b"\x7f", stamp + b"\4" + b"\xff" * 7 + b"\x7f"):
+        with pytest.raises(ValueError, match="damaged"):
+            c_kernels.unpack(bad, (), [], 0)
+    for kind in range(9, 256):  # also the one that is kept for handles
+        with pytest.raises(ValueError, match="unknown kind"):
+            c_kernels.unpack(stamp + bytes([kind]) + bytes(64), (), [], 0)
+
+
+def test_memory_that_could_be_cut_off_is_refused():
+    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    beside, other = socket.socketpair()
+    memory = os.memfd_create("loose", os.MFD_ALLOW_SEALING)
+    with mine, theirs, beside, other:
+        os.ftruncate(memory, 1 << 16)
+        reader = Messages(mine, beside)
+        socket.send_fds(other, [messages._NUMBER.pack(1)], [memory])
+        theirs.send(messages._ELSEWHERE.pack(messages._STAMP, 1, 4096))
+        with pytest.raises(ValueError, match="could be cut off"):
+            reader.receive()
+    os.close(memory)
+
+
+def test_who_does_not_know_the_key_runs_nothing():
+    got = run_main("""
+from mdispatch.facts.outside import folder
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client
+import pickle, socket
+ran = []
+lib = md.Library("shop", "DEF")
+lib.impl(lib.define("run() -> int"), lambda: ran.append(1) or 1, "CPU", serve="host")
+place = Path(os.path.normpath(folder()) + ".calls")
+[at] = [each for each in place.glob(f"{os.getpid()}.*") if each.suffix != ".key"]
+key = (place / (at.name + ".key")).read_bytes()
+outcomes = []
+for told in (b"wrong" * 8, key):
+    try:
+        with Client(str(at), authkey=told) as line:
+            outcomes.append("greeted")
+            class Bomb:
+                def __reduce__(self):
+                    return open, (str(place / "bomb"), "w")
+            line.send(Bomb())  # a pickle: it is no descriptor, so the line ends
+            try:
+                line.recv()
+            except (EOFError, ConnectionError):
+                outcomes.append("over")
+    except AuthenticationError:
+        outcomes.append("refused")
+with socket.socket(socket.AF_UNIX) as line:
+    line.connect(str(at))
+    line.sendall(b"\\xff" * 10_000)
+    try:
+        while line.recv(4096):
+            pass
+    except ConnectionError:
+        pass
+    outcomes.append("over")
+done(outcomes=outcomes, ran=ran, bomb=(place / "bomb").exists())
+""")
+    assert got["outcomes"] == ["refused", "greeted", "over", "over"]
+    assert got["ran"] == []
+    assert got["bomb"] is False
+
+
+def test_a_folder_that_others_may_enter_is_refused():
+    got = run_main("""
+import tempfile
+from mdispatch.facts.outside import folder
+mine = tempfile.TemporaryDirectory(dir="/dev/shm")
+os.environ["MDISPATCH_FOLDER"] = mine.name  # read when it is needed first
+place = Path(os.path.normpath(folder()) + ".calls")
+assert place.parent == Path(mine.name)
+lib = md.Library("shop", "DEF")
+lib.define("run() -> int")
+lib.define("other() -> int")
+outcomes = []
+def serve():
+    try:
+        lib.impl("run", lambda: 1, "CPU", serve="host")
+        outcomes.append("served")
+    except md.MdispatchError as error:
+        outcomes.append(type(error).__name__)
+place.mkdir()
+place.chmod(0o755)
+serve()
+place.rmdir()
+elsewhere = place.with_name("elsewhere")
+elsewhere.mkdir(0o700)
+place.symlink_to(elsewhere)
+serve()
+place.unlink()
+elsewhere.rmdir()
+serve()
+done(outcomes=outcomes, has=str(lib), mode=place.stat().st_mode & 0o777)
+""")
+    assert got["outcomes"] == ["RegistryOwnerError", "SystemCallError", "served"]
+    assert got["mode"] == 0o700
