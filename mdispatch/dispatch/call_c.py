@@ -112,7 +112,8 @@ def _target(table: DispatchTable, index: int) -> tuple[Any, LocalKernel, bool, b
         kernel = kernel.route.at(table, RUNTIME_KEYS[index])
     if not isinstance(kernel, LocalKernel) or kernel.is_fallthrough or kernel.home != HERE:
         return None
-    return kernel.function, kernel, slot.reason == "backend fallback", kernel.with_keyset
+    function = getattr(kernel, "direct", None) or kernel.function  # of a method, see methods.py
+    return function, kernel, slot.reason == "backend fallback", kernel.with_keyset
 
 
 def _said(operator: Operator, table: DispatchTable, index: int) -> tuple[str, str, str, str]:

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from .serving import Offer
     from .table import DispatchTable
 
-__all__ = ["Route", "RoutedKernel", "allow_routing", "routed", "routing", "way"]
+__all__ = ["DEFAULT_SETS", "OWNER_GONE", "Route", "RoutedKernel", "allow_routing", "deadline_for"]
+__all__ += ["error_of", "routed", "routing", "timeout_for", "way"]
 
 
 # --- who may --------------------------------------------------------------------------------------
@@ -52,7 +53,7 @@ _everywhere: dict[str, float | None] = {}
 _nowhere: Mapping[str, float | None] = {}
 _now: ContextVar[Mapping[str, float | None]] = ContextVar("mdispatch.routing", default=_nowhere)
 
-_DEFAULT = (DEFAULT_INCLUDED.raw, DEFAULT_EXCLUDED.raw)
+DEFAULT_SETS = (DEFAULT_INCLUDED.raw, DEFAULT_EXCLUDED.raw)
 _NS = 1_000_000_000
 
 
@@ -215,10 +216,10 @@ def _function(
     name, namespace = entry.name, entry.name.partition("::")[0]
     home, ticket, with_keyset = offer.fact.interpreter, offer.ticket, offer.with_keyset
     visit, now, sets, allowed = c_kernels.visit, c_kernels.now, calls.sets, _now.get
-    default, everywhere = _DEFAULT, _everywhere
+    default, everywhere = DEFAULT_SETS, _everywhere
 
     def failed(why: int, told: Any) -> NoReturn:
-        raise _error(name, home, why, told, _timeout(namespace))
+        raise error_of(name, home, why, told, timeout_for(namespace))
 
     def elsewhere(*args: Any, **kwargs: Any) -> Any:
         how = allowed()
@@ -237,15 +238,26 @@ def _function(
     return elsewhere
 
 
-def _timeout(namespace: str) -> float:
+def deadline_for(namespace: str) -> int:
+    """The deadline of a call that begins now, in ns; 0 where no timeout is given."""
+    how = _now.get()
+    timeout = how[namespace] if namespace in how else _everywhere.get(namespace)
+    return 0 if timeout is None else c_kernels.now() + int(timeout * _NS)  # type: ignore[no-any-return]
+
+
+def timeout_for(namespace: str) -> float:
+    """The timeout of the calls of a namespace, for messages."""
     return _now.get().get(namespace) or _everywhere.get(namespace) or 0.0
 
 
 # visit.c: why a visit came to nothing.
 _RAISED, _GONE, _NO_KERNEL, _LATE, _UNFIT, _UNFIT_RESULT, _DEEP, _KEPT = range(1, 9)
+#: The reasons that mean that the owner has ended.
+OWNER_GONE = (_GONE, _NO_KERNEL)
 
 
-def _error(name: str, interpreter: int, why: int, told: Any, timeout: float) -> BaseException:
+def error_of(name: str, interpreter: int, why: int, told: Any, timeout: float) -> BaseException:
+    """Why a visit came to nothing, as an exception."""
     home = here().neighbour(interpreter)
     where = (name, str(home), home.pid)
     if why == _RAISED:
@@ -284,7 +296,8 @@ def _error(name: str, interpreter: int, why: int, told: Any, timeout: float) -> 
     what = "an argument" if why == _UNFIT else "its result"
     return errors.CannotTravelError(
         f"{begin}, and {what} is an object of {told}, which cannot travel\nNone, bool, int of "
-        "64 bits, float, str, bytes, memory (the buffer protocol) and lists of these can.",
+        "64 bits, float, str, bytes, memory (the buffer protocol), handles (mdispatch.share) "
+        "and lists of these can.",
         *where,
         value_type=told,
     )

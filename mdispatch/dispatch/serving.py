@@ -31,13 +31,16 @@ if TYPE_CHECKING:
     from ..facts.abc import Facts
     from .kernels import LocalKernel
 
-__all__ = ["Offer", "describe", "forked", "offer_of", "serve"]
+__all__ = ["DROP", "METHOD", "Offer", "describe", "forked", "offer_of", "serve", "serve_objects"]
 
 #: How the text of an offer begins.
 _SERVES = "mdispatch.serves"
 
 _served: dict[int, Callable[..., Any]] = {}
-_numbers = count(1)
+#: The tickets of objects (native/bind/ext/visit.h): call a method of one, drop one. They are found
+#: where registry/sharing.py has put them.
+METHOD, DROP = 1, 2
+_numbers = count(3)
 _is_open = False
 
 
@@ -67,12 +70,7 @@ def serve(
     facts: Facts, name: str, kernel: LocalKernel, where: str
 ) -> tuple[Registration, Callable[[], object]]:
     """Lets other interpreters call a kernel of this one. Returns the fact, and what ends it."""
-    global _is_open
-    if not _is_open and not alone_because:
-        c_kernels.visit_open(_served, describe)
-        # Before the registry is left, and before CPython looks for thread states that are left.
-        atexit.register(c_kernels.visit_close)
-        _is_open = True
+    _open()
     ticket = next(_numbers)
     function = kernel.function
     if kernel.with_keyset:
@@ -93,6 +91,21 @@ def serve(
         _served.pop(-ticket, None)
 
     return fact, end
+
+
+def serve_objects(method: Callable[..., Any], drop: Callable[[int], object]) -> None:
+    """Lets other interpreters call methods of objects of this one, and drop these."""
+    _served.update({METHOD: method, -METHOD: _under(method), DROP: drop})
+    _open()
+
+
+def _open() -> None:
+    global _is_open
+    if not _is_open and not alone_because:
+        c_kernels.visit_open(_served, describe)
+        # Before the registry is left, and before CPython looks for thread states that are left.
+        atexit.register(c_kernels.visit_close)
+        _is_open = True
 
 
 def _with_keys(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -56,6 +56,7 @@ _WITH_LOCKS = (
     "dispatch.serving",
     "registry.registry",
     "registry.library",
+    "registry.sharing",
     "registry.type_facts",
     "authoring.device_kernels",
     "authoring.autograd.engines",

@@ -36,6 +36,7 @@ enum visit_kind {
     VISIT_BYTES,
     VISIT_LIST,
     VISIT_MEMORY,
+    VISIT_OBJECT,
 };
 
 /* A value on its way, without an object. */
@@ -53,17 +54,20 @@ struct parcel_value {
             Py_ssize_t size;
         } list;
         struct memory *memory;
+        struct object *object;
     } as;
 };
 
 struct parcel_chunk;
+struct parcel_object;
 
 /* The values of one way, and the memory that they need. Belongs to the thread of its visit. */
 struct parcel {
     struct parcel_chunk *chunks;
-    struct memory *memory; /* what the caller lends, or results that nobody has taken yet */
-    PyObject *keepers;     /* the caller's list of tuples whose items are under way, or NULL */
-    const char *unfit;     /* the type of what cannot travel; a copy in the parcel */
+    struct memory *memory;         /* what the caller lends, or results that nobody has taken yet */
+    struct parcel_object *objects; /* each held once */
+    PyObject *keepers; /* the caller's list of tuples whose items are under way, or NULL */
+    const char *unfit; /* the type of what cannot travel; a copy in the parcel */
 };
 
 /* parcel.c. Each of these is called by a thread that is attached to the interpreter of the objects.
@@ -79,6 +83,16 @@ int parcel_end(struct parcel *p);
 /* Gives back what was kept of this interpreter's memory, and is kept no longer. */
 void parcel_sweep(void);
 void parcel_forked(void);
+
+/* The tickets that every owner has: of a method of an object (with a minus: under the caller's
+ * included and excluded keys), and of dropping an object. dispatch/serving.py knows them. */
+enum { VISIT_METHOD = 1, VISIT_DROP = 2 };
+
+/* Calls the function of the ticket with a number in that interpreter, if it may be visited. What it
+ * raises is only shown; an exception that is set stays. Whoever calls is attached, and visit_may(). */
+void visit_tell(int64_t id, long long ticket, long long number);
+/* Whether this interpreter may be visited; one that is ending may not, and visits nobody. */
+int visit_may(void);
 
 /* Adds the type of lent memory to the extension's module. */
 int visit_exec(PyObject *module);
