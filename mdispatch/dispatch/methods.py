@@ -1,13 +1,11 @@
 """Methods of registered classes, as kernels: which function of this interpreter stands for a fact.
 
-A method is an operator ``shop::Tokenizer.encode``, whose first argument is a ``shop.Tokenizer``. Its
-kernel has a label by which every interpreter makes the callable for itself, also one that has not
-imported the class: as for kernels in C. Where the object is at home the kernel calls its method.
-Elsewhere it gets a handle and visits the object's home (native/bind/ext/visit.c), on the thread that
-calls. All else about the call is done where it is made: arguments are bound, modes and observers
-asked, the result is compared with the schema.
-
-The same visit serves handles of objects whose class is not registered: registry/sharing.py.
+A method is an operator ``shop::Tokenizer.encode``, whose first argument is a ``shop.Tokenizer``.
+Its kernel has a label by which every interpreter makes the callable for itself, also one that has
+not imported the class: as for kernels in C. Where the object is at home the kernel calls its
+method. Elsewhere it gets a handle, which visits the object's home (registry/sharing.py). All else
+about the call is done where it is made: arguments are bound, modes and observers asked, the result
+is compared with the schema.
 """
 
 from __future__ import annotations
@@ -15,23 +13,19 @@ from __future__ import annotations
 from types import FunctionType
 
 from ..facts import IMPL
-from ..facts.native import c_kernels, calls
 from ..keys.numbers import DispatchKey
 from ..schema.classes import class_of
-from .context.hermetic import SafeObject
-from .context.homes import foreign, gone, here
+from .context.hermetic import VisitingHandle
 from .kernels import METHOD_LABEL, LocalKernel
-from .routing import DEFAULT_SETS, OWNER_GONE, deadline_for, error_of, timeout_for
-from .serving import METHOD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, NoReturn
+    from typing import Any
 
     from ..facts import Registration
 
-__all__ = ["MethodKernel", "call_at_home", "label_of_method", "with_methods"]
+__all__ = ["MethodKernel", "label_of_method", "with_methods"]
 
 
 class MethodKernel(LocalKernel):
@@ -81,37 +75,8 @@ def _functions(name: str) -> tuple[Callable[..., Any], Callable[..., Any] | None
     def run(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         if direct is not None and type(self) is cls:
             return direct(self, *args, **kwargs)
-        if isinstance(self, SafeObject):  # one of elsewhere: another was opened before
-            return call_at_home(name, self, method, args, kwargs)
+        if isinstance(self, VisitingHandle):  # of elsewhere: the binder has opened others
+            return self.call_at_home(name, method, args, kwargs)
         return getattr(self, method)(*args, **kwargs)
 
     return run, direct
-
-
-def call_at_home(
-    name: str, handle: SafeObject, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """Calls a method of an object in its home, another interpreter of this process. ``name`` is the
-    operator, or what else the errors shall call it.
-
-    The timeout is that of the innermost ``routing()`` for the operator's namespace, if there is any:
-    who has a handle may call.
-
-    Raises ForeignObjectError for a home in another process, ObjectGoneError, CannotTravelError,
-    CallTimeoutError, RoutingCycleError, and RoutedError for what the method raises.
-    """
-    home = handle.home
-    if home.process != here().process:
-        raise foreign(f"an object of {handle.type_name}", home, name)
-    namespace = name.partition("::")[0]
-
-    def failed(why: int, told: Any) -> NoReturn:
-        if why in OWNER_GONE:
-            raise gone(f"an object of {handle.type_name}", home, f"its home, {home}, has ended", name)
-        raise error_of(name, home.interpreter_id, why, told, timeout_for(namespace))
-
-    ticket, given = METHOD, (handle._number, method, *args)
-    if calls.sets() != DEFAULT_SETS:
-        ticket, given = -METHOD, (*calls.sets(), *given)
-    deadline = deadline_for(namespace)
-    return c_kernels.visit(failed, home.interpreter_id, ticket, deadline, given, kwargs)

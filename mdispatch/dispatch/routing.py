@@ -242,7 +242,7 @@ def deadline_for(namespace: str) -> int:
     """The deadline of a call that begins now, in ns; 0 where no timeout is given."""
     how = _now.get()
     timeout = how[namespace] if namespace in how else _everywhere.get(namespace)
-    return 0 if timeout is None else c_kernels.now() + int(timeout * _NS)  # type: ignore[no-any-return]
+    return 0 if timeout is None else c_kernels.now() + int(timeout * _NS)
 
 
 def timeout_for(namespace: str) -> float:

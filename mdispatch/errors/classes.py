@@ -247,8 +247,8 @@ class VerificationError(MdispatchError):
     """A registration of this interpreter differs from that of the main interpreter.
 
     ``kind`` is "library", "def", "impl", "fallback", "class", "type" or "torch"; ``name`` the
-    operator, namespace, class or type; ``key`` the dispatch key's name or ""; ``here`` and ``there`` the places
-    (``file:line``) in this interpreter and in the main one.
+    operator, namespace, class or type; ``key`` the dispatch key's name or ""; ``here`` and
+    ``there`` the places (``file:line``) in this interpreter and in the main one.
     """
 
     def __init__(

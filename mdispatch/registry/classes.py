@@ -20,11 +20,12 @@ from .library import Library
 from .register import RegistrationHandle, publish, verified
 from .registry import given_or_default
 from .roles import register_or_verify, who
+from .sharing import ObjectHandle, methods_of
 from .verify import DEFAULT_TIMEOUT, verify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import TypeVar
 
     from ..dispatch.dispatcher import Dispatcher
@@ -58,7 +59,7 @@ def register_class(
     (:func:`mdispatch.share`). Its kernel calls the method, in the object's home. Modes, observers,
     fakes and kernels at other keys hold for it as for every operator.
 
-    The class itself is given back as it was; ``tokenizer.encode(...)`` passes by the dispatcher, and
+    The class itself is given back as it was; ``tokenizer.encode(...)`` passes by the dispatcher,
     the handle's ``encode`` does not. A module that is imported again replaces what it registered.
 
     Raises InvalidNameError, InvalidArgumentError (a method that the class has not, or that a handle
@@ -73,19 +74,26 @@ def register_class(
         dispatcher = given_or_default(registry).dispatcher
         text = class_text(schemas.values())
         tag = f"register_class {name}"
-        with Library(namespace, "FRAGMENT", registry=registry, timeout=timeout, _tag=tag) as library:
+        with Library(
+            namespace, "FRAGMENT", registry=registry, timeout=timeout, _tag=tag
+        ) as library:
 
             def where() -> str:
                 return library.where
 
+            def end() -> None:
+                drop_class(name, cls)
+                methods_of.pop(name, None)
+
             add_class(name, cls)
-            library.hold(RegistrationHandle(None, lambda: drop_class(name, cls)))
+            methods_of[name] = (dispatcher.holder.ops.find, tuple(schemas))
+            library.hold(RegistrationHandle(None, end))
             library.hold(
                 register_or_verify(dispatcher, _wanted, _register, _verify)(
                     dispatcher, f"{namespace}::{base}", text, where, timeout
                 )
             )
-            for method, schema in schemas.items():
+            for schema in schemas.values():
                 operator = library.define(schema)
                 key = DispatchKey.CompositeExplicitAutograd
                 library.hold(
@@ -93,21 +101,17 @@ def register_class(
                         dispatcher, operator, key, label_of_method(operator), where, timeout
                     )
                 )
-                _recompute(dispatcher, operator)
-                library.hold(RegistrationHandle(None, lambda o=operator: _recompute(dispatcher, o)))
+                recompute = dispatcher.entry(operator).recompute
+                recompute()  # the kernel of a method is made anew: the class is there now
+                library.hold(RegistrationHandle(None, recompute))
         return cls
 
     return decorate
 
 
-def _recompute(dispatcher: Dispatcher, operator: str) -> None:
-    """The kernel of a method is made anew: the class is there now, or is no longer."""
-    dispatcher.entry(operator).recompute()
-
-
-def class_text(schemas: object) -> str:
+def class_text(schemas: Iterable[str]) -> str:
     """The text of a CLASS fact: the canonical schemas of the methods, sorted, one on each line."""
-    return "\n".join(sorted(str(parse_schema(each)) for each in schemas))  # type: ignore[attr-defined]
+    return "\n".join(sorted(str(parse_schema(each)) for each in schemas))
 
 
 def _parts(name: object) -> tuple[str, str]:
@@ -116,14 +120,13 @@ def _parts(name: object) -> tuple[str, str]:
         if dot and is_plain_name(namespace) and is_plain_name(base):
             return namespace, base
     raise InvalidNameError(
-        f"a class is named by its namespace and a name, as 'shop.Tokenizer', not {shown(name)}", name
+        f"a class is named by its namespace and a name, as 'shop.Tokenizer', not {shown(name)}",
+        name,
     )
 
 
 def _schemas(name: str, methods: object) -> dict[str, str]:
     """The schema of each method as an operator."""
-    from .sharing import ObjectHandle
-
     try:
         given = dict(methods)  # type: ignore[call-overload]
     except (TypeError, ValueError):
@@ -133,8 +136,8 @@ def _schemas(name: str, methods: object) -> dict[str, str]:
     for method, schema in given.items():
         if not isinstance(method, str) or not isinstance(schema, str):
             raise InvalidArgumentError(
-                "methods= takes a dict of names and schemas, {'encode': '(str text) -> int[]'}, not "
-                f"{shown(methods)}"
+                "methods= takes a dict of names and schemas, {'encode': '(str text) -> int[]'}, "
+                f"not {shown(methods)}"
             )
         if hasattr(ObjectHandle, method) or method in ObjectHandle.__slots__:
             raise InvalidArgumentError(
@@ -210,4 +213,3 @@ def _differs(
         methods_here=tuple(filter(None, text.split("\n"))),
         methods_there=tuple(filter(None, fact.text.split("\n"))),
     )
-

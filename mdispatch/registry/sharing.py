@@ -12,8 +12,7 @@ elsewhere find them gone.
 
 The wire form, what a pickle has: the home (boot and PID namespace, pid, start time, interpreter), the
 object's number there, the name of its type, its keys, the name of its class. It means the same in
-every process. What carries a call to another process begins in ``call_at_home``
-(dispatch/methods.py).
+every process. What carries a call to another process begins in ``call_at_home``.
 
 Locking: ``_lock`` is held while the tables change. It is reentrant, because a finalizer may change
 them in between. A finalizer may drop a handle at any point, also of a thread that has the lock, and
@@ -30,27 +29,26 @@ from _thread import RLock
 from _weakref import ref
 from types import MethodType
 
-from ..dispatch.context.hermetic import SafeObject, is_hermetic
-from ..dispatch.context.homes import gone, here
+from ..dispatch.context.hermetic import SafeObject, VisitingHandle, is_hermetic
+from ..dispatch.context.homes import foreign, gone, here
 from ..dispatch.context.keeping import CLOSED, Cell, Gone, give_up, new_number
 from ..dispatch.context.values import raw_of
-from ..dispatch.methods import call_at_home
-from ..dispatch.serving import serve_objects
+from ..dispatch.routing import DEFAULT_SETS, OWNER_GONE, deadline_for, error_of, timeout_for
+from ..dispatch.serving import METHOD, serve_objects
 from ..errors import HermeticError, InvalidArgumentError, OperatorNotFoundError
 from ..facts import HOST, interpreter_id
 from ..facts.books import check_shared
-from ..facts.native import c_kernels
-from ..schema.classes import class_of, name_of
+from ..facts.native import c_kernels, calls
+from ..schema.classes import name_of
 from .registry import given_or_default
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any, NoReturn
 
     from ..dispatch.context.homes import Home
 
-__all__ = ["ObjectHandle", "forked", "handle_of", "if_of_class", "share"]
+__all__ = ["ObjectHandle", "forked", "handle_of", "if_of_class", "methods_of", "share"]
 
 #: native/bind/ext/object.h: the home of an object that a kernel in C has made.
 _OF_C = -1
@@ -68,7 +66,7 @@ _most_handles = 64
 _is_open = False
 
 
-class ObjectHandle(SafeObject):
+class ObjectHandle(VisitingHandle):
     """The handle of an object, as :func:`share` makes it; in each interpreter there is one.
 
     At home its attributes are those of the object. Elsewhere they are the object's methods, and a
@@ -82,19 +80,11 @@ class ObjectHandle(SafeObject):
     __slots__ = ("__dict__", "__weakref__", "_mdispatch_object", "class_name")
 
     class_name: str
+    #: One count of the native object; None for an object of another process, or one that is gone.
+    _mdispatch_object: object
 
     def __init__(self, obj: object) -> None:
         raise InvalidArgumentError("a handle is made by mdispatch.share(obj)")
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "class_name":
-            raise AttributeError(name)
-        if self.class_name:
-            return _method_of(self, name)
-        if self._cell is not None:
-            return getattr(self.open(), name)
-        what = f"{self.type_name}.{name}"
-        return lambda *args, **kwargs: call_at_home(what, self, name, args, kwargs)
 
     def as_object(self, class_name: str) -> object:
         """What a kernel gets for an argument of this class: the object at home, elsewhere the
@@ -103,6 +93,35 @@ class ObjectHandle(SafeObject):
         if self._cell is not None:
             return self.open()
         return self if self.class_name == class_name else None
+
+    def call_at_home(
+        self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Calls a method of the object in its home, on the thread that calls (see
+        native/bind/ext/visit.c). ``name`` is the operator, or what else the errors shall call it.
+
+        The timeout is that of the innermost ``routing()`` for the operator's namespace, if there is
+        any: who has a handle may call.
+
+        Raises ForeignObjectError for a home in another process, ObjectGoneError, CannotTravelError,
+        CallTimeoutError, RoutingCycleError, and RoutedError for what the method raises.
+        """
+        home, what = self.home, f"an object of {self.type_name}"
+        if home.process != here().process:
+            raise foreign(what, home, name)
+        namespace = name.partition("::")[0]
+
+        def failed(why: int, told: Any) -> NoReturn:
+            if why in OWNER_GONE:
+                raise gone(what, home, f"its home, {home}, has ended", name)
+            raise error_of(name, home.interpreter_id, why, told, timeout_for(namespace))
+
+        given: tuple[Any, ...] = (self._number, method, *args)
+        ticket = METHOD
+        if calls.sets() != DEFAULT_SETS:
+            ticket, given = -METHOD, (*calls.sets(), *given)
+        deadline = deadline_for(namespace)
+        return c_kernels.visit(failed, home.interpreter_id, ticket, deadline, given, kwargs)
 
     def open(self) -> object:
         if self._home.interpreter_id == HOST:
@@ -117,6 +136,7 @@ class ObjectHandle(SafeObject):
             self._let_pickles_go()
             return
         super().close()
+        self.__class__ = _AskingHandle
         vars(self).clear()  # the methods that know the object
         self._let_pickles_go()
 
@@ -152,8 +172,8 @@ def share(obj: object) -> ObjectHandle:
         queue.put(pickle.dumps(handle))  # in another interpreter: handle.encode("...")
 
     The handle keeps the object, like any reference, and so do the handles in other interpreters,
-    and from the first pickle on this interpreter, until ``handle.close()``. What is shared twice has
-    one handle. A handle is given back as it is.
+    and from the first pickle on this interpreter, until ``handle.close()``. What is shared twice
+    has one handle. A handle is given back as it is.
 
     The object's methods are called by the threads that call the handles, one at a time where this
     interpreter has a GIL.
@@ -240,7 +260,7 @@ def _interned(
     if is_hermetic():
         _refuse(f"an object of {type_name}")
     _open()
-    made = ObjectHandle.__new__(ObjectHandle)
+    made = _AskingHandle.__new__(_AskingHandle)
     at: Any = home
     if isinstance(home, int):
         at = here().neighbour(HOST if home == _OF_C else home)
@@ -273,23 +293,51 @@ def _refuse(what: str) -> NoReturn:
 # --- methods --------------------------------------------------------------------------------------
 
 
+class _AskingHandle(ObjectHandle):
+    """A handle that looks a method up when it is asked for it: all but those that are at home, of
+    a registered class, and have been asked once. Those have their methods as attributes, and are of
+    the class without ``__getattr__``, whose attributes CPython finds in a third of the time.
+    """
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "class_name":
+            raise AttributeError(name)
+        if self.class_name:
+            return _method_of(self, name)
+        if self._cell is not None:
+            return getattr(self.open(), name)
+        what = f"{self.type_name}.{name}"
+        return lambda *args, **kwargs: self.call_at_home(what, name, args, kwargs)
+
+
+#: For the classes that are registered here: what finds an operator of their registry, and the names
+#: of their methods.
+methods_of: dict[str, tuple[Any, tuple[str, ...]]] = {}
+
+
 def _method_of(handle: ObjectHandle, name: str) -> MethodType:
     """A method of a registered class: its operator, called with the object or the handle."""
     namespace, _, cls = handle.class_name.partition(".")
-    operator: Any
+    known = methods_of.get(handle.class_name)
+    find = given_or_default(None).ops.find if known is None else known[0]
     try:
-        operator = given_or_default(None).ops.find(f"{namespace}::{cls}.{name}")
+        operator = find(f"{namespace}::{cls}.{name}")
     except OperatorNotFoundError as error:
         raise AttributeError(
             f"class {handle.class_name} has no method {name!r} that is registered: {error}",
             name=name,
             obj=handle,
         ) from None
-    target = handle if handle._cell is None else handle.open()
-    made = MethodType(operator, target)
-    if target is not handle:  # elsewhere the handle would keep itself
-        vars(handle)[name] = made
-    return made
+    if handle._cell is None:
+        return MethodType(operator, handle)
+    target = handle.open()
+    if known is not None and name in known[1]:
+        for each in known[1]:
+            setattr(handle, each, MethodType(find(f"{namespace}::{cls}.{each}"), target))
+        handle.__class__ = ObjectHandle
+    return MethodType(operator, target)
 
 
 def _call(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:

@@ -264,22 +264,37 @@ PyObject *ext_object_list(PyObject *self, PyObject *args) {
     return list;
 }
 
-/* object_close(): this interpreter ends. Those of its objects that are left need no visit. */
+/* With the lock: moves the objects of a home from a list to `ended`. From the table only those that
+ * nobody has but pickles, which go to it as well: no pickle finds an object that has ended. */
+static int end_of(struct object **at, int64_t home, int in_table, struct object **ended) {
+    int count = 0;
+    while (*at) {
+        struct object *o = *at;
+        int its = o->home == home;
+        if (its && in_table) {
+            its = o->pickled && atomic_fetch_sub(&o->refs, 1) == 1;
+            o->pickled = 0;
+        }
+        if (!its) {
+            at = &o->next;
+            continue;
+        }
+        *at = o->next;
+        o->next = *ended;
+        *ended = o;
+        count++;
+    }
+    return count;
+}
+
+/* object_close(): this interpreter ends, and its objects with it: those that are left need no visit.
+ * The others end with the last handle elsewhere. */
 PyObject *ext_object_close(PyObject *self, PyObject *args) {
     int64_t home = PyInterpreterState_GetID(PyInterpreterState_Get());
     struct object *ended = NULL;
     pthread_mutex_lock(&lock);
-    for (struct object **at = &left; *at;) {
-        struct object *o = *at;
-        if (o->home == home) {
-            *at = o->next;
-            o->next = ended;
-            ended = o;
-            atomic_fetch_sub(&left_count, 1);
-        } else {
-            at = &o->next;
-        }
-    }
+    atomic_fetch_sub(&left_count, end_of(&left, home, 0, &ended));
+    for (int i = 0; i < BUCKETS; i++) end_of(&table[i], home, 1, &ended);
     pthread_mutex_unlock(&lock);
     while (ended) {
         struct object *o = ended;
