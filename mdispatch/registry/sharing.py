@@ -1,25 +1,25 @@
 """Handles: objects that stay in one interpreter, and are called from all of the process.
 
 ``share(obj)`` makes the handle of an object. It is a SafeObject whose methods can be called from
-anywhere, and of which each interpreter has one: ``a is b`` within each. It travels by pickle, and as
-an argument or a result of routed calls and of kernels in C.
+anywhere, and of which each interpreter has one: ``a is b`` within each. It travels by pickle, and
+as an argument or a result of routed calls and of kernels in C.
 
 Behind the handles of one object stands one native object (native/bind/ext/object.c) with one count.
-The object lives as long as that counts anything: handles, calls under way, and from its first pickle
-until ``close()`` one more, since home cannot see where pickles go. Whoever lets go last has home drop
-the object, in home. The end of an interpreter ends its handles, and gives up its objects: handles
-elsewhere find them gone.
+The object lives as long as that counts anything: handles, calls under way, and from its first
+pickle until ``close()`` one more, since home cannot see where pickles go. Whoever lets go last has
+home drop the object, in home. The end of an interpreter ends its handles, and gives up its objects:
+handles elsewhere find them gone.
 
-The wire form, what a pickle has: the home (boot and PID namespace, pid, start time, interpreter), the
-object's number there, the name of its type, its keys, the name of its class. It means the same in
-every process. What carries a call to another process begins in ``call_at_home``.
+The wire form, what a pickle has: the home (boot and PID namespace, pid, start time, interpreter),
+the object's number there, the name of its type, its keys, the name of its class. It means the same
+in every process. What carries a call to another process begins in ``call_at_home``.
 
 Locking: ``_lock`` is held while the tables change. It is reentrant, because a finalizer may change
 them in between. A finalizer may drop a handle at any point, also of a thread that has the lock, and
-then visits another interpreter. So that two such threads do not wait for each other, ``_drop``, which
-runs in a visit, never waits for the lock: it notes the number, and whoever has the lock drops it when
-he lets go. No wake is lost: the number is noted before the lock is tried, and the lock is let go
-before the notes are looked at. No reference to an object is dropped under the lock.
+then visits another interpreter. So that two such threads do not wait for each other, ``_drop``,
+which runs in a visit, never waits for the lock: it notes the number, and whoever has the lock drops
+it when he lets go. No wake is lost: the number is noted before the lock is tried, and the lock is
+let go before the notes are looked at. No reference to an object is dropped under the lock.
 """
 
 from __future__ import annotations
@@ -53,6 +53,9 @@ __all__ = ["ObjectHandle", "forked", "handle_of", "if_of_class", "methods_of", "
 #: native/bind/ext/object.h: the home of an object that a kernel in C has made.
 _OF_C = -1
 
+#: The classes whose objects travel as values, and are equal wherever they are.
+_VALUES = (type(None), bool, int, float, str, bytes)
+
 _lock = RLock()
 #: The objects that are at home here and have handles, by number, with what `_by_id` has them under.
 _objects: dict[int, tuple[Cell, int]] = {}
@@ -69,9 +72,10 @@ _is_open = False
 class ObjectHandle(VisitingHandle):
     """The handle of an object, as :func:`share` makes it; in each interpreter there is one.
 
-    At home its attributes are those of the object. Elsewhere they are the object's methods, and a
-    call of one runs at home, on the thread that calls. Where the object's class is registered
-    (:func:`register_class`) they are the methods of the class, everywhere, and calls of operators.
+    Its attributes are those of the object, to be read and called: elsewhere that is done at home,
+    on the thread that asks. None can be set, and names that begin with an underscore are not
+    passed on. Where the object's class is registered (:func:`register_class`) the attributes are
+    the methods of the class, everywhere, and calls of operators.
 
     ``class_name`` is the name of the registered class, or "". The rest is as for SafeObject, but
     that a copy is the handle itself.
@@ -85,6 +89,21 @@ class ObjectHandle(VisitingHandle):
 
     def __init__(self, obj: object) -> None:
         raise InvalidArgumentError("a handle is made by mdispatch.share(obj)")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name.startswith("_") or name in ("class_name", "type_name"):
+            object.__setattr__(self, name, value)
+            return
+        raise AttributeError(
+            f"{name!r} cannot be set by a handle: call a method of the object that sets it"
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.class_name:
+            raise TypeError(f"class {self.class_name} has methods that are registered, and no call")
+        if self._cell is not None:
+            return self.open()(*args, **kwargs)  # type: ignore[operator]
+        return self.call_at_home(self.type_name, "__call__", args, kwargs)
 
     def as_object(self, class_name: str) -> object:
         """What a kernel gets for an argument of this class: the object at home, elsewhere the
@@ -178,11 +197,16 @@ def share(obj: object) -> ObjectHandle:
     The object's methods are called by the threads that call the handles, one at a time where this
     interpreter has a GIL.
 
-    Raises HermeticError inside :func:`hermetic`, which makes no handles; NotSharedError where
-    interpreters share nothing.
+    Raises InvalidArgumentError for what travels as a value; HermeticError inside :func:`hermetic`,
+    which makes no handles; NotSharedError where interpreters share nothing.
     """
     if isinstance(obj, SafeObject):
         return obj if isinstance(obj, ObjectHandle) else share(obj.open())
+    if isinstance(obj, _VALUES):
+        raise InvalidArgumentError(
+            f"an object of {type(obj).__qualname__} travels as a value, and has no handle: send it "
+            "as it is"
+        )
     check_shared("A handle")
     _open()
     c_kernels.object_sweep()
@@ -309,6 +333,9 @@ class _AskingHandle(ObjectHandle):
         if self._cell is not None:
             return getattr(self.open(), name)
         what = f"{self.type_name}.{name}"
+        is_called, value = self.call_at_home(what, f".{name}", (), {})
+        if not is_called:
+            return value
         return lambda *args, **kwargs: self.call_at_home(what, name, args, kwargs)
 
 
@@ -335,17 +362,23 @@ def _method_of(handle: ObjectHandle, name: str) -> MethodType:
     target = handle.open()
     if known is not None and name in known[1]:
         for each in known[1]:
-            setattr(handle, each, MethodType(find(f"{namespace}::{cls}.{each}"), target))
+            method = MethodType(find(f"{namespace}::{cls}.{each}"), target)
+            object.__setattr__(handle, each, method)
         handle.__class__ = ObjectHandle
     return MethodType(operator, target)
 
 
 def _call(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:
-    """At home: what a visitor calls. Handles of registered classes are taken for their objects."""
+    """At home: what a visitor calls. With a dot before the name it asks for the attribute: whether
+    it is called, or its value. Handles of registered classes are taken for their objects.
+    """
     found = _objects.get(number)
     content = CLOSED if found is None else found[0].content
     if isinstance(content, Gone):
         raise gone("the object", here(), content.why)
+    if method.startswith("."):
+        value = getattr(content, method[1:])
+        return [True, None] if callable(value) else [False, _shared(value)]
     given = [_opened(each) for each in args]
     named = {name: _opened(each) for name, each in kwargs.items()}
     return _shared(getattr(content, method)(*given, **named))
@@ -401,6 +434,18 @@ def _open() -> None:
         _is_open = True
         atexit.register(c_kernels.object_close)
         serve_objects(_call, _drop)
+        atexit.register(
+            _let_go
+        )  # before visits end: whoever lets go last goes to the object's home
+
+
+def _let_go() -> None:
+    """The interpreter ends: its handles count no more."""
+    with _lock:
+        found = [each() for each in _handles.values()]
+    for handle in found:
+        if handle is not None:
+            handle._mdispatch_object = None
 
 
 def forked() -> None:

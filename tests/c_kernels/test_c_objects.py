@@ -249,7 +249,9 @@ md.define("shop::scale", "(Any x, int n=2) -> Any")
 md.impl("shop::scale", "default", lambda x, n: x * n)
 md.define("shop::which", "(int n) -> str")
 md.impl("shop::which", "default", lambda n: "default")
-md.impl("shop::which", "AutocastCPU", lambda n: "autocast")
+md.impl("shop::which", "Tracer", lambda n: "traced")
+for each in ("shop::forward", "shop::forward.released"):
+    md.impl(each, "Tracer", md.fallthrough_kernel)
 md.define("shop::fail", "(str text) -> int")
 def fail(text):
     raise LookupError(text)
@@ -263,7 +265,7 @@ def outcome(call, *args):
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 forward, released = shop.forward.default, shop.forward.released
-with md.IncludeDispatchKeyGuard("AutocastCPU"):
+with md.IncludeDispatchKeyGuard("Tracer"):
     guarded = [forward("shop::which", [1]), released("shop::which", [1])]
 told = dict(
     values=[forward("shop::scale", [each]) for each in (3, "ab", b"c", [1, None], 2.5)],
@@ -286,7 +288,9 @@ md.define("shop::scale", "(Any x, int n=2) -> Any")
 md.impl("shop::scale", "default", lambda x, n: x * n)
 md.define("shop::which", "(int n) -> str")
 md.impl("shop::which", "default", lambda n: "default")
-md.impl("shop::which", "AutocastCPU", lambda n: "autocast")
+md.impl("shop::which", "Tracer", lambda n: "traced")
+for each in ("shop::forward", "shop::forward.released"):
+    md.impl(each, "Tracer", md.fallthrough_kernel)
 md.define("shop::fail", "(str text) -> int")
 def fail(text):
     raise LookupError(text)
@@ -303,12 +307,12 @@ done(here=names["told"], there=there, same=names["told"] == there)
         "values": [6, "abab", b"cc", [1, None, 1, None], 5.0],
         "released": "xxx",
         "deep": 20,
-        "guarded": ["autocast", "autocast"],
+        "guarded": ["traced", "traced"],
         "plain": "default",
         "raised": "LookupError: gone",
         "without": 9,
         "with_words": "IndexError: it did not work",
-        "unknown": "OperatorNotFoundError: there is no operator 'shop::nothing'",
+        "unknown": "OperatorNotFoundError: there is no operator shop::nothing",
         "unfit": "ArgumentError: shop::which() takes int for 'n'",
         "old": "NotImplementedError: refused",
     }
