@@ -378,7 +378,8 @@ def _call(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:
         raise gone("the object", here(), content.why)
     if method.startswith("."):
         value = getattr(content, method[1:])
-        return [True, None] if callable(value) else [False, _shared(value)]
+        is_called = callable(value) and not isinstance(value, ObjectHandle)
+        return [True, None] if is_called else [False, _shared(value)]
     given = [_opened(each) for each in args]
     named = {name: _opened(each) for name, each in kwargs.items()}
     return _shared(getattr(content, method)(*given, **named))
