@@ -597,8 +597,8 @@ sent = pickle.dumps([md.share(each) for each in (function, where, kind_of, make,
 TEXT = arrives(sent, '''
 function, where, kind_of, make, unshared, swap = handle
 report(calls=[function(), function(0, arg2=1), function(2)], home=where(),
-       kinds=[kind_of(1), kind_of("a"), kind_of(make).endswith("Handle")], refused=outcome(kind_of, object()),
-       made=make(7).give(), unshared=outcome(unshared).split(":")[0])
+       kinds=[kind_of(1), kind_of("a"), kind_of(make).endswith("Handle")],
+       refused=outcome(kind_of, object()), made=make(7).give(), unshared=outcome(unshared).split(":")[0])
 ''')
 [got] = runs(TEXT)
 here = [f(0, arg2=1) for f in [md.share(function)]]
@@ -650,3 +650,37 @@ done(ended=ended, left=len(left), counts=len(counts()))
         kind,
     )
     assert got == {"ended": [1, 1], "left": 1, "counts": 1}  # that of `make`, which was pickled
+
+
+def test_objects_of_a_class_fit_in_lists_and_derived_ones_do():
+    """What PyTorch's eager tests of opaque objects want."""
+    got = shared(
+        SHOP
+        + """
+md.define("shop::most", "(shop.Tokenizer[] all, shop.Tokenizer? first=None) -> shop.Tokenizer")
+md.impl("shop::most", "default", lambda all, first: first or max(all, key=lambda each: each.vocab()))
+md.define("shop::wrong", "(shop.Tokenizer t) -> shop.Tokenizer")
+md.impl("shop::wrong", "default", lambda t: 3)
+class Derived(Tokenizer):
+    def vocab(self):
+        return 100
+one, two, derived = Tokenizer("a"), Tokenizer("b", "c"), Derived()
+most, vocab = md.ops.shop.most, md.ops.shop.Tokenizer.vocab
+done(most=[most([one, md.share(two)]) is two, most([], one) is one,
+           most((one, derived)) is derived],
+     derived=[vocab(derived), md.share(derived).vocab(), md.share(derived).class_name],
+     refused=[outcome(most, [one, "x"]).split("\\n")[0],
+              outcome(md.ops.shop.wrong, one).split(":")[0],
+              outcome(most, [], md.share(object())).split(":")[0]])
+""",
+        "thread",
+    )
+    assert got == {
+        "most": [True, True, True],
+        "derived": [100, 100, "shop.Tokenizer"],
+        "refused": [
+            "ArgumentError: shop::most() takes shop.Tokenizer[] for 'all'; element 1 is str (x)",
+            "ReturnValueError",
+            "ArgumentError",
+        ],
+    }

@@ -16,6 +16,7 @@ static PyObject *call_boxed(PyObject *capsule, PyObject *const *args, Py_ssize_t
     const md_kernel_spec *spec = md_kernel_spec_of(k->held);
     struct frame f;
     boxed_begin(&f, k, spec->user);
+    f.pub.call_op = boxed_call_op;
     md_value small[16], *values = small;
     size_t count = (size_t)(k->positional + PyTuple_GET_SIZE(k->names)), all = count;
     all += (size_t)k->returns;

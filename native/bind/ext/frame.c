@@ -186,7 +186,7 @@ void boxed_raise(struct frame *f, int error) {
 
 void boxed_begin(struct frame *f, const struct boxed_kernel *k, void *user) {
     memset(f, 0, offsetof(struct frame, text) + 1);
-    f->pub = (md_call){MD_KERNEL_ABI, MD_KERNEL_MINOR, k->op_utf8,  user,         boxed_alloc,
-                       call_buffer,   call_fail,       call_object, boxed_call_op};
+    f->pub = (md_call){MD_KERNEL_ABI, MD_KERNEL_MINOR, k->op_utf8,  user, boxed_alloc,
+                       call_buffer,   call_fail,       call_object, NULL};
     f->kernel = k;
 }
