@@ -598,7 +598,8 @@ TEXT = arrives(sent, '''
 function, where, kind_of, make, unshared, swap = handle
 report(calls=[function(), function(0, arg2=1), function(2)], home=where(),
        kinds=[kind_of(1), kind_of("a"), kind_of(make).endswith("Handle")],
-       refused=outcome(kind_of, object()), made=make(7).give(), unshared=outcome(unshared).split(":")[0])
+       refused=outcome(kind_of, object()), made=make(7).give(),
+       unshared=outcome(unshared).split(":")[0])
 ''')
 [got] = runs(TEXT)
 here = [f(0, arg2=1) for f in [md.share(function)]]
@@ -658,7 +659,7 @@ def test_objects_of_a_class_fit_in_lists_and_derived_ones_do():
         SHOP
         + """
 md.define("shop::most", "(shop.Tokenizer[] all, shop.Tokenizer? first=None) -> shop.Tokenizer")
-md.impl("shop::most", "default", lambda all, first: first or max(all, key=lambda each: each.vocab()))
+md.impl("shop::most", "default", lambda all, first: first or max(all, key=lambda t: t.vocab()))
 md.define("shop::wrong", "(shop.Tokenizer t) -> shop.Tokenizer")
 md.impl("shop::wrong", "default", lambda t: 3)
 class Derived(Tokenizer):

@@ -21,8 +21,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "visit.h"
-
 enum { BUCKETS = 256 };
 
 static const char CAPSULE[] = "mdispatch.object";
@@ -32,6 +30,15 @@ static struct object *table[BUCKETS]; /* under lock */
 static struct object *left;           /* under lock: ended, and not yet dropped at home */
 static _Atomic int left_count;        /* changed under lock; read without it, to skip the sweep */
 static _Atomic uint64_t numbers_of_c;
+/* visit.c: whether this interpreter may visit others, and has a home drop an object. Set once, before
+ * the first object of Python. */
+static int (*may_visit)(void);
+static void (*drop_at)(int64_t home, uint64_t number);
+
+void object_visits(int (*may)(void), void (*drop)(int64_t home, uint64_t number)) {
+    may_visit = may;
+    drop_at = drop;
+}
 
 static struct object **bucket_of(int64_t home, uint64_t number) {
     return &table[((uint64_t)home * 31 + number) % BUCKETS];
@@ -76,11 +83,11 @@ void object_hold(struct object *o) {
 
 void object_let_go(struct object *o) {
     if (!was_last(o) || end_of_c(o)) return;
-    if (!visit_may()) {
+    if (!may_visit || !may_visit()) {
         leave_it(o);
         return;
     }
-    visit_tell(o->home, VISIT_DROP, (long long)o->pub.number);
+    drop_at(o->home, o->pub.number);
     free(o);
 }
 
@@ -95,7 +102,8 @@ static void pub_let_go(md_object *object) {
 }
 
 void object_sweep(void) {
-    if (!atomic_load_explicit(&left_count, memory_order_relaxed) || !visit_may()) return;
+    if (!atomic_load_explicit(&left_count, memory_order_relaxed) || !may_visit || !may_visit())
+        return;
     pthread_mutex_lock(&lock);
     struct object *ended = left;
     left = NULL;
@@ -104,7 +112,7 @@ void object_sweep(void) {
     while (ended) {
         struct object *o = ended;
         ended = o->next;
-        visit_tell(o->home, VISIT_DROP, (long long)o->pub.number);
+        drop_at(o->home, o->pub.number);
         free(o);
     }
 }

@@ -35,6 +35,8 @@ void object_let_go(struct object *o);
 /* Ends what kernels have let go of, with this thread attached. */
 void object_sweep(void);
 void object_forked(void);
+/* How a home is visited: see visit.c. */
+void object_visits(int (*may)(void), void (*drop)(int64_t home, uint64_t number));
 
 PyObject *ext_object_close(PyObject *self, PyObject *args);
 PyObject *ext_object_find(PyObject *self, PyObject *args);

@@ -148,9 +148,13 @@ static void forked(void) {
     object_forked();
 }
 
+static int may_visit(void);
+static void drop_at(int64_t id, uint64_t number);
+
 static void set_up(void) {
     pthread_key_create(&thread_ends, leave_seats);
     pthread_atfork(NULL, NULL, forked);
+    object_visits(may_visit, drop_at);
 }
 
 /* With the lock: the open owner of this number. */
@@ -381,9 +385,10 @@ static void end_orphans(struct owner *o) {
     PyErr_Restore(type, value, traceback);
 }
 
-/* --- telling an owner ------------------------------------------------------------------------- */
+/* --- dropping an object ------------------------------------------------------------------------- */
 
-int visit_may(void) {
+/* Whether this interpreter may be visited; one that is ending may not, and visits nobody. */
+static int may_visit(void) {
     int64_t id = PyInterpreterState_GetID(PyInterpreterState_Get());
     pthread_mutex_lock(&lock);
     struct owner *o = owner_of(id);
@@ -392,8 +397,8 @@ int visit_may(void) {
     return may;
 }
 
-static void call_with(struct owner *o, long long ticket, long long number) {
-    PyObject *key = PyLong_FromLongLong(ticket), *value = PyLong_FromLongLong(number);
+static void drop(struct owner *o, uint64_t number) {
+    PyObject *key = PyLong_FromLong(VISIT_DROP), *value = PyLong_FromUnsignedLongLong(number);
     PyObject *function = key && value ? PyDict_GetItemWithError(o->served, key) : NULL;
     Py_XINCREF(function);
     PyObject *result = function ? PyObject_CallOneArg(function, value) : NULL;
@@ -404,7 +409,9 @@ static void call_with(struct owner *o, long long ticket, long long number) {
     Py_XDECREF(key);
 }
 
-void visit_tell(int64_t id, long long ticket, long long number) {
+/* Has an interpreter drop an object, if it may be visited. What that raises is only shown; an exception
+ * that is set stays. Whoever calls is attached, and may_visit(). */
+static void drop_at(int64_t id, uint64_t number) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     struct seat *s = seat_at(id);
@@ -417,7 +424,7 @@ void visit_tell(int64_t id, long long ticket, long long number) {
             PyObject *its[3];
             top = &v;
             PyErr_Fetch(&its[0], &its[1], &its[2]); /* of a visit further out */
-            call_with(o, ticket, number);
+            drop(o, number);
             PyErr_Restore(its[0], its[1], its[2]);
             top = v.outer;
             detach(home, v.there, made);

@@ -88,12 +88,6 @@ void parcel_forked(void);
  * included and excluded keys), and of dropping an object. dispatch/serving.py knows them. */
 enum { VISIT_METHOD = 1, VISIT_DROP = 2 };
 
-/* Calls the function of the ticket with a number in that interpreter, if it may be visited. What it
- * raises is only shown; an exception that is set stays. Whoever calls is attached, and visit_may(). */
-void visit_tell(int64_t id, long long ticket, long long number);
-/* Whether this interpreter may be visited; one that is ending may not, and visits nobody. */
-int visit_may(void);
-
 /* Adds the type of lent memory to the extension's module. */
 int visit_exec(PyObject *module);
 
