@@ -50,7 +50,9 @@ def register_class(
     operators::
 
         @mdispatch.register_class("shop.Tokenizer", methods={"encode": "(str text) -> int[]"})
-        class Tokenizer: ...
+        class Tokenizer:
+            def encode(self, text):
+                return [ord(letter) for letter in text]
 
         mdispatch.define("shop::count", "(shop.Tokenizer t, str text) -> int")
 

@@ -108,6 +108,8 @@ class ObjectHandle(VisitingHandle):
     def as_object(self, class_name: str) -> object:
         """What a kernel gets for an argument of this class: the object at home, elsewhere the
         handle. None if it is of another class. For the binder of calls.
+
+        Raises ObjectGoneError.
         """
         if self._cell is not None:
             return self.open()
@@ -187,8 +189,8 @@ def share(obj: object) -> ObjectHandle:
     """The handle of an object: it stays here, and can be called from all interpreters of the
     process::
 
-        handle = mdispatch.share(tokenizer)
-        queue.put(pickle.dumps(handle))  # in another interpreter: handle.encode("...")
+        handle = mdispatch.share(model)
+        queue.put(handle)  # or pickle.dumps, for another interpreter: handle.forward(...)
 
     The handle keeps the object, like any reference, and so do the handles in other interpreters,
     and from the first pickle on this interpreter, until ``handle.close()``. What is shared twice
