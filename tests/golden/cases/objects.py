@@ -125,21 +125,6 @@ def _(stage: Stage) -> None:
         handle.close()
 
 
-@case("ClassMismatchError: a class with other methods")
-def _(stage: Stage) -> None:
-    def tokenizer(methods: dict[str, str]) -> str:
-        return (
-            "import mdispatch as md\n"
-            f"@md.register_class('shop.Tokenizer', methods={methods!r})\n"
-            "class Tokenizer:\n"
-            "    def encode(self, text): ...\n"
-            "    def vocab(self): ...\n"
-        )
-
-    exec(tokenizer({"encode": "(str text) -> int[]", "vocab": "() -> int"}), {"__name__": "shop"})
-    elsewhere(stage, tokenizer({"encode": "(str text, int n) -> int[]", "vocab": "() -> int"}))
-
-
 @case("InvalidArgumentError: a method that a handle has for itself")
 def _(stage: Stage) -> None:
     md.register_class("shop.File", methods={"close": "() -> ()"})
