@@ -75,6 +75,7 @@ from mdispatch.registry import ops as operators
 from mdispatch.registry import waiting as waiting
 from mdispatch.registry import waiting_async as aio
 from mdispatch.registry.choosing import choose as choose
+from mdispatch.registry.classes import register_class as register_class
 from mdispatch.registry.fake_kernels import get_ctx as get_ctx
 from mdispatch.registry.library import Library as Library
 from mdispatch.registry.ops import Namespace
@@ -82,6 +83,8 @@ from mdispatch.registry.priorities import next_provider as next_provider
 from mdispatch.registry.priorities import priority as priority
 from mdispatch.registry.priorities import set_priority as set_priority
 from mdispatch.registry.sealing import seal as seal
+from mdispatch.registry.sharing import ObjectHandle as ObjectHandle
+from mdispatch.registry.sharing import share as share
 from mdispatch.registry.verify import DEFAULT_TIMEOUT as DEFAULT_TIMEOUT
 from mdispatch.registry.waiting import wait_for_def as wait_for_def
 from mdispatch.registry.waiting import wait_for_impl as wait_for_impl

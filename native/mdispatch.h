@@ -194,6 +194,7 @@ typedef enum md_kind {
     MD_TORCH = 8,       /* what torch.library has registered */
     MD_STANDING = 9,    /* how a host of a cluster stands */
     MD_PRIORITY = 10,   /* which providers come first */
+    MD_CLASS = 11,      /* a class whose objects schemas name: its methods */
     MD_ANY_MEMBER = 16, /* kinds from here on any member registers; without a name: refused */
     MD_TYPE = 16,       /* which key a member gives to a type */
     MD_NOTE = 17,       /* what a member tells the others of itself */

@@ -66,7 +66,9 @@ extern "C" {
 
 /* kernels begin */
 
-enum { MD_KERNEL_ABI = 1 };
+/* A library is refused that was made for another ABI. The minor number is raised for members that are
+ * added at the end of md_call: a kernel that uses them looks at call->minor first. */
+enum { MD_KERNEL_ABI = 1, MD_KERNEL_MINOR = 1 };
 
 /* The dispatch keys, with their numbers. */
 /* clang-format off */
@@ -133,7 +135,8 @@ typedef enum md_value_kind {
     MD_STR = 4,    /* as.text: UTF-8 */
     MD_BYTES = 5,  /* as.text */
     MD_BUFFER = 6, /* as.buffer: what a schema calls a Tensor */
-    MD_LIST = 7    /* as.list; a tuple, too */
+    MD_LIST = 7,   /* as.list; a tuple, too */
+    MD_OBJECT = 8  /* as.object: what a schema calls by the name of a class, "shop.Tokenizer" */
 } md_value_kind;
 
 /* The element types of buffers, with DLPack's numbers. */
@@ -166,6 +169,18 @@ typedef struct md_text {
     size_t size;      /* bytes */
 } md_text;
 
+/* An object that interpreters share by handles. It lasts until the last handle is gone. A kernel that
+ * keeps an argument for longer than its call holds it, and lets it go once; both may be called on any
+ * thread, with a GIL or without. */
+typedef struct md_object md_object;
+struct md_object {
+    const char *class_name; /* "shop.Tokenizer"; "" for an object of no registered class */
+    void *payload;          /* what call->object() was given; NULL for an object of Python */
+    uint64_t number;
+    void (*hold)(md_object *object);
+    void (*let_go)(md_object *object);
+};
+
 typedef struct md_value md_value;
 
 typedef struct md_items {
@@ -179,6 +194,7 @@ typedef union md_any {
     md_text text;
     md_buffer *buffer;
     md_items list;
+    md_object *object;
 } md_any;
 
 struct md_value {
@@ -197,14 +213,15 @@ typedef enum md_error {
     MD_ERROR_MEMORY = 5,
     MD_ERROR_OVERFLOW = 6,
     MD_ERROR_ARITHMETIC = 7,
-    MD_ERROR_NOT_IMPLEMENTED = 8
+    MD_ERROR_NOT_IMPLEMENTED = 8,
+    MD_ERROR_RAISED = 9 /* by an operator that the kernel has called: the caller gets that */
 } md_error;
 
 /* One call under way. */
 typedef struct md_call md_call;
 struct md_call {
-    uint32_t abi; /* MD_KERNEL_ABI of who calls */
-    uint32_t reserved;
+    uint32_t abi;   /* MD_KERNEL_ABI of who calls */
+    uint32_t minor; /* MD_KERNEL_MINOR of who calls: what is there of the members below */
     const char *op; /* the operator's full name */
     void *user;     /* what the kernel was registered with */
     /* Memory until the end of the call; NULL when there is none, with the error set. */
@@ -214,6 +231,16 @@ struct md_call {
     md_buffer *(*buffer)(md_call *call, int code, int bits, int ndim, const int64_t *shape);
     /* Notes what the caller will be told, and returns `error`. */
     int (*fail)(md_call *call, int error, const char *format, ...);
+    /* From minor 1 on. */
+    /* A new object of a class, "shop.Tokenizer", to be a result or an argument of call->call_op(). It
+     * belongs to the call, which lets it go: hold it to keep it. `destroy` (may be NULL) is called with
+     * the payload once, by whoever lets go last, on whichever thread. NULL for want of memory, with the
+     * error set; then `destroy` is not called. */
+    md_object *(*object)(md_call *call, const char *class_name, void *payload,
+                         void (*destroy)(void *payload));
+    /* See md_call_op(). */
+    int (*call_op)(md_call *call, const char *op, const md_value *args, size_t n_args,
+                   md_value *results, size_t n_results);
 };
 
 /* A buffer among the results is one of the arguments, which the caller gets as the object that it
@@ -414,6 +441,12 @@ static inline md_value md_of_list(md_value *items, size_t size) {
     v.as.list.size = size;
     return v;
 }
+static inline md_value md_of_object(md_object *object) {
+    md_value v = md_of_none();
+    v.kind = MD_OBJECT;
+    v.as.object = object;
+    return v;
+}
 /* The bytes must last as long as the call: constants, an argument's, or those of call->alloc(). */
 static inline md_value md_of_str(const char *utf8, size_t size) {
     md_value v = md_of_none();
@@ -426,6 +459,37 @@ static inline md_value md_of_bytes(const char *data, size_t size) {
     md_value v = md_of_str(data, size);
     v.kind = MD_BYTES;
     return v;
+}
+
+/* --- what a kernel can do from minor 1 on --- */
+
+/* Calls an operator by its full name, "shop::scale" or "shop::scale.out", on the kernel's own thread:
+ * with the guards, modes and observers that the kernel's caller has. Arguments come by position; the
+ * results belong to the kernel's call. Returns 0, or an error: the operator has raised, and a kernel
+ * that returns this number passes that on. One that returns 0 has done without.
+ *
+ * It cannot give arguments that the schema takes by keyword only. */
+static inline int md_call_op(md_call *call, const char *op, const md_value *args, size_t n_args,
+                             md_value *results, size_t n_results) {
+    if (call->minor < 1)
+        return call->fail(call, MD_ERROR_NOT_IMPLEMENTED, "this mdispatch has no md_call_op()");
+    return call->call_op(call, op, args, n_args, results, n_results);
+}
+
+/* A new object for a result: see md_call. */
+static inline md_object *md_object_new(md_call *call, const char *class_name, void *payload,
+                                       void (*destroy)(void *payload)) {
+    if (call->minor < 1) {
+        call->fail(call, MD_ERROR_NOT_IMPLEMENTED, "this mdispatch has no md_object_new()");
+        return NULL;
+    }
+    return call->object(call, class_name, payload, destroy);
+}
+
+/* The payload of an argument that is an object of this class, made in C; else NULL. */
+static inline void *md_payload(const md_value *value, const char *class_name) {
+    if (value->kind != MD_OBJECT || strcmp(value->as.object->class_name, class_name) != 0) return NULL;
+    return value->as.object->payload;
 }
 
 #ifdef __cplusplus

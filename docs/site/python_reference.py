@@ -37,7 +37,7 @@ PAGES = {
                 "mdispatch",
                 "Operators are found as ``mdispatch.ops.namespace.name``.",
                 "ops OpOverloadPacket OpOverload get_kernel allow_imports observe_calls "
-                "count_providers allow_routing routing cancelled "
+                "count_providers allow_routing routing cancelled register_class "
                 "ObservedCall HigherOrderOperator",
             ),
             ("mdispatch.operators", "What is behind ``mdispatch.ops``.", "Ops Namespace"),
@@ -59,7 +59,7 @@ PAGES = {
                 "wait_for_def wait_for_impl wait_for_def_async wait_for_impl_async "
                 "choose choose_async DEFAULT_TIMEOUT initializer warm_up WarmUp "
                 "InterpreterPool BrokenInterpreterPool "
-                "create_interpreter SafeObject hermetic seal "
+                "create_interpreter SafeObject ObjectHandle share hermetic seal "
                 "priority set_priority next_provider "
                 "python_module __version__",
             ),

@@ -23,6 +23,7 @@ from ..dispatch.annotations import is_tensor_class
 from ..errors import InvalidArgumentError, SchemaSyntaxError
 from ..errors.words import nearest, shown
 from ..schema import parse_schema
+from ..schema.classes import name_of
 from ..schema.names import OperatorName
 from ..schema.types import Argument, Type
 
@@ -192,7 +193,7 @@ class _Inference:
         if parameter.annotation is parameter.empty:
             self.fail(f"{what} has no annotation", f"annotate it; {_PARAMETERS_ARE}")
         type = self.read(parameter.annotation, what, (list, collections.abc.Sequence))
-        if type not in _PARAMETERS:
+        if type not in _PARAMETERS and not _is_of_class(type, ("", "?")):
             self.fail_type(what, parameter.annotation, type, _PARAMETERS_ARE)
         is_tensor = type.startswith("Tensor")
         if mutated is None or name in mutated:
@@ -296,7 +297,7 @@ class _Inference:
 
     def return_item(self, annotation: object, what: str) -> str:
         type = self.read(annotation, what, (list,))
-        if type not in _RETURNS:
+        if type not in _RETURNS and not _is_of_class(type, ("",)):
             self.fail_type(what, annotation, type, _RETURNS_ARE)
         return type
 
@@ -309,6 +310,11 @@ class _Inference:
             f"{what} has the annotation {text}{as_schema}, which is not supported",
             f"{possible}; {_BY_HAND}",
         )
+
+
+def _is_of_class(type: str, forms: tuple[str, ...]) -> bool:
+    """Whether it is a registered class in one of these forms."""
+    return "." in type and any(type.rstrip("?[]") + form == type for form in forms)
 
 
 def _told(error: Exception) -> str:
@@ -327,7 +333,9 @@ def _plain(annotation: object) -> str:
         return "Device"
     if annotation is _of_torch("GroupName", "torch.distributed.distributed_c10d"):
         return "str"
-    return "Tensor" if is_tensor_class(annotation) else ""
+    if is_tensor_class(annotation):
+        return "Tensor"
+    return name_of(annotation) if isinstance(annotation, type) else ""
 
 
 def _of_torch(name: str, module: str = "torch") -> Any:

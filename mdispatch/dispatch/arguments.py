@@ -15,6 +15,7 @@ import sys
 from _operator import index
 
 from ..errors import ArgumentError, DataDependentError
+from ..schema.classes import class_of
 from ..schema.types import Type
 
 TYPE_CHECKING = False
@@ -169,9 +170,27 @@ def converter(wanted: Type, as_tensor: AsTensor) -> tuple[type | None, Convert]:
         return None, _union([convert for _, convert in inner])
     if wanted.name == "Tensor":
         return None, as_tensor
+    if wanted.is_class:
+        return class_of(wanted.name), _object(wanted.name)
     if wanted.name in _NUMBERS:
         return exact, _number(*_NUMBERS[wanted.name], as_tensor)
     return exact, _PLAIN.get(wanted.name, _something)
+
+
+def _object(name: str) -> Convert:
+    """An object of a registered class, or a handle of one: at home it is taken for the object."""
+
+    def convert_object(value: Any) -> Any:
+        cls = class_of(name)
+        if cls is not None and isinstance(value, cls):
+            return value
+        as_object = getattr(type(value), "as_object", None)
+        found = None if as_object is None else as_object(value, name)
+        if found is None or (found is not value and cls and not isinstance(found, cls)):
+            raise Unfit
+        return found
+
+    return convert_object
 
 
 def _or_none(convert: Convert) -> Convert:

@@ -20,6 +20,7 @@ from .kernels import C_LABEL, LocalKernel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from ..facts import Registration
@@ -45,9 +46,11 @@ def with_c_kernels(
     registry: Facts,
     there: list[Registration],
     here: dict[DispatchKey, list[LocalKernel]],
+    find: Callable[[str], Any] | None = None,
 ) -> dict[DispatchKey, list[LocalKernel]]:
     """The callables of one operator, together with the kernels in C that this process has for it.
-    An operator without a definition has none. The arguments stay as they are.
+    An operator without a definition has none. The arguments stay as they are. ``find`` is what the
+    kernels find other operators by.
     """
     definition = next((f for f in reversed(there) if f.kind == facts.DEF), None)
     if definition is None or not isinstance(registry, SharedRegistry):
@@ -57,7 +60,7 @@ def with_c_kernels(
     for fact in there:
         if fact.kind != facts.IMPL or not fact.text.startswith(C_LABEL):
             continue
-        function = _function(registry, fact, schema)
+        function = _function(registry, fact, schema, find)
         if function is not None:
             key = DispatchKey(fact.key)
             kernel = CKernel(key, function, label=fact.body)
@@ -73,7 +76,12 @@ def is_here(registry: Facts, fact: Registration) -> bool:
                for kernel in each)  # fmt: skip
 
 
-def _function(registry: SharedRegistry, fact: Registration, schema: FunctionSchema) -> Any:
+def _function(
+    registry: SharedRegistry,
+    fact: Registration,
+    schema: FunctionSchema,
+    find: Callable[[str], Any] | None,
+) -> Any:
     """The builtin, or None. Keyword-only arguments come last, in the schema's order."""
     arguments = sorted(schema.arguments, key=lambda argument: argument.kwarg_only)
     return c_kernels.kernel_function(
@@ -86,6 +94,7 @@ def _function(registry: SharedRegistry, fact: Registration, schema: FunctionSche
         len(schema.returns),
         errors.KernelError,
         errors.BoxingError,
+        find,
     )
 
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     class Holder(Protocol):
         """The Registry that holds a Dispatcher, as far as it is known here."""
 
+        @property
+        def ops(self) -> Any: ...
+
         def reduced(
             self, kind: str, name: str, *definitions: tuple[str, str]
         ) -> tuple[object, ...]: ...
@@ -106,7 +109,7 @@ class Dispatcher:
         self._overloads: dict[str, list[str]] = {}
         self._listed: tuple[int, int, dict[str, list[str]]] = (0, 0, {})
         self._recoveries = 0  # how many were logged
-        self._loader = self._load  # one bound method for all entries
+        self._loader, self._finder = self._load, self._find  # one bound method for all entries
         self._entry_type: type[OperatorEntry] | None = None  # None until it is loaded
         self._locks = [RLock() for _ in range(_LOCKS)]
 
@@ -124,12 +127,16 @@ class Dispatcher:
             name,
             self.fallbacks,
             self._loader,
+            self._finder,
             self._lock_of(name),
             self.entries.occupied,
         )
 
     def _lock_of(self, name: str) -> RLock:
         return self._locks[hash(name) % _LOCKS]
+
+    def _find(self, name: str) -> Any:
+        return self.holder.ops.find(name)
 
     def _load(self, fact: Registration) -> bool:
         if fact.text.startswith(C_LABEL):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from .. import errors, facts
 from ..facts.native import unlock
-from .kernels import C_LABEL, FALLBACK_NAME, Fallbacks, LocalKernel, inherit
+from .kernels import C_LABEL, FALLBACK_NAME, METHOD_LABEL, Fallbacks, LocalKernel, inherit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ class OperatorEntry:
         "_fallbacks",
         "_occupied",
         "facts",
+        "find",
         "_rules",
         "_signature",
         "_state",
@@ -172,6 +173,7 @@ class OperatorEntry:
         name: str,
         fallbacks: Fallbacks,
         load: Callable[[Registration], bool],
+        find: Callable[[str], Any],
         lock: RLock,
         occupied: dict[str, OperatorEntry],
     ) -> None:
@@ -179,6 +181,8 @@ class OperatorEntry:
         self._occupied = occupied  # see dispatch/entries.py
         #: Imports the module that brings a kernel, if the user allows it. Returns whether it did.
         self.load = load
+        #: Finds another operator of the registry, for a kernel in C that calls it.
+        self.find = find
         self.kernels: dict[DispatchKey, list[LocalKernel]] = {}
         self._state: _State | None = None
         self._signature: Signature | None = None
@@ -385,14 +389,20 @@ class OperatorEntry:
             self._changed()
 
     def _callables(self, there: list[Registration]) -> dict[DispatchKey, list[LocalKernel]]:
-        """The callables of this interpreter; if there are facts of kernels in C, followed by those
-        of the process.
+        """The callables of this interpreter; if there are facts of kernels in C or of methods,
+        followed by those that are made by their labels.
         """
-        if not any(fact.text.startswith(C_LABEL) for fact in there if fact.kind == facts.IMPL):
-            return self.kernels
-        from .c_kernels import with_c_kernels
+        labels = [fact.text for fact in there if fact.kind == facts.IMPL]
+        found = self.kernels
+        if any(label.startswith(C_LABEL) for label in labels):
+            from .c_kernels import with_c_kernels
 
-        return with_c_kernels(self.facts, there, self.kernels)
+            found = with_c_kernels(self.facts, there, found, self.find)
+        if any(label.startswith(METHOD_LABEL) for label in labels):
+            from .methods import with_methods
+
+            found = with_methods(there, found)
+        return found
 
     def order(self) -> tuple[Sequence[Asked], Priorities | None]:
         """Which providers come first here."""

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .by_type import Types
     from .priorities import Priorities
 
-__all__ = ["C_LABEL", "FALLBACK_NAME", "FALLTHROUGH", "Fallbacks", "LocalKernel"]
-__all__ += ["Provider", "fallthrough_kernel", "inherit"]
+__all__ = ["C_LABEL", "FALLBACK_NAME", "FALLTHROUGH", "METHOD_LABEL", "Fallbacks"]
+__all__ += ["LocalKernel", "Provider", "fallthrough_kernel", "inherit"]
 
 #: Under this name the fallbacks of all operators are registered; no operator can be called so.
 FALLBACK_NAME = "_"
@@ -31,6 +31,8 @@ FALLBACK_NAME = "_"
 FALLTHROUGH = "fallthrough"
 #: How the labels of kernels in C begin: "c:libshop.so:scale". See dispatch/c_kernels.py.
 C_LABEL = "c:"
+#: How those of methods begin: "method:shop::Tokenizer.encode". See dispatch/methods.py.
+METHOD_LABEL = "method:"
 
 
 def fallthrough_kernel(*args: object, **kwargs: object) -> None:

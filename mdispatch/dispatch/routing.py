@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from .serving import Offer
     from .table import DispatchTable
 
-__all__ = ["Route", "RoutedKernel", "allow_routing", "routed", "routing", "way"]
+__all__ = ["DEFAULT_SETS", "OWNER_GONE", "Route", "RoutedKernel", "allow_routing", "deadline_for"]
+__all__ += ["error_of", "routed", "routing", "timeout_for", "way"]
 
 
 # --- who may --------------------------------------------------------------------------------------
@@ -65,7 +66,7 @@ _everywhere: dict[str, float | None] = {}
 _nowhere: Mapping[str, float | None] = {}
 _now: ContextVar[Mapping[str, float | None]] = ContextVar("mdispatch.routing", default=_nowhere)
 
-_DEFAULT = (DEFAULT_INCLUDED.raw, DEFAULT_EXCLUDED.raw)
+DEFAULT_SETS = (DEFAULT_INCLUDED.raw, DEFAULT_EXCLUDED.raw)
 _NS = 1_000_000_000
 #: How many routed calls may be inside one another: as VISIT_MAX_DEPTH in native/bind/ext/visit.h.
 _MOST = 32
@@ -235,10 +236,10 @@ def _visit(
     name, namespace = entry.name, entry.name.partition("::")[0]
     home, ticket, with_keyset = offer.fact.interpreter, offer.ticket, offer.with_keyset
     visit, now, sets, allowed = c_kernels.visit, c_kernels.now, calls.sets, _now.get
-    default, everywhere = _DEFAULT, _everywhere
+    default, everywhere = DEFAULT_SETS, _everywhere
 
     def failed(why: int, told: Any) -> NoReturn:
-        raise _error(name, _home_of(offer), why, told, _timeout(namespace))
+        raise error_of(name, _home_of(offer), why, told, timeout_for(namespace))
 
     def elsewhere(*args: Any, **kwargs: Any) -> Any:
         how = allowed()
@@ -280,20 +281,20 @@ def _carried(
         if outer is not None:
             way = outer.way + way
             if len(way) > _MOST:
-                raise _error(name, _home_of(offer), DEEP, [*way, str(_home_of(offer))])
+                raise error_of(name, _home_of(offer), DEEP, [*way, str(_home_of(offer))])
             if outer.deadline and (not deadline or outer.deadline < deadline):
                 deadline = outer.deadline
         changed = written(args, kwargs) if written is not None else ()
         if with_keyset:
             args = (args[0].raw, *args[1:])
         number = ticket
-        if sets() != _DEFAULT:
+        if sets() != DEFAULT_SETS:
             number, args = -ticket, (*sets(), *args)
         call = [number, deadline, way, args, tuple(kwargs), tuple(kwargs.values())]
         why, told, started = carrier.call(address, call, changed, deadline)
         if not why:
             return told
-        raise _error(name, _home_of(offer), why, told, timeout or 0.0, started)
+        raise error_of(name, _home_of(offer), why, told, timeout or 0.0, started)
 
     return elsewhere
 
@@ -339,11 +340,23 @@ def forked() -> None:
     _my_name = ""
 
 
-def _timeout(namespace: str) -> float:
+def deadline_for(namespace: str) -> int:
+    """The deadline of a call that begins now, in ns; 0 where no timeout is given."""
+    how = _now.get()
+    timeout = how[namespace] if namespace in how else _everywhere.get(namespace)
+    return 0 if timeout is None else c_kernels.now() + int(timeout * _NS)
+
+
+def timeout_for(namespace: str) -> float:
+    """The timeout of the calls of a namespace, for messages."""
     return _now.get().get(namespace) or _everywhere.get(namespace) or 0.0
 
 
-def _error(
+#: The reasons that mean that the owner has ended.
+OWNER_GONE = (GONE, NO_KERNEL)
+
+
+def error_of(
     name: str,
     home: Home,
     why: int,
@@ -351,6 +364,7 @@ def _error(
     timeout: float = 0.0,
     started: bool | None = False,
 ) -> BaseException:
+    """Why a call came to nothing, as an exception."""
     where = (name, str(home), home.pid)
     if why == RAISED:
         return _raised(told, where)
@@ -404,7 +418,8 @@ def _error(
     what = "an argument" if why == UNFIT else "its result"
     return errors.CannotTravelError(
         f"{begin}, and {what} is an object of {told}, which cannot travel\nNone, bool, int of "
-        "64 bits, float, str, bytes, memory (the buffer protocol) and lists of these can.",
+        "64 bits, float, str, bytes, memory (the buffer protocol), handles (mdispatch.share) "
+        "and lists of these can.",
         *where,
         value_type=told,
     )

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from ..facts.abc import Facts
     from .kernels import LocalKernel
 
-__all__ = ["Offer", "answer", "cancelled", "describe", "forked", "offer_of", "serve", "under_way"]
+__all__ = ["DROP", "METHOD", "Offer", "answer", "cancelled", "describe", "forked", "offer_of"]
+__all__ += ["serve", "serve_objects", "under_way"]
 
 #: How the text of an offer begins.
 _SERVES = "mdispatch.serves"
@@ -43,7 +44,10 @@ _SERVES = "mdispatch.serves"
 _served: dict[int, Callable[..., Any]] = {}
 #: Those of them that other processes may call.
 _served_outside: dict[int, Callable[..., Any]] = {}
-_numbers = count(1)
+#: The tickets of objects (native/bind/ext/visit.h): call a method of one, drop one. They are found
+#: where registry/sharing.py has put them.
+METHOD, DROP = 1, 2
+_numbers = count(3)
 _is_open = False
 
 
@@ -87,13 +91,8 @@ def serve(
     the carrier of that name. Returns the fact, and what ends it. Raises InvalidArgumentError (no
     such carrier), and what the carrier raises.
     """
-    global _is_open
     address = carrier_named(carrier).serve(answer) if carrier and not alone_because else ""
-    if not _is_open and not alone_because:
-        c_kernels.visit_open(_served, describe)
-        # Before the registry is left, and before CPython looks for thread states that are left.
-        atexit.register(c_kernels.visit_close)
-        _is_open = True
+    _open()
     ticket = next(_numbers)
     function = kernel.function
     if kernel.with_keyset:
@@ -122,6 +121,21 @@ def _forget(ticket: int) -> None:
     for served in (_served, _served_outside):
         served.pop(ticket, None)
         served.pop(-ticket, None)
+
+
+def serve_objects(method: Callable[..., Any], drop: Callable[[int], object]) -> None:
+    """Lets other interpreters call methods of objects of this one, and drop these."""
+    _served.update({METHOD: method, -METHOD: _under(method), DROP: drop})
+    _open()
+
+
+def _open() -> None:
+    global _is_open
+    if not _is_open and not alone_because:
+        c_kernels.visit_open(_served, describe)
+        # Before the registry is left, and before CPython looks for thread states that are left.
+        atexit.register(c_kernels.visit_close)
+        _is_open = True
 
 
 def _with_keys(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ do. It leaves to them what it does not know, and every refusal.
 from __future__ import annotations
 
 from ..facts.native import calls
+from ..schema.classes import class_of
 from ..schema.types import Type
 from .arguments import repeated
 
@@ -55,6 +56,9 @@ def _take(wanted: Type) -> Take:
         return _SIZE, int, False, 0, ()
     if name in _CLASSES:
         return _EXACT, _CLASSES[name], False, 0, ()
+    if wanted.is_class:
+        cls = class_of(name)
+        return _NOTHING if cls is None else (_EXACT, cls, False, 0, ())
     plain = {"Tensor": _TENSOR, "Scalar": _NUMBER, "Any": _ANYTHING}
     return plain.get(name, _SOMETHING), None, False, 0, ()
 
@@ -81,7 +85,10 @@ def shape_of(schema: FunctionSchema) -> calls.Shape:
     if shape is None:
         if len(_shapes) >= _MOST_SHAPES:
             _shapes.clear()
-        shape = _shapes[rest] = _made(schema)
+        shape = _made(schema)
+        # A name can come to mean another class.
+        if not any(each.type.names_classes for each in (*schema.arguments, *schema.returns)):
+            _shapes[rest] = shape
     return shape
 
 

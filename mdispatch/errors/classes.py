@@ -25,6 +25,7 @@ __all__ = [
     "ChoiceError",
     "ChoiceTimeoutError",
     "ChoicesFileError",
+    "ClassMismatchError",
     "DataDependentError",
     "DuplicateRegistrationError",
     "EngineUnreachableError",
@@ -32,6 +33,7 @@ __all__ = [
     "FencedError",
     "ForeignObjectError",
     "HandlersDeclinedError",
+    "HermeticError",
     "InvalidArgumentError",
     "InvalidKeyError",
     "InvalidNameError",
@@ -245,9 +247,9 @@ class LibraryLoadError(MdispatchError, ImportError):
 class VerificationError(MdispatchError):
     """A registration of this interpreter differs from that of the main interpreter.
 
-    ``kind`` is "library", "def", "impl", "fallback", "type" or "torch"; ``name`` the operator,
-    namespace or type; ``key`` the dispatch key's name or ""; ``here`` and ``there`` the places
-    (``file:line``) in this interpreter and in the main one.
+    ``kind`` is "library", "def", "impl", "fallback", "class", "type" or "torch"; ``name`` the
+    operator, namespace, class or type; ``key`` the dispatch key's name or ""; ``here`` and
+    ``there`` the places (``file:line``) in this interpreter and in the main one.
     """
 
     def __init__(
@@ -284,6 +286,25 @@ class SchemaMismatchError(VerificationError):
         super().__init__(message, **told)
         self.schema_here = schema_here
         self.schema_there = schema_there
+
+
+class ClassMismatchError(VerificationError):
+    """The main interpreter registered the class with other methods.
+
+    ``methods_here`` and ``methods_there`` are the canonical schemas of the methods.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        methods_here: Sequence[str] = (),
+        methods_there: Sequence[str] = (),
+        **told: Any,
+    ) -> None:
+        super().__init__(message, **told)
+        self.methods_here = tuple(methods_here)
+        self.methods_there = tuple(methods_there)
 
 
 class PystubMismatchError(VerificationError):
@@ -635,6 +656,12 @@ class ObjectGoneError(ForeignObjectError):
 
 
 # --- calls of kernels that run elsewhere ----------------------------------------------------------
+
+
+class HermeticError(MdispatchError, RuntimeError):
+    """A handle was to be made while a :func:`mdispatch.hermetic` guard is open, which keeps nothing
+    for longer than that.
+    """
 
 
 class RoutedError(MdispatchError):

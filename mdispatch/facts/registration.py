@@ -13,6 +13,7 @@ from .native.constants import (
     MD_BRIDGE,
     MD_CHOICE,
     MD_CLAIM,
+    MD_CLASS,
     MD_DEF,
     MD_FALLBACK,
     MD_HOST,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
 __all__ = ["CHOICE", "CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "KIND_NAMES", "LIBRARY", "NAME"]
-__all__ += ["AS_BRIDGE", "BRIDGE", "NOTE", "PRIORITY", "STANDING"]
+__all__ += ["AS_BRIDGE", "BRIDGE", "CLASS", "NOTE", "PRIORITY", "STANDING"]
 __all__ += ["PYSTUB", "TORCH", "TYPE", "MAIN", "PEER", "WORKER", "Elected", "Handle"]
 __all__ += ["CLUSTER", "OF_ANY_MEMBER", "ROLE_NAMES", "POLICY", "Registration", "TORCH_SPACE"]
 __all__ += ["def_text", "field_of", "impl_text", "interpreter_id", "is_of_choice", "kernel_name"]
@@ -48,7 +49,7 @@ __all__ += ["shown_choice", "torch_name", "torch_parts", "who"]
 LIBRARY, DEF, IMPL, FALLBACK = MD_LIBRARY, MD_DEF, MD_IMPL, MD_FALLBACK
 PYSTUB, NAME, CLAIM, TORCH = MD_PYSTUB, MD_NAME, MD_CLAIM, MD_TORCH
 TYPE, NOTE, CHOICE = MD_TYPE, MD_NOTE, MD_CHOICE
-STANDING, PRIORITY = MD_STANDING, MD_PRIORITY
+STANDING, PRIORITY, CLASS = MD_STANDING, MD_PRIORITY, MD_CLASS
 KIND_NAMES = {
     LIBRARY: "library",
     DEF: "def",
@@ -60,6 +61,7 @@ KIND_NAMES = {
     TORCH: "torch",  # what torch.library has registered
     STANDING: "standing",  # how a host of a cluster stands: facts/hosts.py
     PRIORITY: "priority",  # of the providers that come first, by operator or namespace
+    CLASS: "class",  # a class that schemas name: registry/classes.py
     TYPE: "type",  # a member's own: any member registers it, for itself
     NOTE: "note",  # a member's own, too: what it tells the others of itself
     CHOICE: "choice",  # any member registers it, for all
@@ -76,6 +78,7 @@ POLICY = {
     TORCH: MD_UNIQUE,
     STANDING: MD_STACK,
     PRIORITY: MD_STACK | MD_RAISE_ALL,
+    CLASS: MD_UNIQUE,
     TYPE: MD_UNIQUE,
     NOTE: MD_STACK,
     CHOICE: MD_UNIQUE,

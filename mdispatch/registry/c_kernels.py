@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     Spec = tuple[int, int, int, int]
 
-__all__ = ["implement_in_c", "kernel_address", "plain_kernel"]
+__all__ = ["implement_by_label", "implement_in_c", "kernel_address", "plain_kernel"]
 
 
 # --- functions of cffi ----------------------------------------------------------------------------
@@ -134,13 +134,29 @@ def implement_in_c(
         c_kernels.kernel_drop(*entry)
 
     try:
-        handle = register_or_verify(dispatcher, _wanted, _register, _verify)(
+        handle = implement_by_label(
             dispatcher, name, key, label, where, timeout, allow_override, drop
         )
     finally:
         if handle is None:
             drop()
     return handle
+
+
+def implement_by_label(
+    dispatcher: Dispatcher,
+    name: str,
+    key: DispatchKey,
+    label: str,
+    where: Where,
+    timeout: float | None,
+    allow_override: bool = True,
+    drop: Callable[[], object] = lambda: None,
+) -> RegistrationHandle | None:
+    """A kernel that interpreters make by its label. ``drop`` is called when it has ended."""
+    return register_or_verify(dispatcher, _wanted, _register, _verify)(
+        dispatcher, name, key, label, where, timeout, allow_override, drop
+    )
 
 
 def _wanted(
@@ -151,7 +167,7 @@ def _wanted(
     where: Where,
     timeout: float | None,
     allow_override: bool,
-    drop: Callable[[], None],
+    drop: Callable[[], object],
 ) -> Wanted:
     def is_enough(same: Sequence[Registration]) -> bool:
         return any(fact.body == label for fact in same)
@@ -167,7 +183,7 @@ def _register(
     where: Where,
     timeout: float | None,
     allow_override: bool,
-    drop: Callable[[], None],
+    drop: Callable[[], object],
 ) -> RegistrationHandle:
     here = where()
     if not allow_override:
@@ -184,7 +200,7 @@ def _verify(
     where: Where,
     timeout: float | None,
     allow_override: bool,
-    drop: Callable[[], None],
+    drop: Callable[[], object],
 ) -> RegistrationHandle | None:
     """Waits for a fact with the label. A fact with another label belongs to somebody else, whatever
     its number: to another library, or to a kernel in Python, which no function in C may stand for.

@@ -10,6 +10,7 @@
     base     := '(' type { ',' type } ')' | ( 'Future' | 'Await' | 'RRef' ) '(' type ')'
               | 'Dict' '(' type ',' type ')' [ alias ]
               | 'Union' '(' type { ',' type } ')' [ alias ] | ident [ alias ]
+              | ident '.' ident [ alias ]
     alias    := '!' | '(' names [ '!' ] [ '->' names ] ')'
     names    := ( '*' | ident ) { '|' ( '*' | ident ) }
     default  := const | '[' [ const { ',' const } ] ']'
@@ -254,9 +255,17 @@ class Parser:
             return self.compound_type(name, nesting)
         if name == "None":
             name = "NoneType"
-        if name not in _PLAIN and not (self.typevars and name[0].islower()):
+        if self.at_class():
+            self.scan.pos += 1
+            name = f"{name}.{self.scan.identifier('the name of a class')}"
+        elif name not in _PLAIN and not (self.typevars and name[0].islower()):
             self.fail_unknown(name, start)
         return Type(name), self.alias()
+
+    def at_class(self) -> bool:
+        """Whether a dot and a name follow at once: those of a class in a namespace."""
+        dot, first = self.scan.text[self.scan.pos : self.scan.pos + 1], self.scan.pos + 1
+        return dot == "." and self.scan.text[first : first + 1].isidentifier()
 
     def compound_type(self, name: str, nesting: int) -> Annotated:
         start = self.scan.skip()

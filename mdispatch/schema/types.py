@@ -65,7 +65,8 @@ class AliasInfo(Value):
 
 
 class Type(Value):
-    """A type: a plain one by its name ("Tensor", "int", "Any"), or one made of others.
+    """A type: a plain one by its name ("Tensor", "int", "Any"), a registered class by its name
+    ("shop.Tokenizer"), or one made of others.
 
     ``name`` is then LIST, OPTIONAL, TUPLE, "Dict", "Union", "Future", "Await" or "RRef", and
     ``elements`` are the types inside. ``size`` is the N of ``int[N]``, else None.
@@ -87,6 +88,16 @@ class Type(Value):
         """Whether its values are lists, or None."""
         inner = self.elements[0] if self.name == Type.OPTIONAL else self
         return inner.name == Type.LIST
+
+    @property
+    def is_class(self) -> bool:
+        """Whether it is the name of a registered class, "shop.Tokenizer"."""
+        return "." in self.name
+
+    @property
+    def names_classes(self) -> bool:
+        """Whether it is one, or has one inside."""
+        return self.is_class or any(element.names_classes for element in self.elements)
 
     @property
     def is_dispatched(self) -> bool:

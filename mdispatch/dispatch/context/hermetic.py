@@ -40,7 +40,12 @@ from .keeping import (
 )
 from .values import raw_of
 
-__all__ = ["HermeticGuard", "SafeObject", "hermetic", "is_hermetic", "opened_for"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["HermeticGuard", "SafeObject", "VisitingHandle", "hermetic", "is_hermetic"]
+__all__ += ["opened_for"]
 
 
 # --- the holder -----------------------------------------------------------------------------------
@@ -176,6 +181,17 @@ class SafeObject(Handle):
         else:
             where = "gone" if isinstance(self._cell.content, Gone) else "at home"
         return f"<SafeObject of {self.type_name}, {where}>"
+
+
+class VisitingHandle(SafeObject):
+    """A SafeObject that can call the object's methods from elsewhere: registry/sharing.py."""
+
+    __slots__ = ()
+
+    def call_at_home(
+        self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        raise NotImplementedError
 
 
 def _holder(

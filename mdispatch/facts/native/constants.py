@@ -53,6 +53,7 @@ __all__ = [
     "MD_TORCH",
     "MD_STANDING",
     "MD_PRIORITY",
+    "MD_CLASS",
     "MD_ANY_MEMBER",
     "MD_TYPE",
     "MD_NOTE",
@@ -128,6 +129,7 @@ MD_CLAIM = 7
 MD_TORCH = 8
 MD_STANDING = 9
 MD_PRIORITY = 10
+MD_CLASS = 11
 MD_ANY_MEMBER = 16
 MD_TYPE = 16
 MD_NOTE = 17

@@ -83,6 +83,39 @@ static int box_buffer(struct frame *f, PyObject *object, unsigned flags, md_valu
 
 static int box(struct frame *f, PyObject *object, unsigned flags, int depth, md_value *out);
 
+int boxed_keep(struct frame *f, PyObject *object) {
+    struct lent *keeper = calloc(1, sizeof *keeper);
+    if (!keeper) {
+        Py_DECREF(object);
+        return PyErr_NoMemory(), -1;
+    }
+    keeper->view.obj = object; /* PyBuffer_Release drops this reference */
+    keeper->next = f->lent;
+    f->lent = keeper;
+    return 0;
+}
+
+/* A handle, or an object of a registered class, which gets one. 1: it is neither. */
+static int box_object(struct frame *f, PyObject *object, md_value *out) {
+    struct object *shared = object_of(object);
+    if (!shared) {
+        if (!(Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE)) return 1;
+        PyObject *module = PyImport_ImportModule("mdispatch.registry.sharing");
+        PyObject *handle = module ? PyObject_CallMethod(module, "if_of_class", "O", object) : NULL;
+        Py_XDECREF(module);
+        if (!handle) return -1;
+        shared = object_of(handle);
+        if (!shared) {
+            Py_DECREF(handle);
+            return 1;
+        }
+        if (boxed_keep(f, handle)) return -1;
+    }
+    out->kind = MD_OBJECT;
+    out->as.object = &shared->pub;
+    return 0;
+}
+
 static int box_list(struct frame *f, PyObject *list, unsigned flags, int depth, md_value *out) {
     if (depth > MD_MAX_DEPTH)
         return boxed_unfit(f, "lists are nested deeper than %d", MD_MAX_DEPTH);
@@ -91,15 +124,7 @@ static int box_list(struct frame *f, PyObject *list, unsigned flags, int depth, 
     if (!items) return -1;
     Py_ssize_t size = PyTuple_GET_SIZE(items);
     int rc = 0;
-    /* The call keeps the copy, so that the items live until it ends. */
-    struct lent *keeper = calloc(1, sizeof *keeper);
-    if (!keeper) {
-        Py_DECREF(items);
-        return PyErr_NoMemory(), -1;
-    }
-    keeper->view.obj = items; /* PyBuffer_Release drops this reference */
-    keeper->next = f->lent;
-    f->lent = keeper;
+    if (boxed_keep(f, items)) return -1; /* so that the items live until the call ends */
     out->kind = MD_LIST;
     out->as.list.size = (size_t)size;
     out->as.list.items = boxed_alloc(&f->pub, (size_t)size * sizeof(md_value));
@@ -158,12 +183,17 @@ static int box(struct frame *f, PyObject *object, unsigned flags, int depth, md_
     if (PyList_Check(object) || PyTuple_Check(object))
         return box_list(f, object, flags, depth, out);
     if (PyObject_CheckBuffer(object)) return box_buffer(f, object, flags, out);
-    return boxed_unfit(
-        f,
-        "an object of %s cannot be passed to a kernel in C\n"
-        "A kernel in C takes None, bool, int, float, str, bytes, memory and lists of "
-        "these.",
-        type_name(object));
+    int rc = box_object(f, object, out);
+    if (rc <= 0) return rc;
+    return boxed_unfit(f,
+                       "an object of %s cannot be passed to a kernel in C\n"
+                       "A kernel in C takes None, bool, int, float, str, bytes, memory, handles "
+                       "(mdispatch.share) and lists of these.",
+                       type_name(object));
+}
+
+int boxed_value(struct frame *f, PyObject *object, unsigned flags, md_value *out) {
+    return box(f, object, flags, 0, out);
 }
 
 int boxed_arguments(struct frame *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,

@@ -16,6 +16,7 @@ static PyObject *call_boxed(PyObject *capsule, PyObject *const *args, Py_ssize_t
     const md_kernel_spec *spec = md_kernel_spec_of(k->held);
     struct frame f;
     boxed_begin(&f, k, spec->user);
+    f.pub.call_op = boxed_call_op;
     md_value small[16], *values = small;
     size_t count = (size_t)(k->positional + PyTuple_GET_SIZE(k->names)), all = count;
     all += (size_t)k->returns;
@@ -28,9 +29,10 @@ static PyObject *call_boxed(PyObject *capsule, PyObject *const *args, Py_ssize_t
         md_value *results = values + count;
         int rc;
         if (spec->flags & MD_RELEASE_GIL) {
-            Py_BEGIN_ALLOW_THREADS rc =
-                spec->function(&f.pub, values, count, results, (size_t)k->returns);
-            Py_END_ALLOW_THREADS
+            f.released = PyEval_SaveThread();
+            rc = spec->function(&f.pub, values, count, results, (size_t)k->returns);
+            PyEval_RestoreThread(f.released);
+            f.released = NULL;
         } else {
             rc = spec->function(&f.pub, values, count, results, (size_t)k->returns);
         }
@@ -40,6 +42,7 @@ static PyObject *call_boxed(PyObject *capsule, PyObject *const *args, Py_ssize_t
             result = boxed_results(&f, results);
     }
     boxed_end(&f);
+    object_sweep();
     Py_DECREF(capsule);
     return result;
 }
@@ -49,6 +52,8 @@ static void free_kernel(struct boxed_kernel *k) {
     Py_XDECREF(k->op);
     Py_XDECREF(k->label);
     Py_XDECREF(k->names);
+    Py_XDECREF(k->find);
+    Py_XDECREF(k->operators);
     Py_XDECREF(k->buffer_type);
     Py_XDECREF(k->kernel_error);
     Py_XDECREF(k->boxing_error);

@@ -6,8 +6,8 @@
  *
  * Some functions have no twin over cffi: interpreter_id(), which the choice of a binding needs;
  * run_signal_handlers(), caller() and fact(), which are about Python and not about the contract;
- * those for kernels in C (kernels.c, boxed.c); and those for calls in other interpreters (visit.c) and
- * processes (wire.c).
+ * those for kernels in C (kernels.c, boxed.c); those for calls in other interpreters (visit.c) and
+ * processes (wire.c); and those for the objects that interpreters share (object.c).
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -15,6 +15,7 @@
 #include "../../mdispatch.h"
 #include "boxed.h"
 #include "gate.h"
+#include "object.h"
 #include "visit.h"
 
 enum { BUFFER = 8192 };
@@ -719,6 +720,12 @@ static PyMethodDef methods[] = {
     {"kernel_put", ext_kernel_put, METH_VARARGS, NULL},
     {"load", ext_load, METH_VARARGS, NULL},
     {"interpreter_id", ext_interpreter_id, METH_NOARGS, NULL},
+    {"object_close", ext_object_close, METH_NOARGS, NULL},
+    {"object_find", ext_object_find, METH_VARARGS, NULL},
+    {"object_list", ext_object_list, METH_NOARGS, NULL},
+    {"object_new", ext_object_new, METH_VARARGS, NULL},
+    {"object_pickled", ext_object_pickled, METH_VARARGS, NULL},
+    {"object_sweep", ext_object_sweep, METH_NOARGS, NULL},
     {"run_signal_handlers", ext_run_signal_handlers, METH_NOARGS, NULL},
     {"pack", (PyCFunction)(void (*)(void))ext_pack, METH_FASTCALL, NULL},
     {"unpack", (PyCFunction)(void (*)(void))ext_unpack, METH_FASTCALL, NULL},

@@ -95,7 +95,24 @@ static md_buffer *call_buffer(md_call *call, int code, int bits, int ndim, const
     return &o->pub;
 }
 
+static md_object *call_object(md_call *call, const char *class_name, void *payload,
+                              void (*destroy)(void *payload)) {
+    struct frame *f = (struct frame *)call;
+    struct made *m = boxed_alloc(call, sizeof *m);
+    struct object *o =
+        m ? object_make(class_name ? class_name : "", OBJECT_OF_C, 0, payload, destroy) : NULL;
+    if (!o) {
+        note_no_memory(f);
+        return NULL;
+    }
+    *m = (struct made){f->made, o};
+    f->made = m;
+    return &o->pub;
+}
+
 void boxed_end(struct frame *f) {
+    for (; f->made; f->made = f->made->next) object_let_go(f->made->object);
+    for (int i = 0; i < 3; i++) Py_XDECREF(f->raised[i]);
     while (f->chunks) {
         struct chunk *next = f->chunks->next;
         free(f->chunks);
@@ -145,6 +162,12 @@ void boxed_raise(struct frame *f, int error) {
     size_t size = strlen(f->text);
     PyObject *text = PyUnicode_DecodeUTF8(f->text, (Py_ssize_t)size, "replace"), *made = NULL;
     if (!text) return;
+    if (error == MD_ERROR_RAISED && f->raised[0]) {
+        Py_DECREF(text);
+        PyErr_Restore(f->raised[0], f->raised[1], f->raised[2]);
+        memset(f->raised, 0, sizeof f->raised);
+        return;
+    }
     int is_builtin = error > MD_ERROR_KERNEL && error <= MD_ERROR_NOT_IMPLEMENTED;
     if (is_builtin && size) {
         PyErr_SetObject(classes[error], text);
@@ -163,6 +186,7 @@ void boxed_raise(struct frame *f, int error) {
 
 void boxed_begin(struct frame *f, const struct boxed_kernel *k, void *user) {
     memset(f, 0, offsetof(struct frame, text) + 1);
-    f->pub = (md_call){MD_KERNEL_ABI, 0, k->op_utf8, user, boxed_alloc, call_buffer, call_fail};
+    f->pub = (md_call){MD_KERNEL_ABI, MD_KERNEL_MINOR, k->op_utf8,  user, boxed_alloc,
+                       call_buffer,   call_fail,       call_object, NULL};
     f->kernel = k;
 }

@@ -8,6 +8,7 @@
 #define MD_EXT_FRAME_H
 
 #include "boxed.h"
+#include "object.h"
 
 /* Memory that lives until the call ends. */
 struct chunk {
@@ -33,12 +34,21 @@ struct owned {
     int64_t shape[2 * MD_MAX_NDIM];
 };
 
+/* An object that the kernel has made; held once. */
+struct made {
+    struct made *next;
+    struct object *object;
+};
+
 struct frame {
     md_call pub; /* first: what the kernel sees */
     const struct boxed_kernel *kernel;
     struct chunk *chunks;
     struct lent *lent;
     struct owned *owned;
+    struct made *made;
+    PyThreadState *released; /* of the caller, while the kernel runs without the GIL */
+    PyObject *raised[3];     /* by an operator that the kernel has called */
     int error;
     char text[1024];
 };
@@ -58,8 +68,19 @@ void boxed_raise(struct frame *f, int error);
 int boxed_arguments(struct frame *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
                     md_value *values);
 
+/* The same for one value. `flags` are BOXED_... */
+int boxed_value(struct frame *f, PyObject *object, unsigned flags, md_value *out);
+/* Has the call keep an object until it ends. Takes it over, even when it fails with MemoryError. */
+int boxed_keep(struct frame *f, PyObject *object);
+
+/* call_op.c: what a kernel calls as call->call_op(). */
+int boxed_call_op(md_call *call, const char *op, const md_value *args, size_t n_args,
+                  md_value *results, size_t n_results);
+
 /* unbox.c: None, the one result or a tuple, by the schema's number of returns. */
 PyObject *boxed_results(struct frame *f, const md_value *results);
+/* The same for one value. */
+PyObject *boxed_shown(struct frame *f, const md_value *value);
 
 /* buffer.c: the object for a buffer that the kernel has made; it takes over the memory. */
 PyObject *boxed_view(PyTypeObject *type, struct owned *o);

@@ -79,16 +79,16 @@ PyObject *ext_kernel_drop(PyObject *self, PyObject *args) {
 }
 
 /* (registry, name, key, label, flags of each argument, names of the keyword-only ones, number of
- * returns, KernelError, BoxingError) -> the builtin, or None when this process has no such
+ * returns, KernelError, BoxingError, find(name) for operators that it calls) -> the builtin, or None when this process has no such
  * kernel. */
 PyObject *ext_kernel_function(PyObject *self, PyObject *args) {
     unsigned long long reg;
     const char *flags;
     Py_ssize_t size, returns;
-    PyObject *name, *label, *names, *kernel_error, *boxing_error;
+    PyObject *name, *label, *names, *kernel_error, *boxing_error, *find;
     int key;
-    if (!PyArg_ParseTuple(args, "KUiUy#O!nOO", &reg, &name, &key, &label, &flags, &size,
-                          &PyTuple_Type, &names, &returns, &kernel_error, &boxing_error))
+    if (!PyArg_ParseTuple(args, "KUiUy#O!nOOO", &reg, &name, &key, &label, &flags, &size,
+                          &PyTuple_Type, &names, &returns, &kernel_error, &boxing_error, &find))
         return NULL;
     const char *name_utf8 = PyUnicode_AsUTF8(name), *label_utf8 = PyUnicode_AsUTF8(label);
     if (!name_utf8 || !label_utf8) return NULL;
@@ -101,7 +101,9 @@ PyObject *ext_kernel_function(PyObject *self, PyObject *args) {
     struct boxed_kernel *k = PyMem_Calloc(1, sizeof *k);
     unsigned char *copy = k ? PyMem_Malloc((size_t)size + 1) : NULL;
     PyObject *type = copy ? PyObject_GetAttrString(self, "Buffer") : NULL;
-    if (!type) {
+    PyObject *operators = type ? PyDict_New() : NULL;
+    if (!operators) {
+        Py_XDECREF(type);
         PyMem_Free(copy);
         PyMem_Free(k);
         md_kernel_let_go(held);
@@ -113,6 +115,8 @@ PyObject *ext_kernel_function(PyObject *self, PyObject *args) {
         .op = Py_NewRef(name),
         .label = Py_NewRef(label),
         .names = Py_NewRef(names),
+        .find = Py_NewRef(find),
+        .operators = operators,
         .buffer_type = type,
         .kernel_error = Py_NewRef(kernel_error),
         .boxing_error = Py_NewRef(boxing_error),

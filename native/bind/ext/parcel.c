@@ -1,6 +1,6 @@
 /* parcel.c - values on their way from one interpreter to another one of the process.
  *
- * None, bool, int, float, str, bytes, lists of these, and memory (the buffer protocol). On the way
+ * None, bool, int, float, str, bytes, lists of these, memory (the buffer protocol), and handles. On the way
  * there texts stay where the caller has them, for the caller stays in its call until the visit has
  * ended. On the way home everything is copied, for the owner's objects end in the owner.
  *
@@ -13,11 +13,17 @@
 #include <pthread.h>
 #include <stddef.h>
 
+#include "object.h"
 #include "visit.h"
 
 struct parcel_chunk {
     struct parcel_chunk *next;
     max_align_t data[];
+};
+
+struct parcel_object {
+    struct parcel_object *next;
+    struct object *object;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -242,6 +248,17 @@ static int put_list(struct parcel *p, PyObject *list, struct parcel_value *out, 
     return rc;
 }
 
+static int put_object(struct parcel *p, struct object *o, struct parcel_value *out) {
+    struct parcel_object *each = parcel_alloc(p, sizeof *each);
+    if (!each) return -2;
+    object_hold(o);
+    *each = (struct parcel_object){p->objects, o};
+    p->objects = each;
+    out->kind = VISIT_OBJECT;
+    out->as.object = o;
+    return 0;
+}
+
 int parcel_put(struct parcel *p, PyObject *object, struct parcel_value *out, int depth,
                const struct parcel *given) {
     if (PyLong_Check(object) && !PyBool_Check(object)) {
@@ -280,7 +297,8 @@ int parcel_put(struct parcel *p, PyObject *object, struct parcel_value *out, int
     if (PyList_Check(object) || PyTuple_Check(object))
         return put_list(p, object, out, depth, given);
     if (PyObject_CheckBuffer(object)) return put_memory(p, object, out, given);
-    return unfit(p, object);
+    struct object *shared = p->leaves ? NULL : object_of(object);
+    return shared ? put_object(p, shared, out) : unfit(p, object);
 }
 
 /* --- taking ----------------------------------------------------------------------------------- */
@@ -296,7 +314,6 @@ PyObject *parcel_take(PyTypeObject *lent, const struct parcel_value *value) {
     switch (value->kind) {
     case VISIT_NONE:
     case VISIT_ARGUMENT: /* not in a visit */
-    case VISIT_HANDLE:
         break;
     case VISIT_BOOL:
         return PyBool_FromLong(value->as.integer != 0);
@@ -310,6 +327,8 @@ PyObject *parcel_take(PyTypeObject *lent, const struct parcel_value *value) {
         return PyBytes_FromStringAndSize(value->as.text.data, value->as.text.size);
     case VISIT_MEMORY:
         return take_memory(lent, value->as.memory);
+    case VISIT_OBJECT:
+        return object_shown(value->as.object);
     case VISIT_LIST: {
         PyObject *made = PyList_New(value->as.list.size);
         for (Py_ssize_t i = 0; made && i < value->as.list.size; i++) {
@@ -349,6 +368,7 @@ int parcel_end(struct parcel *p) {
         PyBuffer_Release(&m->view); /* does nothing for a result */
         parcel_let_go(m);
     }
+    for (; p->objects; p->objects = p->objects->next) object_let_go(p->objects->object);
     while (p->chunks) {
         struct parcel_chunk *next = p->chunks->next;
         free(p->chunks);

@@ -61,6 +61,9 @@ static PyObject *unbox(struct frame *f, const md_value *v, int depth) {
         return unbox_buffer(f, v->as.buffer);
     case MD_LIST:
         return unbox_list(f, &v->as.list, depth);
+    case MD_OBJECT:
+        if (v->as.object) return object_shown((struct object *)v->as.object);
+        break;
     case MD_STR:
     case MD_BYTES:
         if (v->as.text.size > PY_SSIZE_T_MAX || (v->as.text.size && !v->as.text.data)) break;
@@ -72,6 +75,10 @@ static PyObject *unbox(struct frame *f, const md_value *v, int depth) {
     }
     boxed_unfit(f, "the kernel returned a value of kind %u, which is none", (unsigned)v->kind);
     return NULL;
+}
+
+PyObject *boxed_shown(struct frame *f, const md_value *value) {
+    return unbox(f, value, 0);
 }
 
 PyObject *boxed_results(struct frame *f, const md_value *results) {

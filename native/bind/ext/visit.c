@@ -33,6 +33,7 @@
 #include <unistd.h>
 
 #include "../../mdispatch.h"
+#include "object.h"
 
 static const int64_t CLOSED = INT64_C(1) << 62;
 
@@ -144,11 +145,16 @@ static void forked(void) {
     my_seats = NULL;
     pthread_setspecific(thread_ends, NULL);
     parcel_forked();
+    object_forked();
 }
+
+static int may_visit(void);
+static void drop_at(int64_t id, uint64_t number);
 
 static void set_up(void) {
     pthread_key_create(&thread_ends, leave_seats);
     pthread_atfork(NULL, NULL, forked);
+    object_visits(may_visit, drop_at);
 }
 
 /* With the lock: the open owner of this number. */
@@ -379,6 +385,55 @@ static void end_orphans(struct owner *o) {
     PyErr_Restore(type, value, traceback);
 }
 
+/* --- dropping an object ------------------------------------------------------------------------- */
+
+/* Whether this interpreter may be visited; one that is ending may not, and visits nobody. */
+static int may_visit(void) {
+    int64_t id = PyInterpreterState_GetID(PyInterpreterState_Get());
+    pthread_mutex_lock(&lock);
+    struct owner *o = owner_of(id);
+    int may = o && !(atomic_load(&o->inside) & CLOSED);
+    pthread_mutex_unlock(&lock);
+    return may;
+}
+
+static void drop(struct owner *o, uint64_t number) {
+    PyObject *key = PyLong_FromLong(VISIT_DROP), *value = PyLong_FromUnsignedLongLong(number);
+    PyObject *function = key && value ? PyDict_GetItemWithError(o->served, key) : NULL;
+    Py_XINCREF(function);
+    PyObject *result = function ? PyObject_CallOneArg(function, value) : NULL;
+    if (PyErr_Occurred()) PyErr_WriteUnraisable(function);
+    Py_XDECREF(result);
+    Py_XDECREF(function);
+    Py_XDECREF(value);
+    Py_XDECREF(key);
+}
+
+/* Has an interpreter drop an object, if it may be visited. What that raises is only shown; an exception
+ * that is set stays. Whoever calls is attached, and may_visit(). */
+static void drop_at(int64_t id, uint64_t number) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    struct seat *s = seat_at(id);
+    if (s && enter(s->owner)) {
+        struct owner *o = s->owner;
+        PyThreadState *home = PyThreadState_Get(), *made;
+        struct visit v = {top, o, home, NULL, 0, top ? top->depth + 1 : 1};
+        v.there = attach(s, home, &made);
+        if (v.there) {
+            PyObject *its[3];
+            top = &v;
+            PyErr_Fetch(&its[0], &its[1], &its[2]); /* of a visit further out */
+            drop(o, number);
+            PyErr_Restore(its[0], its[1], its[2]);
+            top = v.outer;
+            detach(home, v.there, made);
+        }
+    }
+    if (s) leave(s->owner);
+    PyErr_Restore(type, value, traceback); /* also clears what seat_at() has set */
+}
+
 /* --- the functions of the module -------------------------------------------------------------- */
 
 /* The numbers of the interpreters on the way here, the outermost first. */
@@ -423,6 +478,7 @@ PyObject *ext_visit(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     long long deadline = PyLong_AsLongLong(args[3]);
     if (PyErr_Occurred()) return NULL;
     parcel_sweep();
+    object_sweep();
     struct seat *s = seat_at(id);
     if (!s) return tell(args[0], GONE, NULL);
     if (top && top->depth == VISIT_MAX_DEPTH) return tell(args[0], DEEP, way_here(id));

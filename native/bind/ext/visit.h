@@ -37,8 +37,8 @@ enum visit_kind {
     VISIT_BYTES,
     VISIT_LIST,
     VISIT_MEMORY,
+    VISIT_OBJECT,   /* not in messages */
     VISIT_ARGUMENT, /* only in messages: memory of the request, returned */
-    VISIT_HANDLE,   /* kept for objects that stay at home; nobody sends it yet */
 };
 
 /* A value on its way, without an object. */
@@ -56,17 +56,21 @@ struct parcel_value {
             Py_ssize_t size;
         } list;
         struct memory *memory;
+        struct object *object;
     } as;
 };
 
 struct parcel_chunk;
+struct parcel_object;
 
 /* The values of one way, and the memory that they need. Belongs to the thread of its visit. */
 struct parcel {
     struct parcel_chunk *chunks;
-    struct memory *memory; /* what the caller lends, or results that nobody has taken yet */
-    PyObject *keepers;     /* the caller's list of tuples whose items are under way, or NULL */
-    const char *unfit;     /* the type of what cannot travel; a copy in the parcel */
+    struct memory *memory;         /* what the caller lends, or results that nobody has taken yet */
+    struct parcel_object *objects; /* each held once */
+    PyObject *keepers; /* the caller's list of tuples whose items are under way, or NULL */
+    int leaves;        /* it goes to another process, where no objects go */
+    const char *unfit; /* the type of what cannot travel; a copy in the parcel */
 };
 
 /* parcel.c. Each of these is called by a thread that is attached to the interpreter of the objects.
@@ -87,6 +91,10 @@ void parcel_forked(void);
  * the last use of it. Takes a reference of its own to the memory; parcel_let_go() gives one back. */
 PyObject *parcel_show(PyTypeObject *lent, struct memory *m, Py_buffer *pin);
 void parcel_let_go(struct memory *m);
+
+/* The tickets that every owner has: of a method of an object (with a minus: under the caller's
+ * included and excluded keys), and of dropping an object. dispatch/serving.py knows them. */
+enum { VISIT_METHOD = 1, VISIT_DROP = 2 };
 
 /* Adds the type of lent memory to the extension's module. */
 int visit_exec(PyObject *module);

@@ -145,7 +145,7 @@ PyObject *ext_pack(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     long depth = PyLong_AsLong(args[1]);
     Py_ssize_t limit = PyLong_AsSsize_t(args[6]);
     if (PyErr_Occurred()) return NULL;
-    struct parcel p = {0};
+    struct parcel p = {.leaves = 1};
     struct parcel_value value = {VISIT_NONE, {0}};
     PyObject *result = NULL;
     int why = parcel_put(&p, args[0], &value, (int)depth, NULL);

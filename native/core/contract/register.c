@@ -32,7 +32,7 @@ static int lock_as_member(md__reg *reg, uint64_t member, struct md__member **m) 
 }
 
 static bool is_kind(uint32_t kind) {
-    return (kind >= MD_LIBRARY && kind <= MD_PRIORITY && kind != MD_CLAIM) || kind == MD_TYPE ||
+    return (kind >= MD_LIBRARY && kind <= MD_CLASS && kind != MD_CLAIM) || kind == MD_TYPE ||
            kind == MD_NOTE || kind == MD_CHOICE;
 }
 

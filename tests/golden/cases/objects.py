@@ -92,3 +92,39 @@ def _(stage: Stage) -> None:
 @case("InvalidArgumentError: a holder of a holder")
 def _(stage: Stage) -> None:
     md.SafeObject(md.SafeObject(Array()))
+
+
+@case("HermeticError: an object that is shared inside hermetic()")
+def _(stage: Stage) -> None:
+    with md.hermetic():
+        md.share(Array())
+
+
+@case("InvalidArgumentError: a value that is shared")
+def _(stage: Stage) -> None:
+    md.share(3)
+
+
+@case("ObjectGoneError: a method of an object that was given up")
+def _(stage: Stage) -> None:
+    handle = md.share(Array())
+    handle.close()
+    _ = handle.shape
+
+
+@case("ForeignObjectError: a method of an object of another process")
+def _(stage: Stage) -> None:
+    handle = md.share(Array())
+    (stage.folder / "parcel").write_bytes(pickle.dumps(handle))
+    try:
+        elsewhere(
+            stage,
+            "import pickle\nhandle = pickle.load(open('parcel', 'rb'))\nhandle.shape\n",
+        )
+    finally:
+        handle.close()
+
+
+@case("InvalidArgumentError: a method that a handle has for itself")
+def _(stage: Stage) -> None:
+    md.register_class("shop.File", methods={"close": "() -> ()"})

@@ -41,6 +41,12 @@ lib.define("roll(Tensor dice) -> Tensor")
 lib.register_fake("roll", lambda dice: dice)
 lib.set_python_module("games_fakes", "It comes with the package games.")
 lib.define("deal(Tensor cards) -> Tensor")
+
+@md.register_class("games.Die", methods={"turn": "(int by) -> ()", "sides": "() -> int"})
+class Die:
+    def turn(self, by): ...
+    def sides(self): ...
+
 md.register_type(bytes, "CPU")
 """
 
@@ -51,6 +57,13 @@ import mdispatch as md
 class Array:
     __dispatch_keys__ = "CPU"
 
+class Die:
+    def turn(self, by, up): ...
+    def sides(self): ...
+
+other = md.register_class(
+    "games.Die", methods={"turn": "(int by, bool up) -> ()", "sides": "() -> int"}, timeout=0
+)
 lib = md.Library("shop", "FRAGMENT", timeout=0)
 wild = md.Library("_", "IMPL", timeout=0)
 named = md.Library("shop", "FRAGMENT", timeout=0)
@@ -86,6 +99,7 @@ CASES = {
     "module of a definition": lambda: named.define("scale(Tensor x, float factor=2.0) -> Tensor"),
     "key, once more": lambda: lib.impl("size", max, "Meta"),
     "fallback for fakes": lambda: md.ops.games.deal(md.MetaTensor((52,))),
+    "class": lambda: other(Die),
     "type": lambda: md.register_type(bytes, ["CUDA", "AutogradCUDA"]),
 }
 
@@ -150,6 +164,7 @@ def from_worker(title: str, name: str) -> None:
 from_worker("SchemaMismatchError: another argument", "schema")
 from_worker("SchemaMismatchError: another return", "returns")
 from_worker("SchemaMismatchError: other tags", "attributes")
+from_worker("ClassMismatchError: a class with other methods", "class")
 from_worker("NameMismatchError: a typo in a definition", "name")
 from_worker(
     "NameMismatchError: a definition like none of the main interpreter's", "name unlike any"

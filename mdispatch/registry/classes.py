@@ -1,0 +1,217 @@
+"""Typed classes: a class by a name that schemas know, whose methods are operators.
+
+The main interpreter registers a fact with the class's name and the schemas of its methods, and a
+definition and a kernel for each method. A worker that registers the class waits for the fact,
+compares, and verifies each method like any operator. (PyTorch: torchbind, m.class_)
+"""
+
+from __future__ import annotations
+
+from .. import facts
+from ..dispatch.methods import label_of_method
+from ..errors import ClassMismatchError, InvalidArgumentError, InvalidNameError
+from ..errors.words import shown
+from ..keys.numbers import DispatchKey
+from ..schema import parse_schema
+from ..schema.classes import add_class, drop_class
+from ..schema.names import is_plain_name
+from .c_kernels import implement_by_label
+from .library import Library
+from .register import RegistrationHandle, publish, verified
+from .registry import given_or_default
+from .roles import register_or_verify, who
+from .sharing import ObjectHandle, methods_of
+from .verify import DEFAULT_TIMEOUT, verify
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import TypeVar
+
+    from ..dispatch.dispatcher import Dispatcher
+    from ..facts import Registration
+    from .registry import Registry
+    from .roles import Wanted
+
+    C = TypeVar("C", bound=type)
+    Where = Callable[[], str]
+
+__all__ = ["class_text", "register_class"]
+
+
+def register_class(
+    name: str,
+    *,
+    methods: Mapping[str, str],
+    registry: Registry | None = None,
+    timeout: float | None = DEFAULT_TIMEOUT,
+) -> Callable[[C], C]:
+    """A decorator: registers a class under a name that schemas can use, and its methods as
+    operators::
+
+        @mdispatch.register_class("shop.Tokenizer", methods={"encode": "(str text) -> int[]"})
+        class Tokenizer:
+            def encode(self, text):
+                return [ord(letter) for letter in text]
+
+        mdispatch.define("shop::count", "(shop.Tokenizer t, str text) -> int")
+
+    ``methods`` has the schema of each method, without ``self``. The method ``encode`` is the
+    operator ``shop::Tokenizer.encode``, whose first argument is the object or a handle of it
+    (:func:`mdispatch.share`). Its kernel calls the method, in the object's home. Modes, observers,
+    fakes and kernels at other keys hold for it as for every operator.
+
+    The class itself is given back as it was; ``tokenizer.encode(...)`` passes by the dispatcher,
+    the handle's ``encode`` does not. A module that is imported again replaces what it registered.
+
+    Raises InvalidNameError, InvalidArgumentError (a method that the class has not, or that a handle
+    has for itself), SchemaSyntaxError, DuplicateRegistrationError, RegistryFullError; in a worker
+    ClassMismatchError, NotRegisteredError, SchemaMismatchError. Nothing stays registered then.
+    """
+    namespace, base = _parts(name)
+    schemas = _schemas(name, methods)
+
+    def decorate(cls: C) -> C:
+        _check_class(name, cls, schemas)
+        dispatcher = given_or_default(registry).dispatcher
+        text = class_text(schemas.values())
+        tag = f"register_class {name}"
+        with Library(
+            namespace, "FRAGMENT", registry=registry, timeout=timeout, _tag=tag
+        ) as library:
+
+            def where() -> str:
+                return library.where
+
+            def end() -> None:
+                drop_class(name, cls)
+                methods_of.pop(name, None)
+
+            add_class(name, cls)
+            methods_of[name] = (dispatcher.holder.ops.find, tuple(schemas))
+            library.hold(RegistrationHandle(None, end))
+            library.hold(
+                register_or_verify(dispatcher, _wanted, _register, _verify)(
+                    dispatcher, f"{namespace}::{base}", text, where, timeout
+                )
+            )
+            for schema in schemas.values():
+                operator = library.define(schema)
+                key = DispatchKey.CompositeExplicitAutograd
+                library.hold(
+                    implement_by_label(
+                        dispatcher, operator, key, label_of_method(operator), where, timeout
+                    )
+                )
+                recompute = dispatcher.entry(operator).recompute
+                recompute()  # the kernel of a method is made anew: the class is there now
+                library.hold(RegistrationHandle(None, recompute))
+        return cls
+
+    return decorate
+
+
+def class_text(schemas: Iterable[str]) -> str:
+    """The text of a CLASS fact: the canonical schemas of the methods, sorted, one on each line."""
+    return "\n".join(sorted(str(parse_schema(each)) for each in schemas))
+
+
+def _parts(name: object) -> tuple[str, str]:
+    if isinstance(name, str):
+        namespace, dot, base = name.partition(".")
+        if dot and is_plain_name(namespace) and is_plain_name(base):
+            return namespace, base
+    raise InvalidNameError(
+        f"a class is named by its namespace and a name, as 'shop.Tokenizer', not {shown(name)}",
+        name,
+    )
+
+
+def _schemas(name: str, methods: object) -> dict[str, str]:
+    """The schema of each method as an operator."""
+    try:
+        given = dict(methods)  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        given = {None: None}
+    namespace, base = _parts(name)
+    made = {}
+    for method, schema in given.items():
+        if not isinstance(method, str) or not isinstance(schema, str):
+            raise InvalidArgumentError(
+                "methods= takes a dict of names and schemas, {'encode': '(str text) -> int[]'}, "
+                f"not {shown(methods)}"
+            )
+        if hasattr(ObjectHandle, method) or method in ObjectHandle.__slots__:
+            raise InvalidArgumentError(
+                f"class {name} cannot have the method {shown(method)}: a handle has a {method} of "
+                "its own\nRegister it under another name."
+            )
+        inner = schema.strip().removeprefix("(")
+        if inner == schema.strip():
+            raise InvalidArgumentError(
+                f"the schema of {name}.{method} is {shown(schema)}: write it without a name and "
+                "without self, as '(str text) -> int[]'"
+            )
+        comma = "" if inner.lstrip().startswith(")") else ", "
+        whole = f"{namespace}::{base}.{method}({name} self{comma}{inner}"
+        parse_schema(whole)
+        made[method] = whole
+    return made
+
+
+def _check_class(name: str, cls: object, schemas: Mapping[str, str]) -> None:
+    if not isinstance(cls, type):
+        raise InvalidArgumentError(f"{name} is to be a class, not {shown(cls)}")
+    for method in schemas:
+        if not callable(getattr(cls, method, None)):
+            raise InvalidArgumentError(
+                f"{name} is to have a method {method!r}, and {cls.__qualname__} has none"
+            )
+
+
+# --- the fact -------------------------------------------------------------------------------------
+
+
+def _wanted(
+    dispatcher: Dispatcher, name: str, text: str, where: Where, timeout: float | None
+) -> Wanted:
+    return facts.CLASS, 0, name, None
+
+
+def _register(
+    dispatcher: Dispatcher, name: str, text: str, where: Where, timeout: float | None
+) -> RegistrationHandle:
+    fact = publish(dispatcher, facts.CLASS, 0, name, text, where())
+    return RegistrationHandle(fact, lambda: dispatcher.facts.strike(fact))
+
+
+def _verify(
+    dispatcher: Dispatcher, name: str, text: str, where: Where, timeout: float | None
+) -> RegistrationHandle | None:
+    def compare(fact: Registration) -> None:
+        if fact.text != text:
+            raise _differs(dispatcher, fact, text, where())
+
+    there = verify(dispatcher, facts.CLASS, 0, name, text, where, timeout=timeout, accept=compare)
+    return None if there is None else verified(dispatcher, there.what, there)
+
+
+def _differs(
+    dispatcher: Dispatcher, fact: Registration, text: str, here: str
+) -> ClassMismatchError:
+    mine, there = set(text.split("\n")), set(fact.text.split("\n"))
+    name = fact.name.replace("::", ".")
+    lines = [f"  only here:  {each}" for each in sorted(mine - there) if each]
+    lines += [f"  only there: {each}" for each in sorted(there - mine) if each]
+    return ClassMismatchError(
+        f"class {name} has other methods here than in {who(dispatcher.facts)} (pid {fact.pid})\n"
+        + "\n".join(lines)
+        + f"\n  here:  {here}\n  there: {fact.where}\n"
+        "Make both import the same version of the module that registers it.",
+        kind=facts.KIND_NAMES[facts.CLASS],
+        name=name,
+        here=here,
+        there=fact.where,
+        methods_here=tuple(filter(None, text.split("\n"))),
+        methods_there=tuple(filter(None, fact.text.split("\n"))),
+    )

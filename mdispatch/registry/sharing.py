@@ -1,0 +1,460 @@
+"""Handles: objects that stay in one interpreter, and are called from all of the process.
+
+``share(obj)`` makes the handle of an object. It is a SafeObject whose methods can be called from
+anywhere, and of which each interpreter has one: ``a is b`` within each. It travels by pickle, and
+as an argument or a result of routed calls and of kernels in C.
+
+Behind the handles of one object stands one native object (native/bind/ext/object.c) with one count.
+The object lives as long as that counts anything: handles, calls under way, and from its first
+pickle until ``close()`` one more, since home cannot see where pickles go. Whoever lets go last has
+home drop the object, in home. The end of an interpreter ends its handles, and gives up its objects:
+handles elsewhere find them gone.
+
+The wire form, what a pickle has: the home (boot and PID namespace, pid, start time, interpreter),
+the object's number there, the name of its type, its keys, the name of its class. It means the same
+in every process. What carries a call to another process begins in ``call_at_home``.
+
+Locking: ``_lock`` is held while the tables change. It is reentrant, because a finalizer may change
+them in between. A finalizer may drop a handle at any point, also of a thread that has the lock, and
+then visits another interpreter. So that two such threads do not wait for each other, ``_drop``,
+which runs in a visit, never waits for the lock: it notes the number, and whoever has the lock drops
+it when he lets go. No wake is lost: the number is noted before the lock is tried, and the lock is
+let go before the notes are looked at. No reference to an object is dropped under the lock.
+"""
+
+from __future__ import annotations
+
+import atexit
+from _thread import RLock
+from _weakref import ref
+from types import MethodType
+
+from ..dispatch.context.hermetic import SafeObject, VisitingHandle, is_hermetic
+from ..dispatch.context.homes import foreign, gone, here
+from ..dispatch.context.keeping import CLOSED, Cell, Gone, give_up, new_number
+from ..dispatch.context.values import raw_of
+from ..dispatch.routing import DEFAULT_SETS, OWNER_GONE, deadline_for, error_of, timeout_for
+from ..dispatch.serving import METHOD, serve_objects
+from ..errors import HermeticError, InvalidArgumentError, OperatorNotFoundError
+from ..facts import HOST, interpreter_id
+from ..facts.books import check_shared
+from ..facts.native import c_kernels, calls
+from ..schema.classes import name_of
+from .registry import given_or_default
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from ..dispatch.context.homes import Home
+
+__all__ = ["ObjectHandle", "forked", "handle_of", "if_of_class", "methods_of", "share"]
+
+#: native/bind/ext/object.h: the home of an object that a kernel in C has made.
+_OF_C = -1
+
+#: The classes whose objects travel as values, and are equal wherever they are.
+_VALUES = (type(None), bool, int, float, str, bytes)
+
+_lock = RLock()
+#: The objects that are at home here and have handles, by number, with what `_by_id` has them under.
+_objects: dict[int, tuple[Cell, int]] = {}
+_by_id: dict[int, Cell] = {}
+#: The numbers of objects to be dropped: see Locking.
+_dropped: list[int] = []
+#: The handles of this interpreter: by the object's home and number, as the process counts them, or
+#: as other processes do.
+_handles: dict[tuple[object, int], ref[ObjectHandle]] = {}
+_most_handles = 64
+_is_open = False
+
+
+class ObjectHandle(VisitingHandle):
+    """The handle of an object, as :func:`share` makes it; in each interpreter there is one.
+
+    Its attributes are those of the object, to be read and called: elsewhere that is done at home,
+    on the thread that asks. None can be set, and names that begin with an underscore are not
+    passed on. Where the object's class is registered (:func:`register_class`) the attributes are
+    the methods of the class, everywhere, and calls of operators.
+
+    ``class_name`` is the name of the registered class, or "". The rest is as for SafeObject, but
+    that a copy is the handle itself.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_mdispatch_object", "class_name")
+
+    class_name: str
+    #: One count of the native object; None for an object of another process, or one that is gone.
+    _mdispatch_object: object
+
+    def __init__(self, obj: object) -> None:
+        raise InvalidArgumentError("a handle is made by mdispatch.share(obj)")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name.startswith("_") or name in ("class_name", "type_name"):
+            object.__setattr__(self, name, value)
+            return
+        raise AttributeError(
+            f"{name!r} cannot be set by a handle: call a method of the object that sets it"
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.class_name:
+            raise TypeError(f"class {self.class_name} has methods that are registered, and no call")
+        if self._cell is not None:
+            return self.open()(*args, **kwargs)  # type: ignore[operator]
+        return self.call_at_home(self.type_name, "__call__", args, kwargs)
+
+    def as_object(self, class_name: str) -> object:
+        """What a kernel gets for an argument of this class: the object at home, elsewhere the
+        handle. None if it is of another class. For the binder of calls.
+
+        Raises ObjectGoneError.
+        """
+        if self._cell is not None:
+            return self.open()
+        return self if self.class_name == class_name else None
+
+    def call_at_home(
+        self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Calls a method of the object in its home, on the thread that calls (see
+        native/bind/ext/visit.c). ``name`` is the operator, or what else the errors shall call it.
+
+        The timeout is that of the innermost ``routing()`` for the operator's namespace, if there is
+        any: who has a handle may call.
+
+        Raises ForeignObjectError for a home in another process, ObjectGoneError, CannotTravelError,
+        CallTimeoutError, RoutingCycleError, and RoutedError for what the method raises.
+        """
+        home, what = self.home, f"an object of {self.type_name}"
+        if home.process != here().process:
+            raise foreign(what, home, name)
+        namespace = name.partition("::")[0]
+
+        def failed(why: int, told: Any) -> NoReturn:
+            if why in OWNER_GONE:
+                raise gone(what, home, f"its home, {home}, has ended", name)
+            raise error_of(name, home, why, told, timeout_for(namespace))
+
+        given: tuple[Any, ...] = (self._number, method, *args)
+        ticket = METHOD
+        if calls.sets() != DEFAULT_SETS:
+            ticket, given = -METHOD, (*calls.sets(), *given)
+        deadline = deadline_for(namespace)
+        return c_kernels.visit(failed, home.interpreter_id, ticket, deadline, given, kwargs)
+
+    def open(self) -> object:
+        if self._home.interpreter_id == HOST:
+            raise InvalidArgumentError(
+                f"this object of {self.type_name} was made by a kernel in C: Python has its handle "
+                "only\nCall an operator whose kernel is in C."
+            )
+        return super().open()
+
+    def close(self) -> None:
+        if self._home.interpreter_id == HOST:
+            self._let_pickles_go()
+            return
+        super().close()
+        self.__class__ = _AskingHandle
+        vars(self).clear()  # the methods that know the object
+        self._let_pickles_go()
+
+    def _let_pickles_go(self) -> None:
+        if self._mdispatch_object is not None:
+            c_kernels.object_pickled(self._mdispatch_object, False)
+
+    def __copy__(self) -> ObjectHandle:
+        return self
+
+    def __deepcopy__(self, memo: object) -> ObjectHandle:
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """What a pickle has. Inside :func:`hermetic` it does not keep the object."""
+        cell, held, keys = self._cell, self._mdispatch_object, self._keys
+        if cell is not None and not isinstance(cell.content, Gone):
+            keys = self._keys = raw_of(cell.content)
+        is_given_up = cell is not None and isinstance(cell.content, Gone)
+        if held is not None and not is_given_up and not is_hermetic():
+            c_kernels.object_pickled(held, True)
+        return _arrived, (self.home, self._number, self.type_name, keys, self.class_name)
+
+    def __repr__(self) -> str:
+        return f"<handle{super().__repr__().removeprefix('<SafeObject')}"
+
+
+def share(obj: object) -> ObjectHandle:
+    """The handle of an object: it stays here, and can be called from all interpreters of the
+    process::
+
+        handle = mdispatch.share(model)
+        queue.put(handle)  # or pickle.dumps, for another interpreter: handle.forward(...)
+
+    The handle keeps the object, like any reference, and so do the handles in other interpreters,
+    and from the first pickle on this interpreter, until ``handle.close()``. What is shared twice
+    has one handle. A handle is given back as it is.
+
+    The object's methods are called by the threads that call the handles, one at a time where this
+    interpreter has a GIL.
+
+    Raises InvalidArgumentError for what travels as a value; HermeticError inside :func:`hermetic`,
+    which makes no handles; NotSharedError where interpreters share nothing.
+    """
+    if isinstance(obj, SafeObject):
+        return obj if isinstance(obj, ObjectHandle) else share(obj.open())
+    if isinstance(obj, _VALUES):
+        raise InvalidArgumentError(
+            f"an object of {type(obj).__qualname__} travels as a value, and has no handle: send it "
+            "as it is"
+        )
+    check_shared("A handle")
+    _open()
+    c_kernels.object_sweep()
+    dead = None
+    while True:
+        with _lock:
+            cell = _by_id.get(id(obj))
+        if cell is not None and cell is not dead and cell.content is obj:
+            held = c_kernels.object_find(interpreter_id, cell.number)
+            if held is not None:
+                return _interned(held, interpreter_id, cell.number, name_of(type(obj)), cell)
+            dead = cell  # its last handle has just gone
+        if is_hermetic():
+            _refuse(f"an object of {type(obj).__qualname__}")
+        made = Cell(obj, new_number())
+        held = c_kernels.object_new(name_of(type(obj)), made.number)
+        with _lock:
+            now = _by_id.get(id(obj))
+            is_ours = now is None or now is dead or now.content is not obj
+            if is_ours:
+                _by_id[id(obj)] = made
+                _objects[made.number] = (made, id(obj))
+        _drop_noted()
+        if is_ours:
+            return _interned(held, interpreter_id, made.number, name_of(type(obj)), made)
+
+
+def if_of_class(obj: object) -> ObjectHandle | None:
+    """The handle of an object of a registered class; None for any other. Called by C."""
+    return share(obj) if name_of(type(obj)) else None
+
+
+def handle_of(held: object, home: int, number: int, class_name: str) -> ObjectHandle:
+    """The handle here of a native object. Called by C. HermeticError."""
+    cell = None
+    if home == interpreter_id:
+        cell = _objects.get(number, (Cell(CLOSED, number), 0))[0]
+    return _interned(held, home, number, class_name, cell)
+
+
+def _arrived(
+    home: Home, number: int, type_name: str, keys: int | None, class_name: str
+) -> ObjectHandle:
+    """A handle from its pickle."""
+    if home.process != here().process:
+        return _interned(None, home, number, class_name, None, type_name, keys)
+    its = _OF_C if home.interpreter_id == HOST else home.interpreter_id
+    held = c_kernels.object_find(its, number)
+    cell = None
+    if its == interpreter_id:
+        cell = _objects.get(number, (Cell(CLOSED, number), 0))[0]
+    return _interned(held, its, number, class_name, cell, type_name, keys)
+
+
+def _interned(
+    held: object,
+    home: object,
+    number: int,
+    class_name: str,
+    cell: Cell | None,
+    type_name: str = "",
+    keys: int | None = None,
+) -> ObjectHandle:
+    global _most_handles
+    with _lock:
+        known = _handles.get((home, number))
+        found = known() if known is not None else None
+    if found is not None:
+        return found
+    if not type_name:
+        content = None if cell is None else cell.content
+        type_name = class_name.rpartition(".")[2] or "an unregistered class"
+        if cell is not None and not isinstance(content, Gone):
+            type_name = type(content).__qualname__
+    if is_hermetic():
+        _refuse(f"an object of {type_name}")
+    _open()
+    made = _AskingHandle.__new__(_AskingHandle)
+    at: Any = home
+    if isinstance(home, int):
+        at = here().neighbour(HOST if home == _OF_C else home)
+    made._set(cell, at, number, type_name, keys, ())
+    made._mdispatch_object = held
+    made.class_name = class_name
+    gone_ones = []
+    with _lock:
+        known = _handles.get((home, number))
+        found = known() if known is not None else None
+        if found is None:
+            found = made
+            _handles[home, number] = ref(made)
+            if len(_handles) > _most_handles:
+                gone_ones = [each for each, its in _handles.items() if its() is None]
+                for each in gone_ones:
+                    del _handles[each]
+                _most_handles = 2 * len(_handles) + 64
+    _drop_noted()
+    return found
+
+
+def _refuse(what: str) -> NoReturn:
+    raise HermeticError(
+        f"no handle is made inside hermetic(): {what} is shared there, or comes there as a handle\n"
+        "Make the handle before, or call it outside."
+    )
+
+
+# --- methods --------------------------------------------------------------------------------------
+
+
+class _AskingHandle(ObjectHandle):
+    """A handle that looks a method up when it is asked for it: all but those that are at home, of
+    a registered class, and have been asked once. Those have their methods as attributes, and are of
+    the class without ``__getattr__``, whose attributes CPython finds in a third of the time.
+    """
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "class_name":
+            raise AttributeError(name)
+        if self.class_name:
+            return _method_of(self, name)
+        if self._cell is not None:
+            return getattr(self.open(), name)
+        what = f"{self.type_name}.{name}"
+        is_called, value = self.call_at_home(what, f".{name}", (), {})
+        if not is_called:
+            return value
+        return lambda *args, **kwargs: self.call_at_home(what, name, args, kwargs)
+
+
+#: For the classes that are registered here: what finds an operator of their registry, and the names
+#: of their methods.
+methods_of: dict[str, tuple[Any, tuple[str, ...]]] = {}
+
+
+def _method_of(handle: ObjectHandle, name: str) -> MethodType:
+    """A method of a registered class: its operator, called with the object or the handle."""
+    namespace, _, cls = handle.class_name.partition(".")
+    known = methods_of.get(handle.class_name)
+    find = given_or_default(None).ops.find if known is None else known[0]
+    try:
+        operator = find(f"{namespace}::{cls}.{name}")
+    except OperatorNotFoundError as error:
+        raise AttributeError(
+            f"class {handle.class_name} has no method {name!r} that is registered: {error}",
+            name=name,
+            obj=handle,
+        ) from None
+    if handle._cell is None:
+        return MethodType(operator, handle)
+    target = handle.open()
+    if known is not None and name in known[1]:
+        for each in known[1]:
+            method = MethodType(find(f"{namespace}::{cls}.{each}"), target)
+            object.__setattr__(handle, each, method)
+        handle.__class__ = ObjectHandle
+    return MethodType(operator, target)
+
+
+def _call(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:
+    """At home: what a visitor calls. With a dot before the name it asks for the attribute: whether
+    it is called, or its value. Handles of registered classes are taken for their objects.
+    """
+    found = _objects.get(number)
+    content = CLOSED if found is None else found[0].content
+    if isinstance(content, Gone):
+        raise gone("the object", here(), content.why)
+    if method.startswith("."):
+        value = getattr(content, method[1:])
+        is_called = callable(value) and not isinstance(value, ObjectHandle)
+        return [True, None] if is_called else [False, _shared(value)]
+    given = [_opened(each) for each in args]
+    named = {name: _opened(each) for name, each in kwargs.items()}
+    return _shared(getattr(content, method)(*given, **named))
+
+
+def _opened(value: Any) -> Any:
+    if isinstance(value, ObjectHandle) and value.class_name and value._cell is not None:
+        return value.open()
+    return value
+
+
+def _shared(value: Any) -> Any:
+    """A result that can travel: objects of registered classes by their handles."""
+    if name_of(type(value)):
+        return share(value)
+    if isinstance(value, (list, tuple)) and any(name_of(type(each)) for each in value):
+        return [_shared(each) for each in value]
+    return value
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+def _drop(number: int) -> None:
+    """The last handle of an object is gone. Called in a visit, or in a finalizer: see Locking."""
+    _dropped.append(number)
+    _drop_noted()
+
+
+def _drop_noted() -> None:
+    while _dropped:
+        if _lock._is_owned() or not _lock.acquire(False):  # type: ignore[attr-defined]
+            return  # whoever has it comes here afterwards
+        gone_ones = []
+        try:
+            while _dropped:
+                found = _objects.pop(_dropped.pop(), None)
+                if found is not None:
+                    gone_ones.append(found)
+                    if _by_id.get(found[1]) is found[0]:
+                        del _by_id[found[1]]
+        finally:
+            _lock.release()
+        for cell, _ in gone_ones:
+            give_up(cell)
+        del gone_ones, found  # outside the lock: finalizers may run
+
+
+def _open() -> None:
+    """Once per interpreter: it can be visited, for its objects and to drop them."""
+    global _is_open
+    if not _is_open:
+        _is_open = True
+        atexit.register(c_kernels.object_close)
+        serve_objects(_call, _drop)
+        atexit.register(
+            _let_go
+        )  # before visits end: whoever lets go last goes to the object's home
+
+
+def _let_go() -> None:
+    """The interpreter ends: its handles count no more."""
+    with _lock:
+        found = [each() for each in _handles.values()]
+    for handle in found:
+        if handle is not None:
+            handle._mdispatch_object = None
+
+
+def forked() -> None:
+    """See Note [Locks across a fork] in facts/forking.py. The child has copies of all objects, and
+    its handles are at home in it.
+    """
+    global _lock, _is_open
+    _lock = RLock()
+    _is_open = False

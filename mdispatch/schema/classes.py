@@ -1,0 +1,49 @@
+"""The classes of this interpreter that schemas name: ``shop.Tokenizer`` is a type like ``str``.
+
+registry/classes.py registers them. One name stands for one class, the newest; a class has one name.
+
+Locking: none. Each change is one step of a dict, and what is found here is looked at once.
+"""
+
+from __future__ import annotations
+
+__all__ = ["add_class", "class_of", "drop_class", "name_of"]
+
+_by_name: dict[str, tuple[type, ...]] = {}
+_names: dict[type, str] = {}
+
+
+def add_class(name: str, cls: type) -> None:
+    """From now on schemas mean this class."""
+    _by_name[name] = (*_by_name.get(name, ()), cls)
+    _names[cls] = name
+
+
+def drop_class(name: str, cls: type) -> None:
+    """Ends the newest ``add_class`` of both. The class before it returns."""
+    left = list(_by_name.get(name, ()))
+    for at in range(len(left) - 1, -1, -1):
+        if left[at] is cls:
+            del left[at]
+            break
+    if left:
+        _by_name[name] = tuple(left)
+    else:
+        _by_name.pop(name, None)
+    if cls not in left:
+        _names.pop(cls, None)
+
+
+def class_of(name: str) -> type | None:
+    """The class that a schema means here; None where this interpreter has none."""
+    found = _by_name.get(name)
+    return found[-1] if found else None
+
+
+def name_of(cls: type) -> str:
+    """The name of a class, or of the nearest one that it is derived from; "" without one."""
+    if _names:
+        for each in cls.__mro__:
+            if each in _names:
+                return _names[each]
+    return ""
