@@ -6,8 +6,9 @@ The facts are shared. Everything in this file belongs to one interpreter. (c10: 
 from __future__ import annotations
 
 from _thread import RLock
+from _weakref import ref
 
-from .. import facts
+from .. import errors, facts
 from ..facts.listeners import Listeners
 from ..facts.logs import registry_log
 from ..facts.native import c_kernels, unlock
@@ -109,7 +110,10 @@ class Dispatcher:
         self._overloads: dict[str, list[str]] = {}
         self._listed: tuple[int, int, dict[str, list[str]]] = (0, 0, {})
         self._recoveries = 0  # how many were logged
-        self._loader, self._finder = self._load, self._find  # one bound method for all entries
+        self._loader = self._load  # one bound method for all entries
+        #: The operators that kernels in C have called.
+        self._called: dict[str, Any] = {}
+        self._finder = _finder(ref(self))
         self._entry_type: type[OperatorEntry] | None = None  # None until it is loaded
         self._locks = [RLock() for _ in range(_LOCKS)]
 
@@ -134,9 +138,6 @@ class Dispatcher:
 
     def _lock_of(self, name: str) -> RLock:
         return self._locks[hash(name) % _LOCKS]
-
-    def _find(self, name: str) -> Any:
-        return self.holder.ops.find(name)
 
     def _load(self, fact: Registration) -> bool:
         if fact.text.startswith(C_LABEL):
@@ -262,6 +263,7 @@ class Dispatcher:
         ended, self.entries = self.entries, Entries()
         ended.occupied.clear()  # which each entry refers to
         self.chosen.clear()
+        self._called.clear()
         for runs in list(self.libraries.values()):
             for opened in list(runs.values()):
                 for library in list(opened):
@@ -273,7 +275,7 @@ class Dispatcher:
         """
         unlock(self, self.entries.refs, self.entries.occupied, self.claims, self.fallbacks)
         unlock(self._verified, *self._verified.values(), self.counterparts, self.differing)
-        unlock(self.chosen)
+        unlock(self.chosen, self._called)
         self.deciding = {}  # the other threads are not here; the one that forked has no claim
         self.claims_lock = RLock()
         self.fallbacks.lock = RLock()
@@ -287,3 +289,21 @@ class Dispatcher:
         self._locks = [RLock() for _ in range(_LOCKS)]
         for name, entry in self.entries.items():
             entry.forked(is_heir, self._lock_of(name))
+
+
+def _finder(there: ref[Dispatcher]) -> Callable[[str], Any]:
+    """What finds the operators that kernels in C call. Such a kernel keeps it, and the garbage
+    collector does not look into it: so this keeps no dispatcher. A call under way does.
+    """
+
+    def find(name: str) -> Any:
+        dispatcher = there()
+        if dispatcher is None:
+            raise errors.RegistryClosedError(f"the registry of {name} has ended")
+        known = dispatcher._called
+        operator = known.get(name)
+        if operator is None or operator.is_gone:
+            operator = known[name] = dispatcher.holder.ops.find(name)
+        return operator
+
+    return find

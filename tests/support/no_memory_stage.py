@@ -64,6 +64,7 @@ def main():
     def visit():
         return ext.visit(refuse, ext.interpreter_id(), 1, 0, (7, "a text", [1.5, b"x"]), {"n": 1})
 
+    thing = ext.object_new("shop.Thing", 1)
     ext.visit_open({1: lambda *args, **kwargs: [*args, *kwargs]}, str)
     carried = [7, "a text", [1.5, b"x"], memoryview(b"abcd"), None]
     message = ext.pack(carried, -2, (), (), [], None, 1 << 16)
@@ -134,6 +135,12 @@ def main():
         "unpack": (lambda: (0, ext.unpack(message, (), [], 0)), lambda _: None),
         "unpack, copied": (lambda: (0, ext.unpack(message, (), [], 2)), lambda _: None),
         "write_back": (lambda: (0, ext.write_back(bytearray(4), b"abcd")), lambda _: None),
+        "object_new": (lambda: (0, ext.object_new("shop.Thing", 2)), lambda _: None),
+        "object_find": (lambda: (0, ext.object_find(ext.interpreter_id(), 1)), lambda _: None),
+        "object_list": (lambda: (0, ext.object_list()), lambda _: None),
+        "object_pickled": (lambda: (0, ext.object_pickled(thing, True)), None),
+        "object_sweep": (lambda: (0, ext.object_sweep()), None),
+        "object_close": (lambda: (0, ext.object_close()), None),
         "interpreter_id": (ext.interpreter_id, None),
         "run_signal_handlers": (ext.run_signal_handlers, None),
     }

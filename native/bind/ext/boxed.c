@@ -53,7 +53,6 @@ static void free_kernel(struct boxed_kernel *k) {
     Py_XDECREF(k->label);
     Py_XDECREF(k->names);
     Py_XDECREF(k->find);
-    Py_XDECREF(k->operators);
     Py_XDECREF(k->buffer_type);
     Py_XDECREF(k->kernel_error);
     Py_XDECREF(k->boxing_error);

@@ -15,7 +15,6 @@ struct boxed_kernel {
     PyObject *label;       /* str */
     PyObject *names;       /* tuple of the keyword-only arguments' names, in the schema's order */
     PyObject *find;        /* find(name) -> an operator of the kernel's registry */
-    PyObject *operators;   /* dict: the names and operators that it has called */
     PyObject *buffer_type; /* mdispatch.facts.native._ext.Buffer */
     PyObject *kernel_error;
     PyObject *boxing_error;

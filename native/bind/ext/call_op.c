@@ -1,30 +1,10 @@
 /* call_op.c - a kernel in C calls an operator: by name, with boxed values, on its own thread, and so
  * with the guards, the key sets and the modes that its caller has.
  *
- * The operator is one of the kernel's registry, in the interpreter that has called the kernel. The
- * builtin keeps what it has found for the next call. An operator that has ended since is looked up
- * again, once.
- *
- * Locking: the GIL, or the dict's own lock. A kernel that runs without the GIL has it for the call.
+ * The operator is one of the kernel's registry, in the interpreter that has called the kernel
+ * (dispatch/dispatcher.py). A kernel that runs without the GIL has it for the call.
  */
 #include "frame.h"
-
-/* The operator, a new reference. */
-static PyObject *operator_of(const struct boxed_kernel *k, const char *name) {
-    PyObject *key = PyUnicode_FromString(name), *gone = NULL;
-    PyObject *found = key ? Py_XNewRef(PyDict_GetItemWithError(k->operators, key)) : NULL;
-    if (found) {
-        gone = PyObject_GetAttrString(found, "is_gone");
-        if (gone != Py_False) Py_CLEAR(found);
-        Py_XDECREF(gone);
-    }
-    if (key && !found && !PyErr_Occurred()) {
-        found = PyObject_CallOneArg(k->find, key);
-        if (found && PyDict_SetItem(k->operators, key, found)) Py_CLEAR(found);
-    }
-    Py_XDECREF(key);
-    return found;
-}
 
 static PyObject *arguments_of(struct frame *f, const md_value *args, size_t n_args) {
     PyObject *tuple = PyTuple_New((Py_ssize_t)n_args);
@@ -59,7 +39,7 @@ int boxed_call_op(md_call *call, const char *op, const md_value *args, size_t n_
     int rc = -1;
     if (f->released) PyEval_RestoreThread(f->released);
     PyObject *tuple = arguments_of(f, args, n_args);
-    PyObject *found = tuple ? operator_of(f->kernel, op) : NULL;
+    PyObject *found = tuple ? PyObject_CallFunction(f->kernel->find, "s", op) : NULL;
     PyObject *result = found ? PyObject_Call(found, tuple, NULL) : NULL;
     if (result) rc = put_results(f, op, result, results, n_results);
     Py_XDECREF(found);

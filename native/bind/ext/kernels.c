@@ -79,8 +79,8 @@ PyObject *ext_kernel_drop(PyObject *self, PyObject *args) {
 }
 
 /* (registry, name, key, label, flags of each argument, names of the keyword-only ones, number of
- * returns, KernelError, BoxingError, find(name) for operators that it calls) -> the builtin, or None when this process has no such
- * kernel. */
+ * returns, KernelError, BoxingError, find(name) for the operators that it calls) -> the builtin, or
+ * None when this process has no such kernel. The collector does not see what the builtin holds. */
 PyObject *ext_kernel_function(PyObject *self, PyObject *args) {
     unsigned long long reg;
     const char *flags;
@@ -101,9 +101,7 @@ PyObject *ext_kernel_function(PyObject *self, PyObject *args) {
     struct boxed_kernel *k = PyMem_Calloc(1, sizeof *k);
     unsigned char *copy = k ? PyMem_Malloc((size_t)size + 1) : NULL;
     PyObject *type = copy ? PyObject_GetAttrString(self, "Buffer") : NULL;
-    PyObject *operators = type ? PyDict_New() : NULL;
-    if (!operators) {
-        Py_XDECREF(type);
+    if (!type) {
         PyMem_Free(copy);
         PyMem_Free(k);
         md_kernel_let_go(held);
@@ -116,7 +114,6 @@ PyObject *ext_kernel_function(PyObject *self, PyObject *args) {
         .label = Py_NewRef(label),
         .names = Py_NewRef(names),
         .find = Py_NewRef(find),
-        .operators = operators,
         .buffer_type = type,
         .kernel_error = Py_NewRef(kernel_error),
         .boxing_error = Py_NewRef(boxing_error),

@@ -37,8 +37,8 @@ enum visit_kind {
     VISIT_BYTES,
     VISIT_LIST,
     VISIT_MEMORY,
-    VISIT_OBJECT,   /* not in messages */
     VISIT_ARGUMENT, /* only in messages: memory of the request, returned */
+    VISIT_OBJECT,   /* not in messages */
 };
 
 /* A value on its way, without an object. */

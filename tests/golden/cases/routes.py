@@ -156,7 +156,7 @@ def carried(why: str, started: bool = False, told: object = None) -> None:
     from mdispatch.dispatch.context.homes import Home, here
 
     home = Home(here().space, here().pid + 1, 0, 0)
-    raise routing._error("shop::price", home, getattr(carrier, why), told, 2.0, started)
+    raise routing.error_of("shop::price", home, getattr(carrier, why), told, 2.0, started)
 
 
 @case("CallTimeoutError: another process that was stopped in the kernel")
