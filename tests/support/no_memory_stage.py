@@ -124,7 +124,7 @@ def main():
         "kernel_label": (lambda: ext.kernel_label(kernel[-1][0]), None),
         "kernel_function": (
             lambda: ext.kernel_function(
-                handle, "k", 1, "c:there", b"\0", (), 1, RuntimeError, RuntimeError
+                handle, "k", 1, "c:there", b"\0", (), 1, RuntimeError, RuntimeError, str
             ),
             lambda _: None,
         ),
