@@ -53,7 +53,7 @@ def cluster(accepts: bool, url: ClusterURL, as_json: bool) -> None:
     Exit status:
       0    no host differs, and all have what the leader has; accepted
       1    one differs, is behind or held, or nobody leads
-      2    unusable arguments; the engine does not answer; there is no leader to accept
+      2    unusable arguments; no answer from the engine; no leader to accept
     """
     output = standard_output()
     try:

@@ -366,7 +366,7 @@ def test_without_names_only_jobs_that_are_here_run_and_the_list_says_where_the_o
 def test_the_jobs_of_the_repository_have_what_a_job_is_asked_for(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     found = [job.module for job in jobs.JOBS if job.module.startswith("benchmarks.")]
-    assert len(found) == 16
+    assert len(found) == 18
     for module in found:
         assert callable(import_module(module).figures), module
 

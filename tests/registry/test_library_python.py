@@ -590,7 +590,7 @@ def everything_in(registry):
         lib.register_name("held")
         lib.register_python_module("there", "two")
         fallbacks.fallback(says("fallback"), "CUDA")
-        of_others = {kinds.CLAIM, kinds.TORCH, kinds.STANDING, kinds.PRIORITY}
+        of_others = {kinds.CLAIM, kinds.TORCH, kinds.STANDING, kinds.PRIORITY, kinds.CLASS}
         every = {kind for kind in kinds.POLICY if kind < MD_ANY_MEMBER} - of_others
         assert {fact.kind for fact in there(registry)} == every
         raise Wrong
