@@ -119,6 +119,7 @@ class Bridge:
         self._goes_on_from = None if before is None else position(before)
         if before is not None and self._goes_on_from is not None:
             self._leader, self._at = before.leader, self._goes_on_from
+            self._held = before.why if before.phase == HELD else ""
             say(f"takes over at epoch {before.epoch}, sequence {before.seq}")
         elif self._region.has_facts():  # of one that was killed before it told how far it was
             self._goes_on_from = Position()
@@ -149,6 +150,8 @@ class Bridge:
             )
             self._held_at = self._follower.at, self._accepted
             return
+        if self._held and not is_free:
+            self._region.leave_out_others(changes)
         self._region.apply(changes)
         self._at, self._held = self._follower.at, ""
 

@@ -146,6 +146,16 @@ class Region:
         leader = self._follower.state.leader
         return [self._there[each] for each in changes.strike if each[0] != leader]
 
+    def leave_out_others(self, changes: Changes) -> None:
+        """Takes from the changes, and from the follower's state, what they would register of others
+        than the leader of now: of one that was held here, whom nobody has accepted.
+        """
+        leader = self._follower.state.leader
+        for fact in changes.add:
+            if fact.leader != leader:
+                del self._follower.state.facts[fact.id]
+        changes.add = [fact for fact in changes.add if fact.leader == leader]
+
     def _note(self, fact: Fact, there: Registration) -> None:
         self._there[fact.id] = there
         if fact.kind == DEF:
