@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from _thread import _local
 from contextlib import suppress
-from os import getpid
 from time import monotonic
 
 from ..dispatch.context.observers import FELL_BACK, ObserverHandle, observe_calls
@@ -26,6 +25,15 @@ if TYPE_CHECKING:
     _Counts: TypeAlias = dict[tuple[str, str, str, bool], int]
 
 __all__ = ["ProviderCounts", "count_providers"]
+
+#: How many forks lead to this process.
+_forks = 0
+
+
+def forked() -> None:
+    """See Note [Locks across a fork] in facts/forking.py. What was counted is the parent's."""
+    global _forks
+    _forks += 1
 
 
 class _Here(_local):
@@ -48,14 +56,12 @@ class ProviderCounts(Handle):
         self._has_told = False
         self._registry = registry
         self._where = where
-        # By process: what the parent of a fork has counted is the parent's.
-        self._heres: dict[int, _Here] = {}
+        self._heres: dict[int, _Here] = {}  # by _forks
         self._observer: ObserverHandle = observe_calls(after=self._count)
 
     def _here(self) -> _Here:
-        process = getpid()
         # Two threads may come here at once: setdefault is one step, and has one of them win.
-        return self._heres.get(process) or self._heres.setdefault(process, _Here([]))
+        return self._heres.get(_forks) or self._heres.setdefault(_forks, _Here([]))
 
     def _count(self, call: ObservedCall) -> None:
         if call.provider or call.how == "provider":
