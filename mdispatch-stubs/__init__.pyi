@@ -56,7 +56,6 @@ from mdispatch.dispatch.higher_order import HigherOrderOperator as HigherOrderOp
 from mdispatch.dispatch.kernels import fallthrough_kernel as fallthrough_kernel
 from mdispatch.dispatch.operators import OpOverload as OpOverload
 from mdispatch.dispatch.operators import OpOverloadPacket as OpOverloadPacket
-from mdispatch.dispatch.provider_counts import count_providers as count_providers
 from mdispatch.dispatch.routing import allow_routing as allow_routing
 from mdispatch.dispatch.routing import routing as routing
 from mdispatch.dispatch.serving import cancelled as cancelled
@@ -82,6 +81,7 @@ from mdispatch.registry.ops import Namespace
 from mdispatch.registry.priorities import next_provider as next_provider
 from mdispatch.registry.priorities import priority as priority
 from mdispatch.registry.priorities import set_priority as set_priority
+from mdispatch.registry.provider_counts import count_providers as count_providers
 from mdispatch.registry.sealing import seal as seal
 from mdispatch.registry.sharing import ObjectHandle as ObjectHandle
 from mdispatch.registry.sharing import share as share

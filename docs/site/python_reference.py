@@ -46,7 +46,8 @@ PAGES = {
             ("mdispatch.authoring.computed_kernel", RESULTS, "ComputedKernel"),
             ("mdispatch.telemetry", "", "observe_with_opentelemetry"),
             ("mdispatch.dispatch.context.observers", RESULTS, "ObserverHandle"),
-            ("mdispatch.dispatch.provider_counts", RESULTS, "ProviderCounts ProviderRuns"),
+            ("mdispatch.registry.provider_counts", RESULTS, "ProviderCounts"),
+            ("mdispatch.facts.counted", RESULTS, "ProviderRuns"),
         ],
     ),
     "sharing": (

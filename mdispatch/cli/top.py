@@ -18,6 +18,7 @@ from ..errors import MdispatchError
 from .asking import reason
 from .columns import PAGE, fit, plain, say, say_figures, size, styled
 from .console import complain, console_on, json_option, standard_output, text_for
+from .counted import counted_json, counted_text
 from .doctor import (
     alarm,
     awaited,
@@ -403,6 +404,7 @@ class Moment:
                     **seen_json(seen),
                     "changes_per_second": self.changes(seen),
                     "recovered": self.recovered(seen),
+                    "counted": counted_json(seen.counted),
                 }
                 for seen in self.registries
             ],
@@ -511,6 +513,8 @@ def _below(seen: Seen) -> list[tuple[str, Text]]:
     waiting = seen.waiting
     there = seen.standing
     told = [] if there is None else [("cluster", styled(standing_text(there), style="dim"))]
+    if seen.counted is not None and seen.counted.runs:
+        told.append(("ran", counted_text(seen.counted)))
     told += [("waiting", waiting_text(member)) for member in waiting[:_MOST_WAITING]]
     if len(waiting) > _MOST_WAITING:
         told.append(("", styled(f"and {len(waiting) - _MOST_WAITING} more")))

@@ -60,6 +60,7 @@ _WITH_LOCKS = (
     "carriers.carrier",
     "registry.registry",
     "registry.library",
+    "registry.provider_counts",
     "registry.sharing",
     "registry.type_facts",
     "authoring.device_kernels",

@@ -10,12 +10,13 @@ change meanwhile, so the figures are not of one moment.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from time import sleep
 
 from ..errors import InvalidNameError, MainMemberGoneError, RegistryNotFoundError
 from ..errors.words import nearest
+from .counted import COUNTS, Counted, summed
 from .folder_lock import busy_text, folder_holder
 from .hosts import Told, read
 from .native import fact as record_of
@@ -36,7 +37,7 @@ from .native.constants import (
     MD_POLICY_BRIDGE,
     MD_POLICY_ELECT,
 )
-from .registration import CLUSTER, DEF, ROLE_NAMES, STANDING, Registration
+from .registration import CLUSTER, DEF, NOTE, ROLE_NAMES, STANDING, Registration
 from .status import error_for
 
 TYPE_CHECKING = False
@@ -132,6 +133,7 @@ class Seen:
     deleted registry open. ``deleted``: its file was taken away. ``alive`` and ``dead`` count the
     processes that joined. ``names`` have registrations; ``idle`` places of names that have ended
     are kept for others. ``is_host``: only bridges register there; ``standing``: it is of a cluster.
+    ``counted``: what members tell of the runs of providers.
     """
 
     address: str
@@ -144,6 +146,7 @@ class Seen:
     elects: bool = False
     is_host: bool = False
     standing: Standing | None = None
+    counted: Counted | None = None
     main_pid: int = 0
     main_state: str = ""
     main_stopped: bool = False
@@ -240,15 +243,31 @@ def look_at(
     return _seen(found, members, label, name, held_by, deleted)
 
 
-def _standing(address: bytes, members: tuple[Member, ...]) -> Standing | None:
-    """Reads the one fact that says it."""
+@contextmanager
+def _opened(address: bytes) -> Iterator[int | None]:
+    """Opens a registry to read facts, and joins nothing. None where that cannot be."""
     status, handle = native.attach(address, 0)
     if status:
-        return None
+        yield None
+        return
     try:
-        _, record = often.find(handle, STANDING, 0, CLUSTER)
+        yield handle
     finally:
         native.close(handle)
+
+
+def _counted(address: bytes, members: tuple[Member, ...]) -> Counted | None:
+    """Reads the notes that say it."""
+    with _opened(address) as handle:
+        records = [] if handle is None else often.list_facts(handle, COUNTS.encode())[3]
+    alive = {(each.pid, each.interpreter) for each in members if each.alive}
+    return summed([record_of(Registration, record) for record in records], alive)
+
+
+def _standing(address: bytes, members: tuple[Member, ...]) -> Standing | None:
+    """Reads the one fact that says it."""
+    with _opened(address) as handle:
+        record = None if handle is None else often.find(handle, STANDING, 0, CLUSTER)[1]
     if record is None:
         return None
     fact = record_of(Registration, record)
@@ -283,6 +302,7 @@ def _seen(
         elects=policy == MD_POLICY_ELECT,
         is_host=policy == MD_POLICY_BRIDGE,
         standing=_standing(at, members) if attach == 0 and kinds[STANDING] else None,
+        counted=_counted(at, members) if attach == 0 and kinds[NOTE] else None,
         main_pid=main,
         main_state=_MAIN_STATES[main_state] if main_state < len(_MAIN_STATES) else "unknown",
         main_stopped=ours and main_state < 2 and _is_stopped(main),
