@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .registry import Registry
     from .roles import Wanted
 
-    C = TypeVar("C", bound=type)
+    T = TypeVar("T", bound=type)
     Where = Callable[[], str]
 
 __all__ = ["class_text", "register_class"]
@@ -45,7 +45,7 @@ def register_class(
     methods: Mapping[str, str],
     registry: Registry | None = None,
     timeout: float | None = DEFAULT_TIMEOUT,
-) -> Callable[[C], C]:
+) -> Callable[[T], T]:
     """A decorator: registers a class under a name that schemas can use, and its methods as
     operators::
 
@@ -71,7 +71,7 @@ def register_class(
     namespace, base = _parts(name)
     schemas = _schemas(name, methods)
 
-    def decorate(cls: C) -> C:
+    def decorate(cls: T) -> T:
         _check_class(name, cls, schemas)
         dispatcher = given_or_default(registry).dispatcher
         text = class_text(schemas.values())

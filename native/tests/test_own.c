@@ -182,7 +182,7 @@ TEST(a_kind_that_has_no_name_is_refused_and_a_worker_registers_no_other) {
     struct main_member m = open_main(NULL, SMALL);
     uint64_t worker = join(m.reg, 1, MD_WORKER);
     for (uint32_t kind = 0; kind < MD_KINDS + 2; kind++) {
-        bool mains = kind >= MD_LIBRARY && kind <= MD_PRIORITY && kind != MD_CLAIM;
+        bool mains = kind >= MD_LIBRARY && kind <= MD_CLASS && kind != MD_CLAIM;
         bool own = kind == MD_TYPE || kind == MD_NOTE || kind == MD_CHOICE; /* or agreed on */
         EQ(put_own(m.reg, m.member, kind, MD_STACK, "a", "", NULL), mains || own ? 0 : MD_EINVAL);
         EQ(put_own(m.reg, worker, kind, MD_STACK, "a", "", NULL), own     ? 0
