@@ -130,18 +130,21 @@ def certificates(tmp_path):
     _openssl(
         folder,
         *("req", "-x509", *_KEY, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2"),
-        *("-subj", "/CN=authority of a test"),
+        *("-subj", "/CN=authority of a test", "-addext", "keyUsage=critical,keyCertSign"),
     )
     _openssl(
         folder,
         *("req", *_KEY, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=a server"),
-        *("-addext", "subjectAltName=IP:127.0.0.1"),
+    )
+    # Python 3.13 wants all that the standard asks for.
+    (folder / "server.ext").write_text(
+        "subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\nsubjectKeyIdentifier=hash\n"
     )
     for name, days in (("valid.pem", "2"), ("expired.pem", "-1")):
         _openssl(
             folder,
             *("x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key"),
-            *("-CAcreateserial", "-copy_extensions", "copy", "-days", days, "-out", name),
+            *("-CAcreateserial", "-extfile", "server.ext", "-days", days, "-out", name),
         )
     return folder
 
