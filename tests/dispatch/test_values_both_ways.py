@@ -193,6 +193,7 @@ SINGLES = {
         f"device raises {error.__name__}": (lambda error=error: Fails(error("no")))
         for error in (TypeError, AttributeError, KeyError, KeyboardInterrupt)
     },
+    "device raises, of a class of now": lambda: type("Now", (Fails,), {})(TypeError("no")),
     "IntEnum": lambda: Level.LOW,
     "Word": lambda: Word("w"),
     "Number": lambda: Number(3),

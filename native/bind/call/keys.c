@@ -204,3 +204,10 @@ int ask_keys(struct state *st, PyObject *value, uint32_t how, uint64_t keys, uin
     if (is > 0) *raw |= how == BY_TORCH ? found | FROM_TORCH : found;
     return is;
 }
+
+int ask_tensor(struct state *st, PyObject *value, uint32_t how, uint64_t keys) {
+    uint64_t ignored = 0;
+    if (how == UNKNOWN && value != Py_None) how = ask_type(st, Py_TYPE(value), &keys);
+    if (how == UNKNOWN) return 0;
+    return is_tensors(how, keys) || ask_keys(st, value, how, keys, &ignored) > 0;
+}

@@ -374,6 +374,8 @@ static inline int as_raw(PyObject *number, uint64_t *raw) {
 /* Adds the keys of a value whose type the table says this of: 1 when it is a tensor, 0 when it is
  * none, -1, perhaps with an error, when only Python can tell. */
 int ask_keys(struct state *st, PyObject *value, uint32_t how, uint64_t keys, uint64_t *raw);
+/* As is_tensor, where the table does not tell. */
+int ask_tensor(struct state *st, PyObject *value, uint32_t how, uint64_t keys);
 void types_changed(struct state *st);
 /* The type's version tag; CPython gives it one now if it has none. 0 when it gives it none. Runs no
  * code of users. */
@@ -413,9 +415,9 @@ static inline bool is_tensors(uint32_t how, uint64_t keys) {
 
 /* Whether a value is a tensor, by its type where that tells: a result's keys count for nothing. */
 static inline int is_tensor(struct state *st, PyObject *value) {
-    uint64_t keys, ignored = 0;
+    uint64_t keys;
     uint32_t how = how_known(st, Py_TYPE(value), &keys);
-    return is_tensors(how, keys) || ask_keys(st, value, how, keys, &ignored) > 0;
+    return is_tensors(how, keys) || ask_tensor(st, value, how, keys);
 }
 
 /* Adds the keys of a value that is a tensor. 0, perhaps with an error, when it is none or Python
