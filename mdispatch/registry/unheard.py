@@ -61,8 +61,11 @@ def is_unheard() -> bool:
     server, or it reads a task of a process pool or of an InterpreterPoolExecutor.
     """
     process = sys.modules.get("multiprocessing.process")
-    if process is not None and getattr(process.current_process(), "_inheriting", False):
-        return True
+    try:
+        if process is not None and getattr(process.current_process(), "_inheriting", False):
+            return True
+    except (AttributeError, NameError):
+        pass  # another thread is importing the module for the first time: nothing is prepared
     # An interpreter reads its task in C, so nothing is further out than the import.
     reads_in_c = interpreter_id != 0 and "concurrent.futures.interpreter" in sys.modules
     if process is None and not reads_in_c:

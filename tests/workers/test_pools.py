@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from types import ModuleType
 
 import pytest
 from kinds import INTERPRETERS, run_main
 from patience import limit
 
 import mdispatch as md
+from mdispatch.registry.unheard import is_unheard
 
 pytestmark = pytest.mark.either_binding
 
@@ -624,3 +626,11 @@ def test_from_python_3_14_on_the_pool_is_the_standard_librarys() -> None:
 
     own = getattr(futures, "InterpreterPoolExecutor", None)
     assert (md.InterpreterPool is own) == (sys.version_info >= (3, 14))
+
+
+def test_a_look_at_an_operator_stands_a_module_that_another_thread_is_importing(monkeypatch):
+    begun = ModuleType("multiprocessing.process")
+    monkeypatch.setitem(sys.modules, "multiprocessing.process", begun)
+    assert not is_unheard()
+    exec("def current_process():\n    return _current_process", begun.__dict__)
+    assert not is_unheard()
