@@ -147,8 +147,10 @@ def main():
     untried = {name for name in dir(ext) if not name.startswith("_")} - set(calls)
     assert untried <= {"Buffer", "Lent", "close", "leave"}, untried
     if not getattr(sys, "_is_gil_enabled", lambda: True)() and sys.version_info < (3, 14):
-        # PyList_New() of a free-threaded 3.13 that gets no items frees what lay at their place.
-        del calls["visit"]
+        # PyList_New() of a free-threaded 3.13 that gets no items frees what lay at their place:
+        # the process hangs or crashes later. What makes lists of a known length is left out there.
+        for name in ("visit", "unpack", "unpack, copied"):
+            del calls[name]
     failed = 0
     for name, (call, undo) in calls.items():
         before = state(handle)
