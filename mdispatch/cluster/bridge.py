@@ -150,7 +150,7 @@ class Bridge:
             )
             self._held_at = self._follower.at, self._accepted
             return
-        if self._held and not is_free:
+        if not is_free:
             self._region.leave_out_others(changes)
         self._region.apply(changes)
         self._at, self._held = self._follower.at, ""

@@ -148,7 +148,8 @@ class Region:
 
     def leave_out_others(self, changes: Changes) -> None:
         """Takes from the changes, and from the follower's state, what they would register of others
-        than the leader of now: of one that was held here, whom nobody has accepted.
+        than the leader of now. One of them may have been held here, by this bridge or by one before
+        it, and what a leader before registered the leader of now registers again or ends.
         """
         leader = self._follower.state.leader
         for fact in changes.add:

@@ -124,10 +124,20 @@ def test_the_former_code_ends_the_hold(hosts, url, held):
     hosts[1].hears("is open")
     worker.do(wait("more"))
     # Of the one that was held nothing has come here, so the seal ends nothing.
-    assert not worker.do("result = 'shop::new' in md.default_registry().operators()")
+    is_new_here = "result = 'shop::new' in md.default_registry().operators()"
+    assert not worker.do(is_new_here)
+    hosts[1].bridge(url)
+    hosts[1].hears("waits to take over")
+    hosts[1].heard.clear()
+    hosts[1].processes[0].kill()
+    hosts[1].hears("takes over at epoch")
+    third.do(add("most"))
+    worker.do(wait("most"))
+    assert not worker.do(is_new_here)
     third.do("md.seal()")
     hosts[1].hears("is sealed")
     assert worker.do(CALL) == 6
+    assert not any("is held" in line for line in hosts[1].heard)
 
 
 def test_what_the_seal_would_end_is_held_and_a_restart_alike_is_not(hosts, url, run):
