@@ -21,35 +21,29 @@ NOTE = "# Made by .ci/stubs.py from mdispatch/__init__.py.\n"
 
 
 def defined(node: ast.stmt) -> str:
-    """A function or a class of the package, without what only runs."""
+    """A function of the package, without what only runs."""
     for each in ast.walk(node):
         if isinstance(each, ast.FunctionDef):
             each.body = [ast.Expr(ast.Constant(...))]
-    if isinstance(node, ast.ClassDef):
-        node.body = [each for each in node.body if isinstance(each, ast.FunctionDef)]
     return ast.unparse(node)
 
 
 def face() -> str:
     """The stub of the package itself."""
-    imports = [
-        "from collections.abc import Iterator",
-        "from mdispatch.registry.ops import Namespace",
-    ]
-    rest = []
+    imports, rest = [], []
     for node in ast.parse(Path(md.__file__).read_text()).body:
         name = getattr(node, "name", "")
         if isinstance(node, ast.ImportFrom) and node.level:
             place = f"mdispatch.{node.module}" if node.module else "mdispatch"
             imports += [f"from {place} import {each.name} as {each.name}" for each in node.names]
-        elif name in md.__all__ or name == "_DefaultOps":
+        elif name in md.__all__:
             rest.append(defined(node))
     for home, names in md._LATE.items():
         imports += [f"from mdispatch.{home} import {name} as {name}" for name in names.split()]
     for name, home in md._MOVED.items():
         room, _, module = home.rpartition(".")
         imports.append(f"from mdispatch.{room} import {module} as {name}")
-    return "\n".join([*sorted(imports), "", "__version__: str", "ops: _DefaultOps", *rest, ""])
+    return "\n".join([*sorted(imports), "", "__version__: str", *rest, ""])
 
 
 def stubs() -> dict[str, str]:

@@ -1,5 +1,4 @@
 # Made by .ci/stubs.py from mdispatch/__init__.py.
-from collections.abc import Iterator
 from mdispatch import errors as errors
 from mdispatch.authoring import autograd as autograd
 from mdispatch.authoring import custom_op as custom_ops
@@ -69,15 +68,14 @@ from mdispatch.registry import choices as choices
 from mdispatch.registry import default_registry as default_registry
 from mdispatch.registry import given_or_default as given_or_default
 from mdispatch.registry import library as library
-from mdispatch.registry import opened_default as opened_default
 from mdispatch.registry import ops as operators
 from mdispatch.registry import waiting as waiting
 from mdispatch.registry import waiting_async as aio
 from mdispatch.registry.choosing import choose as choose
 from mdispatch.registry.classes import register_class as register_class
+from mdispatch.registry.default_ops import ops as ops
 from mdispatch.registry.fake_kernels import get_ctx as get_ctx
 from mdispatch.registry.library import Library as Library
-from mdispatch.registry.ops import Namespace
 from mdispatch.registry.priorities import next_provider as next_provider
 from mdispatch.registry.priorities import priority as priority
 from mdispatch.registry.priorities import set_priority as set_priority
@@ -93,7 +91,6 @@ from mdispatch.registry.waiting_async import wait_for_def_async as wait_for_def_
 from mdispatch.registry.waiting_async import wait_for_impl_async as wait_for_impl_async
 from mdispatch.schema import FunctionSchema as FunctionSchema
 from mdispatch.schema import parse_schema as parse_schema
-from mdispatch.schema.names import Named as Named
 from mdispatch.schema.names import OperatorName as OperatorName
 from mdispatch.torch_compat import python_dispatcher as python_dispatcher
 from mdispatch.torch_compat.python_dispatcher import PythonDispatcher as PythonDispatcher
@@ -109,26 +106,9 @@ from mdispatch.workers.warm_up import WarmUp as WarmUp
 from mdispatch.workers.warm_up import warm_up as warm_up
 
 __version__: str
-ops: _DefaultOps
 def is_main_interpreter() -> bool:
     ...
 def register_or_verify(namespace: str | None=None) -> str:
     ...
 def allow_imports(*modules: str) -> None:
     ...
-class _DefaultOps(Named):
-
-    def __getattr__(self, name: str) -> Namespace:
-        ...
-
-    def __dir__(self) -> list[str]:
-        ...
-
-    def __iter__(self) -> Iterator[str]:
-        ...
-
-    def __reduce__(self) -> str:
-        ...
-
-    def __repr__(self) -> str:
-        ...

@@ -13,16 +13,13 @@ import sys
 
 from . import errors
 from .errors import MdispatchError
-from .registry import Registry, default_registry, given_or_default, opened_default
-from .schema.names import Named
+from .registry import Registry, default_registry, given_or_default
+from .registry.default_ops import ops
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from importlib.machinery import ModuleSpec
     from types import ModuleType
-
-    from .registry.ops import Namespace
 
 __version__ = "0.1.0"
 
@@ -55,44 +52,6 @@ def allow_imports(*modules: str) -> None:
     """
     given_or_default(None).allow_imports(*modules)
 
-
-def _make_ops(registry: Registry) -> None:
-    """PyTorch's compiler runs this and does not trace it: it can trace a look-up, but not how what
-    is looked at is made.
-    """
-    _ = registry.ops
-
-
-_make_ops._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-class _DefaultOps(Named):
-    """``mdispatch.ops``: the operators of the default registry, which is made or found at the first
-    look.
-    """
-
-    def __getattr__(self, name: str) -> Namespace:
-        registry = given_or_default(None)
-        _make_ops(registry)
-        namespace: Namespace = getattr(registry.ops, name)
-        if registry is opened_default():  # else it is not the one that the next call will find
-            setattr(self, name, namespace)
-        return namespace
-
-    def __dir__(self) -> list[str]:
-        return dir(given_or_default(None).ops)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(given_or_default(None).ops)
-
-    def __reduce__(self) -> str:
-        return "ops"  # of this module, in every interpreter
-
-    def __repr__(self) -> str:
-        return "<mdispatch.ops>"
-
-
-ops = _DefaultOps()
 
 # Where the other public names are: loaded when they are first asked for. A fresh interpreter that
 # imports mdispatch pays for what it uses; the modules behind these are most of the package. Type
