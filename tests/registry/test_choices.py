@@ -346,6 +346,22 @@ def test_ctrl_c_in_decide_leaves_the_choice_to_the_next(book) -> None:
     assert md.choose("a::f", 1, TILES, lambda: 16, registry=book) == 16
 
 
+def test_ctrl_c_while_the_turn_ends_ends_it_and_is_told(book, monkeypatch) -> None:
+    facts, release = book.dispatcher.facts, type(book.dispatcher.facts).release
+    interrupts = [KeyboardInterrupt]
+
+    def interrupted(self, name):
+        if self is facts and interrupts:
+            raise interrupts.pop()
+        return release(self, name)
+
+    monkeypatch.setattr(type(facts), "release", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        md.choose("a::f", 1, TILES, lambda: 16, registry=book)
+    assert interrupts == []
+    assert md.choose("a::f", 1, TILES, never, registry=book) == 16
+
+
 def test_when_the_registry_closes_whoever_waits_is_told(book) -> None:
     begun, go_on, told = threading.Event(), threading.Event(), []
     with md.Registry.local() if book.address.startswith("local") else md.Registry.create() as own:
