@@ -55,9 +55,11 @@ from .log import (
     Fact,
     Garbled,
     Leader,
+    as_fact,
     batches,
     json_bytes,
     pack,
+    pack_batch,
     read_json,
 )
 from .records import Record, read_record, time_in_words
@@ -89,12 +91,6 @@ class LeaderBook(SharedRegistry):
         assert isinstance(book, cls)
         return book
 
-    def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
-        publisher = self.publisher
-        if publisher is not None and publisher.fenced_by and kind in TRAVELS:
-            raise publisher.fenced()
-        return super().register(kind, key, name, body, where)
-
     def seal(self, timeout: float | None) -> bool:
         """See registry/sealing.py."""
         if self.publisher is None:  # the child of a fork is a worker
@@ -111,6 +107,15 @@ class LeaderBook(SharedRegistry):
     def forked(self, at_once: bool) -> bool:
         self.publisher = None  # its thread is the parent's
         return super().forked(at_once)
+
+
+class FencedBook(LeaderBook):
+    """What the book of a leader becomes when another one leads: who leads pays nothing for it."""
+
+    def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
+        if self.publisher is not None and kind in TRAVELS:
+            raise self.publisher.fenced()
+        return super().register(kind, key, name, body, where)
 
 
 def lead(text: str, capacity: int = DEFAULT_CAPACITY) -> LeaderBook:
@@ -154,7 +159,7 @@ class Publisher:
         #: Who leads in our place; "" as long as we lead.
         self.fenced_by = ""
         self._has_read = self._is_cut = self._must_lead = False
-        self._queue: deque[tuple[int, bytes]] = deque()
+        self._queue: deque[tuple[list[int], list[Fact]]] = deque()  # batches
         self._pending: tuple[tuple[int, int], bytes] | None = None  # the tail before, the entry
         self._told: dict[int, bool] = {}  # by number: whether it travels
         self._seq = self._seen = 0
@@ -265,10 +270,10 @@ class Publisher:
                 self._must_lead = False
             is_sealing = self._seal_asked and not self._seal_said  # before the look
             self._look()
-            if is_sealing:
-                self._queue.append((SEAL, json_bytes({"versions": self._versions()})))
-                self._seal_said = True
             self._flush()
+            if is_sealing:
+                self._seal_said = True
+                self._append(SEAL, json_bytes({"versions": self._versions()}))
             if self._seal_said:
                 self._sealed.set()
             if monotonic() >= self._next_renewal:
@@ -280,6 +285,7 @@ class Publisher:
             self._must_lead, self._next_renewal = True, 0.0
         except Fenced:
             self.fenced_by = self._who_leads()
+            self._book.__class__ = FencedBook
             return False
         except Unreachable:
             self._is_cut = True
@@ -384,28 +390,42 @@ class Publisher:
         self._seen = self._seq = seq
         facts = [self._fact(fact) for fact in begun if fact.kind in TRAVELS]
         if struck or facts:
-            self._queue.extend((BATCH, said) for said in batches(struck, facts))
+            self._queue.extend(batches(struck, facts))
 
     def _fact(self, fact: Registration) -> Fact:
         _, seq, kind, key, name, text, where, pid, interpreter = fact
-        return Fact(self._me.number, seq, kind, key, pid, interpreter, name, text, where)  # type: ignore[arg-type]
+        return as_fact((self._me.number, seq, kind, key, pid, interpreter, name, text, where))
 
     def _flush(self) -> None:
+        """Appends the entry that was on its way, and what is queued."""
+        if self._pending:
+            self._send()
+        while self._queue:
+            batch = self._queue.popleft()
+            self._append(BATCH, pack_batch(*batch), batch)
+
+    def _append(
+        self, what: int, said: bytes, batch: tuple[list[int], list[Fact]] | None = None
+    ) -> None:
+        """Appends an entry; of a batch, ``said`` is that."""
         follower = self._follower
-        while self._pending or self._queue:
-            if self._pending is None:
-                what, said = self._queue.popleft()
-                before = follower.at
-                entry, chain = pack(what, before.chain, said)
-                follower.state.apply(Entry(what, chain, said))
-                follower.at = Position(before.epoch, before.root, before.seq + 1, chain)
-                self._pending = before.id, entry
-            after, entry = self._pending
-            at = follower.at
-            self._engine.append(at.epoch, self._token, after, at.seq, entry)
-            self._pending = None
-            self._log_size += len(entry)
-            self._appended = monotonic()
+        before = follower.at
+        entry, chain = pack(what, before.chain, said)
+        if batch:
+            follower.state.change(*batch)
+        else:
+            follower.state.apply(Entry(what, chain, said))
+        follower.at = Position(before.epoch, before.root, before.seq + 1, chain)
+        self._pending = before.id, entry
+        self._send()
+
+    def _send(self) -> None:
+        assert self._pending
+        (after, entry), at = self._pending, self._follower.at
+        self._engine.append(at.epoch, self._token, after, at.seq, entry)
+        self._pending = None
+        self._log_size += len(entry)
+        self._appended = monotonic()
 
     def _versions(self) -> dict[str, str]:
         """The distributions whose modules have registered."""

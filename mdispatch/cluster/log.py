@@ -18,18 +18,21 @@ import hashlib
 import json
 import struct
 import zlib
+from functools import partial
 from typing import NamedTuple
 
 from ..facts import DEF, FALLBACK, IMPL, LIBRARY, NAME, PYSTUB
+from ..facts.native import fact
 from ..facts.native.constants import MD_MAX_BODY, MD_MAX_NAME, MD_MAX_WHERE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["BATCH", "SEAL", "START", "TRAVELS", "Entry", "Fact", "Garbled", "Leader", "chained"]
-__all__ += ["NO_CHAIN", "batches", "json_bytes", "pack", "pack_facts", "read_batch", "read_facts"]
-__all__ += ["pack_bytes", "read_json", "unpack", "unpack_bytes", "whole"]
+__all__ += ["NO_CHAIN", "as_fact", "batches", "json_bytes", "pack", "pack_batch", "pack_bytes"]
+__all__ += ["pack_facts", "read_batch", "read_facts", "read_json", "unpack", "unpack_bytes"]
+__all__ += ["whole"]
 
 START, BATCH, SEAL = 1, 2, 3
 NO_CHAIN = bytes(16)
@@ -89,6 +92,10 @@ class Fact(NamedTuple):
             if not any(lines[1:]):
                 del lines[1:]
         return *self.what, *lines
+
+
+#: Thousands are made at once, so without a call in Python, and unseen by the collector.
+as_fact: Callable[[tuple[object, ...]], Fact] = partial(fact, Fact)
 
 
 class Leader(NamedTuple):
@@ -172,24 +179,26 @@ def read_facts(said: bytes, at: int = 0) -> list[Fact]:
     if count > _MOST_FACTS or count * _HEAD.size > len(said) - at:
         raise Garbled(f"{count} facts are declared, and there are fewer")
     found = []
+    head, size = _HEAD.unpack_from, _HEAD.size
     for _ in range(count):
-        leader, number, kind, key, pid, interpreter, n, t, w = _unpacked(_HEAD, said, at)
-        at += _HEAD.size
+        if at + size > len(said):
+            raise Garbled("it ends too early")
+        leader, number, kind, key, pid, interpreter, n, t, w = head(said, at)
         if kind not in TRAVELS or not 0 < n <= MD_MAX_NAME or t > MD_MAX_BODY or w > MD_MAX_WHERE:
             raise Garbled("a fact is of no kind that travels, or too long")
-        end = at + n + t + w
-        if end > len(said):
+        begin = at + size
+        body, place = begin + n, begin + n + t
+        at = place + w
+        if at > len(said):
             raise Garbled("a fact ends beyond its batch")
         try:
-            name = said[at : at + n].decode()
-            text = said[at + n : at + n + t].decode()
-            where = said[at + n + t : end].decode()
+            name, text = said[begin:body].decode(), said[body:place].decode()
+            where = said[place:at].decode()
         except UnicodeDecodeError:
             raise Garbled("a text is not UTF-8") from None
-        at = end
-        if kind == DEF and not _is_definition(text):
+        if kind == DEF and "\n" in text and not _is_definition(text):
             raise Garbled("a definition has a text that none has")
-        found.append(Fact(leader, number, kind, key, pid, interpreter, name, text, where))
+        found.append(as_fact((leader, number, kind, key, pid, interpreter, name, text, where)))
     if at != len(said):
         raise Garbled("something follows the facts")
     return found
@@ -202,13 +211,13 @@ def _is_definition(text: str) -> bool:
     return len(lines) in (1, 4) and (not generation or is_number)
 
 
-def batches(struck: list[int], facts: list[Fact]) -> Iterator[bytes]:
+def batches(struck: list[int], facts: list[Fact]) -> Iterator[tuple[list[int], list[Fact]]]:
     """A change as batches of a size that an engine takes: what was struck is in the first."""
     while len(struck) > _MOST_STRUCK:
-        yield _batch(struck[:_MOST_STRUCK], [])
+        yield struck[:_MOST_STRUCK], []
         struck = struck[_MOST_STRUCK:]
     for some in whole(facts):
-        yield _batch(struck, some)
+        yield struck, some
         struck = []
 
 
@@ -216,16 +225,16 @@ def whole(facts: list[Fact]) -> Iterator[list[Fact]]:
     """The facts in parts that an engine takes; one part at least."""
     part: list[Fact] = []
     size = 0
-    for fact in facts:
+    for each in facts:
         if part and (len(part) == _TOGETHER[0] or size > _TOGETHER[1]):
             yield part
             part, size = [], 0
-        part.append(fact)
-        size += 4 * (len(fact.name) + len(fact.text) + len(fact.where))
+        part.append(each)
+        size += 4 * (len(each.name) + len(each.text) + len(each.where))
     yield part
 
 
-def _batch(struck: list[int], facts: list[Fact]) -> bytes:
+def pack_batch(struck: list[int], facts: list[Fact]) -> bytes:
     numbers = struct.pack(f">{len(struck)}Q", *struck)
     return _COUNT.pack(len(struck)) + numbers + pack_facts(facts)
 

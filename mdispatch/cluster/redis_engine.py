@@ -199,13 +199,19 @@ class RedisEngine:
         options["decode_responses"] = False
         # This module's caller repeats what it has to.
         options["retry"] = Retry(NoBackoff(), 0)
-        self._client = redis.Redis(connection_pool=ConnectionPool(**options))
+        self._pool = ConnectionPool(**options)
+        self._connection: Any = None
 
     def _ask(self, *command: Any) -> Any:
         try:
-            return self._client.execute_command(*command)  # type: ignore[no-untyped-call]
+            if self._connection is None:
+                self._connection = self._pool.get_connection()
+            # Not by the client: what it does around these two takes longer than they do. After
+            # disconnect() the connection connects again by itself.
+            self._connection.send_command(*command)
+            return self._connection.read_response()
         except (redis.RedisError, OSError) as error:
-            self._client.connection_pool.disconnect()
+            self._pool.disconnect()
             # Its text, and not the error: the frames behind that one know the password.
             raise Unreachable(f"{type(error).__name__}: {error}") from None
 
@@ -290,7 +296,7 @@ class RedisEngine:
         return dict(zip(names, found[1::2], strict=False))
 
     def close(self) -> None:
-        self._client.close()
+        self._pool.disconnect()
 
 
 _TOKEN = 16  # bytes: leading.py makes them

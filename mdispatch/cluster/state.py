@@ -34,6 +34,7 @@ from .log import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import TypeAlias
 
     Id: TypeAlias = tuple[int, int]
@@ -68,20 +69,11 @@ class State:
 
     def apply(self, entry: Entry) -> Changes:
         """Goes on by one entry. Garbled, and then nothing was changed."""
+        if entry.what == BATCH:
+            return self.change(*read_batch(entry.said))
         changes = Changes()
         if entry.what == START:
             self._start(_leader_of(read_json(entry.said, 1 << 16)))
-        elif entry.what == BATCH:
-            struck, facts = read_batch(entry.said)
-            if len(self.facts) + len(facts) > _MOST_FACTS:
-                raise Garbled(f"there are more than {_MOST_FACTS} facts")
-            if any(fact.leader != self.leader for fact in facts):
-                raise Garbled("a fact is of another leader than its entry")
-            for number in struck:
-                if self.facts.pop((self.leader, number), None) is not None:
-                    changes.strike.append((self.leader, number))
-            for fact in facts:
-                self._add(fact, changes)
         elif entry.what == SEAL:
             self.versions = as_versions(read_json(entry.said).get("versions"))
             self.is_sealed = True
@@ -89,6 +81,25 @@ class State:
             for each in changes.strike:
                 del self.facts[each]
             self._left = None
+        return changes
+
+    def change(self, struck: Sequence[int], facts: list[Fact]) -> Changes:
+        """Goes on by a batch. Garbled, and then nothing was changed."""
+        changes, leader = Changes(), self.leader
+        if len(self.facts) + len(facts) > _MOST_FACTS:
+            raise Garbled(f"there are more than {_MOST_FACTS} facts")
+        if any(fact.leader != leader for fact in facts):
+            raise Garbled("a fact is of another leader than its entry")
+        for number in struck:
+            if self.facts.pop((leader, number), None) is not None:
+                changes.strike.append((leader, number))
+        left = self._left_over()
+        for fact in facts:
+            if left:
+                self._take_place(fact, left, changes)
+            else:
+                changes.add.append(fact)
+            self.facts[fact[:2]] = fact
         return changes
 
     def _start(self, leader: Leader) -> None:
@@ -101,8 +112,10 @@ class State:
             self.leader = leader.number
         self.leaders = leaders | {leader.number: leader}
 
-    def _add(self, fact: Fact, changes: Changes) -> None:
-        left = self._left_over()
+    def _take_place(self, fact: Fact, left: dict[object, list[Id]], changes: Changes) -> None:
+        """Adds a fact where there may be one of a former leader that says the same, or contradicts
+        it.
+        """
         same = left.get(fact.content, [])
         while same and same[0] not in self.facts:
             del same[0]  # another definition has ended it since
@@ -116,7 +129,6 @@ class State:
                     if self.facts.pop(each, None) is not None:
                         changes.strike.append(each)
             changes.add.append(fact)
-        self.facts[fact.id] = fact
 
     def _left_over(self) -> dict[object, list[Id]]:
         """The facts of former leaders, by what they say, and by kind, key and name."""
@@ -173,7 +185,7 @@ class State:
         for fact in read_facts(unpack_bytes(data)):
             if fact.leader not in self.leaders:
                 raise Garbled("a fact is of a leader that its snapshot does not name")
-            self.facts[fact.id] = fact
+            self.facts[fact[:2]] = fact
         if len(self.facts) > _MOST_FACTS:
             raise Garbled(f"a snapshot has more than {_MOST_FACTS} facts")
 

@@ -348,7 +348,7 @@ class SharedRegistry:
         return version, node, list(map(_registration, records))
 
     def registrations_since(self, kind: int, seq: int) -> tuple[int, list[Registration]]:
-        status, live, records = native.list_since(self._handle, kind, seq)
+        status, live, records = often.list_since(self._handle, kind, seq)
         if status:
             raise self._fail(status)
         return live, list(map(_registration, records))

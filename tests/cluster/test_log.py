@@ -20,6 +20,7 @@ from mdispatch.cluster.log import (
     Leader,
     batches,
     pack,
+    pack_batch,
     pack_bytes,
     pack_facts,
     read_batch,
@@ -39,6 +40,15 @@ def fact(number, name="s::f", text="s::f(int x) -> int", kind=facts.DEF):
     return Fact(7, number, kind, 0, 42, 0, name, text, "/a/ops.py:1")
 
 
+def packed_batches(struck, there):
+    return [pack_batch(*each) for each in batches(struck, there)]
+
+
+def batch(struck, there):
+    (said,) = packed_batches(struck, there)
+    return entry(said)
+
+
 def entry(said, what=BATCH):
     return Entry(what, NO_CHAIN, said)
 
@@ -55,7 +65,7 @@ def test_what_was_packed_is_read():
         fact(2, "ns::ü", "ns::ü()\nPURE_FUNCTION tag\n12\nü()"),
         fact(3, kind=facts.IMPL),
     ]
-    (said,) = batches([5, 6], there)
+    (said,) = packed_batches([5, 6], there)
     packed, chain = pack(BATCH, NO_CHAIN, said)
     found = unpack(packed)
     assert (found.what, found.chain, found.said) == (BATCH, chain, said)
@@ -65,7 +75,7 @@ def test_what_was_packed_is_read():
 
 def test_many_facts_become_several_entries_that_fit():
     many = [fact(n, f"s::f{n}", random.Random(n).randbytes(20000).hex()) for n in range(60)]
-    said = list(batches(list(range(100_000)), many))
+    said = packed_batches(list(range(100_000)), many)
     assert len(said) > 2
     assert all(len(pack(BATCH, NO_CHAIN, each)[0]) < 1 << 20 for each in said)
     read = [read_batch(each) for each in said]
@@ -74,7 +84,7 @@ def test_many_facts_become_several_entries_that_fit():
 
 
 def test_every_cut_and_every_changed_byte_of_an_entry_is_refused_or_read_whole():
-    (said,) = batches([5], [fact(1), fact(2)])
+    (said,) = packed_batches([5], [fact(1), fact(2)])
     packed, _ = pack(BATCH, NO_CHAIN, said)
     some = random.Random(7)
     wrong = [packed[:size] for size in range(len(packed))] + [packed + b"x"]
@@ -159,7 +169,7 @@ def test_a_start_that_no_leader_writes_changes_nothing(said):
 def test_manifests_chunks_and_records_of_anybody_are_refused():
     state = begun()
     for n in range(3):
-        state.apply(entry(next(batches([], [fact(n, f"s::f{n}")]))))
+        state.apply(batch([], [fact(n, f"s::f{n}")]))
     chunks = state.chunks()
     data = Manifest(1, NO_CHAIN, 4, NO_CHAIN, tuple(chunks), ()).packed(state)
     there, read = Manifest.read(data)
@@ -186,14 +196,14 @@ def test_manifests_chunks_and_records_of_anybody_are_refused():
 def test_a_later_leader_takes_over_what_is_alike_and_the_seal_ends_the_rest():
     state = begun()
     old = [fact(1, "s::a"), fact(2, "s::b"), fact(3, "s::c"), fact(4, "s::a", "k", facts.IMPL)]
-    state.apply(entry(next(batches([], old))))
+    state.apply(batch([], old))
     later = Leader(8, "node-1", 1)
     assert state.apply(entry(start_bytes(later), START)).strike == []
     new = [
         fact(1, "s::a")._replace(leader=8),
         fact(2, "s::b", "s::b(str x) -> int")._replace(leader=8),
     ]
-    changes = state.apply(entry(next(batches([], new))))
+    changes = state.apply(batch([], new))
     assert changes.rename == [((7, 1), new[0])]
     assert changes.strike == [(7, 2)]
     assert changes.add == [new[1]]
@@ -205,11 +215,11 @@ def test_a_later_leader_takes_over_what_is_alike_and_the_seal_ends_the_rest():
 def test_a_definition_that_the_next_leader_ended_can_be_registered_again():
     """It is no change where the former leader's is still there, and else a new definition."""
     state = begun()
-    state.apply(entry(next(batches([], [fact(1)]))))
+    state.apply(batch([], [fact(1)]))
     state.apply(entry(start_bytes(LEADER._replace(number=8)), START))
     texts = ["s::f(str x) -> int", "s::f(int x) -> int"]
     theirs = [fact(n, text=text)._replace(leader=8) for n, text in enumerate(texts)]
-    assert state.apply(entry(next(batches([], theirs[:1])))).strike == [(7, 1)]
-    assert state.apply(entry(next(batches([0], [])))).strike == [(8, 0)]
-    assert state.apply(entry(next(batches([], theirs[1:])))).add == theirs[1:]
+    assert state.apply(batch([], theirs[:1])).strike == [(7, 1)]
+    assert state.apply(batch([0], [])).strike == [(8, 0)]
+    assert state.apply(batch([], theirs[1:])).add == theirs[1:]
     assert list(state.facts) == [(8, 1)]
