@@ -122,7 +122,7 @@ def pack(what: int, before: bytes, said: bytes) -> tuple[bytes, bytes]:
     """The entry that continues the chain, and the chain after it."""
     chain = chained(before, what, said)
     head = _HEADER.pack(b"md", 1, what, chain, len(said))
-    return head + zlib.compress(said, 1), chain
+    return head + _deflated(said), chain
 
 
 def unpack(entry: bytes) -> Entry:
@@ -143,7 +143,15 @@ def unpack_bytes(data: bytes) -> bytes:
 
 
 def pack_bytes(said: bytes) -> bytes:
-    return _COUNT.pack(len(said)) + zlib.compress(said, 1)
+    return _COUNT.pack(len(said)) + _deflated(said)
+
+
+def _deflated(said: bytes) -> bytes:
+    if len(said) > 1024:
+        return zlib.compress(said, 1)
+    # To make a compressor of the usual size takes longer than all else that is done for an entry.
+    small = zlib.compressobj(1, zlib.DEFLATED, 9, 1)
+    return small.compress(said) + small.flush()
 
 
 def _inflated(packed: bytes, size: int) -> bytes:
