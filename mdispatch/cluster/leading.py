@@ -30,6 +30,7 @@ import sys
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from time import monotonic
 
 from ..errors import (
@@ -236,6 +237,11 @@ class Publisher:
     # --- the thread
 
     def _run(self) -> None:
+        # Whoever registers wakes this thread. A batch thread does not push its waker off the
+        # processor: it takes a free one, or its turn.
+        with suppress(OSError):  # a container may refuse the system call
+            if os.sched_getscheduler(0) == os.SCHED_OTHER:
+                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         try:
             while not self._ended.is_set() and self._turn():
                 if self._is_cut:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from cluster_threads import WAIT, arrives, comes, define, goes, host, leader
 from patience import limit
@@ -37,6 +39,15 @@ def test_what_is_registered_arrives_and_what_ends_goes(url, run):
         assert worker.operators() == ["s::two"]
         assert md.seal(WAIT, registry=main) is True
         assert md.seal(registry=worker) is False
+
+
+def test_the_thread_of_a_leader_pushes_nobody_who_registers_off_the_processor(url, run):
+    before = os.sched_getscheduler(0)
+    with leader(url, run) as main:
+        md.seal(WAIT, registry=main)  # by then it runs
+        thread = main.dispatcher.facts.publisher._thread.native_id
+        assert os.sched_getscheduler(thread) == os.SCHED_BATCH
+        assert os.sched_getscheduler(0) == before
 
 
 def test_a_definition_that_replaces_another_does_so_everywhere(url, run):
