@@ -80,7 +80,9 @@ class Fact(NamedTuple):
     @property
     def generation(self) -> int:
         """See Registration.generation."""
-        lines = self.text.split("\n", 3) if self.kind == DEF else ()
+        if self.kind != DEF or "\n" not in self.text:
+            return self.number
+        lines = self.text.split("\n", 3)
         return int(lines[2] or 0) or self.number if len(lines) == 4 else self.number
 
     @property
