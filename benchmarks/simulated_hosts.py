@@ -27,16 +27,16 @@ __all__ = ["Cluster", "Costs", "main"]
 class Costs:
     """Seconds and bytes, by ``python -m benchmarks cluster`` (docs/cluster.md has the run)."""
 
-    script: float = 83e-6  # the server's time for a script
-    read: float = 47e-6  # for XREAD
-    chunk: float = 13e-6  # for a chunk of a snapshot
+    script: float = 59e-6  # the server's time for a script
+    read: float = 30e-6  # for XREAD
+    chunk: float = 8.7e-6  # for a chunk of a snapshot
     round_trip: float = 0.2e-3  # of a network of one site: an assumption
     #: The snapshot of 50,000 operators with a kernel each. Its bytes are those of PyTorch's
     #: schemas; the benchmark's own, which are all alike, have 0.8 MB.
     chunks: int = 68
     size: float = 1.18e6
-    apply: float = 1.26  # a processor's time to read, check and register it
-    late: float = 1.8e-3  # to apply one late batch, and wake a waiter
+    apply: float = 0.61  # a processor's time to read, check and register it
+    late: float = 1.3e-3  # to apply one late batch, and wake a waiter
     verify: float = 0.5  # a worker, 50,000 operators (README: 10,000 in 92 to 113 ms)
 
 

@@ -174,7 +174,9 @@ class Publisher:
         self._sealed = threading.Event()
         self._ticket = next(_tickets)
         self._waiting = False
-        self._thread = threading.Thread(target=self._run, name="mdispatch leader", daemon=False)
+        self._thread = threading.Thread(
+            target=self._run_in_background, name="mdispatch leader", daemon=False
+        )
 
     # --- from outside
 
@@ -236,12 +238,15 @@ class Publisher:
 
     # --- the thread
 
-    def _run(self) -> None:
+    def _run_in_background(self) -> None:
         # Whoever registers wakes this thread. A batch thread does not push its waker off the
         # processor: it takes a free one, or its turn.
         with suppress(OSError):  # a container may refuse the system call
             if os.sched_getscheduler(0) == os.SCHED_OTHER:
                 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        self._run()
+
+    def _run(self) -> None:
         try:
             while not self._ended.is_set() and self._turn():
                 if self._is_cut:
