@@ -4,9 +4,10 @@ An owner serves a kernel by a carrier's name, ``impl(..., serve="host")``. The o
 and the address at which the carrier of the owner listens; the caller's carrier of that name takes
 the call there.
 
-A call is values, as is its answer: None, bool, int of 64 bits, float, str, bytes, memory, and lists
-of these. A carrier makes bytes of them as it likes; ``host`` does it by native/bind/ext/wire.c. It
-unpickles nothing, and runs nothing but ``answer``.
+A call is values, as is its answer: None, bool, int of 64 bits, float, str, bytes, memory, objects
+of classes with a codec, and lists of these. A carrier makes bytes of them as it likes; ``host``
+does it by native/bind/ext/wire.c. It unpickles nothing, and runs nothing but ``answer`` and the
+codecs (registry/by_value.py).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from ..errors import CannotTravelError
+
 __all__ = ["BUSY", "DAMAGED", "DEEP", "GONE", "KEPT", "LATE", "NO_KERNEL", "RAISED", "UNFIT"]
 __all__ += ["UNFIT_RESULT", "Answer", "Carrier", "carrier_named"]
 
@@ -32,9 +35,11 @@ BUSY, DAMAGED = 9, 10
 class Answer(Protocol):
     """What an owner does with a call that it has taken."""
 
-    def __call__(self, call: list[Any], given_up: Callable[[], bool], /) -> tuple[int, Any]:
-        """Returns 0 and the result, or why not and what is told of it. ``given_up`` says whether
-        the caller has gone meanwhile.
+    def __call__(
+        self, call: list[Any] | CannotTravelError, given_up: Callable[[], bool], /
+    ) -> tuple[int, Any]:
+        """Returns 0 and the result, or why not and what is told of it. ``call`` is an error where
+        an object in it could not be made. ``given_up`` says whether the caller has gone meanwhile.
         """
 
 

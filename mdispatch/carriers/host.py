@@ -33,7 +33,7 @@ from errno import ECONNREFUSED, ECONNRESET, ENOENT, EPIPE, ESRCH
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 
-from ..errors import InvalidArgumentError, RegistryOwnerError, SystemCallError
+from ..errors import CannotTravelError, InvalidArgumentError, RegistryOwnerError, SystemCallError
 from ..facts.native import c_kernels, interpreter_id
 from .carrier import BUSY, DAMAGED, GONE, KEPT, LATE, NO_KERNEL, UNFIT, UNFIT_RESULT
 from .messages import Messages
@@ -346,8 +346,12 @@ class _Owner:
 
     def _reply(self, messages: Messages, body: memoryview, gone: select.poll) -> bytes | str:
         met: list[Any] = []
-        call = messages.shown(body, met)
-        if not isinstance(call, list):
+        call: list[Any] | CannotTravelError
+        try:
+            call = messages.shown(body, met)
+        except CannotTravelError as error:  # of a constant: the caller is told
+            call = error
+        if not isinstance(call, (list, CannotTravelError)):
             raise ValueError("it is no call")
         why, told = self._answer(call, lambda: bool(gone.poll(0)))
         del call

@@ -416,10 +416,18 @@ def error_of(
             *where,
         )
     what = "an argument" if why == UNFIT else "its result"
+    told, has_codec, failure = told.partition(", whose ")  # as encoded() in registry/by_value.py
+    if has_codec:
+        return errors.CannotTravelError(
+            f"{begin}, and {what} is an object of {told}, whose {failure}\nSuch an object "
+            "travels by what the codec of its class makes of it: bytes, or what JSON can say.",
+            *where,
+            value_type=told,
+        )
     return errors.CannotTravelError(
         f"{begin}, and {what} is an object of {told}, which cannot travel\nNone, bool, int of "
-        "64 bits, float, str, bytes, memory (the buffer protocol), handles (mdispatch.share) "
-        "and lists of these can.",
+        "64 bits, float, str, bytes, memory (the buffer protocol), handles (mdispatch.share), "
+        "objects of classes with a codec and lists of these can.",
         *where,
         value_type=told,
     )
@@ -455,7 +463,7 @@ def _raised(told: Any, where: tuple[str, str, int]) -> BaseException:
     if isinstance(made, errors.RoutedError):
         made.operator, made.home, made.pid = where
         made.told = f"{module}.{name}"
-    made.add_note(f"raised by the kernel in {where[1]}:\n{trace}")
+    made.add_note(f"raised in {where[1]}:\n{trace}")
     return made  # type: ignore[no-any-return]
 
 

@@ -20,6 +20,7 @@ from contextvars import ContextVar
 from itertools import count
 
 from ..carriers.carrier import LATE, NO_KERNEL, RAISED, carrier_named
+from ..errors import CannotTravelError
 from ..errors.places import label_of
 from ..facts import NOTE
 from ..facts.native import alone_because, c_kernels
@@ -175,10 +176,12 @@ _call: ContextVar[Call | None] = ContextVar("mdispatch.call", default=None)
 under_way = _call.get
 
 
-def answer(told: list[Any], given_up: Callable[[], bool]) -> tuple[int, Any]:
+def answer(told: list[Any] | CannotTravelError, given_up: Callable[[], bool]) -> tuple[int, Any]:
     """Runs the kernel of a call of another process, as routing.py has put it. Raises ValueError
     for what is no such call, before anything runs.
     """
+    if isinstance(told, CannotTravelError):
+        return RAISED, describe(told)
     if [type(each) for each in told] != [int, int, list, list, list, list]:
         raise ValueError("it is no call")
     ticket, deadline, way, args, names, values = told

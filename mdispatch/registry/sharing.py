@@ -40,6 +40,7 @@ from ..facts import HOST, interpreter_id
 from ..facts.books import check_shared
 from ..facts.native import c_kernels, calls
 from ..schema.classes import name_of
+from .by_value import is_constant
 from .registry import given_or_default
 
 TYPE_CHECKING = False
@@ -199,11 +200,16 @@ def share(obj: object) -> ObjectHandle:
     The object's methods are called by the threads that call the handles, one at a time where this
     interpreter has a GIL.
 
-    Raises InvalidArgumentError for what travels as a value; HermeticError inside :func:`hermetic`,
-    which makes no handles; NotSharedError where interpreters share nothing.
+    Raises InvalidArgumentError for what travels as a value, also by a codec; HermeticError inside
+    :func:`hermetic`, which makes no handles; NotSharedError where interpreters share nothing.
     """
     if isinstance(obj, SafeObject):
         return obj if isinstance(obj, ObjectHandle) else share(obj.open())
+    if is_constant(obj):
+        raise InvalidArgumentError(
+            f"an object of {name_of(type(obj))} travels by value, as the class has a codec: it has "
+            "no handle, and a kernel in C does not take it\nSend it as it is."
+        )
     if isinstance(obj, _VALUES):
         raise InvalidArgumentError(
             f"an object of {type(obj).__qualname__} travels as a value, and has no handle: send it "
@@ -396,7 +402,7 @@ def _opened(value: Any) -> Any:
 def _shared(value: Any) -> Any:
     """A result that can travel: objects of registered classes by their handles."""
     if name_of(type(value)):
-        return share(value)
+        return value if is_constant(value) else share(value)
     if isinstance(value, (list, tuple)) and any(name_of(type(each)) for each in value):
         return [_shared(each) for each in value]
     return value
