@@ -70,7 +70,8 @@ def test_a_constant_that_is_none_is_refused_and_nothing_is_imported_for_its_name
     def constant(*parts):
         return stamp + b"\x0a" + pack(list(parts))[3:]  # the kind of a list is one byte
 
-    for odd in (constant(), constant("shop.A"), constant(1, 2), constant("a.B", []), constant(*"abc")):
+    for parts in ((), ("shop.A",), (1, 2), ("a.B", []), "abc"):
+        odd = constant(*parts)
         with pytest.raises(ValueError, match="damaged"):
             c_kernels.unpack(odd, (), [], 0)
     deep = stamp + (b"\x0a" + (2).to_bytes(8, "little")) * 1000
