@@ -1,6 +1,7 @@
-"""Objects that travel by value: those of a class that is registered with a codec.
+"""Objects that are a name and a text on their way: those of a class that is registered with a
+codec, and handles that go to other processes (registry/sharing.py), whose name is empty.
 
-On its way such an object is the name of its class and a text: the bytes that ``encode`` has given,
+An object of such a class is the name of the class and a text: the bytes that ``encode`` has given,
 or the JSON of what else it has. native/bind/ext/parcel.c asks for both where it meets an object
 that is no value, on the way to another interpreter and to another process.
 
@@ -14,20 +15,17 @@ from ..dispatch.context.homes import here
 from ..errors import CannotTravelError
 from ..errors.words import shown
 from ..schema.classes import class_of, codec_of, name_of
+from .sharing import ObjectHandle, from_outside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["LARGEST", "decoded", "encoded", "is_constant"]
+__all__ = ["LARGEST", "decoded", "encoded"]
 
 #: How many bytes a text has at most.
 LARGEST = 1 << 20
-
-
-def is_constant(obj: object) -> bool:
-    """Whether its class travels by value, or the nearest registered one that it is derived from."""
-    return codec_of(name_of(type(obj))) is not None
+_DO = "Such an object travels by what its codec makes of it: bytes, or what JSON can say."
 
 
 def encoded(obj: object) -> tuple[str, bytes | str] | str | None:
@@ -37,16 +35,24 @@ def encoded(obj: object) -> tuple[str, bytes | str] | str | None:
     name = name_of(type(obj))
     codec = codec_of(name)
     if codec is None:
-        return None
+        if not isinstance(obj, ObjectHandle):
+            return None
+        try:
+            told = obj.to_outside()
+        except Exception as error:  # of the object's own code, which names its keys
+            told = f"{obj.type_name}, whose keys cannot be told: {_told(error)}"
+        return told if isinstance(told, str) else ("", _json(told))
     if type(obj) is not class_of(name):
-        return f"{type(obj).__qualname__}, whose base class {name} has a codec, and it has none"
+        return (
+            f"{type(obj).__qualname__}, whose base class {name} has a codec, and it has none\n{_DO}"
+        )
     try:
         plain = codec[0](obj)
         text = plain if isinstance(plain, bytes) else _json(plain)
     except Exception as error:
-        return f"{name}, whose encode() failed: {_told(error)}"
+        return f"{name}, whose encode() failed: {_told(error)}\n{_DO}"
     if len(text) > LARGEST:
-        return f"{name}, whose encode() gives {len(text):,} bytes, and at most {LARGEST:,} can be"
+        return f"{name}, whose encode() gives {len(text):,} bytes, not at most {LARGEST:,}\n{_DO}"
     return name, text
 
 
@@ -54,6 +60,8 @@ def decoded(name: object, text: object) -> Any:
     """The object of a name and a text. Called by C. Raises CannotTravelError."""
     if not isinstance(name, str) or not isinstance(text, (bytes, str)):
         raise ValueError("a message of a routed call is damaged: it has an odd constant")
+    if not name and isinstance(text, str):
+        return from_outside(text)
     codec, cls = codec_of(name), class_of(name)
     if codec is None:
         what = "is registered there" if cls is None else "has a codec there"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     #: What makes plain values of an object, and an object of these.
     Codec: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
-__all__ = ["add_class", "class_of", "codec_of", "drop_class", "name_of"]
+__all__ = ["add_class", "class_of", "codec_of", "drop_class", "is_constant", "name_of"]
 
 _by_name: dict[str, tuple[type, ...]] = {}
 _names: dict[type, str] = {}
@@ -59,6 +59,11 @@ def codec_of(name: str) -> Codec | None:
     """The codec of the class that a schema means here; None for one that travels by handles."""
     cls = class_of(name)
     return None if cls is None else _codecs.get(cls)
+
+
+def is_constant(obj: object) -> bool:
+    """Whether its class travels by value, or the nearest registered one that it is derived from."""
+    return codec_of(name_of(type(obj))) is not None
 
 
 def name_of(cls: type) -> str:

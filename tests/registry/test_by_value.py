@@ -156,7 +156,7 @@ done(told=got, taken=taken)
     assert failed in text["decode"]
     assert failed in text["decode_here"]
     assert "its decode() gave an object of dict there" in text["decoded"]
-    assert "1,048,576 can be" in text["large"]
+    assert "not at most 1,048,576" in text["large"]
     assert "TypeError: Object of type set is not JSON serializable" in text["json"]
     assert "Derived, whose base class shop.Config has a codec, and it has none" in text["derived"]
     assert "an object of Other, which cannot travel" in text["other"]
