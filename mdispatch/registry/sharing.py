@@ -576,6 +576,11 @@ class _Far:
         self.gone: list[object] = []
         self.is_told = False
 
+    def forked(self) -> None:
+        """The parent has told what it has. The child does so by itself, before its first call."""
+        self._lock = allocate_lock()
+        self.is_told = False
+
     def tell(self, way: Way, deadline: int) -> None:
         """Tells home of all handles of its objects here, until the deadline (0 for none). A home
         that does not hear it does not keep them; their calls say so.
@@ -665,7 +670,8 @@ def forked() -> None:
     global _lock, _is_open
     _lock = RLock()
     _is_open = False
-    _far.clear()  # the parent has told that it has them; the child does so at its first call
+    for far in list(_far.values()):
+        far.forked()
     _outside.clear()
     for each in list(_handles.values()):
         handle = each()
