@@ -64,9 +64,13 @@ class Board:
     __slots__ = ("_done", "_free", "_memory", "number", "visits")
 
     def __init__(self, interpreter: int) -> None:
-        self.number = os.memfd_create(_NAME, os.MFD_CLOEXEC)
+        import fcntl  # only Linux has it all
+
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        self.number = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self.number, _SIZE)
+            fcntl.fcntl(self.number, fcntl.F_ADD_SEALS, seals)
             self._memory = mmap.mmap(self.number, _SIZE)
         except BaseException:
             os.close(self.number)

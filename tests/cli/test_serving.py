@@ -148,6 +148,7 @@ with md.routing("shop"):
         registry.ops.shop.near(1)
 """
     main.do(f"go = os.open({str(free)!r}, os.O_RDWR)\nthread = interpreter({again!r})")
+    until(lambda: served(name)["ended"] > 0)
     main.begin("clutch()")  # it computes, and lets nobody in
     until(lambda: served(name)["waiting"] == 1)
     [call] = served(name)["calls"]
