@@ -28,6 +28,7 @@ __all__ = [
     "Figure",
 ]
 __all__ += ["Host", "Standing", "Stands"]
+__all__ += ["CallNow", "Offer", "Serving"]
 __all__ += ["Inside", "Job", "JobFailure", "Kernel", "Latency", "LeftOut", "Leftover", "Library"]
 __all__ += ["Lock", "Ls", "Main", "Member"]
 __all__ += ["Operator", "OperatorWithTable", "Outside", "Place", "Processes", "ProviderRuns"]
@@ -313,6 +314,23 @@ class Choices(TypedDict):
 # --- show, table, why -----------------------------------------------------------------------------
 
 
+class Offer(TypedDict):
+    """A kernel that a member serves to other interpreters and processes."""
+
+    #: operator
+    operator: str
+    #: dispatch key, or an alias key
+    key: str
+    #: label
+    kernel: str
+    #: what carries calls of other processes, as "host"; null where only its own process may call
+    carrier: str | None
+    #: since when, in seconds since 1970
+    since: int
+    #: who serves it, and the line that says so
+    place: Place
+
+
 class Subject(TypedDict):
     """What `show`, `table` and `why` have in common."""
 
@@ -455,6 +473,9 @@ class Why(Subject):
     runs: Runs | None
     #: what a call raises; null where something runs
     error: Raised | None
+    #: who serves that kernel to others, the newest first: the newest of its process is called, else
+    #: the newest with a carrier
+    offers: list[Offer]
 
 
 # --- stubs ----------------------------------------------------------------------------------------
@@ -595,6 +616,48 @@ class Standing(Stands):
     waiting: list[int]
 
 
+class CallNow(TypedDict):
+    """A call in an interpreter that serves kernels."""
+
+    #: operator; null for a method of an object, or the kernel of another registry
+    operator: str | None
+    #: process of the caller; null where it is not known
+    pid: int | None
+    #: id of the caller's interpreter
+    interpreter: int | None
+    #: the thread that calls, of the same process; null for a call of another process
+    thread: int | None
+    #: whether it waits for the GIL of the interpreter that serves; else it runs there
+    waits: bool
+    #: how long it is there, to some milliseconds
+    seconds: float
+
+
+class Serving(TypedDict):
+    """A member that serves kernels to others. What is null of its calls cannot be seen."""
+
+    #: process
+    pid: int
+    #: id of the interpreter
+    interpreter: int
+    #: whether the process is stopped
+    stopped: bool
+    #: what it serves, oldest first
+    offers: list[Offer]
+    #: how many calls of other processes it takes at once; null where nothing says so
+    limit: int | None
+    #: how many calls run there
+    running: int | None
+    #: how many calls wait for its GIL
+    waiting: int | None
+    #: how many calls have ended there, of all registries
+    ended: int | None
+    #: how many seconds a call has waited for its GIL at most
+    longest_wait: float | None
+    #: the calls that are there, the longest first
+    calls: list[CallNow] | None
+
+
 class Inside(TypedDict):
     """What a registry says of itself; all null when it cannot be read."""
 
@@ -608,6 +671,8 @@ class Inside(TypedDict):
     processes: Processes | None
     #: the members
     members: list[Member] | None
+    #: the members that serve kernels to others
+    serving: list[Serving] | None
     #: how many operators are defined
     operators: int | None
     #: how many kernels are registered

@@ -27,6 +27,7 @@ from ..facts.outside import (
 from .asking import reason, registries_like
 from .columns import PAGE, fit, plain, say, say_figures, size, styled
 from .console import complain, json_option, standard_output, write
+from .serving import serving_json, serving_lines
 from .standing import standing_json, standing_text
 from .subject import key_name
 
@@ -97,7 +98,7 @@ def doctor(
     as_json: bool,
 ) -> None:
     """List the registries of this user, and what is wrong with them. It tells who is alive, what is
-    in them, and who waits for what.
+    in them, who serves kernels to whom, and who waits for what.
 
     Looking joins nothing, takes no lock and changes nothing; a registry whose main process is dead
     or whose lock is held by a stopped one is shown all the same.
@@ -194,6 +195,13 @@ def _of_its_members(seen: Seen) -> Iterator[str]:
         )
     if seen.lock is not None and seen.lock.died and seen.state == "open":
         yield "whoever held its lock died: the next one to take it cleans up"
+    for one in seen.serving:
+        if one.is_stopped and not (one.pid == seen.main_pid and seen.main_stopped):
+            yield (
+                f"pid {one.pid}, which serves {one.offers[0].fact.name}"
+                + f" and {len(one.offers) - 1} more" * (len(one.offers) > 1)
+                + f", is stopped, and those who call it wait: kill -CONT {one.pid}"
+            )
     dead = sorted({member.pid for member in seen.members if not member.alive} - _main_if_dead(seen))
     if dead and seen.state == "open":
         yield (
@@ -331,6 +339,7 @@ class Diagnosis:
             told.append(("memory", styled(_memory(seen), style="dim")))
         if seen.standing is not None:
             told.append(("cluster", styled(standing_text(seen.standing), style="dim")))
+        told += serving_lines(seen, _MOST_WAITING)
         waiting = seen.waiting
         told += [("waiting", waiting_text(member)) for member in waiting[:_MOST_WAITING]]
         if len(waiting) > _MOST_WAITING:
@@ -459,6 +468,7 @@ def seen_json(seen: Seen) -> answers.Registry:
         "cluster": None if seen.standing is None else standing_json(seen.standing),
         "processes": {"alive": seen.alive, "dead": seen.dead},
         "members": [member_json(member) for member in seen.members],
+        "serving": [serving_json(one) for one in seen.serving],
         "operators": seen.operators,
         "kernels": seen.kinds[facts.IMPL],
         "facts": seen.facts,

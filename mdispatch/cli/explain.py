@@ -13,6 +13,7 @@ from ..dispatch import explain
 from ..dispatch.context.guards import DEFAULT_EXCLUDED, DEFAULT_INCLUDED
 from ..dispatch.explain import listed
 from ..dispatch.kernels import Provider
+from ..dispatch.routing import offers
 from ..errors import InvalidKeyError, MdispatchError
 from ..facts.counted import told
 from ..keys import DispatchKeySet, functionality_to_backend_keys, runtime_keys
@@ -22,6 +23,7 @@ from .asking import WHERE, answering, attach, imports, keys_like, opened
 from .columns import fit, place_text, plain, say, say_columns, say_pairs, styled
 from .console import json_option, standard_output, write
 from .counted import counted_json, say_counted
+from .serving import offer_json
 from .subject import Subject, by, kernel_json, kernel_text, names, place_json, place_of_fact
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from ..dispatch.explain import Explanation, TableRow
     from ..facts import Registration
+    from ..facts.offers import Offer
     from ..keys.numbers import DispatchKey
     from ..registry import Registry
     from . import answers
@@ -149,7 +152,9 @@ def why(
             included=DEFAULT_INCLUDED,
             excluded=DEFAULT_EXCLUDED,
         )
-        return Way(subject, asked, found)
+        fact = found.row.registration if found.error is None else None
+        served = [] if fact is None else offers(source.dispatcher.facts, found.operator, fact)
+        return Way(subject, asked, found, served)
 
     _run(op, modules, registry, as_json, answer)
 
@@ -381,11 +386,14 @@ class Registrations:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What ``mdispatch why`` answers. ``asked`` are the keys as they were given."""
+    """What ``mdispatch why`` answers. ``asked`` are the keys as they were given; ``offers`` say who
+    serves the kernel, the newest first.
+    """
 
     subject: Subject
     asked: Sequence[DispatchKey]
     found: Explanation
+    offers: Sequence[Offer]
 
     def _rules(self) -> list[tuple[str, str]]:
         return [(rule, what) for rule, _, what in (r.partition(": ") for r in self.found.rules)]
@@ -413,6 +421,7 @@ class Way:
             if error is not None
             else {"kernel": found.row.kernel, "place": place_of_fact(found.row.registration)},
             "error": None if error is None else {"class": type(error).__name__, "text": str(error)},
+            "offers": [offer_json(offer) for offer in self.offers],
         }
         return json.dumps(answer, indent=2)
 
@@ -433,6 +442,7 @@ class Way:
         say(console)
         if found.error is None:
             self._show_kernel(console)
+            self._show_offers(console)
         else:
             say(console, styled(f"a call raises {type(found.error).__name__}", style="bold red"))
             for line in str(found.error).split("\n"):
@@ -454,3 +464,12 @@ class Way:
         say(console, styled("runs ", style="bold green").append_text(kernel_text(row.kernel)))
         if row.registration is not None:
             say(console, f"registered at {place_text(row.where)} {by(row.registration)}", indent=5)
+
+    def _show_offers(self, console: Console) -> None:
+        if self.offers:
+            say(console)
+            said = "served to interpreters that have none, the newest first"
+            say(console, styled(said, style="bold"))
+            for offer in self.offers:
+                who = facts.who(offer.fact.pid, offer.fact.interpreter)
+                say(console, plain(f"{who}: {offer.to_whom}"), indent=2)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ..facts.outside import Seen
     from . import answers
     from .keyboard import Keyboard
+from .serving import serving_lines
 from .standing import standing_text
 
 __all__ = ["Moment", "top"]
@@ -473,6 +474,7 @@ class View:
     def _has(self, seen: Seen) -> bool:
         words = [seen.label, *(str(member.pid) for member in seen.members)]
         words += [awaited(member) for member in seen.waiting]
+        words += [offer.fact.name for one in seen.serving for offer in one.offers]
         return any(self.text.casefold() in word.casefold() for word in words)
 
     def _figure(self, moment: Moment, seen: Seen) -> float:
@@ -515,6 +517,7 @@ def _below(seen: Seen) -> list[tuple[str, Text]]:
     told = [] if there is None else [("cluster", styled(standing_text(there), style="dim"))]
     if seen.counted is not None and seen.counted.runs:
         told.append(("ran", counted_text(seen.counted)))
+    told += serving_lines(seen, _MOST_WAITING)
     told += [("waiting", waiting_text(member)) for member in waiting[:_MOST_WAITING]]
     if len(waiting) > _MOST_WAITING:
         told.append(("", styled(f"and {len(waiting) - _MOST_WAITING} more")))

@@ -123,8 +123,9 @@ class Explanation:
     what is left and ``key`` its highest key. ``rules`` are the rules tried there, up to the one
     that decides, and ``row`` is what runs. ``providers`` are those of the key, each with what
     becomes of it and why, in their order. ``error`` is what a call raises instead, also where
-    every module is imported; None when it raises nothing. ``route`` says in words which interpreter
-    serves the kernel if this one has none, "" otherwise.
+    every module is imported; None when it raises nothing. If this interpreter has no such kernel
+    and others serve it, ``owners`` are these with to whom and since when, the newest first, and
+    ``route`` says in words where a call runs now, or why it is refused; else they are empty.
     """
 
     __slots__ = (
@@ -136,6 +137,7 @@ class Explanation:
         "key",
         "key_set",
         "operator",
+        "owners",
         "passed_by",
         "providers",
         "route",
@@ -160,6 +162,7 @@ class Explanation:
     ) -> None:
         self.operator = operator
         self.route = ""
+        self.owners: tuple[tuple[str, str], ...] = ()
         self.types = given_in_words(types)
         table = table.for_types(types) if types else table
         self.given = given
@@ -208,6 +211,9 @@ class Explanation:
             lines += [f"    {line}" for line in str(self.error).split("\n")]
         else:
             lines.append(f"  runs {self.row.kernel}    ({self.row.where})")
+        if self.owners:
+            lines.append("  served by, the newest first:")
+            lines += [f"    {owner}: {how}" for owner, how in self.owners]
         if self.route:
             lines.append(f"  {self.route}")
         return "\n".join(lines)

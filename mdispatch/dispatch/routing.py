@@ -35,29 +35,32 @@ from ..carriers.carrier import (
 )
 from ..facts import IMPL
 from ..facts.native import alone_because, c_kernels, calls, interpreter_id
+from ..facts.offers import offer_of
 from ..facts.waits import check_timeout
 from ..keys.numbers import RUNTIME_KEYS, DispatchKey, highest_index
 from .context.guards import DEFAULT_EXCLUDED, DEFAULT_INCLUDED
 from .context.homes import Home, here
 from .kernels import LocalKernel
 from .pairing import AbsentKernel, missing
-from .serving import offer_of, under_way
+from .serving import under_way
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from contextvars import Token
     from types import TracebackType
     from typing import Any, NoReturn, Self
 
     from ..carriers.carrier import Carrier
+    from ..facts import Registration
+    from ..facts.abc import Facts
+    from ..facts.offers import Offer
     from .by_type import ByType
     from .entry import OperatorEntry
-    from .serving import Offer
     from .table import DispatchTable
 
 __all__ = ["DEFAULT_SETS", "OWNER_GONE", "Route", "RoutedKernel", "allow_routing", "deadline_for"]
-__all__ += ["carry", "error_of", "routed", "routing", "timeout_for", "until", "way"]
+__all__ += ["carry", "error_of", "offers", "routed", "routing", "timeout_for", "until", "way"]
 
 
 # --- who may --------------------------------------------------------------------------------------
@@ -177,18 +180,16 @@ def routed(
     return route.at(table, RUNTIME_KEYS[highest_index(raw)])
 
 
-def _newest(entry: OperatorEntry, kernel: AbsentKernel) -> Offer | None:
-    """The newest offer of just this kernel: by another interpreter of this process, else by another
-    process.
+def offers(facts: Facts, operator: str, fact: Registration) -> list[Offer]:
+    """The offers of just this kernel, wherever it is served, the newest first.
 
     A member that has verified a kernel may have another label for it. So labels are compared only
     where the key has several kernels for the same types: as for the callables of this interpreter,
     in dispatch/pairing.py.
     """
-    fact, pid = kernel.fact, os.getpid()
     found = []
     kernels = 0
-    for each in entry.facts.registrations(entry.name)[2]:
+    for each in facts.registrations(operator)[2]:
         if each.key != fact.key:
             continue
         kernels += each.kind == IMPL and each.types == fact.types
@@ -197,9 +198,21 @@ def _newest(entry: OperatorEntry, kernel: AbsentKernel) -> Offer | None:
             found.append(offer)
     if kernels > 1:
         found = [offer for offer in found if offer.label == fact.body]
+    return found[::-1]
+
+
+def _first(found: Sequence[Offer]) -> Offer | None:
+    """Of offers, the newest first, that of another interpreter of this process, else one of another
+    process.
+    """
+    pid = os.getpid()
     near = [o for o in found if o.fact.pid == pid and o.fact.interpreter != interpreter_id]
     found = near or [offer for offer in found if offer.fact.pid != pid and offer.carrier]
-    return found[-1] if found and not alone_because else None
+    return found[0] if found and not alone_because else None
+
+
+def _newest(entry: OperatorEntry, kernel: AbsentKernel) -> Offer | None:
+    return _first(offers(entry.facts, entry.name, kernel.fact))
 
 
 def _home_of(offer: Offer) -> Home:
@@ -207,9 +220,12 @@ def _home_of(offer: Offer) -> Home:
     return Home(here().space, fact.pid, 0, fact.interpreter)
 
 
-def way(entry: OperatorEntry, key: DispatchKey, seq: int) -> str:
+def way(
+    entry: OperatorEntry, key: DispatchKey, seq: int
+) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Where calls run whose highest key this is and whose kernel has the fact of this number, in
-    words; "" if they run here, or nowhere.
+    words; and who serves it, with to whom and since when. "" and nothing if they run here, or if
+    nobody serves it.
     """
     table = entry.current_table()
     slot: Any = table.entries[RUNTIME_KEYS.index(key)].kernel
@@ -217,15 +233,30 @@ def way(entry: OperatorEntry, key: DispatchKey, seq: int) -> str:
     kernels = by_type.kernels if by_type is not None else (slot,)
     for kernel in kernels:
         if isinstance(kernel, AbsentKernel) and kernel.fact.seq == seq:
-            offer = _newest(entry, kernel)
-            if offer is None:
-                return ""
-            home = _home_of(offer)
-            namespace = entry.name.partition("::")[0]
-            if _is_allowed(namespace):
-                return f"routed to {home}, which serves it    ({offer.fact.where})"
-            return f'not loaded here; {home} serves it to calls within routing("{namespace}")'
-    return ""
+            found = offers(entry.facts, entry.name, kernel.fact)
+            owners = tuple((str(_home_of(offer)), offer.to_whom) for offer in found)
+            return _way(entry.name.partition("::")[0], found) if found else "", owners
+    return "", ()
+
+
+def _way(namespace: str, found: Sequence[Offer]) -> str:
+    offer = _first(found)
+    if offer is None:
+        return (
+            f"not loaded here, and a call is refused: {_home_of(found[0])} serves it to its own "
+            f'process only    ({found[0].fact.where})\n  serve="host" there would serve it here'
+            if not alone_because
+            else f"not loaded here, and a call is refused: {alone_because}"
+        )
+    home = _home_of(offer)
+    if not _is_allowed(namespace):
+        return f'not loaded here; {home} serves it to calls within routing("{namespace}")'
+    by = (
+        "a visit on the caller's thread"
+        if offer.fact.pid == os.getpid()
+        else f'the carrier "{offer.carrier}"'
+    )
+    return f"routed to {home}, which serves it, by {by}    ({offer.fact.where})"
 
 
 # --- the call -------------------------------------------------------------------------------------

@@ -1,13 +1,14 @@
 """The owner's side of calls from other interpreters and processes: which kernels of this
 interpreter they may call, and what they are told of an exception.
 
-A kernel that is served has a fact of its own, a note of its member: an *offer*. It stands under the
-operator's name and at the kernel's key, so it ends with its member, and a change of it renews the
-tables of those who call. It has a ticket: the number by which a visit finds the function in
-``_served`` (native/bind/ext/visit.c) or, for another process, in ``_served_outside``. The ticket
-with a minus stands for the same function, called with the caller's included and excluded keys. An
-offer to other processes has the name of a carrier, too, and the address at which that listens (the
-room ``carriers``).
+A kernel that is served has a fact of its own, a note of its member: an *offer* (facts/offers.py).
+It stands under the operator's name and at the kernel's key, so it ends with its member, and a
+change of it renews the tables of those who call. It has a ticket: the number by which a visit finds
+the function in ``_served`` (native/bind/ext/visit.c) or, for another process, in
+``_served_outside``. The ticket with a minus stands for the same function, called with the caller's
+included and excluded keys. An offer to other processes has the name of a carrier, too, and the
+address at which that listens (the room ``carriers``). The calls that are there stand on the *board*
+(facts/board.py), which an offer leads to.
 
 Locking: none. A ticket is added before its offer is published, and taken away after that has ended;
 each is one step of a dict.
@@ -16,14 +17,18 @@ each is one step of a dict.
 from __future__ import annotations
 
 import atexit
+from contextlib import suppress
 from contextvars import ContextVar
 from itertools import count
+from time import time
 
 from ..carriers.carrier import LATE, NO_KERNEL, RAISED, carrier_named
 from ..errors import CannotTravelError
 from ..errors.places import label_of
 from ..facts import NOTE
-from ..facts.native import alone_because, c_kernels
+from ..facts.board import Board
+from ..facts.native import alone_because, c_kernels, interpreter_id
+from ..facts.offers import offer_text
 from ..keys import DispatchKeySet
 from .context.guards import ForceDispatchKeyGuard
 from .context.hermetic import VisitingHandle
@@ -38,11 +43,8 @@ if TYPE_CHECKING:
     from ..facts.abc import Facts
     from .kernels import LocalKernel
 
-__all__ = ["DROP", "METHOD", "Offer", "answer", "cancelled", "describe", "forked", "offer_of"]
-__all__ += ["HOLD", "serve", "serve_objects", "serve_objects_outside", "under_way"]
-
-#: How the text of an offer begins.
-_SERVES = "mdispatch.serves"
+__all__ = ["DROP", "HOLD", "METHOD", "answer", "cancelled", "describe", "forked", "serve"]
+__all__ += ["serve_objects", "serve_objects_outside", "under_way"]
 
 _served: dict[int, Callable[..., Any]] = {}
 #: Those of them that other processes may call.
@@ -52,39 +54,8 @@ _served_outside: dict[int, Callable[..., Any]] = {}
 METHOD, DROP, HOLD = 1, 2, 3
 _numbers = count(4)
 _is_open = False
-
-
-class Offer:
-    """What an offer says: the label and the types of the kernel, whether it takes the key set, its
-    ticket, and the carrier and the address where other processes call it, "" if they may not.
-    """
-
-    __slots__ = ("address", "carrier", "fact", "label", "ticket", "types", "with_keyset")
-
-    def __init__(
-        self,
-        fact: Registration,
-        label: str,
-        types: str,
-        keys: str,
-        ticket: str,
-        carrier: str,
-        address: str,
-    ) -> None:
-        self.fact = fact
-        self.label = label
-        self.types = types
-        self.with_keyset = bool(keys)
-        self.ticket = int(ticket)
-        self.carrier = carrier
-        self.address = address
-
-
-def offer_of(fact: Registration) -> Offer | None:
-    """The offer that a fact is, or None."""
-    if fact.kind != NOTE or not fact.text.startswith(_SERVES + "\n"):
-        return None
-    return Offer(fact, *fact.text.split("\n")[1:7])
+#: What this interpreter shows of the calls in it; None if it serves nothing, or cannot show it.
+_board: Board | None = None
 
 
 def serve(
@@ -104,9 +75,16 @@ def serve(
     _served[-ticket] = _under(function)
     if address:
         _served_outside[ticket], _served_outside[-ticket] = function, _served[-ticket]
-    keys = "keyset" if kernel.with_keyset else ""
-    parts = (_SERVES, kernel.label, kernel.types_text, keys, str(ticket), carrier, address)
-    text = "\n".join(parts)
+    text = offer_text(
+        kernel.label,
+        kernel.types_text,
+        kernel.with_keyset,
+        ticket,
+        carrier,
+        address,
+        int(time()),
+        -1 if _board is None else _board.number,
+    )
     try:
         fact = facts.register(NOTE, kernel.key, name, text, where)
     except BaseException:
@@ -144,12 +122,20 @@ def serve_objects_outside(
 
 
 def _open() -> None:
-    global _is_open
+    global _is_open, _board
     if not _is_open and not alone_because:
-        c_kernels.visit_open(_served, describe)
+        with suppress(OSError):  # it is only looked at
+            _board = Board(interpreter_id)
+        c_kernels.visit_open(_served, describe, *([_board.visits] if _board is not None else []))
         # Before the registry is left, and before CPython looks for thread states that are left.
-        atexit.register(c_kernels.visit_close)
+        atexit.register(_end)
         _is_open = True
+
+
+def _end() -> None:
+    c_kernels.visit_close()
+    if _board is not None:
+        _board.close()
 
 
 def _with_keys(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -208,6 +194,8 @@ def answer(told: list[Any] | CannotTravelError, caller: Caller) -> tuple[int, An
     if function is None:
         return NO_KERNEL, None
     token = _call.set(Call(deadline, way, caller))
+    board = _board
+    row = board.begins(ticket, way[-1] if way else "") if board is not None else 0
     try:
         result = function(*args, **keywords)
         if METHOD in _served:
@@ -218,6 +206,8 @@ def answer(told: list[Any] | CannotTravelError, caller: Caller) -> tuple[int, An
         return RAISED, describe(error.with_traceback(trace and trace.tb_next))  # not this frame
     finally:
         _call.reset(token)
+        if board is not None:
+            board.ends(row)
 
 
 def _add_handles(value: Any, found: list[object]) -> None:
@@ -288,7 +278,10 @@ def _as_value(thing: object, depth: int = 0) -> Any:
 
 def forked() -> None:
     """See Note [Locks across a fork] in facts/forking.py. The offers belong to the parent."""
-    global _is_open
+    global _is_open, _board
     _is_open = False
+    if _board is not None:
+        _board.close()
+        _board = None
     _served.clear()
     _served_outside.clear()

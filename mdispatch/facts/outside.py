@@ -38,6 +38,7 @@ from .native.constants import (
     MD_POLICY_ELECT,
 )
 from .registration import CLUSTER, DEF, NOTE, ROLE_NAMES, STANDING, Registration
+from .serving import Serving, serving
 from .status import error_for
 
 TYPE_CHECKING = False
@@ -133,7 +134,7 @@ class Seen:
     deleted registry open. ``deleted``: its file was taken away. ``alive`` and ``dead`` count the
     processes that joined. ``names`` have registrations; ``idle`` places of names that have ended
     are kept for others. ``is_host``: only bridges register there; ``standing``: it is of a cluster.
-    ``counted``: what members tell of the runs of providers.
+    ``counted``: what members tell of the runs of providers; ``serving``: who serves kernels.
     """
 
     address: str
@@ -147,6 +148,7 @@ class Seen:
     is_host: bool = False
     standing: Standing | None = None
     counted: Counted | None = None
+    serving: tuple[Serving, ...] = ()
     main_pid: int = 0
     main_state: str = ""
     main_stopped: bool = False
@@ -264,6 +266,15 @@ def _counted(address: bytes, members: tuple[Member, ...]) -> Counted | None:
     return summed([record_of(Registration, record) for record in records], alive)
 
 
+def _serving(address: bytes, members: tuple[Member, ...]) -> tuple[Serving, ...]:
+    """Reads the notes that offer something, and the boards of those who offer."""
+    with _opened(address) as handle:
+        records = [] if handle is None else often.list_facts(handle, None)[3]
+    alive = {(each.pid, each.interpreter) for each in members if each.alive}
+    notes = (record for record in records if record[2] == NOTE)
+    return serving((record_of(Registration, record) for record in notes), alive, _is_stopped)
+
+
 def _standing(address: bytes, members: tuple[Member, ...]) -> Standing | None:
     """Reads the one fact that says it."""
     with _opened(address) as handle:
@@ -303,6 +314,7 @@ def _seen(
         is_host=policy == MD_POLICY_BRIDGE,
         standing=_standing(at, members) if attach == 0 and kinds[STANDING] else None,
         counted=_counted(at, members) if attach == 0 and kinds[NOTE] else None,
+        serving=_serving(at, members) if attach == 0 and kinds[NOTE] else (),
         main_pid=main,
         main_state=_MAIN_STATES[main_state] if main_state < len(_MAIN_STATES) else "unknown",
         main_stopped=ours and main_state < 2 and _is_stopped(main),

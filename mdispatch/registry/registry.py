@@ -252,7 +252,7 @@ class Registry(facts.Handle):
         if found.error is None and fact is not None:
             from ..dispatch.routing import way
 
-            found.route = way(dispatcher.entry(found.operator), found.key, fact.seq)
+            found.route, found.owners = way(dispatcher.entry(found.operator), found.key, fact.seq)
         return found
 
     def add_listener(self, listener: object, *, everywhere: bool = False) -> ListenerHandle:

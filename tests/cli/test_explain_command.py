@@ -391,7 +391,7 @@ def test_the_json_of_why_has_the_documented_keys(folder: Path) -> None:
     answer = shop_json(folder, "why", "shop::scale", "CPU")
     common = {"format", "mdispatch", "registry", "operator", "schema"}
     steps = {"asked", "carried", "added", "excluded", "fall_through", "left", "highest"}
-    assert answer.keys() == common | steps | {"rules", "providers", "runs", "error"}
+    assert answer.keys() == common | steps | {"rules", "providers", "runs", "error", "offers"}
     assert answer["runs"].keys() == {"kernel", "place"}
 
 

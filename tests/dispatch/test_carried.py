@@ -86,7 +86,7 @@ def test_what_is_served_within_its_process_is_not_served_to_others():
         """
 worker = begin('''
 from mdispatch.carriers import carrier_named
-from mdispatch.dispatch.serving import offer_of
+from mdispatch.facts.offers import offer_of
 facts = md.default_registry().dispatcher.facts
 def ticket(name):
     return next(o for o in map(offer_of, facts.registrations(name)[2]) if o)

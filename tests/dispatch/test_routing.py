@@ -376,18 +376,27 @@ served("f() -> int")(int)
 [got] = runs('''
 import mdispatch as md
 why = md.default_registry().why
-before = why("shop::f").route
+before = why("shop::f")
 with md.routing("shop"):
-    report(before=before, within=str(why("shop::f")))
+    report(before=before.route, owners=before.owners, within=str(why("shop::f")))
 ''')
-done(here=md.default_registry().why("shop::f").route, **got)
+here = md.default_registry().why("shop::f")
+done(here=[here.route, here.owners], **got)
 """,
         kind,
     )
-    assert got["here"] == ""
+    assert got["here"] == ["", ()]
     assert got["before"].startswith("not loaded here; interpreter 0 of process")
-    last = got["within"].split("\n")[-1]
-    assert last.startswith("  routed to interpreter 0 of process")
+    [(owner, how)] = got["owners"]
+    assert owner.startswith("interpreter 0 of process")
+    assert how.startswith("to its process, since 2")
+    assert "main.py:" in how
+    *_, heading, listed, last = got["within"].split("\n")
+    assert heading == "  served by, the newest first:"
+    assert listed == f"    {owner}: {how}"
+    assert last.startswith(
+        f"  routed to {owner}, which serves it, by a visit on the caller's thread"
+    )
     assert "main.py:" in last
 
 
@@ -485,6 +494,38 @@ done(owners=[owner.id for owner in owners], **got)
     assert set(chain[1:]) == set(got["owners"])
     assert len(chain) == 34
     assert "32 routed calls inside one another" in text
+
+
+@pytest.mark.parametrize("kind", INTERPRETERS)
+def test_two_threads_that_call_from_each_other_s_owner_wait_in_no_circle(kind):
+    got = shop(
+        "import sys\n"
+        + PING
+        + """
+CROSS = '''
+import os
+def cross_{mine}(arrive, wait):
+    os.write(arrive, b"x")
+    os.read(wait, 1)
+    return md.ops.shop.{other}(1)  # the other thread is in there now, and comes here
+lib.impl("cross_{mine}", cross_{mine}, "CompositeExplicitAutograd", serve=True)
+'''
+for owner, mine, other in zip(owners, ("ping", "pong"), ("pong", "ping")):
+    lib.define(f"cross_{mine}(int arrive, int wait) -> int")
+    lib.impl(f"cross_{mine}", lambda arrive, wait: -1, ANY)
+    owner.exec(textwrap.dedent(CROSS).format(mine=mine, other=other))
+(mine, say_mine), (its, say_its) = os.pipe(), os.pipe()
+got = runs(*(f'''
+import mdispatch as md
+md.allow_routing("shop")
+report(got=md.ops.shop.cross_{name}({arrive}, {wait}))
+''' for name, arrive, wait in (("ping", say_mine, its), ("pong", say_its, mine))))
+close()
+done(got=[each["got"] for each in got])
+""",
+        kind,
+    )
+    assert got["got"] == [2002, 2002]
 
 
 def owner_script(body: str) -> str:

@@ -23,6 +23,9 @@
  * those who are not its thread. It is taken with a GIL or without; nobody waits for a GIL, or runs
  * Python, while he has it. No GIL is held while another one is waited for, so visits close no circle.
  *
+ * What is shown: an owner has a board, where each thread that visits has a row: what it calls, and
+ * whether it waits for the GIL or runs. It costs a visit some stores and two looks at a cheap clock.
+ *
  * A thread ends: its seats become orphans, whose states the next visitor of the owner, or its end,
  * clears. The ending thread itself could not: it has no way to attach that is safe then.
  */
@@ -30,6 +33,8 @@
 
 #include <pthread.h>
 #include <stdint.h>
+#include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../../mdispatch.h"
@@ -40,6 +45,18 @@ static const int64_t CLOSED = INT64_C(1) << 62;
 /* Why a visit came to nothing: what ext_visit() tells `failed`. dispatch/routing.py knows them. */
 enum { RAISED = 1, GONE, NO_KERNEL, LATE, UNFIT, UNFIT_RESULT, DEEP, KEPT };
 
+/* A line of a board: what whoever looks from outside sees of an owner. facts/board.py says what is
+ * in it. The thread of its seat writes into a row, and into its own one if the board has none left,
+ * only while it is counted inside: until then the owner does not take the board away. */
+struct row {
+    _Atomic int64_t since, runs, ticket, pid, interpreter, thread, done, longest;
+};
+
+/* The first line. `done` and `longest` are those of threads that have ended, and under lock. */
+struct heading {
+    int64_t stamp, pid, interpreter, done, longest, unused[3];
+};
+
 struct seat;
 
 struct owner {
@@ -49,6 +66,9 @@ struct owner {
     PyObject *served;       /* dict: ticket -> function */
     PyObject *describe;     /* makes values of an exception */
     PyTypeObject *lent;     /* the owner's type of lent memory */
+    Py_buffer board;        /* the owner's; its memory is what `rows` is in */
+    struct row *rows;       /* under lock: the heading and the rows of seats, or NULL */
+    int row_count;          /* with the heading; set once */
     struct seat *seats;     /* under lock */
     int refs;               /* under lock: the open owner, and its seats */
     _Atomic int orphans;    /* raised under lock; read without it */
@@ -62,6 +82,8 @@ struct seat {
     PyThreadState *ts;     /* the thread's, and under lock the closer's; NULL until it is made */
     PyThreadState *own;    /* a state that the thread has there for ever; not ours */
     int orphan;            /* under lock */
+    struct row *row;       /* changed under lock: in the board, or `unseen` */
+    struct row unseen;
 };
 
 struct visit {
@@ -94,8 +116,34 @@ static void owner_let_go(struct owner *o) {
     free(o);
 }
 
+/* With the lock: a row of the board for this thread. */
+static void take_row(struct seat *s) {
+    struct owner *o = s->owner;
+    s->row = &s->unseen;
+    for (int i = 1; o->rows && i < o->row_count; i++) {
+        if (atomic_load(&o->rows[i].thread)) continue;
+        s->row = &o->rows[i];
+        atomic_store(&s->row->pid, getpid());
+        atomic_store(&s->row->thread, gettid());
+        return;
+    }
+}
+
+/* With the lock: the thread needs its row no more. What it has counted goes into the heading. */
+static void give_row_back(struct seat *s) {
+    struct row *row = s->row;
+    if (row == &s->unseen) return;
+    struct heading *heading = (struct heading *)s->owner->rows;
+    heading->done += atomic_load(&row->done);
+    if (atomic_load(&row->longest) > heading->longest)
+        heading->longest = atomic_load(&row->longest);
+    s->row = &s->unseen;
+    memset(row, 0, sizeof *row);
+}
+
 /* With the lock: frees a seat without a thread state. */
 static void seat_free(struct seat *s) {
+    give_row_back(s);
     for (struct seat **at = &s->owner->seats; *at; at = &(*at)->at_owner) {
         if (*at == s) {
             *at = s->at_owner;
@@ -112,6 +160,7 @@ static void leave_seats(void *seats) {
     for (struct seat *s = seats, *next; s; s = next) {
         next = s->next;
         if (s->ts) { /* whoever clears it frees the seat */
+            give_row_back(s);
             s->orphan = 1;
             atomic_store(&s->owner->orphans, 1);
         } else {
@@ -180,6 +229,7 @@ static struct seat *seat_at(int64_t id) {
         made->at_owner = o->seats;
         o->seats = made;
         o->refs++;
+        take_row(made);
     }
     pthread_mutex_unlock(&lock);
     if (!o) {
@@ -299,6 +349,60 @@ static void detach(PyThreadState *home, PyThreadState *there, PyThreadState *mad
     if (made) PyThreadState_Clear(made);
     PyThreadState_Swap(home);
     if (made) PyThreadState_Delete(made);
+}
+
+/* The time that a row shows, by a clock that is cheap and goes in steps of 1 to 10 ms. */
+static int64_t about_now(void) {
+#ifdef CLOCK_MONOTONIC_COARSE
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+#else
+    return md_now();
+#endif
+}
+
+/* One visit as its row shows it. */
+struct shown {
+    int64_t since, runs, ticket, interpreter;
+};
+
+static void show(struct row *row, const struct shown *call) {
+    atomic_store_explicit(&row->runs, call->runs, memory_order_relaxed);
+    atomic_store_explicit(&row->ticket, call->ticket, memory_order_relaxed);
+    atomic_store_explicit(&row->interpreter, call->interpreter, memory_order_relaxed);
+    atomic_store_explicit(&row->since, call->since, memory_order_release);
+}
+
+/* Returns what the row has shown until now: a visit of the same thread further out. */
+static struct shown show_waits(struct row *row, PyThreadState *home, int64_t ticket) {
+    struct shown call = {about_now(), 0, ticket < 0 ? -ticket : ticket,
+                         PyInterpreterState_GetID(PyThreadState_GetInterpreter(home))},
+                 outer = {atomic_load_explicit(&row->since, memory_order_relaxed), 0, 0, 0};
+    if (outer.since) {
+        outer.runs = atomic_load_explicit(&row->runs, memory_order_relaxed);
+        outer.ticket = atomic_load_explicit(&row->ticket, memory_order_relaxed);
+        outer.interpreter = atomic_load_explicit(&row->interpreter, memory_order_relaxed);
+    }
+    show(row, &call);
+    return outer;
+}
+
+static void show_runs(struct row *row) {
+    int64_t now = about_now(),
+            waited = now - atomic_load_explicit(&row->since, memory_order_relaxed);
+    if (waited > atomic_load_explicit(&row->longest, memory_order_relaxed))
+        atomic_store_explicit(&row->longest, waited, memory_order_relaxed);
+    atomic_store_explicit(&row->runs, now, memory_order_relaxed);
+}
+
+static void show_ended(struct row *row, const struct shown *outer, int has_run) {
+    int64_t done = atomic_load_explicit(&row->done, memory_order_relaxed);
+    atomic_store_explicit(&row->done, done + has_run, memory_order_relaxed);
+    if (outer->since)
+        show(row, outer);
+    else
+        atomic_store_explicit(&row->since, 0, memory_order_relaxed);
 }
 
 static int enter(struct owner *o) {
@@ -510,8 +614,10 @@ PyObject *ext_visit(PyObject *self, PyObject *const *args, Py_ssize_t count) {
         if (enter(o)) {
             PyThreadState *home = PyThreadState_Get(), *made;
             struct visit v = {top, o, home, NULL, deadline, top ? top->depth + 1 : 1};
+            struct shown outer = show_waits(s->row, home, ticket);
             v.there = attach(s, home, &made);
             if (v.there) {
+                show_runs(s->row);
                 top = &v;
                 if (atomic_load_explicit(&o->orphans, memory_order_relaxed)) end_orphans(o);
                 if (deadline && md_now() >= deadline)
@@ -519,8 +625,10 @@ PyObject *ext_visit(PyObject *self, PyObject *const *args, Py_ssize_t count) {
                 else
                     why = answer(o, ticket, &given, positional, &names, values, &back, &out);
                 top = v.outer;
+                show_ended(s->row, &outer, why != LATE && why != NO_KERNEL);
                 detach(home, v.there, made);
             } else {
+                show_ended(s->row, &outer, 0);
                 PyErr_NoMemory();
                 why = -2;
             }
@@ -549,17 +657,22 @@ PyObject *ext_visit(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     return tell(args[0], why, why == RAISED ? result : unfit);
 }
 
-/* visit_open(served, describe): from now on this interpreter may be visited. */
+/* visit_open(served, describe, board=none): from now on this interpreter may be visited. */
 PyObject *ext_visit_open(PyObject *self, PyObject *args) {
     PyObject *served, *described;
-    if (!PyArg_ParseTuple(args, "O!O", &PyDict_Type, &served, &described)) return NULL;
+    Py_buffer board = {0};
+    if (!PyArg_ParseTuple(args, "O!O|w*", &PyDict_Type, &served, &described, &board)) return NULL;
     pthread_once(&once, set_up);
     PyObject *lent = PyObject_GetAttrString(self, "Lent");
     struct owner *o = lent ? calloc(1, sizeof *o) : NULL;
     if (!o) {
+        PyBuffer_Release(&board);
         Py_XDECREF(lent);
         return PyErr_NoMemory();
     }
+    o->board = board;
+    o->rows = board.buf;
+    o->row_count = (int)(board.len / (Py_ssize_t)sizeof *o->rows);
     o->interp = PyInterpreterState_Get();
     o->id = PyInterpreterState_GetID(o->interp);
     o->served = Py_NewRef(served);
@@ -593,10 +706,14 @@ PyObject *ext_visit_close(PyObject *self, PyObject *args) {
         end_states(states, found);
     }
     PyObject *served = o->served, *described = o->describe, *lent = (PyObject *)o->lent;
+    Py_buffer board = o->board;
     pthread_mutex_lock(&lock);
+    for (struct seat *s = o->seats; s; s = s->at_owner) give_row_back(s);
+    o->rows = NULL;
     o->interp = NULL; /* its number is never used again; seats keep the rest until they end */
     owner_let_go(o);
     pthread_mutex_unlock(&lock);
+    PyBuffer_Release(&board);
     Py_DECREF(served);
     Py_DECREF(described);
     Py_DECREF(lent);

@@ -1,0 +1,110 @@
+"""What members offer to others: kernels that may be called from elsewhere. An offer is a note of
+its member under the operator's name and at the kernel's key (dispatch/serving.py writes it), so it
+ends with the member.
+
+Any member can write anything into a note, so whoever reads takes what is as it should be, and
+passes by the rest.
+"""
+
+from __future__ import annotations
+
+from time import localtime, strftime
+
+from .registration import NOTE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .registration import Registration
+
+__all__ = ["Offer", "offer_of", "offer_text"]
+
+#: How the text of an offer begins.
+_SERVES = "mdispatch.serves"
+_DIGITS = 15
+
+
+class Offer:
+    """What an offer says: the label and the types of the kernel, whether it takes the key set, its
+    ticket, and the carrier and the address where other processes call it, "" if they may not. It
+    stands ``since`` that second after 1970; ``board`` is the number of the descriptor of its
+    member's board (facts/board.py), -1 where there is none.
+    """
+
+    __slots__ = (
+        "address",
+        "board",
+        "carrier",
+        "fact",
+        "label",
+        "since",
+        "ticket",
+        "types",
+        "with_keyset",
+    )
+
+    def __init__(
+        self,
+        fact: Registration,
+        label: str,
+        types: str,
+        keys: str,
+        ticket: int,
+        carrier: str,
+        address: str,
+        since: int,
+        board: int,
+    ) -> None:
+        self.fact = fact
+        self.label = label
+        self.types = types
+        self.with_keyset = bool(keys)
+        self.ticket = ticket
+        self.carrier = carrier
+        self.address = address
+        self.since = since
+        self.board = board
+
+    @property
+    def to_whom(self) -> str:
+        """To whom, and since when, and where that was said."""
+        to = f'other processes, by the carrier "{self.carrier}"' if self.carrier else "its process"
+        at = strftime("%Y-%m-%d %H:%M:%S", localtime(self.since))
+        return f"to {to}, since {at}    ({self.fact.where})"
+
+
+def offer_text(
+    label: str,
+    types: str,
+    with_keyset: bool,
+    ticket: int,
+    carrier: str,
+    address: str,
+    since: int,
+    board: int,
+) -> str:
+    """The text of an offer: see :class:`Offer`."""
+    keys = "keyset" if with_keyset else ""
+    told = (_SERVES, label, types, keys, ticket, carrier, address, since, board)
+    return "\n".join(map(str, told))
+
+
+def offer_of(fact: Registration) -> Offer | None:
+    """The offer that a fact is, or None."""
+    if fact.kind != NOTE or not fact.text.startswith(_SERVES + "\n"):
+        return None
+    parts = fact.text.split("\n")
+    if len(parts) != 9:
+        return None
+    _, label, types, keys, ticket, carrier, address, since, board = parts
+    numbers = [_number(each) for each in (ticket, since)]
+    if numbers[0] is None or numbers[1] is None:
+        return None
+    at = _number(board)
+    return Offer(
+        fact, label, types, keys, numbers[0], carrier, address, numbers[1], -1 if at is None else at
+    )
+
+
+def _number(text: str) -> int | None:
+    is_one = text.isascii() and text.isdigit() and len(text) <= _DIGITS
+    return int(text) if is_one else None
