@@ -4,9 +4,10 @@ An owner serves a kernel by a carrier's name, ``impl(..., serve="host")``. The o
 and the address at which the carrier of the owner listens; the caller's carrier of that name takes
 the call there.
 
-A call is values, as is its answer: None, bool, int of 64 bits, float, str, bytes, memory, and lists
-of these. A carrier makes bytes of them as it likes; ``host`` does it by native/bind/ext/wire.c. It
-unpickles nothing, and runs nothing but ``answer``.
+A call is values, as is its answer: None, bool, int of 64 bits, float, str, bytes, memory, objects
+of classes with a codec, and lists of these. A carrier makes bytes of them as it likes; ``host``
+does it by native/bind/ext/wire.c. It unpickles nothing, and runs nothing but ``answer`` and the
+codecs (registry/by_value.py).
 """
 
 from __future__ import annotations
@@ -21,20 +22,42 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from ..errors import CannotTravelError
+
 __all__ = ["BUSY", "DAMAGED", "DEEP", "GONE", "KEPT", "LATE", "NO_KERNEL", "RAISED", "UNFIT"]
-__all__ += ["UNFIT_RESULT", "Answer", "Carrier", "carrier_named"]
+__all__ += ["UNFIT_RESULT", "Answer", "Caller", "Carrier", "carrier_named"]
 
 #: Why a call came to nothing. The first eight are those of a visit, in native/bind/ext/visit.c.
 RAISED, GONE, NO_KERNEL, LATE, UNFIT, UNFIT_RESULT, DEEP, KEPT = range(1, 9)
 BUSY, DAMAGED = 9, 10
 
 
+class Caller:
+    """Another process, as the owner of a line sees it. A carrier makes one for each line, and calls
+    ``end`` when that has ended. All of it belongs to the thread that answers the line.
+
+    ``has_gone()`` says whether the other process has ended, or waits for no answer. ``kept`` has
+    what this process keeps for the other one, by number; ``sent`` the objects of the last answer,
+    until the next call says that it has come.
+    """
+
+    __slots__ = ("has_gone", "kept", "sent")
+
+    def __init__(self, has_gone: Callable[[], bool]) -> None:
+        self.has_gone = has_gone
+        self.kept: dict[int, object] = {}
+        self.sent: list[object] = []
+
+    def end(self) -> None:
+        self.kept, self.sent = {}, []
+
+
 class Answer(Protocol):
     """What an owner does with a call that it has taken."""
 
-    def __call__(self, call: list[Any], given_up: Callable[[], bool], /) -> tuple[int, Any]:
-        """Returns 0 and the result, or why not and what is told of it. ``given_up`` says whether
-        the caller has gone meanwhile.
+    def __call__(self, call: list[Any] | CannotTravelError, caller: Caller, /) -> tuple[int, Any]:
+        """Returns 0 and the result, or why not and what is told of it. ``call`` is an error where
+        an object in it could not be made.
         """
 
 
@@ -55,6 +78,12 @@ class Carrier(Protocol):
 
         ``written`` is memory in the call that the owner may write to. ``deadline`` is that of
         the answer, in ns of the monotonic clock, 0 for none.
+        """
+
+    def hold(self, address: str, call: list[Any], deadline: int) -> tuple[int, Any, bool | None]:
+        """As ``call``, over the one line for this that stays open as long as both processes live:
+        what the owner keeps for its :class:`Caller` ends with it. One thread at a time calls it
+        for an address.
         """
 
     def forked(self) -> None:

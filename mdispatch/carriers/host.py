@@ -33,9 +33,9 @@ from errno import ECONNREFUSED, ECONNRESET, ENOENT, EPIPE, ESRCH
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 
-from ..errors import InvalidArgumentError, RegistryOwnerError, SystemCallError
+from ..errors import CannotTravelError, InvalidArgumentError, RegistryOwnerError, SystemCallError
 from ..facts.native import c_kernels, interpreter_id
-from .carrier import BUSY, DAMAGED, GONE, KEPT, LATE, NO_KERNEL, UNFIT, UNFIT_RESULT
+from .carrier import BUSY, DAMAGED, GONE, KEPT, LATE, NO_KERNEL, UNFIT, UNFIT_RESULT, Caller
 from .messages import Messages
 from .place import Place, key_of, path_of
 
@@ -324,6 +324,13 @@ class _Owner:
     def _serve(self, messages: Messages) -> None:
         gone = select.poll()
         gone.register(messages.socket, 0)
+        caller = Caller(lambda: bool(gone.poll(0)))
+        try:
+            self._answer_all(messages, caller)
+        finally:
+            caller.end()
+
+    def _answer_all(self, messages: Messages, caller: Caller) -> None:
         while (body := messages.receive()) is not None:
             with self._more:
                 refusal = 0 if self._is_open else GONE
@@ -334,7 +341,7 @@ class _Owner:
                 reply = (
                     messages.packed([refusal, None], -1, (), (), [])
                     if refusal
-                    else self._reply(messages, body, gone)
+                    else self._reply(messages, body, caller)
                 )
                 assert isinstance(reply, bytes)
                 messages.socket.send(reply)
@@ -344,12 +351,16 @@ class _Owner:
                         self._inside -= 1
                         self._more.notify_all()
 
-    def _reply(self, messages: Messages, body: memoryview, gone: select.poll) -> bytes | str:
+    def _reply(self, messages: Messages, body: memoryview, caller: Caller) -> bytes | str:
         met: list[Any] = []
-        call = messages.shown(body, met)
-        if not isinstance(call, list):
+        call: list[Any] | CannotTravelError
+        try:
+            call = messages.shown(body, met)
+        except CannotTravelError as error:  # of a constant: the caller is told
+            call = error
+        if not isinstance(call, (list, CannotTravelError)):
             raise ValueError("it is no call")
-        why, told = self._answer(call, lambda: bool(gone.poll(0)))
+        why, told = self._answer(call, caller)
         del call
         reply = messages.packed([why, told], -1, tuple(met), (), [])
         if isinstance(reply, str):
@@ -396,6 +407,7 @@ class HostCarrier:
         self._owner: _Owner | None = None
         self._idle: dict[str, list[_Line]] = {}
         self._lines: dict[_Line, None] = {}  # all of them, for a child
+        self._holding: dict[str, _Line] = {}
         self._opening = threading.Lock()
 
     def serve(self, answer: Answer) -> str:
@@ -420,26 +432,13 @@ class HostCarrier:
     def call(
         self, address: str, call: list[Any], written: tuple[Any, ...], deadline: int
     ) -> tuple[int, Any, bool | None]:
+        line: _Line | int
         try:
             line = self._idle.get(address, []).pop()
         except IndexError:
-            try:
-                line = self._opened(address, deadline)
-            except _Late:
-                return LATE, None, False
-            except BlockingIOError:
-                return BUSY, None, False
-            except RegistryOwnerError:
-                raise
-            except (EOFError, AuthenticationError, OSError) as error:
-                if isinstance(error, OSError) and error.errno not in _NOBODY:
-                    raise SystemCallError(
-                        f"a line to the owner at {address} cannot be had: {error.strerror}\n"
-                        "Close files, or call from fewer threads.",
-                        address,
-                        errno=error.errno,
-                    ) from None
-                return GONE, None, False
+            line = self._reached(address, deadline)
+        if isinstance(line, int):
+            return line, None, False
         try:
             return line.call(call, written, deadline)
         finally:
@@ -447,6 +446,38 @@ class HostCarrier:
                 self._lines.pop(line, None)
             else:
                 self._idle.setdefault(address, []).append(line)
+
+    def hold(self, address: str, call: list[Any], deadline: int) -> tuple[int, Any, bool | None]:
+        line = self._holding.pop(address, None) or self._reached(address, deadline)
+        if isinstance(line, int):
+            return line, None, False
+        try:
+            return line.call(call, (), deadline)
+        finally:
+            if line.is_closed:
+                self._lines.pop(line, None)
+            else:
+                self._holding[address] = line
+
+    def _reached(self, address: str, deadline: int) -> _Line | int:
+        """A new line, or why there is none. Raises RegistryOwnerError, SystemCallError."""
+        try:
+            return self._opened(address, deadline)
+        except _Late:
+            return LATE
+        except BlockingIOError:
+            return BUSY
+        except RegistryOwnerError:
+            raise
+        except (EOFError, AuthenticationError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in _NOBODY:
+                raise SystemCallError(
+                    f"a line to the owner at {address} cannot be had: {error.strerror}\n"
+                    "Close files, or call from fewer threads.",
+                    address,
+                    errno=error.errno,
+                ) from None
+            return GONE
 
     def _opened(self, address: str, deadline: int) -> _Line:
         # Lines are opened seldom: then those are closed whose owners have gone.
@@ -463,7 +494,7 @@ class HostCarrier:
         self._opening = threading.Lock()
         for line in list(self._lines):
             line.close()
-        self._idle, self._lines = {}, {}
+        self._idle, self._lines, self._holding = {}, {}, {}
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.forked()

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import sys
 from contextvars import ContextVar
+from functools import partial
 
 from .. import errors
 from ..carriers.carrier import (
@@ -49,13 +50,14 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, NoReturn, Self
 
+    from ..carriers.carrier import Carrier
     from .by_type import ByType
     from .entry import OperatorEntry
     from .serving import Offer
     from .table import DispatchTable
 
 __all__ = ["DEFAULT_SETS", "OWNER_GONE", "Route", "RoutedKernel", "allow_routing", "deadline_for"]
-__all__ += ["error_of", "routed", "routing", "timeout_for", "way"]
+__all__ += ["carry", "error_of", "routed", "routing", "timeout_for", "until", "way"]
 
 
 # --- who may --------------------------------------------------------------------------------------
@@ -239,7 +241,7 @@ def _visit(
     default, everywhere = DEFAULT_SETS, _everywhere
 
     def failed(why: int, told: Any) -> NoReturn:
-        raise error_of(name, _home_of(offer), why, told, timeout_for(namespace))
+        raise error_of(name, _home_of(offer), why, told, timeout_for(namespace) or 0.0)
 
     def elsewhere(*args: Any, **kwargs: Any) -> Any:
         how = allowed()
@@ -266,6 +268,7 @@ def _carried(
     ticket, with_keyset, address = offer.ticket, offer.with_keyset, offer.address
     carrier = carrier_named(offer.carrier)
     now, sets, allowed = c_kernels.now, calls.sets, _now.get
+    home_of = partial(_home_of, offer)
     written = _written(entry, with_keyset)
 
     def elsewhere(*args: Any, **kwargs: Any) -> Any:
@@ -275,28 +278,59 @@ def _carried(
             if namespace not in how:
                 raise missing(entry.facts, name, table, key.raw)
         timeout = how[namespace]
-        deadline = 0 if timeout is None else now() + int(timeout * _NS)
-        way = [_me()]
-        outer = under_way()
-        if outer is not None:
-            way = outer.way + way
-            if len(way) > _MOST:
-                raise error_of(name, _home_of(offer), DEEP, [*way, str(_home_of(offer))])
-            if outer.deadline and (not deadline or outer.deadline < deadline):
-                deadline = outer.deadline
         changed = written(args, kwargs) if written is not None else ()
         if with_keyset:
             args = (args[0].raw, *args[1:])
         number = ticket
         if sets() != DEFAULT_SETS:
             number, args = -ticket, (*sets(), *args)
-        call = [number, deadline, way, args, tuple(kwargs), tuple(kwargs.values())]
-        why, told, started = carrier.call(address, call, changed, deadline)
-        if not why:
-            return told
-        raise error_of(name, _home_of(offer), why, told, timeout or 0.0, started)
+        deadline = 0 if timeout is None else now() + int(timeout * _NS)
+        return carry(
+            name, home_of, carrier, address, number, args, kwargs, changed, deadline, timeout or 0.0
+        )
 
     return elsewhere
+
+
+#: Until when the call that this context has sent to another process waits, in ns; 0 for ever.
+_until: ContextVar[int] = ContextVar("mdispatch.until", default=0)
+#: The same, for what a carrier's own thread asks of others meanwhile.
+until = _until.get
+
+
+def carry(
+    name: str,
+    home_of: Callable[[], Home],
+    carrier: Carrier,
+    address: str,
+    ticket: int,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    changed: tuple[Any, ...],
+    deadline: int,
+    timeout: float,
+) -> Any:
+    """Has another process run what it has under the ticket. ``changed`` is memory that this may
+    write to. ``timeout`` is what the deadline is said to be. Raises what error_of() makes of what
+    came to nothing.
+    """
+    way = [_me()]
+    outer = under_way()
+    if outer is not None:
+        way = outer.way + way
+        if len(way) > _MOST:
+            raise error_of(name, home_of(), DEEP, [*way, str(home_of())])
+        if outer.deadline and (not deadline or outer.deadline < deadline):
+            deadline = outer.deadline
+    call = [ticket, deadline, way, args, tuple(kwargs), tuple(kwargs.values())]
+    token = _until.set(deadline)
+    try:
+        why, told, started = carrier.call(address, call, changed, deadline)
+    finally:
+        _until.reset(token)
+    if not why:
+        return told
+    raise error_of(name, home_of(), why, told, timeout, started)
 
 
 def _written(
@@ -342,14 +376,14 @@ def forked() -> None:
 
 def deadline_for(namespace: str) -> int:
     """The deadline of a call that begins now, in ns; 0 where no timeout is given."""
-    how = _now.get()
-    timeout = how[namespace] if namespace in how else _everywhere.get(namespace)
+    timeout = timeout_for(namespace)
     return 0 if timeout is None else c_kernels.now() + int(timeout * _NS)
 
 
-def timeout_for(namespace: str) -> float:
-    """The timeout of the calls of a namespace, for messages."""
-    return _now.get().get(namespace) or _everywhere.get(namespace) or 0.0
+def timeout_for(namespace: str) -> float | None:
+    """The timeout of the calls of a namespace, in seconds; None if none is given."""
+    how = _now.get()
+    return how[namespace] if namespace in how else _everywhere.get(namespace)
 
 
 #: The reasons that mean that the owner has ended.
@@ -416,10 +450,15 @@ def error_of(
             *where,
         )
     what = "an argument" if why == UNFIT else "its result"
+    told, said, reason = told.partition(", whose ")  # as encoded() in registry/by_value.py
+    if said:
+        return errors.CannotTravelError(
+            f"{begin}, and {what} is an object of {told}, whose {reason}", *where, value_type=told
+        )
     return errors.CannotTravelError(
         f"{begin}, and {what} is an object of {told}, which cannot travel\nNone, bool, int of "
-        "64 bits, float, str, bytes, memory (the buffer protocol), handles (mdispatch.share) "
-        "and lists of these can.",
+        "64 bits, float, str, bytes, memory (the buffer protocol), handles (mdispatch.share), "
+        "objects of classes with a codec and lists of these can.",
         *where,
         value_type=told,
     )
@@ -455,7 +494,7 @@ def _raised(told: Any, where: tuple[str, str, int]) -> BaseException:
     if isinstance(made, errors.RoutedError):
         made.operator, made.home, made.pid = where
         made.told = f"{module}.{name}"
-    made.add_note(f"raised by the kernel in {where[1]}:\n{trace}")
+    made.add_note(f"raised in {where[1]}:\n{trace}")
     return made  # type: ignore[no-any-return]
 
 

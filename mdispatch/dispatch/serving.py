@@ -20,23 +20,26 @@ from contextvars import ContextVar
 from itertools import count
 
 from ..carriers.carrier import LATE, NO_KERNEL, RAISED, carrier_named
+from ..errors import CannotTravelError
 from ..errors.places import label_of
 from ..facts import NOTE
 from ..facts.native import alone_because, c_kernels
 from ..keys import DispatchKeySet
 from .context.guards import ForceDispatchKeyGuard
+from .context.hermetic import VisitingHandle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from ..carriers.carrier import Caller
     from ..facts import Registration
     from ..facts.abc import Facts
     from .kernels import LocalKernel
 
 __all__ = ["DROP", "METHOD", "Offer", "answer", "cancelled", "describe", "forked", "offer_of"]
-__all__ += ["serve", "serve_objects", "under_way"]
+__all__ += ["HOLD", "serve", "serve_objects", "serve_objects_outside", "under_way"]
 
 #: How the text of an offer begins.
 _SERVES = "mdispatch.serves"
@@ -45,9 +48,9 @@ _served: dict[int, Callable[..., Any]] = {}
 #: Those of them that other processes may call.
 _served_outside: dict[int, Callable[..., Any]] = {}
 #: The tickets of objects (native/bind/ext/visit.h): call a method of one, drop one. They are found
-#: where registry/sharing.py has put them.
-METHOD, DROP = 1, 2
-_numbers = count(3)
+#: where registry/sharing.py has put them. HOLD is for other processes: which ones they hold.
+METHOD, DROP, HOLD = 1, 2, 3
+_numbers = count(4)
 _is_open = False
 
 
@@ -129,6 +132,17 @@ def serve_objects(method: Callable[..., Any], drop: Callable[[int], object]) -> 
     _open()
 
 
+def serve_objects_outside(
+    carrier: str, method: Callable[..., Any], hold: Callable[[list[int]], object]
+) -> str:
+    """Lets other processes call methods of objects by a carrier, and say which ones they hold.
+    Returns the address. Raises InvalidArgumentError, and what the carrier raises.
+    """
+    address = carrier_named(carrier).serve(answer)
+    _served_outside.update({METHOD: method, -METHOD: _under(method), HOLD: hold})
+    return address
+
+
 def _open() -> None:
     global _is_open
     if not _is_open and not alone_because:
@@ -159,15 +173,15 @@ def _under(function: Callable[..., Any]) -> Callable[..., Any]:
 
 class Call:
     """A call of another process that this thread answers: its deadline (0 for none), the homes on
-    its way here, and whether its caller has given up.
+    its way here, and its caller.
     """
 
-    __slots__ = ("deadline", "given_up", "way")
+    __slots__ = ("caller", "deadline", "way")
 
-    def __init__(self, deadline: int, way: list[str], given_up: Callable[[], bool]) -> None:
+    def __init__(self, deadline: int, way: list[str], caller: Caller) -> None:
         self.deadline = deadline
         self.way = way
-        self.given_up = given_up
+        self.caller = caller
 
 
 _call: ContextVar[Call | None] = ContextVar("mdispatch.call", default=None)
@@ -175,10 +189,13 @@ _call: ContextVar[Call | None] = ContextVar("mdispatch.call", default=None)
 under_way = _call.get
 
 
-def answer(told: list[Any], given_up: Callable[[], bool]) -> tuple[int, Any]:
+def answer(told: list[Any] | CannotTravelError, caller: Caller) -> tuple[int, Any]:
     """Runs the kernel of a call of another process, as routing.py has put it. Raises ValueError
     for what is no such call, before anything runs.
     """
+    caller.sent = []  # the last answer has come
+    if isinstance(told, CannotTravelError):
+        return RAISED, describe(told)
     if [type(each) for each in told] != [int, int, list, list, list, list]:
         raise ValueError("it is no call")
     ticket, deadline, way, args, names, values = told
@@ -190,14 +207,26 @@ def answer(told: list[Any], given_up: Callable[[], bool]) -> tuple[int, Any]:
     function = _served_outside.get(ticket)
     if function is None:
         return NO_KERNEL, None
-    token = _call.set(Call(deadline, way, given_up))
+    token = _call.set(Call(deadline, way, caller))
     try:
-        return 0, function(*args, **keywords)
+        result = function(*args, **keywords)
+        if METHOD in _served:
+            _add_handles(result, caller.sent)
+        return 0, result
     except BaseException as error:
         trace = error.__traceback__
         return RAISED, describe(error.with_traceback(trace and trace.tb_next))  # not this frame
     finally:
         _call.reset(token)
+
+
+def _add_handles(value: Any, found: list[object]) -> None:
+    """Adds the handles in a result. They are kept until the caller has said that it holds them."""
+    if isinstance(value, VisitingHandle):
+        found.append(value)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            _add_handles(each, found)
 
 
 def cancelled() -> bool:
@@ -210,7 +239,7 @@ def cancelled() -> bool:
     call = _call.get()
     if call is None:
         return False
-    return bool(call.deadline and c_kernels.now() >= call.deadline) or call.given_up()
+    return bool(call.deadline and c_kernels.now() >= call.deadline) or call.caller.has_gone()
 
 
 # --- exceptions -----------------------------------------------------------------------------------

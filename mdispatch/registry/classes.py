@@ -2,7 +2,8 @@
 
 The main interpreter registers a fact with the class's name and the schemas of its methods, and a
 definition and a kernel for each method. A worker that registers the class waits for the fact,
-compares, and verifies each method like any operator. (PyTorch: torchbind, m.class_)
+compares, and verifies each method like any operator. Whether the class has a codec, and so travels
+by value, is a part of the fact. (PyTorch: torchbind, m.class_)
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .verify import DEFAULT_TIMEOUT, verify
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     from ..dispatch.dispatcher import Dispatcher
     from ..facts import Registration
@@ -42,7 +43,8 @@ __all__ = ["class_text", "register_class"]
 def register_class(
     name: str,
     *,
-    methods: Mapping[str, str],
+    methods: Mapping[str, str] | None = None,
+    codec: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None,
     registry: Registry | None = None,
     timeout: float | None = DEFAULT_TIMEOUT,
 ) -> Callable[[T], T]:
@@ -61,20 +63,27 @@ def register_class(
     (:func:`mdispatch.share`). Its kernel calls the method, in the object's home. Modes, observers,
     fakes and kernels at other keys hold for it as for every operator.
 
+    ``codec=(encode, decode)`` makes it a constant: its objects travel by value, and have no handle.
+    ``encode(obj)`` gives bytes, or what JSON can say; ``decode`` makes an object of just this class
+    of that, in the other interpreter or process, which has to register the class, too. Whether a
+    class is a constant is compared like its methods.
+
     The class itself is given back as it was; ``tokenizer.encode(...)`` passes by the dispatcher,
     the handle's ``encode`` does not. A module that is imported again replaces what it registered.
 
     Raises InvalidNameError, InvalidArgumentError (a method that the class has not, or that a handle
-    has for itself), SchemaSyntaxError, DuplicateRegistrationError, RegistryFullError; in a worker
-    ClassMismatchError, NotRegisteredError, SchemaMismatchError. Nothing stays registered then.
+    has for itself; a codec that is no pair of functions), SchemaSyntaxError,
+    DuplicateRegistrationError, RegistryFullError; in a worker ClassMismatchError,
+    NotRegisteredError, SchemaMismatchError. Nothing stays registered then.
     """
     namespace, base = _parts(name)
-    schemas = _schemas(name, methods)
+    schemas = _schemas(name, {} if methods is None else methods)
+    _check_codec(name, codec)
 
     def decorate(cls: T) -> T:
         _check_class(name, cls, schemas)
         dispatcher = given_or_default(registry).dispatcher
-        text = class_text(schemas.values())
+        text = class_text(schemas.values(), codec is not None)
         tag = f"register_class {name}"
         with Library(
             namespace, "FRAGMENT", registry=registry, timeout=timeout, _tag=tag
@@ -87,7 +96,7 @@ def register_class(
                 drop_class(name, cls)
                 methods_of.pop(name, None)
 
-            add_class(name, cls)
+            add_class(name, cls, codec)
             methods_of[name] = (dispatcher.holder.ops.find, tuple(schemas))
             library.hold(RegistrationHandle(None, end))
             library.hold(
@@ -111,9 +120,16 @@ def register_class(
     return decorate
 
 
-def class_text(schemas: Iterable[str]) -> str:
-    """The text of a CLASS fact: the canonical schemas of the methods, sorted, one on each line."""
-    return "\n".join(sorted(str(parse_schema(each)) for each in schemas))
+#: A line of the text of a CLASS fact: the class travels by value.
+_CONSTANT = "it is a constant"
+
+
+def class_text(schemas: Iterable[str], is_constant: bool = False) -> str:
+    """The text of a CLASS fact: the canonical schemas of the methods, sorted, one on each line, and
+    whether the class is a constant.
+    """
+    lines = sorted(str(parse_schema(each)) for each in schemas)
+    return "\n".join([*lines, _CONSTANT] if is_constant else lines)
 
 
 def _parts(name: object) -> tuple[str, str]:
@@ -159,6 +175,15 @@ def _schemas(name: str, methods: object) -> dict[str, str]:
     return made
 
 
+def _check_codec(name: str, codec: object) -> None:
+    is_pair = isinstance(codec, tuple) and len(codec) == 2 and all(map(callable, codec))
+    if codec is not None and not is_pair:
+        raise InvalidArgumentError(
+            f"the codec of {name} is a pair of functions, codec=(encode, decode), not "
+            f"{shown(codec)}"
+        )
+
+
 def _check_class(name: str, cls: object, schemas: Mapping[str, str]) -> None:
     if not isinstance(cls, type):
         raise InvalidArgumentError(f"{name} is to be a class, not {shown(cls)}")
@@ -200,11 +225,14 @@ def _differs(
     dispatcher: Dispatcher, fact: Registration, text: str, here: str
 ) -> ClassMismatchError:
     mine, there = set(text.split("\n")), set(fact.text.split("\n"))
+    how = "has other methods here than in"
+    if _CONSTANT in mine ^ there:
+        how = f"is {'a' if _CONSTANT in mine else 'no'} constant here, unlike in"
     name = fact.name.replace("::", ".")
     lines = [f"  only here:  {each}" for each in sorted(mine - there) if each]
     lines += [f"  only there: {each}" for each in sorted(there - mine) if each]
     return ClassMismatchError(
-        f"class {name} has other methods here than in {who(dispatcher.facts)} (pid {fact.pid})\n"
+        f"class {name} {how} {who(dispatcher.facts)} (pid {fact.pid})\n"
         + "\n".join(lines)
         + f"\n  here:  {here}\n  there: {fact.where}\n"
         "Make both import the same version of the module that registers it.",
@@ -212,6 +240,10 @@ def _differs(
         name=name,
         here=here,
         there=fact.where,
-        methods_here=tuple(filter(None, text.split("\n"))),
-        methods_there=tuple(filter(None, fact.text.split("\n"))),
+        methods_here=_methods_in(text),
+        methods_there=_methods_in(fact.text),
     )
+
+
+def _methods_in(text: str) -> tuple[str, ...]:
+    return tuple(each for each in text.split("\n") if each not in ("", _CONSTANT))

@@ -1,4 +1,5 @@
-"""Handles: objects that stay in one interpreter, and are called from all of the process.
+"""Handles: objects that stay in one interpreter, and are called from all of the process, and from
+others.
 
 ``share(obj)`` makes the handle of an object. It is a SafeObject whose methods can be called from
 anywhere, and of which each interpreter has one: ``a is b`` within each. It travels by pickle, and
@@ -11,44 +12,75 @@ home drop the object, in home. The end of an interpreter ends its handles, and g
 handles elsewhere find them gone.
 
 The wire form, what a pickle has: the home (boot and PID namespace, pid, start time, interpreter),
-the object's number there, the name of its type, its keys, the name of its class. It means the same
-in every process. What carries a call to another process begins in ``call_at_home``.
+the object's number there, the name of its type, its keys, the name of its class, and the carrier
+and the address by which other processes call it, if they may. It means the same in every process.
+
+Another process tells home which of its objects it has handles of: all of them, whenever one has
+arrived, and before its next call there when one has gone. Home keeps these with the line over which
+it was told (Caller.kept), so they are let go when that process ends, however it does. An object on
+its way is kept by who sends it: in a call by the caller, which waits; in an answer by Caller.sent,
+until the next call of that line, for whoever got the answer has told home by then.
 
 Locking: ``_lock`` is held while the tables change. It is reentrant, because a finalizer may change
 them in between. A finalizer may drop a handle at any point, also of a thread that has the lock, and
 then visits another interpreter. So that two such threads do not wait for each other, ``_drop``,
 which runs in a visit, never waits for the lock: it notes the number, and whoever has the lock drops
 it when he lets go. No wake is lost: the number is noted before the lock is tried, and the lock is
-let go before the notes are looked at. No reference to an object is dropped under the lock.
+let go before the notes are looked at. No reference to an object is dropped under the lock. The lock
+of a _Far is taken without that one, and held while a home is told; nobody waits for it for longer
+than the telling may take, ``_TELLING``.
 """
 
 from __future__ import annotations
 
 import atexit
-from _thread import RLock
+from _thread import RLock, allocate_lock
 from _weakref import ref
 from types import MethodType
 
+from ..carriers.carrier import carrier_named
 from ..dispatch.context.hermetic import SafeObject, VisitingHandle, is_hermetic
-from ..dispatch.context.homes import foreign, gone, here
+from ..dispatch.context.homes import Home, foreign, gone, here
 from ..dispatch.context.keeping import CLOSED, Cell, Gone, give_up, new_number
 from ..dispatch.context.values import raw_of
-from ..dispatch.routing import DEFAULT_SETS, OWNER_GONE, deadline_for, error_of, timeout_for
-from ..dispatch.serving import METHOD, serve_objects
-from ..errors import HermeticError, InvalidArgumentError, OperatorNotFoundError
+from ..dispatch.routing import (
+    DEFAULT_SETS,
+    OWNER_GONE,
+    carry,
+    deadline_for,
+    error_of,
+    timeout_for,
+    until,
+)
+from ..dispatch.serving import HOLD, METHOD, serve_objects, serve_objects_outside, under_way
+from ..errors import (
+    HermeticError,
+    InvalidArgumentError,
+    MdispatchError,
+    OperatorNotFoundError,
+)
 from ..facts import HOST, interpreter_id
 from ..facts.books import check_shared
 from ..facts.native import c_kernels, calls
-from ..schema.classes import name_of
+from ..schema.classes import is_constant, name_of
 from .registry import given_or_default
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from ..dispatch.context.homes import Home
+    #: How other processes reach the home of an object: a carrier's name, and an address.
+    Way = tuple[str, str]
 
-__all__ = ["ObjectHandle", "forked", "handle_of", "if_of_class", "methods_of", "share"]
+__all__ = [
+    "ObjectHandle",
+    "forked",
+    "from_outside",
+    "handle_of",
+    "if_of_class",
+    "methods_of",
+    "share",
+]
 
 #: native/bind/ext/object.h: the home of an object that a kernel in C has made.
 _OF_C = -1
@@ -65,6 +97,12 @@ _dropped: list[int] = []
 #: The handles of this interpreter: by the object's home and number, as the process counts them, or
 #: as other processes do.
 _handles: dict[tuple[object, int], ref[ObjectHandle]] = {}
+#: Those of the objects at home here that other processes may call.
+_outside: dict[int, Way] = {}
+#: The homes in other processes of whose objects there are handles here.
+_far: dict[Way, _Far] = {}
+#: Seconds that it may take to tell a home what is held here.
+_TELLING = 10.0
 _most_handles = 64
 _is_open = False
 
@@ -81,11 +119,13 @@ class ObjectHandle(VisitingHandle):
     that a copy is the handle itself.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_mdispatch_object", "class_name")
+    __slots__ = ("__dict__", "__weakref__", "_mdispatch_object", "_way", "class_name")
 
     class_name: str
     #: One count of the native object; None for an object of another process, or one that is gone.
     _mdispatch_object: object
+    #: None if other processes may not call it.
+    _way: Way | None
 
     def __init__(self, obj: object) -> None:
         raise InvalidArgumentError("a handle is made by mdispatch.share(obj)")
@@ -119,23 +159,25 @@ class ObjectHandle(VisitingHandle):
         self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Calls a method of the object in its home, on the thread that calls (see
-        native/bind/ext/visit.c). ``name`` is the operator, or what else the errors shall call it.
+        native/bind/ext/visit.c), or by the carrier of the process that it is at home in. ``name``
+        is the operator, or what else the errors shall call it.
 
         The timeout is that of the innermost ``routing()`` for the operator's namespace, if there is
         any: who has a handle may call.
 
-        Raises ForeignObjectError for a home in another process, ObjectGoneError, CannotTravelError,
-        CallTimeoutError, RoutingCycleError, and RoutedError for what the method raises.
+        Raises ForeignObjectError for a home in another process that does not serve it,
+        ObjectGoneError, CannotTravelError, CallTimeoutError, OwnerGoneError, OwnerBusyError,
+        RoutingCycleError, and RoutedError for what the method raises.
         """
         home, what = self.home, f"an object of {self.type_name}"
-        if home.process != here().process:
-            raise foreign(what, home, name)
         namespace = name.partition("::")[0]
+        if home.process != here().process:
+            return self._call_outside(name, namespace, method, args, kwargs)
 
         def failed(why: int, told: Any) -> NoReturn:
             if why in OWNER_GONE:
                 raise gone(what, home, f"its home, {home}, has ended", name)
-            raise error_of(name, home, why, told, timeout_for(namespace))
+            raise error_of(name, home, why, told, timeout_for(namespace) or 0.0)
 
         given: tuple[Any, ...] = (self._number, method, *args)
         ticket = METHOD
@@ -143,6 +185,41 @@ class ObjectHandle(VisitingHandle):
             ticket, given = -METHOD, (*calls.sets(), *given)
         deadline = deadline_for(namespace)
         return c_kernels.visit(failed, home.interpreter_id, ticket, deadline, given, kwargs)
+
+    def _call_outside(
+        self,
+        name: str,
+        namespace: str,
+        method: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        home, way = self.home, self._way
+        if way is None:
+            raise foreign(f"an object of {self.type_name}", home, name)
+        far = _far_home(way)
+        deadline, timeout = deadline_for(namespace), timeout_for(namespace) or 0.0
+        if far.gone or not far.is_told:
+            far.tell(way, deadline)
+        given: tuple[Any, ...] = (self._number, method, *args)
+        ticket = METHOD
+        if calls.sets() != DEFAULT_SETS:
+            ticket, given = -METHOD, (*calls.sets(), *given)
+        carrier = carrier_named(way[0])
+        return carry(
+            name, lambda: home, carrier, way[1], ticket, given, kwargs, (), deadline, timeout
+        )
+
+    def to_outside(self) -> list[Any] | str:
+        """What goes to another process, as values; in words why nothing does."""
+        if self._way is None:
+            return (
+                f"{self.type_name}, whose handle is for its own process\nShare it at its home "
+                "with mdispatch.share(obj, serve='host')."
+            )
+        home = self.home
+        parts = (home.space, home.pid, home.started, home.interpreter_id)
+        return [parts, self._number, self.type_name, self.keys, self.class_name, self._way]
 
     def open(self) -> object:
         if self._home.interpreter_id == HOST:
@@ -179,13 +256,14 @@ class ObjectHandle(VisitingHandle):
         is_given_up = cell is not None and isinstance(cell.content, Gone)
         if held is not None and not is_given_up and not is_hermetic():
             c_kernels.object_pickled(held, True)
-        return _arrived, (self.home, self._number, self.type_name, keys, self.class_name)
+        told = (self.home, self._number, self.type_name, keys, self.class_name, self._way)
+        return _arrived, told
 
     def __repr__(self) -> str:
         return f"<handle{super().__repr__().removeprefix('<SafeObject')}"
 
 
-def share(obj: object) -> ObjectHandle:
+def share(obj: object, *, serve: str = "") -> ObjectHandle:
     """The handle of an object: it stays here, and can be called from all interpreters of the
     process::
 
@@ -199,11 +277,26 @@ def share(obj: object) -> ObjectHandle:
     The object's methods are called by the threads that call the handles, one at a time where this
     interpreter has a GIL.
 
-    Raises InvalidArgumentError for what travels as a value; HermeticError inside :func:`hermetic`,
-    which makes no handles; NotSharedError where interpreters share nothing.
+    With ``serve="host"``, the name of a carrier, the handle can also go to other processes of this
+    user on this host, and be called there, as can what such a method returns of registered classes.
+    This process keeps the object until they have let go of it, or have ended. Only a main
+    interpreter can serve them.
+
+    Raises InvalidArgumentError for what travels as a value, also by a codec, and where nobody can
+    serve it; HermeticError inside :func:`hermetic`, which makes no handles; NotSharedError where
+    interpreters share nothing.
     """
+    if serve:
+        handle = share(obj)
+        _serve(handle, serve)
+        return handle
     if isinstance(obj, SafeObject):
         return obj if isinstance(obj, ObjectHandle) else share(obj.open())
+    if is_constant(obj):
+        raise InvalidArgumentError(
+            f"an object of {name_of(type(obj))} travels by value, as the class has a codec: it has "
+            "no handle, and a kernel in C does not take it\nSend it as it is."
+        )
     if isinstance(obj, _VALUES):
         raise InvalidArgumentError(
             f"an object of {type(obj).__qualname__} travels as a value, and has no handle: send it "
@@ -236,6 +329,16 @@ def share(obj: object) -> ObjectHandle:
             return _interned(held, interpreter_id, made.number, name_of(type(obj)), made)
 
 
+def _serve(handle: ObjectHandle, carrier: str) -> None:
+    """Lets other processes call it from now on."""
+    if handle._cell is None:
+        raise InvalidArgumentError(
+            f"an object of {handle.type_name} is at home in {handle.home}: share it there"
+        )
+    address = serve_objects_outside(carrier, _call_from_outside, _hold)
+    handle._way = _outside[handle._number] = (carrier, address)
+
+
 def if_of_class(obj: object) -> ObjectHandle | None:
     """The handle of an object of a registered class; None for any other. Called by C."""
     return share(obj) if name_of(type(obj)) else None
@@ -250,17 +353,44 @@ def handle_of(held: object, home: int, number: int, class_name: str) -> ObjectHa
 
 
 def _arrived(
-    home: Home, number: int, type_name: str, keys: int | None, class_name: str
+    home: Home,
+    number: int,
+    type_name: str,
+    keys: int | None,
+    class_name: str,
+    way: Way | None = None,
 ) -> ObjectHandle:
     """A handle from its pickle."""
     if home.process != here().process:
-        return _interned(None, home, number, class_name, None, type_name, keys)
+        known = _handles.get((home, number))
+        old = None if known is None else known()
+        made = _interned(None, home, number, class_name, None, type_name, keys, way)
+        if way is not None and made is not old:
+            _far_home(way).tell(way, until())
+        return made
     its = _OF_C if home.interpreter_id == HOST else home.interpreter_id
     held = c_kernels.object_find(its, number)
     cell = None
     if its == interpreter_id:
         cell = _objects.get(number, (Cell(CLOSED, number), 0))[0]
     return _interned(held, its, number, class_name, cell, type_name, keys)
+
+
+def from_outside(text: str) -> ObjectHandle:
+    """A handle of :meth:`ObjectHandle.to_outside`. ValueError for what is none."""
+    from json import loads
+
+    try:
+        (space, pid, started, interpreter), number, type_name, keys, class_name, way = loads(text)
+        carrier, address = way
+    except (TypeError, ValueError):
+        raise ValueError("a message of a routed call is damaged: it has an odd handle") from None
+    kinds = (str, int, int, int, int, str, str, str, str)
+    told = (space, pid, started, interpreter, number, type_name, class_name, carrier, address)
+    if tuple(map(type, told)) != kinds or type(keys) not in (int, type(None)):
+        raise ValueError("a message of a routed call is damaged: it has an odd handle")
+    home = Home(space, pid, started, interpreter)
+    return _arrived(home, number, type_name, keys, class_name, (carrier, address))
 
 
 def _interned(
@@ -271,12 +401,14 @@ def _interned(
     cell: Cell | None,
     type_name: str = "",
     keys: int | None = None,
+    way: Way | None = None,
 ) -> ObjectHandle:
     global _most_handles
     with _lock:
         known = _handles.get((home, number))
         found = known() if known is not None else None
     if found is not None:
+        found._way = found._way or way
         return found
     if not type_name:
         content = None if cell is None else cell.content
@@ -293,13 +425,15 @@ def _interned(
     made._set(cell, at, number, type_name, keys, ())
     made._mdispatch_object = held
     made.class_name = class_name
+    made._way = way if cell is None else _outside.get(number)
     gone_ones = []
+    told = None if held is not None or way is None else _far_home(way).gone.append
     with _lock:
         known = _handles.get((home, number))
         found = known() if known is not None else None
         if found is None:
             found = made
-            _handles[home, number] = ref(made)
+            _handles[home, number] = ref(made, told)
             if len(_handles) > _most_handles:
                 gone_ones = [each for each, its in _handles.items() if its() is None]
                 for each in gone_ones:
@@ -381,10 +515,32 @@ def _call(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:
     if method.startswith("."):
         value = getattr(content, method[1:])
         is_called = callable(value) and not isinstance(value, ObjectHandle)
-        return [True, None] if is_called else [False, _shared(value)]
+        return [True, None] if is_called else [False, _shared(value, number)]
     given = [_opened(each) for each in args]
     named = {name: _opened(each) for name, each in kwargs.items()}
-    return _shared(getattr(content, method)(*given, **named))
+    return _shared(getattr(content, method)(*given, **named), number)
+
+
+def _call_from_outside(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:
+    """What another process calls. It gets no names with an underscore, as nobody does."""
+    name = method.removeprefix(".")
+    if number not in _outside or (name.startswith("_") and name != "__call__"):
+        raise gone("the object", here(), "it is not there for other processes, or no longer")
+    return _call(number, method, *args, **kwargs)
+
+
+def _hold(numbers: list[int]) -> None:
+    """Another process has handles of just these objects of here. Those that it had before are held
+    until the others are.
+    """
+    call = under_way()
+    if call is not None:
+        found = {
+            number: c_kernels.object_find(interpreter_id, number)
+            for number in numbers
+            if number in _outside
+        }
+        call.caller.kept = found
 
 
 def _opened(value: Any) -> Any:
@@ -393,13 +549,68 @@ def _opened(value: Any) -> Any:
     return value
 
 
-def _shared(value: Any) -> Any:
-    """A result that can travel: objects of registered classes by their handles."""
+def _shared(value: Any, number: int) -> Any:
+    """A result that can travel: objects of registered classes by their handles, which go as far as
+    that of the object whose number this is.
+    """
     if name_of(type(value)):
-        return share(value)
+        way = _outside.get(number)
+        return value if is_constant(value) else share(value, serve=way[0] if way else "")
     if isinstance(value, (list, tuple)) and any(name_of(type(each)) for each in value):
-        return [_shared(each) for each in value]
+        return [_shared(each, number) for each in value]
     return value
+
+
+# --- homes in other processes ---------------------------------------------------------------------
+
+
+class _Far:
+    """A home in another process: what it has been told of the handles here. ``gone`` has the weak
+    references of handles that have gone since then.
+    """
+
+    __slots__ = ("_lock", "gone", "is_told")
+
+    def __init__(self) -> None:
+        self._lock = allocate_lock()
+        self.gone: list[object] = []
+        self.is_told = False
+
+    def forked(self) -> None:
+        """The parent has told what it has. The child does so by itself, before its first call."""
+        self._lock = allocate_lock()
+        self.is_told = False
+
+    def tell(self, way: Way, deadline: int) -> None:
+        """Tells home of all handles of its objects here, until the deadline (0 for none). A home
+        that does not hear it does not keep them; their calls say so.
+        """
+        most = c_kernels.now() + int(_TELLING * 1e9)
+        deadline = min(deadline, most) if deadline else most
+        if not self._lock.acquire(timeout=max(0.0, (deadline - c_kernels.now()) / 1e9)):
+            return
+        try:
+            self.gone.clear()
+            with _lock:
+                found = [each() for each in _handles.values()]
+            numbers = [
+                each._number
+                for each in found
+                if each is not None and each._way == way and each._cell is None
+            ]
+            del found
+            _drop_noted()
+            call = [HOLD, deadline, [], [numbers], [], []]
+            try:
+                self.is_told = not carrier_named(way[0]).hold(way[1], call, deadline)[0]
+            except MdispatchError:
+                self.is_told = False
+        finally:
+            self._lock.release()
+
+
+def _far_home(way: Way) -> _Far:
+    return _far.get(way) or _far.setdefault(way, _Far())
 
 
 # --- the end --------------------------------------------------------------------------------------
@@ -421,6 +632,7 @@ def _drop_noted() -> None:
                 found = _objects.pop(_dropped.pop(), None)
                 if found is not None:
                     gone_ones.append(found)
+                    _outside.pop(found[0].number, None)
                     if _by_id.get(found[1]) is found[0]:
                         del _by_id[found[1]]
         finally:
@@ -458,3 +670,10 @@ def forked() -> None:
     global _lock, _is_open
     _lock = RLock()
     _is_open = False
+    for far in list(_far.values()):
+        far.forked()
+    _outside.clear()
+    for each in list(_handles.values()):
+        handle = each()
+        if handle is not None and handle._cell is not None:
+            handle._way = None  # what others reach is the parent's

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 
 import pytest
 from kinds import run_main
 
 from mdispatch.carriers import messages
 from mdispatch.carriers.messages import Messages
+from mdispatch.errors import CannotTravelError
 from mdispatch.facts.native import c_kernels
 
 pytestmark = pytest.mark.shared
@@ -57,9 +59,27 @@ def test_lists_without_end_and_sizes_without_bytes_take_no_memory():
     for bad in (deep, stamp + b"\6" + b"\xff" * 7 + b"\x7f", stamp + b"\4" + b"\xff" * 7 + b"\x7f"):
         with pytest.raises(ValueError, match="damaged"):
             c_kernels.unpack(bad, (), [], 0)
-    for kind in range(9, 256):  # also that of objects
+    for kind in {*range(9, 256)} - {10}:  # also that of objects; 10 is a constant
         with pytest.raises(ValueError, match="unknown kind"):
             c_kernels.unpack(stamp + bytes([kind]) + bytes(64), (), [], 0)
+
+
+def test_a_constant_that_is_none_is_refused_and_nothing_is_imported_for_its_name():
+    stamp = pack([])[:2]
+
+    def constant(*parts):
+        return stamp + b"\x0a" + pack(list(parts))[3:]  # the kind of a list is one byte
+
+    for parts in ((), ("shop.A",), (1, 2), ("a.B", []), "abc"):
+        odd = constant(*parts)
+        with pytest.raises(ValueError, match="damaged"):
+            c_kernels.unpack(odd, (), [], 0)
+    deep = stamp + (b"\x0a" + (2).to_bytes(8, "little")) * 1000
+    with pytest.raises(ValueError, match="damaged"):
+        c_kernels.unpack(deep, (), [], 0)
+    with pytest.raises(CannotTravelError, match="no class of that name"):
+        c_kernels.unpack(constant("antigravity.Flight", b"up"), (), [], 0)
+    assert "antigravity" not in sys.modules
 
 
 def test_memory_that_could_be_cut_off_is_refused():

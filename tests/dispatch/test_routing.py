@@ -270,7 +270,7 @@ done(**got)
     assert outcomes["exit"] == (3, "SystemExit")
     for how in ("os", "wave", "ours", "odd", "key"):
         assert ", in fail\n" in outcomes[how][2]
-        assert outcomes[how][2].startswith("raised by the kernel in interpreter 0 of process")
+        assert outcomes[how][2].startswith("raised in interpreter 0 of process")
         assert outcomes[how][3] == "shop::fail"
         assert outcomes[how][5].startswith("interpreter 0 of process")
 

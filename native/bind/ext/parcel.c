@@ -1,6 +1,7 @@
 /* parcel.c - values on their way from one interpreter to another one of the process.
  *
- * None, bool, int, float, str, bytes, lists of these, memory (the buffer protocol), and handles. On the way
+ * None, bool, int, float, str, bytes, lists of these, memory (the buffer protocol), handles, and objects
+ * of classes with a codec, which are a name and a text on their way (registry/by_value.py). On the way
  * there texts stay where the caller has them, for the caller stays in its call until the visit has
  * ended. On the way home everything is copied, for the owner's objects end in the owner.
  *
@@ -133,12 +134,15 @@ PyObject *parcel_show(PyTypeObject *type, struct memory *m, Py_buffer *pin) {
 
 /* --- putting ---------------------------------------------------------------------------------- */
 
-static int unfit(struct parcel *p, PyObject *object) {
-    const char *name = Py_TYPE(object)->tp_name;
+static int unfit_by_name(struct parcel *p, const char *name) {
     char *copy = parcel_alloc(p, strlen(name) + 1);
     if (!copy) return -2;
     p->unfit = strcpy(copy, name);
     return -1;
+}
+
+static int unfit(struct parcel *p, PyObject *object) {
+    return unfit_by_name(p, Py_TYPE(object)->tp_name);
 }
 
 static int put_text(struct parcel *p, const char *data, Py_ssize_t size, int copies,
@@ -259,6 +263,29 @@ static int put_object(struct parcel *p, struct object *o, struct parcel_value *o
     return 0;
 }
 
+/* An object of a class with a codec. Python's encoded() gives a pair of the name and the text, a str that
+ * says why there is none, or None for an object of any other class. */
+static int put_encoded(struct parcel *p, PyObject *object, struct parcel_value *out,
+                       const struct parcel *given) {
+    if (!(Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE)) return unfit(p, object);
+    PyObject *module = PyImport_ImportModule("mdispatch.registry.by_value");
+    PyObject *told = module ? PyObject_CallMethod(module, "encoded", "O", object) : NULL;
+    Py_XDECREF(module);
+    if (!told) return -2;
+    int rc;
+    if (PyTuple_Check(told)) {
+        rc = put_list(p, told, out, 0, given);
+        out->kind = VISIT_ENCODED;
+    } else if (PyUnicode_Check(told)) {
+        const char *why = PyUnicode_AsUTF8(told);
+        rc = why ? unfit_by_name(p, why) : -2;
+    } else {
+        rc = unfit(p, object);
+    }
+    Py_DECREF(told);
+    return rc;
+}
+
 int parcel_put(struct parcel *p, PyObject *object, struct parcel_value *out, int depth,
                const struct parcel *given) {
     if (PyLong_Check(object) && !PyBool_Check(object)) {
@@ -298,7 +325,7 @@ int parcel_put(struct parcel *p, PyObject *object, struct parcel_value *out, int
         return put_list(p, object, out, depth, given);
     if (PyObject_CheckBuffer(object)) return put_memory(p, object, out, given);
     struct object *shared = p->leaves ? NULL : object_of(object);
-    return shared ? put_object(p, shared, out) : unfit(p, object);
+    return shared ? put_object(p, shared, out) : put_encoded(p, object, out, given);
 }
 
 /* --- taking ----------------------------------------------------------------------------------- */
@@ -308,6 +335,16 @@ static PyObject *take_memory(PyTypeObject *lent, struct memory *m) {
     PyObject *view = parcel_show(lent, m, NULL);
     m->shown = view;
     return view;
+}
+
+PyObject *parcel_decoded(PyObject *name, PyObject *text) {
+    PyObject *made = NULL, *module = NULL;
+    if (name && text) module = PyImport_ImportModule("mdispatch.registry.by_value");
+    if (module) made = PyObject_CallMethod(module, "decoded", "OO", name, text);
+    Py_XDECREF(module);
+    Py_XDECREF(name);
+    Py_XDECREF(text);
+    return made;
 }
 
 PyObject *parcel_take(PyTypeObject *lent, const struct parcel_value *value) {
@@ -329,6 +366,10 @@ PyObject *parcel_take(PyTypeObject *lent, const struct parcel_value *value) {
         return take_memory(lent, value->as.memory);
     case VISIT_OBJECT:
         return object_shown(value->as.object);
+    case VISIT_ENCODED: {
+        PyObject *name = parcel_take(lent, &value->as.list.items[0]);
+        return parcel_decoded(name, name ? parcel_take(lent, &value->as.list.items[1]) : NULL);
+    }
     case VISIT_LIST: {
         PyObject *made = PyList_New(value->as.list.size);
         for (Py_ssize_t i = 0; made && i < value->as.list.size; i++) {

@@ -39,6 +39,7 @@ enum visit_kind {
     VISIT_MEMORY,
     VISIT_ARGUMENT, /* only in messages: memory of the request, returned */
     VISIT_OBJECT,   /* not in messages */
+    VISIT_ENCODED,  /* a list of two: a name, and what decoded() makes an object of. See parcel.c */
 };
 
 /* A value on its way, without an object. */
@@ -80,6 +81,8 @@ struct parcel {
 int parcel_put(struct parcel *p, PyObject *object, struct parcel_value *out, int depth,
                const struct parcel *given);
 PyObject *parcel_take(PyTypeObject *lent, const struct parcel_value *value);
+/* The object that a VISIT_ENCODED stands for. Takes over both references, which may be NULL. */
+PyObject *parcel_decoded(PyObject *name, PyObject *text);
 void *parcel_alloc(struct parcel *p, size_t bytes);
 /* Ends a parcel with the caller attached. Returns whether somebody has kept memory of it. */
 int parcel_end(struct parcel *p);

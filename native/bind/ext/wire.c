@@ -7,7 +7,8 @@
  *
  * What is read is anybody's bytes. Each number is read once, compared with what is left of the
  * message, and then used; nothing of the size of a number is made before that. No object is made but
- * of the kinds of a parcel, and nothing is imported or called.
+ * of the kinds of a parcel, nothing of the user is imported, and nothing of his is called but the
+ * decode() of a class that he has registered here.
  */
 #include <stddef.h>
 
@@ -49,6 +50,7 @@ static Py_ssize_t measure(struct writer *w, const struct parcel_value *v) {
     case VISIT_STR:
     case VISIT_BYTES:
         return 9 + v->as.text.size;
+    case VISIT_ENCODED:
     case VISIT_LIST: {
         Py_ssize_t size = 9;
         for (Py_ssize_t i = 0; i < v->as.list.size; i++) size += measure(w, &v->as.list.items[i]);
@@ -104,6 +106,7 @@ static void put_value(struct writer *w, const struct parcel_value *v) {
         put_number(w, v->as.text.size);
         put(w, v->as.text.data, (size_t)v->as.text.size);
         break;
+    case VISIT_ENCODED:
     case VISIT_LIST:
         put_number(w, v->as.list.size);
         for (Py_ssize_t i = 0; i < v->as.list.size; i++) put_value(w, &v->as.list.items[i]);
@@ -349,6 +352,13 @@ static PyObject *take_value(struct reader *r, int depth) {
                 Py_CLEAR(made);
         }
         return made;
+    }
+    case VISIT_ENCODED: {
+        if (depth > VISIT_MAX_DEPTH + 4) return bad("its lists are too deep");
+        if (take_number(r, 2, &size)) return NULL;
+        if (size != 2) return bad("a size is wrong");
+        PyObject *name = take_value(r, depth + 1);
+        return parcel_decoded(name, name ? take_value(r, depth + 1) : NULL);
     }
     default:
         return bad("it has a value of an unknown kind");

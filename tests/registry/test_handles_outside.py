@@ -1,0 +1,348 @@
+"""Handles in other processes: methods run at home, and home keeps what others hold."""
+
+from __future__ import annotations
+
+import pytest
+from kinds import PROCESSES, run_main
+
+pytestmark = pytest.mark.shared
+
+#: What the main part begins with. It is the home; a worker is started before and may hold objects.
+HEAD = """
+import gc, pickle, subprocess, sys, tempfile
+from mdispatch.facts.native import c_kernels as native
+kind, *rest = args
+folder = Path(tempfile.mkdtemp(dir=Path(__file__).parent))
+BEGIN = '''
+import gc, os, pickle, time
+import mdispatch as md
+md.wait_for_def("shop::ready", timeout=limit(60.0))
+def outcome(call, *args, **kwargs):
+    try:
+        return call(*args, **kwargs)
+    except Exception as error:
+        told = [type(error).__name__, str(error)]
+        return told + [error.started] if hasattr(error, "started") else told
+def got():
+    with open(os.environ["HANDLE"], "rb") as file:
+        return pickle.load(file)
+'''
+os.environ["HANDLE"] = str(folder / "handle")
+def begin(text, index=0):
+    return Worker(kind, textwrap.dedent(BEGIN) + textwrap.dedent(text), index, folder)
+lib = md.Library("shop", "FRAGMENT")
+def served(schema):
+    def register(function):
+        lib.impl(lib.define(schema), function, "CompositeExplicitAutograd", serve="host")
+        return function
+    return register
+def end(*workers):
+    lib.define("ready() -> ()")
+    return results(list(workers))
+def put(handle):
+    (folder / "handle").write_bytes(pickle.dumps(handle))
+def counts():
+    gc.collect()
+    return sorted(row[3] for row in native.object_list())
+class Box:
+    def __init__(self, *items):
+        self.items = list(items)
+        self.size = 3
+    def add(self, item):
+        self.items.append(item)
+        return len(self.items)
+    def pid(self):
+        return os.getpid()
+    def take(self, other):
+        return other
+    def fail(self):
+        raise LookupError("not here")
+    def _hidden(self):
+        return 1
+Box.__qualname__ = "Box"
+"""
+
+
+def home(text: str, kind: str = "subprocess") -> dict:
+    return run_main(HEAD + text, kind)
+
+
+@pytest.mark.parametrize("kind", PROCESSES)
+def test_methods_of_a_handle_run_at_home_in_another_process(kind):
+    got = home(
+        """
+worker = begin('''
+handle = got()
+added = [handle.add(each) for each in ("a", 2.5, [1, [None]])]
+again = pickle.loads(pickle.dumps(handle))
+with md.routing("shop", timeout=limit(60.0)):
+    sent = md.ops.shop.echo(handle)
+    at_home = md.ops.shop.is_it(handle)
+report(added=added, same=again is handle is sent is handle.take(handle), at_home=at_home,
+       taken=handle.is_box(handle), pid=handle.pid(), size=handle.size, fail=outcome(handle.fail),
+       hidden=outcome(lambda: handle.call_at_home("x", "_hidden", (), {})), equal=again == handle,
+       opened=outcome(handle.open), is_home=handle.is_home, homepid=handle.home.pid,
+       plain=outcome(handle.take, object()))
+''')
+handle = md.share(Box(1), serve="host")
+box = handle.open()
+Box.is_box = lambda self, other: other is handle
+put(handle)
+served("echo(Any x) -> Any")(lambda x: x)
+served("is_it(Any x) -> bool")(lambda x: x is handle)
+[told] = end(worker)
+done(**told, items=box.items, mine=os.getpid(), back=md.share(box) is handle)
+""",
+        kind,
+    )
+    assert got["added"] == [2, 3, 4]
+    assert got["items"] == [1, "a", 2.5, [1, [None]]]
+    assert all(got[each] for each in ("same", "at_home", "taken", "equal", "back"))
+    assert got["pid"] == got["mine"] == got["homepid"]
+    assert got["size"] == 3
+    assert got["is_home"] is False
+    assert got["fail"][:2] == ["LookupError", "not here"]
+    assert got["hidden"][0] == "ObjectGoneError"
+    assert got["opened"][0] == "ForeignObjectError"
+    assert got["plain"][0] == "CannotTravelError"
+
+
+CLASS = """
+@md.register_class("shop.Speller", methods={
+    "fix": "(str text) -> str",
+    "with_words": "(shop.Speller other) -> shop.Speller",
+})
+class Speller:
+    def __init__(self, *words):
+        self.words = list(words)
+    def fix(self, text):
+        return next((word for word in self.words if word[0] == text[0]), text)
+    def with_words(self, other):
+        return Speller(*self.words, *other.words)
+"""
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_methods_of_a_class_are_operators_in_other_processes_too(is_registered):
+    got = home(
+        f"CLASS, SEES = {CLASS!r}, {is_registered!r}\n{CLASS}"
+        + """
+worker = begin((CLASS if SEES else "") + '''
+speller = got()
+more = speller.with_words(speller)
+with md.routing("shop", timeout=limit(60.0)):
+    made = md.ops.shop.make("open")
+fixed = [each.fix("opne") for each in (speller, more, made)]
+report(fixed=fixed, name=more.class_name, made=md.ops.shop.Speller.fix(made, "o"))
+''')
+put(md.share(Speller("shop"), serve="host"))
+served("make(str word) -> shop.Speller")(lambda word: md.share(Speller(word), serve="host"))
+[told] = end(worker)
+done(**told)
+"""
+    )
+    assert got["fixed"] == ["opne", "opne", "open"]
+    assert got["name"] == "shop.Speller"
+    assert got["made"] == "open"
+
+
+def test_home_keeps_what_another_process_holds_until_it_lets_go():
+    got = home("""
+worker = begin('''
+with md.routing("shop", timeout=limit(60.0)):
+    held = [md.ops.shop.make() for each in range(5)]
+    first = md.ops.shop.count()
+    sizes = [each.add(1) for each in held]
+    del held[1:]
+    gc.collect()
+    held[0].add(2)  # tells home first
+    last = md.ops.shop.count()
+report(first=first, last=last, sizes=sizes)
+''')
+served("make() -> Any")(lambda: md.share(Box(), serve="host"))
+served("count() -> int")(lambda: len(counts()))
+[told] = end(worker)
+until(lambda: not counts())
+from mdispatch.registry import sharing
+done(**told, left=[len(sharing._objects), len(sharing._outside), len(sharing._by_id)])
+""")
+    assert got["first"] == 5
+    assert got["sizes"] == [1] * 5
+    assert got["last"] == 1
+    assert got["left"] == [0, 0, 0]
+
+
+def test_what_a_killed_process_held_is_dropped_and_one_that_lives_keeps_its_own():
+    got = home("""
+TEXT = '''
+with md.routing("shop", timeout=limit(60.0)):
+    held = [md.ops.shop.make() for each in range(3)]
+if INDEX:
+    arrived(0)
+    import time
+    time.sleep(limit(600.0))
+while not os.path.exists(os.environ["HANDLE"]):
+    time.sleep(0.001)
+report(sizes=[each.add(1) for each in held])
+'''
+killed, other = begin(TEXT, 1), begin(TEXT, 0)
+served("make() -> Any")(lambda: md.share(Box(), serve="host"))
+lib.define("ready() -> ()")
+until_arrived([killed], 0)
+until(lambda: len(counts()) == 6)
+os.kill(killed.pid, signal.SIGKILL)
+until(lambda: len(counts()) == 3)
+put(None)
+[told] = results([other])
+until(lambda: not counts())
+done(**told)
+""")
+    assert got["sizes"] == [1, 1, 1]
+
+
+HOME = """
+import os, pickle, sys
+import mdispatch as md
+@md.register_class("shop.Box", methods={"add": "() -> int", "wait": "() -> int"})
+class Box:
+    def add(self):
+        return 1
+    def wait(self):
+        open(sys.argv[1] + "/began", "w").close()
+        while not md.cancelled():
+            pass
+        return 5
+with open(sys.argv[1] + "/handle", "wb") as file:
+    pickle.dump(md.share(Box(), serve="host"), file)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_home_that_is_killed_or_stopped_is_told_of_in_time():
+    got = home(
+        f"HOME = {HOME!r}\n"
+        + """
+import threading
+def own():
+    command = [sys.executable, "-c", HOME, str(folder)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\\n"
+    return process, pickle.loads((folder / "handle").read_bytes())
+def end_of(process):
+    process.kill()
+    process.communicate()
+def outcome(call):
+    try:
+        return call()
+    except Exception as error:
+        return [type(error).__name__, getattr(error, "started", None)]
+md.Library("shop", "DEF").define("first() -> ()")  # this process registers; others verify
+for name, methods in (("shop.Box", {"add": "() -> int", "wait": "() -> int"}),):
+    md.register_class(name, methods=methods)(type("Box", (), dict.fromkeys(methods, len)))
+process, handle = own()
+fine = handle.add()
+def kill():
+    until(lambda: (folder / "began").exists())
+    process.kill()
+killer = threading.Thread(target=kill)
+killer.start()
+inside = outcome(handle.wait)
+killer.join()
+end_of(process)
+after = outcome(handle.add)
+arrives = pickle.loads(pickle.dumps(handle)) is handle
+process, handle = own()
+again = handle.add()
+def state(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+process.send_signal(signal.SIGSTOP)
+until(lambda: state(process.pid) == "T")
+began = time.monotonic()
+with md.routing("shop", timeout=0.5):
+    stopped = outcome(handle.add)
+took = time.monotonic() - began
+end_of(process)
+done(fine=fine, inside=inside, after=after, stopped=stopped, took=took < limit(5.0),
+     arrives=arrives, again=again)
+"""
+    )
+    assert got["fine"] == got["again"] == 1
+    assert got["inside"] == ["OwnerGoneError", True]
+    assert got["after"] == ["OwnerGoneError", False]
+    assert got["stopped"] == ["CallTimeoutError", False]
+    assert got["took"]
+    assert got["arrives"]
+
+
+def test_what_is_not_served_is_refused_in_words():
+    got = home("""
+worker = begin('''
+handle = got()
+with md.routing("shop", timeout=limit(60.0)):
+    result = outcome(md.ops.shop.make)
+    served = outcome(lambda: md.share(handle, serve="host"))
+    gone = md.ops.shop.closed()
+    closed = outcome(lambda: gone.add(1))
+report(called=outcome(lambda: handle.add(1)), result=result, served=served, closed=closed)
+''')
+handle = md.share(Box())
+put(handle)
+served("make() -> Any")(lambda: md.share(Box()))
+def closed():
+    made = md.share(Box(), serve="host")
+    made.close()
+    return made
+served("closed() -> Any")(closed)
+[told] = end(worker)
+worker = md.create_interpreter()
+try:
+    worker.exec("import mdispatch as md\\nclass A: pass\\nmd.share(A(), serve='host')")
+    inner = ""
+except Exception as error:
+    inner = str(error)
+worker.close()
+done(**told, inner=inner)
+""")
+    assert got["called"][0] == "ForeignObjectError"
+    assert got["result"][0] == "CannotTravelError"
+    assert "its result is an object of Box, whose handle is for its own process" in got["result"][1]
+    assert got["served"][0] == "InvalidArgumentError"
+    assert got["closed"][0] == "ObjectGoneError"
+    assert "a sub-interpreter serves no other processes" in got["inner"]
+
+
+def test_a_child_of_a_fork_holds_by_itself_and_serves_nothing_of_its_parent():
+    got = home("""
+worker = begin('''
+with md.routing("shop", timeout=limit(60.0)):
+    held = md.ops.shop.make()
+held.add(1)
+read, write = os.pipe()
+child = os.fork()
+if not child:
+    try:
+        os.write(write, repr(outcome(held.add, 2)).encode())
+    finally:
+        os._exit(0)
+os.waitpid(child, 0)
+report(child=os.read(read, 4096).decode(), last=held.add(3))
+''')
+served("make() -> Any")(lambda: md.share(Box(), serve="host"))
+kept = md.share(Box(), serve="host")
+read, write = os.pipe()
+child = os.fork()
+if not child:
+    try:
+        os.write(write, repr([kept._way, kept.add(7), kept.is_home]).encode())
+    finally:
+        os._exit(0)
+os.waitpid(child, 0)
+[told] = end(worker)
+del kept
+until(lambda: not counts())
+done(**told, mine=os.read(read, 4096).decode())
+""")
+    assert got["child"] == "2"
+    assert got["last"] == 3
+    assert got["mine"] == "[None, 1, True]"
