@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ..dispatch.operators import OpOverload
     from ..dispatch.table import DispatchTable, TableEntry
     from ..keys import DispatchKeySet
-    from ..registry.register import RegistrationHandle
+    from ..registry.register import Held
     from ..schema import FunctionSchema
     from ..schema.types import Argument
     from .targets import Types
@@ -334,7 +334,7 @@ class CustomOpDef(Forward, Named, Described):
         with_keyset: bool = False,
         types: tuple[type, ...] = (),
         provider: Provider | None = None,
-    ) -> RegistrationHandle | None:
+    ) -> LocalKernel | None:
         return self._library.implement(
             self.name,
             LocalKernel(key, kernel, with_keyset, label=label, types=types, provider=provider),
@@ -417,7 +417,7 @@ class CustomOpDef(Forward, Named, Described):
         self._library.check_arguments(
             self.name, LocalKernel(keys[0], function, types=classes, provider=named)
         )
-        handles: list[RegistrationHandle | None] = []
+        handles: list[Held | None] = []
         new = set(keys)
         try:
             if device is not None and DispatchKey.BackendSelect not in self._registered:
@@ -594,7 +594,7 @@ class _OperatorLibrary(Library):
 
     def implement(
         self, op: str | OpOverload, kernel: LocalKernel, allow_override: bool = True
-    ) -> RegistrationHandle | None:
+    ) -> LocalKernel | None:
         if self._defaults and not kernel.is_fallthrough:
             kernel = LocalKernel(
                 kernel.key,

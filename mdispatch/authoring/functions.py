@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..dispatch.by_type import Classes
     from ..dispatch.operators import OpOverload
     from ..registry import Registry
+    from ..registry.register import Held
     from .computed_kernel import ComputedKernel
     from .targets import Op, Types
 
@@ -210,7 +211,7 @@ def _impl(
         provider = given_provider(given, *named)
         labels = " ".join(key.name for key in keys)
         library = library_for(name, registry, f"impl {labels}") if lib is None else lib
-        handles: list[RegistrationHandle | None] = []
+        handles: list[Held | None] = []
         try:
             for key in keys:
                 handles.append(

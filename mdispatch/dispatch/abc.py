@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..keys import DispatchKeySet
     from .table import DispatchTable, TableEntry
 
-__all__ = ["Dispatched", "Operator", "TorchSide"]
+__all__ = ["Dispatched", "EntryTable", "KernelsEntry", "Operator", "TorchSide"]
 
 
 class Operator(Protocol):
@@ -41,6 +41,24 @@ class Dispatched(Operator, Protocol):
     def call_with_python_kernels(
         self, key_set: DispatchKeySet, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any: ...
+
+
+class KernelsEntry(Protocol):
+    """An operator's entry, as its kernels know it: what ends one."""
+
+    name: str
+
+    def remove(self, kernel: Any) -> None:
+        """Ends the fact of the kernel, if that is this interpreter's to end, and drops it."""
+
+
+class EntryTable(Protocol):
+    """The table that an entry stands in, as the entry knows it."""
+
+    there: dict[str, Any]
+
+    def let_go(self, entry: Any) -> None:
+        """Keeps no more than a reference to it, which counts for nothing."""
 
 
 class TorchSide(Protocol):

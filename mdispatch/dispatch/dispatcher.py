@@ -117,9 +117,11 @@ class Dispatcher:
         self._entry_type: type[OperatorEntry] | None = None  # None until it is loaded
         self._locks = [RLock() for _ in range(_LOCKS)]
 
-    def entry(self, name: str) -> OperatorEntry:
-        """The entry of an operator in this interpreter, made when nobody has it."""
-        return self.entries.get_or_put(name, self.new_entry)
+    def entry(self, name: str, is_kept: bool = False) -> OperatorEntry:
+        """The entry of an operator in this interpreter, made when nobody has it. ``is_kept``: the
+        caller adds something to a new one, or has it let go of itself.
+        """
+        return self.entries.get_or_put(name, self.new_entry, is_kept)
 
     def new_entry(self, name: str) -> OperatorEntry:
         if self._entry_type is None:
@@ -133,7 +135,7 @@ class Dispatcher:
             self._loader,
             self._finder,
             self._lock_of(name),
-            self.entries.occupied,
+            self.entries,
         )
 
     def _lock_of(self, name: str) -> RLock:
@@ -181,9 +183,9 @@ class Dispatcher:
             times += self.listeners.is_defined(name)
         elif kind == facts.IMPL:
             entry = self.entries.get(name)
-            if entry is not None:  # keys are their numbers
-                here = entry.kernels.get(key, ())  # type: ignore[call-overload]
-                times += sum(each.seq == 0 and each.variant == variant for each in here)
+            if entry is not None:
+                for each in entry.callables:
+                    times += each.key == key and each.seq == 0 and each.variant == variant
         return times
 
     # Of the names that are defined in this interpreter. All of it under ``definitions_lock``.
@@ -216,7 +218,7 @@ class Dispatcher:
                     del self._overloads[base]
             self.facts.touch()
             self.facts.strike(fact)
-            entry = self.entries.occupied.get(name)  # those that are not have no rules
+            entry = self.entries.get(name) if name in self.entries.there else None
             if entry is not None:
                 entry.drop_rules(fact)
             self.listeners.ended(fact)  # even where other members keep the fact
@@ -261,7 +263,7 @@ class Dispatcher:
         if self.watch is not None:
             self.watch.registry_has_ended()
         ended, self.entries = self.entries, Entries()
-        ended.occupied.clear()  # which each entry refers to
+        ended.end()
         self.chosen.clear()
         self._called.clear()
         for runs in list(self.libraries.values()):
@@ -273,7 +275,7 @@ class Dispatcher:
         """In the child of a fork: other threads may have held the locks. ``is_heir``: the facts of
         what was registered here belong to the parent.
         """
-        unlock(self, self.entries.refs, self.entries.occupied, self.claims, self.fallbacks)
+        unlock(self, self.entries.there, self.claims, self.fallbacks)
         unlock(self._verified, *self._verified.values(), self.counterparts, self.differing)
         unlock(self.chosen, self._called)
         self.deciding = {}  # the other threads are not here; the one that forked has no claim

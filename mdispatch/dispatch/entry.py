@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..facts import Registration
-    from ..facts.abc import Facts, Struck
+    from ..facts.abc import Facts
     from ..facts.native.calls import Cell, Shape
     from ..keys.numbers import DispatchKey
     from ..schema import FunctionSchema
-    from .abc import TorchSide
+    from .abc import EntryTable, TorchSide
     from .arguments import Binder
     from .overrides import Rules
     from .priorities import Asked, Priorities
@@ -153,14 +153,14 @@ class OperatorEntry:
         "__weakref__",
         "_cell",
         "_changes",
+        "_entries",
         "_fallbacks",
-        "_occupied",
+        "callables",
         "facts",
         "find",
         "_rules",
         "_signature",
         "_state",
-        "kernels",
         "load",
         "lock",
         "name",
@@ -175,15 +175,16 @@ class OperatorEntry:
         load: Callable[[Registration], bool],
         find: Callable[[str], Any],
         lock: RLock,
-        occupied: dict[str, OperatorEntry],
+        entries: EntryTable,
     ) -> None:
         self.name = name
-        self._occupied = occupied  # see dispatch/entries.py
+        self._entries = entries
         #: Imports the module that brings a kernel, if the user allows it. Returns whether it did.
         self.load = load
         #: Finds another operator of the registry, for a kernel in C that calls it.
         self.find = find
-        self.kernels: dict[DispatchKey, list[LocalKernel]] = {}
+        #: The callables of all keys, oldest first. Never changed: another one is put in its place.
+        self.callables: tuple[LocalKernel, ...] = ()
         self._state: _State | None = None
         self._signature: Signature | None = None
         self._cell: Cell | None = None
@@ -221,10 +222,15 @@ class OperatorEntry:
 
     def _note(self) -> None:
         """Stays while there is something here, whoever refers to it. The caller holds the lock."""
-        if self.kernels or self._rules:
-            self._occupied[self.name] = self
+        if self.callables or self._rules:
+            self._entries.there[self.name] = self
         else:
-            self._occupied.pop(self.name, None)
+            self._entries.let_go(self)
+
+    def let_go(self) -> None:
+        """After a registration that was refused: it may have nothing to stay for."""
+        with self.lock:
+            self._note()
 
     def forked(self, is_heir: bool, lock: RLock) -> None:
         """In the child of a fork; there is one thread then. ``is_heir``: the facts of the callables
@@ -242,40 +248,30 @@ class OperatorEntry:
         """Adds a callable. The caller holds the lock; if it registers the kernel, it publishes the
         fact under the same hold.
         """
-        here = self.kernels.get(kernel.key)
-        if here is None:
-            self.kernels[kernel.key] = [kernel]
-        else:
-            here.append(kernel)
-        self._occupied[self.name] = self  # as _note does
+        kernel.entry = self
+        self.callables += (kernel,)
+        self._entries.there[self.name] = self  # as _note does
         self._changed()
-
-    def remove(self, kernel: LocalKernel, fact: Struck) -> None:
-        """Ends what was registered here: the fact, then the callable, under one hold of the
-        lock.
-        """
-        with self.lock:
-            self.facts.strike(fact)
-            self._remove(kernel)
 
     def keep(self, kernel: LocalKernel) -> None:
         """Adds the callable of a fact that was verified."""
         with self.lock:
             self.add(kernel)
 
-    def drop(self, kernel: LocalKernel) -> None:
-        """Removes the callable of a fact that was verified."""
+    def remove(self, kernel: LocalKernel) -> None:
+        """Ends the fact, if that is this interpreter's to end, then the callable, under one hold of
+        the lock.
+        """
+        fact = kernel.registration
         with self.lock:
-            self._remove(kernel)
-
-    def _remove(self, kernel: LocalKernel) -> None:
-        here = self.kernels.get(kernel.key, [])
-        if kernel in here:
-            here.remove(kernel)
-            if not here:
-                del self.kernels[kernel.key]
-                self._note()
-        self._changed()
+            if fact is not None:
+                self.facts.strike(fact)
+            here = self.callables
+            is_last = here == (kernel,)
+            self.callables = () if is_last else tuple([k for k in here if k is not kernel])
+            if is_last and not self._rules:  # as _note does
+                self._entries.let_go(self)
+            self._changed()
 
     def _changed(self) -> None:
         self._changes += 1
@@ -344,6 +340,14 @@ class OperatorEntry:
             )
 
     # --- looking
+
+    @property
+    def kernels(self) -> dict[DispatchKey, list[LocalKernel]]:
+        """The callables of this interpreter by key, oldest first. The dict is the caller's."""
+        found: dict[DispatchKey, list[LocalKernel]] = {}
+        for kernel in self.callables:
+            found.setdefault(kernel.key, []).append(kernel)
+        return found
 
     def fact(self, seq: int) -> Registration | None:
         """The registration of this number, as long as it is there."""

@@ -48,8 +48,6 @@ def faults_of_facts(
         for kernel in kernels:
             if same_name(kernel.types, kernels):
                 yield f"two classes of one name choose between the kernels at {key}"
-            if kernel.key is not key:
-                yield f"{kernel!r} is kept at {key}"
             if registers_all and (key, kernel.seq) not in live:
                 yield f"{kernel!r} is here without its fact, number {kernel.seq}"
 

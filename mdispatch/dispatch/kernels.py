@@ -8,7 +8,7 @@ from _thread import RLock
 
 from .. import errors
 from ..errors.places import label_of
-from ..facts import kernel_name
+from ..facts import IMPL, kernel_name
 from ..facts.native import interpreter_id, unlock
 
 TYPE_CHECKING = False
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ..facts import Registration
     from ..keys.numbers import DispatchKey
+    from .abc import KernelsEntry
     from .by_type import Types
     from .priorities import Priorities
 
@@ -102,20 +103,29 @@ class LocalKernel:
     is the interpreter that the callable belongs to; no other interpreter calls it. ``types`` are
     the classes that it is for, see Note [Kernels by type] in dispatch/by_type.py; () for any.
     ``provider`` is None for a kernel without a name.
+
+    Once it is one of an operator's, it is the handle of that: ``close`` ends it. There are more of
+    these handles than of any other kind, so they are no objects of their own. ``entry`` is that of
+    the operator until it has ended, ``registration`` the fact that ends with it; None where that is
+    another member's.
     """
 
     __slots__ = (
         "_label",
+        "entry",
         "function",
         "home",
         "is_fallthrough",
         "key",
         "provider",
+        "registration",
         "seq",
         "signature",
         "types",
         "with_keyset",
     )
+    #: As a handle: whether ``close`` ends something once the registry is closed, too.
+    outlives_registry = False
 
     def __init__(
         self,
@@ -137,6 +147,20 @@ class LocalKernel:
         self._label = label
         self.home = interpreter_id
         self.seq = 0
+        self.registration: Registration | None = None
+        self.entry: KernelsEntry | None = None
+
+    @property
+    def what(self) -> tuple[int, int, str, str] | None:
+        """What it registers; None once that has ended."""
+        entry = self.entry
+        return None if entry is None else (IMPL, self.key, entry.name, self.named)
+
+    def close(self) -> None:
+        """Ends the registration. Idempotent; does nothing once the registry is closed."""
+        entry, self.entry = self.entry, None
+        if entry is not None:
+            entry.remove(self)
 
     @property
     def label(self) -> str:
@@ -171,7 +195,9 @@ class LocalKernel:
     @property
     def variant(self) -> str:
         """Which of the kernels of a key take each other's place: see Registration.variant."""
-        return self.types_text if self.provider is None else f"@{self.provider.name}"
+        if self.provider is not None:
+            return f"@{self.provider.name}"
+        return self.types_text if self.types else ""
 
     def __repr__(self) -> str:
         return f"<kernel {self.named} at {self.key.name}>"

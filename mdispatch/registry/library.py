@@ -32,7 +32,7 @@ from ..keys.numbers import TABLE_INDEX, DispatchKey, table_index
 from ..schema.canonical import canonical_schema
 from . import register, roles
 from .c_kernels import implement_in_c
-from .register import KernelHandle, RegistrationHandle
+from .register import RegistrationHandle
 from .registry import Registry, given_or_default
 from .type_facts import keep_up
 from .verify import DEFAULT_TIMEOUT
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ..dispatch.kernels import Provider
     from ..dispatch.operators import OpOverload
     from ..facts import Registration
-    from .register import What
+    from .register import Held, What
 
     F = TypeVar("F", bound=Callable[..., Any])
     L = TypeVar("L", bound="Library")
@@ -121,17 +121,18 @@ class Library:
         keep_up(self._dispatcher)
         frame = None if _place else caller()
         self.where = _place or place_of(frame)
-        #: Finds the line that registers.
+        #: Finds the line that registers. Who registers needs it, and each frame of ours that is to
+        #: be passed by costs: so it is asked early. Who verifies needs it for an error only.
         self._here = _place.__str__ if _place else CallerLines().here
         self.closed = False
         self._is_counted = False  # among the open libraries of the namespace
-        self._handles: list[RegistrationHandle] = []
+        self._handles: list[Held] = []
         # Asked once: the question takes nearly as long as a registration.
         self._is_told = registry_log.listens()
         #: What this library may take the place of: definitions that have ended, and what libraries
         #: of other cells have registered.
         self._replaced: dict[str, Registration] = {}
-        self._earlier: dict[What, list[tuple[Library, RegistrationHandle]]] = {}
+        self._earlier: dict[What, list[tuple[Library, Held]]] = {}
         self._stub = ""  # the Python module of later definitions, and its context
         run = Run(frame) if frame is not None else None
         # A tag names an operator, so there is one such library for it, as there is one DEF library.
@@ -541,11 +542,12 @@ class Library:
         if self._earlier:
             name, _ = canonical_schema(schema, self.namespace)
             self._take_place_of(facts.DEF, 0, name)
+        is_registrar = self._dispatcher.registers_all
         name, handle = register.define(
             self._dispatcher,
             schema,
             self.namespace,
-            self._here,
+            self._here().__str__ if is_registrar else self._here,  # see self._here
             self.timeout,
             attributes=attributes,
             stub=self._stub,
@@ -581,7 +583,7 @@ class Library:
         types: Classes | None = None,
         provider: Provider | None = None,
         serve: bool | str = False,
-    ) -> RegistrationHandle | None:
+    ) -> Held | None:
         """As :meth:`impl`; returns the handle. None where an open audit noted a difference."""
         if self.closed:
             self.check_open()
@@ -611,11 +613,11 @@ class Library:
             if address:
                 name = operator_name(self.namespace, op)
                 self._take_place_of(facts.IMPL, key, name, address[0])
-                handle = implement_in_c(
+                in_c = implement_in_c(
                     self._dispatcher, name, key, *address, self._here, self.timeout, allow_override
                 )
-                self.hold(handle)
-                return handle
+                self.hold(in_c)
+                return in_c
             kernel = plain_kernel(key, function, with_keyset, signature)
             kernel.types = classes
             kernel.provider = provider
@@ -647,24 +649,29 @@ class Library:
 
     def implement(
         self, op: str | OpOverload, kernel: LocalKernel, allow_override: bool = True
-    ) -> RegistrationHandle | None:
-        """Registers a kernel that is made already."""
+    ) -> LocalKernel | None:
+        """Registers a kernel that is made already. Returns it, as its handle; None where an open
+        audit noted a difference.
+        """
         if self._earlier:
             name = operator_name(self.namespace, op)
             self._take_place_of(facts.IMPL, kernel.key, name, kernel.named)
-        handle = register.implement(
+        entry = register.implement(
             self._dispatcher,
             self.namespace,
             op,
             kernel,
-            self._here,
+            self._here().__str__ if self._dispatcher.registers_all else self._here,
             self.timeout,
             allow_override=allow_override,
         )
-        self.hold(handle)
-        if handle is not None and handle.entry.torch is not None:
-            handle.entry.torch.keep_up()
-        return handle
+        if entry is None:
+            self.check_open()
+            return None
+        self.hold(kernel)
+        if entry.torch is not None:
+            entry.torch.keep_up()
+        return kernel
 
     def check_arguments(self, name: str, kernel: LocalKernel) -> None:
         """SignatureMismatchError if the kernel cannot be called with the arguments of the operator:
@@ -695,7 +702,7 @@ class Library:
             )
         return key
 
-    def hold(self, handle: RegistrationHandle | None) -> None:
+    def hold(self, handle: Held | None) -> None:
         """Keeps a handle until the library is closed. LibraryClosedError if that came first.
 
         It takes no lock. It adds the handle first, then looks whether the library is closed;
@@ -712,7 +719,7 @@ class Library:
             handle.close()
         self.check_open()
 
-    def let_go(self, handles: Iterable[RegistrationHandle | None]) -> None:
+    def let_go(self, handles: Iterable[Held | None]) -> None:
         """Ends some of the registrations, the last one first."""
         end = _end_told if registry_log.listens() else _end
         for handle in reversed([each for each in handles if each is not None]):
@@ -728,8 +735,7 @@ class Library:
 
     def definitions(self) -> dict[str, Registration]:
         """What this library has defined, by name."""
-        kernel = KernelHandle  # skipped: a kernel's fact is looked up, which takes time
-        found = (each.registration for each in self._handles if not isinstance(each, kernel))
+        found = (each.registration for each in self._handles)
         return {fact.name: fact for fact in found if fact is not None and fact.kind == facts.DEF}
 
     # --- helpers
@@ -743,9 +749,9 @@ class Library:
         if not runs:
             table.pop(self._identity, None)
 
-    def _tell(self, handle: RegistrationHandle) -> None:
+    def _tell(self, handle: Held) -> None:
         """Logs what this interpreter registered. registry/verify.py logs what it verified."""
-        fact = _known_fact(handle)
+        fact = handle.registration
         if fact is not None and roles.is_made_here(self._dispatcher, fact):
             registry_log.tell("registered %s from %s", described(*fact.what), fact.where)
         self._dispatcher.tell_of_recoveries()
@@ -810,20 +816,12 @@ def _classes(types: Classes) -> tuple[type, ...]:
     return checked_types(types)
 
 
-def _end(handle: RegistrationHandle) -> None:
+def _end(handle: Held) -> None:
     handle.close()
 
 
-def _end_told(handle: RegistrationHandle) -> None:
-    fact = _known_fact(handle)
+def _end_told(handle: Held) -> None:
+    fact = handle.registration
     handle.close()
     if fact is not None:
         registry_log.tell("let go of %s", described(*fact.what))
-
-
-def _known_fact(handle: RegistrationHandle) -> Registration | None:
-    """The fact of a handle, for the log; None if it cannot be found any more."""
-    try:
-        return handle.registration
-    except errors.MdispatchError:
-        return None

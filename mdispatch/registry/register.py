@@ -39,11 +39,12 @@ if TYPE_CHECKING:
 
     #: Finds ``file:line`` of the user's code, where that is needed.
     Where: TypeAlias = Callable[[], str]
+    #: What a library keeps of a registration. A kernel is its own handle.
+    Held: TypeAlias = "RegistrationHandle | LocalKernel"
     #: Kind, key, name; and the label and types of a kernel, of which there may be several.
     What: TypeAlias = tuple[int, int, str, str]
 
 __all__ = [
-    "KernelHandle",
     "RegistrationHandle",
     "check_arguments",
     "check_types",
@@ -114,34 +115,6 @@ class DefinitionHandle(RegistrationHandle):
                 dispatcher.facts.strike(self._named)
 
 
-class KernelHandle(RegistrationHandle):
-    """A kernel that this interpreter has registered. There are more of these handles than of any
-    other kind, so it keeps only what ends the fact.
-    """
-
-    __slots__ = ("_kernel", "entry", "ref", "seq")
-    outlives_registry = False
-
-    def __init__(self, entry: OperatorEntry, kernel: LocalKernel) -> None:
-        self.entry = entry
-        self._kernel: LocalKernel | None = kernel
-        self.ref = self.seq = 0  # until it is registered
-
-    @property
-    def registration(self) -> Registration | None:  # type: ignore[override]
-        """Its fact, as long as that is there."""
-        return self.entry.fact(self.seq)
-
-    @property
-    def what(self) -> What | None:
-        return None if self._kernel is None else _what(self.entry, self._kernel)
-
-    def close(self) -> None:
-        kernel, self._kernel = self._kernel, None
-        if kernel is not None:
-            self.entry.remove(kernel, self)
-
-
 class VerifiedDefinition(RegistrationHandle):
     """A definition that this interpreter has verified."""
 
@@ -167,36 +140,6 @@ class VerifiedDefinition(RegistrationHandle):
 
             listeners.struck(fact, end)
             super().close()
-
-
-class VerifiedKernel(RegistrationHandle):
-    """A kernel that this interpreter has verified."""
-
-    __slots__ = ("_kernel", "entry")
-    outlives_registry = False
-
-    def __init__(
-        self, registration: Registration | None, entry: OperatorEntry, kernel: LocalKernel
-    ) -> None:
-        self.registration = registration
-        self.entry = entry
-        self._kernel: LocalKernel | None = kernel
-
-    @property
-    def what(self) -> What | None:
-        return None if self._kernel is None else _what(self.entry, self._kernel)
-
-    def close(self) -> None:
-        kernel, self._kernel = self._kernel, None
-        if kernel is not None:
-            registry, fact = self.entry.facts, self.registration
-            if fact is not None and keeps_alive(registry):
-                registry.strike(fact)
-            self.entry.drop(kernel)
-
-
-def _what(entry: OperatorEntry, kernel: LocalKernel) -> What:
-    return facts.IMPL, kernel.key, entry.name, kernel.named
 
 
 def _registered(dispatcher: Dispatcher, fact: Registration) -> RegistrationHandle:
@@ -574,7 +517,7 @@ def _verify_definition(
         if named is not None:
             handle._ends = (dispatcher.note_verified(*named.what),)
     entry = dispatcher.entries.get(name)
-    if entry is not None and entry.kernels:  # those that came before the definition
+    if entry is not None and entry.callables:  # those that came before the definition
         _check_kernels_here(entry, there, where)
         _check_kernels_take(entry, there.body, where)
     with dispatcher.definitions_lock:
@@ -646,7 +589,7 @@ def _refuse_second(dispatcher: Dispatcher, name: str, where: str) -> None:
 
 def _check_kernels_here(entry: OperatorEntry, fact: Registration, where: Where) -> None:
     """The same in a worker: its own kernels may have come before the definition."""
-    for kernel in [kernel for each in entry.kernels.values() for kernel in each]:
+    for kernel in entry.callables:
         if kernel.signature:
             from ..schema import parse_schema
             from .differences import check_signature
@@ -667,7 +610,7 @@ def implement(
     timeout: float | None,
     *,
     allow_override: bool = True,
-) -> KernelHandle | VerifiedKernel | None:
+) -> OperatorEntry | None:
     """A kernel of an operator. ``op`` is an operator, or a name with or without the namespace.
 
     Without ``allow_override`` it is refused where the key has one for the same types, in a worker
@@ -705,7 +648,7 @@ def _register_kernel(
     where: Where,
     timeout: float | None,
     allow_override: bool,
-) -> KernelHandle:
+) -> OperatorEntry:
     name = operator_name(namespace, op)
     check_arguments(dispatcher, name, kernel, where)
     here = where()
@@ -730,23 +673,26 @@ def _commit(
     text: str,
     where: str,
     allow_override: bool,
-) -> KernelHandle:
+) -> OperatorEntry:
     if not allow_override:
         refuse_override(dispatcher, name, kernel.key, where, kernel.types_text)
-    entry = dispatcher.entry(name)  # only now: a kernel that is refused leaves none
-    handle = KernelHandle(entry, kernel)
-    with entry.lock:
-        if not allow_override:
-            refuse_override(dispatcher, name, kernel.key, where, kernel.types_text)
-        if kernel.provider:
-            _refuse_second_provider(dispatcher, name, kernel, where)
-        if kernel.types:
-            _check_among(entry, kernel, where)
-        fact = publish(dispatcher, facts.IMPL, kernel.key, name, text, where)
-        handle.ref, handle.seq = fact.ref, fact.seq
-        kernel.seq = fact.seq
-        entry.add(kernel)
-    return handle
+    entry = dispatcher.entry(name, is_kept=True)
+    try:
+        with entry.lock:
+            if not allow_override:
+                refuse_override(dispatcher, name, kernel.key, where, kernel.types_text)
+            if kernel.provider:
+                _refuse_second_provider(dispatcher, name, kernel, where)
+            if kernel.types:
+                _check_among(entry, kernel, where)
+            fact = publish(dispatcher, facts.IMPL, kernel.key, name, text, where)
+            kernel.seq = fact.seq
+            kernel.registration = fact
+            entry.add(kernel)
+    except BaseException:
+        entry.let_go()  # a kernel that is refused leaves none
+        raise
+    return entry
 
 
 def _verify_kernel(
@@ -757,7 +703,7 @@ def _verify_kernel(
     where: Where,
     timeout: float | None,
     allow_override: bool,
-) -> VerifiedKernel | None:
+) -> OperatorEntry | None:
     plain = not (kernel.signature or kernel.types or kernel.provider)
     if isinstance(op, str) and plain and not keeps_alive(dispatcher.facts):
         prefix = namespace + "::"
@@ -798,7 +744,7 @@ def _count_with(dispatcher: Dispatcher, name: str, kernel: LocalKernel) -> int:
     this interpreter, with one more.
     """
     entry = dispatcher.entries.get(name)
-    here = entry.kernels.get(kernel.key, []) if entry else []
+    here = [each for each in entry.callables if each.key is kernel.key] if entry else []
     # Kernels that came with a fork do not count: their facts are the parent's.
     return sum(each.seq >= 0 and each.variant == kernel.variant for each in here) + 1
 
@@ -810,7 +756,7 @@ def _check_among(entry: OperatorEntry, kernel: LocalKernel, where: str) -> None:
     """
     from ..dispatch.by_type import in_words, name_of_class, same_name, text_of_types, tied_with
 
-    others = list(entry.kernels.get(kernel.key, ()))
+    others = [each for each in entry.callables if each.key is kernel.key]
     twins = same_name(kernel.types, others)
     if twins is not None:
         raise errors.InvalidArgumentError(
@@ -888,12 +834,12 @@ def refuse_override(
         )
 
 
-def _verify_known(dispatcher: Dispatcher, name: str, kernel: LocalKernel) -> VerifiedKernel | None:
+def _verify_known(dispatcher: Dispatcher, name: str, kernel: LocalKernel) -> OperatorEntry | None:
     """The short way: the first kernel here at a key that has a fact. None says nothing;
     :func:`_verify_kernel` has to find out.
     """
     there = dispatcher.entries.get(name)
-    if there is not None and there.kernels.get(kernel.key):
+    if there is not None and any(each.key is kernel.key for each in there.callables):
         return None
     if not known(dispatcher, facts.IMPL, kernel.key, name):
         return None
@@ -904,7 +850,7 @@ def serves_meta_by_itself(dispatcher: Dispatcher, name: str) -> bool:
     """Whether an operator has a kernel at CompositeImplicitAutograd, and so takes none at Meta."""
     implicit = DispatchKey.CompositeImplicitAutograd
     entry = dispatcher.entries.get(name)
-    if entry is not None and entry.kernels.get(implicit):
+    if entry is not None and any(each.key is implicit for each in entry.callables):
         return True
     # Another member's fact may be newer than the kernel at Meta that is verified here.
     fact = dispatcher.facts.find(facts.IMPL, implicit, name)
@@ -913,10 +859,11 @@ def serves_meta_by_itself(dispatcher: Dispatcher, name: str) -> bool:
 
 def _keep(
     dispatcher: Dispatcher, name: str, kernel: LocalKernel, fact: Registration | None
-) -> VerifiedKernel:
-    entry = dispatcher.entry(name)
+) -> OperatorEntry:
+    entry = dispatcher.entry(name, is_kept=True)
+    kernel.registration = fact if keeps_alive(dispatcher.facts) else None
     entry.keep(kernel)
-    return VerifiedKernel(fact, entry, kernel)
+    return entry
 
 
 def check_arguments(dispatcher: Dispatcher, name: str, kernel: LocalKernel, where: Where) -> None:
@@ -982,7 +929,7 @@ def check_types(name: str, body: str, kernel: LocalKernel, first: str, second: s
 def _check_kernels_take(entry: OperatorEntry, body: str, where: Where) -> None:
     """Before a definition: the kernels that came before it can be called with its arguments."""
     name = entry.name
-    for kernels in list(entry.kernels.values()):
+    for kernels in entry.kernels.values():
         for kernel in [each for each in kernels if each.types]:
             check_types(name, body, kernel, "registered before", where())
         for kernel in [each for each in kernels if each.provider]:

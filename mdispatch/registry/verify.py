@@ -44,15 +44,13 @@ DEFAULT_TIMEOUT = 2.0
 class Audit:
     """While open, this thread's verifications share one deadline and collect what differs.
 
-    ``facts`` holds what was verified, ``there`` the kind, key and name of what was verified because
-    it was there. ``differences`` holds what was not verified, ``longest_wait`` seconds.
+    ``facts`` holds what was verified, ``differences`` what was not, ``longest_wait`` seconds.
     """
 
     def __init__(self, timeout: float | None) -> None:
         self.began = monotonic()
         self.deadline = None if timeout is None else self.began + timeout
         self.facts: list[Registration] = []
-        self.there: dict[tuple[int, int, str], None] = {}
         self.differences: list[errors.VerificationError] = []
         self.longest_wait = 0.0
 
@@ -172,7 +170,7 @@ def known(dispatcher: Dispatcher, kind: int, key: int, name: str) -> bool:
         return False
     audit = _open_audit()
     if audit is not None:
-        audit.there[kind, key, name] = None
+        audit.facts.append(there)
     if verify_log.listens():
         verify_log.tell("verified %s, which was there", described(kind, key, name))
     return True

@@ -304,11 +304,12 @@ def _where_to_look(registry: Registry, name: str) -> str:
 
 def counts(some: list[Registration]) -> tuple[int, int]:
     """How many operators and how many kernels there are among them, PyTorch's too."""
-    operators = kernels = 0
-    for fact in some:
-        operator, part = facts.torch_parts(fact.name) if fact.kind == facts.TORCH else ("", "")
-        operators += fact.kind == facts.DEF or bool(operator and not part)
-        kernels += fact.kind == facts.IMPL or bool(operator and part)
+    kinds = [fact.kind for fact in some]
+    operators, kernels = kinds.count(facts.DEF), kinds.count(facts.IMPL)
+    if facts.TORCH in kinds:
+        parts = [facts.torch_parts(fact.name)[1] for fact in some if fact.kind == facts.TORCH]
+        operators += parts.count("")
+        kernels += len(parts) - parts.count("")
     return operators, kernels
 
 
@@ -338,18 +339,14 @@ def _compared(
     # the newest each time, so only the number can be compared.
     left: dict[tuple[int, int, str], int] = {}
     verified, lacking = [], []
-    elsewhere = {}  # what the audit has seen beside them: the newest of each
     for fact in there:  # tens of thousands
-        kind, key, name = what = fact.what
-        variant = fact.variant if kind == facts.IMPL and "\n" in fact.text else ""
-        if variant:
-            what = fact.verified_as
-        file = fact.where.rpartition(":")[0]
+        kind, key, name, where = fact.kind, fact.key, fact.name, fact.where
+        what, variant = (kind, key, name), ""
+        if kind == facts.IMPL and "\n" in fact.text:
+            what, variant = fact.verified_as, fact.variant
+        file = where.rpartition(":")[0]
         if file not in here:
-            file = file_of(fact.where)
-        is_near = file in near
-        if not is_near and what in audit.there:
-            elsewhere[what] = fact
+            file = file_of(where)
         if kind in _NOT_VERIFIED or (kind == facts.PYSTUB and fact.seq != stubs[name]):
             continue
         if is_mine is not None and is_mine(fact):  # in a team
@@ -359,9 +356,9 @@ def _compared(
             if watch is None or not (is_verified or file in here or watch.covers(fact)):
                 continue  # nobody has said that it is to be here
         elif file in here:
-            times = (
-                left[what] if what in left else dispatcher.times_verified(kind, key, name, variant)
-            )
+            times = left.get(what)
+            if times is None:
+                times = dispatcher.times_verified(kind, key, name, variant)
             left[what] = times - 1
             is_verified = times > 0
             if not is_verified and variant and _may_be_lacking(fact):
@@ -370,11 +367,11 @@ def _compared(
             continue
         if not is_verified:
             lacking.append(fact)
-        elif is_near:
+        elif file in near:
             verified.append(fact)
-    more = {f.seq: f for f in audit.facts if file_of(f.where) not in near}
-    more |= {f.seq: f for f in elsewhere.values()}
-    verified += more.values()
+    # What was verified beside them.
+    seen = [f for f in audit.facts if f.where.rpartition(":")[0] not in near]
+    verified += {f.seq: f for f in seen if _file_of(f) not in near}.values()
     if lacking:
         near |= _sources(dispatcher, _reached(_packages(modules)))
     return verified, [f for f in lacking if _file_of(f) in near or (watch and watch.covers(f))]

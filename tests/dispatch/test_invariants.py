@@ -218,23 +218,17 @@ def test_what_is_called_by_exactly_one_key_is_compared_too(registry, entry, whic
 def test_a_callable_without_its_fact_is_found(registry, entry):
     stray = LocalKernel(DispatchKey.CPU, says("stray"), label="stray")
     stray.seq = 999
-    entry.kernels[DispatchKey.CPU].append(stray)
+    entry.callables += (stray,)
     broken(registry, "<kernel stray at CPU> is here without its fact, number 999")
-    entry.kernels[DispatchKey.CPU].remove(stray)
+    entry.callables = entry.callables[:-1]
     registry.check_invariants()
 
 
 def test_a_callable_without_any_fact_is_found(registry):
     stray = LocalKernel(DispatchKey.CPU, says("stray"), label="stray")
     entry = registry.dispatcher.entry("s::f")
-    entry.kernels[DispatchKey.CPU] = [stray]
+    entry.callables = (stray,)
     broken(registry, "<kernel stray at CPU> is here without its fact")
-
-
-def test_a_callable_at_another_key_than_its_own_is_found(registry, entry):
-    (kernel,) = entry.kernels[DispatchKey.CPU]
-    entry.kernels[DispatchKey.Meta] = [kernel]
-    broken(registry, "is kept at Meta")
 
 
 def test_a_table_that_breaks_the_rules_is_found(registry, entry, monkeypatch):

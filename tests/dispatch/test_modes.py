@@ -770,7 +770,7 @@ from mdispatch import errors
 
 # What two interpreters under one GIL can do to each other: a pointer of one used by the other.
 foreign = ctypes.cast(address, ctypes.py_object).value
-md.default_registry().dispatcher.entry("m::f").kernels[md.DispatchKey.AutogradCPU] = [foreign]
+md.default_registry().dispatcher.entry("m::f").callables = (foreign,)
 try:
     md.ops.m.f(feature.Array())
 except errors.ForeignObjectError as error:

@@ -944,7 +944,7 @@ def test_while_keys_of_an_operator_change_a_missing_kernel_is_told_without_stumb
             other = md.Library("s", "IMPL", registry=registry)
             other.impl("f", says("new"), names[i % len(names)])
             if i % 50 == 49:
-                registry.dispatcher.entry("s::f").kernels.clear()
+                registry.dispatcher.entry("s::f").callables = ()
             other.close()
 
 

@@ -8,10 +8,12 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 import mdispatch as md
+from mdispatch.dispatch.entries import Entries
 from mdispatch.errors import RegistryFullError
 
 _USED = 2  # its index in the figures of stat
@@ -120,3 +122,25 @@ def test_an_operator_keeps_its_kernels_though_nobody_refers_to_it(book: md.Regis
     gc.collect()
     assert book.ops.s.f(4) == 8
     lib.close()
+
+
+class Entry:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def test_a_reference_that_has_died_takes_nothing_that_came_since() -> None:
+    """Another thread may put an entry, or a reference to one, before the callback has run."""
+    entries: Any = Entries()
+    entry = entries.get_or_put("s::f", Entry)
+    dead = entries.there["s::f"]
+    del entry
+    assert "s::f" not in entries.there
+    for is_kept in (False, True):
+        fresh = entries.get_or_put("s::f", Entry, is_kept)
+        entries._forget(dead)
+        assert entries.get("s::f") is fresh
+        del fresh
+    assert entries.there.keys() == {"s::f"}  # the last one stays, though nobody refers to it
+    entries.let_go(entries.get("s::f"))
+    assert not entries.there
