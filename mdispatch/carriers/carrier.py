@@ -12,15 +12,15 @@ codecs (registry/by_value.py).
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from ..errors import InvalidArgumentError
 from ..errors.words import nearest, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Protocol
+else:
+    Protocol = object  # typing takes as long to load as a tenth of a worker's start
 
     from ..errors import CannotTravelError
 

@@ -54,7 +54,6 @@ from .registration import (
     Elected,
     Registration,
 )
-from .status import error_for
 from .waits import Waited, deadline_after
 
 TYPE_CHECKING = False
@@ -121,6 +120,8 @@ class SharedRegistry:
         self._view: View | None = None
         status, self._member, self.role = native.join(handle, self.interpreter)
         if status:
+            from .status import error_for
+
             raise error_for(status, self.label)
         self._user = os.geteuid()
         #: The process that had joined before a fork, from which this one descends; 0 if none.
@@ -198,6 +199,8 @@ class SharedRegistry:
     def _fail(self, status: int) -> Exception:
         if status in (MD_EROLE, MD_ENOENT) and self.is_untold():
             return errors.RegistryError(_UNTOLD.format(os.getpid(), self.pid), self.label)
+        from .status import error_for  # only what has failed needs it
+
         error = error_for(status, self.label)
         if isinstance(error, errors.MainMemberGoneError):
             error.pid = native.stat(self._handle)[1][_MAIN_PID]
