@@ -1,5 +1,5 @@
-"""The callables of one interpreter's backend fallbacks. Every start makes the place for them, few fill
-it: so it is apart from kernels.py.
+"""The callables of one interpreter's backend fallbacks: apart from kernels.py, for every start
+makes the place for them, and few fill it.
 """
 
 from __future__ import annotations
