@@ -299,7 +299,17 @@ class SharedRegistry:
         deadline = deadline_after(timeout)
         encoded = _utf8(name)
         ticket = ticket or native.now()  # see Note [Tickets]
-        wait = (self._handle, self._member, kind, key, at_least, encoded, deadline, ticket, or_elect)
+        wait = (
+            self._handle,
+            self._member,
+            kind,
+            key,
+            at_least,
+            encoded,
+            deadline,
+            ticket,
+            or_elect,
+        )
         end = living.waits.begin()
         try:
             status, record, course = often.await_fact(*wait)
