@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """Loads classes.py when a class is first asked for: to make them all takes a sixth of what a
-    start takes, and most interpreters raise none. So who raises one at a start or in a worker
-    writes ``errors.SomeError``, and imports no class.
+    """Loads classes.py when a class is first asked for: to make them all takes a third of what the
+    start of a sub-interpreter takes. So what a start loads writes ``errors.SomeError``, and imports
+    no class. Main interpreters load them at their start all the same: see facts/shared.py.
     """
     value: object = getattr(__import__(f"{__name__}.classes", fromlist=[name]), name)
     globals()[name] = value

@@ -56,6 +56,12 @@ from .registration import (
 )
 from .waits import Waited, deadline_after
 
+if interpreter_id == 0:
+    # What says that something failed, and all classes of errors. A process that has no descriptor
+    # left, or another user by now, loads nothing any more, and still has to say so. Interpreters
+    # beside the main one come and go: they load this when something fails.
+    from . import status  # noqa: F401
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
