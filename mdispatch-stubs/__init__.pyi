@@ -58,7 +58,7 @@ from mdispatch.dispatch.operators import OpOverloadPacket as OpOverloadPacket
 from mdispatch.dispatch.routing import allow_routing as allow_routing
 from mdispatch.dispatch.routing import routing as routing
 from mdispatch.dispatch.serving import cancelled as cancelled
-from mdispatch.errors import MdispatchError as MdispatchError
+from mdispatch.errors.classes import MdispatchError as MdispatchError
 from mdispatch.facts import Registration as Registration
 from mdispatch.keys import DispatchKey as DispatchKey
 from mdispatch.keys import DispatchKeySet as DispatchKeySet

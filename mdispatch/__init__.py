@@ -12,9 +12,7 @@ from __future__ import annotations
 import sys
 
 from . import errors
-from .errors import MdispatchError
 from .registry import Registry, default_registry, given_or_default
-from .registry.default_ops import ops
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,10 +83,12 @@ _LATE = {
     "dispatch.operators": "OpOverload OpOverloadPacket",
     "dispatch.routing": "allow_routing routing",
     "dispatch.serving": "cancelled",
+    "errors.classes": "MdispatchError",
     "facts": "Registration",
     "keys": "DispatchKey DispatchKeySet rename_privateuse_backend",
     "registry.choosing": "choose",
     "registry.classes": "register_class",
+    "registry.default_ops": "ops",
     "registry.fake_kernels": "get_ctx",
     "registry.library": "Library",
     "registry.priorities": "next_provider priority set_priority",
@@ -108,8 +108,8 @@ _LATE = {
 }
 #: The public names that are here already.
 _EARLY = (
-    "MdispatchError Registry __version__ allow_imports default_registry errors is_main_interpreter "
-    "ops register_or_verify"
+    "Registry __version__ allow_imports default_registry errors is_main_interpreter "
+    "register_or_verify"
 )
 
 

@@ -13,7 +13,7 @@ from ..facts.listeners import Listeners
 from ..facts.logs import registry_log
 from ..facts.native import c_kernels, unlock
 from .entries import Entries
-from .kernels import C_LABEL, Fallbacks, inherit
+from .fallbacks import Fallbacks, inherit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -142,6 +142,8 @@ class Dispatcher:
         return self._locks[hash(name) % _LOCKS]
 
     def _load(self, fact: Registration) -> bool:
+        from .kernels import C_LABEL  # who calls has it already
+
         if fact.text.startswith(C_LABEL):
             from .c_kernels import is_here
 

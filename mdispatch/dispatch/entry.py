@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from .. import errors, facts
 from ..facts.native import unlock
-from .kernels import C_LABEL, FALLBACK_NAME, METHOD_LABEL, Fallbacks, LocalKernel, inherit
+from .fallbacks import Fallbacks, inherit
+from .kernels import C_LABEL, FALLBACK_NAME, METHOD_LABEL, LocalKernel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

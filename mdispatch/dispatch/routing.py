@@ -530,8 +530,14 @@ def _raised(told: Any, where: tuple[str, str, int]) -> BaseException:
 
 
 def _class(module: str, name: str) -> type[BaseException] | None:
-    """The class of this name among what this interpreter has imported. Nothing is imported."""
+    """The class of this name among what this interpreter has imported. Nothing is imported; our own
+    classes are there even where none was asked for.
+    """
     found: Any = sys.modules.get(module)
+    if found is errors:
+        from ..errors import classes
+
+        found = classes
     for part in name.split("."):
         found = getattr(found, "__dict__", {}).get(part)
     return found if isinstance(found, type) and issubclass(found, BaseException) else None

@@ -5,5 +5,17 @@ name that was meant), ``places`` (where a registration comes from) and ``unraisa
 nobody can catch). This room imports nothing of the others.
 """
 
-from .classes import *
-from .classes import __all__ as __all__
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .classes import *
+    from .classes import __all__ as __all__
+
+
+def __getattr__(name: str) -> object:
+    """Loads classes.py when a class is first asked for: to make them all takes a third of what the
+    start of a sub-interpreter takes. So what a start loads writes ``errors.SomeError``, and imports
+    no class. Main interpreters load them at their start all the same: see facts/shared.py.
+    """
+    value: object = getattr(__import__(f"{__name__}.classes", fromlist=[name]), name)
+    globals()[name] = value
+    return value

@@ -30,8 +30,7 @@ from __future__ import annotations
 
 from _thread import RLock
 
-from ..errors import InvalidArgumentError, RegistryClosedError
-from ..errors.words import shown
+from .. import errors
 from .native import unlock
 from .registration import Handle
 
@@ -66,7 +65,9 @@ class ListenerHandle(Handle):
         self._deregistered = _method(listener, "on_operator_deregistered")
         self._gone = _method(listener, "on_registry_gone")
         if self._registered is None and self._deregistered is None:
-            raise InvalidArgumentError(
+            from ..errors.words import shown
+
+            raise errors.InvalidArgumentError(
                 "a listener has a method on_operator_registered(registration) or "
                 f"on_operator_deregistered(registration), or both: {shown(listener)} has neither"
             )
@@ -178,7 +179,7 @@ class Listeners:
         try:
             with self.lock:
                 if self._closed:
-                    raise RegistryClosedError(
+                    raise errors.RegistryClosedError(
                         f"registry {self._facts.label} is closed; open or create one again",
                         self._facts.label,
                     )
@@ -319,5 +320,9 @@ class Listeners:
 def _method(listener: object, name: str) -> Method | None:
     method: Method | None = getattr(listener, name, None)
     if method is not None and not callable(method):
-        raise InvalidArgumentError(f"{name} of the listener {shown(listener)} cannot be called")
+        from ..errors.words import shown
+
+        raise errors.InvalidArgumentError(
+            f"{name} of the listener {shown(listener)} cannot be called"
+        )
     return method

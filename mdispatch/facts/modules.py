@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import sys
 from _imp import extension_suffixes
-from contextlib import suppress
 
 from ..errors import FakeKernelMissingError, InvalidArgumentError, WrongModuleError
 from ..errors.places import file_of, module_name
@@ -95,6 +94,8 @@ def files_of_modules(names: Iterable[str]) -> set[str]:
         found.add(file)
         if not file.endswith((".py", *extension_suffixes())):
             # Without its source, code has the name of the file that it was compiled from.
+            from contextlib import suppress  # most workers do without
+
             with suppress(Exception):
                 found.add(module.__loader__.get_code(name).co_filename)  # type: ignore[union-attr]
     return found

@@ -6,10 +6,8 @@ Each function refuses arguments that the native registry would misread, and retu
 from __future__ import annotations
 
 from .. import errors
-from ..errors.words import shown
 from .native import native, run_signal_handlers
 from .native.constants import MD_EINTR, MD_ENAME, MD_MAX_ADDRESS
-from .status import error_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +30,8 @@ def _address_bytes(text: str) -> bytes:
         )
     # Text beyond ASCII is no name or address, and would not reach the native registry as it is.
     if not text or len(text) >= MD_MAX_ADDRESS or not text.isascii() or "\0" in text:
+        from .status import error_for  # few starts fail, here and below
+
         raise error_for(MD_ENAME, text[:60])
     return text.encode()
 
@@ -39,10 +39,14 @@ def _address_bytes(text: str) -> bytes:
 def check_capacity(capacity: int) -> None:
     """Refuses what no registry could have."""
     if not isinstance(capacity, int) or isinstance(capacity, bool):
+        from ..errors.words import shown
+
         raise errors.InvalidArgumentError(
             f"capacity={shown(capacity)}: give a whole number of bytes"
         )
     if not _LEAST <= capacity <= _MOST:
+        from ..errors.words import shown
+
         raise errors.InvalidArgumentError(
             f"capacity={shown(capacity)}: a registry has 458 KiB ({_LEAST} bytes) to 16 GiB; "
             f"the default is {DEFAULT_CAPACITY} and costs memory only as it is used"
@@ -57,6 +61,8 @@ def create_or_elect(
     check_capacity(capacity)
     status, handle = open_it(text, capacity)
     if status:
+        from .status import error_for
+
         raise error_for(status, name or "(anonymous)")
     return handle
 
@@ -69,6 +75,8 @@ def attach(address: str, deadline: int) -> int:
             break
         handle_signals()
     if status:
+        from .status import error_for
+
         raise error_for(status, address)
     return handle
 
@@ -82,9 +90,13 @@ def open_default(address: str) -> int:
                 break
             handle_signals()
         if status:
+            from .status import error_for
+
             raise error_for(status, address)
     except errors.MdispatchError as error:
         if address:
+            from ..errors.words import shown
+
             error.args = (
                 f"{error.args[0]}\n{ENVIRONMENT}={shown(address)} in the environment names "
                 "the registry of a parent process. Unset it to work alone.",

@@ -54,8 +54,13 @@ from .registration import (
     Elected,
     Registration,
 )
-from .status import error_for
 from .waits import Waited, deadline_after
+
+if interpreter_id == 0:
+    # What says that something failed, and all classes of errors. A process that has no descriptor
+    # left, or another user by now, loads nothing any more, and still has to say so. Interpreters
+    # beside the main one come and go: they load this when something fails.
+    from . import status  # noqa: F401
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,9 +77,8 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_CAPACITY", "ENVIRONMENT", "SharedRegistry"]
 
 
-# By partial: thousands are made at once.
+# For lists of thousands. Who makes one calls ``fact``, without this in between.
 _registration: Callable[[RecordTuple], Registration] = partial(fact, Registration)
-_waited: Callable[[WaitTuple], Waited] = partial(fact, Waited)
 
 
 # Texts of the registry are UTF-8. Half a character (a lone surrogate) is escaped, not refused.
@@ -91,6 +95,7 @@ def _utf8(text: str) -> str | bytes:
 
 
 _MAIN_PID, _POLICY = 7, 11  # their indices in the figures of stat
+_SLEEPS = 1  # its index in the course of a wait
 
 _DAEMON = (
     "This process was forked from process {}, which had the registry open and has ended. A program "
@@ -121,6 +126,8 @@ class SharedRegistry:
         self._view: View | None = None
         status, self._member, self.role = native.join(handle, self.interpreter)
         if status:
+            from .status import error_for
+
             raise error_for(status, self.label)
         self._user = os.geteuid()
         #: The process that had joined before a fork, from which this one descends; 0 if none.
@@ -198,6 +205,8 @@ class SharedRegistry:
     def _fail(self, status: int) -> Exception:
         if status in (MD_EROLE, MD_ENOENT) and self.is_untold():
             return errors.RegistryError(_UNTOLD.format(os.getpid(), self.pid), self.label)
+        from .status import error_for  # only what has failed needs it
+
         error = error_for(status, self.label)
         if isinstance(error, errors.MainMemberGoneError):
             error.pid = native.stat(self._handle)[1][_MAIN_PID]
@@ -232,7 +241,8 @@ class SharedRegistry:
                 if self.role == PEER:
                     self._mine.add(seq)
                 record = (ref, seq, kind, int(key), name, body, where, self.pid, self.interpreter)
-                return _registration(record)
+                made: Registration = fact(Registration, record)
+                return made
             except BaseException:  # no memory: an error must have changed nothing
                 often.strike(self._handle, self._member, ref, seq)
                 raise
@@ -269,7 +279,8 @@ class SharedRegistry:
     def find(self, kind: int, key: int, name: str) -> Registration | None:
         status, record = often.find(self._handle, kind, key, _utf8(name))
         if record is not None:
-            return _registration(record)
+            made: Registration = fact(Registration, record)
+            return made
         if status == MD_ENOENT:
             return None
         raise self._fail(status)
@@ -294,16 +305,31 @@ class SharedRegistry:
         deadline = deadline_after(timeout)
         encoded = _utf8(name)
         ticket = ticket or native.now()  # see Note [Tickets]
-        status, record, waited = _until_it_ends(
-            often.await_fact,
-            *(self._handle, self._member, kind, key, at_least, encoded, deadline, ticket, or_elect),
+        wait = (
+            self._handle,
+            self._member,
+            kind,
+            key,
+            at_least,
+            encoded,
+            deadline,
+            ticket,
+            or_elect,
         )
-        if waited.sleeps and waits_log.listens():
+        end = living.waits.begin()
+        try:
+            status, record, course = often.await_fact(*wait)
+            if status == MD_EINTR:
+                status, record, course = _go_on(course, often.await_fact, *wait)
+        finally:
+            end()
+        waited: Waited = fact(Waited, course)
+        if course[_SLEEPS] and "logging" in sys.modules and waits_log.listens():
             self._tell_wait(described(kind, key, name), status, waited)
+        if record is not None:
+            return fact(Registration, record), waited
         if status == MD_EELECTED:
             raise Elected
-        if record is not None:
-            return _registration(record), waited
         if status == MD_ETIMEDOUT:
             return None, waited
         if status == MD_ECANCELED:
@@ -317,9 +343,15 @@ class SharedRegistry:
         self._check_membership()
         deadline = deadline_after(timeout)
         ticket = ticket or native.now()  # see Note [Tickets]
-        status, now, waited = _until_it_ends(
-            often.await_change, self._handle, self._member, seq, deadline, ticket
-        )
+        wait = (self._handle, self._member, seq, deadline, ticket)
+        end = living.waits.begin()
+        try:
+            status, now, course = often.await_change(*wait)
+            if status == MD_EINTR:
+                status, now, course = _go_on(course, often.await_change, *wait)
+        finally:
+            end()
+        waited: Waited = fact(Waited, course)
         if waited.sleeps and waits_log.listens():
             self._tell_wait("any change", status, waited)
         if status in (0, MD_ETIMEDOUT):
@@ -537,21 +569,16 @@ def _warn_of_those_left() -> None:
         )
 
 
-def _until_it_ends(
-    wait: Callable[[*Args], tuple[int, T, WaitTuple]], *args: *Args
-) -> tuple[int, T, Waited]:
+def _go_on(
+    before: WaitTuple, wait: Callable[[*Args], tuple[int, T, WaitTuple]], *args: *Args
+) -> tuple[int, T, WaitTuple]:
     """Continues a wait after signals. Returns its status, its result, and its course as a whole."""
-    end = living.waits.begin()
-    try:
-        status, result, stats = wait(*args)
-        while status == MD_EINTR:
-            handle_signals()
-            before = stats
-            status, result, stats = wait(*args)
-            stats = tuple(map(sum, zip(before, stats, strict=True)))  # type: ignore[assignment]
-        return status, result, _waited(stats)
-    finally:
-        end()
+    while True:
+        handle_signals()
+        status, result, course = wait(*args)
+        before = tuple(map(sum, zip(before, course, strict=True)))  # type: ignore[assignment]
+        if status != MD_EINTR:
+            return status, result, before
 
 
 # Its end runs before that of living.py, which closes the books.

@@ -19,7 +19,7 @@ import sys
 from _thread import RLock
 from time import sleep
 
-from ..errors import InvalidArgumentError, WaitCancelledError
+from .. import errors
 from .native import fact, native
 from .native.constants import MD_FOREVER
 from .registration import field_of
@@ -49,7 +49,7 @@ def check_timeout(timeout: float | None) -> float | None:
         return timeout if timeout <= _LONGEST else None
     from ..errors.words import shown
 
-    raise InvalidArgumentError(
+    raise errors.InvalidArgumentError(
         f"timeout={shown(timeout)}: give a number of seconds, 0 or more, or None to wait "
         "without end"
     )
@@ -108,7 +108,7 @@ class Waits:
             if not self._hooked:
                 self._hook()
             if self._ending:
-                raise WaitCancelledError(_SHUTTING_DOWN)
+                raise errors.WaitCancelledError(_SHUTTING_DOWN)
             under_way = self._under_way  # read once: a signal handler may fork in between
             under_way.append(None)
             return under_way.pop

@@ -11,14 +11,12 @@ import os
 import sys
 from _thread import allocate_lock
 
-from .. import facts
+from .. import errors, facts
 from ..dispatch.dispatcher import Dispatcher
-from ..errors import InvalidArgumentError, InvariantError, RegistryError
 from ..facts.books import Book
 from ..facts.logs import registry_log
 from ..facts.native import unlock
 from ..facts.opening import DEFAULT_CAPACITY, ENVIRONMENT
-from ..schema.names import OperatorName
 from . import roles
 
 TYPE_CHECKING = False
@@ -288,6 +286,8 @@ class Registry(facts.Handle):
             names = [fact.name for fact in there if "::" in fact.name]
             found = [line for line in self.dispatcher.facts.check().split("\n") if line]
         else:
+            from ..schema.names import OperatorName
+
             names, found = [str(OperatorName.parse(name))], []
         here = self.dispatcher.entries
         for each in dict.fromkeys([*names, *(here.keys() if name is None else ())]):
@@ -295,7 +295,7 @@ class Registry(facts.Handle):
             found += entry.broken_invariants(self.dispatcher.registers_all)
         if found:
             report = "\n".join(found)
-            raise InvariantError(
+            raise errors.InvariantError(
                 "what mdispatch derived from the registrations differs from what they give\n  "
                 + report.replace("\n", "\n  ")
                 + "\nThis is a fault of mdispatch, or somebody wrote into its memory: please "
@@ -398,7 +398,7 @@ def _opened_or_found() -> Registry:
                 if _default is None:
                     _default = Registry(_default_book())
                 registry = _default
-        except RegistryError as error:
+        except errors.RegistryError as error:
             from .unheard import is_unheard
 
             if not is_unheard():
@@ -482,7 +482,7 @@ def given_or_default(registry: Registry | None) -> Registry:
     if registry is None:
         return _opened_or_found()
     if not isinstance(registry, Registry):
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"registry= takes an mdispatch.Registry, not a {type(registry).__qualname__}"
         )
     return registry

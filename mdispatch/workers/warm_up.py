@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import atexit
 import gc
-import importlib
 import os
 import sys
 from time import perf_counter
-from types import FunctionType, ModuleType
 
 from .. import errors, facts
 from .. import registry as registries
@@ -213,7 +211,7 @@ def examine(
     with Audit(timeout) as audit:
         try:
             for name in names:
-                importlib.import_module(name)
+                __import__(name)
             keep_up(dispatcher)
             if dispatcher.watch is not None:
                 dispatcher.watch.look()
@@ -265,6 +263,8 @@ def _extend_path(path: Iterable[str]) -> None:
         )
     if sys.path[: len(folders)] != folders:
         sys.path[:] = [*folders, *(each for each in sys.path if each not in folders)]
+        import importlib
+
         importlib.invalidate_caches()
 
 
@@ -399,6 +399,7 @@ def _reached(modules: Iterable[str]) -> set[str]:
     """The modules, and those that they have imported, as far as their names say so. For a module
     that was imported before the warm-up nothing else tells which modules it has brought.
     """
+    module_type, function_type = type(sys), type(_reached)
     found: set[str] = set()
     left = list(modules)
     while left:
@@ -410,8 +411,8 @@ def _reached(modules: Iterable[str]) -> set[str]:
         left.append(name.rpartition(".")[0])
         for value in list(vars(module).values()):
             cls = type(value)  # what __class__ says may be code of the object
-            origin = value.__name__ if issubclass(cls, ModuleType) else None
-            if issubclass(cls, (FunctionType, type)):
+            origin = value.__name__ if issubclass(cls, module_type) else None
+            if issubclass(cls, (function_type, type)):
                 origin = value.__module__
             # A program imports its operators, not they it.
             if origin is not None and origin not in ("__main__", "__mp_main__"):

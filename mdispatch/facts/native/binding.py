@@ -15,9 +15,8 @@ from __future__ import annotations
 import os
 import sys
 
-from ...errors import BindingError
+from ... import errors
 from .constants import MD_ABI
-from .system import problem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,12 +77,12 @@ def choose(
     for ``asked`` ("", "cffi", "ext", "none"). ``why_not`` is the system's ``problem()``.
     """
     if asked not in ("", "cffi", "ext", "none"):
-        raise BindingError(
+        raise errors.BindingError(
             f"MDISPATCH_BINDING={asked!r}: only 'cffi', 'ext' and 'none' are bindings. Unset it to "
             "let mdispatch choose."
         )
     if why_not and asked not in ("", "none"):
-        raise BindingError(
+        raise errors.BindingError(
             f"MDISPATCH_BINDING={asked!r}: there is no such binding here: {why_not}. Unset it."
         )
     if asked or why_not:
@@ -93,17 +92,17 @@ def choose(
     return "cffi"
 
 
-def _not_built() -> BindingError:
+def _not_built() -> errors.BindingError:
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     beside = os.listdir(os.path.dirname(package))
     if any(each.startswith("mdispatch-") and each.endswith(".dist-info") for each in beside):
-        return BindingError(
+        return errors.BindingError(
             f"{package} was installed for another system: libmdispatch is not there.\n"
             f"Install it for this one: {sys.executable or 'python'} -m pip install "
             "--force-reinstall mdispatch"
         )
     version = "{}.{}".format(*sys.version_info)
-    return BindingError(
+    return errors.BindingError(
         f"this is the source tree of mdispatch, {package}, and it is not built for Python "
         f"{version}.\n"
         "To use the mdispatch that is installed, start Python in another folder, with a script "
@@ -125,6 +124,8 @@ def _extension() -> Any:
 
         if find_spec(f"{__package__}._ext") is not None:
             raise  # it is there, and cannot be loaded
+        from .system import problem
+
         if problem():
             return None
         raise _not_built() from None
@@ -135,7 +136,7 @@ def _over_cffi() -> Any:
     try:
         from . import cffi_binding
     except ImportError as error:
-        raise BindingError(
+        raise errors.BindingError(
             f"the cffi binding cannot be loaded in interpreter {interpreter_id}: {error}\n"
             "Unset MDISPATCH_BINDING or set it to 'ext': the extension serves in every interpreter."
         ) from error
@@ -166,6 +167,7 @@ often: Binding
 
 if _ext is None:
     from . import alone
+    from .system import problem
 
     alone_because = problem() or "MDISPATCH_BINDING=none in the environment"
     interpreter_id = alone.interpreter_number()
@@ -186,7 +188,7 @@ else:
     often = native if _asked else _ext
     abi = native.abi()
     if abi != ABI:
-        raise BindingError(
+        raise errors.BindingError(
             f"libmdispatch in this process has ABI {abi}, this package needs {ABI}: "
             "another mdispatch was loaded first.\n"
             "Use one installation of mdispatch per process."

@@ -627,12 +627,13 @@ static PyObject *ext_fact(PyObject *self, PyObject *const *args, Py_ssize_t coun
         PyErr_SetString(PyExc_TypeError, "fact() takes a class of tuples and a tuple");
         return NULL;
     }
-    PyObject *packed = PyTuple_Pack(1, args[1]);
-    PyObject *made = packed ? PyTuple_Type.tp_new(cls, packed, NULL) : NULL;
-    Py_XDECREF(packed);
+    Py_ssize_t length = PyTuple_GET_SIZE(args[1]);
+    PyObject *made = cls->tp_alloc(cls, length); /* as tuple.__new__ makes one of a subclass */
     int is_plain = made != NULL;
-    for (Py_ssize_t i = 0; is_plain && i < PyTuple_GET_SIZE(made); i++) {
-        is_plain = !PyObject_IS_GC(PyTuple_GET_ITEM(made, i));
+    for (Py_ssize_t i = 0; made && i < length; i++) {
+        PyObject *item = PyTuple_GET_ITEM(args[1], i);
+        PyTuple_SET_ITEM(made, i, Py_NewRef(item));
+        is_plain = is_plain && !PyObject_IS_GC(item);
     }
     if (is_plain) PyObject_GC_UnTrack(made);
     return made;
