@@ -360,7 +360,7 @@ ELSEWHERE = {
     "facts.local": "itself",
     "facts.watch": "none: the child closes the handles, and has no such thread",
     "dispatch.dispatcher": "the Registry",
-    "dispatch.kernels": "the Dispatcher",
+    "dispatch.fallbacks": "the Dispatcher",
     "carriers.host": "carriers/carrier.py",
     "cluster.bridge": "none: the process of a bridge forks nobody",
     "cluster.leading": "none: the child's book forgets its publisher, which has them",
