@@ -373,7 +373,7 @@ class SharedRegistry:
 
     def registrations(self, name: str | None = None) -> tuple[int, int, list[Registration]]:
         status, version, node, records = often.list_facts(
-            self._handle, None if name is None else _bytes(name)
+            self._handle, None if name is None else _utf8(name)
         )
         if status:
             raise self._fail(status)

@@ -43,6 +43,8 @@ def check_timeout(timeout: float | None) -> float | None:
     """
     if timeout is None:
         return None
+    if type(timeout) is float and 0.0 <= timeout <= _LONGEST:
+        return timeout
     if (
         isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and timeout >= 0
     ):  # NaN is not

@@ -29,8 +29,9 @@ from ..errors import DuplicateRegistrationError, InvalidArgumentError
 from ..errors.places import caller, place_of
 from ..facts import CHOICE, CLAIM, Elected
 from ..facts.waits import check_timeout
+from . import registry as registries
 from .profiles import Asked, text_of
-from .registry import Registry, given_or_default, opened_default, registry_of
+from .registry import Registry, given_or_default, registry_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,12 +83,14 @@ def choose(
     what ``decide`` raises.
     """
     try:
-        its = (registry or opened_default()).dispatcher  # type: ignore[union-attr]
-        known = its.chosen[operator, profile, environment]
-        if known[1] == candidates and known[2]() == known[3]:
-            chosen: T = known[0]
-            return chosen
-    except (AttributeError, KeyError, TypeError, ValueError):
+        its = (registry or registries.default).dispatcher  # type: ignore[union-attr]
+        known = its.chosen.get((operator, profile, environment))
+        if known is not None:
+            value, given, version_now, version = known
+            if given == candidates and version_now() == version:
+                chosen: T = value
+                return chosen
+    except (AttributeError, TypeError, ValueError):
         pass  # nothing of it is known here, or can be compared: what is wrong is found out below
     name, registry = named(operator, registry)
     if operator is not name:
@@ -145,28 +148,30 @@ def choose_as(
 ) -> Any:
     """As :func:`choose`, for a caller at ``where``. Cancelling the ticket ends its waits."""
     timeout = check_timeout(timeout)
-    version, node, fact = _look(dispatcher.facts, asked.name)
+    facts, name = dispatcher.facts, asked.name
+    version, node, there = facts.registrations(name)
+    fact = _choice_among(there)
     if fact is None:
         agreed = _agree(dispatcher, asked, timeout, where, ticket)
-        version, node, fact = _look(dispatcher.facts, asked.name)
+        version, node, there = facts.registrations(name)
+        fact = _choice_among(there)
         if fact is None or fact.seq != agreed.seq:
             return _candidate(asked, agreed, where)  # it was withdrawn meanwhile
     value = _candidate(asked, fact, where)
     if asked.given is not None:
-        known = value, asked.given, dispatcher.facts.reader(node), version
+        known = value, asked.given, facts.reader(node), version
         try:
             dispatcher.chosen[asked.operator, asked.profile, asked.environment] = known
         except TypeError:
-            return value
+            return value  # what is no key of a dict is looked up each time
     return value
 
 
-def _look(facts: Facts, name: str) -> tuple[int, int, Registration | None]:
-    version, node, there = facts.registrations(name)
+def _choice_among(there: list[Registration]) -> Registration | None:
     for fact in there:
         if fact.kind == CHOICE:
-            return version, node, fact
-    return version, node, None
+            return fact
+    return None
 
 
 def find_choice(facts: Facts, name: str) -> Registration | None:
@@ -176,12 +181,14 @@ def find_choice(facts: Facts, name: str) -> Registration | None:
 
 def _candidate(asked: Asked, fact: Registration, where: Callable[[], str]) -> Any:
     """This caller's own candidate that was chosen."""
-    number, _, chosen = fact.text.partition("\n")[0].partition(" ")
+    text, candidates = fact.text, asked.candidates
+    line = text[: text.index("\n")]
+    number = line[: line.index(" ")]
     at = int(number)
-    if at < len(asked.candidates) and text_of(asked.candidates[at], "candidates") == chosen:
-        return asked.candidates[at]
-    for each in asked.candidates:
-        if text_of(each, "candidates") == chosen:
+    if at < len(candidates) and line == f"{number} {text_of(candidates[at], 'candidates')}":
+        return candidates[at]
+    for each in candidates:
+        if line == f"{number} {text_of(each, 'candidates')}":
             return each
     from .choice_facts import chosen_elsewhere
 

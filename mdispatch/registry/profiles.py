@@ -23,6 +23,9 @@ __all__ = ["Asked", "choice_name", "plain", "text_of"]
 #: What is plain as it is. (Not bool, which is equal to an int and has another text.)
 _PLAIN = frozenset((int, str, type(None)))
 
+#: The candidates that can be compared with those of a next call.
+_COMPARED = frozenset((tuple, list, dict))
+
 _LONGEST = MD_MAX_NAME - 70  # what is left beside a digest
 
 
@@ -59,7 +62,7 @@ def text_of(value: object, what: str = "profile") -> str:
     """The text of a value. Raises as :func:`plain`."""
     kind = type(value)
     if kind in _PLAIN or (kind is tuple and _PLAIN.issuperset(map(type, value))):  # type: ignore[call-overload]
-        return ascii(value)
+        return f"{value!a}"
     return ascii(plain(value, what))
 
 
@@ -93,25 +96,19 @@ class Asked:
         self.operator = operator
         self.profile = profile
         self.environment = environment
-        self.name = choice_name(operator, profile, environment)
-        #: The candidates as given, as far as they can be compared with those of a next call.
-        self.given: Any = None
-        kind = type(candidates)
-        if kind is tuple:
-            self.given = candidates
-        elif kind is list or kind is dict:
-            self.given = candidates.copy()  # type: ignore[attr-defined]
-        self.candidates: Sequence[Any] = self.given if kind in (tuple, list) else _all(candidates)
         self.decide = decide
-        problem = (
-            "there are no candidates"
-            if not self.candidates
-            else "decide= takes a function"
-            if not callable(decide)
-            else ""
-        )
-        if problem:
-            raise InvalidArgumentError(f"choose({operator!r}): {problem}")
+        self.name = choice_name(operator, profile, environment)
+        kind = type(candidates)
+        given = candidates
+        if kind is list or kind is dict:
+            given = candidates.copy()  # type: ignore[attr-defined]
+        #: The candidates as given, as far as they can be compared with those of a next call.
+        self.given: Any = given if kind in _COMPARED else None
+        self.candidates: Sequence[Any] = given if kind is list or kind is tuple else _all(given)  # type: ignore[assignment]
+        if not self.candidates:
+            raise InvalidArgumentError(f"choose({operator!r}): there are no candidates")
+        if not callable(decide):
+            raise InvalidArgumentError(f"choose({operator!r}): decide= takes a function")
 
 
 def _all(candidates: Iterable[Any]) -> tuple[Any, ...]:

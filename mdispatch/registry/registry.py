@@ -345,7 +345,7 @@ class Registry(facts.Handle):
         """The pickle of what has a name here: see registry/travel.py. TypeError unless this is the
         default registry: an unpickler could not find another one.
         """
-        if self is not _default:
+        if self is not default:
             raise TypeError(
                 f"{kind} {name} is of {self!r}; only what is of the default registry can be "
                 "pickled: send its name"
@@ -360,11 +360,11 @@ class Registry(facts.Handle):
         roles.forked(self.dispatcher)
 
 
-# Held while the default registry is opened. ``_default`` is set once, by one store. A registry that
+# Held while the default registry is opened. ``default`` is set once, by one store. A registry that
 # another thread had opened and not stored yet at a fork stays open in the child too, unused; the
 # end of the interpreter closes it like the others.
 _lock = allocate_lock()
-_default: Registry | None = None
+default: Registry | None = None
 # Set once, and never back.
 _is_asked_for = False
 
@@ -390,14 +390,14 @@ def _opened_or_found() -> Registry:
     """At a moment when nobody would hear that it cannot be opened, this returns a registry that
     holds nothing, so that everything differs which is registered there. The next call tries again.
     """
-    global _default
-    registry = _default
+    global default
+    registry = default
     if registry is None:
         try:
             with _lock:
-                if _default is None:
-                    _default = Registry(_default_book())
-                registry = _default
+                if default is None:
+                    default = Registry(_default_book())
+                registry = default
         except errors.RegistryError as error:
             from .unheard import is_unheard
 
@@ -429,7 +429,7 @@ def _default_book() -> Facts:
 
 def opened_default() -> Registry | None:
     """The default registry, if this interpreter has opened it already."""
-    return _default
+    return default
 
 
 def is_default_asked_for() -> bool:

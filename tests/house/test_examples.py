@@ -32,11 +32,11 @@ def default_registry() -> Iterator[None]:
     """Nothing of these tests is left for others: neither the types that they register, nor the
     registry, unless somebody had one before. A process has one as its main member once.
     """
-    known, before = dict(values._types._registered), registry._default
+    known, before = dict(values._types._registered), registry.default
     yield
-    if before is None and registry._default is not None:
-        registry._default.close()
-        registry._default = None
+    if before is None and registry.default is not None:
+        registry.default.close()
+        registry.default = None
     vars(md.ops).clear()
     values._types._registered.clear()
     values._types._registered.update(known)

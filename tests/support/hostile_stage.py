@@ -96,7 +96,7 @@ def default(address: str):
 
     def close() -> None:
         there.close()
-        registry._default = None
+        registry.default = None
 
     return close
 

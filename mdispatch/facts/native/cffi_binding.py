@@ -224,13 +224,13 @@ def await_change(
     return status, now_seq[0], _waited(stats)
 
 
-def list_facts(registry: int, name: bytes | None) -> tuple[int, int, int, list[RecordTuple]]:
+def list_facts(registry: int, name: bytes | str | None) -> tuple[int, int, int, list[RecordTuple]]:
     size = _BUFFER
     used = ffi.new("size_t *")
     version = ffi.new("uint64_t *")
     node = ffi.new("uint64_t *")
-    text = ffi.NULL if name is None else name
-    length = 0 if name is None else len(name)
+    text = ffi.NULL if name is None else _bytes(name)
+    length = 0 if name is None else len(text)
     while True:
         buffer = ffi.new("char[]", size)
         status = lib.md_list(registry, text, length, buffer, size, used, version, node)

@@ -404,27 +404,30 @@ static PyObject *records_list(const char *p, size_t size) {
     return list;
 }
 
-static PyObject *ext_list_facts(PyObject *self, PyObject *args) {
-    unsigned long long reg;
-    const char *name;
-    Py_ssize_t name_len;
+static PyObject *ext_list_facts(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    uint64_t reg, version = 0, node = 0;
+    const char *name = NULL;
+    size_t name_len = 0, size = 0;
     int status;
-    size_t size = 0;
-    uint64_t version = 0, node = 0;
     struct buffer b;
-    if (!PyArg_ParseTuple(args, "Kz#", &reg, &name, &name_len)) return NULL;
+    if (!has_count("list_facts", count, 2) || take_numbers(args, 1, &reg) ||
+        (args[1] != Py_None && take_text(args[1], &name, &name_len)))
+        return NULL;
     buffer_init(&b);
     for (;;) {
         Py_BEGIN_ALLOW_THREADS status =
-            md_list(reg, name, (size_t)name_len, b.data, b.cap, &size, &version, &node);
+            md_list(reg, name, name_len, b.data, b.cap, &size, &version, &node);
         Py_END_ALLOW_THREADS if (status != MD_ENOBUFS) break;
         if (buffer_grow(&b, size + size / 8)) return NULL;
     }
-    PyObject *list = status == MD_OK ? records_list(b.data, size) : PyList_New(0);
+    PyObject *parts[] = {
+        PyLong_FromLong(status),
+        PyLong_FromUnsignedLongLong(version),
+        PyLong_FromUnsignedLongLong(node),
+        status == MD_OK ? records_list(b.data, size) : PyList_New(0),
+    };
     buffer_free(&b);
-    if (!list) return NULL;
-    return Py_BuildValue("(iKKN)", status, (unsigned long long)version, (unsigned long long)node,
-                         list);
+    return tuple_of(parts, sizeof parts / sizeof *parts);
 }
 
 static PyObject *ext_list_since(PyObject *self, PyObject *args) {
@@ -447,11 +450,10 @@ static PyObject *ext_list_since(PyObject *self, PyObject *args) {
     return list ? Py_BuildValue("(iKN)", status, (unsigned long long)live, list) : NULL;
 }
 
-static PyObject *ext_version(PyObject *self, PyObject *args) {
-    unsigned long long reg, node;
-    uint64_t version = 0;
-    if (!PyArg_ParseTuple(args, "KK", &reg, &node)) return NULL;
-    int status = md_version(reg, node, &version);
+static PyObject *ext_version(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    uint64_t n[2], version = 0;
+    if (!has_count("version", count, 2) || take_numbers(args, 2, n)) return NULL;
+    int status = md_version(n[0], n[1], &version);
     return status < 0 ? PyLong_FromLong(status) : PyLong_FromUnsignedLongLong(version);
 }
 
@@ -702,9 +704,9 @@ static PyMethodDef methods[] = {
     {"await_fact", ext_await_fact, METH_VARARGS, NULL},
     {"await_change", ext_await_change, METH_VARARGS, NULL},
     {"cancel", ext_cancel, METH_VARARGS, NULL},
-    {"list_facts", ext_list_facts, METH_VARARGS, NULL},
+    {"list_facts", (PyCFunction)(void (*)(void))ext_list_facts, METH_FASTCALL, NULL},
     {"list_since", ext_list_since, METH_VARARGS, NULL},
-    {"version", ext_version, METH_VARARGS, NULL},
+    {"version", (PyCFunction)(void (*)(void))ext_version, METH_FASTCALL, NULL},
     {"members", ext_members, METH_VARARGS, NULL},
     {"stat", ext_stat, METH_VARARGS, NULL},
     {"check", ext_check, METH_VARARGS, NULL},

@@ -128,9 +128,12 @@ static void reverse_bytes(char *from, char *to) {
 }
 
 /* Chains run from new to old, lists from old to new. So we reverse the bytes of each record, and
- * then all bytes. */
+ * then all bytes. One record is in order. */
 static void oldest_first(char *from, char *to) {
     char *p = from;
+    md_record first;
+    memcpy(&first, from, sizeof first);
+    if (from + first.size == to) return;
     while (p < to) {
         md_record r;
         memcpy(&r, p, sizeof r);
