@@ -1,6 +1,6 @@
 """Hosts as processes with folders of their own, one real Redis, and what happens to each of them.
 
-Hosts with a memory and a network of their own (namespaces) are not made here.
+Hosts with a memory and a network of their own are in test_many_hosts.py.
 """
 
 from __future__ import annotations
