@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import sys
 from contextvars import ContextVar
-from functools import partial
 
 from .. import errors
 from ..carriers.carrier import (
@@ -299,7 +298,10 @@ def _carried(
     ticket, with_keyset, address = offer.ticket, offer.with_keyset, offer.address
     carrier = carrier_named(offer.carrier)
     now, sets, allowed = c_kernels.now, calls.sets, _now.get
-    home_of = partial(_home_of, offer)
+
+    def home_of() -> Home:
+        return _home_of(offer)
+
     written = _written(entry, with_keyset)
 
     def elsewhere(*args: Any, **kwargs: Any) -> Any:

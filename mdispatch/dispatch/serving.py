@@ -17,7 +17,6 @@ each is one step of a dict.
 from __future__ import annotations
 
 import atexit
-from contextlib import suppress
 from contextvars import ContextVar
 from itertools import count
 from time import time
@@ -26,7 +25,6 @@ from ..carriers.carrier import LATE, NO_KERNEL, RAISED, carrier_named
 from ..errors import CannotTravelError
 from ..errors.places import label_of
 from ..facts import NOTE
-from ..facts.board import Board
 from ..facts.native import alone_because, c_kernels, interpreter_id
 from ..facts.offers import offer_text
 from ..keys import DispatchKeySet
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from ..carriers.carrier import Caller
     from ..facts import Registration
     from ..facts.abc import Facts
+    from ..facts.board import Board
     from .kernels import LocalKernel
 
 __all__ = ["DROP", "HOLD", "METHOD", "answer", "cancelled", "describe", "forked", "serve"]
@@ -124,8 +123,12 @@ def serve_objects_outside(
 def _open() -> None:
     global _is_open, _board
     if not _is_open and not alone_because:
-        with suppress(OSError):  # it is only looked at
+        from ..facts.board import Board  # few serve
+
+        try:
             _board = Board(interpreter_id)
+        except OSError:
+            _board = None  # it is only looked at
         c_kernels.visit_open(_served, describe, *([_board.visits] if _board is not None else []))
         # Before the registry is left, and before CPython looks for thread states that are left.
         atexit.register(_end)

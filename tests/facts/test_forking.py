@@ -233,7 +233,7 @@ SUBMIT = "with pool: assert pool.submit(abs, -1).result() == 1"
 STANDING = {
     "default registry, not yet opened": (
         "registry/registry.py",
-        "_default = Registry(_default_book())",
+        "default = Registry(_default_book())",
         "",
         "md.default_registry()",
         OPERATOR + "assert md.ops.shop.f(-2) == 2 and md.is_main_interpreter()",

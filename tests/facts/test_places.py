@@ -62,7 +62,7 @@ def test_a_registration_looks_for_its_line_once(lib):
         lib.define("after(Tensor x) -> Tensor")
     finally:
         sys.setprofile(None)
-    assert looked == ["_register_kernel", "_register_definition"]
+    assert looked == ["implement", "define_with_attributes"]
 
 
 def test_two_codes_with_the_same_instructions_are_two_places(registry, lib):
