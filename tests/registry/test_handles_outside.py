@@ -318,6 +318,8 @@ worker = begin('''
 with md.routing("shop", timeout=limit(60.0)):
     held = md.ops.shop.make()
 held.add(1)
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads
 read, write = os.pipe()
 child = os.fork()
 if not child:
@@ -330,6 +332,8 @@ report(child=os.read(read, 4096).decode(), last=held.add(3))
 ''')
 served("make() -> Any")(lambda: md.share(Box(), serve="host"))
 kept = md.share(Box(), serve="host")
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads
 read, write = os.pipe()
 child = os.fork()
 if not child:
