@@ -5,6 +5,7 @@ folders of their own, and, where that is allowed, a network, a memory and proces
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,11 @@ import pytest
 from namespaces import Node, namespaced
 from patience import limit
 
-pytestmark = [pytest.mark.shared, pytest.mark.specification]
+pytestmark = [
+    pytest.mark.shared,
+    pytest.mark.specification,
+    pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server here"),
+]
 
 HOSTS, WORKERS = 8, 4
 
