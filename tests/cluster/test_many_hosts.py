@@ -40,7 +40,7 @@ md.seal()
 threading.Event().wait()
 """
 WORKER = """
-import json
+import json, time
 import mdispatch as md
 try:
     import shop
@@ -54,7 +54,7 @@ while True:  # until its host follows the next leader, the seal of the former on
         md.wait_for_def("shop::late", {limit})
         break
     except (md.errors.NameMismatchError, md.errors.MainMemberGoneError):
-        pass
+        time.sleep(0.05)  # it leaves the processor to the leader that starts
 print(json.dumps([*said, "late"]), flush=True)
 """
 HOST = """
