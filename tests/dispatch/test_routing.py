@@ -736,3 +736,25 @@ def test_an_offer_ends_with_its_kernel(registry, lib):
     assert len(notes) == 1
     lib.close()
     assert not registry.dispatcher.facts.registrations("s::g")[2]
+
+
+@pytest.mark.parametrize("chosen", [None, 0.002])
+def test_who_serves_gives_its_gil_away_sooner_unless_the_program_has_chosen(chosen):
+    got = shop(
+        """
+if rest[0]:
+    sys.setswitchinterval(rest[0])
+before = sys.getswitchinterval()
+library = md.Library("quiet", "DEF")
+library.define("f(int n) -> int")
+library.impl("f", abs, ANY)
+unserved = sys.getswitchinterval()
+served("f(int n) -> int")(abs)
+done(before=before, unserved=unserved, serving=sys.getswitchinterval())
+""",
+        INTERPRETERS[-1],
+        chosen,
+    )
+    usual = chosen or 0.005
+    assert (got["before"], got["unserved"]) == (usual, usual)
+    assert got["serving"] == (chosen or 0.0005)
