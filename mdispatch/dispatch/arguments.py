@@ -184,7 +184,7 @@ def _object(name: str) -> Convert:
         cls = class_of(name)
         if cls is not None and isinstance(value, cls):
             return value
-        as_object = getattr(type(value), "as_object", None)
+        as_object = getattr(type(value), "__md_object__", None)
         found = None if as_object is None else as_object(value, name)
         if found is None or (found is not value and cls and not isinstance(found, cls)):
             raise Unfit

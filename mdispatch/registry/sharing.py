@@ -145,15 +145,17 @@ class ObjectHandle(VisitingHandle):
             return self.open()(*args, **kwargs)  # type: ignore[operator]
         return self.call_at_home(self.type_name, "__call__", args, kwargs)
 
-    def as_object(self, class_name: str) -> object:
+    def __md_object__(self, class_name: str | None) -> object:
         """What a kernel gets for an argument of this class: the object at home, elsewhere the
-        handle. None if it is of another class. For the binder of calls.
+        handle. None if it is of another class. For the binders of calls, in Python and in C.
 
         Raises ObjectGoneError.
         """
-        if self._cell is not None:
-            return self.open()
-        return self if self.class_name == class_name else None
+        cell = self._cell
+        if cell is None:
+            return self if self.class_name == class_name else None
+        content = cell.content
+        return self.open() if isinstance(content, Gone) else content
 
     def call_at_home(
         self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -497,9 +499,9 @@ def _method_of(handle: ObjectHandle, name: str) -> MethodType:
         return MethodType(operator, handle)
     target = handle.open()
     if known is not None and name in known[1]:
-        for each in known[1]:
-            method = MethodType(find(f"{namespace}::{cls}.{each}"), target)
-            object.__setattr__(handle, each, method)
+        its = {each: MethodType(find(f"{namespace}::{cls}.{each}"), target) for each in known[1]}
+        # A dict of its own, in which CPython remembers places. It would share keys with others.
+        object.__setattr__(handle, "__dict__", vars(handle) | its)
         handle.__class__ = ObjectHandle
     return MethodType(operator, target)
 

@@ -622,6 +622,49 @@ def test_an_overload_refuses_the_same_values_by_both_ways(registry, lib, type_, 
         assert in_c == in_python, value
 
 
+class Strict(type):
+    """Its classes have the instances that they say they have."""
+
+    def __instancecheck__(cls, value):
+        return getattr(value, "strict", False)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("metaclass", [type, Strict])
+def test_objects_of_a_registered_class_and_their_handles_are_taken_by_both_ways(
+    registry, lib, metaclass
+):
+    Book = md.register_class("s.Book", registry=registry)(metaclass("Book", (), {}))
+    page = md.register_class("s.Page", registry=registry)(type("Page", (), {}))()
+    derived = type("Derived", (Book,), {"strict": True})()
+    book, gone = Book(), md.share(Book())
+    gone.close()
+    lib.define("f(s.Book book, s.Book? more=None) -> s.Book")
+    lib.define("g(s.Book[] books) -> s.Book[]")
+    got = []
+
+    def kernel(*given):
+        got.append((frames(), given, {}))
+        return md.share(given[0]) if isinstance(given[0], Book) else given[0]
+
+    lib.impl("f", kernel, "CompositeExplicitAutograd")
+    lib.impl("g", kernel, "CompositeExplicitAutograd")
+    f, g = registry.ops.s.f, registry.ops.s.g
+    handles = [md.share(each) for each in (book, derived, page)]
+    for value in [book, derived, page, None, 3, Book, *handles, gone, md.SafeObject(book)]:
+        for call in (
+            lambda v=value: f(v),
+            lambda v=value: f(book, v),
+            lambda v=value: g([v, book]),
+        ):
+            in_c, in_python = both(lambda a=call: outcome(a, got))
+            assert same(in_c, in_python), (metaclass, value)
+            assert in_python[2] in ([], [True])
+            if value is book or (metaclass is type and value == handles[0]):
+                assert in_c[2] == [False]
+                assert not isinstance(in_c[0][0][0][0], md.SafeObject)
+
+
 def test_a_packet_comes_to_the_same_overload_by_both_ways(request):
     rounds = 4000 if request.config.getoption("--long") else 150
     in_c = sum(compare_overloads(seed, 12) for seed in range(rounds))

@@ -199,7 +199,7 @@ static PyMethodDef methods[] = {
     DO(st->raw_by_name); DO(st->torch.known); DO(st->torch.other); DO(st->torch.is_watched); DO(st->raw_by_key); \
     DO(st->end_name); DO(st->not_entered_name); \
     DO(st->keys_name); DO(st->device_name); DO(st->repr_name); DO(st->grad_name); DO(st->missing_name); \
-    DO(st->dynamic_name); DO(st->observed_type); DO(st->handle_type); DO(st->runtime_keys); DO(st->said); \
+    DO(st->dynamic_name); DO(st->object_name); DO(st->observed_type); DO(st->handle_type); DO(st->runtime_keys); DO(st->said); \
     DO(st->observer_failed); DO(st->observed_ended); DO(st->by_call); DO(st->by_redispatch);
 /* clang-format on */
 
@@ -271,6 +271,7 @@ static int module_exec(PyObject *m) {
     st->grad_name = PyUnicode_InternFromString("requires_grad");
     st->missing_name = PyUnicode_InternFromString("__missing__");
     st->dynamic_name = PyUnicode_InternFromString("is_dynamic_size");
+    st->object_name = PyUnicode_InternFromString("__md_object__");
     st->by_call = PyUnicode_InternFromString("call");
     st->by_redispatch = PyUnicode_InternFromString("redispatch");
     st->raw_by_name = PyDict_New();
@@ -279,7 +280,7 @@ static int module_exec(PyObject *m) {
                    st->cuda_name && st->array_name && st->base_name && st->guards_name &&
                    st->not_entered_name && st->raw_by_key && st->keys_name && st->device_name &&
                    st->repr_name && st->grad_name && st->by_call && st->by_redispatch &&
-                   st->raw_by_name
+                   st->raw_by_name && st->object_name
                ? 0
                : -1;
 }

@@ -296,7 +296,7 @@ struct state {
     PyObject *handler_name, *cuda_name, *array_name, *base_name, *guards_name;
     PyObject *raw_by_key; /* of what guards were given, see guards.c */
     PyObject *end_name, *not_entered_name, *keys_name, *device_name, *repr_name, *grad_name,
-        *missing_name, *raw_by_name, *dynamic_name;
+        *missing_name, *raw_by_name, *dynamic_name, *object_name;
     /* Of observers.c: those who are told, NULL when there are none; how many calls they were told
      * of; and where an ObservedCall and an ObserverHandle have their slots. */
     _Atomic(PyObject *) observers;

@@ -45,11 +45,27 @@ static int is_dynamic(struct state *st, PyObject *value) {
     return there;
 }
 
+/* What is taken for an object of a registered class: what a handle has at home, if it is of just that
+ * class (its methods, as kernels, do without looking at the class). NULL, perhaps with an error, for
+ * all else. */
+static PyObject *as_object(struct state *st, PyTypeObject *wanted, PyObject *value) {
+    PyObject *open = NULL, *found;
+    if (!Py_IS_TYPE(wanted, &PyType_Type)) return NULL; /* it may say itself what its objects are */
+    if (optional_attribute((PyObject *)Py_TYPE(value), st->object_name, &open) <= 0) return NULL;
+    /* None is the name of no class, so a handle of elsewhere is left to Python. */
+    found = PyObject_CallFunctionObjArgs(open, value, Py_None, NULL);
+    Py_DECREF(open);
+    if (found && !Py_IS_TYPE(found, wanted)) Py_CLEAR(found);
+    return found;
+}
+
 PyObject *converted(struct state *st, const struct take *t, PyObject *value) {
     PyObject *made = NULL;
     if (value == Py_None) return NULL;
     if (Py_TYPE(value)->tp_flags & Py_TPFLAGS_HEAPTYPE) atomic_fetch_add(&st->converted, 1);
-    if (t->exact == &PyFloat_Type && PyLong_CheckExact(value)) {
+    if (t->exact->tp_flags & Py_TPFLAGS_HEAPTYPE) {
+        made = as_object(st, t->exact, value);
+    } else if (t->exact == &PyFloat_Type && PyLong_CheckExact(value)) {
         double real = PyLong_AsDouble(value); /* as PyNumber_Float, and sooner there */
         if (real != -1.0 || !PyErr_Occurred()) made = PyFloat_FromDouble(real);
     } else if (t->exact == &PyFloat_Type) {
