@@ -84,10 +84,11 @@ KERNEL(other_words) {
     return 0;
 }
 KERNEL(old_caller) {
-    md_call old = *call;
-    old.minor = 0;
-    return md_call_op(&old, "shop::forward", args, n, results, 1) ? call->fail(call,
-        MD_ERROR_NOT_IMPLEMENTED, "refused") : 0;
+    const uint32_t minor = call->minor; /* a copy of the call would be no call */
+    call->minor = 0;
+    const int refused = md_call_op(call, "shop::forward", args, n, results, 1);
+    call->minor = minor;
+    return refused ? call->fail(call, MD_ERROR_NOT_IMPLEMENTED, "refused") : 0;
 }
 MDISPATCH_LIBRARY(shop, m) {
     const int32_t key = MD_KEY_CompositeExplicitAutograd;
