@@ -470,10 +470,13 @@ class _AskingHandle(ObjectHandle):
             return _method_of(self, name)
         if self._cell is not None:
             return getattr(self.open(), name)
-        what = f"{self.type_name}.{name}"
-        is_called, value = self.call_at_home(what, f".{name}", (), {})
-        if not is_called:
-            return value
+        what, methods = f"{self.type_name}.{name}", vars(self).get("_methods", ())
+        if name not in methods:
+            is_called, is_method, value = self.call_at_home(what, f".{name}", (), {})
+            if not is_called:
+                return value
+            if is_method:  # no bound one is kept: it would keep the handle
+                vars(self)["_methods"] = {*methods, name}
         return lambda *args, **kwargs: self.call_at_home(what, name, args, kwargs)
 
 
@@ -508,7 +511,8 @@ def _method_of(handle: ObjectHandle, name: str) -> MethodType:
 
 def _call(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:
     """At home: what a visitor calls. With a dot before the name it asks for the attribute: whether
-    it is called, or its value. Handles of registered classes are taken for their objects.
+    it is called, whether it is a method, and its value, if it is not called. Handles of registered
+    classes are taken for their objects.
     """
     found = _objects.get(number)
     content = CLOSED if found is None else found[0].content
@@ -517,7 +521,9 @@ def _call(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:
     if method.startswith("."):
         value = getattr(content, method[1:])
         is_called = callable(value) and not isinstance(value, ObjectHandle)
-        return [True, None] if is_called else [False, _shared(value, number)]
+        if is_called:
+            return [True, getattr(value, "__self__", None) is content, None]
+        return [False, False, _shared(value, number)]
     given = [_opened(each) for each in args]
     named = {name: _opened(each) for name, each in kwargs.items()}
     return _shared(getattr(content, method)(*given, **named), number)

@@ -107,6 +107,39 @@ done(**told, items=box.items, mine=os.getpid(), back=md.share(box) is handle)
     assert got["plain"][0] == "CannotTravelError"
 
 
+def test_a_handle_asks_once_for_a_method_and_each_time_for_an_attribute():
+    got = home(
+        """
+class Watched:
+    def __init__(self):
+        self.value, self.asked = (lambda: "called"), []
+    def __getattribute__(self, name):
+        if name[0] != "_" and name not in ("asked", "keys"):
+            object.__getattribute__(self, "asked").append(name)
+        return object.__getattribute__(self, name)
+    def method(self):
+        return "ran"
+    def change(self):
+        self.value = 5
+        del self.asked[:]
+worker = begin('''
+handle = got()
+first = handle.value()
+handle.change()
+ran = [handle.method() for _ in range(3)]
+report(first=first, ran=ran, value=handle.value)
+''')
+watched = Watched()
+put(md.share(watched, serve="host"))
+[told] = end(worker)
+done(**told, asked=watched.asked)
+""",
+        "subprocess",
+    )
+    assert (got["first"], got["ran"], got["value"]) == ("called", ["ran"] * 3, 5)
+    assert got["asked"] == ["method", *["method"] * 3, "value"]  # asked for, and called thrice
+
+
 CLASS = """
 @md.register_class("shop.Speller", methods={
     "fix": "(str text) -> str",
