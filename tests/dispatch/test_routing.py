@@ -637,6 +637,53 @@ done(first=got["outcome"], other=other["outcome"], is_waiting=is_waiting,
     assert got["has_ended"]
 
 
+@pytest.mark.skipif(
+    sys.version_info < (3, 13), reason="CPython before 3.13 ends no interpreter with two threads"
+)
+@pytest.mark.parametrize("last", ["main", "thread", "ended thread"])
+@pytest.mark.parametrize("kind", INTERPRETERS)
+def test_a_process_ends_that_has_left_an_owner_which_its_threads_have_visited(kind, last):
+    got = shop(
+        """
+import pickle
+import sys
+owner = md.create_interpreter(own_gil=kind == "own-gil")
+out, say = os.pipe()
+OWNER = f'''
+import sys
+sys.path[:] = {sys.path!r}
+import os, pickle
+import mdispatch as md
+class Box:
+    def value(self):
+        return 3
+handle = md.share(Box())
+os.write({say}, pickle.dumps(handle))
+'''
+owner.exec(textwrap.dedent(OWNER))
+handle = pickle.loads(os.read(out, 65536))
+visited, end = threading.Event(), threading.Event()
+def visit():
+    handle.value()
+    visited.set()
+    end.wait()
+def in_thread():
+    thread = threading.Thread(target=visit, daemon=True)  # it is there when the process ends
+    thread.start()
+    visited.wait()
+    if rest[0] == "ended thread":
+        end.set()
+        thread.join()
+for each in (handle.value, in_thread)[:: -1 if rest[0] == "main" else 1]:
+    each()
+done(value=handle.value())
+""",
+        kind,
+        last,
+    )
+    assert (got["value"], got["returncode"]) == (3, 0)
+
+
 def test_threads_that_end_leave_no_state_with_the_owner():
     got = shop(
         """

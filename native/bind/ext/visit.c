@@ -242,10 +242,21 @@ static struct seat *seat_at(int64_t id) {
     return made;
 }
 
+/* Whether the interpreter that this thread is attached to still has a state. At the end of the process
+ * CPython ends the interpreters that the program has left: it deletes the state at the head of the
+ * list, whosesoever that is, and attaches by a new one, which may lie where that lay. */
+static int is_there(const PyThreadState *state) {
+    PyThreadState *mine = PyThreadState_Get();
+    PyThreadState *ts = PyInterpreterState_ThreadHead(PyThreadState_GetInterpreter(mine));
+    while (ts && ts != state) ts = PyThreadState_Next(ts);
+    return ts && ts != mine;
+}
+
 /* Clears and frees these states, whose threads have ended or are not inside. The thread is attached
  * to their interpreter. */
 static void end_states(PyThreadState **states, int count) {
     for (int i = 0; i < count; i++) {
+        if (!is_there(states[i])) continue;
         PyThreadState_Clear(states[i]);
         PyThreadState_Delete(states[i]);
     }
