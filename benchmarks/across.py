@@ -1,5 +1,6 @@
 """Calls that run elsewhere: in another interpreter of the process, and in another process, beside
-an echo of the same values over a bare multiprocessing.Pipe. And methods of handles, there and here.
+an echo of the same values over a bare multiprocessing.Pipe. Methods of handles, there and here. And
+visits of an interpreter that computes in Python the whole time.
 """
 
 from __future__ import annotations
@@ -8,12 +9,15 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+import time
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
 import mdispatch as md
-from mdispatch.cli.bench.figures import Figure, ratio
+from mdispatch.cli.bench.figures import Figure, figure, ratio
 from mdispatch.cli.bench.measure import Settings, compiled, in_turns
+from mdispatch.workers.interpreters import OWN_GIL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +29,7 @@ __all__ = ["figures"]
 ROUNDS = 60
 _MIB = 1 << 20
 _AIM = 1.5
+_LATE = 1.0
 
 #: A registered class: both processes have it.
 _ADDER = """
@@ -60,6 +65,8 @@ for each, serve in ((lib, "host"), (near, False)):
     each.impl(each.define("size(Tensor x) -> int"), lambda x: len(x), "CPU", serve=serve)
     each.impl(each.define("shelf() -> Any"), lambda: md.share(shelf, serve="host"),
               "CompositeExplicitAutograd", serve=serve)
+for each in ("busy() -> int", "stop() -> ()"):
+    near.impl(near.define(each), lambda: None, "CompositeExplicitAutograd")
 register(registry)
 print("ready", flush=True)
 sys.stdin.read()
@@ -89,6 +96,40 @@ library.impl("add", lambda a, b: a + b, "CompositeExplicitAutograd", serve=True)
 library.impl("size", lambda x: len(x), "CPU", serve=True)
 library.impl("shelf", lambda: md.share(shelf), "CompositeExplicitAutograd", serve=True)
 """
+
+#: An interpreter that computes until it is told to stop.
+_COMPUTER = """
+import mdispatch as md
+library = md.Library("near", "IMPL", registry=md.Registry.attach(NAME))
+going = [True]
+library.impl("busy", lambda: 1, "CompositeExplicitAutograd", serve=True)
+library.impl("stop", going.clear, "CompositeExplicitAutograd", serve=True)
+"""
+_COMPUTES = "while going: sum(range(100))"
+#: Visits of it in one round.
+_VISITS = 200
+
+
+def _busy(name: str, near: Any, rounds: int) -> Iterator[float]:
+    """Of each round the time that one visit in a hundred exceeds, in seconds."""
+    computer = md.create_interpreter(own_gil=True)
+    computer.exec(f"NAME = {name!r}\n{_COMPUTER}")
+    thread = threading.Thread(target=computer.exec, args=(_COMPUTES,))
+    thread.start()
+    busy = near.busy.default
+    try:
+        for _ in range(rounds):
+            times = []
+            for _ in range(_VISITS):
+                time.sleep(0.001)  # one that comes at once may be in before the owner goes on
+                begin = time.perf_counter()
+                busy()
+                times.append(time.perf_counter() - begin)
+            yield sorted(times)[-1 - _VISITS // 100]
+    finally:
+        near.stop()
+        thread.join()
+        computer.close()
 
 
 @contextmanager
@@ -151,6 +192,9 @@ def figures(asked: Settings) -> Iterator[Figure]:
         }
         times = in_turns(works, against, asked, ROUNDS)
         neighbour.close()
+        late = list(_busy(name, near, ROUNDS // 3)) if OWN_GIL else []
     aims = {"other process, two ints": _AIM}
     for what in against:
         yield ratio(f"{what} / {against[what]}", *times[what], aim=aims.get(what))
+    if late:
+        yield figure("visit of an owner that computes, p99", late, "ms", scale=1e3, aim=_LATE)
