@@ -343,8 +343,6 @@ def asked(text, **values):
     out, _ = caller.communicate(timeout=limit(60.0))
     assert caller.returncode == 0, out
     return eval(out)
-def is_stopped(pid):
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 """
 
 

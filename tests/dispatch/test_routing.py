@@ -645,8 +645,8 @@ done(first=got["outcome"], other=other["outcome"], is_waiting=is_waiting,
 def test_a_process_ends_that_has_left_an_owner_which_its_threads_have_visited(kind, last):
     got = shop(
         """
-import pickle
-import sys
+import pickle, sys, warnings
+warnings.simplefilter("ignore")  # newer Pythons warn of interpreters that were left
 owner = md.create_interpreter(own_gil=kind == "own-gil")
 out, say = os.pipe()
 OWNER = f'''

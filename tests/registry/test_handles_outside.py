@@ -287,10 +287,8 @@ after = outcome(handle.add)
 arrives = pickle.loads(pickle.dumps(handle)) is handle
 process, handle = own()
 again = handle.add()
-def state(pid):
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 process.send_signal(signal.SIGSTOP)
-until(lambda: state(process.pid) == "T")
+until(lambda: is_stopped(process.pid))
 began = time.monotonic()
 with md.routing("shop", timeout=0.5):
     stopped = outcome(handle.add)

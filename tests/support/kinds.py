@@ -160,6 +160,12 @@ def until(condition, seconds: float = limit(60.0)) -> None:
         select.select([], [], [], 0.001)
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process has stopped: each of its threads does when it gets round to it."""
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(each.read_text().rpartition(") ")[2][0] == "T" for each in threads)
+
+
 def until_arrived(workers: list[Worker], turn: int) -> None:
     until(lambda: all((w.folder / f"{w.index}.arrived{turn}").exists() for w in workers))
 
@@ -220,4 +226,5 @@ def run_main(text: str, *args: object, timeout: float = 90.0, check: bool = True
 
 
 __all__ = ["INTERPRETERS", "KINDS", "PROCESSES", "SUPPORT", "THREAD", "Worker", "md"]
-__all__ += ["results", "run_main", "start", "until", "until_arrived", "until_asleep"]
+__all__ += ["is_stopped", "results", "run_main", "start", "until", "until_arrived"]
+__all__ += ["until_asleep"]

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from commands import environment
-from kinds import until
+from kinds import is_stopped, until
 from patience import limit
 
 from mdispatch.facts.native import native
@@ -106,8 +106,7 @@ def until_waiting(name: str, threads: int) -> None:
 
 
 def until_stopped(pid: int) -> None:
-    stat = Path(f"/proc/{pid}/stat")
-    until(lambda: stat.read_text().rpartition(") ")[2][0] == "T")
+    until(lambda: is_stopped(pid))
 
 
 def mdispatch(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
