@@ -684,6 +684,49 @@ done(value=handle.value())
     assert (got["value"], got["returncode"]) == (3, 0)
 
 
+@pytest.mark.skipif(
+    sys.version_info < (3, 13), reason="CPython before 3.13 ends no interpreter with two threads"
+)
+@pytest.mark.parametrize("kind", INTERPRETERS)
+def test_a_process_ends_that_has_left_an_owner_while_a_thread_is_inside(kind):
+    got = shop(
+        """
+import pickle, sys, warnings
+warnings.simplefilter("ignore")  # newer Pythons warn of interpreters that were left
+owner = md.create_interpreter(own_gil=kind == "own-gil")
+(out, say), (inside, say_inside), (go, say_go) = os.pipe(), os.pipe(), os.pipe()
+OWNER = f'''
+import sys
+sys.path[:] = {sys.path!r}
+import os, pickle
+import mdispatch as md
+class Box:
+    def wait(self):
+        os.write({say_inside}, b"x")
+        os.read({go}, 1)
+handle = md.share(Box())
+os.write({say}, pickle.dumps(handle))
+'''
+owner.exec(textwrap.dedent(OWNER))
+handle = pickle.loads(os.read(out, 65536))
+threading.Thread(target=handle.wait, daemon=True).start()
+os.read(inside, 1)
+# The owner, at its end, waits for the call. Another process ends that.
+closed, say_closed = os.pipe()
+if not os.fork():
+    os.close(say_closed)
+    os.read(closed, 1)  # until the one that ends has closed it: the first that its atexit does
+    os.write(say_go, b"x")
+    os._exit(0)
+import atexit
+atexit.register(os.close, say_closed)
+done()
+""",
+        kind,
+    )
+    assert got["returncode"] == 0
+
+
 def test_threads_that_end_leave_no_state_with_the_owner():
     got = shop(
         """

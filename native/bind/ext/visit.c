@@ -27,7 +27,9 @@
  * whether it waits for the GIL or runs. It costs a visit some stores and two looks at a cheap clock.
  *
  * A thread ends: its seats become orphans, whose states the next visitor of the owner, or its end,
- * clears. The ending thread itself could not: it has no way to attach that is safe then.
+ * clears. The ending thread itself could not: it has no way to attach that is safe then. CPython may
+ * end a thread in the midst of a visit, when the process ends (3.13): its seats know how many, and it
+ * takes them back under `lock`.
  */
 #include "visit.h"
 
@@ -82,6 +84,7 @@ struct seat {
     PyThreadState *ts;     /* the thread's, and under lock the closer's; NULL until it is made */
     PyThreadState *own;    /* a state that the thread has there for ever; not ours */
     int orphan;            /* under lock */
+    int inside;            /* the thread's: visits of it that `inside` of the owner counts */
     struct row *row;       /* changed under lock: in the board, or `unseen` */
     struct row unseen;
 };
@@ -159,6 +162,10 @@ static void leave_seats(void *seats) {
     pthread_mutex_lock(&lock);
     for (struct seat *s = seats, *next; s; s = next) {
         next = s->next;
+        if (s->inside) { /* CPython has ended the thread there, as it does when the process ends */
+            atomic_fetch_sub(&s->owner->inside, s->inside);
+            pthread_cond_broadcast(&left_one);
+        }
         if (s->ts) { /* whoever clears it frees the seat */
             give_row_back(s);
             s->orphan = 1;
@@ -416,12 +423,14 @@ static void show_ended(struct row *row, const struct shown *outer, int has_run) 
         atomic_store_explicit(&row->since, 0, memory_order_relaxed);
 }
 
-static int enter(struct owner *o) {
-    return !(atomic_fetch_add(&o->inside, 1) & CLOSED);
+static int enter(struct seat *s) {
+    s->inside++;
+    return !(atomic_fetch_add(&s->owner->inside, 1) & CLOSED);
 }
 
-static void leave(struct owner *o) {
-    if (!(atomic_fetch_sub(&o->inside, 1) & CLOSED)) return;
+static void leave(struct seat *s) {
+    s->inside--;
+    if (!(atomic_fetch_sub(&s->owner->inside, 1) & CLOSED)) return;
     pthread_mutex_lock(&lock);
     pthread_cond_broadcast(&left_one);
     pthread_mutex_unlock(&lock);
@@ -530,7 +539,7 @@ static void drop_at(int64_t id, uint64_t number) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     struct seat *s = seat_at(id);
-    if (s && enter(s->owner)) {
+    if (s && enter(s)) {
         struct owner *o = s->owner;
         PyThreadState *home = PyThreadState_Get(), *made;
         struct visit v = {top, o, home, NULL, 0, top ? top->depth + 1 : 1};
@@ -545,7 +554,7 @@ static void drop_at(int64_t id, uint64_t number) {
             detach(home, v.there, made);
         }
     }
-    if (s) leave(s->owner);
+    if (s) leave(s);
     PyErr_Restore(type, value, traceback); /* also clears what seat_at() has set */
 }
 
@@ -622,7 +631,7 @@ PyObject *ext_visit(PyObject *self, PyObject *const *args, Py_ssize_t count) {
         unfit = PyUnicode_DecodeUTF8(given.unfit, (Py_ssize_t)strlen(given.unfit), "replace");
     if (why == 0) {
         struct owner *o = s->owner;
-        if (enter(o)) {
+        if (enter(s)) {
             PyThreadState *home = PyThreadState_Get(), *made;
             struct visit v = {top, o, home, NULL, deadline, top ? top->depth + 1 : 1};
             struct shown outer = show_waits(s->row, home, ticket);
@@ -646,7 +655,7 @@ PyObject *ext_visit(PyObject *self, PyObject *const *args, Py_ssize_t count) {
         } else {
             why = GONE;
         }
-        leave(o);
+        leave(s);
     }
     if (why == 0 || why == RAISED) {
         PyObject *type = PyObject_GetAttrString(self, "Lent");
