@@ -674,6 +674,7 @@ def in_thread():
     if rest[0] == "ended thread":
         end.set()
         thread.join()
+sys.kept = owner  # newer Pythons end an interpreter that nobody has any more
 for each in (handle.value, in_thread)[:: -1 if rest[0] == "main" else 1]:
     each()
 done(value=handle.value())
@@ -712,14 +713,14 @@ handle = pickle.loads(os.read(out, 65536))
 threading.Thread(target=handle.wait, daemon=True).start()
 os.read(inside, 1)
 # The owner, at its end, waits for the call. Another process ends that.
+import subprocess
 closed, say_closed = os.pipe()
-if not os.fork():
-    os.close(say_closed)
-    os.read(closed, 1)  # until the one that ends has closed it: the first that its atexit does
-    os.write(say_go, b"x")
-    os._exit(0)
+# It reads until the process that ends has closed the pipe: the first that its atexit does.
+code = f"import os; os.read({closed}, 1); os.write({say_go}, b'x')"
+subprocess.Popen([sys.executable, "-c", code], pass_fds=(closed, say_go))
 import atexit
 atexit.register(os.close, say_closed)
+sys.kept = owner  # newer Pythons end an interpreter that nobody has any more
 done()
 """,
         kind,
