@@ -103,8 +103,8 @@ def cycle(code):
     interpreter.close()
 
 def slope(points):
-    # The median over a quarter of the points: a table of CPython's that grows, in one of the cycles,
-    # is no leak.
+    # The median over a quarter of the points: that a table of CPython's grows, in one cycle, is no
+    # leak.
     apart = max(1, len(points) // 4)
     pairs = list(zip(points, points[apart:]))
     return {key: statistics.median((b[1][key] - a[1][key]) / (b[0] - a[0]) for a, b in pairs)
