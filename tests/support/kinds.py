@@ -163,7 +163,10 @@ def until(condition, seconds: float = limit(60.0)) -> None:
 def is_stopped(pid: int) -> bool:
     """Whether a process has stopped: each of its threads does when it gets round to it."""
     threads = Path(f"/proc/{pid}/task").glob("*/stat")
-    return all(each.read_text().rpartition(") ")[2][0] == "T" for each in threads)
+    try:
+        return {each.read_text().rpartition(") ")[2][0] for each in threads} == {"T"}
+    except (FileNotFoundError, ProcessLookupError):  # one of them has just ended
+        return False
 
 
 def until_arrived(workers: list[Worker], turn: int) -> None:
