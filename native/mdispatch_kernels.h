@@ -26,6 +26,8 @@
  *         md_impl(m, "total", MD_KEY_CPU, total);
  *     }
  *
+ * A CLASS of objects in C, which interpreters share by handles, is registered with md_class().
+ *
  * CAVEATS
  *
  * - Values belong to the call. What is to outlive it must be copied. Memory for results comes from
@@ -43,8 +45,9 @@
  * HOSTS
  *
  * A program that embeds Python joins as MD_HOST (mdispatch.h) before or after it starts Python, and
- * registers with md_library_open(), md_def() and md_impl() for all its interpreters. It links to
- * libmdispatch: `python -m mdispatch.config --cflags --libs`, or pkg-config. See docs/embedding.md.
+ * registers with md_library_open(), md_def(), md_impl() and md_class() for all its interpreters. It
+ * links to libmdispatch: `python -m mdispatch.config --cflags --libs`, or pkg-config. See
+ * docs/embedding.md.
  *
  * The block between the two marker lines is plain C that cffi's parser reads as it stands, after
  * that of mdispatch.h.
@@ -67,8 +70,8 @@ extern "C" {
 /* kernels begin */
 
 /* A library is refused that was made for another ABI. The minor number is raised for members that are
- * added at the end of md_call: a kernel that uses them looks at call->minor first. */
-enum { MD_KERNEL_ABI = 1, MD_KERNEL_MINOR = 1 };
+ * added at the end of md_call or of md_library: who uses them looks at its `minor` first. */
+enum { MD_KERNEL_ABI = 1, MD_KERNEL_MINOR = 2 };
 
 /* The dispatch keys, with their numbers. */
 /* clang-format off */
@@ -261,16 +264,26 @@ typedef struct md_kernel_spec {
     uint32_t reserved;
 } md_kernel_spec;
 
+/* A method of a class: see MD_METHOD() below. */
+typedef struct md_method {
+    const char *schema; /* "find(str text) -> int": without `self`, which comes first */
+    md_kernel_spec kernel;
+    const char *label;
+} md_method;
+
 /* What a block registers with: see md_def() and the others below. The functions return 0 or a
  * negative md_status. After the first that fails the others do nothing: the library is refused. */
 typedef struct md_library md_library;
 struct md_library {
     uint32_t abi;
-    uint32_t reserved;
+    uint32_t minor; /* MD_KERNEL_MINOR of who registers: what is there of the members below */
     int (*def)(md_library *m, const char *schema, const char *where);
     int (*impl)(md_library *m, const char *name, int32_t key, const md_kernel_spec *spec,
                 const char *label, const char *where);
     int (*fail)(md_library *m, const char *text);
+    /* From minor 2 on. See md_class(). */
+    int (*add_class)(md_library *m, const char *name, const md_method *methods, size_t n_methods,
+                     const char *where);
 };
 
 typedef enum md_library_kind { MD_DEF_LIBRARY = 1, MD_FRAGMENT = 2 } md_library_kind;
@@ -323,12 +336,12 @@ int md_kernel_hold(md_registry reg, const char *name, int32_t key, const char *l
 const md_kernel_spec *md_kernel_spec_of(const md_held_kernel *held);
 void md_kernel_let_go(md_held_kernel *held);
 
-/* One line of a block that was run. */
+/* One line of a block that was run. A class comes before the definitions and kernels of its methods. */
 typedef struct md_loaded_item {
-    uint32_t kind; /* MD_DEF or MD_IMPL */
+    uint32_t kind; /* MD_DEF, MD_IMPL or MD_CLASS */
     int32_t key;
-    const char *text;  /* the schema as it was written, or the operator's name with its namespace */
-    const char *label; /* of the kernel, or "" */
+    const char *text;  /* the schema as it was written, or the name with its namespace */
+    const char *label; /* of the kernel; of a class the text of its fact; or "" */
     const char *where;
     md_kernel_spec spec;
 } md_loaded_item;
@@ -388,6 +401,18 @@ int md_load(const char *path, const md_loaded **out, char *text, size_t cap);
 #define md_impl_with(m, name, key, function, user, release, flags)                                 \
     md_impl_(m, name, key, function, user, release, flags, #function, MD_HERE)
 
+/* A class whose objects md_object_new() makes: md_class(m, "Index", methods, 2) in the namespace shop
+ * is the class shop.Index of schemas, and its methods are operators, shop::Index.find(shop.Index self,
+ * str text) -> int, with a kernel at CompositeExplicitAutograd that finds the object in args[0]. A
+ * handle of an object calls them, handle.find("x"), from any interpreter. Nothing is registered when a
+ * method cannot be one. */
+#define md_class(m, name, methods, n_methods) md_class_(m, name, methods, n_methods, MD_HERE)
+
+/* One of an array of methods, as initializer. MD_METHOD_WITH() is as md_impl_with(). */
+#define MD_METHOD(schema, function) MD_METHOD_WITH(schema, function, NULL, NULL, 0)
+#define MD_METHOD_WITH(schema, function, user, release, flags)                                     \
+    { schema, {function, user, release, flags, 0}, #function }
+
 /* Refuses the library. */
 #define md_refuse(m, text) ((m)->fail((m), (text)))
 
@@ -401,6 +426,12 @@ static inline int md_impl_(md_library *m, const char *name, int32_t key, md_kern
     spec.release = release;
     spec.flags = flags;
     return m->impl(m, name, key, &spec, label, where);
+}
+
+static inline int md_class_(md_library *m, const char *name, const md_method *methods,
+                            size_t n_methods, const char *where) {
+    if (m->minor < 2) return m->fail(m, "this mdispatch has no md_class()");
+    return m->add_class(m, name, methods, n_methods, where);
 }
 
 /* --- values --- */

@@ -3,7 +3,8 @@
 The main interpreter registers a fact with the class's name and the schemas of its methods, and a
 definition and a kernel for each method. A worker that registers the class waits for the fact,
 compares, and verifies each method like any operator. Whether the class has a codec, and so travels
-by value, is a part of the fact. (PyTorch: torchbind, m.class_)
+by value, and whether it is made in C (md_class), is a part of the fact. (PyTorch: torchbind,
+m.class_)
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     T = TypeVar("T", bound=type)
     Where = Callable[[], str]
 
-__all__ = ["class_text", "register_class"]
+__all__ = ["class_text", "declare_class", "register_class"]
 
 
 def register_class(
@@ -83,7 +84,7 @@ def register_class(
     def decorate(cls: T) -> T:
         _check_class(name, cls, schemas)
         dispatcher = given_or_default(registry).dispatcher
-        text = class_text(schemas.values(), codec is not None)
+        text = class_text(schemas.values(), _CONSTANT if codec else "")
         tag = f"register_class {name}"
         with Library(
             namespace, "FRAGMENT", registry=registry, timeout=timeout, _tag=tag
@@ -120,16 +121,44 @@ def register_class(
     return decorate
 
 
-#: A line of the text of a CLASS fact: the class travels by value.
+def declare_class(
+    dispatcher: Dispatcher, name: str, text: str, where: Where, timeout: float | None
+) -> tuple[str, RegistrationHandle]:
+    """The class of a library in C: its name in schemas, and what ends it here. ``text`` is that of
+    its fact, with the schemas as they were written.
+
+    Raises as register_class; and nothing stays registered then.
+    """
+    known = name.replace("::", ".")
+    schemas = text.split("\n")[:-1]
+    methods = tuple(each.partition("(")[0].rpartition(".")[2] for each in schemas)
+    for method in methods:
+        _check_method(known, method)
+    handle = register_or_verify(dispatcher, _wanted, _register, _verify)(
+        dispatcher, name, class_text(schemas, _IN_C), where, timeout
+    )
+    methods_of[known] = (dispatcher.holder.ops.find, methods)
+
+    def end() -> None:
+        methods_of.pop(known, None)
+        if handle is not None:
+            handle.close()
+
+    return known, RegistrationHandle(None if handle is None else handle.registration, end)
+
+
+#: Lines of the text of a CLASS fact: the class travels by value; its objects and the kernels of its
+#: methods are in C (native/core/contract/library.c).
 _CONSTANT = "it is a constant"
+_IN_C = "it is made in C"
 
 
-def class_text(schemas: Iterable[str], is_constant: bool = False) -> str:
+def class_text(schemas: Iterable[str], how: str = "") -> str:
     """The text of a CLASS fact: the canonical schemas of the methods, sorted, one on each line, and
-    whether the class is a constant.
+    what else there is to say about the class.
     """
     lines = sorted(str(parse_schema(each)) for each in schemas)
-    return "\n".join([*lines, _CONSTANT] if is_constant else lines)
+    return "\n".join([*lines, how] if how else lines)
 
 
 def _parts(name: object) -> tuple[str, str]:
@@ -157,11 +186,7 @@ def _schemas(name: str, methods: object) -> dict[str, str]:
                 "methods= takes a dict of names and schemas, {'encode': '(str text) -> int[]'}, "
                 f"not {shown(methods)}"
             )
-        if hasattr(ObjectHandle, method) or method in ObjectHandle.__slots__:
-            raise InvalidArgumentError(
-                f"class {name} cannot have the method {shown(method)}: a handle has a {method} of "
-                "its own\nRegister it under another name."
-            )
+        _check_method(name, method)
         inner = schema.strip().removeprefix("(")
         if inner == schema.strip():
             raise InvalidArgumentError(
@@ -173,6 +198,14 @@ def _schemas(name: str, methods: object) -> dict[str, str]:
         parse_schema(whole)
         made[method] = whole
     return made
+
+
+def _check_method(name: str, method: str) -> None:
+    if hasattr(ObjectHandle, method) or method in ObjectHandle.__slots__:
+        raise InvalidArgumentError(
+            f"class {name} cannot have the method {shown(method)}: a handle has a {method} of "
+            "its own\nRegister it under another name."
+        )
 
 
 def _check_codec(name: str, codec: object) -> None:
@@ -228,6 +261,8 @@ def _differs(
     how = "has other methods here than in"
     if _CONSTANT in mine ^ there:
         how = f"is {'a' if _CONSTANT in mine else 'no'} constant here, unlike in"
+    if _IN_C in mine ^ there:
+        how = f"is made in {'C' if _IN_C in mine else 'Python'} here, unlike in"
     name = fact.name.replace("::", ".")
     lines = [f"  only here:  {each}" for each in sorted(mine - there) if each]
     lines += [f"  only there: {each}" for each in sorted(there - mine) if each]
@@ -246,4 +281,4 @@ def _differs(
 
 
 def _methods_in(text: str) -> tuple[str, ...]:
-    return tuple(each for each in text.split("\n") if each not in ("", _CONSTANT))
+    return tuple(each for each in text.split("\n") if each not in ("", _CONSTANT, _IN_C))

@@ -564,6 +564,10 @@ def _twice(error: errors.DuplicateRegistrationError, key_text: str) -> tuple[str
             f"{error.name} is defined already",
             "Give this one an overload name (name.overload), or close the first library.",
         ),
+        "class": (
+            f"class {error.name.replace('::', '.')} is registered already",
+            "Register this one under another name, or close the library of the first.",
+        ),
         "fallback": (
             f"{key_text} has a fallback already",
             "Close the first library, or combine the two in one function.",

@@ -17,6 +17,7 @@ from ..facts.native import c_kernels
 from ..facts.waits import check_timeout
 from ..keys.numbers import DispatchKey
 from .c_kernels import implement_in_c
+from .classes import declare_class
 from .register import define, open_namespace
 from .roles import leave_queue, queue_up
 from .type_facts import keep_up
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LoadedLibrary", "load_library", "loaded_libraries"]
 
-_DEF = 2  # mdispatch.h, md_kind
+_DEF, _CLASS = 2, 11  # mdispatch.h, md_kind
 _NOT_FOUND, _NO_BLOCK, _OTHER_ABI = -9, -15, -16  # md_status, as md_load() returns them
 _KINDS = {1: "DEF", 2: "FRAGMENT"}  # mdispatch_kernels.h, md_library_kind
 
@@ -39,16 +40,18 @@ class LoadedLibrary(Handle):
     """The registrations of one shared library in this interpreter. ``close`` ends them.
 
     ``operators`` are the names that it defines, ``kernels`` pairs of an operator's name and a
-    dispatch key.
+    dispatch key, ``classes`` the names of its classes, as schemas write them.
     """
 
-    __slots__ = ("_handles", "_dispatcher", "closed", "kernels", "namespace", "operators", "path")
+    __slots__ = ("_handles", "_dispatcher", "classes", "closed", "kernels", "namespace")
+    __slots__ += ("operators", "path")
 
     def __init__(self, dispatcher: Dispatcher, path: str, namespace: str) -> None:
         self.path = path
         self.namespace = namespace
         self.operators: tuple[str, ...] = ()
         self.kernels: tuple[tuple[str, DispatchKey], ...] = ()
+        self.classes: tuple[str, ...] = ()
         self.closed = False
         self._dispatcher = dispatcher
         self._handles: list[RegistrationHandle] = []
@@ -150,6 +153,9 @@ def _register(
         if what == _DEF:
             name, handle = define(dispatcher, text, namespace, here, timeout)
             library.operators += (name,)
+        elif what == _CLASS:
+            name, handle = declare_class(dispatcher, text, label, here, timeout)
+            library.classes += (name,)
         else:
             key = DispatchKey(number)
             handle = implement_in_c(dispatcher, text, key, label, spec, here, timeout)

@@ -485,6 +485,7 @@ done(told=told, left=len(left), first=first is Shop, buys=md.share(Shop()).buy()
         *["InvalidArgumentError"] * 2,
     ]
     assert (got["left"], got["first"], got["buys"]) == (0, True, None)
+    assert got["twice"] == "DuplicateRegistrationError"
 
 
 def test_infer_schema_knows_a_class_and_a_fake_holds_for_a_method():

@@ -29,5 +29,9 @@ int md__full_name(struct md__words *words, const char *ns, const char *name, siz
 int md__schema_name(struct md__words *words, const char *ns, const char *schema,
                     char full[MD_MAX_NAME + 1], const char **rest);
 void md__make_label(char label[256], const char *program, const char *function, int number);
+typedef int md__publish_class(md_library *m, const char *name, const char *text, const char *where);
+int md__add_class(md_library *m, struct md__words *words, const char *ns, const char *name,
+                  const md_method *methods, size_t n_methods, const char *where,
+                  md__publish_class *publish);
 
 #endif

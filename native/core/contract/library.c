@@ -8,7 +8,7 @@
  * Locking: none. One thread at a time uses a library. What the library calls is safe from any
  * thread.
  *
- * The blocks of load.c also use the words of the first failure and the checks of names.
+ * The blocks of load.c also use the words of the first failure, the checks of names, and classes.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -107,6 +107,104 @@ void md__make_label(char label[256], const char *program, const char *function, 
     if (number > 1) snprintf(label + n, 16, "#%d", number);
 }
 
+/* --- classes ---------------------------------------------------------------------------------- */
+
+/* A method, with its schema as an operator. */
+struct line {
+    char *schema;
+    const md_method *method;
+};
+
+/* '(' comes before all letters of names, so methods of one name are neighbours. */
+static int order(const void *a, const void *b) {
+    return strcmp(((const struct line *)a)->schema, ((const struct line *)b)->schema);
+}
+
+/* Makes "shop::Index.find(shop.Index self, str text) -> int" of "find(str text) -> int". */
+static int make_line(struct md__words *words, const char *ns, const char *name,
+                     const md_method *method, struct line *out) {
+    const char *schema = method->schema ? method->schema : "", *rest = strchr(schema, '(');
+    size_t word = rest ? (size_t)(rest - schema) : 0;
+    if (!md__is_word(schema, word) || !strstr(rest, ") -> ") || strchr(rest, '\n'))
+        return md__refuse(words, MD_EINVAL,
+                          "'%.200s' is no method of class %s.%s: write it without `self`, as "
+                          "\"find(str text) -> int\"",
+                          schema, ns, name);
+    if (!method->kernel.function || !method->label)
+        return md__refuse(words, MD_EINVAL, "the method %.*s of class %s.%s needs a function",
+                          (int)word, schema, ns, name);
+    const char *inner = rest + 1;
+    while (*inner == ' ') inner++;
+    size_t size = 2 * (strlen(ns) + strlen(name)) + strlen(schema) + 16;
+    out->method = method;
+    out->schema = malloc(size);
+    if (!out->schema) return md__refuse(words, MD_ESYS - ENOMEM, "no memory");
+    snprintf(out->schema, size, "%s::%s.%.*s(%s.%s self%s%s", ns, name, (int)word, schema, ns, name,
+             *inner == ')' ? "" : ", ", inner);
+    return 0;
+}
+
+/* The sorted schemas, and the line by which the class is told from one of Python
+ * (mdispatch/registry/classes.py). */
+static char *class_text(struct md__words *words, const struct line *lines, size_t n) {
+    static const char end[] = "it is made in C";
+    size_t size = sizeof end;
+    for (size_t i = 0; i < n; i++) size += strlen(lines[i].schema) + 1;
+    char *text = malloc(size), *at = text;
+    if (!text) md__refuse(words, MD_ESYS - ENOMEM, "no memory");
+    for (size_t i = 0; text && i < n; i++) at += sprintf(at, "%s\n", lines[i].schema);
+    if (text) memcpy(at, end, sizeof end);
+    return text;
+}
+
+static int add_method(md_library *m, struct md__words *words, const char *ns,
+                      const struct line *line, const char *where) {
+    char full[MD_MAX_NAME + 1];
+    const char *rest;
+    int rc = md__schema_name(words, ns, line->schema, full, &rest);
+    if (rc == 0) rc = m->def(m, line->schema, where);
+    if (rc == 0)
+        rc = m->impl(m, full, MD_KEY_CompositeExplicitAutograd, &line->method->kernel,
+                     line->method->label, where);
+    return rc;
+}
+
+/* Adds a class and its methods to a library. Before the first step everything is checked. */
+int md__add_class(md_library *m, struct md__words *words, const char *ns, const char *name,
+                  const md_method *methods, size_t n_methods, const char *where,
+                  md__publish_class *publish) {
+    char full[MD_MAX_NAME + 1];
+    char *text = NULL;
+    if (words->status) return words->status;
+    if (!name || !md__is_word(name, strlen(name)))
+        return md__refuse(words, MD_EINVAL, "'%.200s' is no name of a class in namespace %s",
+                          name ? name : "", ns);
+    if (n_methods && !methods)
+        return md__refuse(words, MD_EINVAL, "class %s.%s has no array of methods", ns, name);
+    struct line *lines = calloc(n_methods + 1, sizeof *lines);
+    int rc = lines ? 0 : md__refuse(words, MD_ESYS - ENOMEM, "no memory");
+    for (size_t i = 0; rc == 0 && i < n_methods; i++)
+        rc = make_line(words, ns, name, &methods[i], &lines[i]);
+    if (rc == 0) qsort(lines, n_methods, sizeof *lines, order);
+    for (size_t i = 1; rc == 0 && i < n_methods; i++) {
+        int length = (int)(strchr(lines[i].schema, '(') - lines[i].schema) + 1;
+        if (strncmp(lines[i - 1].schema, lines[i].schema, (size_t)length) == 0)
+            rc = md__refuse(words, MD_EINVAL, "class %s.%s has the method %.*s twice", ns, name,
+                            length - 1, lines[i].schema);
+    }
+    if (rc == 0) {
+        snprintf(full, sizeof full, "%s::%s", ns, name);
+        text = class_text(words, lines, n_methods);
+        rc = text ? publish(m, full, text, where) : words->status;
+    }
+    for (size_t i = 0; rc == 0 && i < n_methods; i++)
+        rc = add_method(m, words, ns, &lines[i], where);
+    for (size_t i = 0; lines && i < n_methods; i++) free(lines[i].schema);
+    free(lines);
+    free(text);
+    return rc;
+}
+
 /* --- registering ------------------------------------------------------------------------------ */
 
 /* Says in words why a fact was refused. */
@@ -198,6 +296,22 @@ static int host_impl(md_library *pub, const char *name, int32_t key, const md_ke
     return rc;
 }
 
+static int publish_class(md_library *pub, const char *name, const char *text, const char *where) {
+    struct library *m = (struct library *)pub;
+    struct entry *made = new_entry(m, 0);
+    if (!made) return m->words.status;
+    snprintf(made->name, sizeof made->name, "%s", name);
+    int rc = add(m, made, MD_CLASS, MD_UNIQUE, text, where);
+    if (rc) free(made);
+    return rc;
+}
+
+static int host_add_class(md_library *pub, const char *name, const md_method *methods,
+                          size_t n_methods, const char *where) {
+    struct library *m = (struct library *)pub;
+    return md__add_class(pub, &m->words, m->ns, name, methods, n_methods, where, publish_class);
+}
+
 static int host_fail(md_library *pub, const char *text) {
     return md__refuse(&((struct library *)pub)->words, MD_EINVAL, "%.500s", text ? text : "");
 }
@@ -209,7 +323,8 @@ int md_library_open(md_registry reg, uint64_t member, const char *ns, uint32_t k
     if (kind != MD_DEF_LIBRARY && kind != MD_FRAGMENT) return MD_EINVAL;
     struct library *m = calloc(1, sizeof *m);
     if (!m) return MD_ESYS - ENOMEM;
-    m->pub = (md_library){MD_KERNEL_ABI, 0, host_def, host_impl, host_fail};
+    m->pub = (md_library){MD_KERNEL_ABI, MD_KERNEL_MINOR, host_def,
+                          host_impl,     host_fail,       host_add_class};
     m->reg = reg;
     m->member = member;
     snprintf(m->ns, sizeof m->ns, "%s", ns);

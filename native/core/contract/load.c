@@ -108,6 +108,16 @@ static int block_impl(md_library *pub, const char *name, int32_t key, const md_k
     return note(b, MD_IMPL, key, full, label, where, spec);
 }
 
+static int note_class(md_library *pub, const char *name, const char *text, const char *where) {
+    return note((struct block *)pub, MD_CLASS, 0, name, text, where, NULL);
+}
+
+static int block_add_class(md_library *pub, const char *name, const md_method *methods,
+                           size_t n_methods, const char *where) {
+    struct block *b = (struct block *)pub;
+    return md__add_class(pub, &b->words, b->info->ns, name, methods, n_methods, where, note_class);
+}
+
 static int block_fail(md_library *pub, const char *text) {
     return md__refuse(&((struct block *)pub)->words, MD_EINVAL, "%.500s", text ? text : "");
 }
@@ -174,7 +184,8 @@ static int load(struct block *b, const char *path, const md_loaded **out) {
 }
 
 int md_load(const char *path, const md_loaded **out, char *text, size_t cap) {
-    struct block b = {.pub = {MD_KERNEL_ABI, 0, block_def, block_impl, block_fail}};
+    struct block b = {.pub = {MD_KERNEL_ABI, MD_KERNEL_MINOR, block_def, block_impl, block_fail,
+                              block_add_class}};
     *out = NULL;
     int rc = md__set_up(); /* installs the fork handlers */
     if (rc == 0 && (!path || !*path)) rc = MD_EINVAL;
