@@ -410,6 +410,117 @@ TEST(a_library_can_be_refused_by_its_own_block) {
     OK(md_close(reg));
 }
 
+/* --- classes ---------------------------------------------------------------------------------- */
+
+/* Libraries that were compiled before call what they know at its old place. */
+_Static_assert(offsetof(md_library, minor) == 4 && offsetof(md_library, def) == 8 &&
+                   offsetof(md_library, impl) == 8 + sizeof(void *) &&
+                   offsetof(md_library, fail) == 8 + 2 * sizeof(void *) &&
+                   offsetof(md_library, add_class) == 8 + 3 * sizeof(void *),
+               "members are added at the end");
+
+static const md_method methods[] = {
+    MD_METHOD("find_all(str text) -> int[]", one),
+    MD_METHOD("size() -> int", one),
+    MD_METHOD("find( *, str text) -> int", one),
+};
+
+TEST(a_class_of_a_host_is_a_fact_and_its_methods_are_operators) {
+    md_registry reg = make();
+    md_library *m = open_shop(reg, join(reg, MD_HOST, MD_MAIN)), *again;
+    char body[512];
+    OK(md_class(m, "Index", methods, 3));
+    OK(md_class(m, "Nothing", NULL, 0));
+    OK(body_of(reg, MD_CLASS, 0, "shop::Index", body));
+    CHECK(strcmp(body, "shop::Index.find(shop.Index self, *, str text) -> int\n"
+                       "shop::Index.find_all(shop.Index self, str text) -> int[]\n"
+                       "shop::Index.size(shop.Index self) -> int\n"
+                       "it is made in C") == 0);
+    OK(body_of(reg, MD_CLASS, 0, "shop::Nothing", body));
+    CHECK(strcmp(body, "it is made in C") == 0);
+    OK(body_of(reg, MD_DEF, 0, "shop::Index.size", body));
+    CHECK(strcmp(body, "shop::Index.size(shop.Index self) -> int") == 0);
+    OK(body_of(reg, MD_IMPL, MD_KEY_CompositeExplicitAutograd, "shop::Index.find", body));
+    CHECK(strcmp(body, "c:host:one") == 0);
+    EQ(facts(reg), 9);
+    OK(md_library_open(reg, join(reg, MD_HOST, MD_WORKER), "shop", MD_FRAGMENT, "p", "w", &again));
+    EQ(md_class(again, "Index", methods, 3), MD_EROLE);
+    OK(md_library_close(again));
+    OK(md_library_close(m));
+    EQ(facts(reg), 0);
+    CHECK(found(reg, "c:host:one") == NULL);
+    OK(md_close(reg));
+}
+
+TEST(what_is_no_class_is_refused_in_words_before_anything_changed) {
+    md_registry reg = make();
+    uint64_t host = join(reg, MD_HOST, MD_MAIN);
+    const md_method none = {"f() -> int", {NULL, NULL, NULL, 0, 0}, "f"},
+                    unnamed = {"f() -> int", {one, NULL, NULL, 0, 0}, NULL},
+                    twice[] = {MD_METHOD("f() -> int", one), MD_METHOD("g() -> int", one),
+                               MD_METHOD("f(int n) -> int", one)};
+    md_method schema = MD_METHOD(NULL, one), longest = MD_METHOD(NULL, one);
+    const char *wrong[] = {NULL,         "",           "f",            "f()",          "(int n) -> int",
+                           "1() -> int", "f.g() -> int", "a::f() -> int", "f(int n,\nint m) -> int"};
+    char *text = calloc(1, MD_MAX_BODY + 64), words[512];
+    memset(text, 'x', MD_MAX_BODY + 50);
+    memcpy(text, "f(", 2);
+    memcpy(text + MD_MAX_BODY + 40, ") -> int", 9);
+    longest.schema = text;
+    const struct {
+        const char *name, *words;
+        const md_method *methods;
+        size_t size;
+        int status;
+    } bad[] = {
+        {NULL, "'' is no name of a class in namespace shop", NULL, 0, MD_EINVAL},
+        {"2", "'2' is no name of a class in namespace shop", NULL, 0, MD_EINVAL},
+        {"shop.C", "'shop.C' is no name of a class", NULL, 0, MD_EINVAL},
+        {"C", "class shop.C has no array of methods", NULL, 1, MD_EINVAL},
+        {"C", "the method f of class shop.C needs a function", &none, 1, MD_EINVAL},
+        {"C", "the method f of class shop.C needs a function", &unnamed, 1, MD_EINVAL},
+        {"C", "class shop.C has the method shop::C.f twice", twice, 3, MD_EINVAL},
+        {"C", "shop::C cannot be registered: too long", &longest, 1, MD_ETOOLONG},
+    };
+    md_library *m;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        OK(md_library_open(reg, host, "shop", MD_FRAGMENT, "host", "w", &m));
+        EQ(md_class(m, bad[i].name, bad[i].methods, bad[i].size), bad[i].status);
+        EQ(md_library_status(m, words, sizeof words), bad[i].status);
+        if (!CHECK(strstr(words, bad[i].words))) fprintf(stderr, "%s\n", words);
+        EQ(facts(reg), 0);
+        EQ(md_class(m, "C", NULL, 0), bad[i].status); /* nothing after the first failure */
+        OK(md_library_close(m));
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        schema.schema = wrong[i];
+        OK(md_library_open(reg, host, "shop", MD_FRAGMENT, "host", "w", &m));
+        EQ(md_class(m, "C", &schema, 1), MD_EINVAL);
+        md_library_status(m, words, sizeof words);
+        if (!CHECK(strstr(words, "is no method of class shop.C"))) fprintf(stderr, "%s\n", words);
+        EQ(facts(reg), 0);
+        OK(md_library_close(m));
+    }
+    OK(md_library_open(reg, host, "shop", MD_FRAGMENT, "host", "w", &m));
+    OK(md_def(m, "C.f(int n) -> int"));
+    EQ(md_class(m, "C", twice, 2), MD_EEXIST); /* the name of a method is taken */
+    OK(md_library_close(m));
+    EQ(facts(reg), 0);
+    OK(md_library_open(reg, host, "shop", MD_FRAGMENT, "host", "w", &m));
+    OK(md_class(m, "C", twice, 2));
+    EQ(md_class(m, "C", twice, 0), MD_EEXIST);
+    OK(md_library_close(m));
+    OK(md_library_open(reg, host, "shop", MD_FRAGMENT, "host", "w", &m));
+    m->minor = 1; /* an older libmdispatch */
+    EQ(md_class(m, "C", twice, 2), MD_EINVAL);
+    md_library_status(m, words, sizeof words);
+    CHECK(strcmp(words, "this mdispatch has no md_class()") == 0);
+    OK(md_library_close(m));
+    EQ(facts(reg), 0);
+    free(text);
+    OK(md_close(reg));
+}
+
 TEST(places_that_are_too_long_keep_their_end) {
     md_registry reg = make();
     uint64_t host = join(reg, MD_HOST, MD_MAIN);
@@ -536,6 +647,8 @@ int main(void) {
     RUN(what_a_host_cannot_register_is_refused_in_words);
     RUN(names_are_judged_letter_by_letter);
     RUN(a_library_can_be_refused_by_its_own_block);
+    RUN(a_class_of_a_host_is_a_fact_and_its_methods_are_operators);
+    RUN(what_is_no_class_is_refused_in_words_before_anything_changed);
     RUN(places_that_are_too_long_keep_their_end);
     RUN(host_and_main_interpreter_both_register_in_either_order);
     RUN(a_library_that_outlives_the_registry_closes_and_says_so);

@@ -130,6 +130,9 @@ static void no_label(md_library *m) {
 static void no_reason(md_library *m) {
     EQ(md_refuse(m, NULL), MD_EINVAL);
 }
+static void no_class(md_library *m) {
+    EQ(md_class(m, "a class", NULL, 0), MD_EINVAL);
+}
 static void loads_another(md_library *m) {
     const md_loaded *loaded;
     char words[256];
@@ -150,6 +153,7 @@ TEST(a_block_that_fails_is_refused_with_its_first_failure) {
         {no_function, incomplete},
         {no_label, incomplete},
         {no_reason, ""},
+        {no_class, "'a class' is no name of a class in namespace shop"},
         {loads_another, "the block of a library cannot load another one"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -168,7 +172,7 @@ TEST(a_block_says_what_it_brings) {
     EQ(loaded->kind, MD_DEF_LIBRARY);
     CHECK(strcmp(loaded->ns, "shop") == 0);
     CHECK(strstr(loaded->where, "good.c:"));
-    if (!EQ(loaded->size, 26)) return;
+    if (!EQ(loaded->size, 31)) return;
     const md_loaded_item *item = loaded->items;
     EQ(item[0].kind, MD_DEF);
     CHECK(strcmp(item[0].text, "price(Tensor x) -> int") == 0);
@@ -182,7 +186,16 @@ TEST(a_block_says_what_it_brings) {
     CHECK(strcmp(item[4].text, "shop::cost") == 0);
     CHECK(strcmp(item[4].label, "c:good.so:two") == 0); /* for another name */
     CHECK(strcmp(item[5].label, "c:good.so:one") == 0); /* another function, in the place of `two` */
-    CHECK(strcmp(item[25].label, "c:good.so:one") == 0); /* the same function is the same */
+    CHECK(strcmp(item[30].label, "c:good.so:one") == 0); /* the same function is the same */
+    EQ(item[6].kind, MD_CLASS);
+    CHECK(strcmp(item[6].text, "shop::Cart") == 0);
+    CHECK(strcmp(item[6].label, "shop::Cart.cost(shop.Cart self) -> int\n"
+                                "shop::Cart.price(shop.Cart self, int n) -> int\n"
+                                "it is made in C") == 0);
+    CHECK(strcmp(item[7].text, "shop::Cart.cost(shop.Cart self) -> int") == 0);
+    CHECK(strcmp(item[8].text, "shop::Cart.cost") == 0);
+    CHECK(strcmp(item[8].label, "c:good.so:two") == 0);
+    EQ(item[8].spec.flags, MD_RELEASE_GIL);
     md_value result = md_of_none();
     md_call call = {.user = item[3].spec.user};
     OK(item[3].spec.function(&call, NULL, 0, &result, 1));

@@ -253,7 +253,7 @@ def test_a_class_is_there_once_and_ends_with_its_library(path):
 library = md.ops.load_library(path)
 loaded = facts()
 twice = register()
-shown = [md.ops.shop.Index.total._schema, md.default_registry().why("shop::Index.total")]
+shown = [md.ops.shop.Index.total.schema, md.default_registry().why("shop::Index.total")]
 index, add = md.ops.shop.make(), md.ops.shop.Index.add
 called = [add(index, 5), index.total(), outcome(index.add, "a"), outcome(add, 3)]
 library.close()

@@ -19,6 +19,11 @@ static int two(md_call *call, const md_value *args, size_t n_args, md_value *res
 
 static int first = 10, second = 20;
 
+static const md_method methods[] = {
+    MD_METHOD("price(int n) -> int", one),
+    MD_METHOD_WITH("cost() -> int", two, &first, NULL, MD_RELEASE_GIL),
+};
+
 MDISPATCH_LIBRARY(shop, m) {
     runs++;
     md_def(m, "price(Tensor x) -> int");
@@ -27,5 +32,6 @@ MDISPATCH_LIBRARY(shop, m) {
     md_impl_with(m, "price", MD_KEY_CUDA, &two, &second, NULL, 0);
     md_impl_with(m, "cost", MD_KEY_CUDA, two, &second, NULL, 0);
     md_impl(m, "price", MD_KEY_CUDA, one);
+    md_class(m, "Cart", methods, 2);
     for (int i = 0; i < 20; i++) md_impl(m, "price", MD_KEY_Meta, one);
 }

@@ -28,6 +28,12 @@ def _(stage: Stage) -> None:
     stage.library("_", "IMPL").fallback(kernel, "CPU")
 
 
+@case("DuplicateRegistrationError: a second class of a name")
+def _(stage: Stage) -> None:
+    md.register_class("shop.Plain", registry=stage.registry)(Plain)
+    md.register_class("shop.Plain", registry=stage.registry)(Plain)
+
+
 @case("DuplicateRegistrationError: a second name of a backend")
 def _(stage: Stage) -> None:
     elsewhere(
