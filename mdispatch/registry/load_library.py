@@ -43,8 +43,16 @@ class LoadedLibrary(Handle):
     dispatch key, ``classes`` the names of its classes, as schemas write them.
     """
 
-    __slots__ = ("_handles", "_dispatcher", "classes", "closed", "kernels", "namespace")
-    __slots__ += ("operators", "path")
+    __slots__ = (
+        "_handles",
+        "_dispatcher",
+        "classes",
+        "closed",
+        "kernels",
+        "namespace",
+        "operators",
+        "path",
+    )
 
     def __init__(self, dispatcher: Dispatcher, path: str, namespace: str) -> None:
         self.path = path

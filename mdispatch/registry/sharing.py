@@ -119,11 +119,14 @@ class ObjectHandle(VisitingHandle):
     that a copy is the handle itself.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_mdispatch_object", "_way", "class_name")
+    __slots__ = ("__dict__", "__weakref__", "_mdispatch_object", "_operators", "_way", "class_name")
 
     class_name: str
     #: One count of the native object; None for an object of another process, or one that is gone.
     _mdispatch_object: object
+    #: The operators of the methods that were asked for, where the object is not at home here. Bound
+    #: methods would keep the handle.
+    _operators: dict[str, Any]
     #: None if other processes may not call it.
     _way: Way | None
 
@@ -426,6 +429,7 @@ def _interned(
         at = here().neighbour(HOST if home == _OF_C else home)
     made._set(cell, at, number, type_name, keys, ())
     made._mdispatch_object = held
+    made._operators = {}
     made.class_name = class_name
     made._way = way if cell is None else _outside.get(number)
     gone_ones = []
@@ -487,6 +491,9 @@ methods_of: dict[str, tuple[Any, tuple[str, ...]]] = {}
 
 def _method_of(handle: ObjectHandle, name: str) -> MethodType:
     """A method of a registered class: its operator, called with the object or the handle."""
+    operator = handle._operators.get(name)
+    if operator is not None and not operator.is_gone:
+        return MethodType(operator, handle)
     namespace, _, cls = handle.class_name.partition(".")
     known = methods_of.get(handle.class_name)
     find = given_or_default(None).ops.find if known is None else known[0]
@@ -499,6 +506,7 @@ def _method_of(handle: ObjectHandle, name: str) -> MethodType:
             obj=handle,
         ) from None
     if handle._cell is None:
+        handle._operators[name] = operator
         return MethodType(operator, handle)
     target = handle.open()
     if known is not None and name in known[1]:

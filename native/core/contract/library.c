@@ -152,7 +152,12 @@ static char *class_text(struct md__words *words, const struct line *lines, size_
     for (size_t i = 0; i < n; i++) size += strlen(lines[i].schema) + 1;
     char *text = malloc(size), *at = text;
     if (!text) md__refuse(words, MD_ESYS - ENOMEM, "no memory");
-    for (size_t i = 0; text && i < n; i++) at += sprintf(at, "%s\n", lines[i].schema);
+    for (size_t i = 0; text && i < n; i++) {
+        size_t length = strlen(lines[i].schema);
+        memcpy(at, lines[i].schema, length);
+        at[length] = '\n';
+        at += length + 1;
+    }
     if (text) memcpy(at, end, sizeof end);
     return text;
 }
