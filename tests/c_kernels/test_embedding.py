@@ -84,6 +84,20 @@ def test_the_example_says_what_it_takes(folder):
         assert ran.stderr.startswith("usage: host")
 
 
+def test_the_example_with_one_object_counts_every_call_and_destroys_it_once(folder, long_form):
+    text = (EXAMPLE / "shared_index.c").read_text()
+    program = compile_c(folder, "shared_index", text, *FLAGS, shared=False)
+    count, rounds = (16, 100_000) if long_form else (4, 2_000)
+    ran = run(program, sys.executable, count, rounds, folder=folder, seconds=500)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == (
+        f"{count} interpreters made {2 * count * rounds} calls of one object, which was destroyed "
+        "1 times: all counted\n"
+    )
+    ran = run(program, sys.executable, 0, folder=folder)
+    assert (ran.returncode, ran.stderr[:20]) == (2, "usage: shared_index ")
+
+
 # --- the page -------------------------------------------------------------------------------------
 
 
@@ -104,7 +118,7 @@ def test_the_page_compiles_and_runs(tmp_path):
         assert name, f"no file for {first!r}"
         with open(tmp_path / (name[1] or name[2]), "a") as file:
             file.write(rest)
-    assert len(commands) == 2
+    assert len(commands) == 3
     strict = 'set -eux\ncc() { command cc -Wall -Wextra -Werror "$@"; }\n'
     for command in commands:
         ran = run("sh", "-c", strict + command, folder=tmp_path, PYTHONWARNINGS="error")
@@ -234,6 +248,36 @@ def test_host_and_python_define_overloads_of_one_name_and_python_forks_without_a
             "assert os.waitpid(pid, 0)[1] == 0\\n");
         if (Py_FinalizeEx()) return 5;
         NEED(md_library_close(m));
+        NEED(md_leave(reg, host));
+        puts("fine");
+        """,
+    )
+    ran = run(made, sys.executable, folder=folder, PYTHONWARNINGS="error")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "fine\n", "")
+
+
+def test_a_class_of_the_host_is_there_once_and_ends_with_its_library(folder):
+    made = program(
+        folder,
+        "classes",
+        """
+        static const md_method methods[] = {MD_METHOD("size() -> int", one)};
+        md_library *m = shop();
+        if (md_class(m, "Index", methods, 1)) return 3;
+        RUN("class Index:\\n    def size(self): ...\\n"
+            "def register():\\n"
+            "    md.register_class('shop.Index', methods=dict(size='() -> int'))(Index)\\n"
+            "try:\\n    register()\\nexcept md.errors.DuplicateRegistrationError as error:\\n"
+            "    assert 'class shop.Index is registered already' in str(error), error\\n"
+            "    assert '/classes.c:' in error.first, error.first\\n"
+            "else:\\n    raise SystemExit(4)\\n"
+            "assert registry.operators() == ['shop::one', 'shop::Index.size']\\n"
+            "assert str(md.ops.shop.Index.size.schema) == "
+            "'shop::Index.size(shop.Index self) -> int'\\n");
+        NEED(md_library_close(m));
+        RUN("assert registry.operators() == []\\nregister()\\n"
+            "assert registry.operators() == ['shop::Index.size']\\n");
+        if (Py_FinalizeEx()) return 5;
         NEED(md_leave(reg, host));
         puts("fine");
         """,
