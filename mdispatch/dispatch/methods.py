@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 
     from ..facts import Registration
 
-__all__ = ["MethodKernel", "label_of_method", "with_methods"]
+__all__ = ["MethodKernel", "label_of_method", "methods_of", "with_methods"]
+
+#: For the classes that are registered here: what finds an operator of their registry, and the names
+#: of their methods.
+methods_of: dict[str, tuple[Any, tuple[str, ...]]] = {}
 
 
 class MethodKernel(LocalKernel):

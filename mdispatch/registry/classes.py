@@ -9,36 +9,32 @@ m.class_)
 
 from __future__ import annotations
 
-from .. import facts
-from ..dispatch.methods import label_of_method
-from ..errors import ClassMismatchError, InvalidArgumentError, InvalidNameError
+from ..dispatch.methods import label_of_method, methods_of
+from ..errors import InvalidArgumentError, InvalidNameError
 from ..errors.words import shown
 from ..keys.numbers import DispatchKey
 from ..schema import parse_schema
 from ..schema.classes import add_class, drop_class
 from ..schema.names import is_plain_name
 from .c_kernels import implement_by_label
+from .class_facts import CONSTANT, class_text, declare_class
 from .library import Library
-from .register import RegistrationHandle, publish, verified
+from .register import RegistrationHandle
 from .registry import given_or_default
-from .roles import register_or_verify, who
-from .sharing import ObjectHandle, methods_of
-from .verify import DEFAULT_TIMEOUT, verify
+from .sharing import ObjectHandle
+from .verify import DEFAULT_TIMEOUT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any, TypeVar
 
-    from ..dispatch.dispatcher import Dispatcher
-    from ..facts import Registration
     from .registry import Registry
-    from .roles import Wanted
 
     T = TypeVar("T", bound=type)
     Where = Callable[[], str]
 
-__all__ = ["class_text", "declare_class", "register_class"]
+__all__ = ["register_class"]
 
 
 def register_class(
@@ -84,7 +80,7 @@ def register_class(
     def decorate(cls: T) -> T:
         _check_class(name, cls, schemas)
         dispatcher = given_or_default(registry).dispatcher
-        text = class_text(schemas.values(), _CONSTANT if codec else "")
+        text = class_text(schemas.values(), CONSTANT if codec else "")
         tag = f"register_class {name}"
         with Library(
             namespace, "FRAGMENT", registry=registry, timeout=timeout, _tag=tag
@@ -100,11 +96,7 @@ def register_class(
             add_class(name, cls, codec)
             methods_of[name] = (dispatcher.holder.ops.find, tuple(schemas))
             library.hold(RegistrationHandle(None, end))
-            library.hold(
-                register_or_verify(dispatcher, _wanted, _register, _verify)(
-                    dispatcher, f"{namespace}::{base}", text, where, timeout
-                )
-            )
+            library.hold(declare_class(dispatcher, f"{namespace}::{base}", text, where, timeout))
             for schema in schemas.values():
                 operator = library.define(schema)
                 key = DispatchKey.CompositeExplicitAutograd
@@ -119,46 +111,6 @@ def register_class(
         return cls
 
     return decorate
-
-
-def declare_class(
-    dispatcher: Dispatcher, name: str, text: str, where: Where, timeout: float | None
-) -> tuple[str, RegistrationHandle]:
-    """The class of a library in C: its name in schemas, and what ends it here. ``text`` is that of
-    its fact, with the schemas as they were written.
-
-    Raises as register_class; and nothing stays registered then.
-    """
-    known = name.replace("::", ".")
-    schemas = text.split("\n")[:-1]
-    methods = tuple(each.partition("(")[0].rpartition(".")[2] for each in schemas)
-    for method in methods:
-        _check_method(known, method)
-    handle = register_or_verify(dispatcher, _wanted, _register, _verify)(
-        dispatcher, name, class_text(schemas, _IN_C), where, timeout
-    )
-    methods_of[known] = (dispatcher.holder.ops.find, methods)
-
-    def end() -> None:
-        methods_of.pop(known, None)
-        if handle is not None:
-            handle.close()
-
-    return known, RegistrationHandle(None if handle is None else handle.registration, end)
-
-
-#: Lines of the text of a CLASS fact: the class travels by value; its objects and the kernels of its
-#: methods are in C (native/core/contract/library.c).
-_CONSTANT = "it is a constant"
-_IN_C = "it is made in C"
-
-
-def class_text(schemas: Iterable[str], how: str = "") -> str:
-    """The text of a CLASS fact: the canonical schemas of the methods, sorted, one on each line, and
-    what else there is to say about the class.
-    """
-    lines = sorted(str(parse_schema(each)) for each in schemas)
-    return "\n".join([*lines, how] if how else lines)
 
 
 def _parts(name: object) -> tuple[str, str]:
@@ -186,7 +138,11 @@ def _schemas(name: str, methods: object) -> dict[str, str]:
                 "methods= takes a dict of names and schemas, {'encode': '(str text) -> int[]'}, "
                 f"not {shown(methods)}"
             )
-        _check_method(name, method)
+        if hasattr(ObjectHandle, method) or method in ObjectHandle.__slots__:
+            raise InvalidArgumentError(
+                f"class {name} cannot have the method {shown(method)}: a handle has a {method} of "
+                "its own\nRegister it under another name."
+            )
         inner = schema.strip().removeprefix("(")
         if inner == schema.strip():
             raise InvalidArgumentError(
@@ -198,14 +154,6 @@ def _schemas(name: str, methods: object) -> dict[str, str]:
         parse_schema(whole)
         made[method] = whole
     return made
-
-
-def _check_method(name: str, method: str) -> None:
-    if hasattr(ObjectHandle, method) or method in ObjectHandle.__slots__:
-        raise InvalidArgumentError(
-            f"class {name} cannot have the method {shown(method)}: a handle has a {method} of "
-            "its own\nRegister it under another name."
-        )
 
 
 def _check_codec(name: str, codec: object) -> None:
@@ -225,60 +173,3 @@ def _check_class(name: str, cls: object, schemas: Mapping[str, str]) -> None:
             raise InvalidArgumentError(
                 f"{name} is to have a method {method!r}, and {cls.__qualname__} has none"
             )
-
-
-# --- the fact -------------------------------------------------------------------------------------
-
-
-def _wanted(
-    dispatcher: Dispatcher, name: str, text: str, where: Where, timeout: float | None
-) -> Wanted:
-    return facts.CLASS, 0, name, None
-
-
-def _register(
-    dispatcher: Dispatcher, name: str, text: str, where: Where, timeout: float | None
-) -> RegistrationHandle:
-    fact = publish(dispatcher, facts.CLASS, 0, name, text, where())
-    return RegistrationHandle(fact, lambda: dispatcher.facts.strike(fact))
-
-
-def _verify(
-    dispatcher: Dispatcher, name: str, text: str, where: Where, timeout: float | None
-) -> RegistrationHandle | None:
-    def compare(fact: Registration) -> None:
-        if fact.text != text:
-            raise _differs(dispatcher, fact, text, where())
-
-    there = verify(dispatcher, facts.CLASS, 0, name, text, where, timeout=timeout, accept=compare)
-    return None if there is None else verified(dispatcher, there.what, there)
-
-
-def _differs(
-    dispatcher: Dispatcher, fact: Registration, text: str, here: str
-) -> ClassMismatchError:
-    mine, there = set(text.split("\n")), set(fact.text.split("\n"))
-    how = "has other methods here than in"
-    if _CONSTANT in mine ^ there:
-        how = f"is {'a' if _CONSTANT in mine else 'no'} constant here, unlike in"
-    if _IN_C in mine ^ there:
-        how = f"is made in {'C' if _IN_C in mine else 'Python'} here, unlike in"
-    name = fact.name.replace("::", ".")
-    lines = [f"  only here:  {each}" for each in sorted(mine - there) if each]
-    lines += [f"  only there: {each}" for each in sorted(there - mine) if each]
-    return ClassMismatchError(
-        f"class {name} {how} {who(dispatcher.facts)} (pid {fact.pid})\n"
-        + "\n".join(lines)
-        + f"\n  here:  {here}\n  there: {fact.where}\n"
-        "Make both import the same version of the module that registers it.",
-        kind=facts.KIND_NAMES[facts.CLASS],
-        name=name,
-        here=here,
-        there=fact.where,
-        methods_here=_methods_in(text),
-        methods_there=_methods_in(fact.text),
-    )
-
-
-def _methods_in(text: str) -> tuple[str, ...]:
-    return tuple(each for each in text.split("\n") if each not in ("", _CONSTANT, _IN_C))

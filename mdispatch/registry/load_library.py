@@ -17,7 +17,7 @@ from ..facts.native import c_kernels
 from ..facts.waits import check_timeout
 from ..keys.numbers import DispatchKey
 from .c_kernels import implement_in_c
-from .classes import declare_class
+from .class_facts import declare_c_class
 from .register import define, open_namespace
 from .roles import leave_queue, queue_up
 from .type_facts import keep_up
@@ -162,7 +162,7 @@ def _register(
             name, handle = define(dispatcher, text, namespace, here, timeout)
             library.operators += (name,)
         elif what == _CLASS:
-            name, handle = declare_class(dispatcher, text, label, here, timeout)
+            name, handle = declare_c_class(dispatcher, text, label, here, timeout)
             library.classes += (name,)
         else:
             key = DispatchKey(number)

@@ -43,6 +43,7 @@ from ..dispatch.context.hermetic import SafeObject, VisitingHandle, is_hermetic
 from ..dispatch.context.homes import Home, foreign, gone, here
 from ..dispatch.context.keeping import CLOSED, Cell, Gone, give_up, new_number
 from ..dispatch.context.values import raw_of
+from ..dispatch.methods import methods_of
 from ..dispatch.routing import (
     DEFAULT_SETS,
     OWNER_GONE,
@@ -78,7 +79,6 @@ __all__ = [
     "from_outside",
     "handle_of",
     "if_of_class",
-    "methods_of",
     "share",
 ]
 
@@ -482,11 +482,6 @@ class _AskingHandle(ObjectHandle):
             if is_method:  # no bound one is kept: it would keep the handle
                 vars(self)["_methods"] = {*methods, name}
         return lambda *args, **kwargs: self.call_at_home(what, name, args, kwargs)
-
-
-#: For the classes that are registered here: what finds an operator of their registry, and the names
-#: of their methods.
-methods_of: dict[str, tuple[Any, tuple[str, ...]]] = {}
 
 
 def _method_of(handle: ObjectHandle, name: str) -> MethodType:

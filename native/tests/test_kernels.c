@@ -457,6 +457,8 @@ TEST(what_is_no_class_is_refused_in_words_before_anything_changed) {
     uint64_t host = join(reg, MD_HOST, MD_MAIN);
     const md_method none = {"f() -> int", {NULL, NULL, NULL, 0, 0}, "f"},
                     unnamed = {"f() -> int", {one, NULL, NULL, 0, 0}, NULL},
+                    close_it = MD_METHOD("close() -> int", one),
+                    hidden = MD_METHOD("_f() -> int", one),
                     twice[] = {MD_METHOD("f() -> int", one), MD_METHOD("g() -> int", one),
                                MD_METHOD("f(int n) -> int", one)};
     md_method schema = MD_METHOD(NULL, one), longest = MD_METHOD(NULL, one);
@@ -479,6 +481,8 @@ TEST(what_is_no_class_is_refused_in_words_before_anything_changed) {
         {"C", "class shop.C has no array of methods", NULL, 1, MD_EINVAL},
         {"C", "the method f of class shop.C needs a function", &none, 1, MD_EINVAL},
         {"C", "the method f of class shop.C needs a function", &unnamed, 1, MD_EINVAL},
+        {"C", "class shop.C cannot have the method close: ", &close_it, 1, MD_EINVAL},
+        {"C", "class shop.C cannot have the method _f: ", &hidden, 1, MD_EINVAL},
         {"C", "class shop.C has the method shop::C.f twice", twice, 3, MD_EINVAL},
         {"C", "shop::C cannot be registered: too long", &longest, 1, MD_ETOOLONG},
     };

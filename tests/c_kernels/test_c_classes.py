@@ -7,9 +7,11 @@ from c_libraries import HEAD, SIGNATURE, compile_c
 from kinds import INTERPRETERS, run_main
 
 from mdispatch import config
+from mdispatch.registry.sharing import ObjectHandle
 
 SOURCE = (
     HEAD
+    + "#include <stdio.h>\n"
     + f"#define KERNEL(name) static int name{SIGNATURE}\n"
     + """
 /* A sum that interpreters share; its kernels may run at the same time. */
@@ -332,7 +334,7 @@ BAD = {
     method("f()"): "'f()' is no method of class shop.Other: write it without `self`",
     method("a::f() -> int"): "'a::f() -> int' is no method of class shop.Other",
     method("f() -> int", "g() -> int", "f(int n) -> int"): "has the method shop::Other.f twice",
-    method("close() -> int"): "a handle has a close of its own",
+    method("_f() -> int"): "class shop.Other cannot have the method _f: a handle has such a name",
     method("f(nothing x) -> int"): "SchemaSyntaxError",
     'md_class(m, "Index", NULL, 0);': "DuplicateRegistrationError",
     'm->minor = 1; md_class(m, "Other", NULL, 0);': "this mdispatch has no md_class()",
@@ -356,3 +358,30 @@ done(told=told, left=left, fine=md.ops.shop.make().add(1))
     for told, words in zip(got["told"], BAD.values(), strict=True):
         assert words in told
     assert (got["left"], got["fine"]) == ([[]] * 6, 1)
+
+
+def test_no_method_has_a_name_that_handles_have_for_themselves(tmp_path):
+    handles = {each for each in dir(ObjectHandle) if not each.startswith("_")}
+    block = """
+        char text[64];
+        snprintf(text, sizeof text, "%s() -> int", getenv("METHOD"));
+        const md_method b[] = {MD_METHOD(text, add)};
+        md_class(m, "Other", b, 1);
+    """
+    got = main(
+        """
+import os
+told = {}
+for name in rest:
+    os.environ["METHOD"] = name
+    told[name] = outcome(lambda: md.ops.load_library(path).close())
+done(told=told)
+""",
+        compiled(tmp_path, after=block),
+        *sorted(handles),
+        "size",  # last: once a block has succeeded it does not run again
+    )
+    assert len(handles) > 5
+    assert got["told"].pop("size") is None
+    for name, told in got["told"].items():
+        assert f"class shop.Other cannot have the method {name}: " in told

@@ -120,6 +120,18 @@ static int order(const void *a, const void *b) {
     return strcmp(((const struct line *)a)->schema, ((const struct line *)b)->schema);
 }
 
+/* What handles have for themselves (mdispatch/registry/sharing.py, ObjectHandle) cannot be the name of a
+ * method, and what begins with an underscore they do not pass on. */
+static bool is_of_handles(const char *method, size_t size) {
+    static const char *const names[] = {"as_object", "call_at_home", "class_name", "close",
+                                        "home",      "is_home",      "keys",       "open",
+                                        "to_outside", "type_name"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strlen(names[i]) == size && memcmp(names[i], method, size) == 0) return true;
+    }
+    return *method == '_';
+}
+
 /* Makes "shop::Index.find(shop.Index self, str text) -> int" of "find(str text) -> int". */
 static int make_line(struct md__words *words, const char *ns, const char *name,
                      const md_method *method, struct line *out) {
@@ -130,6 +142,11 @@ static int make_line(struct md__words *words, const char *ns, const char *name,
                           "'%.200s' is no method of class %s.%s: write it without `self`, as "
                           "\"find(str text) -> int\"",
                           schema, ns, name);
+    if (is_of_handles(schema, word))
+        return md__refuse(words, MD_EINVAL,
+                          "class %s.%s cannot have the method %.*s: a handle has such a name of its "
+                          "own, or does not pass it on",
+                          ns, name, (int)word, schema);
     if (!method->kernel.function || !method->label)
         return md__refuse(words, MD_EINVAL, "the method %.*s of class %s.%s needs a function",
                           (int)word, schema, ns, name);
