@@ -123,9 +123,8 @@ static int order(const void *a, const void *b) {
 /* What handles have for themselves (mdispatch/registry/sharing.py, ObjectHandle) cannot be the name of a
  * method, and what begins with an underscore they do not pass on. */
 static bool is_of_handles(const char *method, size_t size) {
-    static const char *const names[] = {"as_object", "call_at_home", "class_name", "close",
-                                        "home",      "is_home",      "keys",       "open",
-                                        "to_outside", "type_name"};
+    static const char *const names[] = {"call_at_home", "class_name", "close",      "home",     "is_home",
+                                        "keys",         "open",       "to_outside", "type_name"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strlen(names[i]) == size && memcmp(names[i], method, size) == 0) return true;
     }
