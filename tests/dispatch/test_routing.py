@@ -794,17 +794,21 @@ def lap():
 with md.routing("shop"):
     for _ in range(30):
         lap()
-    before = blocks()
-    for _ in range(300):
-        lap()
-    report(more=blocks() - before)
+    more = []
+    for _ in range(3):
+        before = blocks()
+        for _ in range(100):
+            lap()
+        more.append(blocks() - before)
+    report(more=min(more))
 '''
 [got] = runs(CALLER)
 done(**got)
 """,
         kind,
     )
-    assert got["more"] < 100  # of 8,400 calls, on both sides: the count is the process's
+    # Of 2,800 calls, on both sides: the count is the process's. A table of CPython's may grow once.
+    assert got["more"] < 50
 
 
 def test_kernels_that_are_in_every_interpreter_are_not_served(registry, lib):
