@@ -119,14 +119,14 @@ class ObjectHandle(VisitingHandle):
     that a copy is the handle itself.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_mdispatch_object", "_operators", "_way", "class_name")
+    __slots__ = ("__dict__", "__weakref__", "_known", "_mdispatch_object", "_way", "class_name")
 
     class_name: str
+    #: The methods that were asked for, where the object is elsewhere: of a registered class their
+    #: operators, of others None. Bound ones would keep the handle.
+    _known: dict[str, Any]
     #: One count of the native object; None for an object of another process, or one that is gone.
     _mdispatch_object: object
-    #: The operators of the methods that were asked for, where the object is not at home here. Bound
-    #: methods would keep the handle.
-    _operators: dict[str, Any]
     #: None if other processes may not call it.
     _way: Way | None
 
@@ -429,7 +429,7 @@ def _interned(
         at = here().neighbour(HOST if home == _OF_C else home)
     made._set(cell, at, number, type_name, keys, ())
     made._mdispatch_object = held
-    made._operators = {}
+    made._known = {}
     made.class_name = class_name
     made._way = way if cell is None else _outside.get(number)
     gone_ones = []
@@ -474,19 +474,19 @@ class _AskingHandle(ObjectHandle):
             return _method_of(self, name)
         if self._cell is not None:
             return getattr(self.open(), name)
-        what, methods = f"{self.type_name}.{name}", vars(self).get("_methods", ())
-        if name not in methods:
+        what = f"{self.type_name}.{name}"
+        if name not in self._known:
             is_called, is_method, value = self.call_at_home(what, f".{name}", (), {})
             if not is_called:
                 return value
-            if is_method:  # no bound one is kept: it would keep the handle
-                vars(self)["_methods"] = {*methods, name}
+            if is_method:
+                self._known[name] = None
         return lambda *args, **kwargs: self.call_at_home(what, name, args, kwargs)
 
 
 def _method_of(handle: ObjectHandle, name: str) -> MethodType:
     """A method of a registered class: its operator, called with the object or the handle."""
-    operator = handle._operators.get(name)
+    operator = handle._known.get(name)
     if operator is not None and not operator.is_gone:
         return MethodType(operator, handle)
     namespace, _, cls = handle.class_name.partition(".")
@@ -501,7 +501,7 @@ def _method_of(handle: ObjectHandle, name: str) -> MethodType:
             obj=handle,
         ) from None
     if handle._cell is None:
-        handle._operators[name] = operator
+        handle._known[name] = operator
         return MethodType(operator, handle)
     target = handle.open()
     if known is not None and name in known[1]:

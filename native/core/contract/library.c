@@ -120,11 +120,12 @@ static int order(const void *a, const void *b) {
     return strcmp(((const struct line *)a)->schema, ((const struct line *)b)->schema);
 }
 
-/* What handles have for themselves (mdispatch/registry/sharing.py, ObjectHandle) cannot be the name of a
- * method, and what begins with an underscore they do not pass on. */
+/* What handles have for themselves (mdispatch/registry/sharing.py, ObjectHandle) cannot be the name
+ * of a method, and what begins with an underscore they do not pass on. */
 static bool is_of_handles(const char *method, size_t size) {
-    static const char *const names[] = {"call_at_home", "class_name", "close",      "home",     "is_home",
-                                        "keys",         "open",       "to_outside", "type_name"};
+    static const char *const names[] = {"call_at_home", "class_name", "close",
+                                        "home",         "is_home",    "keys",
+                                        "open",         "to_outside", "type_name"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strlen(names[i]) == size && memcmp(names[i], method, size) == 0) return true;
     }
@@ -143,8 +144,8 @@ static int make_line(struct md__words *words, const char *ns, const char *name,
                           schema, ns, name);
     if (is_of_handles(schema, word))
         return md__refuse(words, MD_EINVAL,
-                          "class %s.%s cannot have the method %.*s: a handle has such a name of its "
-                          "own, or does not pass it on",
+                          "class %s.%s cannot have the method %.*s: a handle has such a name of "
+                          "its own, or does not pass it on",
                           ns, name, (int)word, schema);
     if (!method->kernel.function || !method->label)
         return md__refuse(words, MD_EINVAL, "the method %.*s of class %s.%s needs a function",
@@ -161,7 +162,7 @@ static int make_line(struct md__words *words, const char *ns, const char *name,
 }
 
 /* The sorted schemas, and the line by which the class is told from one of Python
- * (mdispatch/registry/classes.py). */
+ * (mdispatch/registry/class_facts.py). */
 static char *class_text(struct md__words *words, const struct line *lines, size_t n) {
     static const char end[] = "it is made in C";
     size_t size = sizeof end;
