@@ -37,7 +37,6 @@ from ..facts.native import alone_because, c_kernels, calls, interpreter_id
 from ..facts.offers import offer_of
 from ..facts.waits import check_timeout
 from ..keys.numbers import RUNTIME_KEYS, DispatchKey, highest_index
-from .context.guards import DEFAULT_EXCLUDED, DEFAULT_INCLUDED
 from .context.homes import Home, here
 from .kernels import LocalKernel
 from .pairing import AbsentKernel, missing
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     from .entry import OperatorEntry
     from .table import DispatchTable
 
-__all__ = ["DEFAULT_SETS", "OWNER_GONE", "Route", "RoutedKernel", "allow_routing", "deadline_for"]
+__all__ = ["OWNER_GONE", "Route", "RoutedKernel", "allow_routing", "deadline_for"]
 __all__ += ["carry", "error_of", "offers", "routed", "routing", "timeout_for", "until", "way"]
 
 
@@ -70,7 +69,6 @@ _everywhere: dict[str, float | None] = {}
 _nowhere: Mapping[str, float | None] = {}
 _now: ContextVar[Mapping[str, float | None]] = ContextVar("mdispatch.routing", default=_nowhere)
 
-DEFAULT_SETS = (DEFAULT_INCLUDED.raw, DEFAULT_EXCLUDED.raw)
 _NS = 1_000_000_000
 #: How many routed calls may be inside one another: as VISIT_MAX_DEPTH in native/bind/ext/visit.h.
 _MOST = 32
@@ -267,8 +265,8 @@ def _visit(
     """What runs as the kernel, which is another interpreter's of this process."""
     name, namespace = entry.name, entry.name.partition("::")[0]
     home, ticket, with_keyset = offer.fact.interpreter, offer.ticket, offer.with_keyset
-    visit, now, sets, allowed = c_kernels.visit, c_kernels.now, calls.sets, _now.get
-    default, everywhere = DEFAULT_SETS, _everywhere
+    visit, now, changed_sets = c_kernels.visit, c_kernels.now, calls.changed_sets
+    allowed, everywhere = _now.get, _everywhere
 
     def failed(why: int, told: Any) -> NoReturn:
         raise error_of(name, _home_of(offer), why, told, timeout_for(namespace) or 0.0)
@@ -283,8 +281,9 @@ def _visit(
         deadline = 0 if timeout is None else now() + int(timeout * _NS)
         if with_keyset:
             args = (args[0].raw, *args[1:])
-        if sets() != default:
-            return visit(failed, home, -ticket, deadline, (*sets(), *args), kwargs)
+        sets = changed_sets()
+        if sets is not None:
+            return visit(failed, home, -ticket, deadline, (*sets, *args), kwargs)
         return visit(failed, home, ticket, deadline, args, kwargs)
 
     return elsewhere
@@ -297,7 +296,7 @@ def _carried(
     name, namespace = entry.name, entry.name.partition("::")[0]
     ticket, with_keyset, address = offer.ticket, offer.with_keyset, offer.address
     carrier = carrier_named(offer.carrier)
-    now, sets, allowed = c_kernels.now, calls.sets, _now.get
+    now, changed_sets, allowed = c_kernels.now, calls.changed_sets, _now.get
 
     def home_of() -> Home:
         return _home_of(offer)
@@ -314,9 +313,9 @@ def _carried(
         changed = written(args, kwargs) if written is not None else ()
         if with_keyset:
             args = (args[0].raw, *args[1:])
-        number = ticket
-        if sets() != DEFAULT_SETS:
-            number, args = -ticket, (*sets(), *args)
+        number, sets = ticket, changed_sets()
+        if sets is not None:
+            number, args = -ticket, (*sets, *args)
         deadline = 0 if timeout is None else now() + int(timeout * _NS)
         return carry(
             name, home_of, carrier, address, number, args, kwargs, changed, deadline, timeout or 0.0

@@ -45,7 +45,6 @@ from ..dispatch.context.keeping import CLOSED, Cell, Gone, give_up, new_number
 from ..dispatch.context.values import raw_of
 from ..dispatch.methods import methods_of
 from ..dispatch.routing import (
-    DEFAULT_SETS,
     OWNER_GONE,
     carry,
     deadline_for,
@@ -185,9 +184,9 @@ class ObjectHandle(VisitingHandle):
             raise error_of(name, home, why, told, timeout_for(namespace) or 0.0)
 
         given: tuple[Any, ...] = (self._number, method, *args)
-        ticket = METHOD
-        if calls.sets() != DEFAULT_SETS:
-            ticket, given = -METHOD, (*calls.sets(), *given)
+        ticket, sets = METHOD, calls.changed_sets()
+        if sets is not None:
+            ticket, given = -METHOD, (*sets, *given)
         deadline = deadline_for(namespace)
         return c_kernels.visit(failed, home.interpreter_id, ticket, deadline, given, kwargs)
 
@@ -207,9 +206,9 @@ class ObjectHandle(VisitingHandle):
         if far.gone or not far.is_told:
             far.tell(way, deadline)
         given: tuple[Any, ...] = (self._number, method, *args)
-        ticket = METHOD
-        if calls.sets() != DEFAULT_SETS:
-            ticket, given = -METHOD, (*calls.sets(), *given)
+        ticket, sets = METHOD, calls.changed_sets()
+        if sets is not None:
+            ticket, given = -METHOD, (*sets, *given)
         carrier = carrier_named(way[0])
         return carry(
             name, lambda: home, carrier, way[1], ticket, given, kwargs, (), deadline, timeout
@@ -527,9 +526,12 @@ def _call(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:
         if is_called:
             return [True, getattr(value, "__self__", None) is content, None]
         return [False, False, _shared(value, number)]
-    given = [_opened(each) for each in args]
-    named = {name: _opened(each) for name, each in kwargs.items()}
-    return _shared(getattr(content, method)(*given, **named), number)
+    for each in args:
+        if isinstance(each, ObjectHandle):
+            args = tuple([_opened(each) for each in args])
+            break
+    named = {name: _opened(each) for name, each in kwargs.items()} if kwargs else kwargs
+    return _shared(getattr(content, method)(*args, **named), number)
 
 
 def _call_from_outside(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:

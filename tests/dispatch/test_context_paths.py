@@ -297,6 +297,7 @@ def test_guards_of_c_and_those_of_python_change_the_sets_alike(seed):
                 calls.change(*change)
                 guards_py.change(*change)
             assert calls.sets() == guards_py.sets()
+            assert calls.changed_sets() == guards_py.changed_sets()
             assert calls.now() == guards_py.now()
             included, excluded = calls.sets()
             assert calls.now() == (included, FULL & ~(excluded & ~BACKEND_BITS))

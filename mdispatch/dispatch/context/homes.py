@@ -27,15 +27,17 @@ class Home:
 
     ``space`` is the boot and the PID namespace in which ``pid`` is counted, "" if the system does
     not tell them. ``started`` is the process's start time in clock ticks since that boot, 0 if the
-    system does not tell it. ``interpreter_id`` is 0 for a main interpreter. (c10: PyInterpreter)
+    system does not tell it. ``interpreter_id`` is 0 for a main interpreter. ``process``, the first
+    three, is what identifies the process among all, past ones too. (c10: PyInterpreter)
     """
 
-    __slots__ = ("interpreter_id", "pid", "space", "started")
+    __slots__ = ("interpreter_id", "pid", "process", "space", "started")
 
     space: str
     pid: int
     started: int
     interpreter_id: int
+    process: tuple[str, int, int]
 
     def __init__(self, space: str, pid: int, started: int, interpreter_id: int) -> None:
         put = object.__setattr__
@@ -43,17 +45,13 @@ class Home:
         put(self, "pid", pid)
         put(self, "started", started)
         put(self, "interpreter_id", interpreter_id)
+        put(self, "process", (space, pid, started))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Home is a value: its {name} cannot be set")
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"a Home is a value: its {name} cannot be deleted")
-
-    @property
-    def process(self) -> tuple[str, int, int]:
-        """What identifies its process among all processes, past ones too."""
-        return (self.space, self.pid, self.started)
 
     @property
     def is_here(self) -> bool:

@@ -16,6 +16,7 @@ __all__ += [
     "callable",
     "change",
     "changed",
+    "changed_sets",
     "handlers",
     "keys",
     "local",

@@ -7,7 +7,19 @@ sets of threads are in guards_py.py.
 
 from __future__ import annotations
 
-from .guards_py import Guard, Stack, change, local, now, number, quick, sets, start, tags
+from .guards_py import (
+    Guard,
+    Stack,
+    change,
+    changed_sets,
+    local,
+    now,
+    number,
+    quick,
+    sets,
+    start,
+    tags,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +34,7 @@ __all__ += [
     "callable",
     "change",
     "changed",
+    "changed_sets",
     "handlers",
     "keys",
     "local",

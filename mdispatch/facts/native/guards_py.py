@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     G = TypeVar("G", bound="Guard")
 
-__all__ = ["Guard", "Stack", "change", "forked", "local", "now", "number", "quick", "sets", "start"]
-__all__ += ["tags"]
+__all__ = ["Guard", "Stack", "change", "changed_sets", "forked", "local", "now", "number", "quick"]
+__all__ += ["sets", "start", "tags"]
 
 #: The bits of the functionalities that exist per backend. A backend in a set belongs to one of
 #: these. Without any of them it is no key, and must not draw calls to itself.
@@ -203,6 +203,12 @@ def sets() -> tuple[int, int]:
     """The bits that this thread includes, and those that it excludes."""
     found = _thread.sets
     return _defaults if found is None else (found.both[0].value(), found.both[1].value())
+
+
+def changed_sets() -> tuple[int, int] | None:
+    """The same, or None for those that threads start with."""
+    found = sets()
+    return None if found == _defaults else found
 
 
 def tags() -> tuple[Any, ...]:

@@ -163,6 +163,14 @@ PyObject *guards_sets(PyObject *m, PyObject *ignored) {
     return Py_BuildValue("KK", (unsigned long long)now.included, (unsigned long long)now.excluded);
 }
 
+/* changed_sets(): the same, or None for those that threads start with. */
+PyObject *guards_changed_sets(PyObject *m, PyObject *ignored) {
+    struct state *st = PyModule_GetState(m);
+    struct noted now = guards_noted(st);
+    if (now.included == st->included && now.excluded == st->excluded) Py_RETURN_NONE;
+    return guards_sets(m, ignored);
+}
+
 /* tags(): those of this thread's open guards. */
 PyObject *guards_tags(PyObject *m, PyObject *ignored) {
     struct state *st = PyModule_GetState(m);

@@ -162,6 +162,7 @@ static PyMethodDef methods[] = {
     {"callable", call_callable, METH_O, NULL},
     {"change", guards_change, METH_VARARGS, NULL},
     {"changed", call_changed, METH_NOARGS, NULL},
+    {"changed_sets", guards_changed_sets, METH_NOARGS, NULL},
     {"contexts", call_contexts, METH_NOARGS, NULL},
     {"handlers", handlers_start, METH_VARARGS, NULL},
     {"keys", call_keys, METH_VARARGS, NULL},

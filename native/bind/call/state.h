@@ -460,6 +460,7 @@ static inline bool remembers(const struct state *st, const struct memory *m,
 /* guards.c */
 PyObject *guards_now(PyObject *m, PyObject *ignored);
 PyObject *guards_sets(PyObject *m, PyObject *ignored);
+PyObject *guards_changed_sets(PyObject *m, PyObject *ignored);
 PyObject *guards_tags(PyObject *m, PyObject *ignored);
 PyObject *guards_change(PyObject *m, PyObject *args);
 PyObject *guards_start(PyObject *m, PyObject *args);

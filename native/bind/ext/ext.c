@@ -755,7 +755,7 @@ static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "mdispatch.facts.native._ext",
     .m_doc = "The native contract for every interpreter. Use mdispatch, not this.",
-    .m_size = 0,
+    .m_size = sizeof(PyTypeObject *), /* see visit_lent() */
     .m_methods = methods,
     .m_slots = slots,
 };

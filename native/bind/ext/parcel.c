@@ -115,7 +115,12 @@ int visit_exec(PyObject *module) {
     PyObject *type = PyType_FromModuleAndSpec(module, &lent_spec, NULL);
     int rc = type ? PyModule_AddObjectRef(module, "Lent", type) : -1;
     Py_XDECREF(type);
+    *(PyTypeObject **)PyModule_GetState(module) = rc ? NULL : (PyTypeObject *)type;
     return rc;
+}
+
+PyTypeObject *visit_lent(PyObject *module) {
+    return *(PyTypeObject **)PyModule_GetState(module);
 }
 
 PyObject *parcel_show(PyTypeObject *type, struct memory *m, Py_buffer *pin) {

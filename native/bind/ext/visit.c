@@ -658,9 +658,7 @@ PyObject *ext_visit(PyObject *self, PyObject *const *args, Py_ssize_t count) {
         leave(s);
     }
     if (why == 0 || why == RAISED) {
-        PyObject *type = PyObject_GetAttrString(self, "Lent");
-        result = type ? parcel_take((PyTypeObject *)type, &out) : NULL;
-        Py_XDECREF(type);
+        result = parcel_take(visit_lent(self), &out);
         if (!result) why = -2;
     }
     if (why == UNFIT_RESULT)
@@ -683,11 +681,9 @@ PyObject *ext_visit_open(PyObject *self, PyObject *args) {
     Py_buffer board = {0};
     if (!PyArg_ParseTuple(args, "O!O|w*", &PyDict_Type, &served, &described, &board)) return NULL;
     pthread_once(&once, set_up);
-    PyObject *lent = PyObject_GetAttrString(self, "Lent");
-    struct owner *o = lent ? calloc(1, sizeof *o) : NULL;
+    struct owner *o = calloc(1, sizeof *o);
     if (!o) {
         PyBuffer_Release(&board);
-        Py_XDECREF(lent);
         return PyErr_NoMemory();
     }
     o->board = board;
@@ -697,7 +693,7 @@ PyObject *ext_visit_open(PyObject *self, PyObject *args) {
     o->id = PyInterpreterState_GetID(o->interp);
     o->served = Py_NewRef(served);
     o->describe = Py_NewRef(described);
-    o->lent = (PyTypeObject *)lent;
+    o->lent = (PyTypeObject *)Py_NewRef(visit_lent(self));
     o->refs = 1;
     pthread_mutex_lock(&lock);
     o->next = owners;

@@ -99,8 +99,9 @@ void parcel_let_go(struct memory *m);
  * included and excluded keys), and of dropping an object. dispatch/serving.py knows them. */
 enum { VISIT_METHOD = 1, VISIT_DROP = 2 };
 
-/* Adds the type of lent memory to the extension's module. */
+/* Adds the type of lent memory to the extension's module, whose state is a pointer to it. */
 int visit_exec(PyObject *module);
+PyTypeObject *visit_lent(PyObject *module); /* borrowed from the module */
 
 PyObject *ext_visit(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *ext_visit_close(PyObject *self, PyObject *args);

@@ -378,14 +378,13 @@ PyObject *ext_unpack(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     Py_buffer body;
     if ((how == -1 && PyErr_Occurred()) || PyObject_GetBuffer(args[0], &body, PyBUF_SIMPLE))
         return NULL;
-    PyObject *lent = PyObject_GetAttrString(self, "Lent"), *made = NULL;
+    PyObject *made = NULL;
     const char *start = body.buf;
-    struct reader r = {args[0], args[1], args[2],          (PyTypeObject *)lent,
+    struct reader r = {args[0], args[1], args[2],          visit_lent(self),
                        start,   start,   start + body.len, (int)how};
     uint16_t stamp;
-    if (lent && take(&r, &stamp, sizeof stamp) == 0)
+    if (take(&r, &stamp, sizeof stamp) == 0)
         made = stamp == STAMP ? take_value(&r, 0) : bad("it begins with another stamp");
-    Py_XDECREF(lent);
     PyBuffer_Release(&body);
     return made;
 }
