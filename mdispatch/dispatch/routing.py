@@ -2,14 +2,15 @@
 who may make them, where they go, and what becomes of their errors.
 
 Both sides agree to such a call. The owner has registered the kernel with ``serve=True``; the caller
-allows it for a namespace. Then a call whose kernel has no callable here goes to the interpreter of
-this process that serves it, the newest one of several; else, by a carrier, to the newest of other
-processes whose offer has one (``serve="host"``). Else it is refused as ever.
+allows it for a namespace. Then a call whose kernel has no callable here goes to the home of a
+handle among its arguments, if that serves the kernel; else to the interpreter of this process that
+serves it, the newest one of several; else, by a carrier, to the newest of other processes whose
+offer has one (``serve="host"``). Else it is refused as ever.
 
 Only the kernel runs there. The call is bound, and its keys are collected, here; modes, observers
 and rules are asked here; the result is compared with the schema here.
 
-Calls in C come here too: they call ``function`` of a RoutedKernel as that of any kernel. It looks
+Calls in C come here too: they call ``function`` of a Route's kernel as that of any kernel. It looks
 by itself whether the call is allowed, for that changes from thread to thread.
 """
 
@@ -37,6 +38,7 @@ from ..facts.native import alone_because, c_kernels, calls, interpreter_id
 from ..facts.offers import offer_of
 from ..facts.waits import check_timeout
 from ..keys.numbers import RUNTIME_KEYS, DispatchKey, highest_index
+from .context.hermetic import VisitingHandle
 from .context.homes import Home, here
 from .kernels import LocalKernel
 from .pairing import AbsentKernel, missing
@@ -57,8 +59,8 @@ if TYPE_CHECKING:
     from .entry import OperatorEntry
     from .table import DispatchTable
 
-__all__ = ["OWNER_GONE", "Route", "RoutedKernel", "allow_routing", "deadline_for"]
-__all__ += ["carry", "error_of", "offers", "routed", "routing", "timeout_for", "until", "way"]
+__all__ = ["OWNER_GONE", "Route", "allow_routing", "carry", "deadline_for", "error_of", "offers"]
+__all__ += ["routed", "routing", "timeout_for", "until", "way"]
 
 
 # --- who may --------------------------------------------------------------------------------------
@@ -125,53 +127,53 @@ def _is_allowed(namespace: str) -> bool:
 # --- where to -------------------------------------------------------------------------------------
 
 
-class RoutedKernel(LocalKernel):
-    """The kernel of a fact, which runs in another interpreter: ``offer`` says in which one."""
-
-    __slots__ = ("offer",)
-
-    def __init__(self, offer: Offer, function: Callable[..., Any], types: tuple[Any, ...]) -> None:
-        super().__init__(
-            DispatchKey(offer.fact.key), function, offer.with_keyset, label=offer.label, types=types
-        )
-        self.offer = offer
-
-
 class Route:
-    """The way from a kernel that is not here to the interpreter that serves it."""
+    """The ways from a kernel that is not here to the interpreters that serve it, by their offers,
+    of which the first is taken where no handle leads elsewhere.
+    """
 
-    __slots__ = ("_entry", "_kernel", "_made", "offer")
+    __slots__ = ("_entry", "_kernel", "_made", "_offers")
 
-    def __init__(self, entry: OperatorEntry, kernel: AbsentKernel, offer: Offer) -> None:
+    def __init__(self, entry: OperatorEntry, kernel: AbsentKernel, found: Sequence[Offer]) -> None:
         self._entry = entry
         self._kernel = kernel
-        self.offer = offer
-        self._made: dict[tuple[int, DispatchKey], RoutedKernel] = {}
+        with_keyset = found[0].with_keyset
+        self._offers = [offer for offer in found if offer.with_keyset is with_keyset]
+        self._made: dict[tuple[int, DispatchKey], LocalKernel] = {}
 
-    def at(self, table: DispatchTable, key: DispatchKey) -> RoutedKernel:
+    def at(self, table: DispatchTable, key: DispatchKey) -> LocalKernel:
         """The kernel for calls of a table whose highest key this is."""
         made = self._made.get((id(table), key))
         if made is None:
-            way = _visit if self.offer.fact.pid == os.getpid() else _carried
-            function = way(self._entry, table, key, self.offer)
-            made = RoutedKernel(self.offer, function, self._kernel.types)
+            ways = [_to(self._entry, table, key, offer) for offer in self._offers]
+            function = ways[0]
+            if len(ways) > 1:
+                function = _by_handles(self._entry.name, self._offers, ways)
+            offer = self._offers[0]
+            made = LocalKernel(
+                DispatchKey(offer.fact.key),
+                function,
+                offer.with_keyset,
+                label=offer.label,
+                types=self._kernel.types,
+            )
             self._made[id(table), key] = made  # the function keeps the table, and so its id
         return made
 
 
 def routed(
     entry: OperatorEntry, table: DispatchTable, kernel: AbsentKernel, raw: int
-) -> RoutedKernel | None:
+) -> LocalKernel | None:
     """The kernel for a call with these keys that leads to one which is not here; None where calls
     may not be routed, or nobody serves it.
     """
     if not _is_allowed(entry.name.partition("::")[0]):
         return None
     if kernel.route is None:
-        offer = _newest(entry, kernel)
-        if offer is None:
+        found = _reachable(offers(entry.facts, entry.name, kernel.fact))
+        if not found:
             return None
-        kernel.route = Route(entry, kernel, offer)
+        kernel.route = Route(entry, kernel, found)
         entry.plan_anew()
     route: Route = kernel.route
     return route.at(table, RUNTIME_KEYS[highest_index(raw)])
@@ -198,18 +200,14 @@ def offers(facts: Facts, operator: str, fact: Registration) -> list[Offer]:
     return found[::-1]
 
 
-def _first(found: Sequence[Offer]) -> Offer | None:
-    """Of offers, the newest first, that of another interpreter of this process, else one of another
-    process.
+def _reachable(found: Sequence[Offer]) -> list[Offer]:
+    """Of offers, the newest first, those of other interpreters of this process, and then those of
+    other processes.
     """
     pid = os.getpid()
     near = [o for o in found if o.fact.pid == pid and o.fact.interpreter != interpreter_id]
-    found = near or [offer for offer in found if offer.fact.pid != pid and offer.carrier]
-    return found[0] if found and not alone_because else None
-
-
-def _newest(entry: OperatorEntry, kernel: AbsentKernel) -> Offer | None:
-    return _first(offers(entry.facts, entry.name, kernel.fact))
+    far = [offer for offer in found if offer.fact.pid != pid and offer.carrier]
+    return [] if alone_because else near + far
 
 
 def _home_of(offer: Offer) -> Home:
@@ -237,14 +235,15 @@ def way(
 
 
 def _way(namespace: str, found: Sequence[Offer]) -> str:
-    offer = _first(found)
-    if offer is None:
+    reachable = _reachable(found)
+    if not reachable:
         return (
             f"not loaded here, and a call is refused: {_home_of(found[0])} serves it to its own "
             f'process only    ({found[0].fact.where})\n  serve="host" there would serve it here'
             if not alone_because
             else f"not loaded here, and a call is refused: {alone_because}"
         )
+    offer = reachable[0]
     home = _home_of(offer)
     if not _is_allowed(namespace):
         return f'not loaded here; {home} serves it to calls within routing("{namespace}")'
@@ -253,10 +252,59 @@ def _way(namespace: str, found: Sequence[Offer]) -> str:
         if offer.fact.pid == os.getpid()
         else f'the carrier "{offer.carrier}"'
     )
-    return f"routed to {home}, which serves it, by {by}    ({offer.fact.where})"
+    there = f"routed to {home}, which serves it, by {by}    ({offer.fact.where})"
+    if len(reachable) > 1:
+        there += "\n  a handle among the arguments leads to its home instead, if that serves it"
+    return there
 
 
 # --- the call -------------------------------------------------------------------------------------
+
+
+def _to(
+    entry: OperatorEntry, table: DispatchTable, key: DispatchKey, offer: Offer
+) -> Callable[..., Any]:
+    """What runs as the kernel, which is that of an offer."""
+    way = _visit if offer.fact.pid == os.getpid() else _carried
+    return way(entry, table, key, offer)
+
+
+def _by_handles(
+    name: str, found: Sequence[Offer], ways: Sequence[Callable[..., Any]]
+) -> Callable[..., Any]:
+    """What runs as the kernel, which several serve: that of the home of a handle among the
+    arguments, where the kernel gets the object, else the first. (c10: the interpreter of the
+    SafePyObjects among the arguments)
+    """
+    first = ways[0]
+    by_home: dict[tuple[int, int], Callable[..., Any]] = {}
+    for offer, way in zip(found, ways, strict=True):
+        by_home.setdefault((offer.fact.pid, offer.fact.interpreter), way)
+
+    def elsewhere(*args: Any, **kwargs: Any) -> Any:
+        chosen: dict[tuple[int, int], Home] = {}
+        for each in (*args, *kwargs.values()):
+            for value in each if isinstance(each, (list, tuple)) else (each,):
+                if isinstance(value, VisitingHandle):
+                    home = value.home
+                    at = home.pid, home.interpreter_id
+                    if at in by_home:
+                        chosen[at] = home
+        if not chosen:
+            return first(*args, **kwargs)
+        if len(chosen) > 1:
+            homes = list(map(str, chosen.values()))
+            raise errors.ForeignObjectError(
+                f"{name}() has handles of objects of {' and of '.join(homes)}, and each of these "
+                "serves its kernel: it cannot run in both\nCall it with objects of one home.",
+                homes[0],
+                str(here()),
+                name,
+            )
+        (at,) = chosen
+        return by_home[at](*args, **kwargs)
+
+    return elsewhere
 
 
 def _visit(

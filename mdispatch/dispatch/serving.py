@@ -6,9 +6,10 @@ It stands under the operator's name and at the kernel's key, so it ends with its
 change of it renews the tables of those who call. It has a ticket: the number by which a visit finds
 the function in ``_served`` (native/bind/ext/visit.c) or, for another process, in
 ``_served_outside``. The ticket with a minus stands for the same function, called with the caller's
-included and excluded keys. An offer to other processes has the name of a carrier, too, and the
-address at which that listens (the room ``carriers``). The calls that are there stand on the *board*
-(facts/board.py), which an offer leads to.
+included and excluded keys. Handles of objects of registered classes that are at home here are taken
+for the objects, as the binder does for calls from here. An offer to other processes has the name of
+a carrier, too, and the address at which that listens (the room ``carriers``). The calls that are
+there stand on the *board* (facts/board.py), which an offer leads to.
 
 Who calls waits until this interpreter gives its GIL away, which one that computes in Python does
 every switch interval. So the first that it serves makes CPython's interval a tenth, 0.5 ms; one
@@ -136,7 +137,8 @@ def _open() -> None:
             _board = Board(interpreter_id)
         except OSError:
             _board = None  # it is only looked at
-        c_kernels.visit_open(_served, describe, *([_board.visits] if _board is not None else []))
+        board = [] if _board is None else [_board.visits]
+        c_kernels.visit_open(_served, describe, opened, *board)
         # Before the registry is left, and before CPython looks for thread states that are left.
         atexit.register(_end)
         if sys.getswitchinterval() == _USUAL:
@@ -148,6 +150,13 @@ def _end() -> None:
     c_kernels.visit_close()
     if _board is not None:
         _board.close()
+
+
+def opened(value: Any) -> Any:
+    """What a kernel or a method gets for a value from elsewhere. Raises ObjectGoneError."""
+    if isinstance(value, VisitingHandle):
+        return value.open() if value.class_name and value.is_home else value
+    return [opened(each) for each in value] if isinstance(value, list) else value
 
 
 def _with_keys(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -197,9 +206,8 @@ def answer(told: list[Any] | CannotTravelError, caller: Caller) -> tuple[int, An
     if [type(each) for each in told] != [int, int, list, list, list, list]:
         raise ValueError("it is no call")
     ticket, deadline, way, args, names, values = told
-    if not all(isinstance(each, str) for each in way + names):
+    if len(names) != len(values) or not all(isinstance(each, str) for each in way + names):
         raise ValueError("it is no call")
-    keywords = dict(zip(names, values, strict=True))
     if deadline and c_kernels.now() >= deadline:
         return LATE, None
     function = _served_outside.get(ticket)
@@ -209,7 +217,9 @@ def answer(told: list[Any] | CannotTravelError, caller: Caller) -> tuple[int, An
     board = _board
     row = board.begins(ticket, way[-1] if way else "") if board is not None else 0
     try:
-        result = function(*args, **keywords)
+        if METHOD in _served:
+            args, values = opened(args), opened(values)
+        result = function(*args, **dict(zip(names, values, strict=True)))
         if METHOD in _served:
             _add_handles(result, caller.sent)
         return 0, result

@@ -513,8 +513,7 @@ def _method_of(handle: ObjectHandle, name: str) -> MethodType:
 
 def _call(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:
     """At home: what a visitor calls. With a dot before the name it asks for the attribute: whether
-    it is called, whether it is a method, and its value, if it is not called. Handles of registered
-    classes are taken for their objects.
+    it is called, whether it is a method, and its value, if it is not called.
     """
     found = _objects.get(number)
     content = CLOSED if found is None else found[0].content
@@ -526,12 +525,7 @@ def _call(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:
         if is_called:
             return [True, getattr(value, "__self__", None) is content, None]
         return [False, False, _shared(value, number)]
-    for each in args:
-        if isinstance(each, ObjectHandle):
-            args = tuple([_opened(each) for each in args])
-            break
-    named = {name: _opened(each) for name, each in kwargs.items()} if kwargs else kwargs
-    return _shared(getattr(content, method)(*args, **named), number)
+    return _shared(getattr(content, method)(*args, **kwargs), number)
 
 
 def _call_from_outside(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:
@@ -554,12 +548,6 @@ def _hold(numbers: list[int]) -> None:
             if number in _outside
         }
         call.caller.kept = found
-
-
-def _opened(value: Any) -> Any:
-    if isinstance(value, ObjectHandle) and value.class_name and value._cell is not None:
-        return value.open()
-    return value
 
 
 def _shared(value: Any, number: int) -> Any:

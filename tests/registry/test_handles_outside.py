@@ -165,16 +165,20 @@ speller = got()
 more = speller.with_words(speller)
 with md.routing("shop", timeout=limit(60.0)):
     made = md.ops.shop.make("open")
+    words = md.ops.shop.words(speller, more=[made])
 fixed = [each.fix("opne") for each in (speller, more, made)]
-report(fixed=fixed, name=more.class_name, made=md.ops.shop.Speller.fix(made, "o"))
+report(fixed=fixed, words=words, name=more.class_name, made=md.ops.shop.Speller.fix(made, "o"))
 ''')
 put(md.share(Speller("shop"), serve="host"))
+sizes = lambda speller, more: [len(each.words) for each in (speller, *more)]
+served("words(shop.Speller speller, *, shop.Speller[] more) -> int[]")(sizes)
 served("make(str word) -> shop.Speller")(lambda word: md.share(Speller(word), serve="host"))
 [told] = end(worker)
 done(**told)
 """
     )
     assert got["fixed"] == ["opne", "opne", "open"]
+    assert got["words"] == [1, 1]  # the kernel has the objects: handles have no `words`
     assert got["name"] == "shop.Speller"
     assert got["made"] == "open"
 

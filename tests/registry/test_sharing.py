@@ -77,8 +77,23 @@ class Tokenizer:
 """
 
 
+#: What an interpreter has that serves an operator of its own tokenizers, of which it has made one.
+OWNER = """
+import pickle
+import mdispatch as md
+{shop}
+lib = md.Library("other", "IMPL")
+def who(x, t, more):
+    return [{number}, *(type(each) is Tokenizer for each in (t, *(more or ())))]
+lib.impl("who", who, "CompositeExplicitAutograd", serve=True)
+pickled = pickle.dumps(md.share(Tokenizer("a")))
+with open({path!r}, "wb") as file:
+    file.write(pickled)
+"""
+
+
 def shared(text: str, *args: object) -> dict:
-    got = run_main(f"ARRIVES = {ARRIVES!r}\n" + HEAD + text, *args)
+    got = run_main(f"ARRIVES, OWNER = {ARRIVES!r}, {OWNER!r}\n" + HEAD + text, *args)
     return {name: got[name] for name in got if name not in ("returncode", "stdout", "stderr")}
 
 
@@ -405,6 +420,45 @@ done(here=here, wrong_here=wrong, **got)
     assert (got["op"], got["default"], got["seen"]) == ([1], [0], ["shop::Tokenizer.encode"])
     assert got["wrong"].startswith("ArgumentError: shop::Tokenizer.encode() takes shop.Tokenizer")
     assert got["missing"].startswith("AttributeError: class shop.Tokenizer has no method 'nope'")
+
+
+@pytest.mark.parametrize("kind", INTERPRETERS)
+def test_of_several_owners_the_home_of_a_handle_runs_the_kernel(kind):
+    got = shared(
+        SHOP
+        + """
+lib = md.Library("other", "DEF")
+lib.define("who(int x, shop.Tokenizer? t, shop.Tokenizer[]? more=None) -> int[]")
+lib.impl("who", lambda x, t, more: [0], "CompositeExplicitAutograd")
+owners = [md.create_interpreter(own_gil=kind == "own-gil") for _ in range(2)]
+paths = [str(folder / "first"), str(folder / "second")]
+for number, owner in enumerate(owners):
+    owner.exec(OWNER.format(shop=rest[0], number=number + 1, path=paths[number]))
+first, second = [Path(path).read_bytes() for path in paths]
+[got] = runs(arrives(first, '''
+who = md.ops.other.who
+with md.routing("other"):
+    report(newest=who(1, None), first=who(1, handle), second=who(t=second, x=1),
+           listed=who(1, None, [handle, handle]), refused=outcome(who, 1, handle, [second]),
+           why=md.default_registry().why("other::who").route)
+''', f"second = pickle.loads({second!r})\\n"))
+for owner in owners:
+    owner.close()
+done(here=md.ops.other.who(1, None), **got)
+""",
+        kind,
+        SHOP,
+    )
+    assert got["here"] == [0]
+    # At home the kernel gets the objects.
+    assert got["newest"] == [2, False]
+    assert (got["first"], got["second"]) == ([1, True], [2, True])
+    assert got["listed"] == [1, False, True, True]
+    refusal = "ForeignObjectError: other::who() has handles of objects of interpreter "
+    assert got["refused"].startswith(refusal)
+    assert got["why"].split("\n")[1:] == [
+        "  a handle among the arguments leads to its home instead, if that serves it"
+    ]
 
 
 @pytest.mark.parametrize("kind", INTERPRETERS)

@@ -65,7 +65,7 @@ def main():
         return ext.visit(refuse, ext.interpreter_id(), 1, 0, (7, "a text", [1.5, b"x"]), {"n": 1})
 
     thing = ext.object_new("shop.Thing", 1)
-    ext.visit_open({1: lambda *args, **kwargs: [*args, *kwargs]}, str)
+    ext.visit_open({1: lambda *args, **kwargs: [*args, *kwargs]}, str, list)
     carried = [7, "a text", [1.5, b"x"], memoryview(b"abcd"), None]
     message = ext.pack(carried, -2, (), (), [], None, 1 << 16)
     calls = {
@@ -130,7 +130,7 @@ def main():
         ),
         "visit": (visit, None),
         "visit_open": (
-            lambda: (0, ext.visit_open({}, str, bytearray(1 << 10))),
+            lambda: (0, ext.visit_open({}, str, list, bytearray(1 << 10))),
             lambda _: ext.visit_close(),
         ),
         "visit_close": (lambda: (0, ext.visit_close()), None),

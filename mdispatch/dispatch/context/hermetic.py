@@ -188,6 +188,8 @@ class VisitingHandle(SafeObject):
 
     __slots__ = ()
 
+    class_name: str
+
     def call_at_home(
         self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:

@@ -9,7 +9,7 @@
  *   seat    one thread at one owner: the thread state that it keeps there
  *   visit   one call under way, on the stack of its thread; `top` is the innermost one
  *
- * Objects: `served`, `describe` and `lent` belong to the owner. Only a thread that is attached to it,
+ * Objects: `served`, `describe`, `opened` and `lent` belong to the owner. Only a thread that is attached to it,
  * and whose visit is counted, uses them; the owner itself drops them once nobody is inside.
  *
  * The end of an owner: CPython refuses to end an interpreter in which a thread state is left. So it
@@ -67,6 +67,7 @@ struct owner {
     PyInterpreterState *interp;
     PyObject *served;       /* dict: ticket -> function */
     PyObject *describe;     /* makes values of an exception */
+    PyObject *opened;       /* what the kernel gets for a handle, or for a list with some */
     PyTypeObject *lent;     /* the owner's type of lent memory */
     Py_buffer board;        /* the owner's; its memory is what `rows` is in */
     struct row *rows;       /* under lock: the heading and the rows of seats, or NULL */
@@ -454,6 +455,17 @@ static void describe(struct owner *o, struct parcel *back, struct parcel_value *
     Py_XDECREF(traceback);
 }
 
+/* An argument, in the owner. */
+static PyObject *take_given(struct owner *o, const struct parcel *given,
+                            const struct parcel_value *value) {
+    PyObject *taken = parcel_take(o->lent, value);
+    if (!taken || !given->objects) return taken;
+    if (value->kind != VISIT_OBJECT && value->kind != VISIT_LIST) return taken;
+    PyObject *opened = PyObject_CallOneArg(o->opened, taken);
+    Py_DECREF(taken);
+    return opened;
+}
+
 /* Calls the function of the ticket. Returns 0 or why not. */
 static int answer(struct owner *o, long long ticket, struct parcel *given, int positional,
                   const struct parcel_value *names, const struct parcel_value *values,
@@ -469,7 +481,7 @@ static int answer(struct owner *o, long long ticket, struct parcel *given, int p
     if (count > 9) stack = parcel_alloc(given, (size_t)(count + 1) * sizeof *stack);
     int taken = 0, why = 0;
     for (; function && stack && taken < count; taken++) {
-        stack[taken + 1] = parcel_take(o->lent, &values[taken]);
+        stack[taken + 1] = take_given(o, given, &values[taken]);
         if (!stack[taken + 1]) break;
     }
     if (function && stack && taken == count) {
@@ -675,11 +687,12 @@ PyObject *ext_visit(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     return tell(args[0], why, why == RAISED ? result : unfit);
 }
 
-/* visit_open(served, describe, board=none): from now on this interpreter may be visited. */
+/* visit_open(served, describe, opened, board=none): from now on this interpreter may be visited. */
 PyObject *ext_visit_open(PyObject *self, PyObject *args) {
-    PyObject *served, *described;
+    PyObject *served, *described, *opened;
     Py_buffer board = {0};
-    if (!PyArg_ParseTuple(args, "O!O|w*", &PyDict_Type, &served, &described, &board)) return NULL;
+    if (!PyArg_ParseTuple(args, "O!OO|w*", &PyDict_Type, &served, &described, &opened, &board))
+        return NULL;
     pthread_once(&once, set_up);
     struct owner *o = calloc(1, sizeof *o);
     if (!o) {
@@ -693,6 +706,7 @@ PyObject *ext_visit_open(PyObject *self, PyObject *args) {
     o->id = PyInterpreterState_GetID(o->interp);
     o->served = Py_NewRef(served);
     o->describe = Py_NewRef(described);
+    o->opened = Py_NewRef(opened);
     o->lent = (PyTypeObject *)Py_NewRef(visit_lent(self));
     o->refs = 1;
     pthread_mutex_lock(&lock);
@@ -721,7 +735,7 @@ PyObject *ext_visit_close(PyObject *self, PyObject *args) {
         found = mine ? 0 : take_states(o, 1, states, 16);
         end_states(states, found);
     }
-    PyObject *served = o->served, *described = o->describe, *lent = (PyObject *)o->lent;
+    PyObject *its[] = {o->served, o->describe, o->opened, (PyObject *)o->lent};
     Py_buffer board = o->board;
     pthread_mutex_lock(&lock);
     for (struct seat *s = o->seats; s; s = s->at_owner) give_row_back(s);
@@ -730,8 +744,6 @@ PyObject *ext_visit_close(PyObject *self, PyObject *args) {
     owner_let_go(o);
     pthread_mutex_unlock(&lock);
     PyBuffer_Release(&board);
-    Py_DECREF(served);
-    Py_DECREF(described);
-    Py_DECREF(lent);
+    for (size_t i = 0; i < sizeof its / sizeof *its; i++) Py_DECREF(its[i]);
     Py_RETURN_NONE;
 }

@@ -182,3 +182,47 @@ def _(stage: Stage) -> None:
 @case("RoutedError: a kernel of another process that keeps memory")
 def _(stage: Stage) -> None:
     carried("KEPT", True)
+
+
+# The main interpreter serves, and so does another one; a third has a handle of each.
+TWO = """
+import pickle, threading
+import mdispatch as md
+
+OWNER = '''
+import pickle
+import mdispatch as md
+class Box: pass
+def pair(x, y): pass
+library.impl("pair", pair, "CompositeExplicitAutograd", serve=True)
+def boxed():
+    with open("box", "wb") as file:
+        pickle.dump(md.share(Box()), file)
+'''
+library = md.Library("shop", "DEF")
+library.define("pair(Any x, Any y) -> ()")
+exec(OWNER)
+boxed()
+first = open("box", "rb").read()
+second = md.create_interpreter(own_gil=False)
+second.exec('import mdispatch as md\\nlibrary = md.Library("shop", "IMPL")' + OWNER + 'boxed()')
+third = md.create_interpreter(own_gil=False)
+third.exec(f'''
+import pickle
+import mdispatch as md
+try:
+    with md.routing("shop"):
+        md.ops.shop.pair(pickle.loads({first!r}), pickle.load(open("box", "rb")))
+except md.MdispatchError as error:
+    with open("error", "wb") as file:
+        pickle.dump(error, file)
+''')
+third.close()
+second.close()
+raise pickle.load(open("error", "rb"))
+"""
+
+
+@case("ForeignObjectError: handles of two homes that both serve the kernel")
+def _(stage: Stage) -> None:
+    elsewhere(stage, TWO)
