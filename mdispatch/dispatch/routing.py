@@ -38,6 +38,7 @@ from ..facts.native import alone_because, c_kernels, calls, interpreter_id
 from ..facts.offers import offer_of
 from ..facts.waits import check_timeout
 from ..keys.numbers import RUNTIME_KEYS, DispatchKey, highest_index
+from . import serving
 from .context.hermetic import VisitingHandle
 from .context.homes import Home, here
 from .kernels import LocalKernel
@@ -59,8 +60,8 @@ if TYPE_CHECKING:
     from .entry import OperatorEntry
     from .table import DispatchTable
 
-__all__ = ["OWNER_GONE", "Route", "allow_routing", "carry", "deadline_for", "error_of", "offers"]
-__all__ += ["routed", "routing", "timeout_for", "until", "way"]
+__all__ = ["OWNER_GONE", "Route", "allow_routing", "carry", "conditions", "deadline_for"]
+__all__ += ["error_of", "offers", "routed", "routing", "timeout_for", "until", "way"]
 
 
 # --- who may --------------------------------------------------------------------------------------
@@ -329,9 +330,10 @@ def _visit(
         deadline = 0 if timeout is None else now() + int(timeout * _NS)
         if with_keyset:
             args = (args[0].raw, *args[1:])
-        sets = changed_sets()
-        if sets is not None:
-            return visit(failed, home, -ticket, deadline, (*sets, *args), kwargs)
+        if serving.tracing is not None or changed_sets() is not None:
+            told = conditions()
+            if told is not None:
+                return visit(failed, home, -ticket, deadline, (*told, *args), kwargs)
         return visit(failed, home, ticket, deadline, args, kwargs)
 
     return elsewhere
@@ -344,7 +346,7 @@ def _carried(
     name, namespace = entry.name, entry.name.partition("::")[0]
     ticket, with_keyset, address = offer.ticket, offer.with_keyset, offer.address
     carrier = carrier_named(offer.carrier)
-    now, changed_sets, allowed = c_kernels.now, calls.changed_sets, _now.get
+    now, allowed = c_kernels.now, _now.get
 
     def home_of() -> Home:
         return _home_of(offer)
@@ -361,9 +363,9 @@ def _carried(
         changed = written(args, kwargs) if written is not None else ()
         if with_keyset:
             args = (args[0].raw, *args[1:])
-        number, sets = ticket, changed_sets()
-        if sets is not None:
-            number, args = -ticket, (*sets, *args)
+        number, told = ticket, conditions()
+        if told is not None:
+            number, args = -ticket, (*told, *args)
         deadline = 0 if timeout is None else now() + int(timeout * _NS)
         return carry(
             name, home_of, carrier, address, number, args, kwargs, changed, deadline, timeout or 0.0
@@ -452,6 +454,15 @@ def forked() -> None:
     """See Note [Locks across a fork] in facts/forking.py."""
     global _my_name
     _my_name = ""
+
+
+def conditions() -> tuple[int, int, list[str]] | None:
+    """What goes with a call beside its arguments: this thread's included and excluded keys, and its
+    trace. None where the keys are those that threads start with, and there is no trace.
+    """
+    sets = calls.changed_sets()
+    trace = [] if serving.tracing is None else serving.tracing.sent()
+    return None if sets is None and not trace else (*(sets or calls.sets()), trace)
 
 
 def deadline_for(namespace: str) -> int:

@@ -6,10 +6,11 @@ It stands under the operator's name and at the kernel's key, so it ends with its
 change of it renews the tables of those who call. It has a ticket: the number by which a visit finds
 the function in ``_served`` (native/bind/ext/visit.c) or, for another process, in
 ``_served_outside``. The ticket with a minus stands for the same function, called with the caller's
-included and excluded keys. Handles of objects of registered classes that are at home here are taken
-for the objects, as the binder does for calls from here. An offer to other processes has the name of
-a carrier, too, and the address at which that listens (the room ``carriers``). The calls that are
-there stand on the *board* (facts/board.py), which an offer leads to.
+included and excluded keys, and in its trace. Handles of objects of registered classes that are at
+home here are taken for the objects, as the binder does for calls from here. An offer to other
+processes has the name of a carrier, too, and the address at which that listens (the room
+``carriers``). The calls that are there stand on the *board* (facts/board.py), which an offer leads
+to.
 
 Who calls waits until this interpreter gives its GIL away, which one that computes in Python does
 every switch interval. So the first that it serves makes CPython's interval a tenth, 0.5 ms; one
@@ -40,13 +41,21 @@ from .context.hermetic import VisitingHandle
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from contextlib import AbstractContextManager
+    from typing import Any, Protocol
 
     from ..carriers.carrier import Caller
     from ..facts import Registration
     from ..facts.abc import Facts
     from ..facts.board import Board
     from .kernels import LocalKernel
+
+    class Tracing(Protocol):
+        """What says to which trace a call belongs. A trace goes as names and values by turns."""
+
+        def sent(self) -> list[str]: ...
+        def received(self, trace: list[str]) -> AbstractContextManager[object]: ...
+
 
 __all__ = ["DROP", "HOLD", "METHOD", "answer", "cancelled", "describe", "forked", "serve"]
 __all__ += ["serve_objects", "serve_objects_outside", "under_way"]
@@ -61,6 +70,8 @@ _numbers = count(4)
 #: CPython's switch interval, and that of an interpreter that serves, in seconds.
 _USUAL, _SHORT = 0.005, 0.0005
 _is_open = False
+#: Hands traces on with calls from here, and takes them up here: workers/telemetry.py.
+tracing: Tracing | None = None
 #: What this interpreter shows of the calls in it; None if it serves nothing, or cannot show it.
 _board: Board | None = None
 
@@ -167,10 +178,13 @@ def _with_keys(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _under(function: Callable[..., Any]) -> Callable[..., Any]:
-    def under(included: int, excluded: int, /, *args: Any, **kwargs: Any) -> Any:
+    def under(included: int, excluded: int, trace: list[str], /, *args: Any, **kwargs: Any) -> Any:
         both = map(DispatchKeySet.from_raw, (included, excluded))
         with ForceDispatchKeyGuard(*both):
-            return function(*args, **kwargs)
+            if tracing is None or not trace:
+                return function(*args, **kwargs)
+            with tracing.received(trace):
+                return function(*args, **kwargs)
 
     return under
 

@@ -47,6 +47,7 @@ from ..dispatch.methods import methods_of
 from ..dispatch.routing import (
     OWNER_GONE,
     carry,
+    conditions,
     deadline_for,
     error_of,
     timeout_for,
@@ -61,7 +62,7 @@ from ..errors import (
 )
 from ..facts import HOST, interpreter_id
 from ..facts.books import check_shared
-from ..facts.native import c_kernels, calls
+from ..facts.native import c_kernels
 from ..schema.classes import is_constant, name_of
 from .registry import given_or_default
 
@@ -184,9 +185,9 @@ class ObjectHandle(VisitingHandle):
             raise error_of(name, home, why, told, timeout_for(namespace) or 0.0)
 
         given: tuple[Any, ...] = (self._number, method, *args)
-        ticket, sets = METHOD, calls.changed_sets()
-        if sets is not None:
-            ticket, given = -METHOD, (*sets, *given)
+        ticket, told = METHOD, conditions()
+        if told is not None:
+            ticket, given = -METHOD, (*told, *given)
         deadline = deadline_for(namespace)
         return c_kernels.visit(failed, home.interpreter_id, ticket, deadline, given, kwargs)
 
@@ -206,9 +207,9 @@ class ObjectHandle(VisitingHandle):
         if far.gone or not far.is_told:
             far.tell(way, deadline)
         given: tuple[Any, ...] = (self._number, method, *args)
-        ticket, sets = METHOD, calls.changed_sets()
-        if sets is not None:
-            ticket, given = -METHOD, (*sets, *given)
+        ticket, told = METHOD, conditions()
+        if told is not None:
+            ticket, given = -METHOD, (*told, *given)
         carrier = carrier_named(way[0])
         return carry(
             name, lambda: home, carrier, way[1], ticket, given, kwargs, (), deadline, timeout

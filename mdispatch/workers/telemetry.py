@@ -7,6 +7,9 @@ here: see docs/telemetry.md.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
+from ..dispatch import serving
 from ..dispatch.context.observers import observe_calls
 from ..errors import InvalidArgumentError
 from ..errors.words import shown
@@ -14,6 +17,7 @@ from ..facts.hosts import host
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextvars import Token
     from typing import Any
 
@@ -39,11 +43,15 @@ def observe_with_opentelemetry(tracer: Tracer | None = None) -> ObserverHandle:
     ``tracer`` is one of a tracer provider of your own; by default that of the global one, named
     "mdispatch". While spans are made, calls go through Python.
 
+    From the first use on, calls that are routed to another interpreter, and those of handles, take
+    their trace along, as the program's propagators write it (``opentelemetry.propagate``); an owner
+    that has called this function goes on with it.
+
     InvalidArgumentError when ``tracer`` makes no spans; ModuleNotFoundError when OpenTelemetry is
     not installed.
     """
     try:
-        from opentelemetry import context, trace
+        from opentelemetry import context, propagate, trace
     except ModuleNotFoundError as error:
         error.add_note("Install it: python -m pip install 'mdispatch[opentelemetry]'")
         raise
@@ -53,6 +61,7 @@ def observe_with_opentelemetry(tracer: Tracer | None = None) -> ObserverHandle:
         raise InvalidArgumentError(
             f"{shown(tracer)} is no tracer: give one that get_tracer() returned, or None"
         )
+    serving.tracing = serving.tracing or _Traces(propagate, context)
     start, here = tracer.start_span, host()
     # By the call's number: calls nest, and a call may end in another thread than it began in.
     under_way: dict[int, tuple[Span, Token[Context]]] = {}
@@ -84,3 +93,25 @@ def observe_with_opentelemetry(tracer: Tracer | None = None) -> ObserverHandle:
             span.end()
 
     return observe_calls(before, after)
+
+
+class _Traces:
+    """Hands the current trace on with calls to other interpreters. See serving.tracing."""
+
+    def __init__(self, propagate: Any, context: Any) -> None:
+        self._propagate = propagate
+        self._context = context
+
+    def sent(self) -> list[str]:
+        told: dict[str, str] = {}
+        self._propagate.inject(told)
+        return [each for pair in told.items() for each in pair]
+
+    @contextmanager
+    def received(self, trace: list[str]) -> Iterator[None]:
+        told = dict(zip(trace[::2], trace[1::2], strict=True))
+        token = self._context.attach(self._propagate.extract(told))
+        try:
+            yield
+        finally:
+            self._context.detach(token)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -237,3 +238,79 @@ def test_opentelemetry_is_imported_only_when_it_is_asked_for():
         "Install it: python -m pip install 'mdispatch[opentelemetry]'\n",
         "",
     )
+
+
+#: What an owner, whose kernel makes a span, and a caller, in another interpreter or process, begin
+#: with: each ends with the names, the traces and the outer spans of its own.
+SPANS = """
+import json, sys
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+import mdispatch as md
+from mdispatch.telemetry import observe_with_opentelemetry
+exporter = InMemorySpanExporter()
+provider = TracerProvider(shutdown_on_exit=False)
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+tracer = provider.get_tracer("the test's")
+def spans():
+    return [[each.name, each.context.trace_id, each.context.span_id,
+             each.parent and each.parent.span_id] for each in exporter.get_finished_spans()]
+"""
+OWNER = """
+import json
+import subprocess
+CALLER, kind = sys.argv[1:]
+lib = md.Library("traced", "DEF")
+lib.define("look() -> ()")
+class Box:
+    def look(self):
+        with tracer.start_as_current_span("in the owner"):
+            pass
+lib.impl("look", Box().look, "CompositeExplicitAutograd", serve="host")
+handle = md.share(Box(), serve="host")
+import pickle
+CALLER = CALLER.replace("PICKLE", repr(pickle.dumps(handle)))
+with observe_with_opentelemetry(tracer):
+    if kind == "process":
+        subprocess.run([sys.executable, "-c", CALLER], check=True)
+    else:
+        worker = md.create_interpreter(own_gil=False)
+        worker.exec(CALLER)
+        worker.close()
+with open("caller") as file:
+    print(json.dumps([json.load(file), spans()]))
+"""
+CALLER = """
+import pickle
+handle = pickle.loads(PICKLE)
+with md.routing("traced"):
+    md.ops.traced.look()
+    handle.look()
+    with observe_with_opentelemetry(tracer):
+        md.ops.traced.look()
+        with md.ExcludeDispatchKeyGuard("Negative"), tracer.start_as_current_span("around"):
+            handle.look()
+with open("caller", "w") as file:
+    json.dump(spans(), file)
+"""
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("kind", ["interpreter", "process"])
+def test_a_call_that_runs_elsewhere_takes_its_trace_along(kind, tmp_path):
+    ran = subprocess.run(
+        [sys.executable, "-c", SPANS + OWNER, SPANS + CALLER, kind],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=limit(60),
+    )
+    assert ran.returncode == 0, ran.stderr
+    outer, inner = json.loads(ran.stdout)
+    assert [each[0] for each in outer] == ["traced::look", "around"]
+    *without, first, second = inner
+    assert {each[0] for each in inner} == {"in the owner"}
+    assert [each[3] for each in without] == [None, None]  # nobody observes these two
+    assert [first[1], first[3]] == outer[0][1:3]
+    assert [second[1], second[3]] == outer[1][1:3]

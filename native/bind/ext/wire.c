@@ -14,7 +14,7 @@
 
 #include "visit.h"
 
-enum { ALIGNMENT = 64, STAMP = 0x4d01 };
+enum { ALIGNMENT = 64, STAMP = 0x4d02 };
 enum { SHARED = 1, COPIES = 2 }; /* how unpack() reads: see there */
 
 static Py_ssize_t aligned(Py_ssize_t size) {
