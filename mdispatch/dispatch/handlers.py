@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .abc import Dispatched, Operator
     from .context.transforms import Transform
 
-__all__ = ["NOBODY", "ask_modes_and_types", "ask_pre_dispatch", "ask_transform"]
+__all__ = ["NOBODY", "ask_mode", "ask_modes_and_types", "ask_pre_dispatch", "ask_transform"]
 __all__ += ["dispatcher_fallback", "overloaded_types", "pre_dispatch_fallback", "python_fallback"]
 __all__ += ["snapshot_fallback", "tell_c", "transform_fallback"]
 
@@ -94,7 +94,7 @@ def ask_modes_and_types(
     asked: list[Any] = []
     if entries:
         entry = entries[-1]
-        asking = (_ask, entry.mode, type(entry.mode), operator, types, args, kwargs)
+        asking = (ask_mode, entry.mode, operator, types, args, kwargs)
         result = _handled(entries, entry, PYTHON, _ABOVE_PYTHON, *asking)
         if result is not NotImplemented:
             return result
@@ -149,7 +149,7 @@ def ask_pre_dispatch(
     if not stack.pre_dispatch or excluded_keys().has(DispatchKey.Python):
         return NOBODY
     entry = stack.pre_dispatch[-1]
-    asking = (_ask, entry.mode, type(entry.mode), operator, types, args, kwargs)
+    asking = (ask_mode, entry.mode, operator, types, args, kwargs)
     result = _handled(stack.pre_dispatch, entry, _PRE_DISPATCH, _NONE, *asking)
     if result is NotImplemented:
         raise _declined(operator.name, [entry.mode])
@@ -231,6 +231,22 @@ def _handled(
         if entries is not None and entry not in entries:
             entries.append(entry)
             entries.sort(key=by_rank)  # one of a kind goes below others, see modes.py
+
+
+def ask_mode(
+    mode: Any,
+    operator: Operator,
+    types: tuple[type, ...],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Asks a mode. One that is at home elsewhere, of which there is a handle here, is asked there,
+    by a visit (registry/sharing.py).
+    """
+    if isinstance(mode, DispatchMode):
+        return _ask(mode, type(mode), operator, types, args, kwargs)
+    answer = mode.call_at_home(operator.name, "__md_dispatch__", (operator.name, *args), kwargs)
+    return _answered(operator, answer[0], mode) if answer else NotImplemented
 
 
 def _ask(

@@ -2,9 +2,10 @@
 
 A kernel, a mode, a rule and an argument each belong to the interpreter that made them. Each is used
 in its own interpreter only. A call that needs one of another interpreter is refused before anything
-runs, with an error that names both interpreters. Only this file decides that: forwarding such a
-call to the owner would begin here. (PyTorch: PythonKernelHolder, which asks the active mode, then
-the first argument with the Python key, then takes the interpreter of the kernel)
+runs, with an error that names both interpreters. Only this file decides that. A handle can be asked
+at its home, and so may stand for a mode of elsewhere; kernels that are served: dispatch/routing.py.
+(PyTorch: PythonKernelHolder, which asks the active mode, then the first argument with the Python
+key, then takes the interpreter of the kernel)
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def check_handlers(
         asked.append(stack.entries[-1].mode)
     if stack.pre_dispatch and not excluded_keys().has(DispatchKey.Python):
         asked.append(stack.pre_dispatch[-1].mode)
+    asked = [mode for mode in asked if not hasattr(mode, "call_at_home")]  # is asked at home
     if rules.by_class:
         classes = [type(mode) for mode in asked]
         for cls in (*classes, *overloaded_types(args, kwargs)):

@@ -42,7 +42,9 @@ from ..carriers.carrier import carrier_named
 from ..dispatch.context.hermetic import SafeObject, VisitingHandle, is_hermetic
 from ..dispatch.context.homes import Home, foreign, gone, here
 from ..dispatch.context.keeping import CLOSED, Cell, Gone, give_up, new_number
+from ..dispatch.context.modes import DispatchMode
 from ..dispatch.context.values import raw_of
+from ..dispatch.handlers import ask_mode, overloaded_types
 from ..dispatch.methods import methods_of
 from ..dispatch.routing import (
     OWNER_GONE,
@@ -85,6 +87,8 @@ __all__ = [
 #: native/bind/ext/object.h: the home of an object that a kernel in C has made.
 _OF_C = -1
 
+#: What other processes may call of what begins with an underscore.
+_OPEN = ("__call__", "__md_dispatch__")
 #: The classes whose objects travel as values, and are equal wherever they are.
 _VALUES = (type(None), bool, int, float, str, bytes)
 
@@ -514,7 +518,8 @@ def _method_of(handle: ObjectHandle, name: str) -> MethodType:
 
 def _call(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:
     """At home: what a visitor calls. With a dot before the name it asks for the attribute: whether
-    it is called, whether it is a method, and its value, if it is not called.
+    it is called, whether it is a method, and its value, if it is not called. A mode is asked by the
+    name of its handler.
     """
     found = _objects.get(number)
     content = CLOSED if found is None else found[0].content
@@ -526,13 +531,18 @@ def _call(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:
         if is_called:
             return [True, getattr(value, "__self__", None) is content, None]
         return [False, False, _shared(value, number)]
+    if method == "__md_dispatch__" and isinstance(content, DispatchMode):
+        operator = given_or_default(None).ops.find(args[0])
+        types = overloaded_types(args[1:], kwargs)
+        answer = ask_mode(content, operator, types, args[1:], kwargs)
+        return [] if answer is NotImplemented else [_shared(answer, number)]
     return _shared(getattr(content, method)(*args, **kwargs), number)
 
 
 def _call_from_outside(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:
     """What another process calls. It gets no names with an underscore, as nobody does."""
     name = method.removeprefix(".")
-    if number not in _outside or (name.startswith("_") and name != "__call__"):
+    if number not in _outside or (name.startswith("_") and name not in _OPEN):
         raise gone("the object", here(), "it is not there for other processes, or no longer")
     return _call(number, method, *args, **kwargs)
 

@@ -462,6 +462,51 @@ done(here=md.ops.other.who(1, None), **got)
 
 
 @pytest.mark.parametrize("kind", INTERPRETERS)
+def test_a_mode_that_belongs_elsewhere_is_asked_there(kind):
+    got = shared(
+        """
+md.define("shop::half", "(int n, *, int more=0) -> int")
+md.impl("shop::half", "default", lambda n, more: n // 2 + more)
+class Mode(md.DispatchMode):
+    def __md_dispatch__(self, op, types, args=(), kwargs=None):
+        asked.append([op.name, list(args), kwargs, threading.get_ident(), interpreter_id])
+        if args[0] == 1:
+            return NotImplemented
+        if args[0] == 2:
+            raise LookupError("two")
+        return op(*args, **kwargs) + 100
+from mdispatch.facts import interpreter_id
+asked, mode = [], Mode()
+[got] = runs(arrives(pickle.dumps(md.share(mode)), '''
+import threading
+from mdispatch.modes import mode_stack, pop_mode, push_mode
+f = md.ops.shop.half
+push_mode(handle)
+report(answer=f(8, more=1), declined=outcome(f, 1), raised=outcome(f, 2),
+       thread=threading.get_ident(), stack=len(mode_stack()), same=pop_mode() is handle,
+       after=outcome(f, 8))
+'''))
+with mode:
+    here = md.ops.shop.half(10)
+done(asked=asked, here=here, **got)
+""",
+        kind,
+    )
+    assert (got["answer"], got["here"]) == (105, 105)
+    assert [each[:3] for each in got["asked"]] == [
+        ["shop::half", [8], {"more": 1}],
+        ["shop::half", [1], {"more": 0}],
+        ["shop::half", [2], {"more": 0}],
+        ["shop::half", [10], {"more": 0}],
+    ]
+    assert [each[3:] for each in got["asked"][:3]] == [[got["thread"], 0]] * 3
+    assert got["declined"].startswith("HandlersDeclinedError: no mode or type handles shop::half ")
+    assert got["raised"].endswith("LookupError: two")
+    assert (got["stack"], got["same"]) == (1, True)
+    assert got["after"].startswith("LocalKernelMissingError: ")
+
+
+@pytest.mark.parametrize("kind", INTERPRETERS)
 def test_an_interpreter_without_the_class_calls_its_methods_too(kind):
     got = shared(
         SHOP

@@ -204,7 +204,8 @@ def push_mode(mode: DispatchMode | SafeObject) -> None:
     """Puts a mode on this thread's stack; infrastructure modes go below all others, by their kinds.
 
     A SafeObject stands for the mode in it. If this interpreter is not its home, every call that
-    would come to the mode is refused with ForeignObjectError.
+    would come to the mode is refused with ForeignObjectError; a handle (:func:`mdispatch.share`)
+    has the mode asked at its home, where the operators that its handler calls run, too.
 
     Raises InvalidArgumentError, ModeStackError for a second infrastructure mode of a kind.
     (PyTorch: _push_mode)
