@@ -67,6 +67,7 @@ def register_class(
 
     The class itself is given back as it was; ``tokenizer.encode(...)`` passes by the dispatcher,
     the handle's ``encode`` does not. A module that is imported again replaces what it registered.
+    (PyTorch: register_custom_class, and TorchBindOpOverload)
 
     Raises InvalidNameError, InvalidArgumentError (a method that the class has not, or that a handle
     has for itself; a codec that is no pair of functions), SchemaSyntaxError,
