@@ -531,12 +531,21 @@ def _call(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:
         if is_called:
             return [True, getattr(value, "__self__", None) is content, None]
         return [False, False, _shared(value, number)]
-    if method == "__md_dispatch__" and isinstance(content, DispatchMode):
-        operator = given_or_default(None).ops.find(args[0])
-        types = overloaded_types(args[1:], kwargs)
-        answer = ask_mode(content, operator, types, args[1:], kwargs)
-        return [] if answer is NotImplemented else [_shared(answer, number)]
+    if method == "__md_dispatch__":
+        return _asked(content, number, *args, **kwargs)
     return _shared(getattr(content, method)(*args, **kwargs), number)
+
+
+def _asked(mode: Any, number: int, name: str, /, *args: Any, **kwargs: Any) -> list[Any]:
+    """A call elsewhere has come to a mode that is at home here: its answer, or nothing."""
+    if not isinstance(mode, DispatchMode):
+        raise InvalidArgumentError(
+            f"an object of {type(mode).__qualname__} is on a stack of modes elsewhere, by its "
+            "handle, and is no DispatchMode\nPush handles of modes only."
+        )
+    operator = given_or_default(None).ops.find(name)
+    answer = ask_mode(mode, operator, overloaded_types(args, kwargs), args, kwargs)
+    return [] if answer is NotImplemented else [_shared(answer, number)]
 
 
 def _call_from_outside(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:

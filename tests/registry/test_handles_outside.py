@@ -183,6 +183,28 @@ done(**told)
     assert got["made"] == "open"
 
 
+def test_a_mode_of_another_process_is_asked_there():
+    got = home(
+        """
+class Twice(md.DispatchMode):
+    def __md_dispatch__(self, op, types, args=(), kwargs=None):
+        return 2 * op(*args, **kwargs)
+served("size(str word) -> int")(len)
+worker = begin('''
+from mdispatch.modes import pop_mode, push_mode
+mode = got()
+push_mode(mode)
+answer = md.ops.shop.size("four")
+report(answer=answer, same=pop_mode() is mode)
+''')
+put(md.share(Twice(), serve="host"))
+[told] = end(worker)
+done(**told)
+"""
+    )
+    assert (got["answer"], got["same"]) == (8, True)
+
+
 def test_home_keeps_what_another_process_holds_until_it_lets_go():
     got = home("""
 worker = begin('''

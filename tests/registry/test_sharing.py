@@ -476,16 +476,19 @@ class Mode(md.DispatchMode):
             raise LookupError("two")
         return op(*args, **kwargs) + 100
 from mdispatch.facts import interpreter_id
-asked, mode = [], Mode()
+asked, mode, box = [], Mode(), Box()
 [got] = runs(arrives(pickle.dumps(md.share(mode)), '''
 import threading
 from mdispatch.modes import mode_stack, pop_mode, push_mode
 f = md.ops.shop.half
 push_mode(handle)
-report(answer=f(8, more=1), declined=outcome(f, 1), raised=outcome(f, 2),
-       thread=threading.get_ident(), stack=len(mode_stack()), same=pop_mode() is handle,
-       after=outcome(f, 8))
-'''))
+told = dict(answer=f(8, more=1), declined=outcome(f, 1), raised=outcome(f, 2),
+            thread=threading.get_ident(), stack=len(mode_stack()), same=pop_mode() is handle,
+            after=outcome(f, 8))
+push_mode(pickle.loads(BOX))
+report(no_mode=outcome(f, 8), **told)
+pop_mode()
+''', f"BOX = {pickle.dumps(md.share(box))!r}\\n"))
 with mode:
     here = md.ops.shop.half(10)
 done(asked=asked, here=here, **got)
@@ -504,6 +507,7 @@ done(asked=asked, here=here, **got)
     assert got["raised"].endswith("LookupError: two")
     assert (got["stack"], got["same"]) == (1, True)
     assert got["after"].startswith("LocalKernelMissingError: ")
+    assert "an object of Box is on a stack of modes elsewhere" in got["no_mode"]
 
 
 @pytest.mark.parametrize("kind", INTERPRETERS)
