@@ -29,7 +29,7 @@ import coming_from_page  # noqa: E402
 sys.path.pop(0)
 
 PAGE = coming_from_page.PAGE.read_text()
-MARKS = ("*inside*", "*storage*", "*later*")
+MARKS = ("*inside*", "*storage*")
 SAME = "torch_compat.*"
 
 # --- the page and the inventory -------------------------------------------------------------------
