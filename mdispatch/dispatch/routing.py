@@ -146,11 +146,10 @@ class Route:
         """The kernel for calls of a table whose highest key this is."""
         made = self._made.get((id(table), key))
         if made is None:
-            ways = [_to(self._entry, table, key, offer) for offer in self._offers]
-            function = ways[0]
-            if len(ways) > 1:
-                function = _by_handles(self._entry.name, self._offers, ways)
             offer = self._offers[0]
+            function = _to(self._entry, table, key, offer)
+            if len(self._offers) > 1:
+                function = _by_handles(self._entry, table, key, self._offers, function)
             made = LocalKernel(
                 DispatchKey(offer.fact.key),
                 function,
@@ -271,16 +270,22 @@ def _to(
 
 
 def _by_handles(
-    name: str, found: Sequence[Offer], ways: Sequence[Callable[..., Any]]
+    entry: OperatorEntry,
+    table: DispatchTable,
+    key: DispatchKey,
+    found: Sequence[Offer],
+    first: Callable[..., Any],
 ) -> Callable[..., Any]:
     """What runs as the kernel, which several serve: that of the home of a handle among the
     arguments, where the kernel gets the object, else the first. (c10: the interpreter of the
     SafePyObjects among the arguments)
     """
-    first = ways[0]
-    by_home: dict[tuple[int, int], Callable[..., Any]] = {}
-    for offer, way in zip(found, ways, strict=True):
-        by_home.setdefault((offer.fact.pid, offer.fact.interpreter), way)
+    name = entry.name
+    by_home: dict[tuple[int, int], Offer] = {}
+    for offer in found:
+        by_home.setdefault((offer.fact.pid, offer.fact.interpreter), offer)
+    # Made when a call needs it: this interpreter may lack the carrier of one that none goes to.
+    ways: dict[tuple[int, int], Callable[..., Any]] = {}
 
     def elsewhere(*args: Any, **kwargs: Any) -> Any:
         chosen: dict[tuple[int, int], Home] = {}
@@ -303,7 +308,8 @@ def _by_handles(
                 name,
             )
         (at,) = chosen
-        return by_home[at](*args, **kwargs)
+        way = ways.get(at) or ways.setdefault(at, _to(entry, table, key, by_home[at]))
+        return way(*args, **kwargs)
 
     return elsewhere
 

@@ -8,7 +8,7 @@ from kinds import INTERPRETERS, KINDS, run_main
 pytestmark = pytest.mark.shared
 
 HEAD = """
-import gc, pickle, tempfile, threading, weakref
+import gc, pickle, subprocess, sys, tempfile, threading, weakref
 from mdispatch.facts.native import c_kernels as native
 kind, *rest = args
 folder = Path(tempfile.mkdtemp(dir=Path(__file__).parent))
@@ -89,6 +89,20 @@ lib.impl("who", who, "CompositeExplicitAutograd", serve=True)
 pickled = pickle.dumps(md.share(Tokenizer("a")))
 with open({path!r}, "wb") as file:
     file.write(pickled)
+"""
+
+
+#: A process that serves by a carrier that no other one has.
+FAR = """
+import sys
+from mdispatch.carriers import carrier
+class Far:
+    def serve(self, answer):
+        return "nowhere"
+carrier._carriers["far"] = Far()
+OWNER
+print("ready", flush=True)
+sys.stdin.read()
 """
 
 
@@ -430,8 +444,12 @@ def test_of_several_owners_the_home_of_a_handle_runs_the_kernel(kind):
 lib = md.Library("other", "DEF")
 lib.define("who(int x, shop.Tokenizer? t, shop.Tokenizer[]? more=None) -> int[]")
 lib.impl("who", lambda x, t, more: [0], "CompositeExplicitAutograd")
-owners = [md.create_interpreter(own_gil=kind == "own-gil") for _ in range(2)]
 paths = [str(folder / "first"), str(folder / "second")]
+far = OWNER.format(shop=rest[0], number=3, path=paths[0]).replace("serve=True", 'serve="far"')
+pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+process = subprocess.Popen([sys.executable, "-c", rest[1].replace("OWNER", far)], **pipes)
+process.stdout.readline()
+owners = [md.create_interpreter(own_gil=kind == "own-gil") for _ in range(2)]
 for number, owner in enumerate(owners):
     owner.exec(OWNER.format(shop=rest[0], number=number + 1, path=paths[number]))
 first, second = [Path(path).read_bytes() for path in paths]
@@ -444,10 +462,12 @@ with md.routing("other"):
 ''', f"second = pickle.loads({second!r})\\n"))
 for owner in owners:
     owner.close()
+process.communicate()
 done(here=md.ops.other.who(1, None), **got)
 """,
         kind,
         SHOP,
+        FAR,
     )
     assert got["here"] == [0]
     # At home the kernel gets the objects.
