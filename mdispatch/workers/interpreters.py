@@ -85,6 +85,9 @@ def create_interpreter(*, own_gil: bool = OWN_GIL) -> Interpreter:
     On 3.14 and later it is a ``concurrent.interpreters.Interpreter``. With ``own_gil=False`` it
     shares the GIL of the interpreter that creates it (on every version). Raises
     InvalidArgumentError for an own GIL on 3.11, NotSharedError where registries are not shared.
+
+    Close it before the process ends. CPython 3.11 loses the exit status of a process that leaves an
+    interpreter in which atexit has something to call, as it has once mdispatch is in use there.
     """
     check_shared("A sub-interpreter")
     if own_gil and not OWN_GIL:
