@@ -359,7 +359,7 @@ def test_threads_that_register_call_and_close_raise_no_false_alarm(registry, lib
         wild.close()
 
     def calls(number):
-        assert f(CPU) in ("cpu", "new")
+        assert f(CPU) in ("cpu", "new", "any")  # any: while CPU falls through
         for call in (elsewhere, lambda x: registry.ops.s.g0(x)):
             try:
                 call(CPU)
