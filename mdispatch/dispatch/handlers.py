@@ -240,8 +240,8 @@ def ask_mode(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Asks a mode. One that is at home elsewhere, of which there is a handle here, is asked there,
-    by a visit (registry/sharing.py).
+    """Asks a mode. One that is at home elsewhere, of which there is a handle here, is asked there
+    (registry/sharing.py).
     """
     if isinstance(mode, DispatchMode):
         return _ask(mode, type(mode), operator, types, args, kwargs)

@@ -50,6 +50,12 @@ def _is_held(value: object) -> bool:
     return isinstance(value, SafeObject)
 
 
+def _is_asked_at_home(mode: object) -> bool:
+    from .context.hermetic import VisitingHandle
+
+    return isinstance(mode, VisitingHandle)
+
+
 def check_handlers(
     name: str, rules: Rules, raw: int, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
@@ -64,7 +70,7 @@ def check_handlers(
         asked.append(stack.entries[-1].mode)
     if stack.pre_dispatch and not excluded_keys().has(DispatchKey.Python):
         asked.append(stack.pre_dispatch[-1].mode)
-    asked = [mode for mode in asked if not hasattr(mode, "call_at_home")]  # is asked at home
+    asked = [mode for mode in asked if not _is_asked_at_home(mode)]
     if rules.by_class:
         classes = [type(mode) for mode in asked]
         for cls in (*classes, *overloaded_types(args, kwargs)):

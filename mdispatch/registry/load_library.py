@@ -12,7 +12,7 @@ import os
 from .. import errors
 from ..dispatch.checks import check_namespace, check_reserved
 from ..errors.words import shown
-from ..facts import Handle
+from ..facts import CLASS, DEF, Handle
 from ..facts.native import c_kernels
 from ..facts.waits import check_timeout
 from ..keys.numbers import DispatchKey
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LoadedLibrary", "load_library", "loaded_libraries"]
 
-_DEF, _CLASS = 2, 11  # mdispatch.h, md_kind
 _NOT_FOUND, _NO_BLOCK, _OTHER_ABI = -9, -15, -16  # md_status, as md_load() returns them
 _KINDS = {1: "DEF", 2: "FRAGMENT"}  # mdispatch_kernels.h, md_library_kind
 
@@ -158,10 +157,10 @@ def _register(
         keep(open_namespace(dispatcher, namespace, lambda: where, timeout))
     for what, number, text, label, place, spec in items:
         here = place.__str__
-        if what == _DEF:
+        if what == DEF:
             name, handle = define(dispatcher, text, namespace, here, timeout)
             library.operators += (name,)
-        elif what == _CLASS:
+        elif what == CLASS:
             name, handle = declare_c_class(dispatcher, text, label, here, timeout)
             library.classes += (name,)
         else:
