@@ -10,7 +10,10 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+import bytecode  # noqa: F401  # before the package
+import figures
 import pytest
+import tiers
 from hypothesis import settings
 from kinds import INTERPRETERS, PROCESSES
 from patience import PATIENCE, limit
@@ -27,16 +30,22 @@ from mdispatch.workers.pytest_plugin import own_folder
 os.environ.pop(ENVIRONMENT, None)
 
 
-# A deadline for each example would be an assert on seconds.
-settings.register_profile("mdispatch", deadline=None)
-settings.load_profile("mdispatch")
-
-
 @pytest.hookimpl(tryfirst=True)  # pytest-timeout reads it when it is configured
 def pytest_configure(config: pytest.Config) -> None:
     own_folder(config)
     if config.option.timeout is None:
         config.option.timeout = limit(float(config.getini("timeout")))
+    # A deadline for each example would be an assert on seconds. Only the long form is random: there
+    # is nobody whose change could be red for a mistake of another one.
+    settings.register_profile(
+        "mdispatch", deadline=None, database=None, derandomize=not config.getoption("--long")
+    )
+    settings.load_profile("mdispatch")
+    config.pluginmanager.register(figures.Meter())
+    config.pluginmanager.register(tiers.Choice(config))
+    if not hasattr(config, "workerinput"):  # workers of pytest-xdist tell their reports to this one
+        config.pluginmanager.register(figures.Record(config))
+        config.pluginmanager.register(tiers.Ending(config))
 
 
 def pytest_report_header() -> str:
@@ -46,7 +55,9 @@ def pytest_report_header() -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="run the long form of the slow tests")
+    parser.addoption("--all", action="store_true", help="run every test: see support/tiers.py")
+    parser.addoption("--long", action="store_true", help="run every test in its long form")
+    parser.addoption("--record", metavar="FILE", help="write a line of JSON for each test")
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
 
 
@@ -113,8 +124,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(limit(marked.args[0])), append=False)
     if native.which == "none":
         _deselect(config, items, "shared")
-    if not config.getoption("--long"):
-        _deselect(config, items, "slow")
+    tiers.mark_dear(items)
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.shared
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.long)])
 def test_ten_compiled_steps_are_equal_to_eager_ones(backend):
     got = run_main(
         """

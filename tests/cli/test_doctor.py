@@ -434,7 +434,7 @@ def test_a_registry_is_shown_at_once_while_a_stopped_process_holds_its_lock(
         assert (told["lock"], told["recoveries"]) == (None, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_check_gives_up_where_a_stopped_process_holds_the_lock(name: str, hold: str) -> None:
     with main_of(name), subprocess.Popen([hold, name], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None

@@ -213,7 +213,7 @@ def test_a_server_that_is_struck_while_the_leader_registers(server: RedisServer,
         assert mine
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_server_that_is_stopped_for_20_seconds(server: RedisServer, run):
     url = parse_url(server.url(run))
     with leader(url, f"{run}-a") as main, host(url, f"{run}-1") as worker:

@@ -150,7 +150,7 @@ def test_the_workers_of_eight_hosts_follow_a_leader_that_dies_and_the_next_one(t
         compared(nodes, tmp_path, run)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_so_they_do_as_processes_with_folders_of_their_own(tmp_path, run):
     pytest.importorskip("redis", reason="redis-py is not installed")
     compared([Node(f"node-{number}", tmp_path) for number in range(HOSTS + 1)], tmp_path, run)

@@ -21,7 +21,7 @@ def test_no_fork_no_way_back_and_no_hang_in_any_order_of_steps(budget):
     assert search(Rules(), budget, hosts=1) > 100
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize(
     ("budget", "hosts"),

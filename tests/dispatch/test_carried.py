@@ -592,7 +592,7 @@ CALLER = f"LIMIT, GRAPHS = {limit(60.0)}, {graphs}\\n{textwrap.dedent(CALLER)}"
 
 
 ALL = pytest.mark.parametrize(
-    "every", [False, pytest.param(True, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+    "every", [False, pytest.param(True, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
 )
 
 

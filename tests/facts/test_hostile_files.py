@@ -271,7 +271,7 @@ def test_what_is_written_over_under_its_users_is_an_error_at_most(noise, puppets
 
 
 @pytest.mark.either_binding
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_lock_that_is_never_let_go_of_is_an_error_after_10_s(puppets) -> None:
     name, main, worker = puppets
     worker(ATTACHED.format(name))
@@ -287,7 +287,7 @@ def test_a_lock_that_is_never_let_go_of_is_an_error_after_10_s(puppets) -> None:
 
 
 @pytest.mark.either_binding
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not IS_ROOT, reason="only root can become another user")
 def test_a_folder_that_is_locked_for_ever_is_an_error_after_10_s() -> None:
     got = run_main(

@@ -161,7 +161,7 @@ def test_a_child_for_which_there_is_no_slot_says_so_and_joins_when_there_is_one(
     assert got["status"] == 7
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_child_forked_beside_a_stopped_holder_of_the_lock_joins_when_it_goes_on(hold) -> None:
     """The fork waits for one limit, whatever number of registries is open, and claims nothing."""
     got = run_main(
@@ -219,7 +219,7 @@ def test_a_child_forked_beside_a_stopped_holder_of_the_lock_joins_when_it_goes_o
     assert got["status"] == 7
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_process_ends_within_one_limit_beside_a_stopped_holder_of_the_lock(hold) -> None:
     got = run_main(
         """

@@ -106,7 +106,7 @@ done(took=took, without=without, lost=lost, by_ring=by_ring, at_once=at_once, st
 FORMS = [
     pytest.param(8, 40, id="8 interpreters"),
     pytest.param(
-        200, 1000, id="200 interpreters", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]
+        200, 1000, id="200 interpreters", marks=[pytest.mark.long, pytest.mark.timeout(1800)]
     ),
 ]
 

@@ -50,7 +50,7 @@ def test_each_refused_call_ends_in_an_exception_of_ours_and_nothing_is_kept(shim
     assert figures_of("refusals_stage.py", scenario, LD_PRELOAD=str(shim)) > 20
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["--each-way", "--on"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_so_does_each_way_to_refuse_it_once_and_from_then_on(shim, scenario, how):

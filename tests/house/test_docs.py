@@ -56,6 +56,7 @@ def test_each_page_runs(page, tmp_path):
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if copies(page)], ids=lambda page: page.stem
 )
@@ -65,6 +66,7 @@ def test_what_is_copied_from_an_example_stands_there(page):
             assert code in (ROOT / source).read_text(), source
 
 
+@pytest.mark.lint
 def test_the_page_of_pools_has_every_example_of_one():
     shown = {source for source, _ in copies(ROOT / "docs" / "pools.md")}
     assert {f"examples/pools/{path.name}" for path in (ROOT / "examples/pools").glob("*.py")} == (
@@ -72,6 +74,7 @@ def test_the_page_of_pools_has_every_example_of_one():
     )
 
 
+@pytest.mark.lint
 def test_the_page_of_servers_names_every_program_that_starts_one():
     page = (ROOT / "docs" / "servers.md").read_text()
     programs = [*(ROOT / "examples/servers").glob("*_server.py")]
@@ -79,6 +82,7 @@ def test_the_page_of_servers_names_every_program_that_starts_one():
     assert sorted(named) == sorted(p.name for p in programs if p.name != "ask_server.py")
 
 
+@pytest.mark.lint
 def test_there_are_pages_with_snippets():
     assert "dispatcher" in {page.stem for page in PAGES if snippets(page)}
 
@@ -90,6 +94,7 @@ def place_of(page, link):
     return page.parent / link
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
 def test_what_a_page_names_is_there(page):
     """Links to files of this repository, and test files named as evidence."""
@@ -102,6 +107,7 @@ def test_what_a_page_names_is_there(page):
     assert missing == []
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize("page", ["reliability", "security"])
 def test_tests_that_are_named_as_evidence_are_there(page):
     """A word in code with five parts or more is the name of a test, in Python or in C."""

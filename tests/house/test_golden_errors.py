@@ -103,12 +103,14 @@ def test_an_error_says_what_it_said(
     assert sections().get(title) == text, "if that is as wanted: --update-golden, and read it"
 
 
+@pytest.mark.lint
 def test_every_class_has_a_text_and_every_text_a_case() -> None:
     classes = {title.partition(":")[0] for title in CASES}
     assert classes == set(errors.__all__) - PURE_BASES
     assert list(sections()) == sorted(CASES)
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize("name", sorted(PURE_BASES))
 def test_what_is_taken_for_a_base_has_classes_under_it(name: str) -> None:
     assert getattr(errors, name).__subclasses__()
@@ -138,6 +140,7 @@ def faults(text: str) -> Iterator[str]:
             yield f"{line!r} is neither a detail nor a sentence"
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize("title", sorted(CASES))
 def test_a_text_says_what_happened_then_details_then_what_to_do(title: str) -> None:
     assert bool(list(faults(sections()[title]))) == (title in OF_ANOTHER_FORM)
@@ -149,6 +152,7 @@ TWO_PLACES = (
 )
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize(
     "title", [title for title in sorted(CASES) if title.startswith(TWO_PLACES)]
 )
@@ -156,6 +160,7 @@ def test_where_two_places_differ_both_are_named(title: str) -> None:
     assert sections()[title].count(".py:<line>") >= 2
 
 
+@pytest.mark.lint
 def test_the_golden_texts_hold_nothing_of_this_machine() -> None:
     text = GOLDEN.read_text()
     for word in (str(Path.home()), os.getcwd(), "/tmp", "/dev/shm", os.uname().nodename):

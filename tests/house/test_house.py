@@ -10,7 +10,7 @@ import pytest
 
 import mdispatch as md
 
-pytestmark = pytest.mark.either_binding
+pytestmark = pytest.mark.lint
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(md.__file__).resolve().parent

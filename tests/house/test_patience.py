@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.either_binding
+pytestmark = pytest.mark.lint
 
 TESTS = Path(__file__).resolve().parents[1]
 #: Shorter ones are what a test is about, and run_main's is made longer where it is used.

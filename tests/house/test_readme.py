@@ -34,6 +34,7 @@ def test_a_page_that_is_wrong_is_noticed(tmp_path):
             follow(wrong, tmp_path, environment, installs=False)
 
 
+@pytest.mark.lint
 def test_the_landing_page_shows_the_error_of_the_readme():
     index = (ROOT / "docs" / "index.md").read_text()
     texts = [[t for kind, t in blocks(page) if kind == "text"] for page in (README, index)]
@@ -44,11 +45,13 @@ def test_the_landing_page_shows_the_error_of_the_readme():
     ]
 
 
+@pytest.mark.lint
 def test_the_two_commands_are_marked_for_ci():
     for mark in ("setup", "test"):
         assert re.search(rf"^<!-- ci: {mark} -->\n```sh\n", README, re.MULTILINE)
 
 
+@pytest.mark.lint
 def test_the_picture_is_what_its_script_draws():
     drawing = runpy.run_path(str(ROOT / "docs" / "door.py"))["drawing"]()
     assert (ROOT / "docs" / "pictures" / "door.svg").read_text() == drawing

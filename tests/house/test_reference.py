@@ -19,7 +19,7 @@ from patience import limit
 import mdispatch as md
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.specification
+pytestmark = pytest.mark.lint
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 import c_reference  # noqa: E402

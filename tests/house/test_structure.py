@@ -55,6 +55,7 @@ ROOMS += ["torch_compat", "cli", "cluster", "carriers"]
 FACES = [name for name, path in MODULES.items() if path.name == "__init__.py" and name]
 
 
+@pytest.mark.lint
 def test_the_top_of_the_package_has_twelve_rooms_and_little_beside():
     top = {
         path.name for path in PACKAGE.iterdir() if path.suffix in (".py", ".pyi") or path.is_dir()
@@ -62,6 +63,7 @@ def test_the_top_of_the_package_has_twelve_rooms_and_little_beside():
     assert top - {"__pycache__", "include"} == {*ROOMS, "__init__.py", "__main__.py", "config.py"}
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize("name", FACES)
 def test_a_face_holds_a_docstring_and_re_exports_only(name):
     """At once, or late by a ``__getattr__``. import-linter sees no arrow between a package and its
@@ -110,6 +112,7 @@ def circle(found):
     return []
 
 
+@pytest.mark.lint
 def test_no_files_import_each_other_in_a_circle():
     found = arrows({name: path for name, path in MODULES.items() if name not in FACES})
     assert circle(found) == []
@@ -173,6 +176,7 @@ def includes(path):
 
 
 # test_floors.py tests which files of the core may include and call which others.
+@pytest.mark.lint
 @pytest.mark.parametrize(
     "path", sorted((NATIVE / "core").rglob("*.[ch]")), ids=lambda path: path.name
 )
@@ -181,6 +185,7 @@ def test_the_core_knows_nothing_of_python(path):
     assert not re.search(r"\bPy[A-Z_]\w+|\bPyObject\b", path.read_text())
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize(
     "path", sorted((NATIVE / "bind").rglob("*.[ch]")), ids=lambda path: path.name
 )
@@ -190,6 +195,7 @@ def test_bindings_include_the_contract_and_nothing_of_the_core(path):
     assert {(path.parent / include).resolve() for include in ours} <= own
 
 
+@pytest.mark.lint
 def test_the_contract_includes_only_what_c_has():
     assert set(includes(NATIVE / "mdispatch.h")) == {"<stddef.h", "<stdint.h"}
 
@@ -210,6 +216,7 @@ STATUSES = {
 }
 
 
+@pytest.mark.lint
 def test_the_module_of_constants_is_the_one_that_the_header_gives():
     script = runpy.run_path(str(NATIVE / "constants.py"))
     text = (PACKAGE / "facts" / "native" / "constants.py").read_text()
@@ -219,6 +226,7 @@ def test_the_module_of_constants_is_the_one_that_the_header_gives():
     assert {name for name in vars(constants) if name.startswith("MD_")} == set(HEADER)
 
 
+@pytest.mark.lint
 def test_constants_in_python_are_those_of_the_header():
     assert {name: HEADER[f"MD_{name.upper()}"] for name in facts.KIND_NAMES.values()} == {
         name: kind for kind, name in facts.KIND_NAMES.items()
@@ -233,6 +241,7 @@ def test_constants_in_python_are_those_of_the_header():
     assert HEADER["MD_MAX_BODY"] == scanner.MAX_TEXT
 
 
+@pytest.mark.lint
 def test_kernels_in_c_have_the_numbers_of_their_headers():
     text = (NATIVE / "mdispatch_kernels.h").read_text()
     numbers = {name: int(value) for name, value in re.findall(r"\b(MD_\w+)\s*=\s*(\d+)", text)}
@@ -474,6 +483,7 @@ def test_both_bindings_refuse_what_is_no_value_of_the_contract(cffi_binding):
 LATE = [(name, home) for home, names in md._LATE.items() for name in names.split()]
 
 
+@pytest.mark.lint
 def test_every_public_name_is_there():
     for name in md.__all__:
         assert getattr(md, name) is not None
@@ -483,6 +493,7 @@ def test_every_public_name_is_there():
     assert set(md.__all__) <= set(dir(md))
 
 
+@pytest.mark.lint
 def test_each_public_name_is_written_once():
     """In the table of what is loaded late, or in the list of what is there early."""
     assert sorted(set(md.__all__)) == md.__all__
@@ -525,6 +536,7 @@ def test_a_name_that_is_none_of_ours_is_an_attribute_error():
         md.libary  # noqa: B018
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize("name", sorted(MODULES), ids=lambda name: name or "mdispatch")
 def test_every_module_lists_its_names_and_says_what_it_is_for(name):
     tree = ast.parse(MODULES[name].read_text())
@@ -556,6 +568,7 @@ DOCUMENTED = ["config", "errors", "keys", "registry", "schema", "torch_compat"]
 DOCUMENTED += md._MOVED.values()
 
 
+@pytest.mark.lint
 def test_every_public_class_and_function_has_a_docstring():
     bare = []
     for name in DOCUMENTED:
@@ -569,6 +582,7 @@ def test_every_public_class_and_function_has_a_docstring():
     assert bare == []
 
 
+@pytest.mark.lint
 def test_what_users_call_on_libraries_registries_and_operators_has_a_docstring():
     bare = [
         f"{cls.__name__}.{name}"
@@ -592,6 +606,7 @@ CLASSES = {
 }
 
 
+@pytest.mark.lint
 def test_every_exception_class_is_public_documented_and_of_the_family():
     assert sorted(CLASSES) == sorted(errors.__all__)
     for cls in CLASSES.values():

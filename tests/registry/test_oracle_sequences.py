@@ -174,7 +174,7 @@ EVERY_SEQUENCE = [
         file,
         number,
         id=f"{file}-{sequence['id']}",
-        marks=[pytest.mark.slow] if number % 6 else [],
+        marks=[pytest.mark.long] if number % 6 else [],
     )
     for file in FILES
     for number, sequence in enumerate(recording(file)["sequences"])

@@ -297,6 +297,7 @@ def c_calls():
     return set(re.findall(r"\b(md_\w+)\s*\(", re.sub(r"/\*.*?\*/", "", sources, flags=re.DOTALL)))
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize("name", OURS)
 def test_what_the_page_names_is_used_by_a_test(name, used):
     if name.startswith("md_"):

@@ -232,7 +232,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_with_ray_the_caller_of_a_task_hears_why(tmp_path) -> None:
     if importlib.util.find_spec("ray") is None:

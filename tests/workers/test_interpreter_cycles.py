@@ -147,7 +147,7 @@ FORMS = [
             binding,
             5000,
             id=f"5000 cycles, {binding or 'binding chosen'}",
-            marks=[pytest.mark.slow, pytest.mark.timeout(10800)],
+            marks=[pytest.mark.long, pytest.mark.timeout(10800)],
         )
         for binding in ("", "ext", "cffi")
     ),

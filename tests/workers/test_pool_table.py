@@ -197,7 +197,7 @@ COLUMNS = {
 IN_OLDER_INTERPRETERS = ("`SchemaMismatchError`", "`MainNeverArrivedError`")
 EVERY_DAY = ("Pool, spawn", "InterpreterPool")
 CASES = [
-    pytest.param(pool, *case, marks=() if pool in EVERY_DAY else pytest.mark.slow)
+    pytest.param(pool, *case, marks=() if pool in EVERY_DAY else pytest.mark.long)
     for pools in COLUMNS.values()
     for pool in pools
     for case in itertools.product(SITUATIONS, LAYOUTS)
