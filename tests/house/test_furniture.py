@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from importlib.metadata import metadata
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.either_binding, pytest.mark.specification]
+pytestmark = pytest.mark.lint
 
 ROOT = Path(__file__).parents[2]
 CI = ROOT / ".github" / "workflows" / "ci.yml"
@@ -18,20 +19,14 @@ in_checkout = pytest.mark.skipif(not CI.exists(), reason="this is not a checkout
 
 
 @in_checkout
-def test_the_workflow_asks_for_every_row_once():
+def test_the_workflow_asks_for_every_shard():
     listed = subprocess.run(
         ["bash", ROOT / ".ci" / "run", "--list"], capture_output=True, text=True, check=True
     )
-    rows = set(listed.stdout.split())
-    matrix = CI.read_text().split("        rows:\n")[1].split("    defaults:")[0]
-    asked = [word for line in re.findall(r"- (.*)", matrix) for word in line.split()]
-    assert len(asked) == len(set(asked))
-    assert [
-        word for word in asked if not any(f"{row}/".startswith(f"{word}/") for row in rows)
-    ] == []
-    assert [
-        row for row in rows if not any(f"{row}/".startswith(f"{word}/") for word in asked)
-    ] == []
+    shards = {int(line.split()[0]) for line in listed.stdout.splitlines()}
+    asked = re.search(r"schedule' && '(\[[\d, ]*\])'", CI.read_text())
+    assert asked is not None
+    assert json.loads(asked[1]) == sorted(shards)
 
 
 @in_checkout
@@ -59,5 +54,5 @@ def test_the_description_on_an_index_has_no_link_that_leads_nowhere_there():
     assert description.startswith("# mdispatch\n")
     assert "`docs/quick-start.md`" in description
     assert re.findall(r"\]\((?!https?:)[^)]*\)|<!--", description) == []
-    for sentence in ("mdispatch notices.", "## Thirty seconds", "## Develop", "pytest -n 2"):
+    for sentence in ("mdispatch notices.", "## Thirty seconds", "## Develop", "pytest -n auto"):
         assert sentence in description

@@ -1,0 +1,92 @@
+"""What has changed since the last commit that main shares with this tree, and what that can break.
+
+The rooms of the package import downwards only, which lint/imports checks. So a change in a room can
+break that room and those above it. In any doubt, everything is looked at.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+#: The lowest room whose change does not make the whole suite run, and those above it.
+UPPER = "authoring"
+
+
+@dataclass(frozen=True)
+class Change:
+    """The rooms whose tests have to run; None if these are all, and then ``reason`` says why."""
+
+    rooms: frozenset[str] | None
+    reason: str
+
+    def has(self, *names: str) -> bool:
+        return self.rooms is None or not self.rooms.isdisjoint(names)
+
+    def folders(self, sources: Path) -> tuple[str, ...]:
+        """The folders of tests that have to run."""
+        if self.rooms is None:
+            return ("tests",)
+        wanted = sorted({*self.rooms, "house"})
+        return tuple(f"tests/{name}" for name in wanted if (sources / "tests" / name).is_dir())
+
+
+EVERYTHING = Change(None, "asked for")
+
+
+def layers(root: Path) -> list[list[str]]:
+    """The rooms, from the roof down; those of one layer do not know each other."""
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    contract = project["tool"]["importlinter"]["contracts"][0]
+    return [[room.strip() for room in line.split("|")] for line in contract["layers"]]
+
+
+def changed_files(root: Path) -> list[str] | str:
+    """The files that differ from main's, or why nobody can tell."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", root, *words], capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    if git("rev-parse", "--is-shallow-repository") != "false":
+        return "the clone is shallow, or none"
+    main = git("rev-parse", "--verify", "-q", "origin/main")
+    base = git("merge-base", "HEAD", main) if main else ""
+    if not base:
+        return "there is no origin/main that shares a commit with HEAD"
+    if git("rev-list", "--merges", f"{base}..HEAD"):
+        return "there is a merge since main"
+    files = git("diff", "--name-only", base).splitlines()
+    files += git("ls-files", "--others", "--exclude-standard").splitlines()
+    return files or "this is main itself"
+
+
+def change(root: Path) -> Change:
+    files = changed_files(root)
+    if isinstance(files, str):
+        return Change(None, files)
+    from_the_roof = layers(root)
+    upper: dict[str, frozenset[str]] = {}
+    above: set[str] = set()
+    for names in from_the_roof:
+        upper |= {name: frozenset({name, *above}) for name in names}
+        above.update(names)
+        if UPPER in names:
+            break
+    rooms: set[str] = set()
+    for file in files:
+        top, _, rest = file.partition("/")
+        room = rest.partition("/")[0].removesuffix(".py")
+        if top == "docs" or ("/" not in file and file.endswith(".md")):
+            continue
+        if top in ("mdispatch", "tests") and room in upper:
+            rooms |= upper[room] if top == "mdispatch" else {room}
+        elif top == "tests" and "/" in rest and room not in ("support", "data", "golden", "oracle"):
+            rooms.add(room)
+        else:
+            return Change(None, f"{file} can break anything")
+    return Change(frozenset(rooms), f"{len(files)} files have changed")
