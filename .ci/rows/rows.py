@@ -17,12 +17,18 @@ SAME = "not lint and not specification"
 
 
 def marked(sources: Path, mark: str, folders: tuple[str, ...] = ("tests",)) -> str:
-    """The files that have tests with this mark. Others need not be imported to leave them out."""
+    """The files that have tests with this mark, which may stand in the conftest.py of their folder.
+    Others need not be imported to leave them out.
+    """
+
+    def has(file: Path) -> bool:
+        return file.exists() and re.search(rf"\bmark\.{mark}\b", file.read_text()) is not None
+
     found = [
         str(file.relative_to(sources))
         for folder in folders
         for file in sorted((sources / folder).rglob("test_*.py"))
-        if re.search(rf"\bmark\.{mark}\b", file.read_text())
+        if has(file) or has(file.with_name("conftest.py"))
     ]
     return " ".join(found)
 
@@ -50,13 +56,7 @@ def lint(sources: Path) -> Iterator[Row]:
     yield row("build", ".venv/bin/python -m pip install -qq --no-deps -e .", needs=tools)
     built = ("lint/build",)
     # Tests of names, pages and structure: no Python changes what they show, so they run here only.
-    yield row(
-        "tests",
-        f"-m lint -n 2 --all {marked(sources, 'lint')}",
-        needs=built,
-        cores=2,
-        counts="pytest",
-    )
+    yield row("tests", f"-m lint --all {marked(sources, 'lint')}", needs=built, counts="pytest")
     yield row(
         "docs",
         ".venv/bin/sphinx-build -qnW --keep-going -j2 -c docs/site docs build/site",

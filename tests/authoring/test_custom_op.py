@@ -701,6 +701,7 @@ def test_twice_in_one_run_is_refused_and_the_first_can_still_be_replaced(registr
     assert which(run(registry, "\n\n" + CELL), "CPU") == ["cell"]
 
 
+@pytest.mark.dear
 def test_an_operator_that_nobody_holds_stays(registry):
     make(registry)
     gc.collect()

@@ -95,6 +95,7 @@ def test_define_wants_a_schema_without_a_name(registry, schema, error):
     assert there(registry) == []
 
 
+@pytest.mark.dear
 def test_what_is_defined_without_a_library_stays_and_with_one_ends_with_it(registry):
     define("s::stays", "() -> ()", registry=registry)
     lib = md.Library("s", "FRAGMENT", registry=registry)

@@ -362,6 +362,7 @@ def test_a_size_admits_the_numbers_within_its_bounds():
     assert not n.admits("2")
 
 
+@pytest.mark.dear
 def test_the_bounds_of_an_expression_hold_for_every_number_in_it():
     chance = random.Random(4)
     expressions = [

@@ -75,6 +75,7 @@ def test_equal_objects_are_not_the_same_object_to_a_tape(vec):
     assert found[1] is None
 
 
+@pytest.mark.thorough
 def test_what_a_tape_holds_lives_until_it_ends(vec):
     def begin(**options):
         x = Vec(1.0)
@@ -101,6 +102,7 @@ def test_what_a_tape_holds_lives_until_it_ends(vec):
     assert [ref() for ref in refs] == [None, None]
 
 
+@pytest.mark.dear
 def test_what_is_watched_lives_though_no_operator_was_called_with_it():
     tape = Tape()
     x = Vec(1.0)
@@ -114,6 +116,7 @@ def test_what_is_watched_lives_though_no_operator_was_called_with_it():
     assert ref() is None
 
 
+@pytest.mark.dear
 def test_a_tape_that_has_ended_lives_no_longer_than_it_is_held(vec):
     with Tape() as tape:
         tape.watch(X)
@@ -273,6 +276,7 @@ def test_what_is_no_tensor_cannot_be_watched(value):
     assert not tape.is_watched(X)
 
 
+@pytest.mark.dear
 def test_a_tape_that_nobody_holds_records_on_until_its_block_ends(vec):
     with Tape():
         gc.collect()

@@ -123,6 +123,7 @@ def main(text: str, *args: str) -> dict:
     return {name: got[name] for name in got if name not in ("returncode", "stdout", "stderr")}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", INTERPRETERS)
 def test_interpreters_call_the_methods_of_one_object(kind, path):
     got = main(
@@ -341,6 +342,7 @@ BAD = {
 }
 
 
+@pytest.mark.thorough
 def test_what_is_no_class_is_refused_and_nothing_stays(tmp_path, path):
     paths = [compiled(tmp_path, f"bad{i}", after=each) for i, each in enumerate(BAD)]
     got = main(

@@ -88,12 +88,14 @@ def typed(value):
     return type(value), struct.pack("d", value) if isinstance(value, float) else value
 
 
+@pytest.mark.thorough
 @SWEEP
 @given(VALUES)
 def test_a_value_comes_back_as_it_went(boxes, value):
     assert typed(boxes.echo(value)) == typed(value)
 
 
+@pytest.mark.dear
 @SWEEP
 @given(VALUES, VALUES)
 def test_two_values_come_back_as_a_tuple(boxes, one, other):
@@ -177,6 +179,7 @@ FORMATS = {
 }  # fmt: skip
 
 
+@pytest.mark.dear
 @SWEEP
 @given(
     st.sampled_from(sorted(FORMATS)),
@@ -332,6 +335,8 @@ def test_results_that_are_none_are_refused(boxes, what, cls, words):
     assert boxes.lie(9) == ""
 
 
+@pytest.mark.alone
+@pytest.mark.dear
 def test_calls_leave_nothing_behind(boxes):
     x = array.array("d", range(100))
 

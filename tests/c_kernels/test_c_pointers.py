@@ -82,6 +82,7 @@ def shop(registry):
 X = array.array("d", [1.0, 2.5])
 
 
+@pytest.mark.dear
 def test_a_pointer_to_a_boxed_kernel_is_a_kernel(registry, shop, pointers):
     ffi, lib = pointers
     assert shop.impl("total", ffi.addressof(lib, "total"), "CPU")

@@ -49,6 +49,7 @@ def folder(tmp_path_factory):
 # --- the example ----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_example_runs_interpreters_at_once_and_ends_cleanly(folder, long_form):
     text = (EXAMPLE / "host.c").read_text()
     program = compile_c(folder, "example", text, *FLAGS, shared=False)
@@ -84,6 +85,7 @@ def test_the_example_says_what_it_takes(folder):
         assert ran.stderr.startswith("usage: host")
 
 
+@pytest.mark.thorough
 def test_the_example_with_one_object_counts_every_call_and_destroys_it_once(folder, long_form):
     text = (EXAMPLE / "shared_index.c").read_text()
     program = compile_c(folder, "shared_index", text, *FLAGS, shared=False)
@@ -106,6 +108,7 @@ def blocks(page):
     return re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.thorough
 def test_the_page_compiles_and_runs(tmp_path):
     """Writes every text to the file that its first line names, and runs the commands."""
     commands = []

@@ -10,7 +10,7 @@ import pytest
 from redis_server import RedisServer
 from torch_store import TorchStore
 
-pytestmark = [pytest.mark.shared, pytest.mark.specification]
+pytestmark = [pytest.mark.shared, pytest.mark.specification, pytest.mark.waits]
 
 _runs = itertools.count()
 

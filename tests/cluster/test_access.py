@@ -46,6 +46,7 @@ def refused(call, *arguments):
         call(*arguments)
 
 
+@pytest.mark.thorough
 def test_each_role_can_do_its_part_with_its_own_user_and_nothing_else(users, run, tmp_path):
     urls = [users[name] for name in ("leader", "bridge", "looks", "accepts")]
     of_leader, of_bridge, of_reader, of_person = urls

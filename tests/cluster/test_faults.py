@@ -95,6 +95,7 @@ def all_alike(*registries):
         worker.check_invariants()
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("how", LINES)
 def test_a_host_whose_line_is_disturbed(a_server: RedisServer, run, line, how, monkeypatch):
     near, far = parse_url(a_server.url(run)), parse_url(a_server.url(run, port=line.port))
@@ -231,6 +232,7 @@ def test_a_server_that_is_stopped_for_20_seconds(server: RedisServer, run):
         assert mine
 
 
+@pytest.mark.thorough
 def test_a_replica_that_takes_over_and_lacks_acknowledged_writes(
     a_server: RedisServer, tmp_path: Path, run
 ):
@@ -297,6 +299,7 @@ def _faketime() -> str:
     pytest.skip("libfaketime is not installed")
 
 
+@pytest.mark.thorough
 def test_the_clocks_of_hosts_jump(hosts, a_server: RedisServer, run, tmp_path, monkeypatch):
     """Those of both hosts' processes. Monotonic clocks do not jump; nothing goes by another."""
     clock = tmp_path / "clock"
@@ -331,6 +334,7 @@ def test_the_clocks_of_hosts_jump(hosts, a_server: RedisServer, run, tmp_path, m
     assert hosts[1].said.empty(), "a bridge took the jump for an event"
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("way", ["forward", "back"])
 def test_the_clock_of_the_server_jumps(a_server: RedisServer, run, way):
     """As it does to the keys whose times the server counts: who leads, and the records of hosts."""

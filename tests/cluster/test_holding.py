@@ -70,6 +70,7 @@ def held(hosts, url, run):
     return first, second, worker, hosts[1].hears("is held")
 
 
+@pytest.mark.thorough
 def test_a_leader_with_other_code_is_held_until_a_person_accepts_it(hosts, url, run, held):
     first, second, worker, said = held
     assert f"node-0[{second.pid}]" in said
@@ -116,6 +117,7 @@ def test_a_leader_with_other_code_is_held_until_a_person_accepts_it(hosts, url, 
     assert not any("is held" in line for line in [*hosts[1].said.queue])
 
 
+@pytest.mark.thorough
 def test_the_former_code_ends_the_hold(hosts, url, held):
     _, second, worker, _ = held
     second.kill()
@@ -140,6 +142,7 @@ def test_the_former_code_ends_the_hold(hosts, url, held):
     assert not any("is held" in line for line in hosts[1].heard)
 
 
+@pytest.mark.thorough
 def test_what_the_seal_would_end_is_held_and_a_restart_alike_is_not(hosts, url, run):
     first = hosts[0].program(f"cluster:{url}")
     first.do(shop() + add("old") + "md.seal()")
@@ -165,6 +168,7 @@ def test_what_the_seal_would_end_is_held_and_a_restart_alike_is_not(hosts, url, 
     assert not any("is held" in line for line in hosts[1].heard[:-2])
 
 
+@pytest.mark.thorough
 def test_a_bridge_that_takes_over_holds_as_well(hosts, url, held):
     _, second, worker, _ = held
     hosts[1].bridge(url)
@@ -179,6 +183,7 @@ def test_a_bridge_that_takes_over_holds_as_well(hosts, url, held):
     assert worker.fails(CALL)[0] == "OperatorGoneError"
 
 
+@pytest.mark.thorough
 def test_what_is_accepted_is_one_leader_and_no_words_of_anybody(hosts, url, run, held):
     worker = held[2]
     engine = connect(parse_url(url))

@@ -57,6 +57,7 @@ def begun(hosts, url, run):
     return leader, worker
 
 
+@pytest.mark.thorough
 def test_a_worker_waits_for_the_leader_of_another_host_and_is_told_in_what_it_differs(
     hosts, a_server: RedisServer, run
 ):
@@ -104,6 +105,7 @@ def test_the_seal_ends_waits_at_once(hosts, a_server: RedisServer, run):
     assert worker.do(CALL) == 6
 
 
+@pytest.mark.thorough
 def test_a_leader_that_is_killed_and_started_again(hosts, a_server: RedisServer, run):
     url = a_server.url(run)
     leader, worker = begun(hosts, url, run)
@@ -121,6 +123,7 @@ def test_a_leader_that_is_killed_and_started_again(hosts, a_server: RedisServer,
     assert worker.do("result = handle(3)") == 6  # the same definition is no change
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_a_server_that_is_killed_or_stopped(hosts, server: RedisServer, run, how):
     url = server.url(run)
@@ -143,6 +146,7 @@ def test_a_server_that_is_killed_or_stopped(hosts, server: RedisServer, run, how
     assert late.do(CALL) == 6
 
 
+@pytest.mark.thorough
 def test_a_leader_that_was_stopped_finds_another_in_its_place(hosts, a_server: RedisServer, run):
     url = a_server.url(run)
     first, worker = begun(hosts, url, run)
@@ -162,6 +166,7 @@ def test_a_leader_that_was_stopped_finds_another_in_its_place(hosts, a_server: R
     assert first.do(CALL) == worker.do(CALL) == 6
 
 
+@pytest.mark.thorough
 def test_a_second_leader_beside_a_living_one_is_refused(hosts, a_server: RedisServer, run):
     url = a_server.url(run)
     leader, _ = begun(hosts, url, run)
@@ -173,6 +178,7 @@ def test_a_second_leader_beside_a_living_one_is_refused(hosts, a_server: RedisSe
     assert f"MDISPATCH_REGISTRY={run}" in text
 
 
+@pytest.mark.thorough
 def test_a_bridge_that_is_killed_with_none_in_its_place_ends_waits_and_is_started_again(
     hosts, a_server: RedisServer, run
 ):
@@ -205,6 +211,7 @@ def test_a_bridge_that_was_stopped_catches_up(hosts, a_server: RedisServer, run)
     worker.do(wait("f99"))
 
 
+@pytest.mark.thorough
 def test_a_bridge_that_is_ended_says_good_bye(hosts, a_server: RedisServer, run):
     url = a_server.url(run)
     begun(hosts, url, run)
@@ -214,6 +221,7 @@ def test_a_bridge_that_is_ended_says_good_bye(hosts, a_server: RedisServer, run)
     assert "bridge" not in hosts[2].command("cluster", url).stdout
 
 
+@pytest.mark.thorough
 def test_a_password_is_in_no_text(hosts, server: RedisServer, run):
     secret = "hunter2hunter2"
     server.kill()

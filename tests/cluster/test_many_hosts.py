@@ -144,6 +144,7 @@ def compared(nodes: list[Node], folder: Path, run: str) -> None:
         site.close()
 
 
+@pytest.mark.thorough
 def test_the_workers_of_eight_hosts_follow_a_leader_that_dies_and_the_next_one(tmp_path, run):
     pytest.importorskip("redis", reason="redis-py is not installed")
     with namespaced(tmp_path, HOSTS + 1) as nodes:

@@ -8,6 +8,7 @@ from cluster_model import Broken, Budget, Rules, search
 pytestmark = [pytest.mark.either_binding, pytest.mark.specification]
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     "budget",
     [
@@ -32,6 +33,7 @@ def test_the_same_with_more_at_once(budget, hosts):
     assert search(Rules(), budget, hosts=hosts) > 10000
 
 
+@pytest.mark.dear
 def test_without_the_chain_the_search_finds_a_fork():
     with pytest.raises(Broken) as caught:
         search(Rules(chain=False), Budget(facts=1, crashes=0), hosts=1, but="hang")

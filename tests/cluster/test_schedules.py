@@ -27,6 +27,7 @@ def play(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.thorough
 def test_no_host_leaves_the_log_and_all_heal_within_two_seconds():
     ran = play("--count", "25", "--seed", "7")
     assert ran.returncode == 0, ran.stdout + ran.stderr

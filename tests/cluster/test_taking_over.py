@@ -55,6 +55,7 @@ def worker_of(host, url):
     return worker
 
 
+@pytest.mark.thorough
 def test_a_bridge_that_is_killed_and_another_that_waited(hosts, a_server: RedisServer, run):
     url = a_server.url(run)
     leader = hosts[0].program(f"cluster:{url}")
@@ -77,6 +78,7 @@ def test_a_bridge_that_is_killed_and_another_that_waited(hosts, a_server: RedisS
     assert told.stdout.count("bridge node-1[") >= 1
 
 
+@pytest.mark.thorough
 def test_the_first_worker_of_a_host_brings_its_bridge_and_another_takes_over(
     hosts, a_server: RedisServer, run
 ):
@@ -103,6 +105,7 @@ def test_the_first_worker_of_a_host_brings_its_bridge_and_another_takes_over(
     workers[4].do(wait("late"))
 
 
+@pytest.mark.thorough
 def test_of_bridges_that_come_at_once_three_stay(hosts, a_server: RedisServer, run):
     url = a_server.url(run)
     hosts[0].program(f"cluster:{url}").do(SHOP)
@@ -128,6 +131,7 @@ def test_rank_0_leads_and_other_ranks_are_workers(hosts, a_server: RedisServer, 
         assert worker.do(CALL) == 6
 
 
+@pytest.mark.thorough
 def test_bridges_that_are_killed_while_the_leader_registers(hosts, a_server: RedisServer, run):
     """Each dies at some moment of a batch. In the end all is there that the leader has, once."""
     url = a_server.url(run)
@@ -153,6 +157,7 @@ def test_bridges_that_are_killed_while_the_leader_registers(hosts, a_server: Red
     assert worker.do(CALL) == 6
 
 
+@pytest.mark.thorough
 def test_a_bridge_that_takes_over_without_an_engine_serves_what_is_there(
     hosts, server: RedisServer, run
 ):
@@ -175,6 +180,7 @@ def test_a_bridge_that_takes_over_without_an_engine_serves_what_is_there(
     assert worker.do(CALL) == 6
 
 
+@pytest.mark.thorough
 def test_what_the_leader_struck_out_while_there_was_no_bridge_is_struck_out(
     hosts, a_server: RedisServer, run
 ):
@@ -193,6 +199,7 @@ def test_what_the_leader_struck_out_while_there_was_no_bridge_is_struck_out(
     assert worker.do("result = md.default_registry().operators()") == ["shop::scale", "shop::more"]
 
 
+@pytest.mark.thorough
 def test_the_commands_show_who_serves_a_host_and_who_waits(hosts, a_server: RedisServer, run):
     url = a_server.url(run)
     leader = hosts[0].program(f"cluster:{url}")

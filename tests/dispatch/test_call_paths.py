@@ -568,6 +568,7 @@ def compare(seed, calls):
     return in_c
 
 
+@pytest.mark.dear
 def test_any_call_gives_the_same_by_both_ways(request):
     rounds = 4000 if request.config.getoption("--long") else 150
     in_c = sum(compare(seed, 12) for seed in range(rounds))
@@ -665,6 +666,7 @@ def test_objects_of_a_registered_class_and_their_handles_are_taken_by_both_ways(
                 assert not isinstance(in_c[0][0][0][0], md.SafeObject)
 
 
+@pytest.mark.dear
 def test_a_packet_comes_to_the_same_overload_by_both_ways(request):
     rounds = 4000 if request.config.getoption("--long") else 150
     in_c = sum(compare_overloads(seed, 12) for seed in range(rounds))
@@ -837,6 +839,7 @@ def test_names_without_end_are_asked_about_in_many_threads(lib, registry):
     assert not wrong
 
 
+@pytest.mark.dear
 def test_a_thread_that_ends_with_changed_sets_is_counted_no_more(f):
     before = _call.contexts()
     thread = threading.Thread(target=lambda: md.guards.set_included("XLA", True))
@@ -858,6 +861,7 @@ def test_observers_see_every_call_while_they_look(f):
 # --- during a call --------------------------------------------------------------------------------
 
 
+@pytest.mark.dear
 def test_a_kernel_may_close_what_it_was_called_by(registry, lib):
     def kernel(x):
         other.close()
@@ -1107,6 +1111,7 @@ def test_a_packet_goes_on_with_what_is_defined_under_its_name(registry, lib, f):
     assert f.is_gone
 
 
+@pytest.mark.dear
 def test_operators_and_packets_with_their_kernels_are_collected():
     """A kernel that holds its operator makes a cycle through the plan."""
 

@@ -596,6 +596,7 @@ ALL = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.thorough
 @ALL
 def test_each_call_graph_of_three_processes_is_answered_or_refused(every):
     """All graphs, from each of the three: where there is no circle each call is answered, and a

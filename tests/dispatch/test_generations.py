@@ -141,6 +141,7 @@ def test_kernels_outlive_a_definition_and_serve_the_next_one_but_not_the_held_op
     assert registry.ops.s.f.default.redispatch(Keys("CUDA"), CPU) == "kernel"
 
 
+@pytest.mark.dear
 def test_of_a_thousand_definitions_each_is_itself_and_only_the_last_is_there(registry):
     first = elsewhere(registry)
     first.define("f(Tensor x) -> int")
@@ -160,6 +161,7 @@ def test_of_a_thousand_definitions_each_is_itself_and_only_the_last_is_there(reg
     assert held[-1](CPU) == 999
 
 
+@pytest.mark.thorough
 def test_libraries_may_close_in_any_order_from_the_middle_of_their_stacks(registry):
     for order in itertools.permutations(range(4)):
         libraries, held = [], []
@@ -368,6 +370,7 @@ def test_while_a_library_is_opened_again_calls_run_a_kernel_or_say_that_it_is_go
     assert held(CPU) == packet(CPU) == "299"
 
 
+@pytest.mark.dear
 def test_while_a_name_is_defined_again_and_again_what_was_held_never_runs(registry, library):
     lib = library("f(Tensor x) -> str", word="mine")
     held = registry.ops.s.f.default

@@ -264,6 +264,7 @@ def test_a_guard_that_was_not_begun_cannot_end():
             pass
 
 
+@pytest.mark.dear
 def test_a_guard_that_nobody_holds_has_ended():
     ExcludeDispatchKeyGuard("Python").__enter__()
     assert changed() == (set(), set())
@@ -274,6 +275,7 @@ def test_a_guard_that_nobody_holds_has_ended():
     gc.collect()
 
 
+@pytest.mark.dear
 def test_a_generator_holds_its_guard_until_it_goes_on_or_away():
     def steps():
         with ExcludeDispatchKeyGuard("Python"):

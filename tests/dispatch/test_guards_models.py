@@ -179,12 +179,14 @@ def follow_in_a_new_thread(*arguments):
         pool.submit(follow, *arguments).result()
 
 
+@pytest.mark.thorough
 @settings(max_examples=200, deadline=None)
 @given(sequences)
 def test_guards_that_end_in_order_do_what_saving_and_restoring_whole_sets_would(sequence):
     follow_in_a_new_thread(SaveAndRestore(), sequence, True)
 
 
+@pytest.mark.thorough
 @settings(max_examples=200, deadline=None)
 @given(sequences)
 def test_in_any_order_the_sets_are_those_of_the_guards_that_are_open(sequence):

@@ -164,6 +164,7 @@ def as_here(steps):
     return seen
 
 
+@pytest.mark.thorough
 def test_guards_that_end_in_order_are_those_of_the_original_flag_by_flag():
     count = 0
     for steps in itertools.product(["begin", "end", *SETTERS], repeat=5):
@@ -250,6 +251,7 @@ def test_it_holds_for_its_thread_only():
     assert not is_hermetic()
 
 
+@pytest.mark.dear
 def test_a_guard_that_nobody_holds_has_ended():
     hermetic().__enter__()
     assert sets() == DEFAULTS

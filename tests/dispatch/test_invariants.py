@@ -77,6 +77,7 @@ def test_a_registry_is_sound_before_anything_is_registered_and_when_all_is_gone(
 KEYS = [key.name for key in DispatchKey if key in RUNTIME_KEYS or key.is_alias]
 
 
+@pytest.mark.thorough
 def test_after_each_of_many_random_steps_main_and_worker_are_sound(registry, worker):
     for seed in range(4):
         rng = random.Random(seed)
@@ -336,6 +337,7 @@ def hammer(*actions, rounds=120):
     return raised
 
 
+@pytest.mark.dear
 def test_threads_that_register_call_and_close_raise_no_false_alarm(registry, lib, worker):
     f, elsewhere = registry.ops.s.f.default, worker.ops.s.f.default
     mine = md.Library("s", "FRAGMENT", registry=worker, timeout=0)

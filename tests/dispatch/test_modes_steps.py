@@ -226,6 +226,7 @@ def test_a_mode_whose_call_is_struck_is_on_the_stack_for_the_rest_of_its_block(f
     assert number > 20 or by == "c"
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("block", [Log, Step])
 # A guard that could not even be made for lack of stack is finalized there, too.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

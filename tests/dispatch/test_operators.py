@@ -897,6 +897,7 @@ def test_no_table_is_computed_between_a_fallbacks_fact_and_its_callable(
     assert f(CPU) == "fallback"
 
 
+@pytest.mark.dear
 def test_while_a_definition_is_replaced_no_call_mixes_the_old_and_the_new(registry):
     """A kernel must get the arguments of the schema that it was registered with."""
 
@@ -948,6 +949,7 @@ def test_while_keys_of_an_operator_change_a_missing_kernel_is_told_without_stumb
             other.close()
 
 
+@pytest.mark.thorough
 def test_while_other_operators_are_registered_calls_go_on(registry, define, lib):
     f = define("Tensor x", "CPU").default
     with Hammer(lambda: f(CPU), {"CPU"}) as hammer:

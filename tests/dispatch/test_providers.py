@@ -192,17 +192,20 @@ def walk_all(pool, of_all=1, first=None):
                 before = order
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("pool", POOLS)
 def test_every_order_of_three_kernels_gives_what_the_model_says(pool, long_form):
     walk_all(POOLS[pool], of_all=1 if long_form else 7)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pool", ["ranks", "predicates"])
 def test_every_order_of_kernels_and_priorities_gives_what_the_model_says(pool, long_form):
     walk_all([*POOLS[pool][:2], *PRIORITIES[1:]], of_all=1 if long_form else 97)
     walk_all([*POOLS[pool], *PRIORITIES[:2]], of_all=97 if long_form else 9001)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("first", range(5))
 def test_every_order_of_five_providers_gives_what_the_model_says(first, long_form):
     walk_all(FIVE, of_all=1 if long_form else 4001, first=first)
@@ -483,6 +486,7 @@ def test_a_guard_counts_in_its_own_registry(f):
                 assert [both_ways(f, A(), 1), both_ways(g, A(), 1)] == [word, there]
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("on", [True, False])
 def test_a_provider_that_a_predicate_closes_runs_to_its_end(registry, lib, on):
     lib.define("g(Tensor x) -> str")
@@ -740,6 +744,7 @@ def test_a_worker_that_has_the_same_runs_the_same(kind, tmp_path):
     assert got == {"main": "a", "runs": "a", "found": []}
 
 
+@pytest.mark.waits
 @pytest.mark.shared
 @EVERYWHERE
 def test_a_worker_is_told_of_all_that_its_providers_differ_in(kind, tmp_path):

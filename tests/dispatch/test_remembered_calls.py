@@ -130,6 +130,7 @@ def test_a_class_whose_tags_are_used_up(f):
     assert called(f, cls()) == "CPU"
 
 
+@pytest.mark.dear
 @classes_die
 def test_classes_at_one_address(f, same):
     addresses, met = set(), 0
@@ -337,6 +338,7 @@ def test_a_kernel_that_is_replaced(registry, f):
     assert called(f, value) == "CPU"
 
 
+@pytest.mark.dear
 def test_calls_in_threads_while_types_come_and_go(f):
     """A thread that has registered a type, or ended that, finds it so at its next call, whatever
     other threads find and keep meanwhile.

@@ -728,6 +728,8 @@ done()
     assert got["returncode"] == 0
 
 
+@pytest.mark.alone
+@pytest.mark.thorough
 def test_threads_that_end_leave_no_state_with_the_owner():
     got = shop(
         """

@@ -87,6 +87,7 @@ def test_a_pickle_that_comes_home_holds_the_same_object(protocol, dumps):
         assert hash(back) == hash(parcel)
 
 
+@pytest.mark.dear
 def test_home_keeps_what_was_pickled_when_no_holder_is_left():
     parcel = SafeObject(Thing())
     seen = weakref.ref(parcel.open())
@@ -99,6 +100,7 @@ def test_home_keeps_what_was_pickled_when_no_holder_is_left():
     assert seen() is None
 
 
+@pytest.mark.dear
 def test_one_that_was_never_pickled_keeps_its_object_like_any_reference():
     parcel = SafeObject(Thing())
     seen = weakref.ref(parcel.open())

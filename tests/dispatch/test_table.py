@@ -206,6 +206,7 @@ fallbacks_of = st.dictionaries(
 )
 
 
+@pytest.mark.dear
 @given(registrations, fallbacks_of)
 def test_both_forms_of_the_rules_agree(registered, fallbacks):
     table = compute_table(registered, fallbacks)
@@ -213,6 +214,7 @@ def test_both_forms_of_the_rules_agree(registered, fallbacks):
         assert table.why(key)[-1].startswith(entry.reason + ": ")
 
 
+@pytest.mark.dear
 @given(registrations, fallbacks_of, st.randoms())
 def test_the_order_of_registrations_does_not_matter(registered, fallbacks, random):
     shuffled = random.sample(list(registered.items()), len(registered))
@@ -222,6 +224,7 @@ def test_the_order_of_registrations_does_not_matter(registered, fallbacks, rando
     assert (one.mask, one.backend_masks) == (other.mask, other.backend_masks)
 
 
+@pytest.mark.dear
 @given(registrations, fallbacks_of, st.lists(st.sampled_from(RUNTIME_KEYS[1:]), max_size=5))
 def test_a_call_reaches_a_fallthrough_kernel_only_without_keys(registered, fallbacks, names):
     table = compute_table(registered, fallbacks)

@@ -414,6 +414,7 @@ def examples(request):
     return 5000 if request.config.getoption("--long") else 150
 
 
+@pytest.mark.thorough
 def test_mixed_arguments_and_results_by_both_ways(operators, examples):
     @settings(
         max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None
@@ -546,6 +547,7 @@ def played(registry, program):
     return log
 
 
+@pytest.mark.dear
 def test_classes_that_change_and_die_between_calls_and_in_them(registry, lib, examples):
     lib.define("f(Tensor x, int y) -> str")
     lib.define("same(Any make) -> Tensor")
@@ -577,6 +579,8 @@ def test_classes_that_change_and_die_between_calls_and_in_them(registry, lib, ex
     assert any("handled" in each for each in seen)
 
 
+@pytest.mark.alone
+@pytest.mark.thorough
 @pytest.mark.skipif(WITHOUT_GIL, reason="allocated blocks are counted late there")
 def test_nothing_leaks_in_mixed_calls(operators, request):
     """Ten million with --long."""

@@ -53,6 +53,7 @@ done(main=main_pid, delays=[h["at"] - killed for h in heard], heard=heard)
 """
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["kill", "term"])
 @pytest.mark.parametrize(("kind", "count"), [("subprocess", 1), ("spawn", 4), ("fork", 16)])
 def test_workers_that_wait_hear_of_the_main_members_death(kind, count, how, tmp_path) -> None:
@@ -161,6 +162,7 @@ def test_an_interpreter_destroyed_under_nobody_leaves_no_member(kind, tmp_path) 
     assert (got["members"], got["check"]) == (1, "")
 
 
+@pytest.mark.thorough
 def test_a_worker_killed_while_it_holds_the_lock_stops_nobody(hold: str) -> None:
     name = f"held-{os.getpid()}"
     with md.Registry.create(name) as registry:

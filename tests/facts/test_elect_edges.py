@@ -400,6 +400,7 @@ def test_each_kind_of_registration_is_made_once_and_verified_by_the_others(tmp_p
         each.stdout.close()
 
 
+@pytest.mark.thorough
 def test_the_workers_of_a_test_run_are_a_team(tmp_path):
     """The line for conftest.py that docs/teams.md shows."""
     page = (Path(__file__).parents[2] / "docs" / "teams.md").read_text()

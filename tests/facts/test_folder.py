@@ -135,6 +135,7 @@ def may_be_apart() -> bool:
     return subprocess.run([*APART, *mount], capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not may_be_apart(), reason="may not make namespaces here")
 def test_a_run_goes_on_while_this_users_folder_is_locked_and_has_other_rights() -> None:
     kept = {k: v for k, v in environment().items() if not k.startswith("PYTEST") and k != VARIABLE}

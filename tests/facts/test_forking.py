@@ -56,6 +56,7 @@ done(status=os.waitstatus_to_exitcode(ended[1]))
 """
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize(
     "module",
     ["dispatch.explain", "registry.differences", "registry.waiting", "authoring.autograd.tape"],
@@ -369,6 +370,7 @@ ELSEWHERE = {
 }
 
 
+@pytest.mark.thorough
 def test_each_lock_of_the_package_is_replaced_in_a_child() -> None:
     root = Path(md.__file__).parent
     with_locks = set()

@@ -67,6 +67,7 @@ def test_there_are_many_kinds() -> None:
     assert len([kind for kind in KINDS.values() if kind.attach != FINE]) >= 64
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("name", KINDS)
 def test_each_kind_is_answered_by_its_error_and_at_once(name, stage, long_form) -> None:
     kind = KINDS[name]
@@ -371,6 +372,7 @@ def test_another_user_can_take_away_named_registries_and_no_others() -> None:
     assert (got["named"], got["other"]) == ("RegistryOwnerError", FINE)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not IS_ROOT, reason="only root can make a PID namespace")
 @pytest.mark.either_binding
 def test_a_child_forked_into_another_pid_namespace_is_refused_the_lock() -> None:

@@ -117,6 +117,7 @@ def test_a_worker_without_its_descriptor_gives_the_registry_up_for_nobody(hold) 
     assert got["recoveries"] == 1
 
 
+@pytest.mark.thorough
 def test_a_child_for_which_there_is_no_slot_says_so_and_joins_when_there_is_one(fill) -> None:
     got = run_main(
         """

@@ -160,6 +160,7 @@ done(sleeps=resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - before)
 """
 
 
+@pytest.mark.thorough
 def test_thousands_of_threads_that_are_woken_do_not_wait_for_each_other() -> None:
     """A thread that is woken sleeps a few times more: for the GIL and for the locks of Python. When
     each had to wait for the others, it slept 140 to 520 times, and 4,000 threads took 10 to 36

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 
+import pytest
+
 from mdispatch.facts import caller_lines
 
 
@@ -20,6 +22,8 @@ def lines_of(registry, name):
     return [int(each.rpartition(":")[2]) for each in where]
 
 
+@pytest.mark.waits
+@pytest.mark.thorough
 def test_each_line_of_a_long_module_is_told(registry, lib):
     run([f'lib.register_name("f{i}")' for i in range(500)], lib)
     assert [lines_of(registry, f"f{i}") for i in range(500)] == [[i + 1] for i in range(500)]
@@ -71,6 +75,7 @@ def test_two_codes_with_the_same_instructions_are_two_places(registry, lib):
     assert lines_of(registry, "f") == [2, 3, 4]
 
 
+@pytest.mark.thorough
 def test_threads_and_what_comes_in_between_do_not_mix_up_the_lines(registry, lib, monkeypatch):
     monkeypatch.setattr(caller_lines, "_KNOWN", 2)
 

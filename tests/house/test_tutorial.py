@@ -130,6 +130,8 @@ def test_a_worker_that_forgets_to_import_the_file_hears_what_the_page_says(vec_o
     assert heard.count("LocalKernelMissingError:") == 2
 
 
+@pytest.mark.waits
+@pytest.mark.thorough
 def test_the_command_of_the_page_finds_that_all_workers_agree(vec_ops):
     pytest.importorskip("click", reason="the commands need click")
     (command,) = re.findall(r"`(mdispatch verify vec_ops [^`]*)`", PAGE)

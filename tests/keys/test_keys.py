@@ -230,6 +230,7 @@ def test_equally_near_names_come_in_alphabetical_order_and_each_of_them_once():
     assert nearest("conv12", [*many, "conv12_", "CONV12"], 2) == ("CONV12", "conv12_")
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("count", [10_000, 200_000])
 @pytest.mark.parametrize("word", ["layer::scale_shfit_{:06}", "layer::{:06}" + "_fused" * 40])
 def test_of_many_names_only_the_likeliest_are_compared(monkeypatch, count, word):

@@ -595,6 +595,7 @@ def test_a_capacity_out_of_bounds_is_refused_with_the_bounds(capacity):
     assert_clear(caught.value)
 
 
+@pytest.mark.dear
 def test_more_registries_than_a_process_can_open_are_refused_and_closing_one_helps():
     opened = []
 
@@ -631,6 +632,7 @@ print(json.dumps(outcomes))
 """
 
 
+@pytest.mark.waits
 def test_an_environment_that_names_no_registry_is_told_by_its_variable():
     values = [
         b"x y",

@@ -54,6 +54,7 @@ def visited() -> int:
     return len(gc.get_objects())
 
 
+@pytest.mark.thorough
 @pytest.mark.shared
 @free_threaded
 def test_an_operator_with_a_kernel_is_four_objects_for_the_collector(registry, worker, lib) -> None:
@@ -82,6 +83,7 @@ def test_the_collector_does_not_look_at_facts(registry, lib) -> None:
     assert {type(fact) for fact in found} == {Registration}
 
 
+@pytest.mark.dear
 @pytest.mark.skipif(bool(alone_because), reason="what makes facts so is the extension")
 def test_the_collector_looks_at_what_can_be_in_a_cycle() -> None:
     class Pair(tuple):
@@ -117,6 +119,7 @@ def of_a_new_function(library: md.Library) -> weakref.ref[object]:
     return weakref.ref(own)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("who", ["main", pytest.param("worker", marks=pytest.mark.shared)])
 def test_the_end_of_a_registry_drops_its_callables_without_the_collector(request, lib, who) -> None:
     lib.define("f(Tensor x) -> Tensor")

@@ -269,6 +269,7 @@ def test_a_block_that_raises_leaves_nothing(registry):
     assert there(registry) == []
 
 
+@pytest.mark.dear
 def test_a_library_that_nobody_holds_keeps_its_operators(registry):
     def open_and_forget():
         lib = md.Library("s", "FRAGMENT", registry=registry)

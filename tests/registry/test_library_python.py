@@ -336,6 +336,7 @@ def test_an_audit_that_has_ended_leaves_nothing_of_its_thread():
     assert audits == before
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("kind", ["DEF", "FRAGMENT"])
 def test_nobody_keeps_a_closed_library(registry, kind):
     source = f'lib = md.Library("t", "{kind}", registry=registry)'
@@ -658,6 +659,7 @@ def test_a_block_of_fallbacks_that_is_refused_one_leaves_none(registry):
     assert there(registry) == []
 
 
+@pytest.mark.dear
 def test_a_library_that_nobody_holds_keeps_its_operators(registry):
     def register():
         lib = md.Library("s", "FRAGMENT", registry=registry)

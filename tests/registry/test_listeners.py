@@ -414,6 +414,7 @@ def test_what_comes_while_a_listener_is_being_added_is_told_after_what_was_there
     assert recorder.heard == ["+s::f", "+s::g", "+s::h", "-s::h"]
 
 
+@pytest.mark.dear
 def test_the_order_is_kept_whatever_threads_do(listeners):
     start_line = threading.Barrier(5)
     problems = []

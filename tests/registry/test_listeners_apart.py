@@ -69,6 +69,7 @@ def test_workers_of_every_kind_hear_what_the_main_interpreter_defines(kind, tmp_
         assert worker["gone"] == []
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("how", [signal.SIGKILL, 0], ids=["killed", "left"])
 @pytest.mark.parametrize("kind", ["fork", "spawn", "subprocess"])
 def test_the_end_of_the_main_process_is_heard_after_all_that_it_defined(

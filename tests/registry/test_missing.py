@@ -41,6 +41,7 @@ def missing(registry, name):
     return caught.value
 
 
+@pytest.mark.thorough
 def test_an_error_about_a_missing_name_lists_few_facts_of_a_large_registry(
     registry, lib, read, monkeypatch
 ):
@@ -75,6 +76,7 @@ def test_what_has_come_and_gone_hides_nothing_of_a_small_registry(registry, monk
     assert "among" not in str(error)
 
 
+@pytest.mark.dear
 def test_a_large_registry_still_knows_the_library_and_the_name_itself(registry, lib, monkeypatch):
     monkeypatch.setattr(differences, "_LOOKED_AT", 20)
     lib.define("f(Tensor x) -> Tensor")

@@ -49,6 +49,8 @@ def one_namespace(registry: md.Registry, number: int) -> None:
     lib.close()
 
 
+@pytest.mark.alone
+@pytest.mark.thorough
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("life", [one_more, one_namespace])
 def test_operators_that_come_and_go_for_ever_leave_nothing(
@@ -95,6 +97,8 @@ def test_a_registry_that_was_full_takes_as_many_other_names() -> None:
         assert fill(registry, "a") == fill(registry, "b") > 100
 
 
+@pytest.mark.waits
+@pytest.mark.dear
 def test_a_handle_that_is_kept_meets_those_who_define_the_name_again(book: md.Registry) -> None:
     """As long as anybody has the entry of a name, it is the one of that name."""
     lib = md.Library("s", "DEF", registry=book)
@@ -113,6 +117,8 @@ def test_a_handle_that_is_kept_meets_those_who_define_the_name_again(book: md.Re
             kept(3)
 
 
+@pytest.mark.waits
+@pytest.mark.dear
 def test_an_operator_keeps_its_kernels_though_nobody_refers_to_it(book: md.Registry) -> None:
     lib = md.Library("s", "DEF", registry=book)
     lib.define("f(int x) -> int")

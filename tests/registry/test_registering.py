@@ -158,6 +158,7 @@ report(seen=seen, kept=[fact.where for fact in md.default_registry().registratio
 """
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_workers_of_every_kind_names_are_held_or_differ(kind, tmp_path):
     got = run_main(

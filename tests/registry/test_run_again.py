@@ -116,6 +116,7 @@ def every(word, stub="brings"):
 # --- modules --------------------------------------------------------------------------------------
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("how", ["reload", "import"])
 def test_all_that_a_module_registers_is_replaced_after_its_lines_moved(registry, module, how):
     module("ops_of_mine", every("old"))

@@ -549,6 +549,7 @@ done(encoded=got["encoded"], why="method:shop::Tokenizer.encode" in str(got["why
     assert got == {"encoded": [[1, 0], [0]], "why": True}
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("kind", [each for each in KINDS if each != "thread"])
 def test_a_worker_verifies_a_class(kind):
     got = shared(

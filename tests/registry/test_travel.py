@@ -126,6 +126,7 @@ def test_an_operator_is_the_job_or_an_argument_in_every_kind_of_pool(kind, folde
     assert found["came_back"] == ["default", "float"]
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_map_of_an_operator_in_a_pool_of_multiprocessing(method, folder):
     main = """

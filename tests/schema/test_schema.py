@@ -161,6 +161,7 @@ defaults = st.one_of(
 )
 
 
+@pytest.mark.dear
 @given(types)
 def test_the_printed_text_of_any_type_parses_back(text):
     schema = parse_schema(f"f({text} x, *, {text}[3]? y) -> ({text}, {text}[2] z)")
@@ -205,6 +206,7 @@ def refused_or_parses_back(text):
     assert parse_schema(str(schema)) == schema
 
 
+@pytest.mark.dear
 @given(
     st.integers(0, len(LONG)),
     st.integers(0, 5),

@@ -125,6 +125,7 @@ def test_what_pytorch_was_asked_is_answered_as_by_the_parser(case):
     same(case["schema"])
 
 
+@pytest.mark.thorough
 def test_pieces_in_any_company_are_what_the_parser_makes_of_the_whole():
     rng = random.Random(20)
     for _ in range(3000):
@@ -133,6 +134,7 @@ def test_pieces_in_any_company_are_what_the_parser_makes_of_the_whole():
              f"{rng.choice(RETURNS)}")  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_text_cut_off_or_changed_anywhere_is_refused_or_read_as_by_the_parser():
     text = 's::f.out(Tensor self, int[2] n=1, *, str s="x, y", Tensor(a!) out) -> Tensor(a!)'
     for at in range(len(text)):
@@ -141,6 +143,7 @@ def test_a_text_cut_off_or_changed_anywhere_is_refused_or_read_as_by_the_parser(
             same(text[:at] + letter + text[at + 1 :])
 
 
+@pytest.mark.dear
 def test_no_more_is_kept_than_is_said(monkeypatch):
     monkeypatch.setattr(canonical, "_PIECES", 10)
     for i in range(100):

@@ -191,6 +191,7 @@ def there_after_all(theirs):
 SHOWN = [row for rows in coming_from_page.TABLES.values() for row in rows]
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     "number",
     [

@@ -168,6 +168,8 @@ def shown(what: dict) -> str:
     return ", ".join(f"{key} {value:.0f}" for key, value in what.items())
 
 
+@pytest.mark.alone
+@pytest.mark.thorough
 @pytest.mark.parametrize(("binding", "cycles"), FORMS)
 @pytest.mark.parametrize("kind", INTERPRETERS)
 def test_a_cycle_leaves_what_it_leaves_without_mdispatch(

@@ -225,6 +225,7 @@ def in_the_table(pool: str, situation: str, layout: str) -> str:
     return found
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize(("pool", "situation", "layout"), CASES)
 def test_the_callers_of_tasks_get_what_the_page_says(pool, situation, layout, tmp_path) -> None:
     if pool == "joblib":

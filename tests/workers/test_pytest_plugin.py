@@ -50,6 +50,7 @@ def run(pytester, monkeypatch):
     return run
 
 
+@pytest.mark.thorough
 def test_a_plugin_that_nobody_asks_for_does_not_import_the_package(run) -> None:
     ran = run(
         """
@@ -109,6 +110,7 @@ def test_all_workers_meet(mdispatch_shared_registry, worker_id):
 """
 
 
+@pytest.mark.thorough
 def test_all_workers_of_xdist_share_one_registry(run) -> None:
     ran = run(SHARED, "--tx", "2*popen", "--dist", "each", "-rP")
     ran.assert_outcomes(passed=2)
@@ -130,6 +132,7 @@ def test_without_xdist_the_shared_registry_is_that_of_the_process(run) -> None:
     ran.assert_outcomes(passed=2)
 
 
+@pytest.mark.thorough
 def test_a_worker_that_is_killed_takes_nothing_from_the_others(run) -> None:
     ran = run(
         """
@@ -159,6 +162,7 @@ def names():
     return set(os.listdir(folder)) if status == 0 else set()
 
 
+@pytest.mark.thorough
 def test_what_a_killed_run_leaves_the_next_one_removes(run, pytester) -> None:
     """Kills all of its processes at once, in the middle of a test."""
     pytester.makepyfile(
@@ -287,6 +291,7 @@ def test_interpreters_are_warmed_up_with_what_the_run_names(run, pytester) -> No
     ran.assert_outcomes(passed=3)
 
 
+@pytest.mark.thorough
 def test_workers_of_xdist_verify_against_the_first(run, pytester) -> None:
     pytester.makepyfile(shop_ops=OPS, more_ops=OPS.replace('"shop"', '"more"'))
     ran = run(
@@ -319,6 +324,7 @@ lib.define("f(int x) -> int" if os.environ.get("PYTEST_XDIST_WORKER") == "gw0" e
 """
 
 
+@pytest.mark.thorough
 def test_a_module_that_differs_between_workers_fails_the_tests_with_all_that_differs(
     run, pytester
 ) -> None:

@@ -52,6 +52,7 @@ def shop(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("kind", [*INTERPRETERS, "fork", "spawn"])
 def test_it_tells_everything_that_differs_not_the_first_difference(kind, shop) -> None:
     got = run_main(
@@ -323,6 +324,7 @@ def test_in_the_main_interpreter_it_counts_what_the_modules_registered(shop) -> 
     assert got["counts"] == [(3, 3, 0), (3, 3, 0)]
 
 
+@pytest.mark.thorough
 def test_all_waits_together_take_no_longer_than_the_timeout(tmp_path) -> None:
     lines = [f"lib.define('f{i}(Tensor x) -> int')" for i in range(100)]
     (tmp_path / "many.py").write_text(
