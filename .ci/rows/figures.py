@@ -4,6 +4,7 @@ seconds, the result, and the load of the machine when the row began.
 
 from __future__ import annotations
 
+import ast
 import sqlite3
 import statistics
 import time
@@ -67,3 +68,34 @@ def slower(cache: Path, rows: Iterable[str]) -> str:
                 if now > usual * factor and now - usual > least:
                     found.append(f"  {row} {test}: {now:.1f} CPU s, usually {usual:.1f}")
     return "\n".join(["slower than the median of the last ten runs:", *(found or ["  nothing"])])
+
+
+def functions(tests: Path) -> set[str]:
+    """The test functions in the files below a folder, by the names that pytest has for them."""
+    found = set()
+    for file in tests.rglob("test_*.py"):
+        for node in ast.parse(file.read_text()).body:
+            inside = node.body if isinstance(node, ast.ClassDef) else [node]
+            path = f"{file.relative_to(tests.parent)}::"
+            path += f"{node.name}::" if isinstance(node, ast.ClassDef) else ""
+            found |= {
+                path + each.name
+                for each in inside
+                if isinstance(each, ast.FunctionDef) and each.name.startswith("test_")
+            }
+    return found
+
+
+def unrun(cache: Path, tests: Path) -> str:
+    """The test functions that no run of the last week has executed; a skip executes nothing."""
+    with closing(opened(cache)) as connection:
+        ran = {
+            name.partition("[")[0]
+            for (name,) in connection.execute(
+                "SELECT DISTINCT test FROM figures WHERE moment > ? AND result != 'skipped'",
+                (time.time() - 7 * 86400,),
+            )
+        }
+    missing = sorted(functions(tests) - ran)
+    heading = f"{len(missing)} test functions have not been executed for a week:"
+    return "\n".join([heading, *(f"  {name}" for name in missing)])

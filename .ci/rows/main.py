@@ -18,7 +18,7 @@ import figures
 import judge
 from change import EVERYTHING, change
 from row import Row
-from rows import PYTHONS, rows
+from rows import PYTHONS, rows, shard
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mdispatch-ci"
@@ -308,6 +308,8 @@ class Run:
             print(f"\n!!!! NOT TESTED: Python {', '.join(missing)} could not be had here.")
             print("!!!! That is no failure, but this run says nothing about them.")
         print(figures.slower(CACHE, [row.name for row in self.asked]))
+        if any(not row.everyday for row in self.asked):
+            print(figures.unrun(CACHE, self.work / "snapshot" / "tests"))
         for name in self.flaky.found:
             print(f"FLAKY: {name}")
         if bad:
@@ -354,7 +356,7 @@ def chosen(all_rows: list[Row], given: argparse.Namespace) -> list[Row]:
             wanted += [names[need] for need in row.needs if names[need] not in wanted]
         return [row for row in all_rows if row in wanted]
     if given.shard:
-        return [row for row in all_rows if row.shard == given.shard]
+        return [row for row in all_rows if shard(row) == given.shard]
     return [row for row in all_rows if given.all or row.everyday]
 
 
@@ -369,7 +371,7 @@ def main() -> int:
     what = EVERYTHING if given.all or given.shard or given.rows or given.list else change(ROOT)
     if given.list:
         for row in rows(ROOT, what):
-            print(row.shard, row.name)
+            print(shard(row), row.name)
         return 0
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     # What runs examples or programs meets no registries but this run's. Tests make folders of their

@@ -29,5 +29,4 @@ class Row:
     environment: dict[str, str] = field(default_factory=dict)
     #: Seconds after which the row is ended. A test has a limit of its own; this is for all else.
     limit: int = 900
-    shard: int = 0
     everyday: bool = True
