@@ -46,6 +46,8 @@ static inline void between_trap(int on) {
 }
 #endif
 
+enum { FIRST_FEW = 48, BETWEEN_SAMPLE = 8 };
+
 /* Calls `act`, and `deed` after its instruction number `at`. Returns whether it has that many. */
 static inline int act_between(long at, void (*act)(void), void (*deed)(void)) {
     struct sigaction on = {.sa_sigaction = between_on_trap, .sa_flags = SA_SIGINFO};
@@ -61,12 +63,15 @@ static inline int act_between(long at, void (*act)(void), void (*deed)(void)) {
 }
 
 /* Runs `start`, `act` and `end` again and again: with `deed` after the first instruction of `act`,
- * then after `stride` more, and so on up to `last` or to the end of `act`. */
+ * then after `stride` more, and so on up to `last` or to the end of `act`. Each run traps at all
+ * instructions before its own, so beyond the first few a sample is tried. */
 static inline void at_instructions(long stride, long last, void (*start)(void), void (*act)(void),
                                    void (*deed)(void), void (*end)(void)) {
     int more = BETWEEN_WORKS, failures = test_failures;
-    long at = 1;
-    for (; more && at <= last; at += stride) {
+    long at = 1, tried = 0, points = 0;
+    for (; more && at <= last; at += stride, points++) {
+        if (at > FIRST_FEW && !in_sample((uint64_t)points, BETWEEN_SAMPLE)) continue;
+        tried++;
         start();
         more = act_between(at, act, deed);
         end();
@@ -75,7 +80,8 @@ static inline void at_instructions(long stride, long last, void (*start)(void), 
     if (!BETWEEN_WORKS)
         printf("       (left out: no trap flag here)\n");
     else
-        printf("       up to instruction %ld\n", at - stride);
+        printf("       tried at %ld of %ld points up to instruction %ld\n", tried, points,
+               at - stride);
     if (test_failures != failures) fprintf(stderr, "at instruction %ld\n", at);
 }
 

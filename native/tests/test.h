@@ -36,6 +36,7 @@
 #define OK(call) EQ(call, 0)
 
 static int test_failures, test_passed, test_failed;
+static int test_chose; /* 1: by a seed; 2: a sample or all */
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -135,8 +136,39 @@ static inline void test_run_stepped(void (*test)(void), const char *name) {
         printf("left out %s\n", name);
 }
 
+/* --- samples ---------------------------------------------------------------------------------- */
+
+/* What a test chooses by chance, it chooses by this: MD_SEED, or `make test SEED=8`. */
+static inline uint64_t test_seed(void) {
+    const char *given = getenv("MD_SEED");
+    test_chose |= 1;
+    return given ? strtoull(given, NULL, 0) : 1;
+}
+
+/* Whether to try all that can be tried, or a sample: MD_ALL=1, or `make test ALL=1`. */
+static inline int tries_all(void) {
+    const char *all = getenv("MD_ALL");
+    test_chose |= 2;
+    return all && *all;
+}
+
+/* Whether number 0, 1, 2 ... is in a sample of one in so many. That many seeds in a row have all. */
+static inline int in_sample(uint64_t number, uint64_t one_in) {
+    return tries_all() || (number + test_seed()) % one_in == 0;
+}
+
+/* The first of the points 1, 1 + stride ... or, by another seed, 2, 2 + stride ... */
+static inline long first_point(long stride) {
+    return 1 + (long)(test_seed() % (uint64_t)stride);
+}
+
 static inline int test_done(void) {
     printf("%d passed, %d failed\n", test_passed, test_failed);
+    if (test_chose) {
+        int sampled = test_chose & 2 && !tries_all();
+        printf("seed %llu%s\n", (unsigned long long)test_seed(),
+               sampled ? "; MD_ALL=1 (make test ALL=1) tries what the samples left out" : "");
+    }
     return test_failed ? 1 : 0;
 }
 

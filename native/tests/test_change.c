@@ -557,7 +557,7 @@ TEST(a_change_by_a_writer_killed_at_any_instruction_is_heard_of) {
         long points = 0, total = change_killed_at(strikes, 1L << 30);
         long stride = total / rounds(40);
         if (stride < 1) stride = 1;
-        for (long at = 1 + (long)(md_now() % stride); at < total && !test_failures;
+        for (long at = first_point(stride); at < total && !test_failures;
              at += stride, points++)
             change_killed_at(strikes, at);
         printf("       %s: killed at %ld of %ld instructions\n", strikes ? "strike" : "register",

@@ -205,11 +205,9 @@ static void use_all(void *arg) {
     check_answer(md_close(reg));
 }
 
-static struct main_member set_up(uint64_t *start, int *times) {
+static struct main_member set_up(uint64_t *start) {
     struct main_member model = take_model();
-    const char *again = getenv("MD_SEED");
-    *start = again ? strtoull(again, NULL, 0) : (uint64_t)md_now();
-    if (again) *times = 1;
+    *start = test_seed();
     snprintf(name, sizeof name, "hostile-%d", (int)getpid());
     md__file_path(path, sizeof path, name);
     md_registry none; /* this makes the folder */
@@ -220,12 +218,12 @@ static struct main_member set_up(uint64_t *start, int *times) {
 TEST(with_any_words_overwritten_every_call_returns) {
     uint64_t start;
     int times = rounds(1500);
-    struct main_member model = set_up(&start, &times);
+    struct main_member model = set_up(&start);
     for (int i = 0; i < times; i++) {
         seed = start + (uint64_t)i;
         lay_down_spoiled();
         if (!EQ(reap(child(use_all, NULL)), 0))
-            fprintf(stderr, "    MD_SEED=%llu\n", (unsigned long long)start + i);
+            fprintf(stderr, "    MD_SEED=%llu MD_ROUNDS=0.0001\n", (unsigned long long)start + i);
     }
     unlink(path);
     close_main(model);
@@ -243,7 +241,7 @@ static void use_all_often(void *arg) {
 TEST(while_somebody_writes_into_it_every_call_returns) {
     uint64_t start;
     int times = rounds(25);
-    struct main_member model = set_up(&start, &times);
+    struct main_member model = set_up(&start);
     for (int i = 0; i < times; i++) {
         struct step ready = step_make();
         seed = start + (uint64_t)i;
@@ -252,7 +250,7 @@ TEST(while_somebody_writes_into_it_every_call_returns) {
         CHECK(step_take(ready));
         step_free(ready);
         if (!EQ(reap(child(use_all_often, NULL)), 0))
-            fprintf(stderr, "    MD_SEED=%llu\n", (unsigned long long)start + i);
+            fprintf(stderr, "    MD_SEED=%llu MD_ROUNDS=0.0001\n", (unsigned long long)start + i);
         kill_now(intruder);
     }
     unlink(path);
@@ -298,8 +296,7 @@ TEST(a_lock_that_was_written_over_is_an_error_and_no_crash) {
                                       0x40,       0x80,       0x90,       0xb0,       0xd0,
                                       0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff, NOBODY};
     uint64_t start;
-    int times = 1;
-    struct main_member model = set_up(&start, &times);
+    struct main_member model = set_up(&start);
     struct lock_noise *noise = shared(sizeof *noise);
     size_t lock_word = (size_t)((char *)md__mutex_word((pthread_mutex_t *)good) - good) / 4;
     for (size_t word = 0; word < WORDS; word++) {

@@ -163,8 +163,7 @@ static void kill_everywhere(const struct deed *d) {
     EQ(kill_at(d, &total) >> 1, 0);
     long stride = total / rounds(POINTS), recoveries = 0, points = 0;
     if (stride < 1) stride = 1;
-    for (long at = 1 + (long)(md_now() % stride); at < total && !test_failures;
-         at += stride, points++) {
+    for (long at = first_point(stride); at < total && !test_failures; at += stride, points++) {
         long steps = at;
         int done = kill_at(d, &steps);
         recoveries += done >> 1;
@@ -232,7 +231,7 @@ static const char *name_of(int slot) {
 
 static void work_for_ever(void *arg) {
     struct main_member w = attach_worker(address);
-    unsigned random = (unsigned)md_now();
+    unsigned random = (unsigned)test_seed() + md__read32(&diary->deeds);
     promote(w.reg, w.member);
     step_give(*(struct step *)arg);
     while (!test_failures) {
@@ -275,7 +274,7 @@ static void read_diary(struct main_member m) {
 TEST(writers_killed_at_random_moments_spoil_nothing) {
     struct main_member m = open_main(NULL, SIZE);
     struct step ready = step_make();
-    unsigned random = (unsigned)md_now();
+    unsigned random = (unsigned)test_seed();
     md_stats s;
     int times = rounds(400);
     OK(md_address(m.reg, address, sizeof address));

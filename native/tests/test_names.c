@@ -359,7 +359,7 @@ static bool goes_on(struct churn *c) {
 static void churn_for_long(struct churn *c, struct main_member w) {
     char names[4][32];
     md_record live[4] = {{0}};
-    uint32_t random = (uint32_t)md_now();
+    uint32_t random = (uint32_t)(test_seed() + c->ends);
     for (int i = 0; i < 4; i++) name_at(MASK, 6 + (size_t)i % 2, names[i]);
     while (goes_on(c)) {
         random = random * 1103515245 + 12345;
@@ -474,7 +474,7 @@ static void strike_what_is_left(struct churn *c) {
 TEST(names_that_stay_are_always_found_while_writers_are_killed) {
     struct churn *c = churn_make(1500);
     pid_t pid[READERS];
-    uint32_t random = (uint32_t)md_now();
+    uint32_t random = (uint32_t)test_seed();
     for (int i = 0; i < READERS; i++) pid[i] = child(look_in_process, c);
     while (goes_on(c)) {
         pid_t writer = child(churn_in_process, c);
