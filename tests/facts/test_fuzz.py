@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from patience import limit
+from seeds import seed_of
 
 pytestmark = [pytest.mark.either_binding, pytest.mark.shared]
 
@@ -19,11 +19,10 @@ FUZZ = Path(__file__).parents[2] / "fuzz"
 
 @pytest.mark.parametrize(("target", "runs"), [("schema", 1000), ("api", 60)])
 def test_kept_inputs_and_changes_of_them_raise_nothing_that_is_not_documented(
-    target: str, runs: int
+    target: str, runs: int, long_form: bool
 ) -> None:
-    seed = int(time.time())
     command = [sys.executable, str(FUZZ / f"fuzz_{target}.py"), "--plain"]
-    command += ["--runs", str(runs), "--seed", str(seed)]
+    command += ["--runs", str(runs), "--seed", str(seed_of(long_form))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit(110))
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
     executions = int(done.stdout.split()[0])

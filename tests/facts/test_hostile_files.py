@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import random
 import struct
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from hostile_files import (
 from hostile_stage import LIMIT
 from kinds import SUPPORT, run_main
 from patience import limit
+from seeds import seed_of
 
 from mdispatch import errors
 from mdispatch.facts import native
@@ -214,25 +216,25 @@ def test_an_anonymous_registry_cannot_be_cut_and_a_named_one_can(puppets) -> Non
 
 
 NOISE = {
-    "arena": lambda fd: os.pwrite(fd, os.urandom(60_000), ARENA),
-    "zeroes": lambda fd: os.pwrite(fd, bytes(60_000), ARENA),
-    "end of the arena": lambda fd: put(fd, "arena_top", 1 << 20),
-    "end of the arena, far away": lambda fd: put(fd, "arena_top", (1 << 64) - 16),
-    "end of the arena, before it": lambda fd: put(fd, "arena_top", 64),
-    "end of the arena, and a chain that leads there": lambda fd: lead_beyond(fd),
-    "committed": lambda fd: put(fd, "committed", 1 << 60) and put(fd, "arena_top", 1 << 19),
-    "capacity": lambda fd: put(fd, "capacity", 1 << 60),
-    "index": lambda fd: put(fd, "index", 0xFFFFFFFF),
-    "counts": lambda fd: put(fd, "used", 1 << 60) and put(fd, "names", 0),
-    "sequence": lambda fd: put(fd, "next_seq", (1 << 64) - 1),
-    "state": lambda fd: put(fd, "state", 3),
-    "slots' tops": lambda fd: put(fd, "process_top", 1 << 31) and put(fd, "member_top", 1 << 31),
-    "members": lambda fd: os.pwrite(fd, os.urandom(ARENA - MEMBERS), MEMBERS),
-    "event words": lambda fd: os.pwrite(fd, os.urandom(4096), 4096),
-    "mutex": lambda fd: os.pwrite(fd, b"\xff" * 40, MUTEX),
-    "mutex of another type": lambda fd: os.pwrite(fd, b"\x40\0\0\0", MUTEX + 16),
-    "lock held by nobody": lambda fd: os.pwrite(fd, NOBODY.to_bytes(4, "little"), MUTEX),
-    "hole": lambda fd: punch(fd, ARENA // 4096 * 4096 + 4096, 60_000 // 4096 * 4096),
+    "arena": lambda fd, dice: os.pwrite(fd, dice.randbytes(60_000), ARENA),
+    "zeroes": lambda fd, _: os.pwrite(fd, bytes(60_000), ARENA),
+    "end of the arena": lambda fd, _: put(fd, "arena_top", 1 << 20),
+    "end of the arena, far away": lambda fd, _: put(fd, "arena_top", (1 << 64) - 16),
+    "end of the arena, before it": lambda fd, _: put(fd, "arena_top", 64),
+    "end of the arena, and a chain that leads there": lambda fd, _: lead_beyond(fd),
+    "committed": lambda fd, _: put(fd, "committed", 1 << 60) and put(fd, "arena_top", 1 << 19),
+    "capacity": lambda fd, _: put(fd, "capacity", 1 << 60),
+    "index": lambda fd, _: put(fd, "index", 0xFFFFFFFF),
+    "counts": lambda fd, _: put(fd, "used", 1 << 60) and put(fd, "names", 0),
+    "sequence": lambda fd, _: put(fd, "next_seq", (1 << 64) - 1),
+    "state": lambda fd, _: put(fd, "state", 3),
+    "slots' tops": lambda fd, _: put(fd, "process_top", 1 << 31) and put(fd, "member_top", 1 << 31),
+    "members": lambda fd, dice: os.pwrite(fd, dice.randbytes(ARENA - MEMBERS), MEMBERS),
+    "event words": lambda fd, dice: os.pwrite(fd, dice.randbytes(4096), 4096),
+    "mutex": lambda fd, _: os.pwrite(fd, b"\xff" * 40, MUTEX),
+    "mutex of another type": lambda fd, _: os.pwrite(fd, b"\x40\0\0\0", MUTEX + 16),
+    "lock held by nobody": lambda fd, _: os.pwrite(fd, NOBODY.to_bytes(4, "little"), MUTEX),
+    "hole": lambda fd, _: punch(fd, ARENA // 4096 * 4096 + 4096, 60_000 // 4096 * 4096),
 }
 
 
@@ -256,12 +258,14 @@ def punch(fd: int, start: int, size: int) -> None:
 
 @pytest.mark.either_binding
 @pytest.mark.parametrize("noise", NOISE)
-def test_what_is_written_over_under_its_users_is_an_error_at_most(noise, puppets) -> None:
+def test_what_is_written_over_under_its_users_is_an_error_at_most(
+    noise, puppets, long_form
+) -> None:
     name, main, worker = puppets
     main(DEFINED)
     worker(ATTACHED.format(name))
     fd = os.open(FOLDER / name, os.O_RDWR)
-    NOISE[noise](fd)
+    NOISE[noise](fd, random.Random(seed_of(long_form)))
     os.close(fd)
     for who, registry in ((worker, "w"), (main, "r")):
         used = who(f"use_all({registry}, 'ns::f')")
