@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from command_line import mdispatch
 from commands import environment
 from patience import limit
-from registries import mdispatch
 from rich.console import Console
 
 import mdispatch as md

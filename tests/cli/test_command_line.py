@@ -19,10 +19,10 @@ from typing import Any
 
 import click
 import pytest
+from command_line import mdispatch, on_terminal, without_style
 from commands import environment
 from json_keys import strangers
 from patience import limit
-from terminals import on_terminal, without_style
 
 import mdispatch as md
 from mdispatch.cli.app import GROUPS, MODULES, command
@@ -77,6 +77,9 @@ ASKED = {
 }
 #: The commands that need an engine: see tests/cluster/test_hosts.py and docs/cluster.md.
 OF_ENGINES = {"bridge", "cluster"}
+#: The commands that need a process of their own: sub-interpreters join the one default registry of
+#: their process.
+ALONE = {"verify"}
 #: The commands that import modules here.
 IMPORTING = {name for name, words in ASKED.items() if "loud" in words}
 
@@ -98,21 +101,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         lib.define("size(Tensor x) -> int")
         lib.impl("size", len, "CPU")
         yield folder
-
-
-def run(
-    folder: Path, *arguments: str, stdout: Any = subprocess.PIPE, **changes: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mdispatch", *arguments],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(**changes),
-        timeout=limit(110),
-    )
 
 
 def test_every_command_is_asked_something_here() -> None:
@@ -211,7 +199,7 @@ def test_no_help_is_wider_than_80_columns(folder: Path, words: tuple[str, ...]) 
 
 @pytest.mark.parametrize("words", [("--version",), ("--version", "ls")], ids=" ".join)
 def test_the_version_is_told_without_click_as_with_it(folder: Path, words: tuple[str, ...]) -> None:
-    assert run(folder, *words).stdout == f"mdispatch {md.__version__}\n"
+    assert mdispatch(*words).stdout == f"mdispatch {md.__version__}\n"
 
 
 # --- the answer -----------------------------------------------------------------------------------
@@ -221,7 +209,8 @@ def test_the_version_is_told_without_click_as_with_it(folder: Path, words: tuple
 def test_json_is_all_that_is_on_standard_output_and_every_key_is_documented(
     folder: Path, command: str
 ) -> None:
-    done = run(folder, command, *ASKED[command], "--json")
+    """Each command in a process of its own: modules write to its descriptor 1, too."""
+    done = mdispatch(command, *ASKED[command], "--json", cwd=folder, process=True)
     assert done.returncode == 0, done.stderr
     answers = done.stdout.splitlines() if command == "top" else [done.stdout]
     for answer in map(json.loads, answers):
@@ -238,7 +227,8 @@ def test_people_get_the_answer_only_and_no_colours_with_no_color(
 ) -> None:
     """On a terminal, where there would be colours."""
     words = [command, *ASKED[command], *(["page.html"] if command == "report" else [])]
-    done = on_terminal(*words, columns=100, cwd=folder, apart=True, NO_COLOR="1")
+    alone = command in ALONE
+    done = on_terminal(*words, columns=100, cwd=folder, apart=True, process=alone, NO_COLOR="1")
     text = done.stdout
     assert done.returncode == 0, done.stderr
     assert bool(text) == (command != "report"), "that of report is the file"
@@ -295,7 +285,10 @@ COLUMNS = {
 @pytest.mark.parametrize("columns", [60, 80, 150])
 def test_a_table_of_any_width_has_all_columns(folder: Path, command: str, columns: int) -> None:
     """A row that does not fit is shown as a list, which may leave out the first heading."""
-    done = on_terminal(command, *ASKED[command], columns=columns, cwd=folder, apart=True)
+    alone = command in ALONE
+    done = on_terminal(
+        command, *ASKED[command], columns=columns, cwd=folder, apart=True, process=alone
+    )
     assert done.returncode == 0, done.stderr
     shown = re.sub(r"\x1b\[\??\d*[A-Za-z]", "", without_style(done.stdout))  # top redraws in place
     lines = [line for line in shown.splitlines() if not line.startswith("loud::f(")]
@@ -313,7 +306,8 @@ def test_an_answer_that_cannot_be_written_gives_status_2_and_no_traceback(
     folder: Path, command: str
 ) -> None:
     with open("/dev/full", "w") as full:
-        done = run(folder, command, *ASKED[command], "--json", stdout=full)
+        words = (command, *ASKED[command], "--json")
+        done = mdispatch(*words, cwd=folder, stdout=full, process=command in ALONE)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert "No space left" in done.stderr
@@ -329,7 +323,7 @@ def test_a_registry_that_is_not_there_brings_the_nearest_one_that_is(
     wrong = f"{NAME[:-1]}x"
     positional = command in ("doctor", "top")
     words = ["work::size"] if command == "why" else []
-    done = run(folder, command, *words, *([wrong] if positional else ["--registry", wrong]))
+    done = mdispatch(command, *words, *([wrong] if positional else ["--registry", wrong]))
     assert (done.returncode, done.stdout) == (2, "")
     assert f"there is no registry {wrong!r}" in done.stderr
     assert f"Did you mean {NAME}?" in done.stderr
@@ -351,7 +345,7 @@ def test_a_registry_that_is_not_there_brings_the_nearest_one_that_is(
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_what_was_probably_meant_is_told(folder: Path, words: tuple[str, ...], meant: str) -> None:
-    done = run(folder, *words, COLUMNS="300")
+    done = mdispatch(*words, cwd=folder, COLUMNS="300")
     assert done.returncode == (1 if words[0] == "ls" and words[1] in ("laud", "g") else 2)
     assert done.stdout == ""
     assert meant in done.stderr
@@ -411,20 +405,20 @@ def test_ls_lists_what_was_asked_for(
 
 def test_every_filter_is_one_of_the_command(folder: Path, many: Catalogue) -> None:
     words = ["split", "--tag", "slow", "--at", "many.py", "--key", "CompositeImplicitAutograd"]
-    done = run(folder, "ls", *words, "--json", "--import", "many")
+    done = mdispatch("ls", *words, "--json", "--import", "many", cwd=folder)
     assert [each["operator"] for each in json.loads(done.stdout)["operators"]] == ["text::split"]
-    done = run(folder, "ls", "--dangling", "--json", "--import", "many")
+    done = mdispatch("ls", "--dangling", "--json", "--import", "many", cwd=folder)
     assert [each["operator"] for each in json.loads(done.stdout)["operators"]] == ["text::nobody"]
 
 
 def test_ls_tells_how_many_kernels_a_key_has_and_what_is_not_defined(
     folder: Path, many: Catalogue
 ) -> None:
-    text = run(folder, "ls", "--import", "many").stdout
+    text = mdispatch("ls", "--import", "many", cwd=folder).stdout
     assert re.search(r"^shop::scale +CPU \(2\) +many\.py:4$", text, re.M)
     assert re.search(r"^text::nobody +CUDA +not defined$", text, re.M)
     assert text.endswith("4 operators in 2 namespaces, 1 name not defined, 4 kernels.\n")
-    schemas = run(folder, "ls", "split", "--schemas", "--import", "many").stdout
+    schemas = mdispatch("ls", "split", "--schemas", "--import", "many", cwd=folder).stdout
     assert "text::split(Tensor x) -> Tensor" in schemas
 
 
@@ -438,17 +432,18 @@ def test_choices_are_listed_exported_and_withdrawn_from_outside(folder: Path) ->
         for size in (1, 2):
             md.choose("a::f", size, [16, 32], lambda: 32, registry=registry)
         md.choose("a::g", 1, ["x"], lambda: "x", environment="new", registry=registry)
-        done = run(folder, "choices", "a::f", "--registry", name, "--export", "f.json", "--json")
+        words = ("a::f", "--registry", name, "--export", "f.json", "--json")
+        done = mdispatch("choices", *words, cwd=folder)
         listed = json.loads(done.stdout)["choices"]
         assert [(c["profile"], c["choice"], c["withdrawn"]) for c in listed] == [
             (1, 32, False),
             (2, 32, False),
         ]
         assert "wrote f.json: 2 choices" in done.stderr
-        done = run(folder, "choices", "*::g", "--registry", name, "--withdraw")
+        done = mdispatch("choices", "*::g", "--registry", name, "--withdraw", process=True)
         assert done.stdout.endswith("1 choice. 1 choice withdrawn: members decide anew.\n")
         assert [c.operator for c in md.choices.made(registry=registry)] == ["a::f"] * 2
-        done = run(folder, "choices", "a::g", "--registry", name)
+        done = mdispatch("choices", "a::g", "--registry", name)
         assert (done.returncode, done.stdout) == (1, "")
         assert "nobody has chosen anything for a::g" in done.stderr
         with md.Registry.local() as other:
@@ -467,7 +462,8 @@ def test_a_scenario_that_fails_gives_status_1_and_the_command_that_plays_it_agai
     (folder / "failing" / "stress" / "test_short.py").write_text(
         'import pytest\n\n@pytest.mark.scenario("wrong")\ndef test_wrong(scenario):\n    assert 0\n'
     )
-    done = run(folder / "failing", "stress", "--seed", "7", "--json", "--suite", ".")
+    words = ("--seed", "7", "--json", "--suite", ".")
+    done = mdispatch("stress", *words, cwd=folder / "failing")
     answer = json.loads(done.stdout)
     assert (done.returncode, answer["passed"]) == (1, False)
     (scenario,) = answer["scenarios"]
@@ -476,7 +472,7 @@ def test_a_scenario_that_fails_gives_status_1_and_the_command_that_plays_it_agai
 
 
 def test_the_scenarios_of_the_suite_are_found_by_their_titles(folder: Path) -> None:
-    done = run(folder, "stress", "--suite", str(ROOT), "--list", "--json")
+    done = mdispatch("stress", "--suite", str(ROOT), "--list", "--json")
     found = {each["scenario"]: each["place"] for each in json.loads(done.stdout)["scenarios"]}
     marks = re.findall(r"mark\.scenario\(", "".join(f.read_text() for f in STRESS.glob("test_*")))
     assert len(found) == len(marks) > 10
@@ -486,40 +482,26 @@ def test_the_scenarios_of_the_suite_are_found_by_their_titles(folder: Path) -> N
 # --- completion -----------------------------------------------------------------------------------
 
 
-def completed(folder: Path, line: str) -> list[str]:
+def completed(line: str) -> list[str]:
     """The completions that bash gets at the end of a line."""
     words = line.split(" ")
-    done = subprocess.run(
-        [sys.executable, "-m", "mdispatch"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=environment(
-            COMP_WORDS=line, COMP_CWORD=str(len(words) - 1), _MDISPATCH_COMPLETE="bash_complete"
-        ),
-        timeout=limit(60),
-    )
+    asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    done = mdispatch(_MDISPATCH_COMPLETE="bash_complete", **asked)
     assert done.stderr == ""
     return [line.partition(",")[2] for line in done.stdout.splitlines()]
 
 
 def test_commands_options_keys_and_registries_are_completed(folder: Path) -> None:
-    assert completed(folder, "mdispatch st") == ["stubs", "stress"]
-    assert completed(folder, "mdispatch ls --reg") == ["--registry"]
-    assert completed(folder, f"mdispatch ls --registry {NAME[:-1]}") == [NAME]
-    assert completed(folder, f"mdispatch doctor {NAME[:-1]}") == [NAME]
-    assert "AutogradCPU" in completed(folder, "mdispatch why shop::f CPU Autogr")
-    assert completed(folder, "mdispatch table f --key SparseCsrCP") == ["SparseCsrCPU"]
+    assert completed("mdispatch st") == ["stubs", "stress"]
+    assert completed("mdispatch ls --reg") == ["--registry"]
+    assert completed(f"mdispatch ls --registry {NAME[:-1]}") == [NAME]
+    assert completed(f"mdispatch doctor {NAME[:-1]}") == [NAME]
+    assert "AutogradCPU" in completed("mdispatch why shop::f CPU Autogr")
+    assert completed("mdispatch table f --key SparseCsrCP") == ["SparseCsrCPU"]
 
 
 def test_bash_completes_with_what_show_completion_prints(folder: Path) -> None:
-    script = subprocess.run(
-        [sys.executable, "-m", "mdispatch", "--show-completion", "bash"],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=limit(60),
-    ).stdout
+    script = mdispatch("--show-completion", "bash").stdout
     called = 'COMP_WORDS=(mdispatch doc) COMP_CWORD=1; _mdispatch_completion "$0"; echo $COMPREPLY'
     wrapper = folder / "mdispatch"
     wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} -m mdispatch "$@"\n')
@@ -627,7 +609,7 @@ def test_a_transcript_of_the_page_is_what_comes_out(
         word.replace("jobs", NAME).replace("jbos", f"{NAME}x") for word in shlex.split(command)
     ]
     words = [str(tmp_path / word) if word.endswith((".html", ".pyi")) else word for word in words]
-    done = run(ROOT, *words)
+    done = mdispatch(*words, cwd=ROOT, process=words[0] in ALONE)
     assert done.returncode == status, done.stderr
     said = (
         (done.stdout or done.stderr)

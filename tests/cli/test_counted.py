@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import mdispatch
 from json_keys import strangers
-from registries import FOLDER, Process, main_of, mdispatch, worker_of
+from registries import FOLDER, Process, main_of, worker_of
 
 import mdispatch as md
 from mdispatch.facts import IMPL, NOTE

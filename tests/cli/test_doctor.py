@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import mdispatch, on_terminal, without_style
 from commands import environment
 from json_keys import strangers
 from kinds import SUPPORT, until
 from patience import limit
-from registries import FOLDER, main_of, mdispatch, seen, until_stopped, until_waiting, worker_of
-from terminals import on_terminal, without_style
+from registries import FOLDER, main_of, seen, until_stopped, until_waiting, worker_of
 
 import mdispatch as md
 from mdispatch import errors
@@ -80,7 +80,7 @@ def text(name: str, *options: str, status: int) -> str:
     return shown
 
 
-def command(*arguments: str, status: int, **changes: str) -> str:
+def command(*arguments: str, status: int, **changes: Any) -> str:
     done = mdispatch("doctor", *arguments, **changes)
     assert (done.returncode, done.stderr) == (status, ""), done.stdout
     return done.stdout
@@ -658,7 +658,7 @@ def apart(script: str) -> dict[str, Any]:
     """Runs a script in a place without other processes and registries."""
     code = (
         f"import sys; sys.path.insert(0, {SUPPORT!r})\n"
-        "import json, os, signal\nfrom registries import *\n"
+        "import json, os, signal\nfrom command_line import mdispatch\nfrom registries import *\n"
         "def doctor(*args):\n    done = mdispatch('doctor', *args)\n"
         "    return done.returncode, done.stdout, done.stderr\n" + script
     )
@@ -817,17 +817,19 @@ def test_who_keeps_the_folder_locked_is_told(name: str) -> None:
             f"which makes no progress (is it stopped?): continue it (kill -CONT {keeper.pid}) "
         )
         try:
-            assert told in " ".join(command(status=1, **apart).split())
-            answer = json.loads(command("--json", status=1, **apart))
+            assert told in " ".join(command(status=1, process=True, **apart).split())
+            answer = json.loads(command("--json", status=1, process=True, **apart))
             assert answer["folder_problem"].startswith(told)
             # To try each would take as long, and say the same.
-            reaped = json.loads(command("--json", "--reap", status=1, **apart))["reaped"]
+            reaped = json.loads(command("--json", "--reap", status=1, process=True, **apart))[
+                "reaped"
+            ]
             assert [(each["name"], each["why"].startswith(told)) for each in reaped] == [
                 ("one", True)
             ]
         finally:
             keeper.kill()
-    after = json.loads(mdispatch("doctor", "--json", "--reap", **apart).stdout)
+    after = json.loads(mdispatch("doctor", "--json", "--reap", process=True, **apart).stdout)
     assert (after["folder_problem"], len(after["reaped"])) == (None, 2)
     shutil.rmtree(base)
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import mdispatch, on_terminal, without_style
 from commands import environment
 from patience import limit
-from terminals import on_terminal, without_style
 
 import mdispatch as md
 from mdispatch.keys.numbers import RUNTIME_KEYS
@@ -107,15 +107,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mdispatch", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=environment(**changes),
-        timeout=limit(60),
-    )
+def run(folder: Path, *arguments: str, **changes: Any) -> subprocess.CompletedProcess[str]:
+    return mdispatch(*arguments, cwd=folder, **changes)
 
 
 def shop(folder: Path, *arguments: str) -> str:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import mdispatch
 from json_keys import strangers
 from kinds import until
-from registries import FOLDER, Process, main_of, mdispatch, until_stopped, worker_of
+from registries import FOLDER, Process, main_of, until_stopped, worker_of
 
 from mdispatch.facts import NOTE, Registration
 from mdispatch.facts.board import load_of

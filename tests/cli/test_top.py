@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import mdispatch
 from commands import environment
 from json_keys import strangers
 from kinds import until
 from patience import limit
-from registries import FOLDER, main_of, mdispatch, until_stopped, until_waiting, worker_of
+from registries import FOLDER, main_of, until_stopped, until_waiting, worker_of
 
 pytestmark = [pytest.mark.specification, pytest.mark.either_binding]
 

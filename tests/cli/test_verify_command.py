@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import on_terminal, without_style
 from commands import environment
 from patience import limit
 from rich.console import Console
-from terminals import on_terminal, without_style
 
 from mdispatch import WarmUp
 from mdispatch.cli.verify.result import Difference, Plan, Result, Row

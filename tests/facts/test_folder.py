@@ -14,10 +14,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import mdispatch
 from commands import environment
 from kinds import SUPPORT
 from patience import limit
-from registries import FOLDER, main_of, mdispatch
+from registries import FOLDER, main_of
 
 import mdispatch as md
 from mdispatch.facts.native import which
@@ -309,8 +310,8 @@ print(json.dumps(timed(lambda: create("name"), 1)[::2]))
 def test_doctor_looks_in_the_folder_of_its_own_environment(place: Path) -> None:
     name = f"seen-{os.getpid()}"
     with main_of(name) as main:
-        assert mdispatch("doctor", name).returncode == 0
-        elsewhere = mdispatch("doctor", name, **{VARIABLE: str(place)})
+        assert mdispatch("doctor", name, process=True).returncode == 0
+        elsewhere = mdispatch("doctor", name, process=True, **{VARIABLE: str(place)})
         assert elsewhere.returncode == 2
         assert "there is no registry" in elsewhere.stderr
         main.do("registry.close()")
@@ -321,13 +322,13 @@ def test_doctor_finds_a_deleted_file_also_where_a_link_leads_to_the_folder(place
     name = f"deleted-{os.getpid()}"
     with main_of(name) as main:
         (FOLDER / name).unlink()
-        told = mdispatch("doctor", "--json", **{VARIABLE: str(place / "link")})
+        told = mdispatch("doctor", "--json", process=True, **{VARIABLE: str(place / "link")})
         found = json.loads(told.stdout)["registries"]
         assert main.pid in [each["main"]["pid"] for each in found if each["main"]], found
 
 
 @pytest.mark.parametrize("value", ["relative", "/dev/shm/not/there"])
 def test_doctor_says_so_where_there_can_be_no_folder(value: str) -> None:
-    told = mdispatch("doctor", "--json", **{VARIABLE: value})
+    told = mdispatch("doctor", "--json", process=True, **{VARIABLE: value})
     assert told.returncode == 1
     assert WORDS in json.loads(told.stdout)["folder_problem"]

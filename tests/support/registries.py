@@ -12,7 +12,6 @@ from pathlib import Path
 
 from commands import environment
 from kinds import is_stopped, until
-from patience import limit
 
 from mdispatch.facts.native import native
 from mdispatch.facts.outside import Seen, look_at
@@ -107,13 +106,3 @@ def until_waiting(name: str, threads: int) -> None:
 
 def until_stopped(pid: int) -> None:
     until(lambda: is_stopped(pid))
-
-
-def mdispatch(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mdispatch", *arguments],
-        capture_output=True,
-        text=True,
-        env=environment(**changes),
-        timeout=limit(60),
-    )
