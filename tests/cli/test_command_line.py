@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ from json_keys import strangers
 from patience import limit
 
 import mdispatch as md
+from mdispatch.cli import stress
 from mdispatch.cli.app import GROUPS, MODULES, command
+from mdispatch.cli.bench import command as bench
 from mdispatch.cli.catalogue import Catalogue, catalogue
 from mdispatch.cli.ls import chosen
 
@@ -77,9 +80,8 @@ ASKED = {
 }
 #: The commands that need an engine: see tests/cluster/test_hosts.py and docs/cluster.md.
 OF_ENGINES = {"bridge", "cluster"}
-#: The commands that need a process of their own: sub-interpreters join the one default registry of
-#: their process.
-ALONE = {"verify"}
+#: The same in this process: sub-interpreters would join the one default registry that it may have.
+ASKED_HERE = {**ASKED, "verify": ("loud", "--interpreters", "0", "--processes", "1")}
 #: The commands that import modules here.
 IMPORTING = {name for name, words in ASKED.items() if "loud" in words}
 
@@ -101,6 +103,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         lib.define("size(Tensor x) -> int")
         lib.impl("size", len, "CPU")
         yield folder
+
+
+@pytest.fixture(autouse=True, scope="module")
+def measured_once() -> Iterator[None]:
+    """What bench and stress have measured by processes of their own, commands in this process show
+    in several ways: the same is measured once.
+    """
+    measured, played = cache(partial(bench.run, step=lambda: None)), cache(stress.play)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bench, "run", lambda jobs, asked, step: measured(tuple(jobs), asked))
+        patched.setattr(stress, "play", lambda suite, words: played(suite, tuple(words)))
+        yield
 
 
 def test_every_command_is_asked_something_here() -> None:
@@ -179,7 +193,7 @@ def test_the_list_of_commands_says_what_their_own_helps_say_first(command: str) 
 
 
 def test_the_list_of_commands_has_whole_sentences_at_80_columns(folder: Path) -> None:
-    shown = on_terminal("-h", columns=80).stdout
+    shown = on_terminal("-h", columns=80, process=True).stdout
     lines = shown.splitlines()
     for name, (_, sentence) in MODULES.items():
         assert [name, *sentence.split()] in [line.split() for line in lines]
@@ -226,9 +240,8 @@ def test_people_get_the_answer_only_and_no_colours_with_no_color(
     folder: Path, command: str
 ) -> None:
     """On a terminal, where there would be colours."""
-    words = [command, *ASKED[command], *(["page.html"] if command == "report" else [])]
-    alone = command in ALONE
-    done = on_terminal(*words, columns=100, cwd=folder, apart=True, process=alone, NO_COLOR="1")
+    words = [command, *ASKED_HERE[command], *(["page.html"] if command == "report" else [])]
+    done = on_terminal(*words, columns=100, cwd=folder, apart=True, NO_COLOR="1")
     text = done.stdout
     assert done.returncode == 0, done.stderr
     assert bool(text) == (command != "report"), "that of report is the file"
@@ -285,10 +298,7 @@ COLUMNS = {
 @pytest.mark.parametrize("columns", [60, 80, 150])
 def test_a_table_of_any_width_has_all_columns(folder: Path, command: str, columns: int) -> None:
     """A row that does not fit is shown as a list, which may leave out the first heading."""
-    alone = command in ALONE
-    done = on_terminal(
-        command, *ASKED[command], columns=columns, cwd=folder, apart=True, process=alone
-    )
+    done = on_terminal(command, *ASKED_HERE[command], columns=columns, cwd=folder, apart=True)
     assert done.returncode == 0, done.stderr
     shown = re.sub(r"\x1b\[\??\d*[A-Za-z]", "", without_style(done.stdout))  # top redraws in place
     lines = [line for line in shown.splitlines() if not line.startswith("loud::f(")]
@@ -306,8 +316,7 @@ def test_an_answer_that_cannot_be_written_gives_status_2_and_no_traceback(
     folder: Path, command: str
 ) -> None:
     with open("/dev/full", "w") as full:
-        words = (command, *ASKED[command], "--json")
-        done = mdispatch(*words, cwd=folder, stdout=full, process=command in ALONE)
+        done = mdispatch(command, *ASKED_HERE[command], "--json", cwd=folder, stdout=full)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert "No space left" in done.stderr
@@ -609,7 +618,7 @@ def test_a_transcript_of_the_page_is_what_comes_out(
         word.replace("jobs", NAME).replace("jbos", f"{NAME}x") for word in shlex.split(command)
     ]
     words = [str(tmp_path / word) if word.endswith((".html", ".pyi")) else word for word in words]
-    done = mdispatch(*words, cwd=ROOT, process=words[0] in ALONE)
+    done = mdispatch(*words, cwd=ROOT, process=words[0] == "verify")
     assert done.returncode == status, done.stderr
     said = (
         (done.stdout or done.stderr)

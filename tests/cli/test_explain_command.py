@@ -435,7 +435,8 @@ def test_options_come_before_the_environment(folder: Path, running: Main) -> Non
 def test_whoever_looks_leaves_no_trace_in_the_registry(tmp_path: Path, running: Main) -> None:
     before = running.members()
     for command in ("table", "show", "why"):
-        assert run(tmp_path, command, "job::run", "--registry", running.name).returncode == 0
+        words = ("job::run", "--registry", running.name)
+        assert run(tmp_path, command, *words, process=True).returncode == 0
     assert running.members() == before
 
 
@@ -614,7 +615,7 @@ def test_in_a_pipe_a_row_stays_a_line_and_no_line_ends_with_blanks(folder: Path)
         assert f"{module.stem}.cpu" in text or command == "why"
 
 
-def terminal(folder: Path, columns: int, *arguments: str, **changes: str) -> str:
+def terminal(folder: Path, columns: int, *arguments: str, **changes: Any) -> str:
     done = on_terminal(*arguments, columns=columns, cwd=folder, **changes)
     assert done.returncode == 0, done.stdout
     return done.stdout
@@ -637,7 +638,8 @@ def test_a_terminal_of_any_width_gets_lines_that_fit_and_all_there_is_to_say(
 
 
 def test_a_wide_terminal_has_a_line_for_each_row(folder: Path) -> None:
-    shown = without_style(terminal(folder, 120, "table", "shop::scale", "--import", "shop"))
+    words = ("table", "shop::scale", "--import", "shop")
+    shown = without_style(terminal(folder, 120, *words, process=True))
     table = rows(shown)
     assert table == rows(shop(folder, "table", "shop::scale"))
 

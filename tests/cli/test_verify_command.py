@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import on_terminal, without_style
+from command_line import mdispatch, on_terminal, without_style
 from commands import environment
 from patience import limit
 from rich.console import Console
 
+import mdispatch as md
 from mdispatch import WarmUp
 from mdispatch.cli.verify.result import Difference, Plan, Result, Row
 
@@ -103,9 +104,8 @@ def start(folder: Path, *arguments: str, **options: Any) -> subprocess.Popen[str
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    with start(folder, *arguments) as process:
-        output, complaints = process.communicate(timeout=limit(60))
-    return subprocess.CompletedProcess(arguments, process.returncode, output, complaints)
+    """In a process of its own: its sub-interpreters join the one default registry of a process."""
+    return mdispatch(*arguments, cwd=folder, process=True)
 
 
 def verify_json(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -290,7 +290,7 @@ def test_people_read_what_is_where_and_what_to_do(modules: Path) -> None:
 
 def test_a_table_fits_80_columns(modules: Path) -> None:
     arguments = ("verify", "divergent", "--timeout", "0", "--interpreters", "1")
-    done = on_terminal(*arguments, columns=80, cwd=modules)
+    done = on_terminal(*arguments, columns=80, cwd=modules, process=True)
     table = without_style(done.stdout).partition("\n\n")[2].partition("\n\n")[0]
     assert "interpreter" in table
     assert max(map(len, table.splitlines())) <= 80
@@ -372,7 +372,7 @@ def tell_all(columns: int) -> None:
 @pytest.mark.parametrize("columns", [40, 60])
 def test_a_narrow_terminal_has_every_figure_of_every_worker(modules: Path, columns: int) -> None:
     arguments = ("verify", "divergent", "--timeout", "0", "--interpreters", "1")
-    done = on_terminal(*arguments, columns=columns, cwd=modules)
+    done = on_terminal(*arguments, columns=columns, cwd=modules, process=True)
     told = words_of(without_style(done.stdout))
     assert re.search(r"interpreter pid \d+ id [1-9]\d* operators \d+ kernels \d+ create ms ", told)
     assert re.search(
@@ -471,17 +471,15 @@ def test_ctrl_c_ends_it_at_once_and_kills_its_processes(modules: Path) -> None:
 def test_unusable_arguments_give_status_2_and_a_reason(
     modules: Path, arguments: list[str], words: str
 ) -> None:
-    done = run(modules, "verify", *arguments)
+    done = mdispatch("verify", *arguments, cwd=modules)
     assert done.returncode == 2
     assert words in done.stderr
     assert done.stdout == ""
 
 
 def test_the_version_is_told(modules: Path) -> None:
-    import mdispatch
-
-    done = run(modules, "--version")
-    assert (done.returncode, done.stdout) == (0, f"mdispatch {mdispatch.__version__}\n")
+    done = mdispatch("--version")
+    assert (done.returncode, done.stdout) == (0, f"mdispatch {md.__version__}\n")
 
 
 def test_a_missing_extra_is_told_with_how_to_install_it(tmp_path: Path) -> None:
@@ -539,7 +537,7 @@ def test_a_version_is_compared_with_one_that_is_running(tmp_path: Path) -> None:
             assert f"registry {name} of pid {running.pid}" in same.stdout
         finally:
             running.communicate("end\n", timeout=limit(60))
-    gone = run(tmp_path, "verify", "same", "--against", name)
+    gone = mdispatch("verify", "same", "--against", name, cwd=tmp_path)
     assert gone.returncode == 2
     assert name in gone.stderr
 
