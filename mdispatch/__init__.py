@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-__version__ = "0.1.0"
+#: Said here: pyproject.toml reads this line. The changelog's first heading is the same.
+__version__ = "0.2.0.dev0"
 
 
 def is_main_interpreter() -> bool:

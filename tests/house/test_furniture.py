@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from importlib.metadata import metadata
+from importlib.metadata import metadata, version
 from pathlib import Path
 
 import pytest
+
+import mdispatch as md
 
 pytestmark = pytest.mark.lint
 
@@ -56,3 +58,10 @@ def test_the_description_on_an_index_has_no_link_that_leads_nowhere_there():
     assert re.findall(r"\]\((?!https?:)[^)]*\)|<!--", description) == []
     for sentence in ("mdispatch notices.", "## Thirty seconds", "## Develop", "pytest -n auto"):
         assert sentence in description
+
+
+def test_the_version_is_that_of_the_package_and_of_the_newest_changes():
+    newest = re.search(r"^## (\S+)( \(unreleased\))?", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert newest
+    assert version("mdispatch") == md.__version__ == newest[1]
+    assert (".dev" in md.__version__) == bool(newest[2])
