@@ -227,8 +227,7 @@ WITH_C = {
 }
 
 setup(
-    # What type checkers read has no __init__.py, by which packages are found.
-    packages=[*find_packages(include=["mdispatch", "mdispatch.*"]), "mdispatch-stubs"],
+    packages=find_packages(include=["mdispatch", "mdispatch.*"]),
     long_description=long_description(),
     long_description_content_type="text/markdown",
     **(WITHOUT_C if ALONE else WITH_C),

@@ -14,10 +14,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mdispatch.modes import mode_stack  # type checkers know this path by mdispatch-stubs
-
 import mdispatch as md
 from mdispatch.facts.native import _call, which
+from mdispatch.modes import mode_stack  # type checkers know these paths by modes.pyi and pool.pyi
+from mdispatch.pool import InterpreterPool
 
 OPERATORS = """
 import mdispatch as md
@@ -58,6 +58,8 @@ def run(folder: Path) -> None:
     modes: tuple[md.DispatchMode | md.SafeObject, ...] = mode_stack()
     assert modes == ()
     assert md.guards.excluded_keys() == md.guards.DEFAULT_EXCLUDED
+    with InterpreterPool(1) as pool:
+        assert pool.submit(len, "ab").result(timeout=60) == 2
     refused: md.MdispatchError | None = None
     try:
         md.ops.client.joined(1)

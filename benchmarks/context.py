@@ -10,12 +10,11 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 
-from mdispatch.guards import ExcludeDispatchKeyGuard
-from mdispatch.modes import DispatchMode
-
 import mdispatch as md
 from mdispatch.cli.bench.figures import Figure, ratio
 from mdispatch.cli.bench.measure import Settings, compiled, in_turns
+from mdispatch.guards import ExcludeDispatchKeyGuard
+from mdispatch.modes import DispatchMode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

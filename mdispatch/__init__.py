@@ -54,7 +54,7 @@ def allow_imports(*modules: str) -> None:
 
 # Where the other public names are: loaded when they are first asked for. A fresh interpreter that
 # imports mdispatch pays for what it uses; the modules behind these are most of the package. Type
-# checkers read the same in mdispatch-stubs, which .ci/stubs.py makes from here.
+# checkers read __init__.pyi, which a test compares with this file.
 _LATE = {
     "authoring.autograd": "register_autograd",
     "authoring.autograd.engines": "register_autograd_engine",

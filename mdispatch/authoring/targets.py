@@ -16,7 +16,7 @@ from ..schema.names import OperatorName
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any, Protocol
+    from typing import Any, Protocol, TypeAlias
 
     from ..dispatch.operators import OpOverload
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
         @property
         def operator(self) -> OpOverload: ...
 
-    Op = str | OpOverload | HasOperator
-    Types = DispatchKey | str | Iterable[DispatchKey | str]
+    Op: TypeAlias = str | OpOverload | HasOperator
+    Types: TypeAlias = DispatchKey | str | Iterable[DispatchKey | str]
 
 __all__ = ["autocast_key", "keys_of", "library_for", "target_of"]
 

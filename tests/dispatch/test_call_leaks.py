@@ -7,13 +7,6 @@ import sys
 import threading
 
 import pytest
-from mdispatch.guards import (
-    AutoDispatchBelowAutograd,
-    ExcludeDispatchKeyGuard,
-    ForceDispatchKeyGuard,
-    IncludeDispatchKeyGuard,
-)
-from mdispatch.modes import DispatchMode
 
 import mdispatch as md
 from mdispatch import errors
@@ -21,6 +14,13 @@ from mdispatch.dispatch.context import modes
 from mdispatch.dispatch.context.guards import DEFAULT_EXCLUDED, DEFAULT_INCLUDED
 from mdispatch.dispatch.context.hermetic import hermetic
 from mdispatch.facts.native import calls
+from mdispatch.guards import (
+    AutoDispatchBelowAutograd,
+    ExcludeDispatchKeyGuard,
+    ForceDispatchKeyGuard,
+    IncludeDispatchKeyGuard,
+)
+from mdispatch.modes import DispatchMode
 
 MARK = 10**30  # no other code holds it
 

@@ -16,6 +16,11 @@ import threading
 import weakref
 
 import pytest
+
+import mdispatch as md
+from mdispatch import errors
+from mdispatch.dispatch.call_c import turn
+from mdispatch.facts.native import _call
 from mdispatch.guards import (
     AutoDispatchBelowAutograd,
     ForceDispatchKeyGuard,
@@ -30,11 +35,6 @@ from mdispatch.modes import (
     mode_stack,
     restore_keys_on_entry,
 )
-
-import mdispatch as md
-from mdispatch import errors
-from mdispatch.dispatch.call_c import turn
-from mdispatch.facts.native import _call
 
 pytestmark = pytest.mark.shared
 

@@ -60,7 +60,9 @@ def test_the_top_of_the_package_has_twelve_rooms_and_little_beside():
     top = {
         path.name for path in PACKAGE.iterdir() if path.suffix in (".py", ".pyi") or path.is_dir()
     }
-    assert top - {"__pycache__", "include"} == {*ROOMS, "__init__.py", "__main__.py", "config.py"}
+    stubs = {"__init__.pyi"} | {f"{name}.pyi" for name in md._MOVED}
+    files = {"__init__.py", "__main__.py", "config.py"}
+    assert top - stubs - {"__pycache__", "include"} == files.union(ROOMS)
 
 
 @pytest.mark.lint
@@ -481,6 +483,8 @@ def test_both_bindings_refuse_what_is_no_value_of_the_contract(cffi_binding):
 # --- public names ---------------------------------------------------------------------------------
 
 LATE = [(name, home) for home, names in md._LATE.items() for name in names.split()]
+#: The paths of modules that type checkers know although no file lies there.
+PATHS = sorted({path.stem for path in PACKAGE.glob("[a-z]*.pyi")})
 
 
 @pytest.mark.lint
@@ -502,12 +506,53 @@ def test_each_public_name_is_written_once():
     assert sorted(done.stdout.split()) == sorted(name for name, _ in LATE)
 
 
-def test_the_stubs_are_what_their_script_makes():
-    """Run it, if this fails: python .ci/stubs.py. That type checkers understand them is shown by
-    .ci/client.py, of the wheel.
-    """
-    there = {file.name: file.read_text() for file in ROOT.glob("mdispatch-stubs/*")}
-    assert there == runpy.run_path(str(ROOT / ".ci" / "stubs.py"))["stubs"]()
+def imports_of(tree):
+    """Where each name of a stub comes from, inside the package."""
+    return {
+        alias.name: node.module
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.level == 1
+        for alias in node.names
+    }
+
+
+def signatures_of(tree):
+    return {
+        node.name: (ast.unparse(node.args), ast.unparse(node.returns))
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name in md.__all__
+    }
+
+
+def test_the_stub_of_the_package_says_what_the_package_has():
+    """That type checkers understand it is shown by .ci/client.py, of the wheel."""
+    source, stub = (ast.parse((PACKAGE / f"__init__.{end}").read_text()) for end in ("py", "pyi"))
+    early = {name: home for name, home in imports_of(source).items() if name in md.__all__}
+    assert imports_of(stub) == early | dict(LATE) | dict.fromkeys(PATHS)
+    assert signatures_of(stub) == signatures_of(source)
+    words = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in stub.body
+        if isinstance(node, ast.Assign)
+    }
+    assert words == {"__all__": md.__all__}
+    noted = [ast.unparse(node) for node in stub.body if isinstance(node, ast.AnnAssign)]
+    assert noted == ["__version__: str"]
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_the_stub_of_a_path_is_the_module_where_it_lies(name):
+    assert (PACKAGE / f"{name}.pyi").read_text() == f"from .{md._MOVED[name]} import *\n"
+
+
+def test_a_path_that_the_documentation_names_has_a_stub():
+    folders = (ROOT / "docs", ROOT / "examples")
+    pages = [file for each in folders for end in ("md", "py") for file in each.rglob(f"*.{end}")]
+    pages.append(ROOT / "README.md")
+    text = "\n".join(page.read_text() for page in pages)
+    named = {name for name in md._MOVED if re.search(rf"\b(mdispatch|md)\.{name}\b", text)}
+    assert len(named) > 10
+    assert named <= set(PATHS)
 
 
 def test_a_name_loaded_late_is_the_one_of_its_module():

@@ -1,2 +1,0 @@
-# Made by .ci/stubs.py from mdispatch/__init__.py.
-from mdispatch.workers.telemetry import *

@@ -1,0 +1,1 @@
+from .authoring.custom_op import *

@@ -1,0 +1,1 @@
+from .authoring.functions import *

@@ -1,0 +1,1 @@
+from .dispatch.higher_order import *

@@ -1,0 +1,1 @@
+from .workers.interpreters import *

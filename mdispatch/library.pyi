@@ -1,0 +1,1 @@
+from .registry.library import *

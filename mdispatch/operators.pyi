@@ -1,0 +1,1 @@
+from .registry.ops import *

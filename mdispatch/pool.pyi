@@ -1,0 +1,1 @@
+from .workers.pool import *

@@ -1,0 +1,1 @@
+from .authoring.autograd.tape import *

@@ -1,0 +1,1 @@
+from .workers.telemetry import *

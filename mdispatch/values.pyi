@@ -1,0 +1,1 @@
+from .dispatch.context.values import *

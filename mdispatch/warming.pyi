@@ -1,0 +1,1 @@
+from .workers.warm_up import *
