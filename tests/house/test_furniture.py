@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from importlib.metadata import metadata, version
 from pathlib import Path
 
@@ -65,3 +66,8 @@ def test_the_version_is_that_of_the_package_and_of_the_newest_changes():
     assert newest
     assert version("mdispatch") == md.__version__ == newest[1]
     assert (".dev" in md.__version__) == bool(newest[2])
+
+
+def test_an_editable_installation_is_a_path_and_no_import_hook():
+    """Type checkers read paths of installations, and run no code of them."""
+    assert [name for name in sys.modules if name.startswith("__editable___mdispatch")] == []

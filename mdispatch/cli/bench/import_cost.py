@@ -1,8 +1,8 @@
 """The time that mdispatch adds to a fresh sub-interpreter, against the time of creating it.
 
 With PYTHONPROFILEIMPORTTIME=1 in the environment, ``mdispatch bench import`` shows the cost of each
-module on stderr, in the sub-interpreters too. An editable installation adds its import hook to each
-creation.
+module on stderr, in the sub-interpreters too. The import hook of another package's editable
+installation adds to each creation.
 """
 
 from __future__ import annotations
