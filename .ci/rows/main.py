@@ -226,6 +226,7 @@ class Run:
         command = self.command(row, log, record, row.command if arguments is None else arguments)
         before = [f"{ROOT}/.ci/in-python", row.python] if row.python else []
         environment = {**os.environ, **row.environment, "RECORD": str(record)}
+        environment |= {"CHECKOUT": str(ROOT), "CACHE": str(CACHE)}
         if row.counts == "readme" and "--record" not in command:
             more = environment.get("PYTEST_ADDOPTS", "")
             environment["PYTEST_ADDOPTS"] = f"{more} --record {record}"

@@ -153,6 +153,31 @@ def native(change: Change) -> Iterator[Row]:
     yield row("native/coverage", "make -C native -j2 coverage", folder="native-coverage")
 
 
+def counts() -> Iterator[Row]:
+    """The instructions of 26 operations, compared with those of the merge base. On main itself the
+    base is the commit that this row found good last, if that was on this machine.
+    """
+    row = partial(Row, folder="counts", python="3.11")
+    yield row("counts/install", ".ci/environment 3.11 --without-package test build")
+    yield row(
+        "counts/instructions",
+        """
+        export GIT_DIR=$(git -C "$CHECKOUT" rev-parse --absolute-git-dir)
+        good=$CACHE/instructions/good base=()
+        here=$(git rev-parse HEAD)
+        if [[ $here == "$(git rev-parse -q --verify origin/main || :)" && -e $good ]] &&
+            git merge-base --is-ancestor "$(<"$good")" HEAD; then
+            base=(--base "$(<"$good")")
+        fi
+        .venv/bin/python -m benchmarks.instructions "${base[@]}"
+        echo "$here" >"$good"
+        """,
+        needs=("counts/install",),
+        cores=2,
+        counts="lines",
+    )
+
+
 def suite(version: str, sources: Path, change: Change) -> Iterator[Row]:
     """The tests on one Python, against the package as a user would install it."""
     name = f"suite/{version}"
@@ -387,7 +412,7 @@ def rows(sources: Path, change: Change) -> list[Row]:
     """All rows. Those of an everyday run are marked, and depend on the change."""
     found = [*lint(sources), *readme(sources)]
     found += suite(WHOLE, sources, change)
-    found += native(change)
+    found += [*native(change), *counts()]
     for version in PYTHONS:
         if version != WHOLE:
             found += suite(version, sources, change)
