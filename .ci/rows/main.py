@@ -199,6 +199,8 @@ class Run:
         if code:
             word = "TIMEOUT" if code in (124, 137) else "FAILED"
             text = "\n".join(log.read_text(errors="replace").splitlines()[-400:])
+        elif row.counts == "lines":  # tables and the like
+            text = "\n".join(log.read_text(errors="replace").splitlines()[-40:])
         if word == "FAILED" and counted.failed_tests:
             word, text = self.again(row, counted, text)
         if word == "ok":

@@ -165,7 +165,7 @@ def counts() -> Iterator[Row]:
         export GIT_DIR=$(git -C "$CHECKOUT" rev-parse --absolute-git-dir)
         good=$CACHE/instructions/good base=()
         here=$(git rev-parse HEAD)
-        if [[ $here == "$(git rev-parse -q --verify origin/main || :)" && -e $good ]] &&
+        if [[ $here == "$(git rev-parse -q --verify origin/main || echo "$here")" && -e $good ]] &&
             git merge-base --is-ancestor "$(<"$good")" HEAD; then
             base=(--base "$(<"$good")")
         fi
