@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import fcntl
 import hashlib
 import json
 import os
@@ -58,8 +57,8 @@ HISTORY = KEPT / "history.jsonl"
 
 #: By how much an operation may become slower without a reason.
 LIMIT = 0.01
-#: Seconds after which what was built and is not used goes.
-_KEEP = 14 * 86_400
+#: How many packages are kept, and how many builds of what is compiled in them.
+_KEEP = 20
 #: How many counts `--history` shows.
 _SHOWN = 8
 #: What the compiled files of a package depend on. All else in it is Python.
@@ -132,24 +131,27 @@ def _made(name: str, make: Callable[[Path, Path], None]) -> Path:
     and given a folder to fill and the name that it will have. A half-made one never has its name.
     """
     kept = KEPT / name
-    KEPT.mkdir(parents=True, exist_ok=True)
-    with open(KEPT / f"{name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # both sides may want the same, and so may another run
-        if not kept.exists():
-            with tempfile.TemporaryDirectory(dir=KEPT, prefix="made-") as folder:
-                full = Path(folder, "full")
-                full.mkdir()
-                make(full, kept)
+    if not kept.exists():
+        KEPT.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=KEPT, prefix="made-") as folder:
+            full = Path(folder, "full")
+            full.mkdir()
+            make(full, kept)
+            try:
                 full.rename(kept)
-        kept.touch()
+            except OSError:
+                if not kept.exists():  # another run was faster
+                    raise
+    kept.touch()
     return kept
 
 
 def _tidied() -> None:
-    """Removes what was not used for long."""
-    for path in KEPT.iterdir():
-        if path != HISTORY and path.stat().st_mtime < time.time() - _KEEP:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    """Removes what was not used for the longest time."""
+    for kind in ("package-*", "compiled-*"):
+        by_use = sorted(KEPT.glob(kind), key=lambda path: path.stat().st_mtime)
+        for path in by_use[:-_KEEP]:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _package(sources: Path, toolchain: str) -> Path:
@@ -331,7 +333,7 @@ def _row(revision: str | None, toolchain: str) -> int:
         for place in places:
             place.mkdir()
         sides = list(both.map(_sources, (base, None), places))
-        packages = list(both.map(_package, sides, (toolchain, toolchain)))
+        packages = [_package(sources, toolchain) for sources in sides]
         print(f"base {base[:12]}, head {commit}; {toolchain}", flush=True)
         if packages[0] == packages[1]:
             print("The two have the same sources, so they take the same instructions.")
