@@ -88,9 +88,9 @@ PLANTED: dict[str, tuple[Callable[[Path], None], str]] = {
     "a call that is slower": (
         replace(
             "native/bind/call/call.c",
-            "static PyObject *answered(",
-            "static void planted(void) {\n    for (volatile int i = 0; i < 6; i++) {\n    }\n}\n\n"
-            "static PyObject *answered(",
+            "    return unprobed_call(self, args, nargsf, kwnames);\n",
+            "    for (volatile int i = 0; i < 3; i++) {\n    }\n"
+            "    return unprobed_call(self, args, nargsf, kwnames);\n",
         ),
         "counts",
     ),
