@@ -7,11 +7,16 @@ that does not compile ends the build, in words.
 Systems that cannot share a registry (mdispatch/facts/native/system.py) get the package without it,
 in a wheel for that system: one for any would end up on Linux.
 
+A build in place, an editable installation's too, compiles what changed since the one before: see
+made_anew().
+
 With SOURCE_DATE_EPOCH set, two builds of one source give the same bytes anywhere: no archive and no
 binary depends on the folder, the user or the minute of its build.
 """
 
 import gzip
+import itertools
+import json
 import os
 import platform
 import re
@@ -21,6 +26,7 @@ import sys
 import sysconfig
 import tarfile
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from setuptools import Distribution, Extension, find_packages, setup
@@ -85,8 +91,57 @@ def put(source: Path, target: Path) -> None:
         beside.unlink(missing_ok=True)
 
 
+#: What a compiler finds and writes depends on these, too.
+ENVIRONMENT = ("COMPILER_PATH", "CPATH", "C_INCLUDE_PATH", "GCC_EXEC_PREFIX", "LIBRARY_PATH")
+OF_COMPILER = ("compiler_so", "linker_so", "include_dirs", "macros", "library_dirs", "libraries")
+
+
+def state(path: str) -> list[int]:
+    """What tells that a file was written; nothing for one that is not there."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return []
+    return [found.st_mtime_ns, found.st_size]
+
+
+def made_anew(target: str, note: Path, how: object, make: Callable[[], Iterable[str]]) -> None:
+    """Makes a file, unless it is there as the last build made it: in the same way, from files of
+    which none has another time or size since, be it newer or older.
+
+    ``make`` returns the files that it read. They and ``how`` are kept in the note. That is empty
+    while the file is made, and stays so where a file that was read was written meanwhile: then the
+    next build makes the file again.
+    """
+    how = json.loads(json.dumps(how))  # as it comes back
+    try:
+        before = json.loads(note.read_text())
+        if before["how"] == how and all(state(f) == seen for f, seen in before["files"].items()):
+            return
+    except (OSError, ValueError):
+        pass
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text("")
+    began = note.stat().st_mtime_ns  # by the clock of the file system, which other clocks precede
+    files = {path: state(path) for path in make()}
+    if all(seen and seen[0] <= began for seen in files.values()):
+        files[target] = state(target)
+        note.write_text(json.dumps({"how": how, "files": files}))
+
+
+def named_in(rule: str) -> list[str]:
+    """The files on which a rule of make says that its target depends, as compilers write it."""
+    words = re.findall(r"(?:\\.|\S)+", rule.replace("\\\n", " ").partition(":")[2])
+    return [re.sub(r"\\(.)", r"\1", word).replace("$$", "$") for word in words]
+
+
 class BuildWithLibrary(build_ext):
     """Makes libmdispatch first, then links every module to it."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        if self.inplace or self.editable_mode:  # that of pip is a new folder each time
+            self.build_temp = str(Path("build", f"temp.{sysconfig.get_config_var('SOABI')}"))
 
     def build_extensions(self) -> None:
         try:
@@ -106,6 +161,7 @@ class BuildWithLibrary(build_ext):
         ]
         made = Path(self.build_temp, "libmdispatch").resolve()
         made.mkdir(parents=True, exist_ok=True)
+        self.build_what_changed(str(made / SONAME))
         sources = sorted(str(p) for p in (NATIVE / "core").rglob("*.c"))
         objects = self.compiler.compile(sources, output_dir=str(made), extra_postargs=COMPILE)
         self.compiler.link_shared_object(objects, str(made / SONAME), extra_postargs=LINK)
@@ -116,6 +172,52 @@ class BuildWithLibrary(build_ext):
         home.mkdir(parents=True, exist_ok=True)
         put(made / SONAME, home / SONAME)
         self.add_development_files(home.parents[1])
+
+    def build_what_changed(self, library: str) -> None:
+        """From here on the compiler's ``compile`` and ``link_shared_object`` do what is to be done
+        again. With --force that is everything.
+        """
+        compiler, again = self.compiler, self.force
+        compile_all, link = compiler.compile, compiler.link_shared_object
+        self.force = compiler.force = True  # they know no headers; what is asked below does
+        programs = [
+            found
+            for command in (compiler.compiler_so, compiler.linker_so)
+            for word in itertools.takewhile(lambda word: not word.startswith("-"), command)
+            if (found := shutil.which(word))
+        ]
+        always = [
+            *(sys.version, [os.environ.get(name) for name in ENVIRONMENT]),
+            *(getattr(compiler, name) for name in OF_COMPILER),
+        ]
+
+        def noted(target: str, note: str, how: object, make: Callable[[], Iterable[str]]) -> None:
+            if again:
+                Path(note).unlink(missing_ok=True)
+            made_anew(target, Path(note), [always, target, how], lambda: [*make(), *programs])
+
+        def compile_changed(sources, output_dir=None, extra_postargs=None, depends=None, **how):  # type: ignore[no-untyped-def]
+            objects = compiler.object_filenames(sources, output_dir=output_dir or "")
+            for source, target in zip(sources, objects, strict=True):
+                rule = Path(f"{target}.d")
+                arguments = [*(extra_postargs or ()), "-MD", "-MT", "it", "-MF", str(rule)]
+
+                def make(source=source, rule=rule, arguments=arguments):  # type: ignore[no-untyped-def]
+                    compile_all([source], output_dir, extra_postargs=arguments, **how)
+                    return named_in(rule.read_text())
+
+                noted(target, f"{target}.json", [source, arguments, how], make)
+            return objects
+
+        def link_changed(objects, target, **how):  # type: ignore[no-untyped-def]
+            def make() -> list[str]:
+                link(objects, target, **how)
+                return [*objects] if target == library else [*objects, library]
+
+            note = str(Path(self.build_temp, f"{Path(target).name}.json"))
+            noted(target, note, [objects, how], make)
+
+        compiler.compile, compiler.link_shared_object = compile_changed, link_changed
 
     def add_development_files(self, package: Path) -> None:
         for folder in (package / "include", package / HOME / "pkgconfig"):
@@ -193,7 +295,6 @@ def extension(name: str, sources: list[Path]) -> Extension:
     return Extension(
         f"mdispatch.facts.native.{name}",
         [str(source) for source in sources],
-        depends=[str(header) for header in (*BIND.rglob("*.h"), *NATIVE.glob("*.h"))],
         extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"],
         extra_link_args=[f"-l:{SONAME}", "-Wl,-rpath,$ORIGIN"],
     )

@@ -4,8 +4,9 @@
 Two builds, in two folders, give the same bytes. What is in them is what packages.txt says. The
 wheel passes twine and auditwheel; repaired and installed in an empty environment, it serves
 client.py, which mypy --strict accepts there, and has the examples. README.md and the quick start
-are followed word for word with it. A library that is built in place leaves alone the processes
-that use the one before it. The sdist makes wheels for other systems, each with the tag of one, that
+are followed word for word with it. An editable installation of the sdist is found by mypy from
+another folder; a build in place compiles there what changed, and leaves alone the processes that
+use the library before it. The sdist makes wheels for other systems, each with the tag of one, that
 serve alone.py; where it cannot be compiled, it says what it needs.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -129,11 +131,33 @@ def check_installed(work: Path, wheel: Path) -> None:
 
 
 def check_in_place(work: Path, sdist: Path) -> None:
-    source = unpacked(work, sdist)
-    command = (sys.executable, "setup.py", "-q", "build_ext", "--inplace")
-    run(*command, cwd=source)
+    """An editable installation, by which type checkers in another folder find the package; then
+    what a build in place compiles and links.
+    """
+    source, environment, outside = unpacked(work, sdist), work / "environment", work / "outside"
+    outside.mkdir()
+    run(sys.executable, "-m", "venv", "--without-pip", environment)
+    python = environment / "bin" / "python"
+    install = (sys.executable, "-m", "pip", "--python", python, "install", "-q")
+    run(*install, "-e", source, "setuptools>=77")
+    shutil.copy(HERE / "client.py", outside)
+    print(run(python, "-P", "client.py", source, cwd=outside), end="")
+    mypy = (sys.executable, "-m", "mypy", "--strict", "--python-executable", python)
+    print("mypy --strict, of the editable one:", run(*mypy, "client.py", cwd=outside), end="")
+
+    command = (python, "setup.py", "build_ext", "--inplace")
+
+    def built(*changed: str) -> tuple[set[str], int]:
+        """Which files are compiled once these were changed, and how many links follow."""
+        for name in changed:
+            os.utime(source / name)
+        log = run(*command, cwd=source)
+        return set(re.findall(r" -c (\S+) ", log)), log.count(" -shared ")
+
+    built()  # what pip made lies elsewhere, so all is linked
+    assert built() == (set(), 0)
     with subprocess.Popen(
-        [sys.executable, "-c", USER],
+        [python, "-c", USER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=source,
@@ -142,10 +166,28 @@ def check_in_place(work: Path, sdist: Path) -> None:
         assert user.stdin
         assert user.stdout
         assert user.stdout.readline() == "ready\n"
-        run(*command, cwd=source)
+        one = "native/core/state/chain.c"
+        assert built(one) == ({one}, 4)  # the library, and the three modules that are linked to it
         user.communicate("go on\n", timeout=60)
     assert user.returncode == 0, f"it ended with {user.returncode}"
     print("built in place again: who used the library goes on with the one it has")
+    folder = Path("native", "bind", "ext")
+    users = [
+        str(folder / f.name) for f in (source / folder).glob("*.c") if '"visit.h"' in f.read_text()
+    ]
+    assert users
+    assert built(str(folder / "visit.h")) == (set(users), 1)
+    assert built() == (set(), 0)
+    for other in ({"CC": "false"}, {"CFLAGS": "-no-such-option"}):
+        asked = subprocess.run(
+            [*map(str, command)],
+            cwd=source,
+            env={**os.environ, **other},
+            capture_output=True,
+            text=True,
+        )
+        assert asked.returncode, f"with {other} nothing was compiled"
+    print(f"built in place: what changed is compiled, {len(users)} files for a header")
 
 
 #: Runs setup.py as on another system: its name, and the tag of its wheels.
