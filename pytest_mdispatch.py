@@ -1,22 +1,49 @@
 """The pytest plugin of mdispatch: fixtures, and options for a whole run. See docs/pools.md.
 
-pytest imports this file in every run where mdispatch is installed, so it does no work and imports
-nothing of mdispatch. It lies beside the package because importing a module of the package would
-import the package. The work is done in mdispatch/workers/pytest_plugin.py.
+pytest imports this file in every run where mdispatch is installed, so it imports nothing of
+mdispatch, and sees to it that pytest does not rewrite what others import of it. It lies beside the
+package because importing a module of the package would import the package. The work is done in
+mdispatch/workers/pytest_plugin.py.
 """
 
 from __future__ import annotations
 
+import sys
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from concurrent.futures import Executor
+    from importlib.machinery import ModuleSpec
 
     from mdispatch import Registry
     from mdispatch.workers.pytest_plugin import Snapshot
+
+
+class _AsInstalled:
+    """Finds the modules of mdispatch before pytest does. pytest rewrites the assert statements of
+    all modules of a distribution that has a plugin: those of mdispatch would be compiled anew for
+    it, and are nobody's tests.
+    """
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: object = None
+    ) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, path) if name.partition(".")[0] == "mdispatch" else None
+
+
+def pytest_addhooks() -> None:
+    # The first that pytest asks of a plugin, before it imports a file of the user.
+    sys.meta_path.insert(0, _AsInstalled)
+
+
+def pytest_unconfigure() -> None:
+    if _AsInstalled in sys.meta_path:
+        sys.meta_path.remove(_AsInstalled)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

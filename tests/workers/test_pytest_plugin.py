@@ -66,6 +66,27 @@ def test_a_plugin_that_nobody_asks_for_does_not_import_the_package(run) -> None:
     ran.assert_outcomes(passed=1)
 
 
+def test_the_modules_of_the_package_are_not_rewritten(run) -> None:
+    ran = run(
+        """
+        import sys
+        from importlib.machinery import SourceFileLoader
+        import mdispatch as md
+        md.InterpreterPool, md.custom_op
+
+        def test_loaders():
+            assert type(__loader__) is not SourceFileLoader  # pytest rewrites this file
+            names = [name for name in sys.modules if name.partition(".")[0] == "mdispatch"]
+            specs = [sys.modules[name].__spec__ for name in names]
+            ours = [spec.loader for spec in specs if spec and str(spec.origin).endswith(".py")]
+            assert len(ours) > 20
+            assert {type(loader) for loader in ours} == {SourceFileLoader}
+        """,
+        plugins=(),
+    )
+    ran.assert_outcomes(passed=1)
+
+
 def test_each_test_registers_in_a_registry_of_its_own(run) -> None:
     ran = run(
         """
