@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import secrets
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -31,6 +34,7 @@ from mdispatch.cli.app import GROUPS, MODULES, command
 from mdispatch.cli.bench import command as bench
 from mdispatch.cli.catalogue import Catalogue, catalogue
 from mdispatch.cli.ls import chosen
+from mdispatch.registry import opened_default
 
 ROOT = Path(__file__).parents[2]
 STRESS = ROOT / "stress"
@@ -219,12 +223,16 @@ def test_the_version_is_told_without_click_as_with_it(folder: Path, words: tuple
 # --- the answer -----------------------------------------------------------------------------------
 
 
+@cache
+def in_a_process_of_its_own(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
+    return mdispatch(command, *ASKED[command], "--json", cwd=folder, process=True)
+
+
 @every_command
 def test_json_is_all_that_is_on_standard_output_and_every_key_is_documented(
     folder: Path, command: str
 ) -> None:
-    """Each command in a process of its own: modules write to its descriptor 1, too."""
-    done = mdispatch(command, *ASKED[command], "--json", cwd=folder, process=True)
+    done = in_a_process_of_its_own(folder, command)
     assert done.returncode == 0, done.stderr
     answers = done.stdout.splitlines() if command == "top" else [done.stdout]
     for answer in map(json.loads, answers):
@@ -233,6 +241,47 @@ def test_json_is_all_that_is_on_standard_output_and_every_key_is_documented(
     if command in IMPORTING:
         for words in ("said by print", "said to descriptor 1", "said by a warning"):
             assert words in done.stderr
+
+
+def keys_of(answer: Any, path: str = "") -> Iterator[str]:
+    """The place of every key in an answer, without numbers of lists."""
+    if isinstance(answer, dict):
+        for key, value in answer.items():
+            yield f"{path}.{key}"
+            yield from keys_of(value, f"{path}.{key}")
+    for value in answer if isinstance(answer, list) else ():
+        yield from keys_of(value, path)
+
+
+@every_command
+def test_a_command_in_this_process_says_what_it_says_in_one_of_its_own(
+    folder: Path, command: str
+) -> None:
+    """So that most tests may ask it here."""
+    alone = in_a_process_of_its_own(folder, command)
+    here = mdispatch(command, *ASKED_HERE[command], "--json", cwd=folder)
+    assert here.returncode == alone.returncode
+    answers = [json.loads(each.stdout) for each in (here, alone)]
+    assert {*keys_of(answers[0])} == {*keys_of(answers[1])}
+    if command in IMPORTING:
+        assert {*here.stderr.splitlines()} == {*alone.stderr.splitlines()}
+
+
+def test_a_command_in_this_process_leaves_nothing_of_it(folder: Path) -> None:
+    def state() -> list[Any]:
+        descriptors = [os.fstat(number) for number in range(3)]
+        places = [(each.st_dev, each.st_ino) for each in descriptors]
+        streams = [sys.stdin, sys.stdout, sys.stderr, *map(signal.getsignal, (2, 15))]
+        there = [*sys.path], dict(os.environ), os.getcwd(), [*warnings.filters], sys.argv
+        return [places, streams, there, opened_default(), len(os.listdir("/proc/self/fd"))]
+
+    on_terminal("ls", *HERE, cwd=folder)  # what is loaded once stays
+    before = state()
+    for words in (("ls", *HERE), ("ls", "--import", "nowhere"), ("top", NAME, "--count", "1")):
+        mdispatch(*words, cwd=folder, NO_COLOR="1")
+        on_terminal(*words, cwd=folder)
+        assert state() == before
+    assert "loud" not in sys.modules
 
 
 @every_command
