@@ -354,7 +354,7 @@ class Life(RuleBasedStateMachine):
 
 
 EVERYDAY = settings(
-    max_examples=20,
+    max_examples=8,
     stateful_step_count=40,
     derandomize=True,
     database=None,

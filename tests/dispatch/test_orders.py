@@ -199,7 +199,7 @@ def test_in_every_order_of_one_of_each_kind_what_is_registered_decides_alone(
     part: int, long_form: bool
 ) -> None:
     size = ALL_ORDERS // PARTS
-    length = size if long_form else size // 50
+    length = size if long_form else size // 150
     walk = Walk(local_registry())
     orders = itertools.islice(orders_of(ONE_OF_EACH), part * size, part * size + length)
     assert walk.lead(orders) == length
@@ -218,7 +218,7 @@ def test_in_every_order_of_up_to_three_of_any_what_is_registered_decides_alone(
     assert walk.lead(orders_of((unit,))) == 1
     assert sum(walk.lead(orders_of((unit, other))) for other in later) == 6 * count
     three = itertools.combinations_with_replacement(later, 2)
-    one_in = 1 if long_form else 12
+    one_in = 1 if long_form else 36
     some = itertools.islice(three, 0, None, one_in)
     done = sum(walk.lead(orders_of((unit, *others))) for others in some)
     all_of_three = count * (count + 1) // 2
@@ -229,13 +229,13 @@ def test_in_every_order_of_up_to_three_of_any_what_is_registered_decides_alone(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", range(5))
 def test_the_shared_registry_has_it_the_same_in_any_order(part: int, long_form: bool) -> None:
-    one_in = 50 if long_form else 2000
+    one_in = 50 if long_form else 6000
     with md.Registry.create() as registry:
         walk = Walk(registry, thorough=True)
         done = walk.lead(itertools.islice(orders_of(ONE_OF_EACH), part, None, one_in))
         assert done == len(range(part, ALL_ORDERS, one_in))
         of_three = list(itertools.combinations_with_replacement(UNITS, 3))
-        for units in of_three[part :: 5 if long_form else 100]:
+        for units in of_three[part :: 5 if long_form else 300]:
             walk.lead(itertools.islice(orders_of(units), part, None, 5))
         assert walk.refused > 0
         registry.check_invariants()
@@ -307,13 +307,15 @@ def test_it_does_not_matter_which_registrations_share_a_library(
 
 class Transitions:
     """Walks over every transition between the states with up to ``depth`` open units. A state is
-    the open units, in the order in which they were opened.
+    the open units, in the order in which they were opened. Of the states with ``depth`` units it
+    visits one in so many.
     """
 
-    def __init__(self, walk: Walk, units: tuple[str, ...], depth: int) -> None:
+    def __init__(self, walk: Walk, units: tuple[str, ...], depth: int, one_in: int) -> None:
         self.walk = walk
         self.moves = [(opening(i, unit), closing(i)) for i, unit in enumerate(units)]
         self.depth = depth
+        self.one_in = one_in
         self.open: list[int] = []
         self.states = self.transitions = 0
 
@@ -325,7 +327,9 @@ class Transitions:
         for at in range(len(self.open) - 1):
             self._close_and_restore(at)
         if len(self.open) < self.depth:
-            for i in range(len(self.moves)):
+            deepest = len(self.open) == self.depth - 1
+            first = sum(self.open) % self.one_in if deepest else 0
+            for i in range(first, len(self.moves), self.one_in if deepest else 1):
                 if i not in self.open:
                     self._open_and_visit(i)
 
@@ -366,9 +370,10 @@ class Transitions:
 @pytest.mark.parametrize("first", range(len(ALL_UNITS)))
 def test_every_transition_leads_to_what_is_then_in_effect(first: int, long_form: bool) -> None:
     walk = Walk(local_registry())
-    every = Transitions(walk, ALL_UNITS, 5 if long_form else 3)
+    depth, one_in = (5, 1) if long_form else (3, 4)
+    every = Transitions(walk, ALL_UNITS, depth, one_in)
     every._open_and_visit(first)
     walk.check_nothing_is_left()
     walk.registry.check_invariants()
     assert walk.refused > 0
-    assert every.states > (20_000 if long_form else 150)
+    assert every.states > (20_000 if long_form else 50)

@@ -595,8 +595,8 @@ def test_every_configuration_runs_and_is_what_it_says(monkeypatch: pytest.Monkey
 def test_all_who_look_see_what_the_model_says_after_every_step(
     configuration: tuple[str, str], long_form: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seeds = range(100 if long_form else 3)
-    one_in = 1 if long_form else 40
+    seeds = range(100 if long_form else 1)
+    one_in = 1 if long_form else 120
     got = run(
         configuration,
         monkeypatch,

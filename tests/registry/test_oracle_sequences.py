@@ -168,13 +168,13 @@ def fails_at_a_key(sequence):
     return any(name in KEYS for _, _, name in texts)
 
 
-#: A sixth of them every day, all of them in the long form.
+#: One in eighteen every day, all of them in the long form.
 EVERY_SEQUENCE = [
     pytest.param(
         file,
         number,
         id=f"{file}-{sequence['id']}",
-        marks=[pytest.mark.long] if number % 6 else [],
+        marks=[pytest.mark.long] if number % 18 else [],
     )
     for file in FILES
     for number, sequence in enumerate(recording(file)["sequences"])
