@@ -136,8 +136,9 @@ class Run:
             thread.join()
 
     def may_start(self, row: Row, waiting: list[Row]) -> bool:
-        """Whether there is room for a row now. The rows before it in the list have started, or wait
-        for something; one that runs alone waits until all others have ended.
+        """Whether there is room for a row now: a processor that no other row keeps busy. A row of
+        two may share one of them for a while, else rows of one would always come first. One that
+        runs alone waits until all others have ended.
         """
         if any(need not in self.results for need in row.needs if need in self.names()):
             return False
@@ -149,7 +150,7 @@ class Run:
             return not self.running and all(other.alone for other in waiting)
         if row.cores == 0:
             return not any(other.cores == 0 for other in self.running.values())
-        return sum(other.cores for other in self.running.values()) + row.cores <= CORES
+        return sum(other.cores for other in self.running.values()) < CORES
 
     def names(self) -> set[str]:
         return {row.name for row in self.asked}
