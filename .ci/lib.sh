@@ -60,12 +60,13 @@ find_python() {
         [[ -x $FREE/bin/python$1 ]] && echo "$FREE/bin/python$1"
         ;;
     *)
-        # pyenv's shims answer for every version and then fail: look at its installations instead.
-        for dir in "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$1".*/bin; do
-            [[ -x $dir/python$1 ]] && echo "$dir/python$1" && return
-        done
+        # pyenv's shims answer for every version and then fail: look at its installations instead,
+        # which lie beside its folder of shims.
         while read -r dir; do
-            [[ $dir != */shims/* ]] && echo "$dir" && return
+            [[ $dir == */shims/* ]] || { echo "$dir" && return; }
+            for dir in "${dir%/shims/*}"/versions/"$1".*/bin/"python$1"; do
+                [[ -x $dir ]] && echo "$dir" && return
+            done
         done < <(type -ap "python$1")
         return 1
         ;;

@@ -76,6 +76,8 @@ class Run:
         self.flaky = judge.Flaky(ROOT / "tests" / "flaky.toml")
         self.pythons: dict[str, str] = {}
         self.first_red: float | None = None
+        #: Seconds of what a machine needs once.
+        self.set_up: dict[str, float] = {}
 
     # --- what has to be there ---------------------------------------------------------------------
 
@@ -90,13 +92,17 @@ class Run:
             for package in names.split()
             if shutil.which(package) is None  # it may have come another way
         }
+        began = time.monotonic()
         done = self.bash(f"source .ci/lib.sh; apt_install {' '.join(sorted(packages))}", ROOT)
+        self.set_up["Debian's packages"] = time.monotonic() - began
         if done.returncode:
             raise SystemExit(done.stdout)
 
     def make_python(self, what: str) -> None:
+        began = time.monotonic()
         done = self.bash(f".ci/pythons {what}", ROOT)
         with self.changed:
+            self.set_up[f"Python of {what}"] = time.monotonic() - began
             self.pythons[what] = done.stdout if done.returncode not in (0, 3) else ""
             self.changed.notify_all()
 
@@ -311,6 +317,11 @@ class Run:
         if missing:
             print(f"\n!!!! NOT TESTED: Python {', '.join(missing)} could not be had here.")
             print("!!!! That is no failure, but this run says nothing about them.")
+        self.set_up["environments"] = sum(
+            result.seconds for result in self.results.values() if result.row.is_set_up
+        )
+        told = ", ".join(f"{what} {seconds:.0f} s" for what, seconds in self.set_up.items())
+        print(f"set-up, within that: {told}")
         print(figures.slower(CACHE, [row.name for row in self.asked]))
         if any(not row.everyday for row in self.asked):
             print(figures.unrun(CACHE, self.work / "snapshot" / "tests"))

@@ -30,3 +30,7 @@ class Row:
     #: Seconds after which the row is ended. A test has a limit of its own; this is for all else.
     limit: int = 900
     everyday: bool = True
+
+    @property
+    def is_set_up(self) -> bool:
+        return self.name.endswith("/install")

@@ -50,7 +50,7 @@ class Record:
 
     def __init__(self, config: pytest.Config) -> None:
         file = config.getoption("--record")
-        self._file = Path(file).open("w") if file else None  # noqa: SIM115  # until the end
+        self._file = Path(file).open("w", buffering=1) if file else None  # noqa: SIM115
         self._budgets = tiers.BUDGETS if config.getoption("--long") else {}
         self._open: dict[str, tuple[str, float, str]] = {}
         self._skipped_files: set[str] = set()
