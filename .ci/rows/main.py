@@ -223,7 +223,7 @@ class Run:
 
     def command(self, row: Row, log: Path, record: Path, arguments: str) -> str:
         if row.counts == "pytest":
-            return f".venv/bin/python -m pytest -q --record {record} {arguments}"
+            return f".venv/bin/python -m pytest -q --record={record} {arguments}"
         return arguments
 
     def run(
@@ -238,7 +238,7 @@ class Run:
         environment |= {"CHECKOUT": str(ROOT), "CACHE": str(CACHE)}
         if row.counts == "readme" and "--record" not in command:
             more = environment.get("PYTEST_ADDOPTS", "")
-            environment["PYTEST_ADDOPTS"] = f"{more} --record {record}"
+            environment["PYTEST_ADDOPTS"] = f"{more} --record={record}"
         left = max(1.0, DEADLINE - (time.monotonic() - self.began))
         with log.open("wb") as file:
             timed = ["timeout", "-k", "20", str(int(min(row.limit, left)))]

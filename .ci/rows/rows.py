@@ -96,7 +96,7 @@ def lint(sources: Path) -> Iterator[Row]:
         f"""
         npm install --silent --no-audit --no-fund --prefix build/axe axe-core@4
         [ -e build/site ] || {site}
-        .venv/bin/python -m pytest -q --all --record "$RECORD" tests/house/test_accessible.py""",
+        .venv/bin/python -m pytest -q --all --record="$RECORD" tests/house/test_accessible.py""",
         counts="readme",
         environment={
             "MDISPATCH_BROWSER": "chromium",

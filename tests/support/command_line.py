@@ -38,6 +38,7 @@ from unittest import mock
 
 from commands import environment
 from patience import limit
+from tiers import only_with_keyword
 
 import mdispatch as md
 from mdispatch.__main__ import main
@@ -50,6 +51,7 @@ from mdispatch.registry import registry, type_facts
 _COMMAND = [sys.executable, "-m", "mdispatch"]
 
 
+@only_with_keyword
 def mdispatch(
     *arguments: str,
     cwd: Path | None = None,
@@ -81,6 +83,7 @@ def mdispatch(
         return CompletedProcess(arguments, status, _text(answer), _text(complaints))
 
 
+@only_with_keyword
 def on_terminal(
     *arguments: str,
     columns: int = 80,

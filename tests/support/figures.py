@@ -1,4 +1,4 @@
-"""What each test costs and comes to. ``pytest --record FILE`` writes a line of JSON for each: its
+"""What each test costs and comes to. ``pytest --record=FILE`` writes a line of JSON for each: its
 name, "passed", "failed" or "skipped", CPU seconds of the test and its children, seconds, the reason
 of a skip.
 

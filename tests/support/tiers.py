@@ -24,10 +24,17 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
+from typing import TypeVar
 
 import pytest
 
+Helper = TypeVar("Helper")
+
 TESTS = Path(__file__).resolve().parents[1]
+
+#: Helpers may have this parameter, and start a process only for callers that pass it: see
+#: :func:`only_with_keyword`.
+KEYWORD = "process"
 
 #: What starts a process or an interpreter, by the names that code has for it.
 STARTERS = frozenset(
@@ -42,6 +49,7 @@ STARTERS = frozenset(
         "interpreter_pool",
         "multiprocessing",
         "posix_spawn",
+        KEYWORD,
         "runpytest_subprocess",
         "subprocess",
     }
@@ -50,8 +58,17 @@ STARTERS = frozenset(
 #: CPU seconds of a test and its children: what an instance of each tier may use.
 BUDGETS = {"cheap": 0.15, "dear": 1.0, "thorough": 10.0}
 
+#: The helpers with the parameter KEYWORD.
+QUIET: set[object] = set()
+
 #: How many tests this process left out.
 LEFT_OUT = pytest.StashKey[int]()
+
+
+def only_with_keyword(helper: Helper) -> Helper:
+    """Decorates a helper that starts a process only for callers that pass KEYWORD."""
+    QUIET.add(helper)
+    return helper
 
 
 class Reach:
@@ -66,6 +83,8 @@ class Reach:
         if callable(what):
             what = inspect.unwrap(what)
         if not isinstance(what, FunctionType | type) or not is_ours(what):
+            return False
+        if what in QUIET:
             return False
         if what not in self._known:
             self._known[what] = False  # while it is followed: functions may call each other
@@ -85,9 +104,16 @@ def is_ours(what: object) -> bool:
 
 
 def names(code: CodeType) -> set[str]:
-    """The names of globals and attributes in a piece of code, functions inside it included."""
-    inner = (names(each) for each in code.co_consts if isinstance(each, CodeType))
-    return set(code.co_names).union(*inner)
+    """The names of globals and attributes in a piece of code, functions inside it included; and the
+    keyword, which is a constant or in one.
+    """
+    found = set(code.co_names)
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            found |= names(each)
+        elif each == KEYWORD or (isinstance(each, tuple) and KEYWORD in each):
+            found.add(KEYWORD)
+    return found
 
 
 def used(function: FunctionType) -> Iterator[object]:
