@@ -145,11 +145,12 @@ def native(change: Change) -> Iterator[Row]:
             cores=1,
             everyday=everyday,
         )
-    row = partial(row, everyday=False, limit=1800)
+    # Every death at every instruction takes long.
+    row = partial(row, everyday=False, limit=3600)
     yield row("native/clang", f"{make} CC=clang ALL=1", folder="native-clang")
     yield row(
         "native/sanitize-gcc",
-        f"{make} CC=gcc ALL=1 SANITIZE=address,undefined",
+        f"{make} CC=gcc SANITIZE=address,undefined",
         folder="native-sanitize-gcc",
     )
     yield row("native/coverage", "make -C native -j2 coverage", folder="native-coverage")
@@ -397,6 +398,17 @@ def rare() -> Iterator[Row]:
             limit=2400,
             everyday=False,
         )
+    # What of each room the tests run: figures, on no condition.
+    row = partial(Row, folder="coverage", python="3.11", everyday=False)
+    yield row("coverage/install", ".ci/environment 3.11 -r coverage test")
+    yield row(
+        "coverage/rooms",
+        ".venv/bin/python .ci/coverage -q -n 3 --all -m 'not lint' --record=$RECORD tests",
+        needs=("coverage/install",),
+        cores=2,
+        counts="readme",
+        limit=3600,
+    )
     # Every test in its long form, with numbers that are drawn anew.
     row = partial(Row, folder="long", python="3.13", everyday=False)
     yield row("long/install", ".ci/environment 3.13 -r gunicorn -r mypy test")
