@@ -75,6 +75,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "_switches", lambda: 0)
 
 
+@pytest.mark.dear
 def test_each_work_runs_right_after_the_one_that_it_is_compared_with(quiet):
     clock = Clock()
     times = turns(clock, 4)
@@ -83,6 +84,7 @@ def test_each_work_runs_right_after_the_one_that_it_is_compared_with(quiet):
     assert {name: (len(a), len(b)) for name, (a, b) in times.items()} == {"a": (4, 4), "b": (4, 4)}
 
 
+@pytest.mark.dear
 def test_a_machine_that_gets_slower_changes_seconds_and_no_ratio(quiet):
     clock = Clock()
 
@@ -248,6 +250,7 @@ def answer() -> dict[str, Any]:
     return bench("calls", "--rounds", "3", "--peers", "mdispatch,dict by type,singledispatch")
 
 
+@pytest.mark.dear
 def test_the_json_has_its_keys(answer):
     assert answer["format"] == 1
     assert set(answer) == {"format", "about", "quick", "load", "busy", "began", "seconds", "jobs"}
@@ -277,6 +280,7 @@ def test_every_peer_has_its_ratio_of_every_shape_from_the_rounds_of_one_run(answ
     assert compared["mdispatch: keyword, above 1 arg"]["unit"] == "+x"
 
 
+@pytest.mark.dear
 def test_a_peer_that_is_not_installed_is_said_and_the_others_are_measured(monkeypatch):
     monkeypatch.setattr(peers.Ovld, "module", "no_such_module")
     asked = Settings(1, True, ("ovld", "dict by type"))
@@ -291,6 +295,7 @@ def test_a_peer_that_is_not_installed_is_said_and_the_others_are_measured(monkey
     }
 
 
+@pytest.mark.dear
 def test_a_peer_that_fails_costs_its_own_rows_only(monkeypatch):
     def broken(self, shape, types):
         raise TypeError("another version")
@@ -304,6 +309,7 @@ def test_a_peer_that_fails_costs_its_own_rows_only(monkeypatch):
     assert len(reasons) == len(peers.SHAPES)
 
 
+@pytest.mark.thorough
 def test_every_job_answers_or_says_why_not():
     names = ["wake-up", "import"]
     names += ["own", "rebuild", "parallel-calls", "parallel", "find", "providers", "verify"]
@@ -363,6 +369,7 @@ def test_without_names_only_jobs_that_are_here_run_and_the_list_says_where_the_o
     assert "jobs of the repository  (only in a checkout of it)" in listed
 
 
+@pytest.mark.dear
 def test_the_jobs_of_the_repository_have_what_a_job_is_asked_for(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     found = [job.module for job in jobs.JOBS if job.module.startswith("benchmarks.")]
@@ -371,6 +378,7 @@ def test_the_jobs_of_the_repository_have_what_a_job_is_asked_for(monkeypatch):
         assert callable(import_module(module).figures), module
 
 
+@pytest.mark.dear
 def test_a_job_that_fails_is_told_with_what_it_said_and_the_others_go_on(tmp_path, monkeypatch):
     (tmp_path / "native").mkdir()
     (tmp_path / "native" / "mdispatch.h").touch()
@@ -419,6 +427,7 @@ def test_the_list_names_all_jobs_and_peers():
     assert listed == [job.name for job in jobs.JOBS] + [peer.name for peer in peers.PEERS]
 
 
+@pytest.mark.dear
 def test_people_see_ratios_aims_and_what_was_left_out_on_lines_that_fit(tmp_path):
     words = ["calls", "--quick", "--rounds", "2", "--peers", "mdispatch,uarray"]
     page = tmp_path / "bench.html"

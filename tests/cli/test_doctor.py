@@ -405,6 +405,7 @@ def test_a_registry_whose_file_was_deleted_is_found_and_can_be_attached_to(name:
 # --- stopped processes ----------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_registry_is_shown_at_once_while_a_stopped_process_holds_its_lock(
     name: str, hold: str
 ) -> None:
@@ -612,6 +613,7 @@ for _ in range(rounds):
 """
 
 
+@pytest.mark.thorough
 def test_reaping_never_takes_a_name_away_from_who_is_alive(name: str) -> None:
     ended = threading.Event()
     reaped = []
@@ -800,6 +802,8 @@ os.kill(os.getpid(), signal.SIGSTOP)
 """
 
 
+@pytest.mark.waits
+@pytest.mark.thorough
 def test_who_keeps_the_folder_locked_is_told(name: str) -> None:
     base = FOLDER.parent / name  # a folder of its own: others need theirs meanwhile
     base.mkdir()

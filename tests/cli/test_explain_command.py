@@ -198,6 +198,7 @@ def test_a_slot_that_refuses_calls_is_told_from_kernels(folder: Path) -> None:
     assert table["AutogradOther"] == ["ambiguous autogradother", "nothing: a call is refused", "-"]
 
 
+@pytest.mark.dear
 def test_only_keys_that_have_something_are_shown_unless_all_are_asked_for(folder: Path) -> None:
     some, everything = (
         rows(shop(folder, "table", "shop::scale", *more)) for more in ([], ["--all"])

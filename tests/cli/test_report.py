@@ -109,6 +109,7 @@ def answer(folder: Path, name: str = "shop") -> dict[str, Any]:
 # --- as a file ------------------------------------------------------------------------------------
 
 
+@pytest.mark.dear
 def test_a_page_has_every_operator_its_schema_its_kernels_and_their_places(folder: Path) -> None:
     articles = {attributes["id"]: text for attributes, text in page(folder).all("article")}
     told = answer(folder)["operators"]
@@ -434,6 +435,7 @@ def test_the_page_is_dark_where_that_is_wanted(browser: Browser, folder: Path) -
     assert dark < 100 < 700 < light_ink
 
 
+@pytest.mark.thorough
 def test_a_link_to_an_operator_leads_to_it(browser: Browser, folder: Path) -> None:
     for name in ("shop", "hostile"):
         browser.open(folder / f"{name}.html")

@@ -85,6 +85,7 @@ def replays(out: str) -> dict[str, tuple[str, str]]:
     return {title: (worker, command) for title, worker, command in found}
 
 
+@pytest.mark.thorough
 def test_a_failure_names_seed_scenario_and_worker_and_its_command_fails_in_the_same_way(
     suite: Path, played: str
 ) -> None:

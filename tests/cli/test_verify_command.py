@@ -187,6 +187,7 @@ def test_json_has_the_documented_keys_and_nothing_beside_it(modules: Path) -> No
         assert worker["create_seconds"] > 0 < worker["import_seconds"]
 
 
+@pytest.mark.waits
 def test_workers_wait_for_what_the_main_interpreter_registers_later(modules: Path) -> None:
     arguments = ("slow", "--interpreters", "1", "--processes", "0")
     status, answer = verify_json(modules, *arguments, "--timeout", "60")
@@ -208,6 +209,7 @@ def test_modules_that_register_nothing_are_no_success(
     assert "Nothing was verified: these modules register nothing." in done.stdout
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("name", ["spoken_for", "slow"])
 def test_modules_without_operators_may_have_something_to_verify(modules: Path, name: str) -> None:
     (modules / "spoken_for.py").write_text(
@@ -222,6 +224,7 @@ def test_modules_without_operators_may_have_something_to_verify(modules: Path, n
 # --- differences ----------------------------------------------------------------------------------
 
 
+@pytest.mark.dear
 def test_every_difference_is_told_once_with_the_workers_that_have_it(
     divergent: tuple[int, dict[str, Any]],
 ) -> None:
@@ -339,6 +342,7 @@ def words_of(text: str) -> str:
     return " ".join(text.replace("─", " ").split())
 
 
+@pytest.mark.thorough
 def test_no_fact_is_lost_at_any_width() -> None:
     for columns in range(40, 201):
         tell_all(columns)
@@ -421,6 +425,7 @@ def test_a_module_that_exits_in_workers_differs(modules: Path) -> None:
     assert answer["differences"][0]["workers"] == [0, 1]
 
 
+@pytest.mark.waits
 def test_a_worker_that_hangs_is_given_up_and_its_place_told(modules: Path) -> None:
     done = run(modules, "verify", "hangs", "--timeout", "0", "--interpreters", "1")
     assert done.returncode == 1
@@ -502,6 +507,8 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.waits
+@pytest.mark.thorough
 def test_a_version_is_compared_with_one_that_is_running(tmp_path: Path) -> None:
     module = RUNNING.replace("md.Registry.create(sys.argv[1])", "md.default_registry()")
     module = module.partition("print")[0]

@@ -113,6 +113,7 @@ def test_a_quiet_leader_notices_too_that_the_engine_forgot(url, run, store):
             arrives(late, "one")
 
 
+@pytest.mark.dear
 def test_the_next_leader_goes_on_and_nothing_alike_changes(url, run, store):
     with host(url, f"{run}-1") as worker:
         with leader(url, f"{run}-a") as main:

@@ -388,6 +388,7 @@ def test_every_way_of_calling_chooses_by_type(registry, lib, f):
     assert seen == ["kernel"]
 
 
+@pytest.mark.dear
 def test_a_kernel_that_takes_its_key_set_goes_on_by_type(registry, lib):
     lib.define("f(Tensor x) -> str")
     f = registry.ops.s.f

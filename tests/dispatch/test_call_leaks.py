@@ -130,6 +130,8 @@ def leaves_nothing(run, rounds=300):
     return min(counts[1] - counts[0], counts[2] - counts[1]) < rounds // 3
 
 
+@pytest.mark.alone
+@pytest.mark.thorough
 @pytest.mark.parametrize("value", [Array(), Handled()], ids=["a value", "one that answers"])
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_a_call_inside_leaves_nothing_behind(context, value, registry, lib):
@@ -145,6 +147,8 @@ def test_a_call_inside_leaves_nothing_behind(context, value, registry, lib):
     assert leaves_nothing(run)
 
 
+@pytest.mark.alone
+@pytest.mark.thorough
 def test_guards_that_are_dropped_nested_and_moved_leave_nothing_behind():
     shared = ExcludeDispatchKeyGuard("Negative")
 
@@ -165,6 +169,8 @@ def test_guards_that_are_dropped_nested_and_moved_leave_nothing_behind():
     assert calls.sets() == (DEFAULT_INCLUDED.raw, DEFAULT_EXCLUDED.raw)
 
 
+@pytest.mark.alone
+@pytest.mark.dear
 def test_calls_of_a_custom_op_and_key_sets_leave_nothing_behind(registry):
     made = md.custom_op(
         "s::made",
@@ -183,6 +189,8 @@ def test_calls_of_a_custom_op_and_key_sets_leave_nothing_behind(registry):
     assert leaves_nothing(run)
 
 
+@pytest.mark.alone
+@pytest.mark.thorough
 def test_threads_with_guards_and_modes_leave_nothing_behind(registry, lib):
     lib.define("f(Tensor x) -> str")
     lib.impl("f", lambda x: "ran", "CPU")

@@ -352,6 +352,7 @@ def hammer(change, *calls, rounds=300):
     return outcomes
 
 
+@pytest.mark.dear
 def test_while_a_library_is_opened_again_calls_run_a_kernel_or_say_that_it_is_gone(
     registry, library
 ):

@@ -365,6 +365,7 @@ EVERYDAY = settings(
 LONG = settings(EVERYDAY, max_examples=500, stateful_step_count=60, derandomize=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(3600)
 def test_whatever_happens_everybody_sees_what_the_model_says(long_form: bool) -> None:
     happened.clear()

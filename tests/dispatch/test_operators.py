@@ -856,6 +856,7 @@ def test_while_a_kernel_comes_and_goes_calls_see_the_old_or_the_new_one(registry
             other.close()
 
 
+@pytest.mark.dear
 def test_while_the_only_kernel_comes_and_goes_calls_run_it_or_find_none(registry, define):
     f = define("Tensor x").default
     with Hammer(lambda: f(CPU), {"new", errors.MissingKernelError}) as hammer:
@@ -922,6 +923,7 @@ def test_while_a_definition_is_replaced_no_call_mixes_the_old_and_the_new(regist
             register(*(new if i % 2 else old)).close()
 
 
+@pytest.mark.dear
 def test_while_keys_of_an_operator_change_a_missing_kernel_is_told_without_stumbling(
     registry, define
 ):

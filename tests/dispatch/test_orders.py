@@ -188,11 +188,13 @@ ALL_ORDERS = 113_400  # 10! / 2**5
 PARTS = 20
 
 
+@pytest.mark.dear
 def test_there_are_as_many_orders_as_there_should_be() -> None:
     counts = [sum(1 for _ in orders_of(ONE_OF_EACH[:length])) for length in range(1, 6)]
     assert counts == [1, 6, 90, 2520, ALL_ORDERS]
 
 
+@pytest.mark.dear
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_in_every_order_of_one_of_each_kind_what_is_registered_decides_alone(
@@ -206,6 +208,7 @@ def test_in_every_order_of_one_of_each_kind_what_is_registered_decides_alone(
     walk.registry.check_invariants()
 
 
+@pytest.mark.dear
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("unit", UNITS)
 def test_in_every_order_of_up_to_three_of_any_what_is_registered_decides_alone(
@@ -226,6 +229,7 @@ def test_in_every_order_of_up_to_three_of_any_what_is_registered_decides_alone(
     walk.registry.check_invariants()
 
 
+@pytest.mark.dear
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", range(5))
 def test_the_shared_registry_has_it_the_same_in_any_order(part: int, long_form: bool) -> None:
@@ -278,6 +282,7 @@ def grouped_orders(units: tuple[str, ...], groups: list[tuple[int, ...]]) -> Ite
     return go_on(())
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "units",
@@ -366,6 +371,7 @@ class Transitions:
             self.open.remove(i)
 
 
+@pytest.mark.dear
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", range(len(ALL_UNITS)))
 def test_every_transition_leads_to_what_is_then_in_effect(first: int, long_form: bool) -> None:

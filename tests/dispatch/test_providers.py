@@ -486,6 +486,7 @@ def test_a_guard_counts_in_its_own_registry(f):
                 assert [both_ways(f, A(), 1), both_ways(g, A(), 1)] == [word, there]
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 @pytest.mark.parametrize("on", [True, False])
 def test_a_provider_that_a_predicate_closes_runs_to_its_end(registry, lib, on):

@@ -701,6 +701,7 @@ class Twin:
         )
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.shared
 def test_both_implementations_answer_alike_whatever_happens(seed):

@@ -11,6 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.lint
+
 NATIVE = Path(__file__).resolve().parents[2] / "native"
 
 #: By file: a text to add to it, and what is found then.

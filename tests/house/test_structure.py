@@ -545,6 +545,7 @@ def test_the_stub_of_a_path_is_the_module_where_it_lies(name):
     assert (PACKAGE / f"{name}.pyi").read_text() == f"from .{md._MOVED[name]} import *\n"
 
 
+@pytest.mark.dear
 def test_a_path_that_the_documentation_names_has_a_stub():
     folders = (ROOT / "docs", ROOT / "examples")
     pages = [file for each in folders for end in ("md", "py") for file in each.rglob(f"*.{end}")]

@@ -580,6 +580,7 @@ def run(
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_every_configuration_runs_and_is_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = {each: run(each, monkeypatch, written=["a module"]) for each in CONFIGURATIONS}

@@ -283,6 +283,7 @@ def test_a_library_that_nobody_holds_keeps_its_operators(registry):
     assert registry.ops.s.f(Array()) == "kept"
 
 
+@pytest.mark.dear
 def test_in_whatever_order_libraries_close_the_rest_stays_registered_and_works(registry):
     for order in itertools.permutations(range(5)):
         libraries = [

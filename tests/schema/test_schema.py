@@ -169,6 +169,7 @@ def test_the_printed_text_of_any_type_parses_back(text):
     assert pickle.loads(pickle.dumps(schema)) == schema
 
 
+@pytest.mark.dear
 @given(defaults)
 def test_the_printed_text_of_any_default_parses_back(default):
     written = str(Argument("x", default[0], default[1], has_default=True))

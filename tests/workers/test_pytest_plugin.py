@@ -87,6 +87,7 @@ def test_the_modules_of_the_package_are_not_rewritten(run) -> None:
     ran.assert_outcomes(passed=1)
 
 
+@pytest.mark.thorough
 def test_each_test_registers_in_a_registry_of_its_own(run) -> None:
     ran = run(
         """
