@@ -54,6 +54,11 @@ def pytest_report_header() -> str:
     )
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Three workers for two processors: some tests wait for others, or for time to pass."""
+    return (os.cpu_count() or 1) * 3 // 2 or 1
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run every test: see support/tiers.py")
     parser.addoption("--long", action="store_true", help="run every test in its long form")

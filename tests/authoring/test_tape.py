@@ -102,6 +102,7 @@ def test_what_a_tape_holds_lives_until_it_ends(vec):
     assert [ref() for ref in refs] == [None, None]
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 def test_what_is_watched_lives_though_no_operator_was_called_with_it():
     tape = Tape()

@@ -95,6 +95,7 @@ def test_a_value_comes_back_as_it_went(boxes, value):
     assert typed(boxes.echo(value)) == typed(value)
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 @SWEEP
 @given(VALUES, VALUES)
@@ -335,6 +336,7 @@ def test_results_that_are_none_are_refused(boxes, what, cls, words):
     assert boxes.lie(9) == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.alone
 @pytest.mark.dear
 def test_calls_leave_nothing_behind(boxes):

@@ -178,6 +178,7 @@ assert md.ops.shop.total(array.array("d", [1, 2])) == 3.0
 """
 
 
+@pytest.mark.thorough
 def test_every_interpreter_of_the_process_calls_it_and_other_processes_verify(path):
     run_main(
         """

@@ -289,6 +289,7 @@ def test_a_class_of_the_host_is_there_once_and_ends_with_its_library(folder):
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "fine\n", "")
 
 
+@pytest.mark.thorough
 def test_python_started_anew_finds_the_host_and_registers_again(folder):
     made = program(
         folder,
@@ -400,6 +401,7 @@ def test_pkg_config_says_what_config_says(tmp_path):
     assert found == [*config.cflags(), *config.libs()]
 
 
+@pytest.mark.thorough
 def test_config_prints_what_is_asked_for(tmp_path):
     def asked(*arguments):
         return run(sys.executable, "-m", "mdispatch.config", *arguments, folder=tmp_path)

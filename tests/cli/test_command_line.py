@@ -512,6 +512,7 @@ def test_choices_are_listed_exported_and_withdrawn_from_outside(folder: Path) ->
 # --- stress ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 def test_a_scenario_that_fails_gives_status_1_and_the_command_that_plays_it_again(
     folder: Path,

@@ -688,6 +688,7 @@ def test_a_user_without_registries_is_told_so_and_gets_no_folder() -> None:
     ]
 
 
+@pytest.mark.thorough
 @needs_apart
 def test_all_registries_are_listed_and_reaping_takes_the_dead_ones_only() -> None:
     code, before, after, names = apart("""

@@ -433,6 +433,7 @@ def test_options_come_before_the_environment(folder: Path, running: Main) -> Non
     assert json.loads(done.stdout)["defined"]["pid"] != int(running.pid)
 
 
+@pytest.mark.thorough
 def test_whoever_looks_leaves_no_trace_in_the_registry(tmp_path: Path, running: Main) -> None:
     before = running.members()
     for command in ("table", "show", "why"):

@@ -423,6 +423,7 @@ def test_no_window_is_too_narrow(browser: Browser, folder: Path, name: str, widt
     assert browser.value(f"Math.max(...{ends}.map(each => each.right)) <= innerWidth")
 
 
+@pytest.mark.thorough
 def test_the_page_is_dark_where_that_is_wanted(browser: Browser, folder: Path) -> None:
     grounds = []
     for dark in (False, True):

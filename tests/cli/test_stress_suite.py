@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from patience import limit
 
-pytestmark = pytest.mark.either_binding
+pytestmark = [pytest.mark.either_binding, pytest.mark.thorough]
 
 STRESS = Path(__file__).parents[2] / "stress"
 DRAWS = find_spec("matplotlib") is not None
@@ -101,6 +101,7 @@ def test_a_failure_names_seed_scenario_and_worker_and_its_command_fails_in_the_s
     assert replays(ran.stdout)["thrown"][0] == "alone"
 
 
+@pytest.mark.thorough
 def test_a_worker_that_dies_is_told_with_its_command(played: str) -> None:
     titles = [title for title in replays(played) if "test_crash" in title]
     assert len(titles) == 1
@@ -143,6 +144,7 @@ def test_the_page_shows_the_same_and_loads_nothing(suite: Path, played: str) -> 
     assert "page.html" in played
 
 
+@pytest.mark.thorough
 def test_a_run_without_failures_needs_no_xdist_and_says_so(suite: Path) -> None:
     ran = play(suite, "stress", "-p", "no:xdist", "-k", "thrown and 0", "--seconds", "0.1")
     assert ran.returncode == 0, ran.stdout + ran.stderr

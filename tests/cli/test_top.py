@@ -91,6 +91,7 @@ def test_each_line_tells_how_fast_a_registry_changed_since_the_one_before(name: 
         assert moment["time"] == pytest.approx(time.time(), abs=60)
 
 
+@pytest.mark.thorough
 def test_a_recovery_is_told_once(name: str, hold: str) -> None:
     with main_of(name) as main, Lines(name) as top:
         top.next()
@@ -262,6 +263,7 @@ class Terminal:
             self.process.kill()
 
 
+@pytest.mark.thorough
 def test_a_signal_in_the_middle_of_a_write_harms_nothing(name: str) -> None:
     with main_of(name), Terminal(100, 24, name) as terminal:
         terminal.until("open")

@@ -187,6 +187,7 @@ def test_json_has_the_documented_keys_and_nothing_beside_it(modules: Path) -> No
         assert worker["create_seconds"] > 0 < worker["import_seconds"]
 
 
+@pytest.mark.thorough
 @pytest.mark.waits
 def test_workers_wait_for_what_the_main_interpreter_registers_later(modules: Path) -> None:
     arguments = ("slow", "--interpreters", "1", "--processes", "0")
@@ -198,6 +199,7 @@ def test_workers_wait_for_what_the_main_interpreter_registers_later(modules: Pat
     assert worker["longest_wait_seconds"] > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [(), ("--processes", "0")], ids=["all", "interpreters"])
 def test_modules_that_register_nothing_are_no_success(
     modules: Path, workers: tuple[str, ...]
@@ -291,6 +293,7 @@ def test_people_read_what_is_where_and_what_to_do(modules: Path) -> None:
         assert words in done.stdout, f"{words!r} in\n{done.stdout}"
 
 
+@pytest.mark.thorough
 def test_a_table_fits_80_columns(modules: Path) -> None:
     arguments = ("verify", "divergent", "--timeout", "0", "--interpreters", "1")
     done = on_terminal(*arguments, columns=80, cwd=modules, process=True)
@@ -373,6 +376,7 @@ def tell_all(columns: int) -> None:
         assert all(fact in told.split() for fact in map(str, facts)), (facts, told)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("columns", [40, 60])
 def test_a_narrow_terminal_has_every_figure_of_every_worker(modules: Path, columns: int) -> None:
     arguments = ("verify", "divergent", "--timeout", "0", "--interpreters", "1")
@@ -425,6 +429,7 @@ def test_a_module_that_exits_in_workers_differs(modules: Path) -> None:
     assert answer["differences"][0]["workers"] == [0, 1]
 
 
+@pytest.mark.thorough
 @pytest.mark.waits
 def test_a_worker_that_hangs_is_given_up_and_its_place_told(modules: Path) -> None:
     done = run(modules, "verify", "hangs", "--timeout", "0", "--interpreters", "1")

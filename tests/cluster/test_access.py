@@ -169,6 +169,7 @@ def tls(server: RedisServer, certificates, run):
     return plain.replace("redis://", "rediss://") + f"&ssl_ca_certs={certificates / 'ca.pem'}"
 
 
+@pytest.mark.thorough
 def test_tls_by_an_authority_of_ones_own_until_the_certificate_expires(
     server: RedisServer, tls, certificates, run
 ):

@@ -126,6 +126,7 @@ def test_a_host_whose_line_is_disturbed(a_server: RedisServer, run, line, how, m
         assert mine
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("how", LINES)
 def test_a_leader_whose_line_is_disturbed_and_nobody_in_its_place(
     a_server: RedisServer, run, line, how
@@ -190,6 +191,7 @@ def _killed(server: RedisServer) -> None:
     server.start()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("blow", [_killed_clients, _flushed, _killed])
 def test_a_server_that_is_struck_while_the_leader_registers(server: RedisServer, run, blow):
     url = parse_url(server.url(run))

@@ -92,6 +92,7 @@ def test_a_worker_waits_for_the_leader_of_another_host_and_is_told_in_what_it_di
     assert "int by=5" in told.stdout
 
 
+@pytest.mark.thorough
 def test_the_seal_ends_waits_at_once(hosts, a_server: RedisServer, run):
     leader, worker = begun(hosts, a_server.url(run), run)
     worker.begin(wait("typo"))
@@ -201,6 +202,7 @@ def test_a_bridge_that_is_killed_with_none_in_its_place_ends_waits_and_is_starte
     worker.do(wait("more"))
 
 
+@pytest.mark.thorough
 def test_a_bridge_that_was_stopped_catches_up(hosts, a_server: RedisServer, run):
     leader, worker = begun(hosts, a_server.url(run), run)
     bridge = hosts[1].processes[0]
@@ -246,6 +248,7 @@ def test_a_password_is_in_no_text(hosts, server: RedisServer, run):
     assert any("rediss, torch, unix" in text for text in told)
 
 
+@pytest.mark.thorough
 def test_what_somebody_adds_to_the_log_is_healed_though_nothing_is_registered(
     hosts, a_server: RedisServer, run
 ):

@@ -33,6 +33,7 @@ def test_the_same_with_more_at_once(budget, hosts):
     assert search(Rules(), budget, hosts=hosts) > 10000
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 def test_without_the_chain_the_search_finds_a_fork():
     with pytest.raises(Broken) as caught:

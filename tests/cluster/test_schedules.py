@@ -35,6 +35,7 @@ def test_no_host_leaves_the_log_and_all_heal_within_two_seconds():
     assert "wrong: nothing" in ran.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("rules", "finds"),
     [("chain", "fork"), ("epoch", "hang"), ("chain epoch", "two writers")],

@@ -118,6 +118,7 @@ def test_of_bridges_that_come_at_once_three_stay(hosts, a_server: RedisServer, r
     assert workers[0].do(roles) == 3
 
 
+@pytest.mark.thorough
 def test_rank_0_leads_and_other_ranks_are_workers(hosts, a_server: RedisServer, run, monkeypatch):
     url = a_server.url(run)
     monkeypatch.setenv("RANK", "0")

@@ -195,6 +195,7 @@ def walk_all(registry, lib, pool, count, of_all=1):
     return refused
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 @pytest.mark.parametrize("pool", ONE)
 def test_every_order_of_kernels_for_one_argument_gives_what_the_model_says(registry, lib, pool):
@@ -215,6 +216,7 @@ def test_every_order_of_four_kernels_gives_what_the_model_says(registry, lib, po
     walk_all(registry, lib, units, count, of_all=1 if long_form else 60)
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 def test_a_registry_of_one_process_has_kernels_by_type_too():
     with md.Registry.local() as registry:
@@ -684,6 +686,7 @@ def test_threads_that_meet_new_classes_while_kernels_change(registry, lib):
     assert not wrong
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 @CLASSES_DIE
 def test_kernels_and_classes_go_with_the_registry():

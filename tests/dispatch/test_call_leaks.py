@@ -169,6 +169,7 @@ def test_guards_that_are_dropped_nested_and_moved_leave_nothing_behind():
     assert calls.sets() == (DEFAULT_INCLUDED.raw, DEFAULT_EXCLUDED.raw)
 
 
+@pytest.mark.thorough
 @pytest.mark.alone
 @pytest.mark.dear
 def test_calls_of_a_custom_op_and_key_sets_leave_nothing_behind(registry):

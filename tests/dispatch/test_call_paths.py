@@ -568,6 +568,7 @@ def compare(seed, calls):
     return in_c
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 def test_any_call_gives_the_same_by_both_ways(request):
     rounds = 4000 if request.config.getoption("--long") else 150
@@ -666,6 +667,7 @@ def test_objects_of_a_registered_class_and_their_handles_are_taken_by_both_ways(
                 assert not isinstance(in_c[0][0][0][0], md.SafeObject)
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 def test_a_packet_comes_to_the_same_overload_by_both_ways(request):
     rounds = 4000 if request.config.getoption("--long") else 150

@@ -394,6 +394,7 @@ serving.kill()
     assert got["journal"] == ["ready", "stop", "last"]
 
 
+@pytest.mark.thorough
 def test_an_owner_that_is_killed_is_gone_at_once():
     got = owner("""
 # A folder to itself: whoever serves there removes what was left.
@@ -429,6 +430,7 @@ serving.kill()
     assert got["modes"] == [0]
 
 
+@pytest.mark.thorough
 def test_an_owner_that_is_killed_while_it_is_stopped_has_not_begun():
     got = owner("""
 serving = own()
@@ -447,6 +449,7 @@ serving.kill()
     assert got["journal"] == ["ready", "first"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGINT", "deadline"])
 def test_a_kernel_can_ask_whether_its_caller_is_still_there(how):
     got = owner(
@@ -470,6 +473,7 @@ serving.kill()
     assert got["here"] is False
 
 
+@pytest.mark.thorough
 def test_a_caller_that_is_stopped_is_answered_when_it_goes_on():
     got = owner("""
 serving = own()
@@ -488,6 +492,7 @@ serving.kill()
     assert got["journal"] == ["ready", "slow", "other"]
 
 
+@pytest.mark.thorough
 def test_an_owner_takes_so_many_calls_and_refuses_the_next():
     got = owner("""
 serving = own()
@@ -506,6 +511,7 @@ serving.kill()
     assert got["journal"] == ["ready", "slow", "slow", "later"]
 
 
+@pytest.mark.thorough
 def test_an_owner_that_ends_waits_for_the_call_that_is_inside_and_refuses_others():
     got = owner("""
 serving = own()

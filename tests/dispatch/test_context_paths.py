@@ -184,6 +184,7 @@ KEEPS = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 def test_a_set_keeps_what_was_made_of_it_last_and_no_set_keeps_itself():
     kept, other = DispatchKeySet("CPU", "AutogradCPU"), DispatchKeySet("CUDA")

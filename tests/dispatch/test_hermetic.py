@@ -251,6 +251,7 @@ def test_it_holds_for_its_thread_only():
     assert not is_hermetic()
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 def test_a_guard_that_nobody_holds_has_ended():
     hermetic().__enter__()

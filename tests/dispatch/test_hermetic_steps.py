@@ -75,6 +75,7 @@ def quick_collections():
     gc.unfreeze()
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 @pytest.mark.parametrize("action", ["send", "close", "collect", "begin and end"])
 @pytest.mark.parametrize("path", ["send", "close", "come home", "guarded"])
@@ -126,6 +127,7 @@ def test_at_whatever_step_it_comes_the_tables_are_right_afterwards(path, action)
     assert number > 5 or which != "none"
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 def test_at_whatever_step_its_guard_ends_a_pickle_is_kept_by_nobody_who_has_ended():
     for number in itertools.count():
@@ -144,6 +146,7 @@ def test_at_whatever_step_its_guard_ends_a_pickle_is_kept_by_nobody_who_has_ende
     assert not is_hermetic()
 
 
+@pytest.mark.thorough
 def test_a_fork_inside_a_guard_is_inside_it_whoever_held_the_lock():
     main = """
     import pickle, threading, warnings
@@ -192,6 +195,7 @@ def test_a_fork_inside_a_guard_is_inside_it_whoever_held_the_lock():
     assert values["still"] == (True, True)
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 def test_a_begin_that_is_interrupted_leaves_nothing_open():
     class OwnError(Exception):

@@ -337,6 +337,7 @@ def hammer(*actions, rounds=120):
     return raised
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 def test_threads_that_register_call_and_close_raise_no_false_alarm(registry, lib, worker):
     f, elsewhere = registry.ops.s.f.default, worker.ops.s.f.default

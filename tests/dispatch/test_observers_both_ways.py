@@ -275,6 +275,7 @@ KINDS = ["before", "after", "fails", "interrupted", "calling", "changing", "open
 observers = st.tuples(st.sampled_from(KINDS), st.sampled_from([None, *KINDS]), st.booleans())
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 def test_whatever_observers_do_is_done_alike(request, monkeypatch):
     seen = set()

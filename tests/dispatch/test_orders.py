@@ -229,6 +229,7 @@ def test_in_every_order_of_up_to_three_of_any_what_is_registered_decides_alone(
     walk.registry.check_invariants()
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", range(5))

@@ -113,6 +113,7 @@ def test_the_documentation_attaches_as_the_test_does():
     assert script in ATTACH
 
 
+@pytest.mark.thorough
 def test_who_attaches_sees_every_call_begin_and_end(tmp_path):
     if b"stapsdt" not in LIBRARY.read_bytes():
         pytest.skip("built without sys/sdt.h: there are no probes")

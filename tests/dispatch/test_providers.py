@@ -763,6 +763,7 @@ def test_a_worker_is_told_of_all_that_its_providers_differ_in(kind, tmp_path):
     assert "CPU of the provider 'd'" in text
 
 
+@pytest.mark.thorough
 @pytest.mark.shared
 @EVERYWHERE
 def test_what_is_not_required_a_worker_may_lack(kind, tmp_path):

@@ -130,6 +130,7 @@ def test_a_class_whose_tags_are_used_up(f):
     assert called(f, cls()) == "CPU"
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 @classes_die
 def test_classes_at_one_address(f, same):

@@ -465,6 +465,7 @@ def close():
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", INTERPRETERS)
 def test_calls_back_are_answered_and_calls_without_end_refused(kind):
     got = shop(
@@ -496,6 +497,7 @@ done(owners=[owner.id for owner in owners], **got)
     assert "32 routed calls inside one another" in text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", INTERPRETERS)
 def test_two_threads_that_call_from_each_other_s_owner_wait_in_no_circle(kind):
     got = shop(
@@ -763,6 +765,7 @@ done(states=states())
     assert got["states"] <= 4  # the program's own, and those of the threads that ended last
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", INTERPRETERS)
 def test_calls_leave_nothing_behind(kind):
     got = shop(

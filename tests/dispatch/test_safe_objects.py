@@ -87,6 +87,7 @@ def test_a_pickle_that_comes_home_holds_the_same_object(protocol, dumps):
         assert hash(back) == hash(parcel)
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 def test_home_keeps_what_was_pickled_when_no_holder_is_left():
     parcel = SafeObject(Thing())
@@ -100,6 +101,7 @@ def test_home_keeps_what_was_pickled_when_no_holder_is_left():
     assert seen() is None
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 def test_one_that_was_never_pickled_keeps_its_object_like_any_reference():
     parcel = SafeObject(Thing())
@@ -531,6 +533,7 @@ def echo(inbox, outbox) -> None:
         outbox.put((parcel, error.here, error))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["fork", "forkserver", "spawn"])
 def test_queues_of_processes_carry_it_there_and_back(kind):
     main = """

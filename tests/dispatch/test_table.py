@@ -206,6 +206,7 @@ fallbacks_of = st.dictionaries(
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 @given(registrations, fallbacks_of)
 def test_both_forms_of_the_rules_agree(registered, fallbacks):

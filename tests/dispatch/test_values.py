@@ -165,6 +165,7 @@ def test_what_is_no_class_is_refused(given):
         md.register_type(given, "CPU")
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 @classes_die
 def test_a_registered_type_dies_with_its_last_reference():
@@ -178,6 +179,7 @@ def test_a_registered_type_dies_with_its_last_reference():
     assert [ref() for ref in gone] == [None, None]
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 @classes_die
 def test_registered_types_are_counted_out_when_they_die():

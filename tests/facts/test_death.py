@@ -108,6 +108,7 @@ def test_death_is_told_by_the_lease_not_by_the_slice(tmp_path) -> None:
         assert got["by_lease"] == 1
 
 
+@pytest.mark.thorough
 def test_a_worker_killed_while_it_waits_leaves_the_others_waiting_and_its_slot_free(
     tmp_path,
 ) -> None:
@@ -185,6 +186,7 @@ def test_a_worker_killed_while_it_holds_the_lock_stops_nobody(hold: str) -> None
         assert registry.dispatcher.facts.check() == ""
 
 
+@pytest.mark.thorough
 def test_who_is_outrun_and_waits_for_the_lock_keeps_no_other_thread_from_running(hold: str) -> None:
     name = f"outrun-{os.getpid()}"
     with md.Registry.create(name) as registry:

@@ -260,6 +260,7 @@ def test_a_module_run_again_replaces_what_it_had_registered(team):
     assert a.asks("registry.registers('shop')")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", INTERPRETERS)
 def test_interpreters_of_one_process_are_a_team(kind, tmp_path):
     text = textwrap.dedent(
@@ -296,6 +297,7 @@ def test_interpreters_of_one_process_are_a_team(kind, tmp_path):
     assert (got["left"], got["members"], got["check"]) == ([], 1, "")
 
 
+@pytest.mark.thorough
 def test_of_many_that_import_at_once_one_registers(team):
     members = [team() for _ in range(6)]
     for each in members:

@@ -363,6 +363,7 @@ md.default_registry().check_invariants()
 """
 
 
+@pytest.mark.thorough
 def test_each_kind_of_registration_is_made_once_and_verified_by_the_others(tmp_path):
     (tmp_path / "shop.py").write_text(TEAM_OF_ALL_KINDS)
     environment = {**os.environ, "MDISPATCH_REGISTRY": f"elect:edge-{os.getpid()}-kinds"}

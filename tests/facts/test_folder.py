@@ -86,6 +86,7 @@ def test_that_fails(turn):
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [0, 2])
 def test_all_processes_of_a_run_share_one_folder_which_goes_with_the_run(
     workers: int, tmp_path: Path
@@ -307,6 +308,7 @@ print(json.dumps(timed(lambda: create("name"), 1)[::2]))
 # --- the commands ---------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_doctor_looks_in_the_folder_of_its_own_environment(place: Path) -> None:
     name = f"seen-{os.getpid()}"
     with main_of(name) as main:

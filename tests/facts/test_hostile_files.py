@@ -351,6 +351,7 @@ def test_rights_are_the_same_under_any_umask() -> None:
     assert got["seen"] == [(0o700, 0o600)] * 6
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not IS_ROOT, reason="only root can become another user")
 @pytest.mark.either_binding
 def test_another_user_can_take_away_named_registries_and_no_others() -> None:

@@ -28,6 +28,7 @@ def define_until_refused(lib):
 """
 
 
+@pytest.mark.thorough
 def test_a_daemon_that_closes_all_descriptors_writes_into_nobody_elses_file(tmp_path) -> None:
     got = run_main(
         FILL
@@ -58,6 +59,7 @@ os._exit(0)
     assert "closed its file descriptor" in got["words"]
 
 
+@pytest.mark.thorough
 def test_a_worker_without_its_descriptor_gives_the_registry_up_for_nobody(hold) -> None:
     """It attaches, loses the descriptor, and comes upon the lock of one that died in a registry
     that has grown meanwhile.

@@ -83,6 +83,7 @@ done(before=before, after=after, check=book.check(), result=workers[1].result())
 """
 
 
+@pytest.mark.thorough
 def test_those_of_a_killed_worker_are_struck_and_the_others_stay(tmp_path) -> None:
     got = run_main(KILLED, str(tmp_path), WORKER)
     assert (got["before"], got["check"]) == (2, "")

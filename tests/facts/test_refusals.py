@@ -45,6 +45,7 @@ def figures_of(script, *args, **environment):
     return int(done.stdout.split()[-1])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_each_refused_call_ends_in_an_exception_of_ours_and_nothing_is_kept(shim, scenario):
     assert figures_of("refusals_stage.py", scenario, LD_PRELOAD=str(shim)) > 20
@@ -57,6 +58,7 @@ def test_so_does_each_way_to_refuse_it_once_and_from_then_on(shim, scenario, how
     assert figures_of("refusals_stage.py", scenario, how, LD_PRELOAD=str(shim)) > 50
 
 
+@pytest.mark.thorough
 def test_an_allocation_of_pythons_that_fails_in_the_extension_has_changed_nothing():
     pytest.importorskip("_testcapi", reason="this Python comes without _testcapi")
     assert figures_of("no_memory_stage.py") > 20

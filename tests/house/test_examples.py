@@ -83,6 +83,7 @@ def run_program(*arguments: str, status: int = 0, **more: str) -> str:
 # --- in every kind of interpreter -----------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["audio_ops", "text_ops"])
 def test_an_example_gives_the_same_answer_in_every_kind_of_interpreter(name: str) -> None:
     output = run_program(str(EXAMPLES / f"{name}.py"))
@@ -91,6 +92,7 @@ def test_an_example_gives_the_same_answer_in_every_kind_of_interpreter(name: str
     assert "All answers are the same." in output
 
 
+@pytest.mark.thorough
 def test_the_examples_verify_in_workers() -> None:
     output = run_program("-m", "mdispatch", "verify", "examples.audio_ops", "examples.text_ops")
     assert "15 operators and 21 kernels registered" in output

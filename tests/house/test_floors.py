@@ -57,10 +57,12 @@ def floors(native: Path) -> tuple[int, set[str]]:
     return done.returncode, set(done.stdout.splitlines())
 
 
+@pytest.mark.thorough
 def test_each_file_uses_its_floor_and_lower_ones_and_none_in_a_circle():
     assert floors(NATIVE) == (0, set())
 
 
+@pytest.mark.thorough
 def test_a_use_of_a_higher_floor_a_circle_and_a_lock_that_is_not_its_own_are_found(tmp_path):
     lines = "\n".join(line for _, expected in WORSE.values() for line in expected)
     named = {NATIVE / file for file in re.findall(r"\S+\.c", lines)}

@@ -21,6 +21,7 @@ CI = ROOT / ".github" / "workflows" / "ci.yml"
 in_checkout = pytest.mark.skipif(not CI.exists(), reason="this is not a checkout")
 
 
+@pytest.mark.thorough
 @in_checkout
 def test_the_workflow_asks_for_every_shard():
     listed = subprocess.run(
@@ -32,6 +33,7 @@ def test_the_workflow_asks_for_every_shard():
     assert json.loads(asked[1]) == sorted(shards)
 
 
+@pytest.mark.thorough
 @in_checkout
 def test_an_action_is_named_by_its_commit():
     used = [

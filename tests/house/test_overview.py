@@ -78,6 +78,7 @@ def shape(text: str) -> list[str]:
     return following.shape(re.sub(r"\d+\.\d[\w.+]*|\b\d{4,}\b", "N", text))
 
 
+@pytest.mark.thorough
 def test_what_verify_prints_is_what_the_page_shows() -> None:
     command, shown = re.findall(
         r"^mdispatch (verify [^\n]*)\n```\n\nIt ends with:\n\n```text\n(.*?)^```",

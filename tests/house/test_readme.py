@@ -18,6 +18,7 @@ README = (ROOT / "README.md").read_text()
 BIN = Path(sys.executable).parent
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["README.md", "docs/quick-start.md"])
 def test_a_newcomer_finds_what_the_page_says(name, tmp_path):
     pytest.importorskip("click", reason="the commands need click")

@@ -114,6 +114,7 @@ def circle(found):
     return []
 
 
+@pytest.mark.thorough
 @pytest.mark.lint
 def test_no_files_import_each_other_in_a_circle():
     found = arrows({name: path for name, path in MODULES.items() if name not in FACES})

@@ -169,6 +169,7 @@ def test_sets_combine_with_sets_only(other):
         assert getattr(DispatchKeySet("CPU"), operation)(other) is NotImplemented
 
 
+@pytest.mark.thorough
 @given(sets)
 def test_the_highest_key_is_the_last_of_the_iteration(a):
     assert a.highest_priority() is (list(a) or [DispatchKey.Undefined])[-1]

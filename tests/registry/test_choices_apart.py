@@ -93,6 +93,7 @@ done(got=got, took=time.monotonic() - began, waited=choice.waited, pid=choice.pi
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("decider", "waiters"),
     [
@@ -170,6 +171,7 @@ done(got=results([first, *others]))
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["spawn", *INTERPRETERS])
 def test_whoever_raises_hears_it_and_another_member_decides(kind, tmp_path) -> None:
     first, *others = run_main(HEARS, kind, str(tmp_path), RAISES)["got"]

@@ -157,6 +157,7 @@ def test_who_has_an_operator_is_told_that_its_registry_has_ended(registry, lib) 
         operator(3)
 
 
+@pytest.mark.thorough
 @pytest.mark.shared
 @free_threaded
 def test_at_the_end_of_the_program_the_collector_does_not_look_at_its_operators() -> None:

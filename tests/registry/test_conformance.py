@@ -591,6 +591,7 @@ def test_every_configuration_runs_and_is_what_it_says(monkeypatch: pytest.Monkey
     assert {(got["played"], got["turns"]) for got in ran.values()} == {(1, steps + 1)}
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids="-".join)
 def test_all_who_look_see_what_the_model_says_after_every_step(

@@ -205,6 +205,7 @@ done(**told)
     assert (got["answer"], got["same"]) == (8, True)
 
 
+@pytest.mark.thorough
 def test_home_keeps_what_another_process_holds_until_it_lets_go():
     got = home("""
 worker = begin('''
@@ -231,6 +232,7 @@ done(**told, left=[len(sharing._objects), len(sharing._outside), len(sharing._by
     assert got["left"] == [0, 0, 0]
 
 
+@pytest.mark.thorough
 def test_what_a_killed_process_held_is_dropped_and_one_that_lives_keeps_its_own():
     got = home("""
 TEXT = '''
@@ -332,6 +334,7 @@ done(fine=fine, inside=inside, after=after, stopped=stopped, took=took < limit(5
     assert got["arrives"]
 
 
+@pytest.mark.thorough
 def test_what_is_not_served_is_refused_in_words():
     got = home("""
 worker = begin('''
@@ -369,6 +372,7 @@ done(**told, inner=inner)
     assert "a sub-interpreter serves no other processes" in got["inner"]
 
 
+@pytest.mark.thorough
 def test_a_child_of_a_fork_holds_by_itself_and_serves_nothing_of_its_parent():
     got = home("""
 worker = begin('''

@@ -192,6 +192,7 @@ def replayed(compat, file, number):
     return replay
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 @pytest.mark.parametrize(("file", "number"), EVERY_SEQUENCE)
 def test_a_sequence_has_the_recorded_effects(compat, file, number):
@@ -213,6 +214,7 @@ def test_stale_tables_of_the_recording_are_right_here(compat, file):
     assert replayed(compat, file, first_where(file, stale)).stale
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 @pytest.mark.parametrize("file", FILES)
 def test_the_warning_of_an_override_names_the_kernel_before_it(compat, file):

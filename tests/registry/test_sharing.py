@@ -350,6 +350,7 @@ done(**found, items=box.items)
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", INTERPRETERS)
 def test_threads_of_many_interpreters_share_call_and_drop_at_once_and_counts_end_at_zero(kind):
     got = shared(

@@ -683,6 +683,7 @@ RETURNS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 @given(st.data(), NAMES, st.sampled_from(RETURNS))
 def test_any_signature_gives_a_schema_with_its_names_types_and_defaults(data, names, returned):

@@ -176,6 +176,7 @@ def test_a_second_definition_is_refused_as_such_whether_or_not_it_fits(registry,
         assert everything(registry) == before
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 def test_of_a_definition_and_a_kernel_that_do_not_fit_one_is_refused_whatever_the_threads_do(
     registry, lib

@@ -191,6 +191,7 @@ def there_after_all(theirs):
 SHOWN = [row for rows in coming_from_page.TABLES.values() for row in rows]
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 @pytest.mark.parametrize(
     "number",
@@ -298,6 +299,7 @@ def c_calls():
     return set(re.findall(r"\b(md_\w+)\s*\(", re.sub(r"/\*.*?\*/", "", sources, flags=re.DOTALL)))
 
 
+@pytest.mark.thorough
 @pytest.mark.lint
 @pytest.mark.parametrize("name", OURS)
 def test_what_the_page_names_is_used_by_a_test(name, used):

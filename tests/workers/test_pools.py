@@ -119,6 +119,7 @@ def test_a_pool_of_every_kind_warms_up_with_the_same_initializer(kind, folder) -
     assert got["stderr"] == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [kind for kind in POOLS if kind != "threads"])
 def test_what_goes_wrong_in_the_warm_up_is_told_and_nothing_hangs(kind, folder) -> None:
     """A pool that is older than the registry, a module that registers more than its main
@@ -516,6 +517,7 @@ def test_a_pool_is_not_ended_between_a_submits_look_and_its_task(tasks) -> None:
     assert got["got"] == 3
 
 
+@pytest.mark.thorough
 def test_an_initializer_that_raises_breaks_the_pool_and_every_future_hears_it(tasks) -> None:
     got = in_pool(
         """

@@ -66,6 +66,7 @@ def test_a_plugin_that_nobody_asks_for_does_not_import_the_package(run) -> None:
     ran.assert_outcomes(passed=1)
 
 
+@pytest.mark.thorough
 def test_the_modules_of_the_package_are_not_rewritten(run) -> None:
     ran = run(
         """
@@ -258,6 +259,7 @@ def test_nobody_looks():
 """
 
 
+@pytest.mark.thorough
 def test_a_test_that_leaves_registrations_behind_fails_and_says_which(run) -> None:
     ran = run(LEAVES)
     ran.assert_outcomes(passed=6, errors=2)
@@ -275,6 +277,7 @@ def test_a_test_that_leaves_registrations_behind_fails_and_says_which(run) -> No
     )
 
 
+@pytest.mark.thorough
 def test_an_ini_option_looks_after_every_test(run) -> None:
     ran = run(LEAVES.replace("(registry_snapshot)", "()"), ini="mdispatch_snapshot = true")
     # Those that use the value fail without it.
@@ -282,6 +285,7 @@ def test_an_ini_option_looks_after_every_test(run) -> None:
     ran.stdout.fnmatch_lines(["*ERROR at teardown of test_nobody_looks *"])
 
 
+@pytest.mark.thorough
 def test_interpreters_are_warmed_up_with_what_the_run_names(run, pytester) -> None:
     pytester.makepyfile(shop_ops=OPS)
     ran = run(
@@ -360,6 +364,7 @@ def test_a_module_that_differs_between_workers_fails_the_tests_with_all_that_dif
     ran.stdout.fnmatch_lines(["E*odd::f has another schema in the registrar*"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
 def test_a_module_that_is_not_there_is_told(run, workers) -> None:
     ran = run("def test_it(): pass", "--mdispatch-warm-up", "no_such_ops", *workers)
@@ -373,6 +378,7 @@ def test_a_module_that_is_not_there_is_told(run, workers) -> None:
         )
 
 
+@pytest.mark.thorough
 def test_the_tests_that_the_documentation_shows_pass(run, pytester) -> None:
     page = (Path(__file__).parents[2] / "docs" / "pools.md").read_text()
     (tests,) = re.findall(
