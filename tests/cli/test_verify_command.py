@@ -432,7 +432,9 @@ def test_a_module_that_exits_in_workers_differs(modules: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.waits
 def test_a_worker_that_hangs_is_given_up_and_its_place_told(modules: Path) -> None:
-    done = run(modules, "verify", "hangs", "--timeout", "0", "--interpreters", "1")
+    # Time to begin; on a loaded machine, the five seconds after the timeout are not enough.
+    timeout = str(limit(1))
+    done = run(modules, "verify", "hangs", "--timeout", timeout, "--interpreters", "1")
     assert done.returncode == 1
     assert "the interpreter was left behind" in done.stdout
     assert "the process was killed" in done.stdout
