@@ -21,6 +21,8 @@ class Change:
 
     rooms: frozenset[str] | None
     reason: str
+    #: Whether the C sources are known to have changed.
+    native: bool = False
 
     def has(self, *names: str) -> bool:
         return self.rooms is None or not self.rooms.isdisjoint(names)
@@ -78,6 +80,8 @@ def change(root: Path) -> Change:
         if UPPER in names:
             break
     rooms: set[str] = set()
+    if any(file.startswith("native/") for file in files):
+        return Change(None, "the C sources have changed", native=True)
     for file in files:
         top, _, rest = file.partition("/")
         room = rest.partition("/")[0].removesuffix(".py")

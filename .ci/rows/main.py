@@ -17,11 +17,10 @@ from pathlib import Path
 import figures
 import judge
 from change import EVERYTHING, change
-from row import Row
+from row import CACHE, Row
 from rows import PYTHONS, rows, shard
 
 ROOT = Path(__file__).resolve().parents[2]
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mdispatch-ci"
 #: CI ends a run after 90 minutes without a word; this ends it before.
 DEADLINE = 4800
 CORES = os.cpu_count() or 2

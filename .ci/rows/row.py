@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
+
+#: What is slow to make and is kept; .ci/lib.sh has the same.
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mdispatch-ci"
 
 
 @dataclass(frozen=True, slots=True)

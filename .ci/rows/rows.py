@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from change import Change
-from row import Row
+from row import CACHE, Row
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15", "3.13t")
 #: The Python on which an everyday run has every test. The others have the default ones.
@@ -89,7 +89,8 @@ def lint(sources: Path) -> Iterator[Row]:
     site = ".venv/bin/sphinx-build -qnW --keep-going -j2 -c docs/site docs build/site"
     yield row("lint/docs", site)
     yield row("lint/autodoc", "tests/dispatch/test_help.py", counts="pytest")
-    yield row("lint/packages", ".venv/bin/python .ci/packages.py")
+    kept = {"CC": "ccache cc", "CCACHE_DIR": str(CACHE / "ccache")}
+    yield row("lint/packages", ".venv/bin/python .ci/packages.py", environment=kept)
     # What axe-core calls serious: on the site that lint/docs built, the report, the bench page.
     yield row(
         "lint/axe",
@@ -124,8 +125,8 @@ def readme(sources: Path) -> Iterator[Row]:
 
 
 def native(change: Change) -> Iterator[Row]:
-    """The C core without Python. What a change there alone can break waits for such a change."""
-    everyday = change.has("native")
+    """The C core without Python. What only a change of it can break waits for one, or for --all."""
+    everyday = change.native
     row = partial(Row, counts="lines", cores=2)
     make = "make -C native -j2 test"
     yield row("native/gcc", f"{make} CC='ccache gcc'", folder="native-gcc")
