@@ -21,7 +21,7 @@ class Change:
 
     rooms: frozenset[str] | None
     reason: str
-    #: Whether the C sources are known to have changed.
+    #: Whether the C sources have changed, or may have.
     native: bool = False
 
     def has(self, *names: str) -> bool:
@@ -45,32 +45,45 @@ def layers(root: Path) -> list[list[str]]:
     return [[room.strip() for room in line.split("|")] for line in contract["layers"]]
 
 
+def git(root: Path, *words: str) -> str | None:
+    """What git says of the tree; None if it fails."""
+    done = subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def changed_since(root: Path, base: str) -> list[str]:
+    files = git(root, "diff", "--name-only", base) or ""
+    files += "\n" + (git(root, "ls-files", "--others", "--exclude-standard") or "")
+    return files.split()
+
+
 def changed_files(root: Path) -> list[str] | str:
     """The files that differ from main's, or why nobody can tell."""
-
-    def git(*words: str) -> str:
-        done = subprocess.run(
-            ["git", "-C", root, *words], capture_output=True, text=True, check=False
-        )
-        return done.stdout.strip() if done.returncode == 0 else ""
-
-    if git("rev-parse", "--is-shallow-repository") != "false":
+    if git(root, "rev-parse", "--is-shallow-repository") != "false":
         return "the clone is shallow, or none"
-    main = git("rev-parse", "--verify", "-q", "origin/main")
-    base = git("merge-base", "HEAD", main) if main else ""
+    main = git(root, "rev-parse", "--verify", "-q", "origin/main")
+    base = git(root, "merge-base", "HEAD", main) if main else None
     if not base:
         return "there is no origin/main that shares a commit with HEAD"
-    if git("rev-list", "--merges", f"{base}..HEAD"):
+    if git(root, "rev-list", "--merges", f"{base}..HEAD"):
         return "there is a merge since main"
-    files = git("diff", "--name-only", base).splitlines()
-    files += git("ls-files", "--others", "--exclude-standard").splitlines()
-    return files or "this is main itself"
+    return changed_since(root, base) or "this is main itself"
 
 
-def change(root: Path) -> Change:
+def is_native_changed(root: Path, good: Path) -> bool:
+    """Whether the C sources differ from those of the last good run on this machine; True without
+    one.
+    """
+    base = good.read_text().strip() if good.exists() else ""
+    if not base or git(root, "merge-base", "--is-ancestor", base, "HEAD") is None:
+        return True
+    return any(file.startswith("native/") for file in changed_since(root, base))
+
+
+def change(root: Path, good: Path) -> Change:
     files = changed_files(root)
     if isinstance(files, str):
-        return Change(None, files)
+        return Change(None, files, native=is_native_changed(root, good))
     from_the_roof = layers(root)
     upper: dict[str, frozenset[str]] = {}
     above: set[str] = set()

@@ -16,11 +16,13 @@ from pathlib import Path
 
 import figures
 import judge
-from change import EVERYTHING, change
+from change import EVERYTHING, change, git
 from row import CACHE, Row
 from rows import PYTHONS, rows, shard
 
 ROOT = Path(__file__).resolve().parents[2]
+#: The commit of the last good everyday run on this machine.
+GOOD = CACHE / "good"
 #: CI ends a run after 90 minutes without a word; this ends it before.
 DEADLINE = 4800
 CORES = os.cpu_count() or 2
@@ -382,7 +384,9 @@ def main() -> int:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("-x", dest="stop", action="store_true")
     given = parser.parse_args()
-    what = EVERYTHING if given.all or given.shard or given.rows or given.list else change(ROOT)
+    what = (
+        EVERYTHING if given.all or given.shard or given.rows or given.list else change(ROOT, GOOD)
+    )
     if given.list:
         for row in rows(ROOT, what):
             print(shard(row), row.name)
@@ -392,6 +396,7 @@ def main() -> int:
     # own.
     shared = tempfile.mkdtemp(prefix="mdispatch-ci.", dir="/dev/shm")
     os.environ["MDISPATCH_FOLDER"] = shared
+    os.environ["CCACHE_DIR"] = str(CACHE / "ccache")
     # A limit of time in a test is for a machine with little else to do.
     os.environ["MDISPATCH_TEST_PATIENCE"] = "4"
     work = Path(tempfile.mkdtemp(prefix="mdispatch-ci."))
@@ -406,6 +411,8 @@ def main() -> int:
         run.prepare()
         run.go()
         good = run.summary()
+        if good and not given.rows and not given.shard and not git(ROOT, "status", "--porcelain"):
+            GOOD.write_text(git(ROOT, "rev-parse", "HEAD") or "")
     finally:
         shutil.rmtree(shared, ignore_errors=True)
         if good or os.environ.get("CI"):

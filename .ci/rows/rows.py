@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from change import Change
-from row import CACHE, Row
+from row import Row
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15", "3.13t")
 #: The Python on which an everyday run has every test. The others have the default ones.
@@ -89,8 +89,8 @@ def lint(sources: Path) -> Iterator[Row]:
     site = ".venv/bin/sphinx-build -qnW --keep-going -j2 -c docs/site docs build/site"
     yield row("lint/docs", site)
     yield row("lint/autodoc", "tests/dispatch/test_help.py", counts="pytest")
-    kept = {"CC": "ccache cc", "CCACHE_DIR": str(CACHE / "ccache")}
-    yield row("lint/packages", ".venv/bin/python .ci/packages.py", environment=kept)
+    compiler = {"CC": "ccache cc"}
+    yield row("lint/packages", ".venv/bin/python .ci/packages.py", environment=compiler)
     # What axe-core calls serious: on the site that lint/docs built, the report, the bench page.
     yield row(
         "lint/axe",
@@ -425,9 +425,9 @@ def rare() -> Iterator[Row]:
 
 def rows(sources: Path, change: Change) -> list[Row]:
     """All rows. Those of an everyday run are marked, and depend on the change."""
-    found = [*lint(sources), *readme(sources)]
+    found = [*lint(sources), *readme(sources), *counts()]
     found += suite(WHOLE, sources, change)
-    found += [*native(change), *counts()]
+    found += native(change)
     for version in PYTHONS:
         if version != WHOLE:
             found += suite(version, sources, change)
