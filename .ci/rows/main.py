@@ -14,8 +14,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import figures
 import judge
+import ledger
 from change import EVERYTHING, change, git
 from row import CACHE, Row
 from rows import PYTHONS, rows, shard
@@ -219,7 +219,7 @@ class Run:
                 # What dies, or finds no tests, must not look like a row without tests.
                 word, text = "FAILED", "no test has passed"
         result = Result(row, word, time.monotonic() - began, cpu, counted, text)
-        figures.keep(CACHE, row.name, word, result.seconds, cpu, load, counted.tests)
+        ledger.keep(CACHE, row.name, word, result.seconds, cpu, load, counted.tests)
         return result
 
     def command(self, row: Row, log: Path, record: Path, arguments: str) -> str:
@@ -234,7 +234,9 @@ class Run:
         CPU seconds of all its processes.
         """
         command = self.command(row, log, record, row.command if arguments is None else arguments)
-        before = [f"{ROOT}/.ci/in-python", row.python] if row.python else []
+        # .ci/environment enters that Python by itself.
+        inside = row.python and not row.is_set_up
+        before = [f"{ROOT}/.ci/in-python", row.python] if inside else []
         environment = {**os.environ, **row.environment, "RECORD": str(record)}
         environment |= {"CHECKOUT": str(ROOT), "CACHE": str(CACHE)}
         if row.counts == "readme" and "--record" not in command:
@@ -323,9 +325,9 @@ class Run:
         )
         told = ", ".join(f"{what} {seconds:.0f} s" for what, seconds in self.set_up.items())
         print(f"set-up, within that: {told}")
-        print(figures.slower(CACHE, [row.name for row in self.asked]))
+        print(ledger.slower(CACHE, [row.name for row in self.asked]))
         if any(not row.everyday for row in self.asked):
-            print(figures.unrun(CACHE, self.work / "snapshot" / "tests"))
+            print(ledger.unrun(CACHE, self.work / "snapshot" / "tests"))
         for name in self.flaky.found:
             print(f"FLAKY: {name}")
         if bad:

@@ -38,4 +38,5 @@ class Row:
 
     @property
     def is_set_up(self) -> bool:
+        """Whether it makes an environment."""
         return self.name.endswith("/install")
