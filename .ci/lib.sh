@@ -9,7 +9,7 @@ CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/mdispatch-ci
 # Slow things are kept under a name that holds a digest of their recipe: a new recipe is a new
 # folder, and a half-built one never has the final name.
 SID_PACKAGES=python3.14,python3.14-venv,python3.14-dev,python3.15,python3.15-venv,python3.15-dev
-SID_PACKAGES+=,gcc,make,libc6-dev,libffi-dev,pkgconf,ca-certificates
+SID_PACKAGES+=,gcc,ccache,make,libc6-dev,libffi-dev,pkgconf,ca-certificates
 FREE_CONFIGURE="--disable-gil --without-static-libpython --with-ensurepip=install"
 SID=$CACHE/sid-$(sha256sum <<<"$SID_PACKAGES" | cut -c1-8)
 FREE=$CACHE/3.13t-$(sha256sum <<<"$FREE_CONFIGURE" | cut -c1-8)
