@@ -187,6 +187,7 @@ done(here=torch.ops.both.f(torch.ones(1)).item(), **there)
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.shared
 @pytest.mark.timeout(180)
 def test_a_worker_verifies_and_has_an_export_of_its_own():
@@ -194,6 +195,7 @@ def test_a_worker_verifies_and_has_an_export_of_its_own():
     assert (got["role"], got["here"], got["gave"]) == ("verify", 2.0, 2.0)
 
 
+@pytest.mark.thorough
 @pytest.mark.shared
 @pytest.mark.timeout(180)
 def test_a_worker_that_differs_exports_nothing():

@@ -13,6 +13,7 @@ if importlib.util.find_spec("torch") is None:
 pytestmark = pytest.mark.shared
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.long)])
 def test_ten_compiled_steps_are_equal_to_eager_ones(backend):
@@ -71,6 +72,7 @@ done(named=named, here=model(x).item(), **there)
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(180)
 def test_a_worker_that_verifies_loads_what_was_exported():
     got = run_main(MAIN, "")
@@ -81,6 +83,7 @@ def test_a_worker_that_verifies_loads_what_was_exported():
     assert got["gave"] == pytest.approx(got["here"])
 
 
+@pytest.mark.thorough
 def test_a_worker_with_another_operator_is_refused_before_it_loads():
     other = """
 import sys

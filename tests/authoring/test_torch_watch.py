@@ -412,6 +412,7 @@ def answer(process: subprocess.Popen[str]):
     return json.loads(process.stdout.readline())
 
 
+@pytest.mark.thorough
 @pytest.mark.shared
 @pytest.mark.timeout(240)
 def test_eight_ranks_at_once_register_or_verify(start, tmp_path, ns):
@@ -424,6 +425,7 @@ def test_eight_ranks_at_once_register_or_verify(start, tmp_path, ns):
     assert sum(role == "register" for role, _, _ in answers) >= 1
 
 
+@pytest.mark.thorough
 @pytest.mark.shared
 @pytest.mark.timeout(240)
 def test_one_rank_whose_file_differs_is_told_with_both_places(start, tmp_path):
@@ -466,6 +468,7 @@ def test_one_rank_whose_file_differs_is_told_with_both_places(start, tmp_path):
     assert "int n=8" in next(each[5] for each in differs[2] if each[0] == "SchemaMismatchError")
 
 
+@pytest.mark.thorough
 @pytest.mark.shared
 @pytest.mark.timeout(240)
 def test_the_command_verifies_what_modules_register_with_torch(tmp_path):

@@ -92,6 +92,7 @@ def torchrun(nodes: list[Node], tmp_path: Path, is_divergent: bool) -> str:
     return "".join(out for out, _ in said)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["folders", "namespaces"])
 def test_ranks_of_two_nodes_are_compared_with_rank_0(tmp_path, how):
     with two_nodes(tmp_path, how) as nodes:
@@ -106,6 +107,7 @@ def test_ranks_of_two_nodes_are_compared_with_rank_0(tmp_path, how):
     assert "there: job::f(int x, int by=1) -> int    (node-0[" in lines[3]
 
 
+@pytest.mark.thorough
 def test_the_example_does_what_it_says(tmp_path):
     environment = {k: v for k, v in os.environ.items() if k != "MDISPATCH_REGISTRY"}
     program = ROOT / "examples" / "hosts" / "torchrun_job.py"

@@ -205,6 +205,7 @@ def run(code, **environment):
     return done.stdout.strip()
 
 
+@pytest.mark.thorough
 @with_torch
 @with_gil
 def test_tensors_are_read_where_pytorch_has_confirmed_it():
@@ -236,6 +237,7 @@ with Functions(), Calls():
     assert re.fullmatch(r"\(\d+, \d+, \d+\) 0", told), told
 
 
+@pytest.mark.thorough
 @with_torch
 @with_gil
 def test_tensors_of_one_set_are_enough_where_nobody_sees_another_being_made():
