@@ -17,12 +17,17 @@ UPPER = "authoring"
 
 @dataclass(frozen=True)
 class Change:
-    """The rooms whose tests have to run; None if these are all, and then ``reason`` says why."""
+    """The rooms whose tests have to run; None if these are all, and then ``reason`` says why.
+    ``files`` are those that have changed, None if nobody can tell.
+    """
 
     rooms: frozenset[str] | None
     reason: str
-    #: Whether the C sources have changed, or may have.
-    native: bool = False
+    files: frozenset[str] | None = None
+
+    def touches(self, *beginnings: str) -> bool:
+        """Whether a file whose name begins so has changed, or may have."""
+        return self.files is None or any(file.startswith(beginnings) for file in self.files)
 
     def has(self, *names: str) -> bool:
         return self.rooms is None or not self.rooms.isdisjoint(names)
@@ -70,20 +75,19 @@ def changed_files(root: Path) -> list[str] | str:
     return changed_since(root, base) or "this is main itself"
 
 
-def is_native_changed(root: Path, good: Path) -> bool:
-    """Whether the C sources differ from those of the last good run on this machine; True without
-    one.
-    """
+def changed_since_good(root: Path, good: Path) -> frozenset[str] | None:
+    """The files that differ from those of the last good run on this machine; None without one."""
     base = good.read_text().strip() if good.exists() else ""
     if not base or git(root, "merge-base", "--is-ancestor", base, "HEAD") is None:
-        return True
-    return any(file.startswith("native/") for file in changed_since(root, base))
+        return None
+    return frozenset(changed_since(root, base))
 
 
 def change(root: Path, good: Path) -> Change:
     files = changed_files(root)
     if isinstance(files, str):
-        return Change(None, files, native=is_native_changed(root, good))
+        return Change(None, files, changed_since_good(root, good))
+    changed = frozenset(files)
     from_the_roof = layers(root)
     upper: dict[str, frozenset[str]] = {}
     above: set[str] = set()
@@ -93,8 +97,6 @@ def change(root: Path, good: Path) -> Change:
         if UPPER in names:
             break
     rooms: set[str] = set()
-    if any(file.startswith("native/") for file in files):
-        return Change(None, "the C sources have changed", native=True)
     for file in files:
         top, _, rest = file.partition("/")
         room = rest.partition("/")[0].removesuffix(".py")
@@ -105,5 +107,5 @@ def change(root: Path, good: Path) -> Change:
         elif top == "tests" and "/" in rest and room not in ("support", "data", "golden", "oracle"):
             rooms.add(room)
         else:
-            return Change(None, f"{file} can break anything")
-    return Change(frozenset(rooms), f"{len(files)} files have changed")
+            return Change(None, f"{file} can break anything", changed)
+    return Change(frozenset(rooms), f"{len(files)} files have changed", changed)

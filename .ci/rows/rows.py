@@ -16,6 +16,10 @@ WHOLE = "3.13"
 #: What another Python cannot change: tests of names, pages and structure, and recorded answers.
 SAME = "not lint and not specification"
 
+#: What decides what is in a package: a change elsewhere changes the contents of files.
+PACKAGING = ("native/", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", ".ci/packages")
+PACKAGING += (".ci/client.py", ".ci/alone.py", "docs/quick-start.md", "mdispatch/__init__.py")
+
 #: The shards of --all, each less than an hour.
 SHARDS = {
     "lint": 1,
@@ -70,7 +74,7 @@ def read_block(readme: Path, name: str) -> str:
     return str(found[0])
 
 
-def lint(sources: Path) -> Iterator[Row]:
+def lint(sources: Path, change: Change) -> Iterator[Row]:
     row = partial(Row, folder="lint", python="3.11")
     yield row("lint/install", ".ci/environment 3.11 --without-package dev docs packages plot")
     row = partial(row, needs=("lint/install",))
@@ -89,8 +93,11 @@ def lint(sources: Path) -> Iterator[Row]:
     site = ".venv/bin/sphinx-build -qnW --keep-going -j2 -c docs/site docs build/site"
     yield row("lint/docs", site)
     yield row("lint/autodoc", "tests/dispatch/test_help.py", counts="pytest")
-    compiler = {"CC": "ccache cc"}
-    yield row("lint/packages", ".venv/bin/python .ci/packages.py", environment=compiler)
+    yield row(
+        "lint/packages",
+        ".venv/bin/python .ci/packages.py",
+        everyday=change.touches(*PACKAGING),
+    )
     # What axe-core calls serious: on the site that lint/docs built, the report, the bench page.
     yield row(
         "lint/axe",
@@ -126,7 +133,7 @@ def readme(sources: Path) -> Iterator[Row]:
 
 def native(change: Change) -> Iterator[Row]:
     """The C core without Python. What only a change of it can break waits for one, or for --all."""
-    everyday = change.native
+    everyday = change.touches("native/")
     row = partial(Row, counts="lines", cores=2)
     make = "make -C native -j2 test"
     yield row("native/gcc", f"{make} CC='ccache gcc'", folder="native-gcc")
@@ -425,7 +432,7 @@ def rare() -> Iterator[Row]:
 
 def rows(sources: Path, change: Change) -> list[Row]:
     """All rows. Those of an everyday run are marked, and depend on the change."""
-    found = [*lint(sources), *readme(sources), *counts()]
+    found = [*lint(sources, change), *readme(sources), *counts()]
     found += suite(WHOLE, sources, change)
     found += native(change)
     for version in PYTHONS:

@@ -87,11 +87,13 @@ def test_a_committed_change_counts_and_a_merge_calls_for_everything(clone, tmp_p
 
 def test_on_main_itself_the_last_good_run_tells_whether_c_has_changed(clone, tmp_path):
     good = tmp_path / "good"
-    assert changes.change(clone, good) == changes.Change(None, "this is main itself", native=True)
+    assert changes.change(clone, good) == changes.Change(None, "this is main itself")
+    assert changes.change(clone, good).touches("native/")
     good.write_text(git(clone, "rev-parse", "HEAD"))
-    assert not changes.change(clone, good).native
+    assert not changes.change(clone, good).touches("native/")
     write(clone, "native/core/x.c", "changed")
-    assert changes.change(clone, good).native
+    assert changes.change(clone, good).touches("native/")
+    assert not changes.change(clone, good).touches("setup.py")
 
 
 def test_a_skip_that_the_table_does_not_allow_in_its_row_is_told(tmp_path):
