@@ -39,6 +39,7 @@ SHARDS = {
     "examples": 8,
     "servers": 8,
     "lowest": 8,
+    "pins": 8,
     "arm": 9,
     "coverage": 10,
     "long": 11,
@@ -393,6 +394,14 @@ def rare() -> Iterator[Row]:
         needs=("lowest/install",),
         counts="pytest",
         cores=2,
+    )
+    # Writes the constraints of this checkout anew, and shows what is newer than they were.
+    yield Row(
+        "pins/renew",
+        "$CHECKOUT/.ci/pins; git -C $CHECKOUT diff -- .ci",
+        folder="pins",
+        counts="",
+        everyday=False,
     )
     # The C tests on ARM, in an emulated machine of a processor with instructions for atomic
     # operations and of one without.
