@@ -440,13 +440,13 @@ class CustomOpDef(Forward, Named, Described):
         before the operator was made: then that one runs. If there is none, this raises the error
         that says so.
         """
-        from ..dispatch.pairing import pair
+        from ..dispatch.pairing import definition_in, pair
 
         _, _, there = self._library.registry.dispatcher.facts.registrations(self.name)
         fakes = [f for f in there if f.kind == facts.IMPL and f.key == DispatchKey.Meta]
         callables = self.operator.entry.kernels.get(DispatchKey.Meta, [])
         for count in range(len(fakes) - 1, 0, -1):
-            kernel = pair(fakes[:count], callables)
+            kernel = pair(fakes[:count], callables, definition_in(there))
             if isinstance(kernel, LocalKernel) and kernel.label not in (_NO_FAKE, FALLTHROUGH):
                 first = (key_set,) if kernel.with_keyset else ()
                 return kernel.function(*first, *args, **kwargs)

@@ -292,7 +292,7 @@ class Dispatcher:
         self.definitions_lock = self.listeners.lock
         self._locks = [RLock() for _ in range(_LOCKS)]
         for name, entry in self.entries.items():
-            entry.forked(is_heir, self._lock_of(name))
+            entry.forked(is_heir, self._lock_of(name), self.listeners.definition(name))
 
 
 def _finder(there: ref[Dispatcher]) -> Callable[[str], Any]:

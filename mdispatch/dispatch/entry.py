@@ -233,15 +233,16 @@ class OperatorEntry:
         with self.lock:
             self._note()
 
-    def forked(self, is_heir: bool, lock: RLock) -> None:
+    def forked(self, is_heir: bool, lock: RLock, definition: Registration | None) -> None:
         """In the child of a fork; there is one thread then. ``is_heir``: the facts of the callables
-        belong to the parent.
+        belong to the parent. ``definition`` is the one that the parent had made, or verified.
         """
         unlock(self)
         self.lock = lock
         self._changed()
         if is_heir:
             inherit(self.kernels)
+            self.bind(definition)
 
     # --- changing the callables
 
@@ -258,6 +259,20 @@ class OperatorEntry:
         """Adds the callable of a fact that was verified."""
         with self.lock:
             self.add(kernel)
+
+    def bind(self, definition: Registration | None) -> None:
+        """The callables that were verified before their definition, or came with a fork, belong to
+        this one from now on. See Note [Kernels and definitions] in dispatch/pairing.py.
+        """
+        with self.lock:
+            if definition is not None and self._bind(definition):
+                self._changed()
+
+    def _bind(self, definition: Registration) -> bool:
+        unbound = [each for each in self.callables if each.seq <= 0 and each.definition is None]
+        for kernel in unbound:
+            kernel.definition = definition
+        return bool(unbound)
 
     def remove(self, kernel: LocalKernel) -> None:
         """Ends the fact, if that is this interpreter's to end, then the callable, under one hold of
@@ -418,11 +433,12 @@ class OperatorEntry:
 
     def at(self, key: DispatchKey, there: list[Registration]) -> list[Any]:
         """The kernels of these facts at one key, of each variant the active one, oldest first."""
-        from .pairing import variants_at
+        from .pairing import definition_in, variants_at
 
         its = [fact for fact in there if fact.kind == facts.IMPL and fact.key == key]
         with self.lock:
-            return variants_at(its, self._callables(there).get(key, []))
+            here = self._callables(there).get(key, [])
+            return variants_at(its, here, definition_in(there))
 
     def _refresh(self) -> _State:
         from .pairing import table_of
@@ -437,6 +453,8 @@ class OperatorEntry:
                 self._signature = None
             elif self._signature is None or self._signature.fact != definitions[-1]:
                 self._signature = Signature(definitions[-1])
+            if definitions:
+                self._bind(definitions[-1])
             signature = self._signature
             with self._fallbacks.lock:
                 fallbacks = self._fallbacks.changes

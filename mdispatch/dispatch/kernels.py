@@ -99,7 +99,8 @@ class LocalKernel:
     minus in a child that got the kernel by a fork; 0 if this interpreter has verified it. ``home``
     is the interpreter that the callable belongs to; no other interpreter calls it. ``types`` are
     the classes that it is for, see Note [Kernels by type] in dispatch/by_type.py; () for any.
-    ``provider`` is None for a kernel without a name.
+    ``provider`` is None for a kernel without a name. ``definition`` is the one that it was verified
+    against here: see Note [Kernels and definitions] in dispatch/pairing.py.
 
     Once it is one of an operator's, it is the handle of that: ``close`` ends it. There are more of
     these handles than of any other kind, so they are no objects of their own. ``entry`` is that of
@@ -109,6 +110,7 @@ class LocalKernel:
 
     __slots__ = (
         "_label",
+        "definition",
         "entry",
         "function",
         "home",
@@ -146,6 +148,14 @@ class LocalKernel:
         self.seq = 0
         self.registration: Registration | None = None
         self.entry: KernelsEntry | None = None
+        self.definition: Registration | None = None
+
+    def is_outdated(self, definition: Registration | None) -> bool:
+        """Whether it was verified against a definition with another text than this one."""
+        its = self.definition
+        if its is None or definition is None or its.text == definition.text:
+            return False
+        return (its.body, its.attributes) != (definition.body, definition.attributes)
 
     @property
     def what(self) -> tuple[int, int, str, str] | None:

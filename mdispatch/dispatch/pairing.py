@@ -3,6 +3,24 @@
 The registry knows which kernels exist; this interpreter has callables for some of them. Everything
 here is a pure function of the two, so a table can always be thrown away and computed again. The
 first call of an operator loads this file.
+
+Note [Kernels and definitions]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+A kernel that an interpreter has verified belongs to the definition that it was verified against: to
+its text and attributes, which is what verifying compares. While a definition with another text is
+in effect the kernel counts as one that is not here. It counts again when its text is back, whoever
+defines it: the same text from a main interpreter that has started again is no change. A kernel that
+this interpreter has registered outlives definitions, as in PyTorch: it has no ``definition``.
+
+A kernel that was verified before its definition belongs to the first one that is verified here, or
+that a table is computed with. One that came with a fork belongs to the definition at the fork.
+
+This is asked here alone, where a table is computed; a call asks nothing. What orders the two: a
+member publishes a definition, and raises the version word of the operator's name, under one hold of
+the registry's lock, before ``define`` returns there. A call reads the word when it begins. So a
+call that begins after that computes the table anew, from facts that were read together and have the
+new definition: signature and kernels of a table belong to each other. A call that has begun keeps
+its table: it has bound its arguments by the old definition, and runs the kernel of that.
 """
 
 from __future__ import annotations
@@ -44,7 +62,7 @@ if TYPE_CHECKING:
     Order = Callable[[], tuple[Sequence[Asked], Priorities | None]]
 
 __all__ = ["BUILTIN_FALLBACKS", "AbsentKernel", "active", "missing", "missing_at"]
-__all__ += ["pair", "table_of", "variants_at"]
+__all__ += ["definition_in", "pair", "table_of", "variants_at"]
 
 
 _ALIASES = tuple(key for key in DispatchKey.__members__.values() if key.is_alias)
@@ -53,12 +71,29 @@ _ALIASES = tuple(key for key in DispatchKey.__members__.values() if key.is_alias
 class AbsentKernel:
     """A kernel of the registry for which this interpreter has no callable. ``route`` is the way to
     one that another interpreter serves, once a call has found it: see dispatch/routing.py.
+    ``outdated`` is the kernel that would be it, had it not been verified against another
+    definition than ``definition``, which is in effect.
     """
 
-    __slots__ = ("fact", "is_fallthrough", "provider", "route", "types")
+    __slots__ = (
+        "definition",
+        "fact",
+        "is_fallthrough",
+        "outdated",
+        "provider",
+        "route",
+        "types",
+    )
 
-    def __init__(self, fact: Registration) -> None:
+    def __init__(
+        self,
+        fact: Registration,
+        outdated: LocalKernel | None = None,
+        definition: Registration | None = None,
+    ) -> None:
         self.fact = fact
+        self.outdated = outdated
+        self.definition = definition
         self.provider = Provider.of(fact.provider_text)
         self.is_fallthrough = fact.body == FALLTHROUGH
         self.types: Types = split_types(fact.types)
@@ -67,6 +102,35 @@ class AbsentKernel:
     @property
     def label(self) -> str:
         return self.fact.body
+
+    def outdated_error(
+        self, name: str, key: str = "", available: Sequence[str] = ()
+    ) -> errors.KernelOutdatedError:
+        """Why the kernel that is here does not run: see Note [Kernels and definitions]."""
+        mine, there = self.outdated, self.definition
+        assert mine is not None
+        assert mine.definition is not None
+        assert there is not None
+        old = mine.definition
+        texts = old.body, there.body
+        if old.attributes != there.attributes:
+            texts = f"{old.body}{_attributes(old)}", f"{there.body}{_attributes(there)}"
+        return errors.KernelOutdatedError(
+            f"{name} has the kernel {mine.named} at {mine.key.name} here, which was verified "
+            "against another definition than the one in effect\n"
+            f"  here:  {texts[0]}    (defined at {old.where})\n"
+            f"  there: {texts[1]}    (defined at {there.where} by pid {there.pid})\n"
+            "Register it again for the new definition: reload the module that registers it, in "
+            "the version that is imported there, or start this interpreter anew.",
+            name,
+            key or mine.key.name,
+            available,
+            where=self.fact.where,
+            schema_here=old.body,
+            schema_there=there.body,
+            here=old.where,
+            there=there.where,
+        )
 
     def __repr__(self) -> str:
         return f"<kernel {self.fact.body} at {DispatchKey(self.fact.key).name}, not loaded here>"
@@ -105,8 +169,13 @@ BUILTIN_FALLBACKS = _builtin_fallbacks()
 _BUILTIN_ENTRIES = fallback_entries(BUILTIN_FALLBACKS)
 
 
-def pair(there: list[Registration], here: list[LocalKernel]) -> LocalKernel | AbsentKernel | None:
-    """The kernel that is active at one key: the newest fact's callable.
+def pair(
+    there: list[Registration],
+    here: list[LocalKernel],
+    definition: Registration | None = None,
+) -> LocalKernel | AbsentKernel | None:
+    """The kernel that is active at one key: the newest fact's callable. ``definition`` is that in
+    effect, see Note [Kernels and definitions].
 
     A callable belongs to the fact it was registered with (main interpreter, and what a fork got
     from it), else, where others register, to a fact of its label, else to the first fact that is
@@ -115,6 +184,15 @@ def pair(there: list[Registration], here: list[LocalKernel]) -> LocalKernel | Ab
     """
     if not there:
         return None
+    found = _callable_of_newest(there, here)
+    if found is not None and found.is_outdated(definition):
+        fit = [kernel for kernel in here if not kernel.is_outdated(definition)]
+        other = _callable_of_newest(there, fit)
+        return other or AbsentKernel(there[-1], found, definition)
+    return found or AbsentKernel(there[-1])
+
+
+def _callable_of_newest(there: list[Registration], here: list[LocalKernel]) -> LocalKernel | None:
     newest = there[-1]
     for kernel in here:
         if abs(kernel.seq) == newest.seq:  # by the first rule, whatever comes of the others
@@ -134,7 +212,7 @@ def pair(there: list[Registration], here: list[LocalKernel]) -> LocalKernel | Ab
             if match is not None:
                 chosen[fact.seq] = match
                 left.remove(match)
-    return chosen.get(newest.seq) or AbsentKernel(newest)
+    return chosen.get(newest.seq)
 
 
 def active(
@@ -150,6 +228,7 @@ def active(
     ``order`` where there are providers.
     """
     newest = {fact.key: fact for fact in there if fact.kind == kind}  # keys are their numbers
+    definition = definition_in(there)
     found: dict[DispatchKey, LocalKernel | AbsentKernel | ByType] = {}
     # Only a text of several lines has types or a provider. Each first call comes here.
     several = {
@@ -161,13 +240,15 @@ def active(
         if number in several:
             key = DispatchKey(number)
             its = [each for each in there if each.key == number and each.kind == kind]
-            one = _of_several(its, here.get(key, []), order)
+            one = _of_several(its, here.get(key, []), order, definition)
             if one is not None:
                 found[key] = one
             continue
         seq = fact.seq
         for kernel in here.get(number, ()):  # type: ignore[call-overload]
             if kernel.seq == seq or kernel.seq == -seq:  # as pair would find it
+                if kernel.definition is not None and kernel.is_outdated(definition):
+                    continue
                 found[kernel.key] = kernel
                 break
         else:
@@ -175,19 +256,27 @@ def active(
                 here, more = more(), None
             key = DispatchKey(number)
             its = [each for each in there if each.key == number and each.kind == kind]
-            paired = pair(its, here.get(key, []))
+            paired = pair(its, here.get(key, []), definition)
             if paired is not None:
                 found[key] = paired
     return found
 
 
+def definition_in(there: Sequence[Registration]) -> Registration | None:
+    """The definition in effect, among the facts of an operator."""
+    return next((fact for fact in reversed(there) if fact.kind == facts.DEF), None)
+
+
 def _of_several(
-    there: list[Registration], here: list[LocalKernel], order: Order | None
+    there: list[Registration],
+    here: list[LocalKernel],
+    order: Order | None,
+    definition: Registration | None,
 ) -> LocalKernel | AbsentKernel | ByType | None:
     """What stands at a key of which some kernels are for types, or have providers: of each types,
     and of each provider, the active one counts. None if none can run.
     """
-    kernels = variants_at(there, here)
+    kernels = variants_at(there, here, definition)
     if not any(kernel.provider for kernel in kernels):
         return ByType(tuple(kernels))
     from .providers import at_key
@@ -200,14 +289,18 @@ def _of_several(
 
 
 def variants_at(
-    there: list[Registration], here: list[LocalKernel]
+    there: list[Registration],
+    here: list[LocalKernel],
+    definition: Registration | None,
 ) -> list[LocalKernel | AbsentKernel]:
-    """The active kernel of each variant at one key, oldest first."""
+    """The active kernel of each variant at one key, oldest first. ``definition`` as for
+    :func:`pair`.
+    """
     variants: dict[str, list[Registration]] = {}
     for fact in there:
         variants.setdefault(fact.variant, []).append(fact)
     found = [
-        pair(its, [kernel for kernel in here if kernel.variant == variant])
+        pair(its, [kernel for kernel in here if kernel.variant == variant], definition)
         for variant, its in variants.items()
     ]
     return [kernel for kernel in found if kernel is not None]
@@ -261,6 +354,8 @@ def missing(
             available,
         )
     absent = slot.kernel.fact if isinstance(slot.kernel, AbsentKernel) else None
+    if isinstance(slot.kernel, AbsentKernel) and slot.kernel.outdated and not slot.is_fallthrough:
+        return slot.kernel.outdated_error(name, key.name, available)
     if key is DispatchKey.Meta and (absent is not None or slot.kernel is None):
         brings = modules_bringing(registry, absent) if absent is not None else []
         return missing_fake(registry, name, available, listed, absent, *brings[-1:])
@@ -353,6 +448,11 @@ def _kernels(table: DispatchTable) -> tuple[list[str], str]:
     return here, ", ".join(listed) or "none"
 
 
+def _attributes(definition: Registration) -> str:
+    tags = ", ".join(definition.tags)
+    return f" with {definition.alias_analysis}, {f'tags {tags}' if tags else 'no tags'}"
+
+
 def _not_here(
     registry: Facts,
     name: str,
@@ -395,6 +495,8 @@ def missing_at(
     if isinstance(kernel, Tie):
         return _tied(registry, name, kernel, key, available, given)
     if isinstance(kernel, AbsentKernel) and not kernel.is_fallthrough:
+        if kernel.outdated is not None:
+            return kernel.outdated_error(name, key.name, available)
         return _not_here(registry, name, kernel.fact, key, available)
     what = "falls through" if kernel is not None else "has neither a kernel nor a fallback"
     if given:

@@ -436,6 +436,9 @@ def _not_here(operator: str, kernel: Any) -> Exception:
             "types.",
             operator,
         )
+    if kernel.outdated is not None:
+        error: Exception = kernel.outdated_error(operator)
+        return error
     fact = kernel.fact
     return LocalKernelMissingError(
         f"{operator} would run the kernel {fact.kernel}, but this interpreter has not imported the "
@@ -484,8 +487,7 @@ def after_provider(entry: Entry, kernel: Any, after: str, given: Given) -> Any:
     InvalidArgumentError where that is not at the key of this provider.
     """
     key = getattr(kernel, "key", None)
-    there = [fact for fact in entry.facts.registrations(entry.name)[2] if fact.key == key]
-    at = entry.at(key, there) if key is not None else None
+    at = None if key is None else entry.at(key, entry.facts.registrations(entry.name)[2])
     asked, priorities = entry.order()
     levels = [] if priorities is None else priorities.of_guards(entry.name, guards.open)
     levels += asked

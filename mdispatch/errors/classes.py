@@ -39,6 +39,7 @@ __all__ = [
     "InvalidNameError",
     "InvariantError",
     "KernelError",
+    "KernelOutdatedError",
     "KeyMismatchError",
     "LibraryClosedError",
     "LibraryLoadError",
@@ -544,6 +545,34 @@ class LocalKernelMissingError(MissingKernelError):
         super().__init__(message, operator, key, available)
         self.where = where
         self.module = module
+
+
+class KernelOutdatedError(LocalKernelMissingError):
+    """This interpreter has a kernel, but has verified it against another definition of the operator
+    than the one in effect.
+
+    ``schema_here`` and ``schema_there`` are the two canonical texts, ``here`` and ``there`` the
+    places where the two were defined.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        operator: str = "",
+        key: str = "",
+        available: Sequence[str] = (),
+        *,
+        schema_here: str = "",
+        schema_there: str = "",
+        here: str = "",
+        there: str = "",
+        **told: Any,
+    ) -> None:
+        super().__init__(message, operator, key, available, **told)
+        self.schema_here = schema_here
+        self.schema_there = schema_there
+        self.here = here
+        self.there = there
 
 
 class FakeKernelMissingError(MissingKernelError):

@@ -520,6 +520,7 @@ def _verify_definition(
     if entry is not None and entry.callables:  # those that came before the definition
         _check_kernels_here(entry, there, where)
         _check_kernels_take(entry, there.body, where)
+        entry.bind(there)
     with dispatcher.definitions_lock:
         dispatcher.listeners.note(there)
     dispatcher.listeners.tell()
@@ -632,7 +633,7 @@ def _wanted_kernel(
 ) -> Wanted:
     name = operator_name(namespace, op)
     variant = kernel.variant
-    count = _count_with(dispatcher, name, kernel)
+    count = _count_with(dispatcher, name, kernel, _definition(dispatcher, name))
 
     def is_enough(same: Sequence[Registration]) -> bool:
         return sum(fact.variant == variant for fact in same) >= count
@@ -708,14 +709,15 @@ def _verify_kernel(
     if isinstance(op, str) and plain and not keeps_alive(dispatcher.facts):
         prefix = namespace + "::"
         full = op if op.startswith(prefix) else prefix + op
-        check_arguments(dispatcher, full, kernel, where)
-        handle = _verify_known(dispatcher, full, kernel)
+        definition = check_arguments(dispatcher, full, kernel, where)
+        handle = _verify_known(dispatcher, full, kernel, definition)
         if handle is not None:
             return handle
     name = operator_name(namespace, op)
     key = kernel.key
     check_arguments(dispatcher, name, kernel, where)
-    at_least, types = _count_with(dispatcher, name, kernel), kernel.types_text
+    definition = _definition(dispatcher, name)
+    at_least, types = _count_with(dispatcher, name, kernel, definition), kernel.types_text
     if kernel.signature:
         _check_signature(dispatcher, name, kernel, where())
     if at_least > 1 and not allow_override:
@@ -736,17 +738,20 @@ def _verify_kernel(
         dispatcher, facts.IMPL, key, name, kernel.label, where,
         at_least=at_least, timeout=timeout, accept=accept, variant=kernel.variant,
     )  # fmt: skip
-    return None if there is None else _keep(dispatcher, name, kernel, there)
+    return None if there is None else _keep(dispatcher, name, kernel, there, definition)
 
 
-def _count_with(dispatcher: Dispatcher, name: str, kernel: LocalKernel) -> int:
+def _count_with(
+    dispatcher: Dispatcher, name: str, kernel: LocalKernel, definition: Registration | None
+) -> int:
     """How many kernels an operator has at a key for the same types, or of the same provider, in
-    this interpreter, with one more.
+    this interpreter, with one more. Those of another definition than this one do not count.
     """
     entry = dispatcher.entries.get(name)
     here = [each for each in entry.callables if each.key is kernel.key] if entry else []
     # Kernels that came with a fork do not count: their facts are the parent's.
-    return sum(each.seq >= 0 and each.variant == kernel.variant for each in here) + 1
+    its = [each for each in here if each.seq >= 0 and not each.is_outdated(definition)]
+    return sum(each.variant == kernel.variant for each in its) + 1
 
 
 def _check_among(entry: OperatorEntry, kernel: LocalKernel, where: str) -> None:
@@ -834,7 +839,9 @@ def refuse_override(
         )
 
 
-def _verify_known(dispatcher: Dispatcher, name: str, kernel: LocalKernel) -> OperatorEntry | None:
+def _verify_known(
+    dispatcher: Dispatcher, name: str, kernel: LocalKernel, definition: Registration | None
+) -> OperatorEntry | None:
     """The short way: the first kernel here at a key that has a fact. None says nothing;
     :func:`_verify_kernel` has to find out.
     """
@@ -843,7 +850,7 @@ def _verify_known(dispatcher: Dispatcher, name: str, kernel: LocalKernel) -> Ope
         return None
     if not known(dispatcher, facts.IMPL, kernel.key, name):
         return None
-    return _keep(dispatcher, name, kernel, None)
+    return _keep(dispatcher, name, kernel, None, definition)
 
 
 def serves_meta_by_itself(dispatcher: Dispatcher, name: str) -> bool:
@@ -858,24 +865,41 @@ def serves_meta_by_itself(dispatcher: Dispatcher, name: str) -> bool:
 
 
 def _keep(
-    dispatcher: Dispatcher, name: str, kernel: LocalKernel, fact: Registration | None
+    dispatcher: Dispatcher,
+    name: str,
+    kernel: LocalKernel,
+    fact: Registration | None,
+    definition: Registration | None,
 ) -> OperatorEntry:
+    # Where the definition was not there yet, it may have come with the kernel.
+    kernel.definition = definition or _definition(dispatcher, name)
     entry = dispatcher.entry(name, is_kept=True)
     kernel.registration = fact if keeps_alive(dispatcher.facts) else None
     entry.keep(kernel)
     return entry
 
 
-def check_arguments(dispatcher: Dispatcher, name: str, kernel: LocalKernel, where: Where) -> None:
-    """Before a kernel of an operator whose definition is there: SignatureMismatchError if it cannot
-    be called with the arguments of the schema. Where the kernel comes first, its definition asks.
-    A kernel with a signature of its own is judged by that. Likewise for its types.
+def _definition(dispatcher: Dispatcher, name: str) -> Registration | None:
+    """The definition that a kernel is for: the one that this interpreter has made, or verified,
+    else the one in effect.
     """
-    if kernel.signature and not (kernel.types or kernel.provider):
-        return
     definition = dispatcher.listeners.definition(name)
     if definition is None and not dispatcher.registers_all:
         definition = dispatcher.facts.find(facts.DEF, 0, name)
+    return definition
+
+
+def check_arguments(
+    dispatcher: Dispatcher, name: str, kernel: LocalKernel, where: Where
+) -> Registration | None:
+    """Before a kernel of an operator whose definition is there: SignatureMismatchError if it cannot
+    be called with the arguments of the schema. Where the kernel comes first, its definition asks.
+    A kernel with a signature of its own is judged by that. Likewise for its types. Returns the
+    definition.
+    """
+    if kernel.signature and not (kernel.types or kernel.provider):
+        return None
+    definition = _definition(dispatcher, name)
     if definition is not None:
         body = definition.text.partition("\n")[0]
         if kernel.types:
@@ -883,12 +907,13 @@ def check_arguments(dispatcher: Dispatcher, name: str, kernel: LocalKernel, wher
         if kernel.provider:
             _check_predicate(name, body, kernel, where(), definition.where)
         if kernel.signature:
-            return
+            return definition
         reason = misfit(body[len(name) :], kernel.function, kernel.with_keyset)
         if reason is not None:
             from .differences import does_not_take
 
             raise does_not_take(name, body, kernel, reason, where(), definition.where)
+    return definition
 
 
 def _check_predicate(name: str, body: str, kernel: LocalKernel, first: str, second: str) -> None:

@@ -50,9 +50,23 @@ class Die:
 md.register_type(bytes, "CPU")
 """
 
+# The main interpreter defines it anew once the worker has verified it.
+PARTS = """
+import mdispatch as md
+
+lib = md.Library("parts", "DEF", timeout=0)
+lib.define("div(int x, int by) -> float")
+
+def div(x, by):
+    return x / by
+
+lib.impl("div", div)
+"""
+
 WORKER = """
 import sys, pickle
 import mdispatch as md
+import parts_ops
 
 class Array:
     __dispatch_keys__ = "CPU"
@@ -101,12 +115,13 @@ CASES = {
     "fallback for fakes": lambda: md.ops.games.deal(md.MetaTensor((52,))),
     "class": lambda: other(Die),
     "type": lambda: md.register_type(bytes, ["CUDA", "AutogradCUDA"]),
+    "outdated": lambda: md.ops.parts.div(x=8, by=2),
 }
 
 found = {}
 for name, provoke in CASES.items():
     if name == "fallback, another key":
-        # From now on the main interpreter has a fallback.
+        # From now on the main interpreter has a fallback, and another definition of parts::div.
         print("go on", flush=True)
         sys.stdin.readline()
     try:
@@ -122,7 +137,7 @@ pickle.dump(found, open(sys.argv[1], "wb"))
 MAIN = """
 import subprocess, sys
 import mdispatch as md
-import games_ops, shop_ops
+import games_ops, parts_ops, shop_ops
 
 with subprocess.Popen(
     [sys.executable, "-W", "error", "worker.py", sys.argv[1]],
@@ -130,6 +145,9 @@ with subprocess.Popen(
 ) as worker:
     worker.stdout.readline()
     md.Library("_", "IMPL").fallback(len, "Meta")
+    parts_ops.lib.close()
+    parts = md.Library("parts", "DEF")
+    parts.impl(parts.define("div(int by, int x) -> float"), lambda by, x: x / by)
     print("there it is", file=worker.stdin, flush=True)
 sys.exit(worker.returncode)
 """
@@ -137,7 +155,8 @@ sys.exit(worker.returncode)
 
 def found_in_worker(folder: Path) -> dict[str, Exception]:
     """The error that each of the worker's CASES raises."""
-    texts = {"shop_ops": SHOP, "games_ops": GAMES, "main": MAIN, "worker": WORKER}
+    texts = {"shop_ops": SHOP, "games_ops": GAMES, "parts_ops": PARTS}
+    texts |= {"main": MAIN, "worker": WORKER}
     for name, text in texts.items():
         (folder / f"{name}.py").write_text(text)
     environment = {key: value for key, value in os.environ.items() if key != ENVIRONMENT}
@@ -186,6 +205,7 @@ from_worker("MainNeverArrivedError: a wait for a definition", "namespace waited 
 from_worker("MainNeverArrivedError: a fallback", "fallback")
 from_worker("SignatureMismatchError: a kernel of a worker", "signature")
 from_worker("LocalKernelMissingError: a call of what was not imported here", "kernel not here")
+from_worker("KernelOutdatedError: a kernel that was verified for another definition", "outdated")
 from_worker("WarmUpError: everything that differs", "warm_up")
 from_worker("MissingInWorkerError: a definition", "missing def")
 from_worker("MissingInWorkerError: a kernel", "missing impl")

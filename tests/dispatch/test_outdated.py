@@ -1,0 +1,389 @@
+"""A kernel that was verified belongs to the text that it was verified against. These tests look at
+answers: by name and with keywords, while the main interpreter defines the operator anew.
+"""
+
+from __future__ import annotations
+
+import pytest
+from kinds import KINDS, THREAD, run_main
+from runs import in_another_run
+
+import mdispatch as md
+from mdispatch import errors
+from mdispatch.authoring.computed_kernel import computed_kernel
+from mdispatch.dispatch import call_c
+
+pytestmark = pytest.mark.shared
+
+OLD, NEW = "div(int x, int by) -> float", "div(int by, int x) -> float"
+ANY_OLD, ANY_NEW = "div(int x, int by) -> Any", "div(int by, int x) -> Any"
+
+
+def old(x, by):
+    return x / by
+
+
+def new(by, x):
+    return x / by
+
+
+class Array:
+    __dispatch_keys__ = "CPU"
+
+
+class Other(Array):
+    pass
+
+
+def opened(registry, schema, kernel, key="", **options):
+    """A library with one operator. ``options`` are those of its kernel."""
+    lib = in_another_run(lambda: md.Library("s", "DEF", registry=registry, timeout=0))()
+    lib.impl(lib.define(schema), kernel, key, **options)
+    return lib
+
+
+@pytest.fixture(params=["c", "python"])
+def way(request):
+    """Who makes the calls."""
+    call_c.turn(request.param == "c")
+    yield
+    call_c.turn(call_c._wanted())
+
+
+def outcome(call, *args, **kwargs):
+    try:
+        return call(*args, **kwargs)
+    except errors.MdispatchError as error:
+        return type(error).__name__
+
+
+# --- through each door ----------------------------------------------------------------------------
+
+DOORS = {
+    "by name": lambda ops: ops.s.div(x=8, by=2),
+    "by name, twice": lambda ops: [ops.s.div(x=8, by=2) for _ in range(2)][1],
+    "overload": lambda ops: ops.s.div.default(x=8, by=2),
+    "found": lambda ops: ops.find("s::div")(x=8, by=2),
+    "key set": lambda ops: ops.s.div.default.call_with_keyset(md.DispatchKeySet(), x=8, by=2),
+    "redispatch": lambda ops: ops.s.div.default.redispatch(md.DispatchKeySet(), x=8, by=2),
+    "exactly": lambda ops: ops.s.div.default.call_for_dispatch_key("CPU", x=8, by=2),
+    "decompose": lambda ops: ops.s.div.default.decompose(x=8, by=2),
+    "boxed": lambda ops: boxed(ops.s.div.default),
+    "computed": lambda ops: computed_kernel(ops.s.div.default, "Undefined")(x=8, by=2),
+}
+
+
+def boxed(operator):
+    by_name = {"x": 8, "by": 2}
+    stack = [by_name[each.name] for each in operator.schema.arguments]
+    operator.call_boxed(stack)
+    return stack[0]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_no_door_leads_to_a_kernel_of_another_definition(registry, worker, way, door):
+    call = DOORS[door]
+    first = opened(registry, OLD, old)
+    first.impl("div", old, "CPU")
+    opened(worker, OLD, old).impl("div", old, "CPU")
+    held = worker.ops.s.div.default
+    assert call(worker.ops) == 4.0
+    first.close()
+    second = opened(registry, NEW, new)
+    second.impl("div", new, "CPU")
+    assert call(registry.ops) == 4.0
+    with pytest.raises(errors.KernelOutdatedError) as raised:
+        call(worker.ops)
+    error = raised.value
+    assert (error.schema_here, error.schema_there) == (f"s::{OLD}", f"s::{NEW}")
+    assert error.here.startswith(__file__)
+    assert error.there.startswith(__file__)
+    assert error.operator == "s::div"
+    with pytest.raises(errors.OperatorGoneError):
+        held(x=8, by=2)
+    second.close()
+    opened(registry, OLD, old).impl("div", old, "CPU")  # the old text is back
+    assert call(worker.ops) == 4.0
+
+
+def test_the_kernel_serves_again_once_the_module_is_registered_again(registry, worker, way):
+    opened(registry, OLD, old)
+    opened(worker, OLD, old)
+    opened(registry, NEW, new)
+    assert outcome(worker.ops.s.div, x=8, by=2) == "KernelOutdatedError"
+    with pytest.raises(errors.SchemaMismatchError):
+        opened(worker, OLD, old)
+    opened(worker, NEW, new)
+    assert worker.ops.s.div(x=8, by=2) == 4.0
+
+
+def test_a_default_an_attribute_and_a_type_are_of_the_text(registry, worker, way):
+    for changed, options in (
+        ("div(int x, int by=5) -> float", {}),
+        ("div(int x, float by=2) -> float", {}),
+        ("div(int x, int by=2) -> Any", {}),
+        ("div(int x, int by=2) -> float", {"tags": "core"}),
+    ):
+        opened(registry, "div(int x, int by=2) -> float", old)
+        opened(worker, "div(int x, int by=2) -> float", old)
+        assert worker.ops.s.div(8) == 4.0
+        lib = in_another_run(lambda: md.Library("s", "DEF", registry=registry))()
+        lib.impl(lib.define(changed, **options), old)
+        with pytest.raises(errors.KernelOutdatedError) as raised:
+            worker.ops.s.div(8)
+        assert "tags core" in str(raised.value) or not options
+
+
+def test_the_same_text_written_in_another_way_is_no_change(registry, worker, way):
+    opened(registry, OLD, old)
+    opened(worker, OLD, old)
+    assert worker.ops.s.div(x=8, by=2) == 4.0
+    for text in (OLD, "div( int x,  int by )->float"):
+        opened(registry, text, lambda x, by: x / by)
+        assert worker.ops.s.div(x=8, by=2) == 4.0
+
+
+def test_where_an_interpreter_registers_kernels_outlive_a_definition(registry, way):
+    for role in (registry, md.Registry.local()):
+        first = in_another_run(lambda role=role: md.Library("s", "DEF", registry=role))()
+        first.define(ANY_OLD)
+        kernels = md.Library("s", "IMPL", registry=role)
+        kernels.impl("div", lambda *values: values)
+        assert role.ops.s.div(x=8, by=2) == (8, 2)
+        first.close()
+        md.Library("s", "DEF", registry=role).define(ANY_NEW)
+        assert role.ops.s.div(x=8, by=2) == (2, 8)
+
+
+# --- what else there is of kernels ----------------------------------------------------------------
+
+
+def test_a_kernel_that_came_before_its_definition_belongs_to_the_first(registry, worker, way):
+    kernels = md.Library("s", "IMPL", registry=registry)
+    kernels.impl("div", lambda *values: values)
+    early = md.Library("s", "IMPL", registry=worker, timeout=0)
+    early.impl("div", lambda *values: values)
+    first = in_another_run(lambda: md.Library("s", "DEF", registry=registry))()
+    first.define(ANY_OLD)
+    assert worker.ops.s.div(x=8, by=2) == (8, 2)
+    first.close()
+    md.Library("s", "DEF", registry=registry).define(ANY_NEW)
+    assert registry.ops.s.div(x=8, by=2) == (2, 8)
+    assert outcome(worker.ops.s.div, x=8, by=2) == "KernelOutdatedError"
+
+
+def test_a_kernel_that_came_before_its_definition_belongs_to_the_one_verified(registry, worker):
+    md.Library("s", "IMPL", registry=registry).impl("div", lambda *values: values)
+    md.Library("s", "IMPL", registry=worker, timeout=0).impl("div", lambda *values: values)
+    first = in_another_run(lambda: md.Library("s", "DEF", registry=registry))()
+    first.define(OLD)
+    md.Library("s", "FRAGMENT", registry=worker, timeout=0).define(OLD)
+    first.close()  # before any call
+    md.Library("s", "DEF", registry=registry).define(NEW)
+    assert outcome(worker.ops.s.div, x=8, by=2) == "KernelOutdatedError"
+
+
+def test_a_kernel_of_a_library_without_definitions_belongs_to_the_text_it_has_met(
+    registry, worker, way
+):
+    first = opened(registry, OLD, old)
+    md.Library("s", "IMPL", registry=worker, timeout=0).impl("div", old)
+    first.close()  # before any call
+    opened(registry, NEW, new)
+    assert outcome(worker.ops.s.div, x=8, by=2) == "KernelOutdatedError"
+    again = md.Library("s", "IMPL", registry=worker, timeout=0)
+    again.impl("div", new)  # beside the old one, which does not count
+    assert worker.ops.s.div(x=8, by=2) == 4.0
+    again.close()
+    assert outcome(worker.ops.s.div, x=8, by=2) == "KernelOutdatedError"
+
+
+def test_a_kernel_is_for_the_definition_that_was_verified_not_for_a_later_one(registry, worker):
+    first = in_another_run(lambda: md.Library("s", "DEF", registry=registry))()
+    first.define(OLD)
+    mine = md.Library("s", "FRAGMENT", registry=worker, timeout=0)
+    mine.define(OLD)
+    first.close()  # between the two lines of the worker's module
+    opened(registry, NEW, new)
+    mine.impl("div", lambda *values: values[0] / values[1])
+    assert outcome(worker.ops.s.div, x=8, by=2) == "KernelOutdatedError"
+
+
+OF_TENSORS = "div(Tensor a, int x, int by) -> float", "div(Tensor a, int by, int x) -> float"
+
+
+def div_old(a, x, by):
+    return x / by
+
+
+def div_new(a, by, x):
+    return x / by
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"types": Array},
+        {"types": Other},
+        {"provider": "fast"},
+        {"provider": "fast", "supports": lambda *given, **named: True},
+        {"provider": "fast", "types": Array},
+        {"signature": "(Tensor a, int n, int m) -> float"},
+        {"with_keyset": True},
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_kernels_by_type_providers_and_others_alike(registry, worker, way, options):
+    def kernel(function):
+        if "with_keyset" in options:
+            return lambda keys, *args, **named: function(*args, **named)
+        return function
+
+    def call(ops):
+        return ops.s.div(Other(), x=8, by=2)
+
+    first = opened(registry, OF_TENSORS[0], kernel(div_old), "CPU", **options)
+    opened(worker, OF_TENSORS[0], kernel(div_old), "CPU", **options)
+    assert call(worker.ops) == 4.0
+    first.close()
+    opened(registry, OF_TENSORS[1], kernel(div_new), "CPU", **options)
+    assert call(registry.ops) == 4.0
+    assert outcome(call, worker.ops) == "KernelOutdatedError"
+    opened(worker, OF_TENSORS[1], kernel(div_new), "CPU", **options)
+    assert call(worker.ops) == 4.0
+
+
+def test_a_provider_that_a_worker_may_lack_is_passed_by_while_it_is_outdated(registry, worker, way):
+    def defined(registry, schema, function):
+        lib = in_another_run(lambda: md.Library("s", "DEF", registry=registry, timeout=0))()
+        lib.impl(lib.define(schema), function, "CPU")
+
+    def provides(registry, function):
+        lib = in_another_run(lambda: md.Library("s", "IMPL", registry=registry, timeout=0))()
+        lib.impl("div", lambda *given: -function(*given), "CPU", provider="fast", required=False)
+
+    for each in (registry, worker):
+        defined(each, OF_TENSORS[0], div_old)
+        provides(each, div_old)
+    assert worker.ops.s.div(Array(), x=8, by=2) == -4.0
+    defined(registry, OF_TENSORS[1], div_new)
+    provides(registry, div_new)
+    assert outcome(worker.ops.s.div, Array(), x=8, by=2) == "KernelOutdatedError"
+    defined(worker, OF_TENSORS[1], div_new)
+    assert worker.ops.s.div(Array(), x=8, by=2) == 4.0
+    provides(worker, div_new)
+    assert worker.ops.s.div(Array(), x=8, by=2) == -4.0
+
+
+def test_next_provider_does_not_lead_to_an_outdated_kernel(registry, worker):
+    def opened(registry, schema, function):
+        def first(a, *rest):
+            names = [each.name for each in registry.ops.s.div.default.schema.arguments]
+            given = dict(zip(names[1:], rest, strict=True))
+            return md.next_provider(registry.ops.s.div.default, "first", a, **given)
+
+        lib = in_another_run(lambda: md.Library("s", "DEF", registry=registry, timeout=0))()
+        name = lib.define(schema)
+        lib.impl(name, first, "CPU", provider="first", rank=2)
+        lib.impl(name, function, "CPU", provider="second", rank=1)
+
+    opened(registry, OF_TENSORS[0], div_old)
+    opened(worker, OF_TENSORS[0], div_old)
+    assert worker.ops.s.div(Array(), x=8, by=2) == 4.0
+    opened(registry, OF_TENSORS[1], div_new)
+    assert registry.ops.s.div(Array(), x=8, by=2) == 4.0
+    assert outcome(worker.ops.s.div, Array(), x=8, by=2) == "KernelOutdatedError"
+
+
+def test_a_fake_kernel_is_a_kernel(registry, worker):
+    def opened(registry, schema, function):
+        lib = in_another_run(lambda: md.Library("s", "DEF", registry=registry, timeout=0))()
+        name = lib.define(schema)
+        lib.impl(name, function, "CPU")
+        lib.register_fake(name, function)
+        return lib
+
+    meta = md.MetaTensor((2,))
+    opened(registry, OF_TENSORS[0], div_old)
+    opened(worker, OF_TENSORS[0], div_old)
+    assert worker.ops.s.div(meta, x=8, by=2) == 4.0
+    opened(registry, OF_TENSORS[1], div_new)
+    assert registry.ops.s.div(meta, x=8, by=2) == 4.0
+    assert outcome(worker.ops.s.div, meta, x=8, by=2) == "KernelOutdatedError"
+    opened(worker, OF_TENSORS[1], div_new)
+    assert worker.ops.s.div(meta, x=8, by=2) == 4.0
+
+
+def test_the_order_of_overloads_leads_to_none_either(registry, worker, way):
+    def opened(registry, schema, function):
+        lib = in_another_run(lambda: md.Library("s", "DEF", registry=registry, timeout=0))()
+        lib.impl(lib.define("div.text(str x, str by) -> str"), lambda x, by: x + by)
+        lib.impl(lib.define(schema), function)
+
+    opened(registry, OLD, old)
+    opened(worker, OLD, old)
+    assert worker.ops.s.div(x=8, by=2) == 4.0
+    opened(registry, NEW, new)
+    assert outcome(worker.ops.s.div, x=8, by=2) == "KernelOutdatedError"
+    assert worker.ops.s.div(x="8", by="2") == "82"
+
+
+def test_invariants_hold_while_a_kernel_is_outdated(registry, worker):
+    opened(registry, OLD, old)
+    opened(worker, OLD, old)
+    assert worker.ops.s.div(x=8, by=2) == 4.0
+    opened(registry, NEW, new)
+    assert outcome(worker.ops.s.div, x=8, by=2) == "KernelOutdatedError"
+    worker.check_invariants()
+    registry.check_invariants()
+
+
+# --- workers of every kind ------------------------------------------------------------------------
+
+WORKER = """
+import mdispatch as md
+if not md.is_main_interpreter():
+    lib = md.Library("shop", "DEF")
+    lib.define("div(int x, int by) -> float")
+    lib.impl("div", lambda x, by: x / by)
+def call():
+    try:
+        return md.ops.shop.div(x=8, by=2)
+    except md.MdispatchError as error:
+        return type(error).__name__
+seen = [call()]
+for turn in ("swapped", "back"):
+    arrived(turn)
+    md.wait_for_def(f"turn::{turn}", 30)
+    seen += [call(), call()]
+report(seen=seen)
+"""
+
+MAIN = """
+kind, worker, *_ = args
+folder = Path(tempfile.mkdtemp(dir=Path(__file__).parent))
+def opened(schema, kernel):
+    lib = md.Library("shop", "DEF")
+    lib.impl(lib.define(schema), kernel)
+    return lib
+old = "div(int x, int by) -> float", lambda x, by: x / by
+lib = opened(*old)
+workers = start(kind, worker, 2, folder)
+turns = md.Library("turn", "FRAGMENT")
+for turn, now in (
+    ("swapped", ("div(int by, int x) -> float", lambda by, x: x / by)),
+    ("back", old),
+):
+    until_arrived(workers, turn)
+    lib.close()
+    lib = opened(*now)
+    turns.define(f"{turn}() -> ()")
+done(seen=[result["seen"] for result in results(workers)])
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_workers_of_every_kind_no_call_runs_a_kernel_of_another_definition(kind):
+    got = run_main("import tempfile\n" + MAIN, kind, WORKER)
+    outdated = 4.0 if kind == THREAD else "KernelOutdatedError"
+    assert got["seen"] == [[4.0, outdated, outdated, 4.0, 4.0]] * 2
