@@ -153,7 +153,9 @@ def why(
             excluded=DEFAULT_EXCLUDED,
         )
         fact = found.row.registration if found.error is None else None
-        served = [] if fact is None else offers(source.dispatcher.facts, found.operator, fact)
+        book = source.dispatcher.facts
+        defined = book.find(facts.DEF, 0, found.operator)
+        served = [] if fact is None else offers(book, found.operator, fact, defined)
         return Way(subject, asked, found, served)
 
     _run(op, modules, registry, as_json, answer)

@@ -71,8 +71,8 @@ _ALIASES = tuple(key for key in DispatchKey.__members__.values() if key.is_alias
 class AbsentKernel:
     """A kernel of the registry for which this interpreter has no callable. ``route`` is the way to
     one that another interpreter serves, once a call has found it: see dispatch/routing.py.
-    ``outdated`` is the kernel that would be it, had it not been verified against another
-    definition than ``definition``, which is in effect.
+    ``definition`` is the one that the table is for; ``outdated`` the kernel that would be it, had
+    that not been verified against another definition.
     """
 
     __slots__ = (
@@ -189,7 +189,7 @@ def pair(
         fit = [kernel for kernel in here if not kernel.is_outdated(definition)]
         other = _callable_of_newest(there, fit)
         return other or AbsentKernel(there[-1], found, definition)
-    return found or AbsentKernel(there[-1])
+    return found or AbsentKernel(there[-1], None, definition)
 
 
 def _callable_of_newest(there: list[Registration], here: list[LocalKernel]) -> LocalKernel | None:
@@ -228,7 +228,6 @@ def active(
     ``order`` where there are providers.
     """
     newest = {fact.key: fact for fact in there if fact.kind == kind}  # keys are their numbers
-    definition = definition_in(there)
     found: dict[DispatchKey, LocalKernel | AbsentKernel | ByType] = {}
     # Only a text of several lines has types or a provider. Each first call comes here.
     several = {
@@ -240,14 +239,14 @@ def active(
         if number in several:
             key = DispatchKey(number)
             its = [each for each in there if each.key == number and each.kind == kind]
-            one = _of_several(its, here.get(key, []), order, definition)
+            one = _of_several(its, here.get(key, []), order, definition_in(there))
             if one is not None:
                 found[key] = one
             continue
         seq = fact.seq
         for kernel in here.get(number, ()):  # type: ignore[call-overload]
             if kernel.seq == seq or kernel.seq == -seq:  # as pair would find it
-                if kernel.definition is not None and kernel.is_outdated(definition):
+                if kernel.definition is not None and kernel.is_outdated(definition_in(there)):
                     continue
                 found[kernel.key] = kernel
                 break
@@ -256,7 +255,7 @@ def active(
                 here, more = more(), None
             key = DispatchKey(number)
             its = [each for each in there if each.key == number and each.kind == kind]
-            paired = pair(its, here.get(key, []), definition)
+            paired = pair(its, here.get(key, []), definition_in(there))
             if paired is not None:
                 found[key] = paired
     return found
@@ -264,7 +263,10 @@ def active(
 
 def definition_in(there: Sequence[Registration]) -> Registration | None:
     """The definition in effect, among the facts of an operator."""
-    return next((fact for fact in reversed(there) if fact.kind == facts.DEF), None)
+    for fact in reversed(there):
+        if fact.kind == facts.DEF:
+            return fact
+    return None
 
 
 def _of_several(

@@ -33,7 +33,7 @@ from ..carriers.carrier import (
     UNFIT,
     carrier_named,
 )
-from ..facts import IMPL
+from ..facts import DEF, IMPL
 from ..facts.native import alone_because, c_kernels, calls, interpreter_id
 from ..facts.offers import offer_of
 from ..facts.waits import check_timeout
@@ -170,8 +170,9 @@ def routed(
     if not _is_allowed(entry.name.partition("::")[0]):
         return None
     if kernel.route is None:
-        found = _reachable(offers(entry.facts, entry.name, kernel.fact))
+        found = _reachable(offers(entry.facts, entry.name, kernel.fact, kernel.definition))
         if not found:
+            _refuse_outdated(entry, kernel)
             return None
         kernel.route = Route(entry, kernel, found)
         entry.plan_anew()
@@ -179,8 +180,48 @@ def routed(
     return route.at(table, RUNTIME_KEYS[highest_index(raw)])
 
 
-def offers(facts: Facts, operator: str, fact: Registration) -> list[Offer]:
-    """The offers of just this kernel, wherever it is served, the newest first.
+def _refuse_outdated(entry: OperatorEntry, kernel: AbsentKernel) -> None:
+    """KernelOutdatedError where all that serve a kernel have verified it for another definition."""
+    definition = kernel.definition
+    there = _reachable(_all_offers(entry.facts, entry.name, kernel.fact)[0])
+    if not there or definition is None or kernel.outdated is not None:
+        return
+    first, key = there[0], DispatchKey(kernel.fact.key).name
+    name, home = entry.name, _home_of(first)
+    raise errors.KernelOutdatedError(
+        f"{name} has the kernel {first.label} at {key} in {home}, which has verified it against "
+        "another definition than the one in effect\n"
+        f"  there: {first.definition[0]}    (served at {first.fact.where})\n"
+        f"  now:   {definition.body}    (defined at {definition.where} by pid {definition.pid})\n"
+        "Register it again there for the new definition: reload the module that registers it, or "
+        "start that interpreter anew.",
+        name,
+        key,
+        where=first.fact.where,
+        schema_here=first.definition[0],
+        schema_there=definition.body,
+        here=first.fact.where,
+        there=definition.where,
+    )
+
+
+def offers(
+    facts: Facts, operator: str, fact: Registration, definition: Registration | None
+) -> list[Offer]:
+    """The offers of just this kernel, wherever it is served, the newest first. ``definition`` is
+    the one by which the call is bound: a kernel that was verified for another one is not offered to
+    it. One whose member has registered it is for the definition that is in effect.
+    """
+    found, now = _all_offers(facts, operator, fact)
+    bound = ("", "") if definition is None else (definition.body, definition.attributes)
+    now = now or bound
+    return [each for each in found if (each.definition if each.definition[0] else now) == bound]
+
+
+def _all_offers(
+    facts: Facts, operator: str, fact: Registration
+) -> tuple[list[Offer], tuple[str, str] | None]:
+    """The same for whatever definition, and what is defined now.
 
     A member that has verified a kernel may have another label for it. So labels are compared only
     where the key has several kernels for the same types: as for the callables of this interpreter,
@@ -188,7 +229,10 @@ def offers(facts: Facts, operator: str, fact: Registration) -> list[Offer]:
     """
     found = []
     kernels = 0
+    now = None
     for each in facts.registrations(operator)[2]:
+        if each.kind == DEF:
+            now = each.body, each.attributes
         if each.key != fact.key:
             continue
         kernels += each.kind == IMPL and each.types == fact.types
@@ -197,7 +241,7 @@ def offers(facts: Facts, operator: str, fact: Registration) -> list[Offer]:
             found.append(offer)
     if kernels > 1:
         found = [offer for offer in found if offer.label == fact.body]
-    return found[::-1]
+    return found[::-1], now
 
 
 def _reachable(found: Sequence[Offer]) -> list[Offer]:
@@ -228,7 +272,7 @@ def way(
     kernels = by_type.kernels if by_type is not None else (slot,)
     for kernel in kernels:
         if isinstance(kernel, AbsentKernel) and kernel.fact.seq == seq:
-            found = offers(entry.facts, entry.name, kernel.fact)
+            found = offers(entry.facts, entry.name, kernel.fact, kernel.definition)
             owners = tuple((str(_home_of(offer)), offer.to_whom) for offer in found)
             return _way(entry.name.partition("::")[0], found) if found else "", owners
     return "", ()

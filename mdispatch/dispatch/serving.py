@@ -93,6 +93,7 @@ def serve(
     _served[-ticket] = _under(function)
     if address:
         _served_outside[ticket], _served_outside[-ticket] = function, _served[-ticket]
+    its = kernel.definition
     text = offer_text(
         kernel.label,
         kernel.types_text,
@@ -102,6 +103,7 @@ def serve(
         address,
         int(time()),
         -1 if _board is None else _board.number,
+        ("", "") if its is None else (its.body, its.attributes),
     )
     try:
         fact = facts.register(NOTE, kernel.key, name, text, where)

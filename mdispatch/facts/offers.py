@@ -27,13 +27,15 @@ class Offer:
     """What an offer says: the label and the types of the kernel, whether it takes the key set, its
     ticket, and the carrier and the address where other processes call it, "" if they may not. It
     stands ``since`` that second after 1970; ``board`` is the number of the descriptor of its
-    member's board (facts/board.py), -1 where there is none.
+    member's board (facts/board.py), -1 where there is none. ``definition`` is the schema and the
+    attributes that the kernel was verified for, ("", "") where its member has registered it.
     """
 
     __slots__ = (
         "address",
         "board",
         "carrier",
+        "definition",
         "fact",
         "label",
         "since",
@@ -53,6 +55,7 @@ class Offer:
         address: str,
         since: int,
         board: int,
+        definition: tuple[str, str],
     ) -> None:
         self.fact = fact
         self.label = label
@@ -63,6 +66,7 @@ class Offer:
         self.address = address
         self.since = since
         self.board = board
+        self.definition = definition
 
     @property
     def to_whom(self) -> str:
@@ -81,10 +85,11 @@ def offer_text(
     address: str,
     since: int,
     board: int,
+    definition: tuple[str, str],
 ) -> str:
     """The text of an offer: see :class:`Offer`."""
     keys = "keyset" if with_keyset else ""
-    told = (_SERVES, label, types, keys, ticket, carrier, address, since, board)
+    told = (_SERVES, label, types, keys, ticket, carrier, address, since, board, *definition)
     return "\n".join(map(str, told))
 
 
@@ -93,15 +98,25 @@ def offer_of(fact: Registration) -> Offer | None:
     if fact.kind != NOTE or not fact.text.startswith(_SERVES + "\n"):
         return None
     parts = fact.text.split("\n")
-    if len(parts) != 9:
+    if len(parts) != 11:
         return None
-    _, label, types, keys, ticket, carrier, address, since, board = parts
+    _, label, types, keys, ticket, carrier, address, since, board, *definition = parts
     numbers = [_number(each) for each in (ticket, since)]
     if numbers[0] is None or numbers[1] is None:
         return None
     at = _number(board)
+    board_there, (body, attributes) = -1 if at is None else at, definition
     return Offer(
-        fact, label, types, keys, numbers[0], carrier, address, numbers[1], -1 if at is None else at
+        fact,
+        label,
+        types,
+        keys,
+        numbers[0],
+        carrier,
+        address,
+        numbers[1],
+        board_there,
+        (body, attributes),
     )
 
 

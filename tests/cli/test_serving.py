@@ -272,7 +272,7 @@ def test_a_child_of_a_fork_shows_what_it_serves_and_nothing_of_its_parent(
             os.kill(one["pid"], signal.SIGKILL)
 
 
-GOOD = offer_text("f", "", False, 3, "host", "1.2", 10, 7)
+GOOD = offer_text("f", "", False, 3, "host", "1.2", 10, 7, ("", ""))
 
 
 def note(text: str) -> Registration:
@@ -288,7 +288,7 @@ def test_what_is_no_offer_is_passed_by() -> None:
         assert offer_of(note("\n".join([*parts[:place], bad, *parts[place + 1 :]]))) is None
     assert offer_of(note("\n".join(parts[:-1]))) is None
     assert offer_of(note(GOOD + "\nmore")) is None
-    lost = offer_of(note("\n".join([*parts[:-1], "-1"])))
+    lost = offer_of(note("\n".join([*parts[:8], "-1", *parts[9:]])))
     assert lost is not None
     assert lost.board == -1
 

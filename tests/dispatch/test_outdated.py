@@ -5,7 +5,7 @@ answers: by name and with keywords, while the main interpreter defines the opera
 from __future__ import annotations
 
 import pytest
-from kinds import KINDS, THREAD, run_main
+from kinds import INTERPRETERS, KINDS, THREAD, run_main
 from runs import in_another_run
 
 import mdispatch as md
@@ -387,3 +387,90 @@ def test_in_workers_of_every_kind_no_call_runs_a_kernel_of_another_definition(ki
     got = run_main("import tempfile\n" + MAIN, kind, WORKER)
     outdated = 4.0 if kind == THREAD else "KernelOutdatedError"
     assert got["seen"] == [[4.0, outdated, outdated, 4.0, 4.0]] * 2
+
+
+# --- what leads to another interpreter ------------------------------------------------------------
+
+#: Two definitions that differ in the order of two arguments, for modules of both sides.
+TWO = """
+import mdispatch as md
+OLD, NEW = "div(int x, int by) -> float", "div(int by, int x) -> float"
+def old(x, by):
+    return x / by
+def new(by, x):
+    return x / by
+def opened(schema, kernel, **options):
+    lib = md.Library("shop", "DEF")
+    lib.impl(lib.define(schema), kernel, "CompositeExplicitAutograd", **options)
+    return lib
+def outcome(call, **given):
+    try:
+        return call(**given)
+    except md.MdispatchError as error:
+        return type(error).__name__
+"""
+
+#: Verifies, serves what it has, and serves the new one once it has heard of that.
+OWNER = """
+lib = opened(OLD, old, serve=SERVE)
+arrived("served")
+md.wait_for_def("turn::again", 30)
+lib.close()
+lib = opened(NEW, new, serve=SERVE)
+arrived("again")
+md.wait_for_def("turn::end", 30)
+report()
+"""
+
+#: Has no kernel of its own.
+CALLER = """
+md.allow_routing("shop", timeout=20)
+def call():
+    return outcome(md.ops.shop.div, x=8, by=2)
+seen = [call(), call()]
+arrived("called")
+md.wait_for_def("turn::new", 30)
+seen += [call(), call()]
+arrived("refused")
+md.wait_for_def("turn::called", 30)
+seen += [call(), call()]
+report(seen=seen)
+"""
+
+ROUTED = """
+import tempfile
+owner, caller, two = args[2:]
+exec(two, globals())
+folders = [Path(tempfile.mkdtemp(dir=Path(__file__).parent)) for _ in range(2)]
+turns = md.Library("turn", "FRAGMENT")
+lib = opened(OLD, old)
+serve = "SERVE = " + repr("host" if args[0] == "subprocess" else True)
+owners = start(args[0], two + serve + owner, 1, folders[0])
+until_arrived(owners, "served")
+callers = start(args[1], two + caller, 1, folders[1])
+until_arrived(callers, "called")
+lib.close()
+lib = opened(NEW, new)
+turns.define("new() -> ()")
+until_arrived(callers, "refused")
+turns.define("again() -> ()")
+until_arrived(owners, "again")
+turns.define("called() -> ()")
+seen = results(callers)[0]["seen"]
+turns.define("end() -> ()")
+results(owners)
+done(seen=seen)
+"""
+
+
+@pytest.mark.parametrize(
+    ("owner", "caller"),
+    [
+        ("subprocess", "subprocess"),
+        ("subprocess", INTERPRETERS[-1]),
+        *((kind, kind) for kind in INTERPRETERS),
+    ],
+)
+def test_an_owner_serves_a_kernel_to_calls_of_its_text_only(owner, caller):
+    got = run_main(ROUTED, owner, caller, OWNER, CALLER, TWO)
+    assert got["seen"] == [4.0, 4.0, *["KernelOutdatedError"] * 2, 4.0, 4.0]
