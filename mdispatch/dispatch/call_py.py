@@ -34,7 +34,7 @@ from .table import TableEntry
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any, Protocol
+    from typing import Any, Protocol, TypeGuard
 
     from ..schema.types import Argument
     from .entry import OperatorEntry, Signature
@@ -199,7 +199,7 @@ def call_registered(
     positional, keywords = _bound(operator, signature, args, kwargs)
     table = for_types(table, signature, positional, keywords)
     kernel = table.at(key)
-    while isinstance(kernel, AbsentKernel) and operator.entry.load(kernel.fact):
+    while _is_to_come(kernel) and operator.entry.load(kernel.fact):
         table = operator.entry.current(operator.generation)[0]
         table = for_types(table, signature, positional, keywords)
         kernel = table.at(key)
@@ -211,6 +211,11 @@ def call_registered(
     slot = TableEntry(kernel, "kernel" if key in table.kernels else "backend fallback")
     how = "call_for_dispatch_key"
     return _run(operator, how, table, signature, key.raw, positional, keywords, slot)
+
+
+def _is_to_come(kernel: Any) -> TypeGuard[AbsentKernel]:
+    """Whether an import may bring a kernel: one that is outdated has been imported."""
+    return isinstance(kernel, AbsentKernel) and kernel.outdated is None
 
 
 def call_next_provider(
@@ -380,7 +385,7 @@ def _invoke(
     keywords: dict[str, Any],
 ) -> Any:
     kernel = slot.kernel
-    while isinstance(kernel, AbsentKernel) and operator.entry.load(kernel.fact):
+    while _is_to_come(kernel) and operator.entry.load(kernel.fact):
         table = operator.entry.current(operator.generation)[0]
         table = for_types(table, signature, positional, keywords)
         slot = table.lookup(raw)
@@ -389,7 +394,8 @@ def _invoke(
         kernel = routed(operator.entry, table, kernel, raw) or kernel
     if kernel is None or isinstance(kernel, (AbsentKernel, Tie)) or kernel.is_fallthrough:
         given = _told(table, signature, positional, keywords)
-        raise missing(operator.entry.facts, operator.entry.name, table, raw, given)
+        below = raw & ~_DISPATCHER  # whose fallback comes here with the slot of the key below
+        raise missing(operator.entry.facts, operator.entry.name, table, below, given)
     if TYPE_CHECKING:  # one from elsewhere is of another interpreter's class
         assert isinstance(kernel, LocalKernel)
     if kernel.home != HERE:

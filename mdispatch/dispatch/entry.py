@@ -125,6 +125,7 @@ def most_targets(table: DispatchTable) -> int:
 
 # Most operators have none. Never changed: an entry puts a dict of its own in its place.
 _NO_RULES: dict[int, Rules] = {}
+_NO_LABELS: dict[tuple[int, str], list[Registration | None]] = {}
 
 
 class _State:
@@ -156,6 +157,7 @@ class OperatorEntry:
         "_changes",
         "_entries",
         "_fallbacks",
+        "_labelled",
         "callables",
         "facts",
         "find",
@@ -193,6 +195,7 @@ class OperatorEntry:
         self._fallbacks = fallbacks
         self._changes = 0
         self._rules = _NO_RULES
+        self._labelled = _NO_LABELS
         self.lock = lock
         #: The operator in PyTorch, if it is exported. Under ``lock``; calls read it.
         self.torch: TorchSide | None = None
@@ -223,7 +226,7 @@ class OperatorEntry:
 
     def _note(self) -> None:
         """Stays while there is something here, whoever refers to it. The caller holds the lock."""
-        if self.callables or self._rules:
+        if self.callables or self._rules or self._labelled:
             self._entries.there[self.name] = self
         else:
             self._entries.let_go(self)
@@ -260,6 +263,27 @@ class OperatorEntry:
         with self.lock:
             self.add(kernel)
 
+    def keep_label(
+        self, key: int, label: str, definition: Registration | None
+    ) -> Callable[[], None]:
+        """Notes for which definition a kernel was verified that is made by its label: one in C, or
+        a method. Returns what ends that.
+        """
+        place, its = (key, label), [definition]
+
+        def end() -> None:
+            with self.lock:
+                if self._labelled.get(place) is its:
+                    self._labelled = {k: v for k, v in self._labelled.items() if k != place}
+                    self._note()
+                    self._changed()
+
+        with self.lock:
+            self._labelled = {**self._labelled, place: its}
+            self._note()
+            self._changed()
+        return end
+
     def bind(self, definition: Registration | None) -> None:
         """The callables that were verified before their definition, or came with a fork, belong to
         this one from now on. See Note [Kernels and definitions] in dispatch/pairing.py.
@@ -269,10 +293,16 @@ class OperatorEntry:
                 self._changed()
 
     def _bind(self, definition: Registration) -> bool:
-        unbound = [each for each in self.callables if each.seq <= 0 and each.definition is None]
-        for kernel in unbound:
-            kernel.definition = definition
-        return bool(unbound)
+        is_changed = False
+        for kernel in self.callables:
+            if kernel.seq <= 0 and kernel.definition is None:
+                kernel.definition = definition
+                is_changed = True
+        for its in self._labelled.values() if self._labelled else ():
+            if its[0] is None:
+                its[0] = definition
+                is_changed = True
+        return is_changed
 
     def remove(self, kernel: LocalKernel) -> None:
         """Ends the fact, if that is this interpreter's to end, then the callable, under one hold of
@@ -285,7 +315,7 @@ class OperatorEntry:
             here = self.callables
             is_last = here == (kernel,)
             self.callables = () if is_last else tuple([k for k in here if k is not kernel])
-            if is_last and not self._rules:  # as _note does
+            if is_last and not (self._rules or self._labelled):  # as _note does
                 self._entries.let_go(self)
             self._changed()
 
@@ -422,6 +452,10 @@ class OperatorEntry:
             from .methods import with_methods
 
             found = with_methods(there, found)
+        for (key, label), (definition,) in self._labelled.items():
+            for kernel in found.get(key, ()):  # type: ignore[call-overload]
+                if kernel.label == label:
+                    kernel.definition = definition
         return found
 
     def order(self) -> tuple[Sequence[Asked], Priorities | None]:
@@ -453,9 +487,9 @@ class OperatorEntry:
                 self._signature = None
             elif self._signature is None or self._signature.fact != definitions[-1]:
                 self._signature = Signature(definitions[-1])
-            if definitions:
-                self._bind(definitions[-1])
             signature = self._signature
+            if signature is not None:
+                self._bind(signature.fact)
             with self._fallbacks.lock:
                 fallbacks = self._fallbacks.changes
                 _, _, fallbacks_there = self.facts.registrations(FALLBACK_NAME)

@@ -25,11 +25,14 @@ if TYPE_CHECKING:
 
     from ..facts import Registration
 
-__all__ = ["MethodKernel", "label_of_method", "methods_of", "with_methods"]
+__all__ = ["MethodKernel", "checks", "label_of_method", "methods_of", "with_methods"]
 
 #: For the classes that are registered here: what finds an operator of their registry, and the names
 #: of their methods.
 methods_of: dict[str, tuple[Any, tuple[str, ...]]] = {}
+#: For those that were verified here: what raises KernelOutdatedError for a method whose definition
+#: has another text now. The home of an object asks it, for whoever calls has bound the arguments.
+checks: dict[str, Callable[[str], None]] = {}
 
 
 class MethodKernel(LocalKernel):

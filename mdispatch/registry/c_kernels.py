@@ -18,7 +18,13 @@ from ..facts.native import c_kernels
 from ..facts.native.alone import not_shared
 from ..facts.shared import SharedRegistry
 from ..facts.status import error_for
-from .register import RegistrationHandle, publish, refuse_override, verified
+from .register import (
+    RegistrationHandle,
+    definition_for,
+    publish,
+    refuse_override,
+    verified,
+)
 from .roles import register_or_verify
 from .verify import verify
 
@@ -218,4 +224,6 @@ def _verify(
         if found is None:
             return None
         if ours is not None:
-            return verified(dispatcher, ours.what, ours, drop)
+            entry = dispatcher.entry(name, is_kept=True)
+            end = entry.keep_label(key, label, definition_for(dispatcher, name))
+            return verified(dispatcher, ours.what, ours, end, drop)

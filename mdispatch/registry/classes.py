@@ -9,7 +9,7 @@ m.class_)
 
 from __future__ import annotations
 
-from ..dispatch.methods import label_of_method, methods_of
+from ..dispatch.methods import checks, label_of_method, methods_of
 from ..errors import InvalidArgumentError, InvalidNameError
 from ..errors.words import shown
 from ..keys.numbers import DispatchKey
@@ -26,9 +26,10 @@ from .verify import DEFAULT_TIMEOUT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
     from typing import Any, TypeVar
 
+    from ..dispatch.dispatcher import Dispatcher
     from .registry import Registry
 
     T = TypeVar("T", bound=type)
@@ -93,6 +94,7 @@ def register_class(
             def end() -> None:
                 drop_class(name, cls)
                 methods_of.pop(name, None)
+                checks.pop(name, None)
 
             add_class(name, cls, codec)
             methods_of[name] = (dispatcher.holder.ops.find, tuple(schemas))
@@ -109,9 +111,29 @@ def register_class(
                 recompute = dispatcher.entry(operator).recompute
                 recompute()  # the kernel of a method is made anew: the class is there now
                 library.hold(RegistrationHandle(None, recompute))
+            if not dispatcher.registers_all:
+                checks[name] = _check_of(dispatcher, f"{namespace}::{base}.", schemas)
         return cls
 
     return decorate
+
+
+def _check_of(
+    dispatcher: Dispatcher, prefix: str, methods: Container[str]
+) -> Callable[[str], None]:
+    """See dispatch/methods.py. What is no registered method is nobody's to check."""
+
+    def check(method: str) -> None:
+        from ..dispatch.pairing import AbsentKernel  # who is called has loaded it, mostly
+
+        if method in methods:
+            name = f"{prefix}{method}"
+            table = dispatcher.entry(name).current_table()
+            kernel = table.at(DispatchKey.CompositeExplicitAutograd)
+            if isinstance(kernel, AbsentKernel) and kernel.outdated is not None:
+                raise kernel.outdated_error(name)
+
+    return check
 
 
 def _parts(name: object) -> tuple[str, str]:

@@ -49,6 +49,7 @@ __all__ = [
     "check_arguments",
     "check_types",
     "define",
+    "definition_for",
     "fall_back",
     "hold_name",
     "hold_torch",
@@ -633,7 +634,7 @@ def _wanted_kernel(
 ) -> Wanted:
     name = operator_name(namespace, op)
     variant = kernel.variant
-    count = _count_with(dispatcher, name, kernel, _definition(dispatcher, name))
+    count = _count_with(dispatcher, name, kernel, definition_for(dispatcher, name))
 
     def is_enough(same: Sequence[Registration]) -> bool:
         return sum(fact.variant == variant for fact in same) >= count
@@ -716,7 +717,7 @@ def _verify_kernel(
     name = operator_name(namespace, op)
     key = kernel.key
     check_arguments(dispatcher, name, kernel, where)
-    definition = _definition(dispatcher, name)
+    definition = definition_for(dispatcher, name)
     at_least, types = _count_with(dispatcher, name, kernel, definition), kernel.types_text
     if kernel.signature:
         _check_signature(dispatcher, name, kernel, where())
@@ -872,14 +873,14 @@ def _keep(
     definition: Registration | None,
 ) -> OperatorEntry:
     # Where the definition was not there yet, it may have come with the kernel.
-    kernel.definition = definition or _definition(dispatcher, name)
+    kernel.definition = definition or definition_for(dispatcher, name)
     entry = dispatcher.entry(name, is_kept=True)
     kernel.registration = fact if keeps_alive(dispatcher.facts) else None
     entry.keep(kernel)
     return entry
 
 
-def _definition(dispatcher: Dispatcher, name: str) -> Registration | None:
+def definition_for(dispatcher: Dispatcher, name: str) -> Registration | None:
     """The definition that a kernel is for: the one that this interpreter has made, or verified,
     else the one in effect.
     """
@@ -899,7 +900,7 @@ def check_arguments(
     """
     if kernel.signature and not (kernel.types or kernel.provider):
         return None
-    definition = _definition(dispatcher, name)
+    definition = definition_for(dispatcher, name)
     if definition is not None:
         body = definition.text.partition("\n")[0]
         if kernel.types:

@@ -45,7 +45,7 @@ from ..dispatch.context.keeping import CLOSED, Cell, Gone, give_up, new_number
 from ..dispatch.context.modes import DispatchMode
 from ..dispatch.context.values import raw_of
 from ..dispatch.handlers import ask_mode, overloaded_types
-from ..dispatch.methods import methods_of
+from ..dispatch.methods import checks, methods_of
 from ..dispatch.routing import (
     OWNER_GONE,
     carry,
@@ -533,6 +533,9 @@ def _call(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:
         return [False, False, _shared(value, number)]
     if method == "__md_dispatch__":
         return _asked(content, number, *args, **kwargs)
+    check = checks.get(name_of(type(content))) if checks else None
+    if check is not None:
+        check(method)
     return _shared(getattr(content, method)(*args, **kwargs), number)
 
 

@@ -11,6 +11,7 @@ import pytest
 from c_libraries import HEAD, SIGNATURE, compile_c
 from kinds import run_main
 from patience import limit
+from runs import in_another_run
 
 import mdispatch as md
 from mdispatch import config, errors
@@ -211,3 +212,33 @@ def test_a_registry_that_is_closed_takes_no_pointer(path):
     alone = {**os.environ, "MDISPATCH_REGISTRY": ""}  # whatever has run before in this process
     command = [sys.executable, "-W", "error", "-c", script]
     subprocess.run(command, check=True, timeout=limit(60), env=alone)
+
+
+def test_a_kernel_in_c_that_was_verified_belongs_to_its_text(registry, worker, pointers):
+    ffi, lib = pointers
+    total = ffi.addressof(lib, "total")
+
+    def opened(registry, argument):
+        library = in_another_run(lambda: md.Library("shop", "DEF", registry=registry, timeout=0))()
+        library.impl(library.define(f"total(Tensor {argument}) -> float"), total, "CPU")
+        return library
+
+    first = opened(registry, "x")
+    opened(worker, "x")
+    assert worker.ops.shop.total(x=X) == 3.5
+    first.close()
+    second = opened(registry, "y")
+    assert registry.ops.shop.total(y=X) == 3.5
+    worker.allow_imports("nothing")
+    for _ in range(2):
+        with pytest.raises(errors.KernelOutdatedError, match=r"c:libpointers\.so:total"):
+            worker.ops.shop.total(y=X)
+    second.close()
+    opened(registry, "x")
+    assert worker.ops.shop.total(x=X) == 3.5
+    opened(registry, "y")
+    mine = opened(worker, "y")
+    assert worker.ops.shop.total(y=X) == 3.5
+    worker.check_invariants()
+    mine.close()
+    assert worker.ops.shop.total(y=X) == 3.5  # as in an interpreter that has not verified it
