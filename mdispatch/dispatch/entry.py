@@ -207,13 +207,31 @@ class OperatorEntry:
             from .overrides import Rules
 
             with self.lock:
-                rules = self._rules.get(generation) or Rules(self.name, self.cell().ruled)
+                rules = self._rules.get(generation) or self._rules_before(generation)
+                rules = rules or Rules(self.name, self.cell().ruled, self._fact(generation))
                 if generation >= max(
                     self._rules, default=0
                 ):  # else it is gone, and so are its rules
                     self._rules = {generation: rules}
                     self._note()
         return rules
+
+    def _fact(self, generation: int) -> Registration | None:
+        signature = self.signature()
+        is_it = signature is not None and signature.generation == generation
+        return signature.fact if signature is not None and is_it else None
+
+    def _rules_before(self, generation: int) -> Rules | None:
+        """The rules of the definition before, where that had the same text, and has not ended here:
+        another member has defined it again, which is no change.
+        """
+        if not self._rules or max(self._rules) > generation:
+            return None
+        rules, now = self._rules[max(self._rules)], self._fact(generation)
+        if now is None or rules.definition is None:
+            return None
+        same = (rules.definition.body, rules.definition.attributes) == (now.body, now.attributes)
+        return rules if same else None
 
     def drop_rules(self, ended: Registration) -> None:
         """Drops the rules of a definition that has ended, and of those before it."""

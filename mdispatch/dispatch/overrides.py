@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any, TypeAlias, TypeVar
 
+    from ..facts import Registration
     from .context.transforms import TransformType
     from .table import DispatchTable
 
@@ -128,10 +129,25 @@ class Rules:
     A change puts a new dict in place of the old one, under a lock; so calls read without the lock.
     """
 
-    __slots__ = ("_merged", "_ruled", "by_class", "by_transform", "name", "py_kernels")
+    __slots__ = (
+        "_merged",
+        "_ruled",
+        "by_class",
+        "by_transform",
+        "definition",
+        "name",
+        "py_kernels",
+    )
 
-    def __init__(self, name: str, ruled: Callable[[], object] = int) -> None:
+    def __init__(
+        self,
+        name: str,
+        ruled: Callable[[], object] = int,
+        definition: Registration | None = None,
+    ) -> None:
         self.name = name
+        #: The definition that they are for; None where that has ended.
+        self.definition = definition
         #: Called when the operator gets a rule for a class, so that calls in C take notice.
         self._ruled = ruled
         self.py_kernels: dict[DispatchKey, PythonKernel] = {}

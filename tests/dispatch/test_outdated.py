@@ -338,6 +338,38 @@ def test_invariants_hold_while_a_kernel_is_outdated(registry, worker):
     registry.check_invariants()
 
 
+# --- rules ----------------------------------------------------------------------------------------
+
+
+def test_a_rule_of_a_worker_goes_on_under_the_same_text_and_not_under_another(registry, worker):
+    first = opened(registry, OF_TENSORS[0], div_old, "CPU")
+    opened(worker, OF_TENSORS[0], div_old, "CPU")
+    worker.ops.s.div.default.py_impl("CPU")(lambda a, x, by: -x / by)
+
+    def call():
+        with md.enable_python_dispatcher():
+            return worker.ops.s.div(Array(), x=8, by=2)
+
+    assert call() == -4.0
+    first.close()
+    first = opened(registry, OF_TENSORS[0], div_old, "CPU")
+    assert call() == -4.0
+    first.close()
+    opened(registry, OF_TENSORS[1], div_new, "CPU")
+    assert outcome(call) == "KernelOutdatedError"
+    opened(worker, OF_TENSORS[1], div_new, "CPU")
+    assert call() == 4.0
+
+
+def test_a_rule_ends_with_a_definition_that_was_made_here(registry):
+    first = opened(registry, OF_TENSORS[0], div_old, "CPU")
+    registry.ops.s.div.default.py_impl("CPU")(lambda a, x, by: -x / by)
+    first.close()
+    opened(registry, OF_TENSORS[0], div_old, "CPU")
+    with md.enable_python_dispatcher():
+        assert registry.ops.s.div(Array(), x=8, by=2) == 4.0
+
+
 # --- workers of every kind ------------------------------------------------------------------------
 
 WORKER = """
