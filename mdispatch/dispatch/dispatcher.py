@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         def ops(self) -> Any: ...
 
         def reduced(
-            self, kind: str, name: str, *definitions: tuple[str, str]
+            self, kind: str, name: str, *definitions: tuple[str, ...]
         ) -> tuple[object, ...]: ...
 
 

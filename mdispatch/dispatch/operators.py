@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, TypeVar
 
+    from ..facts import Registration
     from ..keys import DispatchKeySet
     from ..schema import FunctionSchema
     from .context.transforms import TransformType
@@ -265,7 +266,7 @@ class OpOverload(calls.Operator, Named, Described):
         OperatorGoneError.
         """
         fact = self.entry.current(self.generation)[1].fact
-        return self.dispatcher.holder.reduced("operator", self.name, (fact.body, fact.where))
+        return self.dispatcher.holder.reduced("operator", self.name, _told(fact))
 
     def operators_described(self) -> list[OpOverload]:
         return [self]
@@ -276,6 +277,11 @@ class OpOverload(calls.Operator, Named, Described):
 
     def __repr__(self) -> str:
         return f"<mdispatch operator {self.name}>"
+
+
+def _told(fact: Registration) -> tuple[str, str, str]:
+    """What a pickle holds of a definition: what verifying compares, and the place."""
+    return fact.body, fact.where, fact.attributes
 
 
 #: How many overloads a packet tries in C before Python takes over.
@@ -367,7 +373,7 @@ class OpOverloadPacket(calls.Packet, Named, Described):
         if not operators:
             raise _undefined(self)
         there = (each.entry.current(each.generation)[1].fact for each in operators)
-        definitions = [(fact.body, fact.where) for fact in there]
+        definitions = [_told(fact) for fact in there]
         return self._dispatcher.holder.reduced("packet", self._base, *definitions)
 
     def __dir__(self) -> list[str]:

@@ -438,12 +438,18 @@ def schema_differs(
     return _schemas_differ(fact.name, head, (body, here), (fact.body, fact.where))
 
 
-def travelled_otherwise(fact: Registration, body: str, there: str) -> errors.SchemaMismatchError:
-    """An operator comes in a pickle with another schema than it has here."""
+def travelled_otherwise(
+    fact: Registration, body: str, there: str, attributes: str
+) -> errors.SchemaMismatchError:
+    """An operator comes in a pickle with another schema, or other attributes, than it has here."""
     from ..schema import compare, parse_schema
 
     difference = compare(parse_schema(fact.body), parse_schema(body))
-    head = f"{fact.name} has another schema where it was pickled: {difference}"
+    what = "another schema"
+    if difference is None:
+        mine, its = (each.strip() or "none" for each in (fact.attributes, attributes))
+        what, difference = "other attributes", f"they are {mine} here, {its} there"
+    head = f"{fact.name} has {what} where it was pickled: {difference}"
     return _schemas_differ(fact.name, head, (fact.body, fact.where), (body, there))
 
 

@@ -341,7 +341,7 @@ class Registry(facts.Handle):
 
     # --- for the rooms of mdispatch
 
-    def reduced(self, kind: str, name: str, *definitions: tuple[str, str]) -> tuple[object, ...]:
+    def reduced(self, kind: str, name: str, *definitions: tuple[str, ...]) -> tuple[object, ...]:
         """The pickle of what has a name here: see registry/travel.py. TypeError unless this is the
         default registry: an unpickler could not find another one.
         """

@@ -58,7 +58,7 @@ class Unavailable:
 def found_here(default: Callable[[], Any], reduced: Reduced) -> Any:
     """What a pickle holds by its name: an "operator", a "packet", a "namespace" or the "ops" of the
     default registry. ``reduced`` is the pickle: its function, what kind this is, the name, and the
-    schemas of the operators with their places where it was pickled.
+    schemas of the operators with their places where it was pickled, and their attributes.
 
     In place of an operator that is not defined here, or has another schema, an
     :class:`Unavailable`.
@@ -70,16 +70,16 @@ def found_here(default: Callable[[], Any], reduced: Reduced) -> Any:
             return ops
         if kind == "namespace":
             return getattr(ops, name)
-        found = [_verified(ops, body, where) for body, where in definitions]
+        found = [_verified(ops, *definition) for definition in definitions]
         return found[0] if kind == "operator" else found[0].overloadpacket
     except MdispatchError as error:
         return Unavailable(error, reduced)
 
 
-def _verified(ops: Ops, body: str, where: str) -> OpOverload:
+def _verified(ops: Ops, body: str, where: str, attributes: str) -> OpOverload:
     """The operator that has this definition here, too."""
     operator = ops.find(body.partition("(")[0])
     fact = operator.entry.current(operator.generation)[1].fact
-    if fact.body != body:
-        raise travelled_otherwise(fact, body, where)
+    if (fact.body, fact.attributes) != (body, attributes):
+        raise travelled_otherwise(fact, body, where, attributes)
     return operator

@@ -9,6 +9,7 @@ import sys
 import pytest
 from kinds import run_main
 from places import PLACES, run_at
+from runs import in_another_run
 
 import mdispatch as md
 from mdispatch import errors
@@ -197,6 +198,24 @@ def test_an_operator_with_another_schema_here_is_told_with_both_places(tmp_path)
         assert schema_there.endswith("by=2) -> int")
         assert here in text
         assert there in text
+
+
+def test_an_operator_with_other_tags_here_is_told_and_the_same_text_is_no_change(monkeypatch):
+    with md.Registry.local() as registry:
+        monkeypatch.setattr("mdispatch.registry.registry.default", registry)
+
+        def defined(tags):
+            lib = in_another_run(lambda: md.Library("old", "DEF", registry=registry))()
+            lib.impl(lib.define("f(int x) -> int", tags=tags), lambda x: x)
+
+        defined("core")
+        texts = [pickle.dumps(each) for each in (registry.ops.old.f, registry.ops.old.f.default)]
+        defined("core")
+        assert [pickle.loads(text)(3) for text in texts] == [3, 3]
+        defined("pointwise")
+        for text in texts:
+            with pytest.raises(errors.SchemaMismatchError, match="pointwise here, core there"):
+                pickle.loads(text)(3)
 
 
 def test_a_pool_of_multiprocessing_does_not_hang_for_an_operator_that_its_workers_lack(folder):
