@@ -106,6 +106,9 @@ def test_a_leader_with_other_code_is_held_until_a_person_accepts_it(hosts, url, 
     hosts[1].hears("is open")
     worker.do(wait("new"))
     assert worker.fails(CALL)[0] == "OperatorGoneError"
+    kind, text = worker.fails("md.ops.shop.scale(3)")
+    assert kind == "KernelOutdatedError"
+    assert "by=5" in text
     again = hosts[1].program(run)
     again.do(shop(by=5))
     assert again.do("result = md.ops.shop.scale(3)") == 15
