@@ -4,6 +4,8 @@ answers: by name and with keywords, while the main interpreter defines the opera
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from kinds import INTERPRETERS, KINDS, THREAD, run_main
 from runs import in_another_run
@@ -419,6 +421,42 @@ def test_in_workers_of_every_kind_no_call_runs_a_kernel_of_another_definition(ki
     got = run_main("import tempfile\n" + MAIN, kind, WORKER)
     outdated = 4.0 if kind == THREAD else "KernelOutdatedError"
     assert got["seen"] == [[4.0, outdated, outdated, 4.0, 4.0]] * 2
+
+
+@pytest.mark.parametrize("kind", ["fork", "subprocess"])
+def test_a_kernel_that_was_never_called_belongs_to_its_text_as_well(kind):
+    got = run_main("import tempfile\n" + MAIN, kind, WORKER.replace("seen = [call()]", "seen = []"))
+    assert got["seen"] == [["KernelOutdatedError", "KernelOutdatedError", 4.0, 4.0]] * 2
+
+
+def test_no_call_has_another_answer_while_definitions_change_under_it(registry, worker, way):
+    opened(registry, OLD, old)
+    opened(worker, OLD, old)
+    seen, ended = {"main": set(), "worker": set()}, threading.Event()
+
+    def calls(ops, answers):
+        while not ended.is_set():
+            answers.add(outcome(lambda: ops.s.div(x=8, by=2)))
+
+    callers = [
+        threading.Thread(target=calls, args=(registry.ops, seen["main"])),
+        threading.Thread(target=calls, args=(worker.ops, seen["worker"])),
+    ]
+    for each in callers:
+        each.start()
+    try:
+        for n in range(200):
+            opened(registry, *((OLD, old) if n % 2 else (NEW, new)))
+            if n % 8 == 3:
+                opened(worker, OLD, old)
+    finally:
+        ended.set()
+        for each in callers:
+            each.join()
+    refusals = {"MissingKernelError", "OperatorGoneError", "OperatorNotFoundError"}
+    assert seen["main"] <= {4.0, *refusals}
+    refusals |= {"KernelOutdatedError", "LocalKernelMissingError"}
+    assert seen["worker"] <= {4.0, *refusals}
 
 
 # --- what leads to another interpreter ------------------------------------------------------------
