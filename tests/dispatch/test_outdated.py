@@ -429,6 +429,12 @@ def test_a_kernel_that_was_never_called_belongs_to_its_text_as_well(kind):
     assert got["seen"] == [["KernelOutdatedError", "KernelOutdatedError", 4.0, 4.0]] * 2
 
 
+def test_a_kernel_that_came_with_a_fork_belongs_to_the_text_at_the_fork():
+    text = WORKER.replace("if not md.is_main_interpreter():", "if False:")
+    got = run_main("import tempfile\n" + MAIN, "fork", text.replace("[call()]", "[]"))
+    assert got["seen"] == [["KernelOutdatedError", "KernelOutdatedError", 4.0, 4.0]] * 2
+
+
 def test_no_call_has_another_answer_while_definitions_change_under_it(registry, worker, way):
     opened(registry, OLD, old)
     opened(worker, OLD, old)
