@@ -139,7 +139,8 @@ class Engine(Protocol):
 
 
 def parse_url(text: str) -> ClusterURL:
-    """Reads ``[cluster:]ENGINE-URL?run=NAME[&lease=SECONDS][&role=ROLE][&policy=hold]``.
+    """Reads ``[cluster:]ENGINE-URL?run=NAME[&lease=SECONDS][&role=ROLE][&policy=POLICY]``: hold, which is
+    the default, or follow.
     InvalidArgumentError; no password is in its text.
     """
     if not isinstance(text, str):
@@ -166,9 +167,9 @@ def parse_url(text: str) -> ClusterURL:
             f"role={shown(role)} in the URL of a cluster: it is leader or worker"
         )
     policy = ours.get("policy", "")
-    if policy not in ("", "hold"):
+    if policy not in ("", "hold", "follow"):
         raise InvalidArgumentError(
-            f"policy={shown(policy)} in the URL of a cluster: it is hold, or not there"
+            f"policy={shown(policy)} in the URL of a cluster: it is hold or follow"
         )
     return ClusterURL(
         parts.scheme,
@@ -177,7 +178,7 @@ def parse_url(text: str) -> ClusterURL:
         run,
         lease,
         role,
-        policy == "hold",
+        policy != "follow",
     )
 
 

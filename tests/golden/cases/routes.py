@@ -63,6 +63,38 @@ def _(stage: Stage) -> None:
     route(stage, "md.ops.shop.price('dict')")
 
 
+# A third interpreter has verified the kernel, and serves it under another definition.
+OUTDATED = """
+lib = md.Library("trade", "DEF")
+lib.define("share(int x, int by) -> float")
+lib.impl("share", lambda x, by: x / by, "CompositeExplicitAutograd")
+OWNER = '''
+import mdispatch as md
+lib = md.Library("trade", "DEF")
+lib.define("share(int x, int by) -> float")
+def share(x, by):
+    return x / by
+lib.impl("share", share, "CompositeExplicitAutograd", serve=True)
+'''
+owner = md.create_interpreter(own_gil=False)
+thread = threading.Thread(target=owner.exec, args=(OWNER,))
+thread.start()
+thread.join()
+lib.close()
+lib = md.Library("trade", "DEF")
+lib.define("share(int by, int x) -> float")
+lib.impl("share", lambda by, x: x / by, "CompositeExplicitAutograd")
+other ="""
+
+
+@case("KernelOutdatedError: whoever serves the kernel has verified it for another definition")
+def _(stage: Stage) -> None:
+    call = "md.ops.trade.share(x=8, by=2)"
+    script = SCRIPT.replace('routing("shop"', 'routing("trade"').replace("other =", OUTDATED, 1)
+    script = script.replace("raise pickle", "owner.close()\nraise pickle")
+    elsewhere(stage, f"call, timeout = {call!r}, None\n{script}")
+
+
 @case("CallTimeoutError: a busy owner")
 def _(stage: Stage) -> None:
     route(stage, "md.ops.shop.price(1)", 0.0)
