@@ -388,7 +388,7 @@ def call():
 seen = [call()]
 for turn in ("swapped", "back"):
     arrived(turn)
-    md.wait_for_def(f"turn::{turn}", 30)
+    md.wait_for_def(f"turn::{turn}", limit(30))
     seen += [call(), call()]
 report(seen=seen)
 """
@@ -490,25 +490,25 @@ def outcome(call, **given):
 OWNER = """
 lib = opened(OLD, old, serve=SERVE)
 arrived("served")
-md.wait_for_def("turn::again", 30)
+md.wait_for_def("turn::again", limit(30))
 lib.close()
 lib = opened(NEW, new, serve=SERVE)
 arrived("again")
-md.wait_for_def("turn::end", 30)
+md.wait_for_def("turn::end", limit(30))
 report()
 """
 
 #: Has no kernel of its own.
 CALLER = """
-md.allow_routing("shop", timeout=20)
+md.allow_routing("shop", timeout=limit(20))
 def call():
     return outcome(md.ops.shop.div, x=8, by=2)
 seen = [call(), call()]
 arrived("called")
-md.wait_for_def("turn::new", 30)
+md.wait_for_def("turn::new", limit(30))
 seen += [call(), call()]
 arrived("refused")
-md.wait_for_def("turn::called", 30)
+md.wait_for_def("turn::called", limit(30))
 seen += [call(), call()]
 report(seen=seen)
 """
@@ -585,10 +585,10 @@ def call():
     return [outcome(handle.of, x=8, by=2), outcome(md.ops.shop.Ratio.of, self=ratio, x=8, by=2)]
 seen = call()
 arrived(1)
-md.wait_for_def("turn::new", 30)
+md.wait_for_def("turn::new", limit(30))
 seen += call()
 arrived(2)
-md.wait_for_def("turn::end", 30)
+md.wait_for_def("turn::end", limit(30))
 report(seen=seen)
 """
 
