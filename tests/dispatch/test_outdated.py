@@ -200,6 +200,24 @@ def test_a_kernel_of_a_library_without_definitions_belongs_to_the_text_it_has_me
     assert outcome(worker.ops.s.div, x=8, by=2) == "KernelOutdatedError"
 
 
+def test_an_outdated_kernel_of_the_same_label_does_not_take_the_place_of_a_new_one(
+    registry, worker
+):
+    def kernel(names):
+        given = "x, by" if names == OLD else "by, x"
+        made = {}
+        exec(f"def div({given}):\n    return x / by", made)
+        return made["div"]
+
+    first = opened(registry, OLD, kernel(OLD))
+    for schema in (OLD, NEW):
+        if schema == NEW:
+            first.close()
+            opened(registry, NEW, kernel(NEW))
+        md.Library("s", "IMPL", registry=worker, timeout=0).impl("div", kernel(schema))
+        assert worker.ops.s.div(x=8, by=2) == 4.0
+
+
 def test_a_kernel_is_for_the_definition_that_was_verified_not_for_a_later_one(registry, worker):
     first = in_another_run(lambda: md.Library("s", "DEF", registry=registry))()
     first.define(OLD)
@@ -433,6 +451,17 @@ def test_a_kernel_that_came_with_a_fork_belongs_to_the_text_at_the_fork():
     text = WORKER.replace("if not md.is_main_interpreter():", "if False:")
     got = run_main("import tempfile\n" + MAIN, "fork", text.replace("[call()]", "[]"))
     assert got["seen"] == [["KernelOutdatedError", "KernelOutdatedError", 4.0, 4.0]] * 2
+
+
+def test_a_kernel_that_came_with_a_fork_does_not_outlive_a_definition_as_its_parents_does():
+    text = WORKER.replace("if not md.is_main_interpreter():", "if False:")
+    main = MAIN.replace("lib.impl(lib.define(schema), kernel)", "lib.define(schema)")
+    main = main.replace(
+        "lib = opened(*old)\n",
+        "lib = opened(*old)\nmd.Library('shop', 'IMPL').impl('div', lambda a, b: a / b)\n",
+    )
+    got = run_main("import tempfile\n" + main, "fork", text)
+    assert got["seen"] == [[4.0, "KernelOutdatedError", "KernelOutdatedError", 4.0, 4.0]] * 2
 
 
 def test_no_call_has_another_answer_while_definitions_change_under_it(registry, worker, way):
