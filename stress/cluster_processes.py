@@ -197,7 +197,7 @@ class World:
         self.dice = random.Random(str(seed))
         self.run_name = f"r{os.getpid()}-{World._count}"
         base = f"redis://127.0.0.1:{self.server.port}/0?run={self.run_name}"
-        self.url = parse_url(f"{base}&lease={LEASE:g}")
+        self.url = parse_url(f"{base}&lease={LEASE:g}&policy=follow")
         self.file = f"{self.server.folder}/history"
         self.descriptor = os.open(self.file, os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_WRONLY)
         self.began = monotonic()

@@ -273,7 +273,7 @@ class World:
         self.trace: list[str] = []
         self.blows: list[str] = []
         self.run_name = f"w{os.getpid()}-{World._count}"
-        self.url = parse_url(f"memory:x?run={self.run_name}&lease={LEASE:g}")
+        self.url = parse_url(f"memory:x?run={self.run_name}&lease={LEASE:g}&policy=follow")
         self.store = memory.stores.setdefault(self.url.shown, memory.Store())
         self.leaders: list[tuple[Actor, leading.LeaderBook]] = []
         self.hosts: dict[str, Actor] = {}

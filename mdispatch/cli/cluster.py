@@ -40,8 +40,8 @@ def _word(context: click.Context, parameter: click.Parameter, words: tuple[str, 
     metavar="[accept]",
     nargs=-1,
     callback=_word,
-    help="Accept the leader of now, which hosts with policy=hold in their URL hold for its other "
-    "code.",
+    help="Accept the leader of now, which hosts hold for its other code, but those with "
+    "policy=follow in their URL.",
 )
 @url_argument
 @json_option("cluster")

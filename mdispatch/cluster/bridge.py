@@ -8,7 +8,7 @@ A bridge has one thread, which calls the engine. It tells the workers how the ho
 and the others wait, without a connection to the engine, to take over when it ends or is killed
 (cluster/region.py).
 
-With ``policy=hold`` in the URL a bridge does not follow a leader that would end what a leader
+Without ``policy=follow`` in the URL a bridge does not follow a leader that would end what a leader
 before it had registered: the registry stays as it is, *held*, while the bridge reads on, until the
 log agrees with it again or a person has accepted that leader (``mdispatch cluster accept``).
 """

@@ -56,7 +56,7 @@ class ClusterURL:
     run: str
     lease: float  #: seconds after which a leader that is silent has lost its lead
     acts_as: str = ""  #: "leader" or "worker": what a process is that has it in its environment
-    holds: bool = False  #: whether a bridge holds a leader of other code until a person accepts it
+    holds: bool = True  #: whether a bridge holds a leader of other code until a person accepts it
 
     def __repr__(self) -> str:
         return f"ClusterURL({self.shown})"
@@ -139,9 +139,8 @@ class Engine(Protocol):
 
 
 def parse_url(text: str) -> ClusterURL:
-    """Reads ``[cluster:]ENGINE-URL?run=NAME[&lease=SECONDS][&role=ROLE][&policy=POLICY]``: hold, which is
-    the default, or follow.
-    InvalidArgumentError; no password is in its text.
+    """Reads ``[cluster:]ENGINE-URL?run=NAME[&lease=SECONDS][&role=ROLE][&policy=POLICY]``. The
+    policy is hold unless it is follow. InvalidArgumentError; no password is in its text.
     """
     if not isinstance(text, str):
         raise InvalidArgumentError(f"the URL of a cluster is a str, not {type(text).__name__}")

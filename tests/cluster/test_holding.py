@@ -1,5 +1,5 @@
-"""A leader that restarts with other code, and hosts with policy=hold: they stay as they are until a
-person accepts it. Real processes, and one real Redis.
+"""A leader that restarts with other code, and hosts without policy=follow: they stay as they are
+until a person accepts it. Real processes, and one real Redis.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from patience import limit
 from redis_server import RedisServer
 
 from mdispatch.cluster import connect, parse_url
+from mdispatch.errors import InvalidArgumentError
 
 pytestmark = [pytest.mark.shared, pytest.mark.specification]
 
@@ -49,7 +50,7 @@ def hosts(tmp_path):
 
 @pytest.fixture
 def url(a_server: RedisServer, run):
-    return f"{a_server.url(run)}&policy=hold"
+    return a_server.url(run)
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def held(hosts, url, run):
     first = hosts[0].program(f"cluster:{url}")
     first.do(shop() + add("old"))
     hosts[1].bridge(url)
-    hosts[2].bridge(url.replace("&policy=hold", ""))
+    hosts[2].bridge(f"{url}&policy=follow")
     worker = hosts[1].program(run)
     worker.do(shop() + wait("old") + "\nhandle = md.ops.shop.scale.default")
     hosts[2].hears("is open")
@@ -68,6 +69,15 @@ def held(hosts, url, run):
     second = hosts[0].program(f"cluster:{url}")
     second.do(shop(by=5) + add("new"))
     return first, second, worker, hosts[1].hears("is held")
+
+
+def test_the_policy_is_hold_unless_it_is_follow():
+    url = "redis://there/0?run=x"
+    assert parse_url(url).holds
+    assert parse_url(f"{url}&policy=hold").holds
+    assert not parse_url(f"{url}&policy=follow").holds
+    with pytest.raises(InvalidArgumentError, match="hold or follow"):
+        parse_url(f"{url}&policy=none")
 
 
 @pytest.mark.thorough

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.shared, pytest.mark.specification]
 
 @pytest.fixture
 def url(run):
-    return parse_url(f"memory:protocol?run={run}&lease={min(4.0, limit(1))}")
+    return parse_url(f"memory:protocol?run={run}&lease={min(4.0, limit(1))}&policy=follow")
 
 
 @pytest.fixture
