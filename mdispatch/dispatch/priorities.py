@@ -49,13 +49,20 @@ def checked_names(names: object) -> tuple[str, ...]:
 
 class Asked:
     """The names that one level asks for; ``strict``: only these. ``text`` is both, ``by`` says who
-    asks, or finds it.
+    asks, or finds it. ``verified``: it counts only while the main interpreter asks for the same.
     """
 
-    __slots__ = ("_by", "names", "strict", "text")
+    __slots__ = ("_by", "names", "strict", "text", "verified")
 
-    def __init__(self, names: tuple[str, ...], strict: bool, by: str | Callable[[], str]) -> None:
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        strict: bool,
+        by: str | Callable[[], str],
+        verified: bool = False,
+    ) -> None:
         self.names = names
+        self.verified = verified
         self.strict = strict
         self.text = priority_text(names, strict)
         self._by = by
@@ -203,6 +210,19 @@ def _read_environment(text: str) -> dict[str, Asked]:
     return found
 
 
+def _in_effect(facts: Facts, pattern: str, own: Sequence[Asked]) -> Asked | None:
+    """What this interpreter has set for a pattern. What was verified belongs to the text that it
+    was verified against, as kernels do: see Note [Kernels and definitions] in dispatch/pairing.py.
+    """
+    from ..facts import PRIORITY
+
+    for asked in reversed(own):
+        fact = facts.find(PRIORITY, 0, pattern) if asked.verified else None
+        if not asked.verified or (fact and fact.text.partition("\n")[0] == asked.text):
+            return asked
+    return None
+
+
 def asked_for(facts: Facts, operator: str, priorities: Priorities | None) -> list[Asked]:
     """What is asked for besides guards, the strongest first. Without ``priorities`` only what the
     main interpreter has set.
@@ -214,7 +234,10 @@ def asked_for(facts: Facts, operator: str, priorities: Priorities | None) -> lis
     if priorities is not None:
         environment = priorities.of_environment()
         found += [environment[each] for each in patterns if each in environment]
-        found += [priorities.own[each][-1] for each in patterns if priorities.own.get(each)]
+        for each in patterns if priorities.own else ():
+            own = _in_effect(facts, each, priorities.own.get(each, ()))
+            if own is not None:
+                found.append(own)
     for each in patterns:
         fact = facts.find(PRIORITY, 0, each)
         if fact is not None:

@@ -75,7 +75,8 @@ def set_priority(
 
     What the main interpreter sets is a fact. It holds in workers, after what they set themselves. A
     worker that sets a priority waits until the main interpreter has set one for the pattern, and
-    compares, unless that said ``required=False``. In a team it concerns this interpreter only.
+    compares, unless that said ``required=False``; its own counts while the two are the same. In a
+    team it concerns this interpreter only.
 
     Raises InvalidArgumentError, RegistryFullError; in a worker PriorityMismatchError.
     """
@@ -83,13 +84,13 @@ def set_priority(
     text = priority_text(checked_names(names), bool(strict))
     dispatcher = given_or_default(registry).dispatcher
     where = place_of(caller())
-    fact = None
+    fact, is_bound = None, False
     if not elects(dispatcher):
         body = text if required else f"{text}\noptional"
-        fact = register_or_verify(dispatcher, _wanted, _register, _verify)(
+        fact, is_bound = register_or_verify(dispatcher, _wanted, _register, _verify)(
             dispatcher, pattern, body, where, timeout
         )
-    asked = Asked(tuple(names), bool(strict), f"set_priority at {where}")
+    asked = Asked(tuple(names), bool(strict), f"set_priority at {where}", is_bound)
 
     def add(priorities: Priorities) -> None:
         priorities.own[pattern] = (*priorities.own.get(pattern, ()), asked)
@@ -106,14 +107,17 @@ def _wanted(
 
 def _register(
     dispatcher: Dispatcher, pattern: str, body: str, where: str, timeout: float | None
-) -> Registration | None:
-    return register.publish(dispatcher, PRIORITY, 0, pattern, body, where)
+) -> tuple[Registration | None, bool]:
+    return register.publish(dispatcher, PRIORITY, 0, pattern, body, where), False
 
 
 def _verify(
     dispatcher: Dispatcher, pattern: str, body: str, where: str, timeout: float | None
-) -> Registration | None:
+) -> tuple[Registration | None, bool]:
+    optional = ""
+
     def compare(newest: Registration) -> None:
+        nonlocal optional
         text = body.partition("\n")[0]
         there, _, optional = newest.text.partition("\n")
         if there != text and not optional:
@@ -122,7 +126,7 @@ def _verify(
             raise priority_differs(dispatcher.facts, newest, text, where)
 
     verify(dispatcher, PRIORITY, 0, pattern, body, lambda: where, timeout=timeout, accept=compare)
-    return None  # the main interpreter's own ends it
+    return None, not optional  # the main interpreter's own ends it
 
 
 class priority(Handle):

@@ -390,6 +390,49 @@ def test_a_rule_ends_with_a_definition_that_was_made_here(registry):
         assert registry.ops.s.div(Array(), x=8, by=2) == 4.0
 
 
+# --- priorities -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", ["s::who", "s::*"])
+def test_a_priority_that_was_verified_counts_while_the_main_interpreter_has_the_same(
+    registry, worker, way, pattern
+):
+    for each in (registry, worker):
+        lib = md.Library("s", "FRAGMENT", registry=each, timeout=0)
+        lib.define("who() -> str")
+        for rank, name in enumerate(("b", "a")):
+            lib.impl("who", lambda name=name: name, provider=name, rank=rank)
+
+    def both():
+        return registry.ops.s.who() + worker.ops.s.who()
+
+    first = md.set_priority(pattern, ["b"], registry=registry)
+    mine = md.set_priority(pattern, ["b"], registry=worker, timeout=0)
+    assert both() == "bb"
+    first.close()
+    assert both() == "aa"
+    second = md.set_priority(pattern, ["a"], registry=registry)
+    assert both() == "aa"
+    second.close()
+    md.set_priority(pattern, ["b"], registry=registry)
+    assert both() == "bb"
+    mine.close()
+    assert both() == "bb"
+
+
+def test_a_priority_that_may_differ_stays_whatever_the_main_interpreter_has(registry, worker):
+    for each in (registry, worker):
+        lib = md.Library("s", "FRAGMENT", registry=each, timeout=0)
+        lib.define("who() -> str")
+        for rank, name in enumerate(("b", "a")):
+            lib.impl("who", lambda name=name: name, provider=name, rank=rank)
+    first = md.set_priority("s::who", ["a"], registry=registry, required=False)
+    md.set_priority("s::who", ["b"], registry=worker, timeout=0)
+    assert worker.ops.s.who() == "b"
+    first.close()
+    assert worker.ops.s.who() == "b"
+
+
 # --- workers of every kind ------------------------------------------------------------------------
 
 WORKER = """
