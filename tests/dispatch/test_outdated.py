@@ -699,3 +699,49 @@ def test_a_method_of_a_class_that_was_verified_belongs_to_its_text(kind):
     # A handle at home that was asked for its methods has operators.
     assert got["there"] == [4.0, 4.0, "OperatorGoneError", outdated]
     assert got["here"] == [4.0, outdated, 4.0]
+
+
+# --- keys of types --------------------------------------------------------------------------------
+
+TYPED = """
+import mdispatch as md
+class Value:
+    pass
+handle = md.register_type(Value, "CPU")
+lib = md.Library("shop", "FRAGMENT")
+lib.define("f(Tensor x) -> str")
+for key in ("CPU", "CUDA"):
+    lib.impl("f", lambda x, key=key: key, key)
+"""
+
+TYPES = """
+import tempfile
+kind, module = args
+folder = Path(tempfile.mkdtemp(dir=Path(__file__).parent))
+(folder / "typed.py").write_text(module)
+sys.path.insert(0, str(folder))
+import typed
+workers = start(kind, '''
+import sys
+sys.path.insert(0, FOLDER)
+import mdispatch as md, typed
+seen = [md.ops.shop.f(typed.Value())]
+arrived(1)
+md.wait_for_def("turn::told", limit(30))
+report(seen=[*seen, md.ops.shop.f(typed.Value())])
+''', 1, folder)
+until_arrived(workers, 1)
+typed.handle.close()
+told = ""
+try:
+    md.register_type(typed.Value, "CUDA")
+except md.errors.TypeKeysMismatchError as error:
+    told = type(error).__name__
+md.Library("turn", "DEF").define("told() -> ()")
+done(told=told, seen=results(workers)[0]["seen"])
+"""
+
+
+@pytest.mark.parametrize("kind", ["subprocess", INTERPRETERS[0]])
+def test_a_type_gets_no_other_keys_while_a_worker_has_it(kind):
+    assert run_main(TYPES, kind, TYPED)["told"] == "TypeKeysMismatchError"
