@@ -78,6 +78,12 @@ def count(row: Row, log: Path, record: Path) -> Counted:
     return counted
 
 
+def failed_programs(row: Row, log: Path) -> list[str]:
+    """The names that programs print behind FAILED, each behind that of its row."""
+    found = re.findall(r"^FAILED:? +(\S+)", log.read_text(errors="replace"), re.MULTILINE)
+    return [f"{row.name}::{name}" for name in dict.fromkeys(found or ["?"])]
+
+
 class Skips:
     """The table of skips: which reasons a row allows, and why. Any other skip makes the row red."""
 

@@ -210,7 +210,9 @@ class Run:
         elif row.counts == "lines":  # tables and the like
             text = "\n".join(log.read_text(errors="replace").splitlines()[-40:])
         if word == "FAILED" and counted.failed_tests:
-            word, text = self.again(row, counted, text)
+            word, text = self.again(row, counted.failed_tests, text)
+        elif word == "FAILED" and row.counts == "lines" and counted.failed:
+            word, text = self.again(row, judge.failed_programs(row, log), text)
         if word == "ok":
             complaint = self.skips.complaint(row.name, counted.skips)
             if complaint:
@@ -258,20 +260,26 @@ class Run:
                 process.returncode = os.waitstatus_to_exitcode(status)
         return process.returncode, used.ru_utime + used.ru_stime
 
-    def again(self, row: Row, counted: judge.Counted, text: str) -> tuple[str, str]:
-        """Runs what was red once more, alone. Red twice is red; red once is flaky, and is filed."""
-        names = list(counted.failed_tests)
+    def again(self, row: Row, names: list[str], text: str) -> tuple[str, str]:
+        """Runs what was red once more, alone: tests of pytest by their names, else the whole row.
+        Red twice is red; red once is flaky, and is filed.
+        """
         if len(names) > judge.MOST_AGAIN:
             return "FAILED", text
         known = [name for name in names if name in self.flaky]
         log = self.out / f"{row.name.replace('/', '-')}.again.log"
         record = log.with_suffix(".jsonl")
         arguments = " ".join(f"'{name}'" for name in names)
-        if row.counts == "readme":
+        if row.counts == "lines":
+            arguments = row.command
+        elif row.counts == "readme":
             arguments = f".venv/bin/python -m pytest -q {arguments}"
         code, _ = self.run(row, log, record, arguments)
         second = judge.count(row, log, record)
-        red = [name for name in names if second.tests.get(name, judge.LOST).outcome != "passed"]
+        if row.counts == "lines":
+            red = names if code else []
+        else:
+            red = [name for name in names if second.tests.get(name, judge.LOST).outcome != "passed"]
         both = f"{text}\n\n---- again, alone: exit status {code}\n{log.read_text(errors='replace')}"
         if red:
             return "FAILED", both

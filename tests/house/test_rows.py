@@ -126,6 +126,8 @@ def test_tests_are_counted_by_their_record_or_by_lines(tmp_path):
     row = Row("native/gcc", "make", folder="x", counts="lines")
     counted = judge.count(row, log, record)
     assert (counted.passed, counted.failed, counted.skipped) == (5, 1, 5)
+    log.write_text("ok     this\nFAILED that_one (83 ms)\n5 passed, 1 failed\n")
+    assert judge.failed_programs(row, log) == ["native/gcc::that_one"]
     lines = [
         ["a", "passed", 0.1, 0.2, ""],
         ["b", "failed", 0.1, 0.2, ""],
