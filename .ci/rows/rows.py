@@ -441,8 +441,11 @@ def rare() -> Iterator[Row]:
 
 def rows(sources: Path, change: Change) -> list[Row]:
     """All rows. Those of an everyday run are marked, and depend on the change."""
-    found = [*lint(sources, change), *readme(sources), *counts()]
-    found += suite(WHOLE, sources, change)
+    found = [*lint(sources, change)]
+    first = [*readme(sources), *counts()]
+    rooms = [*suite(WHOLE, sources, change)]
+    # Where the rooms that have changed are known, their tests are the likeliest to fail.
+    found += first + rooms if change.rooms is None else rooms + first
     found += native(change)
     for version in PYTHONS:
         if version != WHOLE:
