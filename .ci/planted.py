@@ -2,7 +2,7 @@
 
     python3 .ci/planted.py [NAME...]
 
-It takes an hour for all of them. Exit status 1 when one is not found.
+Exit status 1 when one is not found.
 """
 
 from __future__ import annotations
