@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ..dispatch.kernels import Provider
     from ..dispatch.operators import OpOverload
     from ..dispatch.table import DispatchTable, TableEntry
+    from ..errors.places import Place
     from ..keys import DispatchKeySet
     from ..registry.register import Held
     from ..schema import FunctionSchema
@@ -593,7 +594,11 @@ class _OperatorLibrary(Library):
         self._defaults = _own_defaults(schema, function)
 
     def implement(
-        self, op: str | OpOverload, kernel: LocalKernel, allow_override: bool = True
+        self,
+        op: str | OpOverload,
+        kernel: LocalKernel,
+        allow_override: bool = True,
+        here: Callable[[], Place] | None = None,
     ) -> LocalKernel | None:
         if self._defaults and not kernel.is_fallthrough:
             kernel = LocalKernel(
@@ -604,7 +609,7 @@ class _OperatorLibrary(Library):
                 kernel.label,
                 kernel.types,
             )
-        return super().implement(op, kernel, allow_override)
+        return super().implement(op, kernel, allow_override, here)
 
 
 def _own_defaults(schema: FunctionSchema, function: Callable[..., Any]) -> list[Default]:

@@ -404,8 +404,8 @@ class Publisher:
             self._queue.extend(batches(struck, facts))
 
     def _fact(self, fact: Registration) -> Fact:
-        _, seq, kind, key, name, text, where, pid, interpreter = fact
-        return as_fact((self._me.number, seq, kind, key, pid, interpreter, name, text, where))
+        _, seq, kind, key, name, text, origin, pid, interpreter = fact
+        return as_fact((self._me.number, seq, kind, key, pid, interpreter, name, text, origin))
 
     def _flush(self) -> None:
         """Appends the entry that was on its way, and what is queued."""

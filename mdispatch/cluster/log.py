@@ -67,7 +67,7 @@ class Fact(NamedTuple):
     interpreter: int
     name: str
     text: str
-    where: str
+    origin: str
 
     @property
     def id(self) -> tuple[int, int]:
@@ -174,8 +174,8 @@ def _inflated(packed: bytes, size: int) -> bytes:
 
 def pack_facts(facts: Iterable[Fact]) -> bytes:
     parts = [b""]
-    for leader, number, kind, key, pid, interpreter, name, text, where in facts:
-        n, t, w = name.encode(), text.encode(), where.encode()
+    for leader, number, kind, key, pid, interpreter, name, text, origin in facts:
+        n, t, w = name.encode(), text.encode(), origin.encode()
         lengths = len(n), len(t), len(w)
         parts += _HEAD.pack(leader, number, kind, key, pid, interpreter, *lengths), n, t, w
     parts[0] = _COUNT.pack(len(parts) // 4)
@@ -203,12 +203,12 @@ def read_facts(said: bytes, at: int = 0) -> list[Fact]:
             raise Garbled("a fact ends beyond its batch")
         try:
             name, text = said[begin:body].decode(), said[body:place].decode()
-            where = said[place:at].decode()
+            origin = said[place:at].decode()
         except UnicodeDecodeError:
             raise Garbled("a text is not UTF-8") from None
         if kind == DEF and "\n" in text and not _is_definition(text):
             raise Garbled("a definition has a text that none has")
-        found.append(as_fact((leader, number, kind, key, pid, interpreter, name, text, where)))
+        found.append(as_fact((leader, number, kind, key, pid, interpreter, name, text, origin)))
     if at != len(said):
         raise Garbled("something follows the facts")
     return found
@@ -240,7 +240,7 @@ def whole(facts: list[Fact]) -> Iterator[list[Fact]]:
             yield part
             part, size = [], 0
         part.append(each)
-        size += 4 * (len(each.name) + len(each.text) + len(each.where))
+        size += 4 * (len(each.name) + len(each.text) + len(each.origin))
     yield part
 
 

@@ -171,14 +171,14 @@ class Region:
                 lines += [""] * (4 - len(lines))
                 lines[2] = str(known or "")
                 text = "\n".join(lines)
-        return self._book.register(fact.kind, fact.key, fact.name, text, self._place(fact))
+        return self._book.register(fact.kind, fact.key, fact.name, text, self._origin(fact))
 
-    def _place(self, fact: Fact) -> str:
+    def _origin(self, fact: Fact) -> str:
         leader = self._follower.state.leaders[fact.leader]
         by = f"{leader.host}[{fact.pid}]:"
-        if fact.where.isascii() and len(by) + len(fact.where) <= MD_MAX_WHERE:
-            return by + fact.where
-        kept = fact.where.encode()[-(MD_MAX_WHERE - len(by)) :]
+        if fact.origin.isascii() and len(by) + len(fact.origin) <= MD_MAX_WHERE:
+            return by + fact.origin
+        kept = fact.origin.encode()[-(MD_MAX_WHERE - len(by)) :]
         return by + kept.decode(errors="ignore")
 
 
@@ -186,5 +186,5 @@ def _as_fact(there: Registration, leader: int) -> Fact:
     """A registration of this host as a fact of that leader."""
     return Fact(
         *(leader, _HERE + there.seq, there.kind, int(there.key), 0, 0),
-        *(there.name, there.text, there.where),
+        *(there.name, there.text, there.origin),
     )

@@ -12,6 +12,7 @@ from .. import errors, facts
 from ..facts.listeners import Listeners
 from ..facts.logs import registry_log
 from ..facts.native import c_kernels, unlock
+from ..facts.registration import source_of
 from .entries import Entries
 from .fallbacks import Fallbacks, inherit
 
@@ -86,8 +87,8 @@ class Dispatcher:
         # nor the entries have it: an item for each time, by kind, key and name. An item is added or
         # removed in one step, so no lock is needed.
         self._verified: dict[tuple[int, int, str], list[None]] = {}
-        #: The files from which other members opened the libraries that were verified here, by the
-        #: file that opened them here: a module may lie elsewhere in another process.
+        #: The sources (``Registration.source``) from which other members opened the libraries that
+        #: were verified here, by the source that opened them here.
         self.counterparts: dict[str, set[str]] = {}
         #: The types of this interpreter that the registry has, by name, and how many changes of
         #: types it has seen. See registry/type_facts.py.
@@ -165,6 +166,10 @@ class Dispatcher:
         refusal = self.fallbacks.refusal
         if refusal is not None:
             refusal()
+
+    def note_counterpart(self, where: str, fact: Registration) -> None:
+        """Notes that the code at a place here has opened the library that another member has."""
+        self.counterparts.setdefault(source_of(where), set()).add(fact.source)
 
     def note_verified(self, kind: int, key: int, name: str) -> Callable[[], object]:
         """Notes that a fact was verified which leaves nothing else here. Returns what ends that, to

@@ -1,6 +1,19 @@
-"""Where a registration comes from: the nearest code that is not ours, its line and its module.
+"""Where a registration comes from: its line, and the module that it belongs to.
 
-See Note [Runs of a module] in errors/runs.py for what ties it to an earlier one.
+Note [Modules of registrations]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+Members compare what the same module registers in each of them. Its file may lie elsewhere in each:
+in the folder of another release, in another virtual environment, behind a link, in a zip file. Its
+name is the same, so a registration carries the name (:class:`Place`), which is that of the module's
+``__spec__``: ``python -m shop.main`` runs ``shop.main``, whatever its ``__name__`` is. A script, a
+cell of a notebook and code that is only executed have no name under which another member could
+import them. They are told by their files.
+
+Projects register through helpers of their own: decorators, functions that a plug-in calls. Then the
+module that registers is the one that is being imported, and not the helper's. Where none is being
+imported, it is that of the nearest code. Who knows better says so: ``where=``.
+
+See Note [Runs of a module] in errors/runs.py for what ties a registration to an earlier one.
 """
 
 from __future__ import annotations
@@ -10,14 +23,41 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
-    from types import FrameType
+    from types import FrameType, ModuleType
+    from typing import Any, Self
 
-__all__ = ["caller", "file_of", "label_of", "loaded_by", "module_name", "origin", "place_of"]
-__all__ += ["printable"]
+__all__ = ["Place", "caller", "file_of", "given_place", "label_of", "loaded_by", "module_name"]
+__all__ += ["name_in", "on_behalf", "origin", "place_of", "place_of_object", "printable"]
+__all__ += ["registrants_place"]
 
 # Code that was compiled to C has no frame. While such a module is loaded, the nearest frame is one
 # of importlib's, and that knows which module it loads.
 _IMPORTLIB = "<frozen importlib."
+
+_OPTIMIZED = 1  # inspect.CO_OPTIMIZED: the code of functions
+
+_LONGEST_MODULE = 255
+
+
+class Place(str):
+    """``file:line`` of what registers. ``module`` is the name by which any member can import it;
+    "" where there is none. ``origin`` is both, as the registry keeps them. See Note [Modules of
+    registrations].
+    """
+
+    __slots__ = ("module", "origin")
+    module: str
+    origin: str
+
+    def __new__(cls, place: str, module: str = "") -> Self:
+        made = super().__new__(cls, place)
+        made.module = module
+        made.origin = f"{place}\n{module}" if module else place
+        return made
+
+    def itself(self) -> Place:
+        """The place, for who wants a function that finds one. (``str()`` would drop the module.)"""
+        return self
 
 
 def caller() -> FrameType | None:
@@ -29,6 +69,108 @@ def caller() -> FrameType | None:
             return frame
         frame = frame.f_back
     return None
+
+
+def on_behalf(frame: FrameType | None) -> FrameType | None:
+    """The frame for which the code of a frame registers: the nearest one of the module that is
+    being imported or, where none is, the frame itself. See Note [Modules of registrations].
+    ``caller`` in native/bind/ext/ext.c is the twin in C of this and :func:`caller`.
+    """
+    if frame is None or not _is_function(frame) or _is_importlib(frame):
+        return frame
+    outer = frame.f_back
+    while outer is not None and not _is_imported(outer):
+        outer = outer.f_back
+    if outer is None:
+        return frame
+    nearest: FrameType | None = frame
+    while nearest is not None and nearest.f_globals is not outer.f_globals:
+        nearest = nearest.f_back
+    return nearest
+
+
+def registrants_place(frame: FrameType | None = None) -> Place:
+    """The place of the code that registers: that of the user which called into mdispatch, or of a
+    frame.
+    """
+    frame = on_behalf(frame or caller())
+    return Place(place_of(frame), "" if frame is None else _module_of(frame))
+
+
+def given_place(where: object) -> Place:
+    """The place of what somebody registers for: see :func:`place_of_object`. InvalidArgumentError
+    for what has none.
+    """
+    place = place_of_object(where)
+    if place is None:
+        from .classes import InvalidArgumentError
+        from .words import shown
+
+        raise InvalidArgumentError(
+            f"where is the function, class or module for which you register, not {shown(where)}"
+        )
+    return place
+
+
+def place_of_object(told: object) -> Place | None:
+    """The place of a function, a class or a module; None for anything else."""
+    if isinstance(told, type(sys)):
+        return Place(_file_of_module(told), name_in(vars(told)))
+    while hasattr(told, "__wrapped__"):  # decorators
+        told = told.__wrapped__
+    code, names = getattr(told, "__code__", None), getattr(told, "__globals__", None)
+    if code is not None and type(names) is dict:
+        return Place(printable(f"{code.co_filename}:{code.co_firstlineno}"), name_in(names))
+    name = getattr(told, "__module__", None)
+    module = sys.modules.get(name) if type(name) is str else None
+    if module is None or not isinstance(told, type):
+        return None
+    line = getattr(told, "__firstlineno__", 0)  # Python 3.13 and later
+    file = _file_of_module(module)
+    return Place(f"{file}:{line}" if line else file, name_in(vars(module)))
+
+
+def _file_of_module(module: ModuleType) -> str:
+    return printable(getattr(module, "__file__", None) or f"<{module.__name__}>")
+
+
+def _is_function(frame: FrameType) -> int:
+    return frame.f_code.co_flags & _OPTIMIZED
+
+
+def _is_importlib(frame: FrameType | None) -> bool:
+    return frame is not None and frame.f_code.co_filename.startswith(_IMPORTLIB)
+
+
+def _is_imported(frame: FrameType) -> bool:
+    """Whether this is the top-level code of a module that is being imported. A loader may execute
+    it by itself, so importlib is asked which modules it is at, too.
+    """
+    if _is_function(frame):
+        return False
+    spec = frame.f_globals.get("__spec__")
+    return _is_importlib(frame.f_back) or getattr(spec, "_initializing", False) is True
+
+
+def _module_of(frame: FrameType) -> str:
+    spec = loaded_by(frame)
+    return name_in(frame.f_globals) if spec is None else _known(spec.name)
+
+
+def name_in(names: dict[str, Any]) -> str:
+    """The name by which any member can import the module with these globals; "" without one."""
+    spec = names.get("__spec__")
+    name = names.get("__name__") if spec is None else getattr(spec, "name", None)
+    if spec is None and getattr(sys.modules.get(str(name)), "__dict__", None) is not names:
+        return ""  # nobody has imported it
+    return _known(name)
+
+
+def _known(name: object) -> str:
+    """The name, unless it is what every program calls its own code, or could not be kept."""
+    if type(name) is not str or name in ("__main__", "__mp_main__", "builtins"):
+        return ""
+    return name if len(name) <= _LONGEST_MODULE and name.isprintable() else ""
 
 
 def place_of(frame: FrameType | None) -> str:

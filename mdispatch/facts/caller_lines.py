@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import places
-from ..errors.places import place_of, printable
+from ..errors.places import Place, name_in, printable, registrants_place
 from .native import caller
 
 TYPE_CHECKING = False
@@ -32,21 +31,21 @@ class CallerLines:
     __slots__ = ("_known", "_reach")
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[CodeType, str]] = {}  # by the instruction
+        self._known: dict[int, tuple[CodeType, Place]] = {}  # by the instruction
         self._reach: list[Reach] = []  # at most one: how far the last search got
 
-    def here(self) -> str:
-        """``file:line`` of the nearest code that is not ours."""
+    def here(self) -> Place:
+        """The place of the code that registers."""
         found = caller("__name__")
         if found is None:
-            return place_of(None)
-        code, at = found
+            return registrants_place()
+        code, at, names = found
         known = self._known.get(at)
         if known is not None and known[0] is code:
             return known[1]
         if code.co_filename.startswith("<"):  # not a file: the module says more
-            return place_of(places.caller())
-        place = printable(f"{code.co_filename}:{self._line(code, at)}")
+            return registrants_place()
+        place = Place(printable(f"{code.co_filename}:{self._line(code, at)}"), name_in(names))
         if len(self._known) >= _KNOWN:
             self._known.clear()
         self._known[at] = code, place

@@ -181,7 +181,7 @@ class LocalRegistry:
         return self._put(kind, key, name, body, where)
 
     def _put(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
-        name, body, where = _whole(name), _whole(body), _whole(where)
+        name, body, origin = _whole(name), _whole(body), _whole(getattr(where, "origin", where))
         if self._parent:
             self._warn_of_parent(where)
         with self._changed:
@@ -193,7 +193,7 @@ class LocalRegistry:
                 if POLICY.get(kind, 0) & MD_UNIQUE:
                     self._check_unique(there, kind, key, name, where)
                 fact = Registration(
-                    0, seq, kind, int(key), name, body, where, self.pid, interpreter_id
+                    0, seq, kind, int(key), name, body, origin, self.pid, interpreter_id
                 )
                 now = (*there, fact)
                 if its.facts is there and self._next_seq == seq:

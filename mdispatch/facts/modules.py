@@ -1,7 +1,8 @@
 """The Python module that brings an operator or its fake kernel, and importing it where allowed.
 
-It is the module that the operator names (its *pystub*), else the module whose file registered the
-operator, if this interpreter finds that file on its path.
+It is the module that the operator names (its *pystub*), else the module that registered it. Of a
+registration that has no module's name, it is the module of its file, if this interpreter finds that
+on its path.
 
 ``Library.set_python_module`` registers the pystub as a shared fact beside the definition. So every
 process of the registry knows it, also for an operator that another process defined. It is read when
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from .registration import Registration
 
 __all__ = ["ImportPolicy", "check_module", "missing_fake", "module_of", "modules_bringing"]
-__all__ += ["files_of_modules", "modules_of_file", "read_stub", "stub_policy"]
+__all__ += ["modules_of_file", "sources_of_modules", "read_stub", "stub_policy"]
 
 
 # --- the module that registered an operator, and importing it -------------------------------------
@@ -39,15 +40,17 @@ __all__ += ["files_of_modules", "modules_of_file", "read_stub", "stub_policy"]
 
 def modules_bringing(registry: Facts, fact: Registration) -> list[str]:
     """The modules that may bring the kernel of ``fact``, the likeliest first: the module that the
-    operator names, which may have only some of its kernels, then the module of the file.
+    operator names, which may have only some of its kernels, then the one that registered it.
     """
     stub = read_stub(registry, fact.name)
     named = [] if stub is None else [stub[0]]
-    found = modules_of_file(file_of(fact.where))
-    # A kernel's label begins with the module of its function, mostly the module that registers it.
-    labelled = (name for name in found if fact.body.startswith(name + "."))
-    by_file = next(labelled, found[0] if found else "")
-    return [*named, by_file] if by_file and by_file not in named else named
+    known = fact.module
+    if not known:
+        found = modules_of_file(file_of(fact.where))
+        # A kernel's label begins with the module of its function, mostly the one that registers it.
+        labelled = (name for name in found if fact.body.startswith(name + "."))
+        known = next(labelled, found[0] if found else "")
+    return [*named, known] if known and known not in named else named
 
 
 # What Python calls code that is typed in, or given with -c. It is no module's name.
@@ -80,14 +83,16 @@ def modules_of_file(file: str) -> list[str]:
     return sorted(found, key=lambda name: (name.count("."), name))
 
 
-def files_of_modules(names: Iterable[str]) -> set[str]:
-    """The files, as places tell them, of what these modules register: see ``place_of``."""
-    found = set()
+def sources_of_modules(names: Iterable[str]) -> set[str]:
+    """The names of these modules, as far as they are imported, and their files, as places tell
+    them.
+    """
+    found: set[str] = set()
     for name in names:
         module = sys.modules.get(name)
         if module is None:
             continue
-        found.add(f"<{name}>")
+        found.update((name, f"<{name}>"))
         file = getattr(module, "__file__", None)
         if not file:
             continue

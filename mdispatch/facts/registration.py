@@ -44,6 +44,7 @@ __all__ += ["AS_BRIDGE", "BRIDGE", "CLASS", "NOTE", "PRIORITY", "STANDING"]
 __all__ += ["PYSTUB", "TORCH", "TYPE", "MAIN", "PEER", "WORKER", "Elected", "Handle"]
 __all__ += ["CLUSTER", "OF_ANY_MEMBER", "ROLE_NAMES", "POLICY", "Registration", "TORCH_SPACE"]
 __all__ += ["def_text", "field_of", "impl_text", "interpreter_id", "is_of_choice", "kernel_name"]
+__all__ += ["source_of"]
 __all__ += ["shown_choice", "torch_name", "torch_parts", "who"]
 
 LIBRARY, DEF, IMPL, FALLBACK = MD_LIBRARY, MD_DEF, MD_IMPL, MD_FALLBACK
@@ -160,6 +161,13 @@ def shown_choice(name: str) -> str:
     return name.replace("\\:", ":")
 
 
+def source_of(where: str) -> str:
+    """What members know the code at a place by: see ``Registration.source``."""
+    from ..errors.places import file_of  # few starts compare
+
+    return getattr(where, "module", "") or file_of(where)
+
+
 def impl_text(label: str, signature: str = "", types: str = "", provider: str = "") -> str:
     """The text of an IMPL fact: the kernel's label and, unless all are empty, its signature, its
     types and its provider (``Provider.text``), each on a line of its own.
@@ -216,7 +224,7 @@ class Registration(tuple[object, ...]):
     key: int = field_of(3)
     name: str = field_of(4)
     text: str = field_of(5)
-    where: str = field_of(6)
+    origin: str = field_of(6)
     pid: int = field_of(7)
     interpreter: int = field_of(8)
 
@@ -228,17 +236,34 @@ class Registration(tuple[object, ...]):
         key: int,
         name: str,
         text: str,
-        where: str,
+        origin: str,
         pid: int,
         interpreter: int,
     ) -> Registration:
-        made: Registration = fact(cls, (ref, seq, kind, key, name, text, where, pid, interpreter))
+        made: Registration = fact(cls, (ref, seq, kind, key, name, text, origin, pid, interpreter))
         return made
 
     @property
     def what(self) -> tuple[int, int, str]:
         """Kind, key and name."""
         return self[2:5]  # type: ignore[return-value]
+
+    @property
+    def where(self) -> str:
+        """``file:line`` of the code that registered it."""
+        return self.origin.partition("\n")[0]
+
+    @property
+    def module(self) -> str:
+        """The name by which any member can import that code; "" where there is none. See Note
+        [Modules of registrations] in errors/places.py.
+        """
+        return self.origin.partition("\n")[2]
+
+    @property
+    def source(self) -> str:
+        """What members know that code by: its module or, without one, its file."""
+        return self.module or source_of(self.where)
 
     @property
     def body(self) -> str:

@@ -230,25 +230,26 @@ class SharedRegistry:
             return True
 
     def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
+        origin = getattr(where, "origin", where)  # of a Place; else a text of the registry
         try:
             status, ref, seq, first = often.register(
-                self._handle, self._member, kind, POLICY[kind], key, name, body, where
+                self._handle, self._member, kind, POLICY[kind], key, name, body, origin
             )
         except UnicodeEncodeError:
-            return self.register(kind, key, _whole(name), _whole(body), _whole(where))
+            return self.register(kind, key, _whole(name), _whole(body), _whole(origin))
         if status == 0:
             try:
                 if self.role == PEER:
                     self._mine.add(seq)
-                record = (ref, seq, kind, int(key), name, body, where, self.pid, self.interpreter)
+                record = (ref, seq, kind, int(key), name, body, origin, self.pid, self.interpreter)
                 made: Registration = fact(Registration, record)
                 return made
             except BaseException:  # no memory: an error must have changed nothing
                 often.strike(self._handle, self._member, ref, seq)
                 raise
         if status == MD_ETOOLONG:
-            end = _bytes(where)[-MD_MAX_WHERE:].decode("utf-8", "ignore")
-            if end != where:
+            end = _bytes(origin)[-MD_MAX_WHERE:].decode("utf-8", "ignore")
+            if end != origin:
                 return self.register(kind, key, name, body, end)
         if status == MD_EEXIST and first is not None:
             raise errors.DuplicateRegistrationError(
@@ -256,8 +257,8 @@ class SharedRegistry:
                 KIND_NAMES[kind],
                 name,
                 str(key),
-                first[6],
-                where,
+                first[6].partition("\n")[0],
+                origin.partition("\n")[0],
             )
         if status == MD_EROLE and self._unjoined:
             self._join_late()
@@ -387,9 +388,8 @@ class SharedRegistry:
 
     def claim(self, namespace: str, where: str) -> bool:
         self._check_membership()
-        status, _ = native.claim(
-            self._handle, self._member, _bytes(namespace), _bytes(where)[-MD_MAX_WHERE:]
-        )
+        origin = _bytes(getattr(where, "origin", where))[-MD_MAX_WHERE:]
+        status, _ = native.claim(self._handle, self._member, _bytes(namespace), origin)
         if status in (0, MD_EEXIST):
             return status == 0
         raise self._fail(status)

@@ -26,7 +26,7 @@ from _thread import get_ident
 from time import monotonic
 
 from ..errors import DuplicateRegistrationError, InvalidArgumentError
-from ..errors.places import caller, place_of
+from ..errors.places import registrants_place
 from ..facts import CHOICE, CLAIM, Elected
 from ..facts.waits import check_timeout
 from . import registry as registries
@@ -105,11 +105,7 @@ def choose(
         )
     asked = Asked(name, profile, candidates, decide, environment)
     its = given_or_default(registry).dispatcher
-    return choose_as(its, asked, timeout, _here)  # type: ignore[no-any-return]
-
-
-def _here() -> str:
-    return place_of(caller())
+    return choose_as(its, asked, timeout, registrants_place)  # type: ignore[no-any-return]
 
 
 def named(operator: object, registry: Registry | None) -> tuple[str, Registry | None]:

@@ -492,8 +492,8 @@ def type_differs(fact: Registration, keys: str, here: str) -> errors.TypeKeysMis
 
 
 def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWorkerError:
-    """The main interpreter has registered it from a module that was imported here, too, but this
-    interpreter has not.
+    """The main interpreter has registered it, but this interpreter has not: its module does not, or
+    was not imported here.
     """
     key, name = key_name(fact.kind, fact.key), fact.name
     if fact.kind == facts.TORCH:
@@ -508,17 +508,30 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
         facts.FALLBACK: f"there is a fallback at {key}",
         facts.NAME: f"{fact.name} is registered by its name",
         facts.PYSTUB: f"{fact.name} names its Python module",
+        facts.CLASS: f"class {fact.name} is registered",
         facts.TORCH: f"torch.library has {name}{' at ' * bool(key)}{key}",
     }[fact.kind]
     told = fact.body.partition("\n")[0] or facts.KIND_NAMES[fact.kind]
     allowed = " Or let the main interpreter say required=False." * bool(fact.provider)
+    module, here = fact.module, ""
+    advice = "Does the module register only in some interpreters, or is it another version? It "
+    advice += "must register the same in each."
+    if not module:
+        does = "has not registered it"
+    elif module in sys.modules:
+        here = getattr(sys.modules[module], "__file__", None) or ""
+        does = f"imported {module} without registering it"
+        does += f"\n  here:  nothing    ({here})" * bool(here)
+    else:
+        does = f"has not imported {module}"
+        advice = f"Import {module} here, too, before the warm-up."
     return errors.MissingInWorkerError(
-        f"{what} in {who(registry)} (pid {fact.pid}), but this interpreter imported the module "
-        f"without registering it\n  there: {told}    ({fact.where})\nDoes the module register only "
-        f"in some interpreters? It must register the same in each.{allowed}",
+        f"{what} in {who(registry)} (pid {fact.pid}), but this interpreter {does}\n"
+        f"  there: {told}    ({fact.where})\n{advice}{allowed}",
         kind=facts.KIND_NAMES[fact.kind],
         name=name,
         key=key,
+        here=here,
         there=fact.where,
     )
 

@@ -22,7 +22,7 @@ from ..dispatch.checks import (
     stub_of,
 )
 from ..dispatch.kernels import FALLBACK_NAME, LocalKernel, fallthrough_kernel
-from ..errors.places import caller, label_of, place_of
+from ..errors.places import caller, given_place, label_of, place_of
 from ..errors.runs import ANEW, OTHER, SAME, Run
 from ..errors.words import shown
 from ..facts.caller_lines import CallerLines
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ..dispatch.by_type import Classes
     from ..dispatch.kernels import Provider
     from ..dispatch.operators import OpOverload
+    from ..errors.places import Place
     from ..facts import Registration
     from .register import Held, What
 
@@ -101,7 +102,7 @@ class Library:
         timeout: float | None = DEFAULT_TIMEOUT,
         torch: bool = False,
         _tag: str = "",
-        _place: str = "",
+        _place: Place | None = None,
     ) -> None:
         check_namespace(namespace, kind)
         if not _place:  # torch_compat passes one, and may use PyTorch's own namespaces
@@ -123,7 +124,7 @@ class Library:
         self.where = _place or place_of(frame)
         #: Finds the line that registers. Who registers needs it, and each frame of ours that is to
         #: be passed by costs: so it is asked early. Who verifies needs it for an error only.
-        self._here = _place.__str__ if _place else CallerLines().here
+        self._here = _place.itself if _place else CallerLines().here
         self.closed = False
         self._is_counted = False  # among the open libraries of the namespace
         self._handles: list[Held] = []
@@ -202,6 +203,7 @@ class Library:
         alias_analysis: str = "",
         tags: str | Iterable[str] = (),
         doc: str = "",
+        where: object = None,
     ) -> str:
         """Defines an operator: ``"scale(Tensor x, float factor=2.0) -> Tensor"``. Returns its name
         with namespace.
@@ -212,6 +214,10 @@ class Library:
         with the schema and compared like it. ``doc`` is the operator's docstring in this
         interpreter; without it, that of a kernel is.
 
+        ``where`` is the function, class or module for which you register, if you write a helper for
+        others: members compare what the same module registers, and errors name its place. Without
+        it that is the module that is being imported or, if none is, the code that calls.
+
         In a worker, waits until the main interpreter has defined the operator and compares.
 
         Raises SchemaSyntaxError, InvalidNameError, InvalidArgumentError,
@@ -221,7 +227,7 @@ class Library:
         """
         is_plain = alias_analysis == "" and tags == ()
         return self.define_with_attributes(
-            schema, "" if is_plain else attributes_of(alias_analysis, tags), doc
+            schema, "" if is_plain else attributes_of(alias_analysis, tags), doc, where
         )
 
     @property
@@ -289,6 +295,7 @@ class Library:
             supports: Callable[..., object] | None = None,
             available: Callable[[], object] | bool | None = None,
             required: bool = True,
+            where: object = None,
         ) -> Callable[[F], F]: ...
         @overload
         def impl(
@@ -307,6 +314,7 @@ class Library:
             supports: Callable[..., object] | None = None,
             available: Callable[[], object] | bool | None = None,
             required: bool = True,
+            where: object = None,
         ) -> F: ...
 
     def impl(
@@ -325,6 +333,7 @@ class Library:
         supports: Callable[..., object] | None = None,
         available: Callable[[], object] | bool | None = None,
         required: bool = True,
+        where: object = None,
     ) -> Any:
         """Registers a kernel for an operator, at ``dispatch_key``, else the library's key, else as
         a catch-all.
@@ -364,8 +373,10 @@ class Library:
         this one: see :class:`mdispatch.routing`. A kernel in C is in all of them anyway. The name
         of a carrier says that other processes may, too: "host" is that of this host's.
 
+        ``where`` is as for :meth:`define`.
+
         Raises InvalidArgumentError (not callable, another namespace, no classes, two classes of one
-        name, a kernel in C that is to be served, no such carrier), InvalidKeyError,
+        name, a kernel in C that is to be served, no such carrier, ``where``), InvalidKeyError,
         SignatureMismatchError, DuplicateRegistrationError (``allow_override``), AmbiguousTypesError
         (another kernel fits arguments that this one fits, and neither is more specific),
         LibraryClosedError, RegistryFullError; in a worker KeyMismatchError, TypesMismatchError,
@@ -387,6 +398,7 @@ class Library:
                 supports=supports,
                 available=available,
                 required=required,
+                where=where,
             )
         self.register_kernel(
             op,
@@ -398,6 +410,7 @@ class Library:
             types,
             given_provider(function, provider, rank, supports, available, required),
             serve,
+            None if where is None else given_place(where).itself,
         )
         return function
 
@@ -525,7 +538,9 @@ class Library:
 
     # --- for the rooms of mdispatch
 
-    def define_with_attributes(self, schema: str, attributes: str, doc: str = "") -> str:
+    def define_with_attributes(
+        self, schema: str, attributes: str, doc: str = "", where: object = None
+    ) -> str:
         """As :meth:`define`, with the attributes as the registry keeps them."""
         if self.closed:
             self.check_open()
@@ -542,12 +557,12 @@ class Library:
         if self._earlier:
             name, _ = canonical_schema(schema, self.namespace)
             self._take_place_of(facts.DEF, 0, name)
-        is_registrar = self._dispatcher.registers_all
+        here = self._here if where is None else given_place(where).itself
         name, handle = register.define(
             self._dispatcher,
             schema,
             self.namespace,
-            self._here().__str__ if is_registrar else self._here,  # see self._here
+            here().itself if self._dispatcher.registers_all else here,  # see self._here
             self.timeout,
             attributes=attributes,
             stub=self._stub,
@@ -583,6 +598,7 @@ class Library:
         types: Classes | None = None,
         provider: Provider | None = None,
         serve: bool | str = False,
+        here: Callable[[], Place] | None = None,
     ) -> Held | None:
         """As :meth:`impl`; returns the handle. None where an open audit noted a difference."""
         if self.closed:
@@ -614,14 +630,20 @@ class Library:
                 name = operator_name(self.namespace, op)
                 self._take_place_of(facts.IMPL, key, name, address[0])
                 in_c = implement_in_c(
-                    self._dispatcher, name, key, *address, self._here, self.timeout, allow_override
+                    self._dispatcher,
+                    name,
+                    key,
+                    *address,
+                    here or self._here,
+                    self.timeout,
+                    allow_override,
                 )
                 self.hold(in_c)
                 return in_c
             kernel = plain_kernel(key, function, with_keyset, signature)
             kernel.types = classes
             kernel.provider = provider
-            return self.implement(op, kernel, allow_override)
+            return self.implement(op, kernel, allow_override, here)
         if key not in TABLE_INDEX and not key.is_alias:
             table_index(key)  # refused: a kernel without a slot would never run
         if key is _META:
@@ -629,7 +651,7 @@ class Library:
         kernel = LocalKernel(
             key, function, with_keyset, signature, types=classes, provider=provider
         )
-        handle = self.implement(op, kernel, allow_override)
+        handle = self.implement(op, kernel, allow_override, here)
         if serve and handle is not None:
             try:
                 carrier = serve if isinstance(serve, str) else ""
@@ -648,7 +670,11 @@ class Library:
         self.hold(RegistrationHandle(*served))
 
     def implement(
-        self, op: str | OpOverload, kernel: LocalKernel, allow_override: bool = True
+        self,
+        op: str | OpOverload,
+        kernel: LocalKernel,
+        allow_override: bool = True,
+        here: Callable[[], Place] | None = None,
     ) -> LocalKernel | None:
         """Registers a kernel that is made already. Returns it, as its handle; None where an open
         audit noted a difference.
@@ -656,12 +682,13 @@ class Library:
         if self._earlier:
             name = operator_name(self.namespace, op)
             self._take_place_of(facts.IMPL, kernel.key, name, kernel.named)
+        here = here or self._here
         entry = register.implement(
             self._dispatcher,
             self.namespace,
             op,
             kernel,
-            self._here().__str__ if self._dispatcher.registers_all else self._here,
+            here().itself if self._dispatcher.registers_all else here,
             self.timeout,
             allow_override=allow_override,
         )

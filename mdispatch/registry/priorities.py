@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..dispatch.priorities import Asked, Guard, Priorities, checked_names, guards, priority_text
 from ..errors import InvalidArgumentError
-from ..errors.places import caller, place_of, printable
+from ..errors.places import caller, given_place, printable, registrants_place
 from ..facts import PRIORITY, Handle
 from . import register
 from .registry import Registry, given_or_default
@@ -65,6 +65,7 @@ def set_priority(
     required: bool = True,
     registry: Registry | None = None,
     timeout: float | None = DEFAULT_TIMEOUT,
+    where: object = None,
 ) -> PriorityHandle:
     """Has these providers come first, in this order, in this interpreter.
 
@@ -78,19 +79,21 @@ def set_priority(
     compares, unless that said ``required=False``; its own counts while the two are the same. In a
     team it concerns this interpreter only.
 
+    ``where`` is the function, class or module for which you set it, as for :meth:`Library.define`.
+
     Raises InvalidArgumentError, RegistryFullError; in a worker PriorityMismatchError.
     """
     _check_pattern(pattern)
     text = priority_text(checked_names(names), bool(strict))
     dispatcher = given_or_default(registry).dispatcher
-    where = place_of(caller())
+    place = registrants_place() if where is None else given_place(where)
     fact, is_bound = None, False
     if not elects(dispatcher):
         body = text if required else f"{text}\noptional"
         fact, is_bound = register_or_verify(dispatcher, _wanted, _register, _verify)(
-            dispatcher, pattern, body, where, timeout
+            dispatcher, pattern, body, place, timeout
         )
-    asked = Asked(tuple(names), bool(strict), f"set_priority at {where}", is_bound)
+    asked = Asked(tuple(names), bool(strict), f"set_priority at {place}", is_bound)
 
     def add(priorities: Priorities) -> None:
         priorities.own[pattern] = (*priorities.own.get(pattern, ()), asked)

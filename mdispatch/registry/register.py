@@ -18,7 +18,7 @@ from __future__ import annotations
 from .. import errors, facts
 from ..dispatch.checks import misfit, operator_name
 from ..dispatch.kernels import FALLBACK_NAME
-from ..errors.places import caller, file_of, label_of
+from ..errors.places import caller, label_of
 from ..keys.numbers import DispatchKey, table_index
 from ..schema.canonical import canonical_schema
 from ..schema.names import split_name
@@ -218,8 +218,7 @@ def _verify_without_text(
     if there is None:
         return None
     if kind == facts.LIBRARY:
-        mine, main = (place.rpartition(":")[0] for place in (where(), there.where))
-        dispatcher.counterparts.setdefault(mine, set()).add(main)
+        dispatcher.note_counterpart(where(), there)
     return verified(dispatcher, (kind, 0, name), there)
 
 
@@ -263,8 +262,7 @@ def _verify_torch(
     )
     if there is None:
         return None
-    mine, main = (file_of(place) for place in (where, there.where))
-    dispatcher.counterparts.setdefault(mine, set()).add(main)
+    dispatcher.note_counterpart(where, there)
     return verified(dispatcher, there.what, there)
 
 

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import threading
 
-from ..errors.places import caller, place_of
+from ..errors.places import caller, place_of, registrants_place
 from .choosing import CHOOSING_TIMEOUT, choose_as, named
 from .profiles import Asked
 from .registry import Registry, given_or_default
@@ -78,10 +78,11 @@ async def choose_async(
         begun.append(None)
         return decide()
 
-    asked, where = Asked(name, profile, candidates, decide_on, environment), place_of(caller())
+    asked = Asked(name, profile, candidates, decide_on, environment)
+    place = registrants_place()
     chosen: T = await _in_thread(
         dispatcher.facts.cancel,
-        lambda ticket: choose_as(dispatcher, asked, timeout, where.__str__, ticket),
+        lambda ticket: choose_as(dispatcher, asked, timeout, place.itself, ticket),
         f"choice for {name}",
         begun,
     )

@@ -11,6 +11,7 @@ from .. import facts, keys
 from ..dispatch.checks import attributes_of, checked_callable, operator_name
 from ..dispatch.kernels import LocalKernel, fallthrough_kernel
 from ..errors import InvalidArgumentError
+from ..errors.places import Place, registrants_place
 from ..keys import DispatchKey
 from ..registry import Registry
 from ..registry.library import Library
@@ -49,7 +50,7 @@ class _DispatchModule:
     """Registers under one namespace. The registrations end with the object, or at ``reset()``."""
 
     @_theirs
-    def __init__(self, kind: str, namespace: str, dispatch: str, place: str) -> None:
+    def __init__(self, kind: str, namespace: str, dispatch: str, place: Place) -> None:
         self._place = place
         self._registry = _registry()
         self._open = (namespace, kind, _key(dispatch) if dispatch else "")
@@ -240,7 +241,7 @@ class _DispatchModule:
                 kernel = LocalKernel(runtime, function, with_keyset)
                 library.hold(
                     fall_back(
-                        self._registry.dispatcher, kernel, lambda: self._place, library.timeout
+                        self._registry.dispatcher, kernel, self._place.itself, library.timeout
                     )
                 )
 
@@ -272,5 +273,5 @@ def _dispatch_library(
 
     RuntimeError where ``Library`` refuses, for instance a second DEF of a namespace.
     """
-    place = f"{_text(file)}:{as_index(linenum)}"
+    place = Place(f"{_text(file)}:{as_index(linenum)}", registrants_place().module)
     return _DispatchModule(_text(kind), _text(name), _text(dispatch), place)

@@ -21,8 +21,9 @@ from ..dispatch.kernels import Provider
 from ..errors.places import file_of
 from ..errors.words import shown
 from ..facts import interpreter_id
-from ..facts.modules import files_of_modules
+from ..facts.modules import sources_of_modules
 from ..facts.opening import ENVIRONMENT
+from ..facts.registration import source_of
 from ..facts.waits import check_timeout
 from ..registry import Registry, given_or_default
 from ..registry.differences import all_that_differs, missing_in_worker
@@ -86,9 +87,14 @@ def warm_up(
     timeout: float | None = 2.0,
     registry: Registry | None = None,
     freeze: bool = False,
+    complete: str | Iterable[str] = (),
 ) -> WarmUp:
     """Imports ``modules`` (a name or several) and verifies what they register against the main
-    interpreter.
+    interpreter. What the main interpreter has from one of the modules and this one lacks is a
+    difference, too. A module is known by its name, wherever its file lies.
+
+    ``complete`` names namespaces, one or several. Whatever the main interpreter has in them has to
+    be here, also what a module registers there that was not imported here at all.
 
     All waits together take at most ``timeout`` seconds. ``path`` is put at the head of ``sys.path``
     first: fresh interpreters do not inherit the additions that their main interpreter made to its
@@ -112,9 +118,9 @@ def warm_up(
             _check_not_alone()
         registry = given_or_default(registry)
         if freeze:
-            result = _frozen(modules, path, timeout, registry)
+            result = _frozen(modules, path, timeout, registry, complete)
         else:
-            result = examine(modules, path, timeout=timeout, registry=registry)
+            result = examine(modules, path, timeout=timeout, registry=registry, complete=complete)
         if result.differences:
             raise all_that_differs(registry.dispatcher.facts, result.differences)
     except Exception as error:
@@ -129,7 +135,11 @@ def warm_up(
 
 
 def _frozen(
-    modules: str | Iterable[str], path: Iterable[str], timeout: float | None, registry: Registry
+    modules: str | Iterable[str],
+    path: Iterable[str],
+    timeout: float | None,
+    registry: Registry,
+    complete: str | Iterable[str],
 ) -> WarmUp:
     """As :func:`examine`; the collector rests meanwhile, and does not look at what is there
     afterwards.
@@ -137,7 +147,7 @@ def _frozen(
     collects = gc.isenabled()
     gc.disable()
     try:
-        result = examine(modules, path, timeout=timeout, registry=registry)
+        result = examine(modules, path, timeout=timeout, registry=registry, complete=complete)
         # The end of the interpreter collects, so that what is in cycles is finalized there. Before
         # that, the end of the registry drops most of what there is (Dispatcher.let_go).
         atexit.unregister(gc.unfreeze)
@@ -192,15 +202,31 @@ def module_names(modules: str | Iterable[str]) -> list[str]:
     return names
 
 
+def namespaces(complete: str | Iterable[str]) -> frozenset[str]:
+    """The namespaces by name. InvalidArgumentError for what cannot be one."""
+    names: list[object]
+    try:
+        names = [complete] if isinstance(complete, str) else list(complete)
+    except TypeError:
+        names = [complete]
+    for name in names:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise errors.InvalidArgumentError(
+                f"complete names namespaces, one or several, not {shown(name)}"
+            )
+    return frozenset(map(str, names))
+
+
 def examine(
     modules: str | Iterable[str],
     path: Iterable[str] = (),
     *,
     timeout: float | None = 2.0,
     registry: Registry | None = None,
+    complete: str | Iterable[str] = (),
 ) -> WarmUp:
     """As :func:`warm_up`, but returns the differences instead of raising them."""
-    names = module_names(modules)
+    names, spaces = module_names(modules), namespaces(complete)
     timeout = check_timeout(timeout)
     registry = given_or_default(registry)
     _extend_path(path)
@@ -223,20 +249,20 @@ def examine(
             raise
     took = perf_counter() - began
     new = [name for name in sys.modules if name not in before]
-    _forget(dispatcher, kept, files_of_modules(new))
+    _forget(dispatcher, kept, sources_of_modules(new))
     # Types are compared anew: the other member may have come later, or gone.
     others = [e for e in dispatcher.differing if not isinstance(e, errors.TypeKeysMismatchError)]
     dispatcher.differing[:] = [*others, *differing_types(dispatcher)]
     looked_at = {*names, *new}
     _, _, there = dispatcher.facts.registrations()
     if registry.is_main:
-        files = files_of_modules(_packages(looked_at))
-        mine = [f for f in there if _file_of(f) in files]
+        sources = sources_of_modules(_packages(looked_at))
+        mine = [f for f in there if _is_from(f, sources)]
         differing = tuple(dispatcher.differing)  # types, where another member had them first
         return WarmUp(*counts(mine), took, 0.0, differing)
     sequence, _ = dispatcher.facts.await_change(0, 0.0)
     dispatcher.facts.await_change(sequence, 0.0)  # raises where the main member is gone
-    verified, lacking = _compared(registry, there, audit, looked_at)
+    verified, lacking = _compared(registry, there, audit, looked_at, spaces)
     told = {(error.kind, error.name, error.key) for error in _differing(dispatcher)}
     missing = [missing_in_worker(dispatcher.facts, fact) for fact in lacking]
     return WarmUp(
@@ -268,10 +294,10 @@ def _extend_path(path: Iterable[str]) -> None:
         importlib.invalidate_caches()
 
 
-def _forget(dispatcher: Dispatcher, kept: list[errors.MdispatchError], files: set[str]) -> None:
+def _forget(dispatcher: Dispatcher, kept: list[errors.MdispatchError], sources: set[str]) -> None:
     """Drops what differed in modules that have just been imported anew."""
     for error in kept:
-        if isinstance(error, errors.VerificationError) and file_of(error.here) in files:
+        if isinstance(error, errors.VerificationError) and source_of(error.here) in sources:
             dispatcher.differing.remove(error)
 
 
@@ -284,13 +310,8 @@ def _where_to_look(registry: Registry, name: str) -> str:
     """The note for a module that was not found: where the main interpreter has it from, if known,
     and where this one looked.
     """
-    ending = f"{os.sep}{name.replace('.', os.sep)}"
     _, _, there = registry.dispatcher.facts.registrations()
-    files = {_file_of(fact) for fact in there}
-    main = next(
-        (f for f in sorted(files) if f.endswith((f"{ending}.py", f"{ending}{os.sep}__init__.py"))),
-        "",
-    )
+    main = next((file_of(fact.where) for fact in there if fact.module == name), "")
     has = (
         f"{who(registry.dispatcher.facts)} has it from {main}; "
         if main and not registry.is_main
@@ -313,20 +334,26 @@ def counts(some: list[Registration]) -> tuple[int, int]:
     return operators, kernels
 
 
-def _file_of(fact: Registration) -> str:
-    return file_of(fact.where)
+def _is_from(fact: Registration, sources: set[str]) -> bool:
+    """Whether the code that registered it is of one of these sources: modules and files."""
+    place, _, module = fact.origin.partition("\n")
+    return module in sources or file_of(place) in sources
 
 
 def _compared(
-    registry: Registry, there: list[Registration], audit: Audit, modules: set[str]
+    registry: Registry,
+    there: list[Registration],
+    audit: Audit,
+    modules: set[str],
+    spaces: frozenset[str],
 ) -> tuple[list[Registration], list[Registration]]:
     """What this interpreter has verified of the registrations that come from the modules, and what
-    the main interpreter has registered from them and this one lacks.
+    the main interpreter has registered from them, or in the namespaces, and this one lacks.
 
-    A registration comes from a module if its file is the module's, or the file from which the main
-    interpreter opened a library that the module opened here: it may lie elsewhere in another
-    process. What a child of fork has inherited is no other than its parent's. What a library in C++
-    has registered with PyTorch is expected of whoever has its namespace.
+    A registration comes from a module if it has the module's name or file, or the name or file of
+    the module that opened a library there which the module has opened here. What a child of fork
+    has inherited is no other than its parent's. What a library in C++ has registered with PyTorch
+    is expected of whoever has its namespace.
     """
     dispatcher, watch = registry.dispatcher, registry.dispatcher.watch
     is_mine = dispatcher.facts.is_mine if registry.elects else None
@@ -340,22 +367,20 @@ def _compared(
     left: dict[tuple[int, int, str], int] = {}
     verified, lacking = [], []
     for fact in there:  # tens of thousands
-        kind, key, name, where = fact.kind, fact.key, fact.name, fact.where
+        kind, key, name = fact.kind, fact.key, fact.name
         what, variant = (kind, key, name), ""
         if kind == facts.IMPL and "\n" in fact.text:
             what, variant = fact.verified_as, fact.variant
-        file = where.rpartition(":")[0]
-        if file not in here:
-            file = file_of(where)
         if kind in _NOT_VERIFIED or (kind == facts.PYSTUB and fact.seq != stubs[name]):
             continue
         if is_mine is not None and is_mine(fact):  # in a team
             is_verified = True
         elif kind == facts.TORCH:
             is_verified = watch is not None and watch.has(name)
-            if watch is None or not (is_verified or file in here or watch.covers(fact)):
+            is_wanted = watch is not None and (_is_from(fact, here) or watch.covers(fact))
+            if not (is_verified or is_wanted or _is_in(fact, spaces)):
                 continue  # nobody has said that it is to be here
-        elif file in here:
+        elif _is_from(fact, here) or _is_in(fact, spaces):
             times = left.get(what)
             if times is None:
                 times = dispatcher.times_verified(kind, key, name, variant)
@@ -367,14 +392,23 @@ def _compared(
             continue
         if not is_verified:
             lacking.append(fact)
-        elif file in near:
+        elif _is_from(fact, near):
             verified.append(fact)
     # What was verified beside them.
-    seen = [f for f in audit.facts if f.where.rpartition(":")[0] not in near]
-    verified += {f.seq: f for f in seen if _file_of(f) not in near}.values()
+    verified += {f.seq: f for f in audit.facts if not _is_from(f, near)}.values()
     if lacking:
         near |= _sources(dispatcher, _reached(_packages(modules)))
-    return verified, [f for f in lacking if _file_of(f) in near or (watch and watch.covers(f))]
+    return verified, [
+        f for f in lacking if _is_from(f, near) or _is_in(f, spaces) or (watch and watch.covers(f))
+    ]
+
+
+def _is_in(fact: Registration, spaces: frozenset[str]) -> bool:
+    """Whether it is in one of these namespaces. Fallbacks are in none."""
+    if not spaces:
+        return False
+    name = facts.torch_parts(fact.name)[0] if fact.kind == facts.TORCH else fact.name
+    return name.partition("::")[0].partition(".")[0] in spaces
 
 
 def _may_be_lacking(fact: Registration) -> bool:
@@ -384,9 +418,11 @@ def _may_be_lacking(fact: Registration) -> bool:
 
 
 def _sources(dispatcher: Dispatcher, modules: Iterable[str]) -> set[str]:
-    """The files of modules, here and where other members opened their libraries from them."""
-    files = files_of_modules(modules)
-    return files.union(*(dispatcher.counterparts.get(file, ()) for file in files))
+    """The names and files of modules, and of those from which other members opened the libraries
+    that they have opened here.
+    """
+    sources = sources_of_modules(modules)
+    return sources.union(*(dispatcher.counterparts.get(each, ()) for each in sources))
 
 
 def _packages(modules: Iterable[str]) -> set[str]:

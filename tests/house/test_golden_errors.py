@@ -51,7 +51,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Exception]:
 # --- the golden file ------------------------------------------------------------------------------
 
 NORMAL = (
-    (r"(?<![\w/])/[^\s:'\"]*/(?=[^/\s:'\"]+:\d+)", ""),  # of a place only the file remains
+    (r"(?<![\w/])/[^\s:'\"]*/(?=[^/\s:'\")]+(:\d|\)))", ""),  # of a place only the file remains
     (r"(\.py):\d+", r"\1:<line>"),
     (r"\b(pid|process) \d+", r"\1 <pid>"),
     (r"\b(fd|shm):[\w:.-]+", "<address>"),

@@ -29,7 +29,7 @@ from collections import deque
 from importlib import import_module
 from weakref import WeakKeyDictionary, finalize
 
-from ...errors.places import caller, place_of, printable
+from ...errors.places import caller, place_of_object, printable, registrants_place
 from ...facts import TORCH_SPACE, Handle, torch_name, torch_parts
 from ...facts.waits import check_timeout
 from ...registry import given_or_default
@@ -134,7 +134,7 @@ class Watching:
         self._folder = os.path.dirname(torch.__file__) + os.sep
         self._dispatcher = dispatcher
         self._timeout = timeout
-        self._place = place_of(caller())
+        self._place = registrants_place()
         #: By operator, what has a fact here, verified or not: under the lock.
         self._known: dict[str, dict[str, _Part]] = {}
         #: Names of facts that have ended, with their texts and places.
@@ -363,8 +363,7 @@ def _dig(there: Any, *names: str) -> Any:
 
 
 def _place_of_function(function: Any) -> str:
-    code = getattr(function, "__code__", None)
-    return "" if code is None else printable(f"{code.co_filename}:{code.co_firstlineno}")
+    return place_of_object(function) or ""
 
 
 # --- hooks ----------------------------------------------------------------------------------------
@@ -460,9 +459,6 @@ def _of_custom_op(part: str, custom: Any, *args: Any, **kwargs: Any) -> list[Hea
 def _user() -> tuple[bool, str]:
     """Whether PyTorch was called from outside, and not by its own modules; and that line, "" where
     there is none: where somebody imports a module of PyTorch.
-
-    Projects register through helpers of their own. So while a module is imported, the line is that
-    of the module.
     """
     frame = caller()
     while frame is not None and _module(frame).startswith(("torch.library", "torch._library.")):
@@ -472,12 +468,7 @@ def _user() -> tuple[bool, str]:
         frame = _beyond(frame)
     if frame is None or _module(frame).startswith(_IMPORTS):
         return False, ""
-    outer: FrameType | None = frame
-    while outer is not None and outer.f_code.co_name != "<module>":
-        outer = outer.f_back
-    if outer is not None and outer.f_back is not None and _module(outer.f_back) in _IMPORTS:
-        frame = outer
-    return is_theirs, place_of(frame)
+    return is_theirs, registrants_place(frame)
 
 
 def _beyond(frame: FrameType) -> FrameType | None:

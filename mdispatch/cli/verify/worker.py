@@ -104,6 +104,9 @@ def read_report(descriptor: int) -> Report | None:
 
 def _told(error: MdispatchError) -> Told:
     attributes = {name: getattr(error, name) for name in ATTRIBUTES if hasattr(error, name)}
+    for name, value in attributes.items():
+        if isinstance(value, str):
+            attributes[name] = str(value)  # marshal takes no Place
     return type(error).__name__, str(error), attributes
 
 

@@ -10,11 +10,12 @@ import sys
 
 from ...errors import NotSharedError
 from ...errors.places import caller as calling_frame
+from ...errors.places import on_behalf
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
 __all__ = ["NotShared", "caller", "interpreter_number", "not_shared"]
 
@@ -66,7 +67,7 @@ def interpreter_number() -> int:
     return int(current[0] if isinstance(current, tuple) else current)
 
 
-def caller(key: str) -> tuple[CodeType, int] | None:
-    """The nearest code that is not ours, and the instruction in it; None if there is none."""
-    frame = calling_frame()
-    return None if frame is None else (frame.f_code, frame.f_lasti)
+def caller(key: str) -> tuple[CodeType, int, dict[str, Any]] | None:
+    """The code that registers, the instruction in it, and its globals; None if there is none."""
+    frame = on_behalf(calling_frame())
+    return None if frame is None else (frame.f_code, frame.f_lasti, frame.f_globals)

@@ -152,9 +152,9 @@ abi: int = ABI
 interpreter_id: int
 #: Runs the signal handlers that are due, in sub-interpreters too. Always the extension's function.
 run_signal_handlers: Any
-#: ``caller("__name__")`` is the nearest code that is not ours, and the instruction in it; None if
-#: there is none.
-caller: Callable[[str], tuple[CodeType, int] | None]
+#: ``caller("__name__")`` is the code that registers, the instruction in it, and its globals; None
+#: if there is none. See Note [Modules of registrations] in errors/places.py.
+caller: Callable[[str], tuple[CodeType, int, dict[str, Any]] | None]
 #: ``fact(cls, record)`` is ``tuple.__new__(cls, record)``, and the garbage collector does not visit
 #: what it makes: there are tens of thousands of facts, and none of them is ever in a cycle.
 fact: Callable[[type, tuple[object, ...]], Any]

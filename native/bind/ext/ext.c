@@ -597,8 +597,68 @@ static int is_ours(PyObject *globals, PyObject *key) {
     return text && strncmp(text, "mdispatch", 9) == 0 && (text[9] == '\0' || text[9] == '.');
 }
 
-/* (code, last instruction) of the nearest frame that is not of this package, or None; in C because
- * every registration asks for it. errors/places.py is its twin in Python. `key` is "__name__". */
+/* Whether a frame is one of importlib's, which are frozen. */
+static int is_importlib(PyFrameObject *frame) {
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    const char *file = PyUnicode_AsUTF8(code->co_filename);
+    if (!file) PyErr_Clear();
+    Py_DECREF(code);
+    return file && strncmp(file, "<frozen importlib.", 18) == 0;
+}
+
+/* Whether the code of a frame is that of a function; else it is a module's or a class's. */
+static int is_function(PyFrameObject *frame) {
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    int flags = code->co_flags;
+    Py_DECREF(code);
+    return flags & CO_OPTIMIZED;
+}
+
+/* Whether this is the top-level code of a module that is being imported; `back` called it. A loader
+ * may execute it by itself, so importlib is asked which modules it is at, too. */
+static int is_imported(PyFrameObject *frame, PyFrameObject *back) {
+    if (is_function(frame)) return 0;
+    if (back && is_importlib(back)) return 1;
+    PyObject *globals = PyFrame_GetGlobals(frame);
+    PyObject *spec = PyDict_GetItemString(globals, "__spec__"), *is_at = NULL;
+    if (spec && spec != Py_None) { /* a script has None */
+        is_at = PyObject_GetAttrString(spec, "_initializing");
+        if (!is_at) PyErr_Clear();
+    }
+    Py_DECREF(globals);
+    Py_XDECREF(is_at);
+    return is_at == Py_True;
+}
+
+/* Takes over a function's frame. Returns that of the code on whose behalf the function runs: where
+ * a module is being imported, the nearest code of that module; else the function itself. */
+static PyFrameObject *on_behalf(PyFrameObject *frame) {
+    PyFrameObject *outer = PyFrame_GetBack(frame), *back;
+    for (; outer; outer = back) {
+        back = PyFrame_GetBack(outer);
+        if (is_imported(outer, back)) break;
+        Py_DECREF(outer);
+    }
+    if (!outer) return frame;
+    Py_XDECREF(back);
+    PyObject *module = PyFrame_GetGlobals(outer);
+    Py_DECREF(outer);
+    for (;;) { /* ends at `outer` at the latest */
+        PyObject *globals = PyFrame_GetGlobals(frame);
+        Py_DECREF(globals);
+        if (globals == module) break;
+        back = PyFrame_GetBack(frame);
+        Py_DECREF(frame);
+        frame = back;
+    }
+    Py_DECREF(module);
+    return frame;
+}
+
+/* (code, last instruction, globals) of the code that registers, or None where there is none: the
+ * nearest frame that is not of this package or, if a module is being imported meanwhile, the
+ * nearest of that module. In C because every registration asks for it. `on_behalf(caller())` of
+ * errors/places.py is its twin in Python. `key` is "__name__". */
 static PyObject *ext_caller(PyObject *self, PyObject *key) {
     PyFrameObject *frame = PyEval_GetFrame();
     Py_XINCREF(frame);
@@ -611,11 +671,17 @@ static PyObject *ext_caller(PyObject *self, PyObject *key) {
         Py_DECREF(frame);
         frame = back;
     }
+    if (frame && is_function(frame) && !is_importlib(frame)) frame = on_behalf(frame);
+    if (PyErr_Occurred()) { /* no memory for a frame */
+        Py_XDECREF(frame);
+        return NULL;
+    }
     if (!frame) Py_RETURN_NONE;
     PyCodeObject *code = PyFrame_GetCode(frame);
+    PyObject *globals = PyFrame_GetGlobals(frame);
     int at = PyFrame_GetLasti(frame);
     Py_DECREF(frame);
-    return Py_BuildValue("(Ni)", code, at);
+    return Py_BuildValue("(NiN)", code, at, globals);
 }
 
 /* fact(cls, record): an instance of `cls`, a class of tuples, with the elements of the tuple `record`.

@@ -235,8 +235,9 @@ static int refuse(struct library *m, int rc, const char *what, const char *packe
     if (rc == MD_EEXIST) {
         memcpy(&r, packed, sizeof r);
         const char *where = packed + sizeof r + r.name_len + r.body_len;
-        return md__refuse(&m->words, rc, "%s is there already, from %.*s", what, (int)r.where_len,
-                          where);
+        const char *end = memchr(where, '\n', r.where_len); /* Python adds the module's name */
+        return md__refuse(&m->words, rc, "%s is there already, from %.*s", what,
+                          end ? (int)(end - where) : (int)r.where_len, where);
     }
     return md__refuse(&m->words, rc, "%s cannot be registered: %s", what, md_status_text(rc));
 }
