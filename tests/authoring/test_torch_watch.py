@@ -459,10 +459,10 @@ def test_one_rank_whose_file_differs_is_told_with_both_places(start, tmp_path):
                 f"{here}:{line + 8}",
                 f"{there}:{line + 8}",
             ],
-            ["MissingInWorkerError", "engine::op8", "CPU", "", f"{there}:{line + 8}"],
-            ["MissingInWorkerError", "engine::op9", "", "", f"{there}:{line + 9}"],
-            ["MissingInWorkerError", "engine::op9", "CPU", "", f"{there}:{line + 9}"],
-            ["MissingInWorkerError", "engine::op9", "Meta", "", f"{there}:{line + 9}"],
+            ["MissingInWorkerError", "engine::op8", "CPU", f"{here}", f"{there}:{line + 8}"],
+            ["MissingInWorkerError", "engine::op9", "", f"{here}", f"{there}:{line + 9}"],
+            ["MissingInWorkerError", "engine::op9", "CPU", f"{here}", f"{there}:{line + 9}"],
+            ["MissingInWorkerError", "engine::op9", "Meta", f"{here}", f"{there}:{line + 9}"],
         ]
     )
     assert "int n=8" in next(each[5] for each in differs[2] if each[0] == "SchemaMismatchError")

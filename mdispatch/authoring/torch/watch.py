@@ -459,6 +459,9 @@ def _of_custom_op(part: str, custom: Any, *args: Any, **kwargs: Any) -> list[Hea
 def _user() -> tuple[bool, str]:
     """Whether PyTorch was called from outside, and not by its own modules; and that line, "" where
     there is none: where somebody imports a module of PyTorch.
+
+    A helper often registers for many operators. So while a module is imported, the line is that of
+    its top-level code, which tells them apart.
     """
     frame = caller()
     while frame is not None and _module(frame).startswith(("torch.library", "torch._library.")):
@@ -468,6 +471,11 @@ def _user() -> tuple[bool, str]:
         frame = _beyond(frame)
     if frame is None or _module(frame).startswith(_IMPORTS):
         return False, ""
+    outer: FrameType | None = frame
+    while outer is not None and outer.f_code.co_name != "<module>":
+        outer = outer.f_back
+    if outer is not None and outer.f_back is not None and _module(outer.f_back) in _IMPORTS:
+        frame = outer
     return is_theirs, registrants_place(frame)
 
 
