@@ -156,6 +156,7 @@ class Route:
                 offer.with_keyset,
                 label=offer.label,
                 types=self._kernel.types,
+                provider=self._kernel.provider,
             )
             self._made[id(table), key] = made  # the function keeps the table, and so its id
         return made
@@ -224,8 +225,8 @@ def _all_offers(
     """The same for whatever definition, and what is defined now.
 
     A member that has verified a kernel may have another label for it. So labels are compared only
-    where the key has several kernels for the same types: as for the callables of this interpreter,
-    in dispatch/pairing.py.
+    where the key has several kernels for the same types and of the same provider: as for the
+    callables of this interpreter, in dispatch/pairing.py.
     """
     found = []
     kernels = 0
@@ -235,13 +236,18 @@ def _all_offers(
             now = each.body, each.attributes
         if each.key != fact.key:
             continue
-        kernels += each.kind == IMPL and each.types == fact.types
+        kernels += each.kind == IMPL and _is_for(each, fact)
         offer = offer_of(each)
-        if offer is not None and offer.types == fact.types:
+        if offer is not None and _is_for(offer, fact):
             found.append(offer)
     if kernels > 1:
         found = [offer for offer in found if offer.label == fact.body]
     return found[::-1], now
+
+
+def _is_for(each: Registration | Offer, fact: Registration) -> bool:
+    """Whether it is for the same types, and of the same provider, as a kernel's fact."""
+    return (each.types, each.provider) == (fact.types, fact.provider)
 
 
 def _reachable(found: Sequence[Offer]) -> list[Offer]:

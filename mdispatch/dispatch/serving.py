@@ -97,6 +97,7 @@ def serve(
     text = offer_text(
         kernel.label,
         kernel.types_text,
+        kernel.provider_name,
         kernel.with_keyset,
         ticket,
         carrier,

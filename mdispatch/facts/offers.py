@@ -24,11 +24,12 @@ _DIGITS = 15
 
 
 class Offer:
-    """What an offer says: the label and the types of the kernel, whether it takes the key set, its
-    ticket, and the carrier and the address where other processes call it, "" if they may not. It
-    stands ``since`` that second after 1970; ``board`` is the number of the descriptor of its
-    member's board (facts/board.py), -1 where there is none. ``definition`` is the schema and the
-    attributes that the kernel was verified for, ("", "") where its member has registered it.
+    """What an offer says: the label, the types and the provider ("" without one) of the kernel,
+    whether it takes the key set, its ticket, and the carrier and the address where other processes
+    call it, "" if they may not. It stands ``since`` that second after 1970; ``board`` is the number
+    of the descriptor of its member's board (facts/board.py), -1 where there is none. ``definition``
+    is the schema and the attributes that the kernel was verified for, ("", "") where its member has
+    registered it.
     """
 
     __slots__ = (
@@ -38,6 +39,7 @@ class Offer:
         "definition",
         "fact",
         "label",
+        "provider",
         "since",
         "ticket",
         "types",
@@ -49,6 +51,7 @@ class Offer:
         fact: Registration,
         label: str,
         types: str,
+        provider: str,
         keys: str,
         ticket: int,
         carrier: str,
@@ -60,6 +63,7 @@ class Offer:
         self.fact = fact
         self.label = label
         self.types = types
+        self.provider = provider
         self.with_keyset = bool(keys)
         self.ticket = ticket
         self.carrier = carrier
@@ -79,6 +83,7 @@ class Offer:
 def offer_text(
     label: str,
     types: str,
+    provider: str,
     with_keyset: bool,
     ticket: int,
     carrier: str,
@@ -89,7 +94,19 @@ def offer_text(
 ) -> str:
     """The text of an offer: see :class:`Offer`."""
     keys = "keyset" if with_keyset else ""
-    told = (_SERVES, label, types, keys, ticket, carrier, address, since, board, *definition)
+    told = (
+        _SERVES,
+        label,
+        types,
+        provider,
+        keys,
+        ticket,
+        carrier,
+        address,
+        since,
+        board,
+        *definition,
+    )
     return "\n".join(map(str, told))
 
 
@@ -98,9 +115,9 @@ def offer_of(fact: Registration) -> Offer | None:
     if fact.kind != NOTE or not fact.text.startswith(_SERVES + "\n"):
         return None
     parts = fact.text.split("\n")
-    if len(parts) != 11:
+    if len(parts) != 12:
         return None
-    _, label, types, keys, ticket, carrier, address, since, board, *definition = parts
+    _, label, types, provider, keys, ticket, carrier, address, since, board, *definition = parts
     numbers = [_number(each) for each in (ticket, since)]
     if numbers[0] is None or numbers[1] is None:
         return None
@@ -110,6 +127,7 @@ def offer_of(fact: Registration) -> Offer | None:
         fact,
         label,
         types,
+        provider,
         keys,
         numbers[0],
         carrier,

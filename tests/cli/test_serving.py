@@ -272,7 +272,7 @@ def test_a_child_of_a_fork_shows_what_it_serves_and_nothing_of_its_parent(
             os.kill(one["pid"], signal.SIGKILL)
 
 
-GOOD = offer_text("f", "", False, 3, "host", "1.2", 10, 7, ("", ""))
+GOOD = offer_text("f", "", "", False, 3, "host", "1.2", 10, 7, ("", ""))
 
 
 def note(text: str) -> Registration:

@@ -858,3 +858,28 @@ done(before=before, unserved=unserved, serving=sys.getswitchinterval())
     usual = chosen or 0.005
     assert (got["before"], got["unserved"]) == (usual, usual)
     assert got["serving"] == (chosen or 0.0005)
+
+
+@pytest.mark.parametrize("kind", [*INTERPRETERS, "spawn"])
+def test_the_provider_that_a_priority_asks_for_serves_whatever_its_kernel_is_called(kind):
+    got = shop(
+        """
+lib.define("which() -> str")
+for each in ("left", "right"):
+    lib.impl("which", lambda each=each: each, provider=each, serve="host")
+asks = '''
+import mdispatch as md
+with md.routing("shop"):
+    report(said=md.ops.shop.which())
+'''
+said = []
+for first in ("left", "right", "left"):
+    order = [first, {"left": "right", "right": "left"}[first]]
+    with md.set_priority("shop::*", order):
+        [got] = results(start(kind, textwrap.dedent(asks), 1, folder))
+        said.append(got["said"])
+done(said=said)
+""",
+        kind,
+    )
+    assert got["said"] == ["left", "right", "left"]
