@@ -20,6 +20,7 @@ import traceback
 from measure import ALLOWED_NS, Dice, Figures, queued_ns, queued_since
 
 import mdispatch as md
+from mdispatch.facts import interpreter_id
 
 GONE = (md.errors.OperatorNotFoundError, md.errors.OperatorGoneError, md.errors.MissingKernelError)
 
@@ -151,6 +152,8 @@ class Restless:
         self.until = until
         self.words = words.split(",")
         self.figures = Figures()
+        #: Whether this interpreter has no other part.
+        self.is_alone = __name__ == "__main__" or interpreter_id != 0
 
     def run(self, what: str) -> None:
         getattr(self, what)()
@@ -259,6 +262,44 @@ class Restless:
             self.note("close to waiter", ends[0][0], came, queued)
             if ends[0][1] != "RegistryClosedError":
                 self.channel.say("failed", f"a wait in a closed registry: {ends[0][1]}")
+
+    def answer(self, *, registers: bool = True) -> None:
+        """Calls what is defined otherwise again and again, and writes down the answers."""
+        from pathlib import Path
+
+        from answers import Caller
+
+        namespace, file = self.words
+        seed = self.dice.below(1 << 30)
+        if self.is_alone:  # what is pickled is of the default registry
+            os.environ["MDISPATCH_REGISTRY"] = self.address
+            registry = md.default_registry()
+        else:
+            registry = md.Registry.attach(self.address)
+        with registry:
+            caller = Caller(registry, namespace, seed, self.until, Path(file))
+            for name, number in caller.run(registers=registers, pickles=self.is_alone).items():
+                self.figures.count(name, number)
+
+    def answer_in_child(self) -> None:
+        """The same in the child of a fork."""
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                self.answer()
+                status = 0
+            finally:
+                if status:
+                    traceback.print_exc()
+                os._exit(status)
+        _, status = os.waitpid(child, 0)
+        if status:
+            self.channel.say("failed", "the child ended with", status)
+
+    def ask(self) -> None:
+        """The same without kernels: the main member answers."""
+        self.answer(registers=False)
 
     def listen(self) -> None:
         """Hears of all definitions. What it believes is there at the end must be what is there."""

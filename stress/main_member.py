@@ -22,6 +22,7 @@ import threading
 import time
 import traceback
 
+from answers import Changes
 from measure import Dice
 
 import mdispatch as md
@@ -85,7 +86,7 @@ class Client:
         self.registry = registry
         self.connection = connection
         self.libraries: dict[str, md.Library] = {}
-        self.churns: dict[str, Churn] = {}
+        self.churns: dict[str, Churn | Changes] = {}
 
     def serve(self) -> None:
         with self.connection, self.connection.makefile("rw") as stream:
@@ -131,8 +132,13 @@ class Client:
         self.churns[namespace] = Churn(self.registry, namespace, operators, seed, pause_ms)
         return {}
 
+    def do_change(self, namespace: str, seed: int, pause_ms: int, history: str) -> dict:
+        """As ``churn``: definitions, kernels and priorities that change (answers.py)."""
+        self.churns[namespace] = Changes(self.registry, namespace, seed, pause_ms, history)
+        return {}
+
     def do_stop(self, namespace: str) -> dict:
-        """Ends a churn; nothing of it is left."""
+        """Ends a churn, or changes; nothing of it is left."""
         churn = self.churns.pop(namespace)
         churn.end()
         if churn.failed:
@@ -141,7 +147,8 @@ class Client:
 
     def do_returned(self, began: int) -> dict:
         """When the definition returned that began then; 0 for one that is not known (any more)."""
-        found = (churn.returned.get(began, 0) for churn in self.churns.values())
+        churns = (each for each in self.churns.values() if isinstance(each, Churn))
+        found = (churn.returned.get(began, 0) for churn in churns)
         return {"returned": max(found, default=0)}
 
     def do_fill(self, namespace: str, limit: int) -> dict:
