@@ -37,8 +37,7 @@ def replace(file: str, old: str, new: str) -> Callable[[Path], None]:
 
 
 #: Fails in every second run of it, wherever that is.
-FLAKY = """import os
-from pathlib import Path
+FLAKY = """from pathlib import Path
 
 
 def test_planted():
