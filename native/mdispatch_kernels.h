@@ -336,6 +336,16 @@ int md_kernel_hold(md_registry reg, const char *name, int32_t key, const char *l
 const md_kernel_spec *md_kernel_spec_of(const md_held_kernel *held);
 void md_kernel_let_go(md_held_kernel *held);
 
+/* Notes a copy of the definition for which the function of a label was registered or verified, in
+ * the caller's words. The label alone does not tell two builds of a library from each other, and who
+ * has not loaded it asks for this: another interpreter, the child of a fork. MD_EINVAL, MD_ESYS (no
+ * memory), MD_ENOENT. */
+int md_kernel_bind(md_registry reg, const char *name, int32_t key, const char *label,
+                   const char *definition);
+
+/* A copy of that, to be freed; NULL where none was noted, or without memory for it. */
+char *md_kernel_definition(md_registry reg, const char *name, int32_t key, const char *label);
+
 /* One line of a block that was run. A class comes before the definitions and kernels of its methods. */
 typedef struct md_loaded_item {
     uint32_t kind; /* MD_DEF, MD_IMPL or MD_CLASS */

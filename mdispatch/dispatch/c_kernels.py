@@ -10,8 +10,10 @@ function wrote. This file is loaded once there are such facts.
 
 from __future__ import annotations
 
+import os
+
 from .. import errors, facts
-from ..facts.native import c_kernels
+from ..facts.native import c_kernels, interpreter_id
 from ..facts.shared import SharedRegistry
 from ..keys.numbers import DispatchKey
 from ..schema import parse_schema
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from ..facts.abc import Facts
     from ..schema.types import AliasInfo, Argument, FunctionSchema
 
-__all__ = ["CKernel", "is_here", "with_c_kernels"]
+__all__ = ["CKernel", "is_here", "note_definition", "with_c_kernels"]
 
 # boxed.h: of an argument
 _TENSOR, _WRITTEN = 1, 2
@@ -65,8 +67,31 @@ def with_c_kernels(
             key = DispatchKey(fact.key)
             kernel = CKernel(key, function, label=fact.body)
             kernel.seq = fact.seq
+            if (fact.pid, fact.interpreter) != (os.getpid(), interpreter_id):
+                # What was registered here outlives a definition.
+                kernel.definition = definition_of(registry, fact)
             found.setdefault(key, []).append(kernel)
     return found
+
+
+def note_definition(registry: Facts, key: int, label: str, definition: Registration) -> None:
+    """Notes for which definition this process has the function in C of a label, for those who have
+    not verified it themselves: other interpreters, and children of a fork. What they have is
+    outdated with it.
+    """
+    if isinstance(registry, SharedRegistry):
+        told = f"{definition.body}\n{definition.attributes}\n{definition.where}"
+        c_kernels.kernel_bind(registry.handle, definition.name, int(key), label, told)
+
+
+def definition_of(registry: SharedRegistry, fact: Registration) -> Registration | None:
+    """The definition that was noted for the function of a kernel's fact; None without one."""
+    told = c_kernels.kernel_definition(registry.handle, fact.name, fact.key, fact.body)
+    if told is None:
+        return None
+    body, attributes, where = told.split("\n", 2)
+    text = facts.def_text(body, body, attributes)
+    return facts.Registration(0, 0, facts.DEF, 0, fact.name, text, where, 0, 0)
 
 
 def is_here(registry: Facts, fact: Registration) -> bool:

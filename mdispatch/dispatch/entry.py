@@ -316,10 +316,14 @@ class OperatorEntry:
             if kernel.seq <= 0 and kernel.definition is None:
                 kernel.definition = definition
                 is_changed = True
-        for its in self._labelled.values() if self._labelled else ():
+        for (key, label), its in self._labelled.items() if self._labelled else ():
             if its[0] is None:
                 its[0] = definition
                 is_changed = True
+                if label.startswith(C_LABEL):
+                    from .c_kernels import note_definition
+
+                    note_definition(self.facts, key, label, definition)
         return is_changed
 
     def remove(self, kernel: LocalKernel) -> None:

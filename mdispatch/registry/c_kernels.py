@@ -11,7 +11,7 @@ import sys
 from time import monotonic
 
 from .. import facts
-from ..dispatch.kernels import LocalKernel
+from ..dispatch.kernels import C_LABEL, LocalKernel
 from ..errors import InvalidArgumentError
 from ..facts.books import check_shared
 from ..facts.native import c_kernels
@@ -195,7 +195,17 @@ def _register(
     if not allow_override:
         refuse_override(dispatcher, name, key, here)
     fact = publish(dispatcher, facts.IMPL, key, name, label, here)
+    _note(dispatcher, key, label, definition_for(dispatcher, name))
     return RegistrationHandle(fact, lambda: dispatcher.facts.strike(fact), drop)
+
+
+def _note(
+    dispatcher: Dispatcher, key: DispatchKey, label: str, definition: Registration | None
+) -> None:
+    if definition is not None and label.startswith(C_LABEL):
+        from ..dispatch.c_kernels import note_definition  # most programs have no kernels in C
+
+        note_definition(dispatcher.facts, key, label, definition)
 
 
 def _verify(
@@ -225,5 +235,7 @@ def _verify(
             return None
         if ours is not None:
             entry = dispatcher.entry(name, is_kept=True)
-            end = entry.keep_label(key, label, definition_for(dispatcher, name))
+            definition = definition_for(dispatcher, name)
+            _note(dispatcher, key, label, definition)
+            end = entry.keep_label(key, label, definition)
             return verified(dispatcher, ours.what, ours, end, drop)

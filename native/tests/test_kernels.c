@@ -63,6 +63,37 @@ TEST(a_kernel_is_found_by_registry_name_key_and_label) {
     OK(md_close(other));
 }
 
+/* Whether this is the definition that the label's function was noted for. */
+static bool is_for(md_registry reg, const char *label, const char *wanted) {
+    char *text = md_kernel_definition(reg, "shop::f", 1, label);
+    bool same = text && wanted ? strcmp(text, wanted) == 0 : !text && !wanted;
+    free(text);
+    return same;
+}
+
+TEST(a_function_is_for_the_definition_that_was_noted_last_until_it_is_dropped) {
+    md_registry reg = make();
+    md_kernel_spec s = spec(one, NULL), t = spec(two, NULL);
+    EQ(md_kernel_bind(reg, "shop::f", 1, "c:x:one", "f(int x)"), MD_ENOENT);
+    OK(md_kernel_put(reg, "shop::f", 1, "c:x:one", &s));
+    CHECK(is_for(reg, "c:x:one", NULL));
+    OK(md_kernel_bind(reg, "shop::f", 1, "c:x:one", "f(int x)"));
+    CHECK(is_for(reg, "c:x:one", "f(int x)"));
+    OK(md_kernel_bind(reg, "shop::f", 1, "c:x:one", "f(int by)"));
+    CHECK(is_for(reg, "c:x:one", "f(int by)"));
+    CHECK(is_for(reg, "c:x:two", NULL));
+    OK(md_kernel_put(reg, "shop::f", 1, "c:x:one", &t)); /* another build, which is in effect */
+    CHECK(is_for(reg, "c:x:one", NULL));
+    OK(md_kernel_drop(reg, "shop::f", 1, "c:x:one", &t));
+    CHECK(is_for(reg, "c:x:one", "f(int by)"));
+    EQ(md_kernel_bind(reg, NULL, 1, "l", "d"), MD_EINVAL);
+    EQ(md_kernel_bind(reg, "n", 1, NULL, "d"), MD_EINVAL);
+    EQ(md_kernel_bind(reg, "n", 1, "l", NULL), MD_EINVAL);
+    CHECK(md_kernel_definition(reg, NULL, 1, "l") == NULL);
+    CHECK(md_kernel_definition(reg, "n", 1, NULL) == NULL);
+    OK(md_close(reg));
+}
+
 TEST(what_cannot_be_a_kernel_is_refused) {
     md_registry reg = make();
     md_kernel_spec s = spec(one, NULL), none = spec(NULL, NULL);
@@ -639,6 +670,7 @@ int main(void) {
     /* Before anything was dropped from the table. */
     RUN(the_kernels_of_closed_registries_go_as_others_come);
     RUN(a_kernel_is_found_by_registry_name_key_and_label);
+    RUN(a_function_is_for_the_definition_that_was_noted_last_until_it_is_dropped);
     RUN(what_cannot_be_a_kernel_is_refused);
     RUN(what_is_put_twice_is_dropped_twice_and_released_once);
     RUN(who_holds_a_kernel_has_it_after_it_was_dropped);

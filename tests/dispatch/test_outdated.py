@@ -7,11 +7,12 @@ from __future__ import annotations
 import threading
 
 import pytest
+from c_libraries import HEAD, compile_c
 from kinds import INTERPRETERS, KINDS, THREAD, run_main
 from runs import in_another_run
 
 import mdispatch as md
-from mdispatch import errors
+from mdispatch import config, errors
 from mdispatch.authoring.computed_kernel import computed_kernel
 from mdispatch.dispatch import call_c
 
@@ -745,3 +746,84 @@ done(told=told, seen=results(workers)[0]["seen"])
 @pytest.mark.parametrize("kind", ["subprocess", INTERPRETERS[0]])
 def test_a_type_gets_no_other_keys_while_a_worker_has_it(kind):
     assert run_main(TYPES, kind, TYPED)["told"] == "TypeKeysMismatchError"
+
+
+DIVIDES = (
+    HEAD
+    + """
+static int divide(md_call *call, const md_value *args, size_t n, md_value *results, size_t m) {
+    results[0] = md_of_float((double)args[X].as.integer / (double)args[1 - X].as.integer);
+    return 0;
+}
+MDISPATCH_LIBRARY(built, m) {
+    md_def(m, X ? "div(int by, int x) -> float" : "div(int x, int by) -> float");
+    md_impl(m, "div", MD_KEY_CompositeExplicitAutograd, divide);
+}
+"""
+)
+
+#: Calls, has the main interpreter load the other build under the same file name, and calls again.
+BUILDS = """
+kind, old, new = args
+loaded = md.ops.load_library(old)
+def turn(changes):
+    seen = [md.ops.built.div(x=8, by=2)]
+    changes()
+    try:
+        seen.append(md.ops.built.div(x=8, by=2))
+    except md.MdispatchError as error:
+        seen.append(type(error).__name__)
+    return seen
+def change():
+    loaded.close()
+    md.ops.load_library(new)
+if kind == "fork":
+    (read, write), (back, answer) = os.pipe(), os.pipe()
+    child = os.fork()
+    if not child:
+        def wait():
+            os.write(answer, b"x")
+            os.read(read, 1)
+        os.write(answer, repr(turn(wait)).encode())
+        os._exit(0)
+    os.read(back, 1)
+    change()
+    os.write(write, b"x")
+    there = eval(os.read(back, 1000))
+    os.waitpid(child, 0)
+else:
+    text = '''
+import mdispatch as md
+def see():
+    try:
+        return md.ops.built.div(x=8, by=2)
+    except md.MdispatchError as error:
+        return type(error).__name__
+seen = [see()]
+arrived(1)
+md.wait_for_def("turn::new", limit(30))
+report(seen=[*seen, see()])
+'''
+    workers = start(kind, text, 1, Path(old).parent)
+    until_arrived(workers, 1)
+    change()
+    md.Library("turn", "FRAGMENT").define("new() -> ()")
+    there = results(workers)[0]["seen"]
+done(here=md.ops.built.div(x=8, by=2), there=there)
+"""
+
+
+@pytest.mark.parametrize("kind", ["fork", INTERPRETERS[0]])
+def test_a_build_of_a_library_belongs_to_its_text_where_nobody_has_verified_it(kind, tmp_path):
+    """A child of fork has the function of the old build, and nothing that says so. Another
+    interpreter of the main process gets that of the new one.
+    """
+    builds = []
+    for number in (0, 1):
+        (tmp_path / f"{number}").mkdir()
+        builds.append(
+            compile_c(tmp_path / f"{number}", "divides", DIVIDES, *config.cflags(), f"-DX={number}")
+        )
+    got = run_main(BUILDS, kind, *builds)
+    assert got["here"] == 4.0
+    assert got["there"] == [4.0, "KernelOutdatedError" if kind == "fork" else 4.0]

@@ -315,7 +315,8 @@ def test_every_binding_has_exactly_the_names_of_the_contract(cffi_binding):
     assert public(Binding) == set(native.BINDING_NAMES)
     assert public(cffi_binding) == set(native.BINDING_NAMES)
     # The first one decides on the binding; the others are needed where only the extension serves.
-    kernels = {"has_host", "kernel_drop", "kernel_function", "kernel_label", "kernel_put", "load"}
+    kernels = {"has_host", "load", "kernel_bind", "kernel_definition", "kernel_drop"}
+    kernels |= {"kernel_function", "kernel_label", "kernel_put"}
     alone = {"caller", "fact", "interpreter_id", "run_signal_handlers", *kernels}
     alone |= {"visit", "visit_close", "visit_open", "pack", "unpack", "write_back"}
     alone |= {f"object_{each}" for each in ("close", "find", "list", "new", "pickled", "sweep")}

@@ -38,6 +38,8 @@ PyObject *ext_has_host(PyObject *self, PyObject *args);
 PyObject *ext_kernel_drop(PyObject *self, PyObject *args);
 PyObject *ext_kernel_function(PyObject *self, PyObject *args);
 PyObject *ext_kernel_label(PyObject *self, PyObject *args);
+PyObject *ext_kernel_bind(PyObject *self, PyObject *args);
+PyObject *ext_kernel_definition(PyObject *self, PyObject *args);
 PyObject *ext_kernel_put(PyObject *self, PyObject *args);
 PyObject *ext_load(PyObject *self, PyObject *args);
 

@@ -783,6 +783,8 @@ static PyMethodDef methods[] = {
     {"caller", ext_caller, METH_O, NULL},
     {"fact", (PyCFunction)(void (*)(void))ext_fact, METH_FASTCALL, NULL},
     {"has_host", ext_has_host, METH_NOARGS, NULL},
+    {"kernel_bind", ext_kernel_bind, METH_VARARGS, NULL},
+    {"kernel_definition", ext_kernel_definition, METH_VARARGS, NULL},
     {"kernel_drop", ext_kernel_drop, METH_VARARGS, NULL},
     {"kernel_function", ext_kernel_function, METH_VARARGS, NULL},
     {"kernel_label", ext_kernel_label, METH_VARARGS, NULL},

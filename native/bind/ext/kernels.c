@@ -78,6 +78,28 @@ PyObject *ext_kernel_drop(PyObject *self, PyObject *args) {
     Py_END_ALLOW_THREADS return PyLong_FromLong(status);
 }
 
+/* (registry, name, key, label, definition) -> status */
+PyObject *ext_kernel_bind(PyObject *self, PyObject *args) {
+    unsigned long long reg;
+    const char *name, *label, *definition;
+    int key;
+    if (!PyArg_ParseTuple(args, "Ksiss", &reg, &name, &key, &label, &definition)) return NULL;
+    return PyLong_FromLong(md_kernel_bind(reg, name, key, label, definition));
+}
+
+/* (registry, name, key, label) -> the definition that was noted, or None */
+PyObject *ext_kernel_definition(PyObject *self, PyObject *args) {
+    unsigned long long reg;
+    const char *name, *label;
+    int key;
+    if (!PyArg_ParseTuple(args, "Ksis", &reg, &name, &key, &label)) return NULL;
+    char *found = md_kernel_definition(reg, name, key, label);
+    if (!found) Py_RETURN_NONE;
+    PyObject *text = PyUnicode_DecodeUTF8(found, (Py_ssize_t)strlen(found), "replace");
+    free(found);
+    return text;
+}
+
 /* (registry, name, key, label, flags of each argument, names of the keyword-only ones, number of
  * returns, KernelError, BoxingError, find(name) for the operators that it calls) -> the builtin, or
  * None when this process has no such kernel. The collector does not see what the builtin holds. */

@@ -13,6 +13,10 @@
  *
  * An entry counts its puts and its holds. Without a put it is not in the table. Without either it
  * is freed, and its `release` is called, outside the lock.
+ *
+ * An entry notes for which definition its function was registered or verified, in whatever words
+ * the binding has for that. An interpreter that has loaded no library, and the child of a fork, ask
+ * for it: the label alone does not tell one build of a library from the next.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,6 +29,7 @@ struct md_held_kernel {
     struct md_held_kernel *next;
     md_kernel_spec spec; /* set once; `release` under lock */
     md_registry reg;     /* set once */
+    char *definition;    /* under lock, like the counts; NULL until it is known */
     uint32_t puts;       /* under lock, like `holds` */
     uint32_t holds;
     int32_t key;     /* set once, like the texts */
@@ -64,6 +69,7 @@ static void free_all(struct md_held_kernel *gone) {
     while (gone) {
         struct md_held_kernel *next = gone->next;
         if (gone->spec.release) gone->spec.release(gone->spec.user);
+        free(gone->definition);
         free(gone);
         gone = next;
     }
@@ -174,18 +180,49 @@ int md_kernel_drop(md_registry reg, const char *name, int32_t key, const char *l
     return md__kernel_drop(reg, name, key, label, spec, true);
 }
 
+/* Under the lock: the function that a label stands for. */
+static struct md_held_kernel *entry_of(md_registry reg, const char *name, int32_t key,
+                                       const char *label) {
+    struct md_held_kernel *e = *bucket_of(name);
+    while (e && !is_same(e, reg, name, key, label)) e = e->next;
+    return e;
+}
+
 int md_kernel_hold(md_registry reg, const char *name, int32_t key, const char *label,
                    md_held_kernel **out) {
     *out = NULL;
     if (!name || !label) return MD_EINVAL;
     pthread_mutex_lock(&lock);
-    for (struct md_held_kernel *e = *bucket_of(name); e && !*out; e = e->next) {
-        if (!is_same(e, reg, name, key, label)) continue;
-        e->holds++;
-        *out = e;
-    }
+    *out = entry_of(reg, name, key, label);
+    if (*out) (*out)->holds++;
     pthread_mutex_unlock(&lock);
     return *out ? 0 : MD_ENOENT;
+}
+
+int md_kernel_bind(md_registry reg, const char *name, int32_t key, const char *label,
+                    const char *definition) {
+    if (!name || !label || !definition) return MD_EINVAL;
+    char *copy = strdup(definition);
+    if (!copy) return MD_ESYS - ENOMEM;
+    pthread_mutex_lock(&lock);
+    struct md_held_kernel *e = entry_of(reg, name, key, label);
+    char *before = copy; /* freed, unless there is an entry that takes it */
+    if (e) {
+        before = e->definition;
+        e->definition = copy;
+    }
+    pthread_mutex_unlock(&lock);
+    free(before);
+    return e ? 0 : MD_ENOENT;
+}
+
+char *md_kernel_definition(md_registry reg, const char *name, int32_t key, const char *label) {
+    if (!name || !label) return NULL;
+    pthread_mutex_lock(&lock);
+    struct md_held_kernel *e = entry_of(reg, name, key, label);
+    char *copy = e && e->definition ? strdup(e->definition) : NULL;
+    pthread_mutex_unlock(&lock);
+    return copy;
 }
 
 const md_kernel_spec *md_kernel_spec_of(const md_held_kernel *held) {
