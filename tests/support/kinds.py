@@ -4,23 +4,19 @@ the outcome.
 A test's main part runs in a process of its own (``run_main``), as the script of a user would. The
 process that runs pytest is not the main interpreter of any test, and it has threads, so it should
 not be forked.
+
+Hundreds of main parts and workers import this module, and most need little of it. So each function
+imports what takes milliseconds to load and only that function needs.
 """
 
 from __future__ import annotations
 
-import ast
-import multiprocessing
 import os
 import select
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
-import textwrap
 import threading
 import time
-import traceback
 from pathlib import Path
 
 from patience import limit
@@ -68,6 +64,8 @@ def run_source(text: str, index: int, folder: str, path: list[str]) -> None:
     try:
         exec(_PRELUDE.format(path=path, index=index, folder=folder) + text, {"__name__": "worker"})
     except BaseException:
+        import traceback
+
         Path(folder, f"{index}.error").write_text(traceback.format_exc())
 
 
@@ -77,6 +75,8 @@ class Worker:
     """
 
     def __init__(self, kind: str, text: str, index: int, folder: Path) -> None:
+        import textwrap
+
         self.index = index
         self.folder = folder
         self.pid = os.getpid()
@@ -88,11 +88,15 @@ class Worker:
             self._run = threading.Thread(target=self._interpret, args=(kind == "own-gil", args))
             self._run.start()
         elif kind == "subprocess":
+            import subprocess
+
             find = f"import sys; sys.path.insert(0, {SUPPORT!r})"
             code = f"{find}; import kinds; kinds.run_source(*{args!r})"
             self._run = subprocess.Popen([sys.executable, "-c", code])
             self.pid = self._run.pid
         else:
+            import multiprocessing
+
             self._run = multiprocessing.get_context(kind).Process(target=run_source, args=args)
             self._run.start()
             self.pid = self._run.pid
@@ -102,17 +106,21 @@ class Worker:
         try:
             interpreter.exec(f"PRELUDE, ARGS = {_PRELUDE!r}, {args!r}\n" + _IN_INTERPRETER)
         except BaseException:
+            import traceback
+
             Path(self.folder, f"{self.index}.error").write_text(traceback.format_exc())
         interpreter.close()
 
     def join(self, seconds: float = limit(60.0)) -> None:
-        if isinstance(self._run, subprocess.Popen):
+        if hasattr(self._run, "wait"):  # a subprocess.Popen
             self._run.wait(seconds)
             return
         self._run.join(seconds)
         assert not self._run.is_alive(), f"worker {self.index} did not end within {seconds} s"
 
     def result(self) -> dict:
+        import ast
+
         failed = self.folder / f"{self.index}.error"
         if failed.exists():
             raise AssertionError(f"worker {self.index} failed:\n{failed.read_text()}")
@@ -187,6 +195,12 @@ def run_main(text: str, *args: object, timeout: float = 90.0, check: bool = True
     """Runs a main part, the body of a function with ``args``, in a process of its own. Returns the
     arguments that it passes to ``done(...)``, or {} when it did not call that.
     """
+    import ast
+    import shutil
+    import subprocess
+    import tempfile
+    import textwrap
+
     script = (
         f"import sys; sys.path.insert(0, {SUPPORT!r})\n"
         "from kinds import *\nfrom patience import limit\nfrom pathlib import Path\n"
