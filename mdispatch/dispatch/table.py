@@ -53,7 +53,7 @@ from .by_type import ByType, in_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Protocol
 
     from .by_type import Given
@@ -227,7 +227,7 @@ class DispatchTable:
         table_index(key)
         steps = []
         for reason, kernel, won, found in _rules(key, self._kernels, self._fallbacks):
-            steps.append(f"{reason}: {found}")
+            steps.append(f"{reason}: {found()}")
             if won:
                 if isinstance(kernel, ByType) and kernel.plain is None:
                     others = self.for_types(()).why(key)
@@ -339,42 +339,56 @@ def _masks(entries: Sequence[TableEntry], where: Iterable[int]) -> Masks:
 
 def _rules(
     key: DispatchKey, kernels: Kernels, fallbacks: Kernels
-) -> Iterator[tuple[str, Kernel | None, bool, str]]:
-    """The rules in their order: the reason, the kernel, whether this one applies, and the words for
-    that.
+) -> Iterator[tuple[str, Kernel | None, bool, Callable[[], str]]]:
+    """The rules in their order: the reason, the kernel, whether this one applies, and what makes
+    the words for that. Most callers read the words of few rules, or of none.
     """
 
-    def at(place: DispatchKey, reason: str) -> tuple[str, Kernel | None, bool, str]:
+    def at(place: DispatchKey, reason: str) -> tuple[str, Kernel | None, bool, Callable[[], str]]:
         kernel = kernels.get(place)
-        if isinstance(kernel, ByType):
-            several = ", ".join(map(in_words, kernel.kernels))
-            return reason, kernel, True, f"kernels at {place}, chosen by type: {several}"
-        there = kernel is not None
-        return reason, kernel, there, f"{'a' if there else 'no'} kernel at {place}"
+        return reason, kernel, kernel is not None, lambda: _in_words(place, kernel)
 
-    def at_alias(alias: DispatchKey, reason: str) -> tuple[str, Kernel | None, bool, str]:
-        undefined = key is DispatchKey.Undefined and alias in _SERVES_UNDEFINED
-        if undefined or is_included_in_alias(key, alias):
+    def at_alias(
+        alias: DispatchKey, reason: str
+    ) -> tuple[str, Kernel | None, bool, Callable[[], str]]:
+        if alias in kernels and _serves(alias, key):
             return at(alias, reason)
-        return reason, None, False, f"{alias} does not stand for {key}"
+        return reason, None, False, lambda: not_at_alias(alias)
+
+    def not_at_alias(alias: DispatchKey) -> str:
+        if _serves(alias, key):
+            return _in_words(alias, None)
+        return f"{alias} does not stand for {key}"
 
     yield at(key, _KERNEL)
     for place, reason in reversed(_ALIASES):
         found = at_alias(place, reason)
         if place is _IMPLICIT and found[2]:
-            backends = [
-                other for other in kernels if other.raw and backend_keys_of_autograd(key).has(other)
-            ]
+            behind = backend_keys_of_autograd(key)
+            backends = [other for other in kernels if other.raw and behind.has(other)]
             names = ", ".join(backend.name for backend in backends)
             if backends and key is DispatchKey.AutogradOther:
-                yield _AMBIGUOUS, None, True, f"kernels at {place} and at {names}"
+                both = f"kernels at {place} and at {names}"
+                yield _AMBIGUOUS, None, True, both.__str__
             elif backends or _EXPLICIT in kernels:
                 also = f"a kernel at {place}, but also one at {names or _EXPLICIT}"
-                yield reason, None, False, also
+                yield reason, None, False, also.__str__
             else:
                 yield found
         else:
             yield found
     there = key in fallbacks
-    yield _FALLBACK, fallbacks.get(key), there, f"{'one' if there else 'none'} for {key}"
-    yield _MISSING, None, True, f"nothing serves {key}"
+    yield _FALLBACK, fallbacks.get(key), there, lambda: f"{'one' if there else 'none'} for {key}"
+    yield _MISSING, None, True, lambda: f"nothing serves {key}"
+
+
+def _serves(alias: DispatchKey, key: DispatchKey) -> bool:
+    undefined = key is DispatchKey.Undefined and alias in _SERVES_UNDEFINED
+    return undefined or is_included_in_alias(key, alias)
+
+
+def _in_words(place: DispatchKey, kernel: Kernel | None) -> str:
+    if isinstance(kernel, ByType):
+        several = ", ".join(map(in_words, kernel.kernels))
+        return f"kernels at {place}, chosen by type: {several}"
+    return f"{'a' if kernel is not None else 'no'} kernel at {place}"

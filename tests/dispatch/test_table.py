@@ -191,6 +191,27 @@ def test_why_names_every_rule_tried_and_what_it_found():
     )
 
 
+def test_why_tells_alias_keys_without_a_kernel_from_those_that_do_not_stand_for_the_key():
+    steps = compute_table({}, {}).why(DispatchKey.XLA)
+    assert steps[:4] == (
+        "kernel: no kernel at XLA",
+        "default backend kernel: CompositeExplicitAutogradNonFunctional does not stand for XLA",
+        "default backend kernel: no kernel at CompositeExplicitAutograd",
+        "nested kernel: CompositeImplicitAutogradNestedTensor does not stand for XLA",
+    )
+    assert steps[-2:] == ("backend fallback: none for XLA", "missing: nothing serves XLA")
+    # A kernel at an alias key that does not stand for the key changes no word.
+    nested = kernels("CompositeImplicitAutogradNestedTensor")
+    assert compute_table(nested, {}).why(DispatchKey.XLA) == steps
+
+
+def test_why_names_the_backends_that_make_a_composite_kernel_ambiguous():
+    table = compute_table(kernels("CompositeImplicitAutograd", "SparseCUDA"), {})
+    assert table.why(DispatchKey.AutogradOther)[-1] == (
+        "ambiguous autogradother: kernels at CompositeImplicitAutograd and at SparseCUDA"
+    )
+
+
 def test_why_refuses_a_key_without_a_slot():
     with pytest.raises(InvalidKeyError):
         compute_table({}, {}).why(DispatchKey.Autograd)
