@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -72,9 +73,12 @@ def normal(text: str) -> str:
 
 def sections() -> dict[str, str]:
     """The golden texts by their titles."""
-    if not GOLDEN.exists():
-        return {}
-    _, *parts = re.split(r"^## ", GOLDEN.read_text(), flags=re.MULTILINE)
+    return texts_in(GOLDEN.read_text()) if GOLDEN.exists() else {}
+
+
+@cache  # hundreds of tests ask for the same file
+def texts_in(golden: str) -> dict[str, str]:
+    _, *parts = re.split(r"^## ", golden, flags=re.MULTILINE)
     return {title: text.rstrip("\n") for title, _, text in (p.partition("\n") for p in parts)}
 
 
