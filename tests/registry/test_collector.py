@@ -21,7 +21,7 @@ from mdispatch.facts.native import fact as made_fact
 from mdispatch.registry.register import RegistrationHandle
 from mdispatch.schema import parser
 
-OPERATORS = 1000
+OPERATORS = 500
 
 free_threaded = pytest.mark.skipif(
     "free-threading" in sys.version, reason="its collector has no such figures"
