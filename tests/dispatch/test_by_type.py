@@ -17,6 +17,7 @@ import weakref
 
 import pytest
 from kinds import INTERPRETERS, run_main
+from orders import orders
 
 import mdispatch as md
 from mdispatch import errors
@@ -121,12 +122,6 @@ def is_refused(kernels, types, count):
     return False
 
 
-def orders(count):
-    """Every order of opening and closing so many units: each is opened, then closed."""
-    moves = [unit for unit in range(count) for _ in range(2)]
-    return sorted(set(itertools.permutations(moves)))
-
-
 ONE = {
     "a chain": (A, B, None),
     "two that one class has as bases": (B, C, A),
@@ -185,13 +180,12 @@ def walk(registry, name, pool, count, order):
 def walk_all(registry, lib, pool, count, of_all=1):
     lib.define(f"f({', '.join(f'Tensor x{i}' for i in range(count))}) -> str")
     refused = 0
-    for at, order in enumerate(orders(len(pool))):
-        if at % of_all == 0:
-            turn(at // of_all % 4 != 3)  # one in four in Python
-            try:
-                refused += walk(registry, "s::f", pool, count, order)
-            finally:
-                turn(True)
+    for at, order in enumerate(orders(len(pool), step=of_all)):
+        turn(at % 4 != 3)  # one in four in Python
+        try:
+            refused += walk(registry, "s::f", pool, count, order)
+        finally:
+            turn(True)
     return refused
 
 

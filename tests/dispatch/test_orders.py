@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 from model import RUNTIME, Model
+from orders import number_of_orders, orders
 from steps import (
     PROBES,
     Carrier,
@@ -123,13 +124,13 @@ class Walk:
             operator = OpOverload(self.registry.dispatcher, name)
             assert called(operator, self._carriers[probe]) == of_name["calls"][probe]
 
-    def lead(self, orders: Iterable[Order]) -> int:
+    def lead(self, given: Iterable[Order]) -> int:
         """Compares after every move of every order, except the moves that an order shares with the
         one before. Returns the number of orders.
         """
         count = 0
         before: Order = ()
-        for order in orders:
+        for order in given:
             differs = next(at for at in range(len(order)) if order[: at + 1] != before[: at + 1])
             for at, move in enumerate(order):
                 self.do(move)
@@ -164,18 +165,13 @@ def closing(i: int) -> Move:
     return (("close", i),)
 
 
-def orders_of(units: tuple[str, ...]) -> Iterator[Order]:
-    """All orders of opening and closing the units."""
+def orders_of(
+    units: tuple[str, ...], start: int = 0, stop: int | None = None, step: int = 1
+) -> Iterator[Order]:
+    """The orders of opening and closing the units that have these numbers, by default all."""
     moves = [(opening(i, unit), closing(i)) for i, unit in enumerate(units)]
-
-    def go_on(done: Order, turns: tuple[int, ...]) -> Iterator[Order]:
-        if len(done) == 2 * len(units):
-            yield done
-        for i, turn in enumerate(turns):
-            if turn < 2:
-                yield from go_on((*done, moves[i][turn]), (*turns[:i], turn + 1, *turns[i + 1 :]))
-
-    return go_on((), (0,) * len(units))
+    for order in orders(len(units), start, stop, step):
+        yield tuple(moves[i][i in order[:at]] for at, i in enumerate(order))
 
 
 def test_the_model_has_the_keys_in_the_order_of_the_table() -> None:
@@ -190,8 +186,12 @@ PARTS = 20
 
 @pytest.mark.dear
 def test_there_are_as_many_orders_as_there_should_be() -> None:
-    counts = [sum(1 for _ in orders_of(ONE_OF_EACH[:length])) for length in range(1, 6)]
-    assert counts == [1, 6, 90, 2520, ALL_ORDERS]
+    for units in range(5):
+        moves = [unit for unit in range(units) for _ in range(2)]
+        assert list(orders(units)) == sorted(set(itertools.permutations(moves)))
+    assert [number_of_orders(units) for units in range(1, 6)] == [1, 6, 90, 2520, ALL_ORDERS]
+    ends = orders(5, 0, ALL_ORDERS, ALL_ORDERS - 1)
+    assert list(ends) == [(0, 0, 1, 1, 2, 2, 3, 3, 4, 4), (4, 4, 3, 3, 2, 2, 1, 1, 0, 0)]
 
 
 @pytest.mark.dear
@@ -203,8 +203,8 @@ def test_in_every_order_of_one_of_each_kind_what_is_registered_decides_alone(
     size = ALL_ORDERS // PARTS
     length = size if long_form else size // 150
     walk = Walk(local_registry())
-    orders = itertools.islice(orders_of(ONE_OF_EACH), part * size, part * size + length)
-    assert walk.lead(orders) == length
+    first = part * size
+    assert walk.lead(orders_of(ONE_OF_EACH, first, first + length)) == length
     walk.registry.check_invariants()
 
 
@@ -237,11 +237,11 @@ def test_the_shared_registry_has_it_the_same_in_any_order(part: int, long_form: 
     one_in = 50 if long_form else 6000
     with md.Registry.create() as registry:
         walk = Walk(registry, thorough=True)
-        done = walk.lead(itertools.islice(orders_of(ONE_OF_EACH), part, None, one_in))
+        done = walk.lead(orders_of(ONE_OF_EACH, part, step=one_in))
         assert done == len(range(part, ALL_ORDERS, one_in))
         of_three = list(itertools.combinations_with_replacement(UNITS, 3))
         for units in of_three[part :: 5 if long_form else 300]:
-            walk.lead(itertools.islice(orders_of(units), part, None, 5))
+            walk.lead(orders_of(units, part, step=5))
         assert walk.refused > 0
         registry.check_invariants()
 
@@ -303,8 +303,8 @@ def test_it_does_not_matter_which_registrations_share_a_library(
         # A group is closed after its units: this holds for one in so many of all orders.
         count = math.factorial(len(units) + len(groups))
         count //= math.prod(len(group) + 1 for group in groups)
-        orders = grouped_orders(units, groups)
-        assert walk.lead(itertools.islice(orders, 0, None, one_in)) == -(-count // one_in)
+        grouped = grouped_orders(units, groups)
+        assert walk.lead(itertools.islice(grouped, 0, None, one_in)) == -(-count // one_in)
     walk.registry.check_invariants()
 
 
