@@ -583,12 +583,38 @@ def run(
 @pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_every_configuration_runs_and_is_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran = {each: run(each, monkeypatch, written=["a module"]) for each in CONFIGURATIONS}
-    assert {each: got["like"] for each, got in ran.items()} == CONFIGURATIONS
+    """The test below asks the same of the other configurations, with what they play."""
     # On 3.11 no interpreter has its own GIL.
-    assert len(ran) == (7 if host.OWN_GIL else 6)
+    assert len(CONFIGURATIONS) == (7 if host.OWN_GIL else 6)
     steps = len(WRITTEN["a module"]) + 2  # the library is closed, and both operators are kept
-    assert {(got["played"], got["turns"]) for got in ran.values()} == {(1, steps + 1)}
+    for each in (("local", "cffi"), ("process", "ext")):
+        got = run(each, monkeypatch, written=["a module"])
+        assert got["like"] == CONFIGURATIONS[each]
+        assert (got["played"], got["turns"]) == (1, steps + 1)
+
+
+def parts_of(configuration: tuple[str, str]) -> dict[str, object]:
+    """What a configuration plays when it does not play all: without peers, each written sequence;
+    with peers, which take most of the time, one in so many, so that each written sequence is played
+    by one kind of peers. Random and recorded sequences are others in each configuration.
+    """
+    number = list(CONFIGURATIONS).index(configuration)
+    with_peers = [each for each in CONFIGURATIONS if each[0] not in ("local", "alone")]
+    written = list(WRITTEN)
+    if configuration in with_peers:
+        written = written[with_peers.index(configuration) :: len(with_peers)]
+    return {"written": written, "generated": [number], "recorded": (7 + 20 * number, 140)}
+
+
+def test_each_written_sequence_is_played_with_and_without_peers() -> None:
+    for alone in (True, False):
+        played = [
+            name
+            for each in CONFIGURATIONS
+            if (each[0] in ("local", "alone")) == alone
+            for name in parts_of(each)["written"]
+        ]
+        assert sorted(played) == sorted([*WRITTEN] * (3 if alone else 1))
 
 
 @pytest.mark.thorough
@@ -597,16 +623,11 @@ def test_every_configuration_runs_and_is_what_it_says(monkeypatch: pytest.Monkey
 def test_all_who_look_see_what_the_model_says_after_every_step(
     configuration: tuple[str, str], long_form: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seeds = range(100 if long_form else 1)
-    one_in = 1 if long_form else 120
-    got = run(
-        configuration,
-        monkeypatch,
-        written=list(WRITTEN),
-        generated=list(seeds),
-        recorded=(7 % one_in, one_in),
-    )
+    all_of_them = {"written": list(WRITTEN), "generated": list(range(100)), "recorded": (0, 1)}
+    which = all_of_them if long_form else parts_of(configuration)
+    got = run(configuration, monkeypatch, **which)
     assert got["like"] == CONFIGURATIONS[configuration]
-    of_recorded = len(range(7 % one_in, len(list(recorded())), one_in))
-    assert got["played"] == len(WRITTEN) + len(seeds) + of_recorded
+    first, one_in = which["recorded"]
+    of_recorded = len(range(first, len(list(recorded())), one_in))
+    assert got["played"] == len(which["written"]) + len(which["generated"]) + of_recorded
     assert of_recorded > 0
