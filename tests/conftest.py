@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import subprocess
@@ -130,6 +131,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if native.which == "none":
         _deselect(config, items, "shared")
     tiers.mark_dear(items)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Spares the collections of tests, which are many, what is there to the end: the tests and what
+    they import.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

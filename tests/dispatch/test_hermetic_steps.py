@@ -66,15 +66,6 @@ def opened(sent):
         return None
 
 
-@pytest.fixture(autouse=True)
-def quick_collections():
-    """Spares the many collections of a test the objects that existed before it."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.mark.thorough
 @pytest.mark.dear
 @pytest.mark.parametrize("action", ["send", "close", "collect", "begin and end"])

@@ -207,7 +207,6 @@ def _new_start(cwd: Path | None, changes: dict[str, str]) -> Iterator[None]:
         vars(md.ops).clear()
         os.chdir(cwd or folder)
         importlib.invalidate_caches()  # the folder may have new modules
-        gc.freeze()  # the collection below is of what the command has made
         try:
             yield
         finally:
@@ -227,7 +226,6 @@ def _new_start(cwd: Path | None, changes: dict[str, str]) -> Iterator[None]:
             os.chdir(folder)
             # A command that ends early leaves its answer open, as a process may.
             gc.collect()
-            gc.unfreeze()
 
 
 #: The signals that a command handles.
