@@ -200,6 +200,8 @@ TEST(a_hostile_file_is_refused_with_the_reason_and_at_once) {
     close_main(open_main(name, SIZE)); /* no process of it is alive: it makes room */
     WITH(pid_space, 1, MD_ENAMESPACE);
     WITH(uid, geteuid() + 1, MD_EOWNER);
+    WITH(policy, 0, MD_EDAMAGED);
+    WITH(policy, MD_POLICY_BRIDGE + 1, MD_EDAMAGED);
     WITH(capacity, 0, MD_EDAMAGED);
     WITH(capacity, MD__MIN_CAPACITY + 8, MD_EDAMAGED);
     WITH(capacity, UINT64_MAX, MD_EDAMAGED);

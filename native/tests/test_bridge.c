@@ -70,6 +70,8 @@ TEST(only_the_hosts_bridge_registers_and_strikes) {
     memcpy(&own, buf, sizeof own);
     EQ(strike_out(a, &own), MD_EROLE);
     OK(md_claim(worker.reg, worker.member, "tile", 4, "", 0, buf, sizeof buf));
+    /* One whose name is as long as that of the queue of the bridges. */
+    OK(md_claim(worker.reg, worker.member, "mdispatch.choice", 16, "", 0, buf, sizeof buf));
     EQ(put(worker, MD_STACK, "tile", KEY, "w", NULL), MD_EROLE);
     OK(strike_out(a, &r));
     EQ(strike_out(a, &r), MD_ENOENT);
