@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -34,6 +35,9 @@ os.environ.pop(ENVIRONMENT, None)
 @pytest.hookimpl(tryfirst=True)  # pytest-timeout reads it when it is configured
 def pytest_configure(config: pytest.Config) -> None:
     own_folder(config)
+    # A shell's background jobs ignore it, and so would this process and all that tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.option.timeout is None:
         config.option.timeout = limit(float(config.getini("timeout")))
     # A deadline for each example would be an assert on seconds. Only the long form is random: there
