@@ -141,7 +141,7 @@ done(before=before, after=after, slope=slope(points[len(points) // 3 :]), cycles
 """
 
 FORMS = [
-    pytest.param("", 30, id="30 cycles"),
+    pytest.param("", 14, id="14 cycles"),
     *(
         pytest.param(
             binding,
