@@ -827,3 +827,28 @@ def test_a_build_of_a_library_belongs_to_its_text_where_nobody_has_verified_it(k
     got = run_main(BUILDS, kind, *builds)
     assert got["here"] == 4.0
     assert got["there"] == [4.0, "KernelOutdatedError" if kind == "fork" else 4.0]
+
+
+def test_an_operator_made_of_a_function_belongs_to_its_text_with_all_that_it_brings(
+    registry, worker, way
+):
+    def made(where, schema, function):
+        made = in_another_run(
+            lambda: md.custom_op("s::div", function, mutates_args=(), schema=schema, registry=where)
+        )()
+        made.register_fake(lambda *args: "fake")
+        made.register_autograd(lambda ctx, gradient: (gradient, None))
+        return made
+
+    old_text, new_text = (text.removeprefix("div") for text in (ANY_OLD, ANY_NEW))
+    made(registry, old_text, old)
+    ours = made(worker, old_text, old)
+    seen = [ours(8, 2), worker.ops.s.div(x=8, by=2)]
+    made(registry, new_text, new)
+    seen += [outcome(ours, 8, 2), outcome(ours, x=8, by=2), outcome(worker.ops.s.div, x=8, by=2)]
+    div = worker.ops.s.div.default
+    for key in ("Meta", "AutogradCPU"):
+        seen.append(outcome(div.redispatch, md.DispatchKeySet(key), x=8, by=2))
+    gone, outdated = "OperatorGoneError", "KernelOutdatedError"
+    assert seen == [4.0, 4.0, *[gone] * 2, *[outdated] * 3]
+    assert made(worker, new_text, new)(x=8, by=2) == 4.0
