@@ -21,6 +21,7 @@ from ..dispatch.kernels import Provider
 from ..errors.places import file_of
 from ..errors.words import shown
 from ..facts import interpreter_id
+from ..facts.books import alone_because
 from ..facts.modules import sources_of_modules
 from ..facts.opening import ENVIRONMENT
 from ..facts.registration import source_of
@@ -170,8 +171,10 @@ def _parent_process() -> Any:
 def _check_not_alone() -> None:
     """Refuses a child of multiprocessing that does not find its parent's registry in its
     environment: it would become a main interpreter of its own, or has just become one, and verify
-    nothing.
+    nothing. Where registries are never shared, each process is one, and has nothing to find.
     """
+    if alone_because:
+        return
     registry, parent = registries.opened_default(), _parent_process()
     if registry is not None and (registries.is_default_asked_for() or not registry.is_main):
         return

@@ -100,7 +100,7 @@ if __name__ == "__main__":
     INSIDE
     print("READY", flush=True)
     sys.stdin.readline()
-    start = {"initializer": md.initializer("my_ops", timeout=0.5)} if WITH_ONE else {}
+    start = START
     if "reusable" in "POOL":
         from joblib.externals.loky import get_reusable_executor
     with POOL as pool:
@@ -122,11 +122,13 @@ sys.stdin.readline()
 """
 
 
-def _start(folder: Path, program: str, **environment: str) -> subprocess.Popen[str]:
+def _start(folder: Path, *words: str, **environment: str) -> subprocess.Popen[str]:
+    """The program is the last of the words; before it come options of Python."""
+    program = words[-1]
     kept = {k: v for k, v in os.environ.items() if k != "MDISPATCH_REGISTRY"}
     with (folder / f"{program}.stderr").open("w") as heard:
         return subprocess.Popen(
-            [sys.executable, "-W", "error", program],
+            [sys.executable, "-W", "error", *words],
             cwd=folder,
             env=kept | environment,
             stdin=subprocess.PIPE,
@@ -151,15 +153,24 @@ def _ready(process: subprocess.Popen[str], folder: Path) -> str:
     return line.removeprefix("READY").strip()
 
 
-def run_case(folder: Path, pool: str, situation: str, layout: str) -> tuple[list, str, float]:
-    """What the callers of two tasks got, standard error, and the seconds from the pool's start."""
+def run_case(
+    folder: Path,
+    pool: str,
+    situation: str,
+    layout: str,
+    start: str = '{"initializer": md.initializer("my_ops", timeout=0.5)}',
+    options: tuple[str, ...] = (),
+) -> tuple[list, str, float]:
+    """What the callers of two tasks got, standard error, and the seconds from the pool's start.
+    ``start`` are the pool's arguments in a layout that has an initializer, ``options`` Python's.
+    """
     top, inside, with_one = LAYOUTS[layout]
     text = OPERATORS
     for word, value in SITUATIONS[situation].items():
         text = text.replace(word, value)
     (folder / "my_ops.py").write_text(text)
     program = PROGRAM.replace("AT_THE_TOP", top).replace("INSIDE", inside or "pass")
-    program = program.replace("POOL", POOLS[pool]).replace("WITH_ONE", str(with_one))
+    program = program.replace("POOL", POOLS[pool]).replace("START", start if with_one else "{}")
     (folder / "program.py").write_text(program)
     (folder / "main.py").write_text(MAIN)
     started = []
@@ -168,7 +179,7 @@ def run_case(folder: Path, pool: str, situation: str, layout: str) -> tuple[list
         if situation == "main dies":
             started.append(_start(folder, "main.py"))
             environment["MDISPATCH_REGISTRY"] = _ready(started[0], folder)
-        started.append(_start(folder, "program.py", **environment))
+        started.append(_start(folder, *options, "program.py", **environment))
         _ready(started[-1], folder)
         if situation == "main dies":
             _end(started[0])
@@ -241,6 +252,32 @@ def test_the_callers_of_tasks_get_what_the_page_says(pool, situation, layout, tm
         elif kind == "WarmUpError":
             assert "my_ops.py" in value or "the main process" in value
     assert heard.count("Traceback") <= 3  # no worker was replaced again and again
+
+
+#: Ways to give a pool its initializer.
+STARTS = {
+    "initializer": '{"initializer": md.initializer("my_ops")}',
+    "warm_up": '{"initializer": md.warm_up, "initargs": ("my_ops", sys.path)}',
+}
+
+
+@pytest.mark.waits
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("layout", [name for name, (*_, with_one) in LAYOUTS.items() if with_one])
+@pytest.mark.parametrize("pool", [pool for pool in POOLS if pool != "InterpreterPool"])
+def test_where_nothing_is_shared_each_process_registers_for_itself(
+    pool, layout, start, tmp_path, monkeypatch
+) -> None:
+    if pool == "joblib":
+        pytest.importorskip("joblib", reason="joblib is not installed")
+    monkeypatch.setenv("MDISPATCH_BINDING", "none")
+    its_warning = ("-W", "always:process:RuntimeWarning")
+    got, heard, _ = run_case(tmp_path, pool, "agrees", layout, STARTS[start], its_warning)
+    assert [kind for kind, _ in got] == ["answers", "answers"], got
+    assert [value for _, value in got] == [(2, 2), (4, 3)]
+    # A child of fork goes on with a copy, and registers nothing.
+    assert ("NotSharedWarning" in heard) == ("fork" not in pool.split(", ")), heard
+    assert "Traceback" not in heard
 
 
 def main() -> None:
