@@ -1,7 +1,7 @@
 """Runs the programs among the examples, those of the tables of README.md, and says which ran.
 
     python examples/run.py           what needs more than is installed is left out, and listed
-    python examples/run.py --all     everything must run, but what needs another Python
+    python examples/run.py --all     everything must run, but what needs another Python or system
     python examples/run.py --team    in a team: there is no main interpreter. For pools
     python examples/run.py pools     only those whose names begin so; several may be given
 
@@ -27,9 +27,9 @@ SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def table(readme: Path) -> dict[str, str]:
-    """The programs, with what each needs: "" for nothing, a package, "Python 3.14", or a program
-    for Debian's Python, "Debian's uwsgi". A row whose last cell is "-" is that of a file that is no
-    program.
+    """The programs, with what each needs: "" for nothing, a package, "Python 3.14", a program for
+    Debian's Python, "Debian's uwsgi", or "a shared registry", with the reason; several with "; "
+    between them. A row whose last cell is "-" is that of a file that is no program.
     """
     rows = re.findall(r"^\| `(\S+\.py)` \|.*\| *([^|]*?) *\|$", readme.read_text(), re.MULTILINE)
     return {name: needs for name, needs in rows if needs != "-"}
@@ -40,8 +40,23 @@ def is_debians() -> bool:
     return sys.base_prefix == "/usr"
 
 
+def is_shared() -> bool:
+    """Whether registries are shared here: not on macOS, on Windows or with musl."""
+    import mdispatch as md
+
+    try:
+        md.Registry.elect().close()
+    except md.errors.NotSharedError:
+        return False
+    return True
+
+
 def why_not(needs: str) -> str:
-    """What is missing here; "" when nothing is."""
+    """The first thing that is missing here; "" when nothing is."""
+    if "; " in needs:
+        return next(filter(None, map(why_not, needs.split("; "))), "")
+    if needs.startswith("a shared registry: "):
+        return "" if is_shared() else needs
     if needs.startswith("Python "):
         wanted = tuple(map(int, needs.removeprefix("Python ").split(".")))
         return needs if sys.version_info < wanted else ""
@@ -91,7 +106,7 @@ def main(arguments: list[str], here: Path = HERE) -> int:
             if not well:
                 print(f"==== {name}\n{said}")
         else:
-            of_another = missing.startswith("Python ") or (
+            of_another = missing.startswith(("Python ", "a shared registry: ")) or (
                 missing.startswith("Debian's ") and not is_debians()
             )
             is_late = must_all and not of_another

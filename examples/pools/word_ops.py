@@ -23,3 +23,10 @@ def count(text: str) -> int:
 def job(line: str) -> tuple[str, int]:
     """What a worker does with a line: it calls the operator. With it goes the worker's role."""
     return md.register_or_verify(), md.ops.words.count(line)
+
+
+def role_of_processes() -> str:
+    """The role of worker processes. On macOS, on Windows and with musl no registry is shared, and
+    each of them registers for itself.
+    """
+    return "register" if md.default_registry().address.startswith("local:") else "verify"

@@ -311,6 +311,13 @@ def test_every_file_of_the_examples_is_in_the_table(runner: ModuleType) -> None:
         ({"good": "", "extra": "no_such_package"}, [], 0, "1 passed, 0 failed, 1 skipped"),
         ({"good": "", "extra": "no_such_package"}, ["--all"], 1, "1 passed, 1 failed, 0 skipped"),
         ({"good": "", "extra": "Python 9.9"}, ["--all"], 0, "1 passed, 0 failed, 1 skipped"),
+        ({"good": "a shared registry: why"}, ["--all"], 0, "1 passed, 0 failed, 0 skipped"),
+        (
+            {"good": "", "extra": "no_such_package; Python 9.9"},
+            ["--all"],
+            1,
+            "1 passed, 1 failed, 0 skipped",
+        ),
         ({"extra": "no_such_package"}, [], 1, "0 passed, 0 failed, 1 skipped"),
         ({}, [], 1, "0 passed, 0 failed, 0 skipped"),
     ],
@@ -333,3 +340,23 @@ def test_an_example_that_does_not_run_is_red(
     said = capsys.readouterr().out
     assert said.splitlines()[-1] == last
     assert ("it says why" in said) == ("bad" in rows)
+
+
+@pytest.mark.parametrize("options", [(), ("--all",)])
+def test_where_nothing_is_shared_the_pools_of_processes_run_and_others_are_left_out(
+    options: tuple[str, ...],
+) -> None:
+    names = ("pools/processes", "pools/multiprocessing_pools", "pools/interpreters", "text_ops")
+    ran = subprocess.run(
+        [sys.executable, EXAMPLES / "run.py", *options, *names],
+        env={**os.environ, "MDISPATCH_BINDING": "none"},
+        capture_output=True,
+        text=True,
+        timeout=limit(120),
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
+    *lines, last = ran.stdout.splitlines()
+    assert last == "3 passed, 0 failed, 1 skipped"
+    (left_out,) = [line for line in lines if "left out" in line]
+    assert left_out.endswith("needs a shared registry: sub-interpreters")
