@@ -129,7 +129,11 @@ def readme(sources: Path) -> Iterator[Row]:
         # lint/tests has the others. The browser has to be there once.
         environment={"PYTEST_ADDOPTS": "-m 'not lint'", "MDISPATCH_BROWSER": "chromium"},
     )
-    yield row("readme/examples", ".venv/bin/python examples/run.py", counts="lines")
+    row = partial(row, counts="lines")
+    yield row("readme/examples", ".venv/bin/python examples/run.py")
+    # As on other systems. The pages run so with readme/test.
+    alone = {"MDISPATCH_BINDING": "none"}
+    yield row("readme/none", ".venv/bin/python examples/run.py", environment=alone)
 
 
 def native(change: Change) -> Iterator[Row]:
@@ -343,6 +347,11 @@ def examples() -> Iterator[Row]:
     yield row("examples/install", ".ci/environment 3.13 examples")
     row = partial(row, needs=("examples/install",), counts="lines")
     yield row("examples/all", ".venv/bin/python examples/run.py --all")
+    yield row(
+        "examples/none",
+        ".venv/bin/python examples/run.py --all",
+        environment={"MDISPATCH_BINDING": "none"},
+    )
     yield row("examples/team", ".venv/bin/python examples/run.py --all --team pools")
     row = partial(Row, folder="servers", everyday=False)
     yield row(

@@ -25,6 +25,17 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 ELSEWHERE = {"embedding", "overview", "quick-start"}
 
 
+#: What a page needs that is not there where nothing is shared (docs/other-systems.md), and what it
+#: ends with there. It runs up to that.
+ONLY_SHARED = {
+    "calling-across": ("sub-interpreters", "NotSharedError: A sub-interpreter needs"),
+    "calls": ("calls that C makes", 'assert scale.caller == "__main__"'),
+    "coming-from-torchdeploy": ("sub-interpreters", "NotSharedError: A sub-interpreter needs"),
+    "python-layer": ("sub-interpreters", "NotSharedError: A sub-interpreter needs"),
+    "teams": ("a team", "NotSharedError: Registry.elect needs"),
+    "tutorial": ("sub-interpreters", "NotSharedError: A sub-interpreter needs"),
+}
+
 BLOCK = re.compile(r"^(?:<!-- (\S+)[^\n]* -->\n)?```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -36,24 +47,43 @@ def copies(page):
     return [(source, code) for source, code in BLOCK.findall(page.read_text()) if source]
 
 
-@pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if snippets(page) and page.stem not in ELSEWHERE],
-    ids=lambda page: page.stem,
-)
-def test_each_page_runs(page, tmp_path):
-    script = tmp_path / "page.py"
+RUN_HERE = [page for page in PAGES if snippets(page) and page.stem not in ELSEWHERE]
+
+
+def run_page(page, folder, **more):
+    script = folder / "page.py"
     script.write_text("\n".join(snippets(page)))
-    ran = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-W", "error", str(script)],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=limit(60),
         check=False,
-        env={"PATH": "/usr/bin:/bin", "MDISPATCH_FOLDER": os.environ["MDISPATCH_FOLDER"]},
+        env={"PATH": "/usr/bin:/bin", "MDISPATCH_FOLDER": os.environ["MDISPATCH_FOLDER"], **more},
     )
+
+
+@pytest.mark.parametrize("page", RUN_HERE, ids=lambda page: page.stem)
+def test_each_page_runs(page, tmp_path):
+    ran = run_page(page, tmp_path)
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("page", RUN_HERE, ids=lambda page: page.stem)
+def test_each_page_runs_where_nothing_is_shared_or_is_in_the_table(page, tmp_path):
+    ran = run_page(page, tmp_path, MDISPATCH_BINDING="none")
+    _, end = ONLY_SHARED.get(page.stem, ("", ""))
+    if end:
+        assert ran.returncode == 1, "it runs: take it out of the table"
+        assert end in ran.stderr
+    else:
+        assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.lint
+def test_the_table_of_pages_that_need_sharing_names_pages():
+    assert ONLY_SHARED.keys() <= {page.stem for page in RUN_HERE}
 
 
 @pytest.mark.lint

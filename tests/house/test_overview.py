@@ -17,7 +17,15 @@ PAGE = (ROOT / "docs" / "overview.md").read_text()
 SNIPPETS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 
-def run(code: str, folder: Path, *, name: str = "snippet.py") -> subprocess.CompletedProcess[str]:
+#: What a snippet needs that is not there where nothing is shared, and what it ends with there.
+ONLY_SHARED = {
+    "Registry.create(": ("a registry with a name", "NotSharedError: A registry with a name")
+}
+
+
+def run(
+    code: str, folder: Path, *, name: str = "snippet.py", **more: str
+) -> subprocess.CompletedProcess[str]:
     (folder / name).write_text(code)
     return subprocess.run(
         [sys.executable, "-W", "error", str(folder / name)],
@@ -29,6 +37,7 @@ def run(code: str, folder: Path, *, name: str = "snippet.py") -> subprocess.Comp
             "PYTHONPATH": str(folder),
             "PATH": "/usr/bin:/bin",
             "MDISPATCH_FOLDER": os.environ["MDISPATCH_FOLDER"],
+            **more,
         },
     )
 
@@ -38,8 +47,7 @@ def test_the_page_opens_with_something_that_runs(tmp_path) -> None:
     assert ran.stdout == "array('d', [3.0, 6.0])\n", ran.stderr
 
 
-@pytest.mark.parametrize("index", range(1, len(SNIPPETS)))
-def test_each_snippet_runs(index: int, tmp_path) -> None:
+def run_snippet(index: int, tmp_path: Path, **more: str) -> subprocess.CompletedProcess[str]:
     (tmp_path / "shop.py").write_text(SNIPPETS[0])
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     # As a reader would run it: after the module of the first snippet.
@@ -49,8 +57,26 @@ def test_each_snippet_runs(index: int, tmp_path) -> None:
     if "shop::total" in code:
         code += "import array\nassert md.ops.shop.total(array.array('d', [1, 2])) == 3.0\n"
     code = code.replace('"jobs"', f'"jobs-{tmp_path.parent.name}-{index}"')
-    ran = run(code, tmp_path)
+    return run(code, tmp_path, **more)
+
+
+@pytest.mark.parametrize("index", range(1, len(SNIPPETS)))
+def test_each_snippet_runs(index: int, tmp_path: Path) -> None:
+    ran = run_snippet(index, tmp_path)
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("index", range(1, len(SNIPPETS)))
+def test_each_snippet_runs_where_nothing_is_shared_or_is_in_the_table(
+    index: int, tmp_path: Path
+) -> None:
+    ran = run_snippet(index, tmp_path, MDISPATCH_BINDING="none")
+    found = [end for word, (_, end) in ONLY_SHARED.items() if word in SNIPPETS[index]]
+    if found:
+        assert ran.returncode == 1, "it runs: take it out of the table"
+        assert found[0] in ran.stderr
+    else:
+        assert ran.returncode == 0, ran.stderr
 
 
 COMMANDS = re.findall(r"^mdispatch (.*?)(?:  +#.*)?$", PAGE, re.MULTILINE)
