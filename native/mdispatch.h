@@ -144,7 +144,7 @@ extern "C" {
 
 /* contract begins */
 
-enum { MD_ABI = 4 };
+enum { MD_ABI = 5 };
 enum { MD_FORMAT = 6 }; /* of a region: processes with one format share a registry */
 enum { MD_FOREVER = -1 };
 enum { MD_HOST = -1 }; /* in place of an interpreter's number: the program that embeds them */
@@ -168,7 +168,7 @@ typedef enum md_status {
     MD_ENOBUFS = -14,  /* the caller's buffer is too small */
     MD_EFORMAT = -15,  /* not a registry */
     MD_EVERSION = -16, /* a registry of another version or build */
-    MD_EBOOT = -17,    /* a registry made before the last boot */
+    MD_EBOOT = -17,    /* a registry of another boot: made before the last one, or on another host */
     MD_ENAMESPACE = -18, /* a registry made in another PID namespace */
     MD_EOWNER = -19,     /* another user's registry, or a file with other rights than 0600 */
     MD_ENOTFILE = -20,   /* the name is that of something else than a regular file */
@@ -331,8 +331,9 @@ int md_open_default(const char *address, md_registry *out);
  * registry. Calls under way in other threads end first. MD_ECLOSED. */
 int md_close(md_registry reg);
 
-/* The address by which other processes of this machine find the registry, terminated. MD_ECLOSED,
- * MD_ENOBUFS. */
+/* The address by which other processes of this machine find the registry, terminated: shm:NAME or,
+ * without a name, fd:PID:NUMBER:UUID:BOOT:SPACE, where PID has it open as the descriptor NUMBER; BOOT
+ * and SPACE are its origin (md_origin). MD_ECLOSED, MD_ENOBUFS. */
 int md_address(md_registry reg, char *buf, size_t cap);
 
 /* Makes an interpreter of this process a member, and returns its role. It is MD_MAIN for the first
@@ -479,9 +480,18 @@ typedef struct md_inspection {
  * opening it: takes no lock, joins nothing, keeps nothing, changes nothing. So it works for a
  * registry that md_attach refuses or that a stopped process has locked; but the figures are not
  * from one moment. Members as for md_members. MD_ENAME, MD_ENOENT, MD_EDIED (no such process),
+ * MD_EBOOT and MD_ENAMESPACE (so says the address, and it does not lead to the registry from here),
  * MD_EFORMAT, MD_EVERSION, MD_EDAMAGED (truncated), MD_EOWNER, MD_ENOTFILE, MD_EFOLDER, MD_ESYS. */
 int md_inspect(const char *address, md_inspection *out, md_member_info *infos, size_t cap,
                size_t *count);
+
+/* Where the registry with this name or address was made, also one that md_attach refuses for it: its
+ * origin, BOOT:SPACE, terminated. BOOT is the kernel's boot id, 32 hexadecimal digits, SPACE the
+ * number of the PID namespace (the inode of /proc/self/ns/pid). Of an address fd:... its text tells,
+ * and nothing is opened. NULL or "" asks for the origin of this process. A buffer of 54 bytes is
+ * enough. MD_ENAME, MD_ENOENT, MD_EFORMAT, MD_EVERSION, MD_EDAMAGED, MD_EOWNER, MD_ENOTFILE,
+ * MD_EFOLDER, MD_ENOBUFS, MD_ESYS. */
+int md_origin(const char *address, char *buf, size_t cap);
 
 /* The folder with the files of this user's named registries, terminated; MD_MAX_ADDRESS bytes are
  * enough. `buf` receives the path also with MD_ENOENT (the folder does not exist yet), MD_EOWNER

@@ -32,6 +32,7 @@ __all__ = [
     "FakeKernelMissingError",
     "FencedError",
     "ForeignObjectError",
+    "ForeignRegistryError",
     "HandlersDeclinedError",
     "HermeticError",
     "InvalidArgumentError",
@@ -1004,7 +1005,7 @@ class RegistryAccessError(RegistryError, OSError):
 
 
 class RegistryFormatError(RegistryError):
-    """The file is no registry, or one of another version, machine word, boot or PID namespace.
+    """The file is no registry, or one of another version or machine word.
 
     ``formats`` are the format of a registry of another version and the one that this mdispatch
     uses; None in all other cases.
@@ -1015,6 +1016,23 @@ class RegistryFormatError(RegistryError):
     ) -> None:
         super().__init__(message, registry)
         self.formats = formats
+
+
+class ForeignRegistryError(RegistryError):
+    """The registry is of another host, boot or PID namespace (container), where process and thread
+    ids mean others: nobody can use it from here. That it was made there does not say that it ended.
+
+    ``registry`` is its name or address; ``there`` and ``here`` are the boot and the PID namespace
+    in which it was made and those of this process, as ``"BOOT:NUMBER"``. BOOT is what
+    /proc/sys/kernel/random/boot_id has, without hyphens, NUMBER the inode of /proc/self/ns/pid.
+    """
+
+    def __init__(
+        self, message: str, registry: str = "", *, here: str = "", there: str = ""
+    ) -> None:
+        super().__init__(message, registry)
+        self.here = here
+        self.there = there
 
 
 class RegistryDamagedError(RegistryError):

@@ -97,9 +97,12 @@ def open_default(address: str) -> int:
         if address:
             from ..errors.words import shown
 
+            whose = "the registry of a parent process" if address.startswith("fd:") else "it"
+            if isinstance(error, errors.ForeignRegistryError):
+                whose = "it"
             error.args = (
-                f"{error.args[0]}\n{ENVIRONMENT}={shown(address)} in the environment names "
-                "the registry of a parent process. Unset it to work alone.",
+                f"{error.args[0]}\n{ENVIRONMENT}={shown(address, MD_MAX_ADDRESS)} in the "
+                f"environment names {whose}. Unset it to work alone.",
             )
         raise
     return handle

@@ -14,7 +14,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from time import sleep
 
-from ..errors import InvalidNameError, MainMemberGoneError, RegistryNotFoundError
+from ..errors import (
+    ForeignRegistryError,
+    InvalidNameError,
+    MainMemberGoneError,
+    RegistryNotFoundError,
+)
 from ..errors.words import nearest
 from .counted import COUNTS, Counted, summed
 from .folder_lock import busy_text, folder_holder
@@ -75,7 +80,7 @@ _MAIN_STATES = ("not joined", "alive", "left", "died")
 _STATES = {0: "open", MD_ECLOSED: "closed", MD_EDIED: "main died", MD_EDAMAGED: "damaged"}
 _MEMFD = "/memfd:mdispatch (deleted)"  # as the core names it
 _LOOKS = 30  # 10 ms between two
-_NONE_SUCH = (InvalidNameError, MainMemberGoneError, RegistryNotFoundError)
+_NONE_SUCH = (ForeignRegistryError, InvalidNameError, MainMemberGoneError, RegistryNotFoundError)
 
 
 # --- one registry ---------------------------------------------------------------------------------
@@ -377,7 +382,8 @@ def find_registries() -> list[Seen]:
 
 def find_one(label: str) -> Seen:
     """The registry of a name or an address. If there is none, it raises the error of an attempt to
-    attach: InvalidNameError, RegistryNotFoundError, MainMemberGoneError (no such process).
+    attach: InvalidNameError, RegistryNotFoundError, MainMemberGoneError (no such process),
+    ForeignRegistryError.
     """
     if label.startswith("fd:"):
         seen = look_at(label, None)
@@ -441,8 +447,8 @@ def _at_main(seen: Seen, found: dict[int, tuple[int, str]]) -> Seen:
     """The same under the address that leads through the main member, which lasts longest."""
     if seen.main_pid not in found:
         return seen
-    uuid = seen.address.rpartition(":")[2]
-    return replace(seen, address=f"fd:{seen.main_pid}:{found[seen.main_pid][0]}:{uuid}")
+    _, _, _, rest = seen.address.split(":", 3)
+    return replace(seen, address=f"fd:{seen.main_pid}:{found[seen.main_pid][0]}:{rest}")
 
 
 def _name_in(link: str) -> str | None:

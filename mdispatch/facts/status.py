@@ -92,13 +92,21 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
         "registry {0} was made by another version of mdispatch",
     ),
     MD_EBOOT: (
-        errors.RegistryFormatError,
-        "registry {0} was made before the last boot; create it anew",
+        errors.ForeignRegistryError,
+        "registry {0} was made before the last boot, on another host, or in a container with a "
+        "boot id of its own: the boot is {there} there and {here} here\n"
+        "If no process uses it any more, whoever creates it replaces it, and "
+        "`mdispatch doctor --reap` removes it. Else use another name or MDISPATCH_FOLDER, or make "
+        "the hosts a cluster (MDISPATCH_REGISTRY=cluster:URL, docs/cluster.md).",
     ),
     MD_ENAMESPACE: (
-        errors.RegistryFormatError,
-        "registry {0} belongs to another PID namespace (container); processes that share a "
-        "registry must share a PID namespace too",
+        errors.ForeignRegistryError,
+        "registry {0} belongs to another PID namespace (container): its number is {there} there "
+        "and {here} here\n"
+        "Have these processes share one PID namespace (Kubernetes: shareProcessNamespace: true; "
+        "docker and podman: --pid=container:NAME), or give those of each namespace a registry of "
+        "their own (MDISPATCH_REGISTRY=elect:NAME, another NAME in each), or make them a cluster "
+        "(MDISPATCH_REGISTRY=cluster:URL, docs/cluster.md).",
     ),
     MD_EOWNER: (
         errors.RegistryOwnerError,
@@ -143,6 +151,14 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     ),
 }
 
+_ADDRESS_OF_OTHER_BOOT = (
+    "registry {0} is of another host, or from before this one was booted: the boot is {there} "
+    "there and {here} here\n"
+    "An address like this one leads to a process of its own host. Give the processes of each host "
+    "a registry of their own (MDISPATCH_REGISTRY=elect:NAME), or make the hosts a cluster "
+    "(MDISPATCH_REGISTRY=cluster:URL, docs/cluster.md)."
+)
+
 
 def _other_version(message: str, label: str) -> Exception:
     """The error for a registry that a build with another format has made."""
@@ -158,6 +174,22 @@ def _other_version(message: str, label: str) -> Exception:
     return errors.RegistryFormatError(message, label, formats=(found, MD_FORMAT))
 
 
+def _foreign(words: str, status: int, label: str) -> Exception:
+    """The error for a registry, or an address, of another boot or PID namespace."""
+    if status == MD_EBOOT and label.startswith("fd:"):
+        words = _ADDRESS_OF_OTHER_BOOT
+    _, found = native.origin(label.encode("utf-8", "surrogateescape"))
+    _, ours = native.origin(b"")
+    there, here = found.decode(), ours.decode()
+    part = status == MD_ENAMESPACE
+    differing = {
+        name: each.split(":")[part] if each else "unknown"
+        for name, each in (("there", there), ("here", here))
+    }
+    message = words.format(label, **differing)
+    return errors.ForeignRegistryError(message, label, here=here, there=there)
+
+
 def error_for(status: int, label: str) -> Exception:
     """The exception for a status: the one place where codes become classes."""
     if status < MD_ESYS:
@@ -168,6 +200,8 @@ def error_for(status: int, label: str) -> Exception:
     cls, words = _EXCEPTIONS.get(
         status, (errors.RegistryError, "registry {0}: unknown status " + str(status))
     )
+    if status in (MD_EBOOT, MD_ENAMESPACE):
+        return _foreign(words, status, label)
     message = words.format(label)
     if status == MD_EBUSY:
         from .folder_lock import busy_text

@@ -95,7 +95,8 @@ class Registry(facts.Handle):
         """Attaches to the registry of this name or address, waiting up to ``timeout`` seconds for
         it to appear.
 
-        Raises RegistryNotFoundError, MainMemberGoneError, RegistryClosedError, RegistryFormatError,
+        Raises RegistryNotFoundError, MainMemberGoneError, RegistryClosedError,
+        ForeignRegistryError (another host, boot or PID namespace), RegistryFormatError,
         RegistryOwnerError, RegistryAccessError, RegistryDamagedError, InvalidNameError,
         InvalidArgumentError (timeout), SystemCallError.
         """

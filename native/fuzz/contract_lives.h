@@ -182,8 +182,9 @@ static void do_odd(const struct op *op) {
         MUST(rc == MD_ENOENT || rc == MD_ENAME);
         return;
     case 2:
-        snprintf(odd, sizeof odd, "fd:%d:%d:%08x%s", (int)getpid(), (int)op->c, op->c,
-                 op->c & 1 ? "00112233445566778899aabb" : "");
+        n = snprintf(odd, sizeof odd, "fd:%d:%d:%08x%s:", (int)getpid(), (int)op->c, op->c,
+                     op->c & 1 ? "00112233445566778899aabb" : "");
+        MUST(md_origin(NULL, odd + n, sizeof odd - (size_t)n) == 0);
         rc = md_attach(odd, 0, &reg);
         MUST(rc && rc != MD_EINVAL);
         return;

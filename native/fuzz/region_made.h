@@ -130,7 +130,7 @@ static inline void made_blocks(struct made *m) {
 /* A copy in a memfd, with an address of its own. */
 static inline void made_copy(struct made *m, const md__reg *from) {
     const struct md__header *h = md__header(from);
-    char uuid[33];
+    char uuid[33], origin[MD__ORIGIN];
     m->size = (size_t)md__peek64(&h->committed);
     m->top = md__peek64(&h->arena_top);
     m->good = malloc(m->size);
@@ -142,7 +142,8 @@ static inline void made_copy(struct made *m, const md__reg *from) {
     m->mine = mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
     MUST(m->mine != MAP_FAILED);
     for (int i = 0; i < 16; i++) snprintf(uuid + 2 * i, 3, "%02x", h->uuid[i]);
-    snprintf(m->address, sizeof m->address, "fd:%ld:%d:%s", (long)getpid(), m->fd, uuid);
+    md__region_print_origin(origin, h);
+    snprintf(m->address, sizeof m->address, "fd:%ld:%d:%s:%s", (long)getpid(), m->fd, uuid, origin);
     made_blocks(m);
 }
 

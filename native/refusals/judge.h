@@ -43,10 +43,12 @@ enum {
     CLAIMS = REGISTERS,
     RELEASES = LOCKS | S(MD_ENOENT) | S(MD_EROLE) | S(MD_EINVAL) | S(MD_ETOOLONG),
     INSPECTS = SYS | S(MD_ENAME) | S(MD_ENOENT) | S(MD_EDIED) | S(MD_EFORMAT) | S(MD_EVERSION) |
-               S(MD_EDAMAGED) | S(MD_EOWNER) | S(MD_ENOTFILE) | S(MD_EFOLDER),
+               S(MD_EDAMAGED) | S(MD_EOWNER) | S(MD_ENOTFILE) | S(MD_EFOLDER) | S(MD_EBOOT) |
+               S(MD_ENAMESPACE),
+    ORIGINS = SYS | S(MD_ENAME) | S(MD_ENOENT) | S(MD_EFORMAT) | S(MD_EVERSION) | S(MD_EDAMAGED) |
+              S(MD_EOWNER) | S(MD_ENOTFILE) | S(MD_EFOLDER) | S(MD_ENOBUFS),
     FOLDERS = SYS | S(MD_ENOENT) | S(MD_EOWNER) | S(MD_ENOBUFS) | S(MD_EFOLDER),
-    REAPS = INSPECTS | S(MD_EEXIST) | S(MD_EBOOT) | S(MD_ENAMESPACE) | S(MD_EBUSY) |
-            S(MD_EINTR)
+    REAPS = INSPECTS | S(MD_EEXIST) | S(MD_EBUSY) | S(MD_EINTR)
 };
 
 /* What a process has. It must be the same before and after a refused call, and before and after a

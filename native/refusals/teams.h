@@ -32,6 +32,8 @@ static void a_look_from_outside(void) {
         CHECK(!seen.torn || shim.has_refused()); /* torn: a read was refused */
     }
     LOOK(FOLDERS, 0, md_folder(folder, sizeof folder));
+    LOOK(ORIGINS, 0, md_origin(name, folder, sizeof folder));
+    LOOK(ORIGINS, 0, md_origin(NULL, folder, sizeof folder));
     LOOK(REAPS, MD_EEXIST, md_reap(name));
     look_at(name, 0); /* it is still there */
 }

@@ -315,6 +315,27 @@ static inline struct main_member open_main(const char *name, uint64_t capacity) 
     return m;
 }
 
+/* The fields of an address fd:PID:NUMBER:UUID:BOOT:SPACE. */
+enum { IN_PID = 1, IN_NUMBER, IN_UUID, IN_BOOT, IN_SPACE };
+
+/* Changes the last digit of one of them. */
+static inline void change_digit(char *address, int field) {
+    char *p = address;
+    for (; field; field--) p = strchr(p, ':') + 1;
+    p += strcspn(p, ":") - 1;
+    *p = *p == '1' ? '2' : '1';
+}
+
+/* An address of this boot and PID namespace that leads nowhere. */
+static inline const char *address_of(long pid, int number) {
+    static char address[MD_MAX_ADDRESS];
+    char origin[MD__ORIGIN];
+    OK(md_origin(NULL, origin, sizeof origin));
+    snprintf(address, sizeof address, "fd:%ld:%d:0123456789abcdef0123456789abcdef:%s", pid, number,
+             origin);
+    return address;
+}
+
 static inline void check_whole(md_registry reg) {
     char words[4096];
     if (!OK(md_check(reg, words, sizeof words))) fputs(words, stderr);

@@ -68,11 +68,14 @@ TEST(malformed_names_and_addresses_are_refused) {
                                       "fd:1:99999999999999999999:0123456789abcdef0123456789abcdef",
                                       "x\\y",
                                       "a*"};
-    char long_name[MD_MAX_ADDRESS * 4];
+    char long_name[MD_MAX_ADDRESS * 4], whole[MD_MAX_ADDRESS * 2], origin[MD__ORIGIN];
     md_registry reg;
+    OK(md_origin("", origin, sizeof origin));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         if (!EQ(md_attach(bad[i], 0, &reg), MD_ENAME)) fprintf(stderr, "    \"%s\"\n", bad[i]);
         if (!EQ(md_create(bad[i], SIZE, &reg), MD_ENAME)) fprintf(stderr, "    \"%s\"\n", bad[i]);
+        snprintf(whole, sizeof whole, "%s:%s", bad[i], origin);
+        if (!EQ(md_attach(whole, 0, &reg), MD_ENAME)) fprintf(stderr, "    \"%s\"\n", whole);
     }
     memset(long_name, 'x', sizeof long_name);
     long_name[sizeof long_name - 1] = '\0';
@@ -93,7 +96,69 @@ TEST(malformed_names_and_addresses_are_refused) {
     close_main(m);
     EQ(md_attach(NULL, 0, &reg), MD_EINVAL);
     EQ(md_attach(name, -2, &reg), MD_EINVAL);
-    EQ(md_attach("fd:999999999:3:0123456789abcdef0123456789abcdef", 0, &reg), MD_EDIED);
+    EQ(md_attach(address_of(999999999, 3), 0, &reg), MD_EDIED);
+}
+
+TEST(malformed_origins_are_refused) {
+#define HEX "0123456789abcdef0123456789abcdef"
+    static const char *const bad[] = {"",
+                                      ":",
+                                      ":1",
+                                      ":" HEX,
+                                      ":" HEX ":",
+                                      ":" HEX "1",
+                                      ":" HEX "1:1",
+                                      ":" HEX ":01",
+                                      ":" HEX ":-1",
+                                      ":" HEX ": 1",
+                                      ":" HEX ":1 ",
+                                      ":" HEX ":1:1",
+                                      ":" HEX ":1/../x",
+                                      ":" HEX ":a",
+                                      ":" HEX ":123456789012345678901",
+                                      "::1",
+                                      ":0123456789abcdef0123456789abcde:1",
+                                      ":0123456789abcdef0123456789abcdeF:1",
+                                      ":0123456789abcdef0123456789abcde :1"};
+    char address[MD_MAX_ADDRESS], origin[MD__ORIGIN];
+    md_registry reg;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(address, sizeof address, "fd:%ld:0:" HEX "%s", (long)getpid(), bad[i]);
+        if (!EQ(md_attach(address, 0, &reg), MD_ENAME) ||
+            !EQ(md_origin(address, origin, sizeof origin), MD_ENAME))
+            fprintf(stderr, "    \"%s\"\n", address);
+    }
+    /* The largest that there can be. */
+    snprintf(address, sizeof address, "fd:2147483647:2147483647:" HEX ":" HEX ":%s",
+             "18446744073709551615");
+    EQ(md_attach(address, 0, &reg), MD_EBOOT);
+    OK(md_origin(address, origin, sizeof origin));
+    CHECK(strcmp(origin, HEX ":18446744073709551615") == 0);
+    EQ(strlen(origin), MD__ORIGIN - 1);
+    EQ(md_origin(address, origin, sizeof origin - 1), MD_ENOBUFS);
+#undef HEX
+}
+
+/* Its pid is that of another process there, or of none: nobody died. */
+TEST(an_address_from_elsewhere_says_so) {
+    struct main_member m = open_main(NULL, SIZE);
+    char address[MD_MAX_ADDRESS], good_one[MD_MAX_ADDRESS], origin[MD__ORIGIN], here[MD__ORIGIN];
+    md_registry reg;
+    OK(md_address(m.reg, good_one, sizeof good_one));
+    OK(md_origin(NULL, here, sizeof here));
+    OK(md_origin(good_one, origin, sizeof origin));
+    CHECK(strcmp(origin, here) == 0);
+    for (int field = IN_BOOT; field <= IN_SPACE; field++) {
+        for (int gone = 0; gone < 2; gone++) {
+            snprintf(address, sizeof address, "%s", gone ? address_of(999999999, 3) : good_one);
+            change_digit(address, field);
+            EQ(md_attach(address, 0, &reg), field == IN_BOOT ? MD_EBOOT : MD_ENAMESPACE);
+            OK(md_origin(address, origin, sizeof origin));
+            CHECK(strcmp(origin, strchr(strchr(strchr(address + 3, ':') + 1, ':') + 1, ':') + 1) ==
+                  0);
+        }
+    }
+    close_main(m);
 }
 
 /* The rule of mdispatch.h: letters, digits, hyphen, underscore, and a dot that is not the first. */
@@ -120,8 +185,7 @@ TEST(an_address_names_one_registry_and_no_other) {
     char address[MD_MAX_ADDRESS];
     md_registry reg;
     OK(md_address(m.reg, address, sizeof address));
-    char *last = address + strlen(address) - 1;
-    *last = *last == '0' ? '1' : '0';
+    change_digit(address, IN_UUID);
     EQ(md_attach(address, 0, &reg), MD_ENOENT);
     close_main(m);
 }
@@ -197,6 +261,9 @@ TEST(a_hostile_file_is_refused_with_the_reason_and_at_once) {
     check_status(MD_EBOOT, "the first half of boot");
     lay_down_with(offsetof(struct md__header, boot) + 8, "89abcdef", 8);
     check_status(MD_EBOOT, "the second half of boot");
+    char origin[MD__ORIGIN];
+    OK(md_origin(name, origin, sizeof origin));
+    CHECK(strncmp(origin + 16, "3839616263646566", 16) == 0); /* "89abcdef" */
     close_main(open_main(name, SIZE)); /* no process of it is alive: it makes room */
     WITH(pid_space, 1, MD_ENAMESPACE);
     WITH(uid, geteuid() + 1, MD_EOWNER);
@@ -505,6 +572,8 @@ TEST(a_process_without_standard_input_waits_for_a_name) {
 int main(void) {
     set_names();
     RUN(malformed_names_and_addresses_are_refused);
+    RUN(malformed_origins_are_refused);
+    RUN(an_address_from_elsewhere_says_so);
     RUN(each_character_is_allowed_in_a_name_or_it_is_not);
     RUN(an_address_names_one_registry_and_no_other);
     RUN(a_hostile_file_is_refused_with_the_reason_and_at_once);

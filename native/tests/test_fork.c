@@ -300,6 +300,12 @@ static void lock_as_a_stranger(void *arg) {
     EQ(md_check(f->m.reg, NULL, 0), MD_ENAMESPACE);
     EQ(md_join(f->m.reg, 0, &member, &role), MD_ENAMESPACE);
     OK(find(f->m.reg, "n", KEY, NULL, 0)); /* this takes no lock */
+    /* It is process 1 here, and not the process 1 of its parent's namespace. */
+    char address[MD_MAX_ADDRESS], of_one[MD_MAX_ADDRESS];
+    md_registry reg;
+    OK(md_address(f->m.reg, address, sizeof address));
+    snprintf(of_one, sizeof of_one, "fd:%d%s", (int)getpid(), strchr(address + 3, ':'));
+    EQ(md_open_default(of_one, &reg), MD_ENAMESPACE);
 }
 
 static void go_elsewhere(void *arg) {

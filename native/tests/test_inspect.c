@@ -124,16 +124,30 @@ TEST(an_anonymous_registry_is_seen_by_what_a_process_has_open) {
     char address[MD_MAX_ADDRESS], shorter[MD_MAX_ADDRESS];
     OK(md_address(m.reg, address, sizeof address));
     snprintf(shorter, sizeof shorter, "%s", address);
-    *strrchr(shorter, ':') = '\0';
+    for (int field = IN_UUID; field <= IN_SPACE; field++) *strrchr(shorter, ':') = '\0';
     OK(look_at(shorter));
     CHECK(strcmp(seen.address, address) == 0);
     uint64_t inode = seen.inode;
     OK(look_at(address));
     EQ(seen.inode, inode);
-    char *last = address + strlen(address) - 1;
-    *last = *last == '0' ? '1' : '0';
+    change_digit(address, IN_UUID);
     EQ(look_at(address), MD_ENOENT);
+    /* From elsewhere: it may lead here all the same. */
+    change_digit(address, IN_SPACE);
+    EQ(look_at(address), MD_ENAMESPACE);
+    change_digit(address, IN_BOOT);
+    EQ(look_at(address), MD_EBOOT);
+    OK(md_address(m.reg, address, sizeof address));
+    change_digit(address, IN_SPACE);
+    OK(look_at(address));
+    EQ(seen.inode, inode);
+    EQ(seen.attach, 0);
+    snprintf(address, sizeof address, "%s", address_of(999999999, 3));
+    EQ(look_at(address), MD_EDIED);
+    change_digit(address, IN_SPACE);
+    EQ(look_at(address), MD_ENAMESPACE);
     static const char *const bad[] = {"fd:", "fd:1", "fd:1:2:", "fd:1:2:xyz", "fd:1:2:0123",
+                                      "fd:1:2:0123456789abcdef0123456789abcdef",
                                       "",    "a/b",  "../x",    "shm:"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (!EQ(look_at(bad[i]), MD_ENAME)) fprintf(stderr, "    \"%s\"\n", bad[i]);

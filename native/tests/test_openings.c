@@ -120,7 +120,20 @@ TEST(the_default_that_another_thread_has_settled_meanwhile_is_everyones) {
 TEST(a_default_address_that_is_none_is_refused) {
     md_registry reg;
     EQ(md_open_default("a/b", &reg), MD_ENAME);
-    EQ(md_open_default("fd:999999999:3:0123456789abcdef0123456789abcdef", &reg), MD_EDIED);
+    EQ(md_open_default(address_of(999999999, 3), &reg), MD_EDIED);
+}
+
+/* By its number the process that called exec. */
+TEST(an_address_of_elsewhere_is_not_this_process_before_an_exec) {
+    char address[MD_MAX_ADDRESS];
+    md_registry reg;
+    for (int field = IN_BOOT; field <= IN_SPACE; field++) {
+        snprintf(address, sizeof address, "%s", address_of(getpid(), 3));
+        change_digit(address, field);
+        EQ(md_open_default(address, &reg), field == IN_BOOT ? MD_EBOOT : MD_ENAMESPACE);
+    }
+    OK(md_open_default(address_of(getpid(), 3), &reg));
+    OK(md_close(reg));
 }
 
 /* --- closed while it is used ------------------------------------------------------------------ */
@@ -254,6 +267,7 @@ int main(void) {
     RUN(who_waited_while_the_last_place_was_taken_is_told);
     RUN(the_default_that_another_thread_has_settled_meanwhile_is_everyones);
     RUN(a_default_address_that_is_none_is_refused);
+    RUN(an_address_of_elsewhere_is_not_this_process_before_an_exec);
     RUN(a_registry_that_is_closed_while_a_call_is_under_way_can_be_opened_anew);
     RUN(the_65536th_opening_is_refused_or_is_another_one);
     RUN(a_folder_that_is_not_this_users_alone_is_refused);

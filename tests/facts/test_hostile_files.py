@@ -396,5 +396,5 @@ def test_a_child_forked_into_another_pid_namespace_is_refused_the_lock() -> None
         os.waitpid(pid, 0)
         """
     )
-    assert got["check"][0] == got["register"][0] == "RegistryFormatError"
+    assert got["check"][0] == got["register"][0] == "ForeignRegistryError"
     assert got["find"][0] == got["list"][0] == FINE

@@ -21,6 +21,7 @@ from bad_values import (
     everything,
 )
 from patience import limit
+from registries import address_of
 
 import mdispatch as md
 from mdispatch import errors
@@ -531,6 +532,9 @@ ADDRESSES = [
         "fd:x:y:z",
         "fd:1:2:" + "0" * 33,
         "fd:1:2:" + "0" * 32 + "x",
+        "fd:1:2:" + "0" * 32,
+        "fd:1:2:" + ":".join(["0" * 32] * 2),
+        "fd:1:2:" + ":".join(["0" * 32] * 2) + ":x",
     ),
     *(
         "shm:",
@@ -562,14 +566,14 @@ def test_an_address_that_is_none_is_refused(address):
 @pytest.mark.parametrize("pid", [1, 2**22 + 1, 999999999])
 def test_an_address_that_leads_nowhere_is_refused_at_once(pid):
     with pytest.raises(errors.RegistryError) as caught:
-        md.Registry.attach(f"fd:{pid}:0:{'0' * 32}", timeout=limit(60))
+        md.Registry.attach(address_of(pid, 0), timeout=limit(60))
     assert_clear(caught.value)
 
 
 @pytest.mark.parametrize("pid", [-1, 0])
 def test_an_address_without_a_process_is_none(pid):
     with pytest.raises(errors.InvalidNameError) as caught:
-        md.Registry.attach(f"fd:{pid}:0:{'0' * 32}", timeout=limit(60))
+        md.Registry.attach(address_of(pid, 0), timeout=limit(60))
     assert_clear(caught.value)
 
 
@@ -578,21 +582,21 @@ def test_an_address_of_this_process_that_is_no_registry_is_refused(tmp_path):
         os.chmod(file.fileno(), 0o600)
         os.posix_fallocate(file.fileno(), 0, 1 << 20)
         with pytest.raises(errors.RegistryFormatError):
-            md.Registry.attach(f"fd:{os.getpid()}:{file.fileno()}:{'0' * 32}", timeout=0)
+            md.Registry.attach(address_of(os.getpid(), file.fileno()), timeout=0)
     reader, writer = os.pipe()
     try:
         with pytest.raises(errors.RegistryAccessError):
-            md.Registry.attach(f"fd:{os.getpid()}:{reader}:{'0' * 32}", timeout=0)
+            md.Registry.attach(address_of(os.getpid(), reader), timeout=0)
     finally:
         os.close(reader)
         os.close(writer)
 
 
 def test_another_registry_at_an_address_is_not_taken_for_the_one_that_was_meant(registry):
-    kind, pid, number, uuid = registry.address.split(":")
+    kind, pid, number, uuid, origin = registry.address.split(":", 4)
     other = ("0" if uuid[0] != "0" else "1") + uuid[1:]
     with pytest.raises(errors.RegistryNotFoundError):
-        md.Registry.attach(f"{kind}:{pid}:{number}:{other}", timeout=0)
+        md.Registry.attach(f"{kind}:{pid}:{number}:{other}:{origin}", timeout=0)
 
 
 @pytest.mark.parametrize("capacity", [1, 466943, (1 << 34) + 1, 10**30, -(10**30)])

@@ -10,6 +10,7 @@ import sys
 import pytest
 from kinds import INTERPRETERS, PROCESSES, run_main
 from patience import limit
+from registries import address_of
 
 USES_IT = """
 import mdispatch as md
@@ -115,7 +116,7 @@ def test_a_child_whose_main_process_is_gone_is_told_so() -> None:
     gone.wait()
     ran = run_alone(
         "import mdispatch as md; md.default_registry()",
-        MDISPATCH_REGISTRY=f"fd:{gone.pid}:3:{'0' * 32}",
+        MDISPATCH_REGISTRY=address_of(gone.pid, 3),
     )
     assert ran.returncode == 1
     assert "MainMemberGoneError" in ran.stderr

@@ -57,6 +57,7 @@ NODE, FACT, INDEX = 0x4E4F4445, 0x46414354, 0x494E4458
 NOBODY = 0x3FFFFFF0  # no thread has this id
 
 FORMAT, DAMAGED = "RegistryFormatError", "RegistryDamagedError"
+FOREIGN = "ForeignRegistryError"
 OWNER, ACCESS = "RegistryOwnerError", "RegistryAccessError"
 NAME, NOT_FOUND, EXISTS = "InvalidNameError", "RegistryNotFoundError", "RegistryExistsError"
 DIED, CLOSED, SYSTEM = "MainMemberGoneError", "RegistryClosedError", "SystemCallError"
@@ -194,8 +195,8 @@ damaged("format newer", FORMAT, lambda m: m.set("format", m.get("format") + 1))
 damaged("format 0", FORMAT, lambda m: m.set("format", 0))
 damaged("format of the other byte order", FORMAT, lambda m: m.set("format", 2 << 24))
 damaged("stamp", FORMAT, lambda m: m.set("stamp", m.get("stamp") ^ 1))
-damaged("boot", FORMAT, lambda m: m.set("boot", b"0123456789abcdef"), create=FINE)
-damaged("PID namespace", FORMAT, lambda m: m.set("pid_space", 1))
+damaged("boot", FOREIGN, lambda m: m.set("boot", b"0123456789abcdef"), create=FINE)
+damaged("PID namespace", FOREIGN, lambda m: m.set("pid_space", 1))
 damaged("user in the header", OWNER, lambda m: m.set("uid", m.get("uid") + 1))
 damaged("capacity 0", DAMAGED, lambda m: m.set("capacity", 0))
 damaged("capacity too small", DAMAGED, lambda m: m.set("capacity", 4096))
@@ -540,6 +541,7 @@ def _stopped(path: Path, model: Bytes):
 # --- names and addresses --------------------------------------------------------------------------
 
 UUID = "0123456789abcdef" * 2
+ORIGIN = native.origin(b"")[1].decode()
 
 
 def named(what: str, address: str, outcome: str = NAME, **how: object) -> None:
@@ -572,23 +574,34 @@ named("with NUL", "a\0b", default="ValueError: embedded null byte")
 for address, what in (
     ("fd:", "without numbers"),
     ("fd:1:2", "without its registry"),
-    (f"fd:1:2:{UUID[:-1]}", "too short"),
-    (f"fd:1:2:{UUID}0", "too long"),
-    (f"fd:1:2:{UUID} ", "with a blank behind it"),
-    (f"fd:1:2:{UUID}/../x", "with a path behind it"),
-    (f"fd:1:2:{UUID.upper()}", "in capitals"),
-    (f"fd:-1:2:{UUID}", "with a negative process"),
-    (f"fd:1:-2:{UUID}", "with a negative descriptor"),
-    (f"fd:0:2:{UUID}", "of process 0"),
-    (f"fd:01:2:{UUID}", "with a zero before it"),
-    (f"fd: 1:2:{UUID}", "with a blank in it"),
-    (f"fd:+1:2:{UUID}", "with a sign"),
-    (f"fd:4294967297:2:{UUID}", "of a process number too large"),
-    (f"fd:1:99999999999999999999:{UUID}", "of a descriptor number too large"),
-    (f"fd:self:2:{UUID}", "of this process by a word"),
+    (f"fd:1:2:{UUID}", "without its boot"),
+    (f"fd:1:2:{UUID}:{UUID}", "without its PID namespace"),
+    (f"fd:1:2:{UUID}:{UUID}:1x", "with a letter behind it"),
+    (f"fd:1:2:{UUID}:{UUID}:{10**20}", "of a PID namespace too large"),
+    (f"fd:1:2:{UUID[:-1]}:{ORIGIN}", "too short"),
+    (f"fd:1:2:{UUID}0:{ORIGIN}", "too long"),
+    (f"fd:1:2:{UUID}:{ORIGIN} ", "with a blank behind it"),
+    (f"fd:1:2:{UUID}:{ORIGIN}/../x", "with a path behind it"),
+    (f"fd:1:2:{UUID.upper()}:{ORIGIN}", "in capitals"),
+    (f"fd:-1:2:{UUID}:{ORIGIN}", "with a negative process"),
+    (f"fd:1:-2:{UUID}:{ORIGIN}", "with a negative descriptor"),
+    (f"fd:0:2:{UUID}:{ORIGIN}", "of process 0"),
+    (f"fd:01:2:{UUID}:{ORIGIN}", "with a zero before it"),
+    (f"fd: 1:2:{UUID}:{ORIGIN}", "with a blank in it"),
+    (f"fd:+1:2:{UUID}:{ORIGIN}", "with a sign"),
+    (f"fd:4294967297:2:{UUID}:{ORIGIN}", "of a process number too large"),
+    (f"fd:1:99999999999999999999:{UUID}:{ORIGIN}", "of a descriptor number too large"),
+    (f"fd:self:2:{UUID}:{ORIGIN}", "of this process by a word"),
 ):
     named(f"is an address {what}", address)
-named("of a process that is not there", f"fd:2000000000:3:{UUID}", DIED, create=NAME)
+named("of a process of another boot", f"fd:{os.getpid()}:3:{UUID}:{UUID}:1", FOREIGN, create=NAME)
+named(
+    "of a process of another PID namespace",
+    f"fd:{os.getpid()}:3:{UUID}:{ORIGIN.partition(':')[0]}:1",
+    FOREIGN,
+    create=NAME,
+)
+named("of a process that is not there", f"fd:2000000000:3:{UUID}:{ORIGIN}", DIED, create=NAME)
 
 
 def descriptor(what: str, outcome: str, opener, uuid: str = UUID, **how: object) -> None:
@@ -598,7 +611,7 @@ def descriptor(what: str, outcome: str, opener, uuid: str = UUID, **how: object)
     def make(path: Path, model: Bytes):
         fd, others = opener(path, model)
         its = bytes(model[40:56]).hex() if uuid == "right" else uuid
-        yield f"fd:{os.getpid()}:{fd}:{its}"
+        yield f"fd:{os.getpid()}:{fd}:{its}:{ORIGIN}"
         for each in (fd, *others):
             os.close(each)
 
@@ -665,7 +678,7 @@ def _eventfd() -> int:
 
 @kind("address of a descriptor that is closed", NOT_FOUND, create=NAME, default=DIED)
 def _no_descriptor(path: Path, model: Bytes) -> str:
-    return f"fd:{os.getpid()}:999999:{UUID}"
+    return f"fd:{os.getpid()}:999999:{UUID}:{ORIGIN}"
 
 
 @kind("address of a process that is nobody's child any more", DIED, create=NAME)
@@ -674,7 +687,7 @@ def _ended(path: Path, model: Bytes) -> str:
     if pid == 0:
         os._exit(0)
     os.waitpid(pid, 0)
-    return f"fd:{pid}:3:{UUID}"
+    return f"fd:{pid}:3:{UUID}:{ORIGIN}"
 
 
 @kind("address of a zombie", NOT_FOUND, create=NAME, default=DIED)
@@ -683,7 +696,7 @@ def _zombie(path: Path, model: Bytes):
     if pid == 0:
         os._exit(0)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    yield f"fd:{pid}:3:{UUID}"
+    yield f"fd:{pid}:3:{UUID}:{ORIGIN}"
     os.waitpid(pid, 0)
 
 
@@ -774,7 +787,7 @@ def process(what: str, outcome: str, within, create: str, default: str = "", **h
     )
     def make(path: Path, model: Bytes):
         fd, _ = _memfd(lambda m: m)(path, model)
-        yield f"fd:{os.getpid()}:{fd}:{bytes(model[40:56]).hex()}"
+        yield f"fd:{os.getpid()}:{fd}:{bytes(model[40:56]).hex()}:{ORIGIN}"
         os.close(fd)
 
 
@@ -850,7 +863,7 @@ process("on a full disk", FINE, _mounted(b"size=64k", fill=True), SYSTEM, root=T
 process("on a disk too small", FINE, _mounted(b"size=256k"), SYSTEM, root=True, default=FINE)
 process("on a disk without inodes", FINE, _mounted(b"nr_inodes=1"), SYSTEM, root=True, default=FINE)
 process("on a disk to read only", FINE, _mounted(b"", flags=1), SYSTEM, root=True, default=FINE)
-process("in another PID namespace", FORMAT, _other_pids, FINE, root=True, default=FINE)
-process("that may have no executable memory", FORMAT, _no_executable_memory, FINE, FINE, root=True)
+process("in another PID namespace", FOREIGN, _other_pids, FINE, root=True, default=FINE)
+process("that may have no executable memory", FOREIGN, _no_executable_memory, FINE, FINE, root=True)
 process("of another user", OWNER, None, FINE, root=True, user=True, default=FINE)
 process("with a umask that takes all", FINE, lambda: os.umask(0o777), FINE)

@@ -83,6 +83,7 @@ def main():
         "inspect": (lambda: ext.inspect(address), None),
         "format_of": (lambda: ext.format_of(address), None),
         "folder": (ext.folder, None),
+        "origin": (lambda: ext.origin(b""), None),
         "reap": (lambda: ext.reap(b"no-such-registry"), None),
         "attach": (lambda: ext.attach(address, past), close),
         "open_default": (lambda: ext.open_default(address), close),

@@ -55,6 +55,7 @@ BINDING_NAMES = (
     "members",
     "now",
     "open_default",
+    "origin",
     "reap",
     "register",
     "release",

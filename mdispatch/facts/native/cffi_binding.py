@@ -353,6 +353,11 @@ def format_of(address: bytes) -> int:
     return int(out.format)
 
 
+def origin(address: bytes) -> tuple[int, bytes]:
+    out = ffi.new("char[]", lib.MD_MAX_ADDRESS)
+    return lib.md_origin(address, out, lib.MD_MAX_ADDRESS), ffi.string(out)
+
+
 def folder() -> tuple[int, bytes]:
     out = ffi.new("char[]", lib.MD_MAX_ADDRESS)
     return lib.md_folder(out, lib.MD_MAX_ADDRESS), ffi.string(out)

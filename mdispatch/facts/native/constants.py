@@ -80,7 +80,7 @@ __all__ = [
     "MD_MAX_MEMBERS",
 ]
 
-MD_ABI = 4
+MD_ABI = 5
 MD_FORMAT = 6
 MD_FOREVER = -1
 MD_HOST = -1

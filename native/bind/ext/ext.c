@@ -575,6 +575,17 @@ static PyObject *ext_format_of(PyObject *self, PyObject *args) {
     return PyLong_FromUnsignedLong(in.format);
 }
 
+static PyObject *ext_origin(PyObject *self, PyObject *args) {
+    const char *address;
+    char origin[MD_MAX_ADDRESS] = "";
+    int status;
+    if (!PyArg_ParseTuple(args, "y", &address)) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    status = md_origin(address, origin, sizeof origin);
+    Py_END_ALLOW_THREADS;
+    return Py_BuildValue("(iy)", status, origin);
+}
+
 static PyObject *ext_folder(PyObject *self, PyObject *args) {
     char path[MD_MAX_ADDRESS] = "";
     int status = md_folder(path, sizeof path);
@@ -779,6 +790,7 @@ static PyMethodDef methods[] = {
     {"inspect", ext_inspect, METH_VARARGS, NULL},
     {"format_of", ext_format_of, METH_VARARGS, NULL},
     {"folder", ext_folder, METH_NOARGS, NULL},
+    {"origin", ext_origin, METH_VARARGS, NULL},
     {"reap", ext_reap, METH_VARARGS, NULL},
     {"caller", ext_caller, METH_O, NULL},
     {"fact", (PyCFunction)(void (*)(void))ext_fact, METH_FASTCALL, NULL},

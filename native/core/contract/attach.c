@@ -108,21 +108,26 @@ static int attach_named(md__reg *reg, const char *name, int64_t deadline_ns) {
     return rc;
 }
 
+/* We judge the origin of the address before we look for the process. Elsewhere its pid is that of
+ * another process or of none, and "none" would mean that the main process died. */
 static int attach_fd(md__reg *reg, const char *address) {
-    char path[64], uuid[33];
-    int pid, number, fd;
-    if (!md__is_fd_address(address + 3, &pid, &number, uuid)) return MD_ENAME;
-    snprintf(path, sizeof path, "/proc/%d", pid);
-    if (access(path, F_OK) < 0) return errno == ENOENT ? MD_EDIED : md__sys();
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, number);
-    int rc = md__open_file(AT_FDCWD, path, 0, &fd);
+    struct md__fd_address asked;
+    char path[64];
+    int fd;
+    if (!md__parse_fd_address(address, &asked) || !asked.uuid[0]) return MD_ENAME;
+    int rc = md__judge_origin(asked.origin);
     if (rc) return rc;
-    rc = adopt(reg, fd, uuid, false);
+    snprintf(path, sizeof path, "/proc/%d", asked.pid);
+    if (access(path, F_OK) < 0) return errno == ENOENT ? MD_EDIED : md__sys();
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", asked.pid, asked.number);
+    rc = md__open_file(AT_FDCWD, path, 0, &fd);
+    if (rc) return rc;
+    rc = adopt(reg, fd, asked.uuid, false);
     if (rc == 0) snprintf(reg->address, sizeof reg->address, "%s", address);
     return rc;
 }
 
 int md__region_attach(md__reg *reg, const char *address, int64_t deadline_ns) {
-    if (strncmp(address, "fd:", 3) == 0) return attach_fd(reg, address);
+    if (strncmp(address, MD__FD, strlen(MD__FD)) == 0) return attach_fd(reg, address);
     return attach_named(reg, md__name_in(address), deadline_ns);
 }

@@ -58,7 +58,7 @@ static int make(md__reg *reg, int fd, uint64_t capacity, uint32_t policy) {
 }
 
 static int create_anonymous(md__reg *reg, uint64_t capacity, uint32_t policy) {
-    char uuid[33];
+    char uuid[33], origin[MD__ORIGIN];
     int fd = memfd_create("mdispatch", MFD_CLOEXEC | MFD_ALLOW_SEALING | NOEXEC_SEAL);
     if (fd < 0 && errno == EINVAL) /* a kernel before 6.3 */
         fd = memfd_create("mdispatch", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -67,7 +67,9 @@ static int create_anonymous(md__reg *reg, uint64_t capacity, uint32_t policy) {
     if (rc) return rc;
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) < 0) return md__sys();
     md__region_print_uuid(uuid, md__header(reg)->uuid);
-    snprintf(reg->address, sizeof reg->address, "fd:%ld:%d:%s", (long)getpid(), fd, uuid);
+    md__region_print_origin(origin, md__header(reg));
+    snprintf(reg->address, sizeof reg->address, MD__FD "%ld:%d:%s:%s", (long)getpid(), fd, uuid,
+             origin);
     return 0;
 }
 

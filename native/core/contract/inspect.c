@@ -177,18 +177,25 @@ static int inspect_named(const char *name, md__reg *copy, md_inspection *out) {
     return rc;
 }
 
+/* An address of another boot or PID namespace may lead to the registry all the same: a process can
+ * see those of namespaces in its own. If it does not, the reason is where the address is from. */
 static int inspect_fd(const char *address, md__reg *copy, md_inspection *out) {
-    char asked[33], uuid[33];
-    long pid;
-    int fd, number;
-    int rc = md__region_open_fd(address, &fd, &pid, &number, asked);
-    if (rc) return rc;
+    struct md__fd_address asked;
+    char uuid[33], origin[MD__ORIGIN];
+    int fd;
+    if (!md__parse_fd_address(address, &asked)) return MD_ENAME;
+    int apart = asked.uuid[0] ? md__judge_origin(asked.origin) : 0;
+    int rc = md__region_open_fd(&asked, &fd);
+    if (rc) return apart ? apart : rc;
     rc = look(fd, copy, out);
     close(fd);
-    if (rc) return rc;
+    if (rc) return apart ? apart : rc;
     md__region_print_uuid(uuid, md__header(copy)->uuid);
-    snprintf(out->address, sizeof out->address, "fd:%ld:%d:%s", pid, number, uuid);
-    return asked[0] && strcmp(asked, uuid) ? MD_ENOENT : 0;
+    md__region_print_origin(origin, md__header(copy));
+    snprintf(out->address, sizeof out->address, MD__FD "%d:%d:%s:%s", asked.pid, asked.number, uuid,
+             origin);
+    if (!asked.uuid[0] || strcmp(asked.uuid, uuid) == 0) return 0;
+    return apart ? apart : MD_ENOENT;
 }
 
 int md_inspect(const char *address, md_inspection *out, md_member_info *infos, size_t cap,
@@ -201,13 +208,48 @@ int md_inspect(const char *address, md_inspection *out, md_member_info *infos, s
     int rc = md__set_up();
     if (rc == 0) rc = begin(&copy);
     if (rc) return rc;
-    if (strncmp(address, "fd:", 3) == 0)
+    if (strncmp(address, MD__FD, strlen(MD__FD)) == 0)
         rc = inspect_fd(address, &copy, out);
     else
         rc = inspect_named(md__name_in(address), &copy, out);
     if (rc == 0) md__members(&copy, infos, cap, count);
     end(&copy);
     return rc;
+}
+
+/* The origin of a named registry, whatever one could do with it otherwise. */
+static int named_origin(const char *name, char origin[MD__ORIGIN]) {
+    struct md__header h;
+    char path[MD_MAX_ADDRESS];
+    int folder, fd;
+    int rc = md__region_folder(path, sizeof path, &folder);
+    if (rc) return rc;
+    rc = md__region_open(folder, name, &fd);
+    close(folder);
+    if (rc) return rc;
+    rc = md__region_judge(fd, &h);
+    close(fd);
+    if (rc == MD_EBOOT || rc == MD_ENAMESPACE) rc = 0;
+    if (rc == 0) md__region_print_origin(origin, &h);
+    return rc;
+}
+
+int md_origin(const char *address, char *buf, size_t cap) {
+    struct md__fd_address asked;
+    char origin[MD__ORIGIN] = "";
+    int rc = 0;
+    if (!address || !*address)
+        rc = md__origin_here(origin);
+    else if (strncmp(address, MD__FD, strlen(MD__FD)))
+        rc = named_origin(md__name_in(address), origin);
+    else if (md__parse_fd_address(address, &asked) && asked.uuid[0])
+        memcpy(origin, asked.origin, sizeof origin);
+    else
+        rc = MD_ENAME;
+    if (rc) return rc;
+    if (strlen(origin) >= cap) return MD_ENOBUFS;
+    memcpy(buf, origin, strlen(origin) + 1);
+    return 0;
 }
 
 int md_folder(char *buf, size_t cap) {

@@ -194,10 +194,12 @@ int md_bridge(const char *name, uint64_t capacity, md_registry *out) {
     return meet(name, capacity, MD_POLICY_BRIDGE, out);
 }
 
-/* Whether this very process published the address, before it called exec. */
-static int is_own_past(const char *address) {
-    long pid;
-    return sscanf(address, "fd:%ld:", &pid) == 1 && pid == (long)getpid();
+/* Whether this very process published the address, before it called exec. In another PID namespace
+ * its pid is that of another process. */
+static bool is_own_past(const char *address) {
+    struct md__fd_address asked;
+    return md__parse_fd_address(address, &asked) && asked.pid == getpid() && asked.uuid[0] &&
+           md__judge_origin(asked.origin) == 0;
 }
 
 /* Under the lock: makes one more opening of the default that is open. Skips a registry without a main member

@@ -61,16 +61,32 @@ static const char *parse_number(const char *text, int *out) {
     return p;
 }
 
-/* Whether the text after "fd:" in an address is PID:NUMBER:UUID, and nothing more. */
-bool md__is_fd_address(const char *rest, int *pid, int *number, char uuid[33]) {
-    const char *p = parse_number(rest, pid);
-    if (!p || *p++ != ':' || *pid == 0) return false;
-    p = parse_number(p, number);
-    if (!p || *p++ != ':' || strlen(p) != 32) return false;
-    for (int i = 0; i < 32; i++) {
-        if (!((p[i] >= '0' && p[i] <= '9') || (p[i] >= 'a' && p[i] <= 'f'))) return false;
+/* The end of 32 hexadecimal digits, as we write them. */
+static const char *skip_digits(const char *p) {
+    for (int i = 0; i < 32; i++, p++) {
+        if (!((*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'f'))) return NULL;
     }
-    memcpy(uuid, p, 33);
+    return p;
+}
+
+/* Whether the text is an address of an anonymous region, fd:PID:NUMBER:UUID:BOOT:SPACE, or one in
+ * the short form fd:PID:NUMBER, and nothing more. A pid means something only in its own PID
+ * namespace and until the next boot. So the address says in which: BOOT and SPACE are its origin. */
+bool md__parse_fd_address(const char *address, struct md__fd_address *out) {
+    memset(out, 0, sizeof *out);
+    if (strncmp(address, MD__FD, strlen(MD__FD))) return false;
+    const char *p = parse_number(address + strlen(MD__FD), &out->pid);
+    if (!p || *p++ != ':' || out->pid == 0) return false;
+    p = parse_number(p, &out->number);
+    if (!p || !*p) return p != NULL;
+    const char *uuid = p + 1, *origin = *p == ':' ? skip_digits(uuid) : NULL;
+    if (!origin || *origin++ != ':') return false;
+    p = skip_digits(origin);
+    if (!p || *p++ != ':') return false;
+    size_t digits = strspn(p, "0123456789");
+    if (!digits || digits > 20 || p[digits] || (*p == '0' && digits > 1)) return false;
+    memcpy(out->uuid, uuid, 32);
+    memcpy(out->origin, origin, strlen(origin) + 1);
     return true;
 }
 
@@ -225,18 +241,12 @@ int md__region_open(int folder, const char *name, int *fd) {
     return *fd < 0 ? open_status(errno) : 0;
 }
 
-/* Opens for reading a file that a process has open. `uuid` receives the region's uuid as the
- * address names it, or "". */
-int md__region_open_fd(const char *address, int *fd, long *pid, int *number, char uuid[33]) {
+/* Opens for reading a file that a process has open. */
+int md__region_open_fd(const struct md__fd_address *address, int *fd) {
     char path[64];
-    int end = 0;
-    uuid[0] = '\0';
-    if (sscanf(address, "fd:%ld:%d%n:%32[0-9a-f]%n", pid, number, &end, uuid, &end) < 2 ||
-        address[end] || (uuid[0] && strlen(uuid) != 32))
-        return MD_ENAME;
-    snprintf(path, sizeof path, "/proc/%ld", *pid);
+    snprintf(path, sizeof path, "/proc/%d", address->pid);
     if (access(path, F_OK) < 0) return MD_EDIED;
-    snprintf(path, sizeof path, "/proc/%ld/fd/%d", *pid, *number);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", address->pid, address->number);
     *fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     return *fd < 0 ? open_status(errno) : 0;
 }

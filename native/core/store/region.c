@@ -10,6 +10,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -63,6 +64,30 @@ int md__pid_space(uint64_t *id) {
 
 void md__region_print_uuid(char out[33], const uint8_t uuid[16]) {
     for (int i = 0; i < 16; i++) snprintf(out + 2 * i, 3, "%02x", uuid[i]);
+}
+
+/* Where a region was made, as addresses say it: BOOT:SPACE. */
+void md__region_print_origin(char out[MD__ORIGIN], const struct md__header *h) {
+    md__region_print_uuid(out, h->boot);
+    snprintf(out + 32, MD__ORIGIN - 32, ":%" PRIu64, h->pid_space);
+}
+
+/* The same of this process. */
+int md__origin_here(char out[MD__ORIGIN]) {
+    struct md__header h;
+    int rc = md__boot_id(h.boot);
+    if (rc == 0) rc = md__pid_space(&h.pid_space);
+    if (rc == 0) md__region_print_origin(out, &h);
+    return rc;
+}
+
+/* Whether thread ids and pids from there mean something here. */
+int md__judge_origin(const char *origin) {
+    char here[MD__ORIGIN];
+    int rc = md__origin_here(here);
+    if (rc) return rc;
+    if (memcmp(origin, here, 32)) return MD_EBOOT;
+    return strcmp(origin, here) ? MD_ENAMESPACE : 0;
 }
 
 /* --- mapping ---------------------------------------------------------------------------------- */
@@ -216,8 +241,7 @@ int md__region_grow(md__reg *reg, uint64_t need_top) {
 /* Reads the header of an open file and says what is wrong with it. */
 int md__region_judge(int fd, struct md__header *h) {
     struct stat st;
-    uint8_t boot[16];
-    uint64_t space = 0;
+    char origin[MD__ORIGIN];
     if (fstat(fd, &st) < 0) return md__sys();
     if (!S_ISREG(st.st_mode)) return MD_ENOTFILE;
     /* Only the owner may have rights: a process that can only read can still sleep on our words,
@@ -226,11 +250,9 @@ int md__region_judge(int fd, struct md__header *h) {
     if (backed_by(&st) < MD__ARENA_AT || pread(fd, h, sizeof *h, 0) != sizeof *h) return MD_EFORMAT;
     if (memcmp(h->magic, MD__MAGIC, 8)) return MD_EFORMAT;
     if (h->format != MD_FORMAT || h->stamp != md__region_stamp()) return MD_EVERSION;
-    int rc = md__boot_id(boot);
-    if (rc == 0) rc = md__pid_space(&space);
+    md__region_print_origin(origin, h);
+    int rc = md__judge_origin(origin);
     if (rc) return rc;
-    if (memcmp(boot, h->boot, 16)) return MD_EBOOT;
-    if (h->pid_space != space) return MD_ENAMESPACE;
     if (h->uid != (uint32_t)st.st_uid) return MD_EOWNER;
     if (h->capacity < MD__MIN_CAPACITY || h->capacity > MD__MAX_CAPACITY || h->capacity % 4096)
         return MD_EDAMAGED;

@@ -84,12 +84,23 @@ static inline uint32_t md__ref(const md__reg *reg, const void *p) {
 }
 
 /* names.c. The prefixes of a named registry's address: the first in the table of this process, the
- * second for others where there is no main member. */
+ * second for others where there is no main member. The third is that of an anonymous one. */
 #define MD__SHM "shm:"
 #define MD__ELECT "elect:"
+#define MD__FD "fd:"
+enum { MD__ORIGIN = 54 }; /* BOOT:SPACE: 32 digits, ":", up to 20 digits, the terminator */
 const char *md__name_in(const char *address);
 bool md__is_name(const char *name);
-bool md__is_fd_address(const char *rest, int *pid, int *number, char uuid[33]);
+
+/* What an address of an anonymous region says, see md__parse_fd_address(). */
+struct md__fd_address {
+    int pid;
+    int number;
+    char uuid[33];           /* "" in a short one */
+    char origin[MD__ORIGIN]; /* likewise */
+};
+
+bool md__parse_fd_address(const char *address, struct md__fd_address *out);
 void md__file_path(char *path, size_t cap, const char *name);
 int md__find_folder(char *path, size_t cap);
 int md__open_folder(int *fd);
@@ -99,7 +110,7 @@ int md__region_is_named(const md__reg *reg);
 void md__region_unlink(md__reg *reg);
 int md__region_folder(char *path, size_t cap, int *fd);
 int md__region_open(int folder, const char *name, int *fd);
-int md__region_open_fd(const char *address, int *fd, long *pid, int *number, char uuid[33]);
+int md__region_open_fd(const struct md__fd_address *address, int *fd);
 
 /* region.c */
 enum { MD__FIRST_CHUNK = 64 * 1024 };
@@ -107,6 +118,9 @@ uint32_t md__region_stamp(void);
 int md__boot_id(uint8_t id[16]);
 int md__pid_space(uint64_t *id);
 void md__region_print_uuid(char out[33], const uint8_t uuid[16]);
+void md__region_print_origin(char out[MD__ORIGIN], const struct md__header *h);
+int md__origin_here(char out[MD__ORIGIN]);
+int md__judge_origin(const char *origin);
 int md__region_reserve(int fd, uint64_t from, uint64_t to);
 int md__region_map(md__reg *reg, int fd, uint64_t capacity);
 void md__region_look_only(md__reg *reg);

@@ -163,14 +163,27 @@ def _(stage: Stage) -> None:
     in_the_way(stage, lambda path: copy_of_a_registry(path, (8, b"\xff\xff\xff\xff")))
 
 
-@case("RegistryFormatError: a registry from before the last boot")
+@case("ForeignRegistryError: a registry from before the last boot")
 def _(stage: Stage) -> None:
     in_the_way(stage, lambda path: copy_of_a_registry(path, (24, b"\xff" * 16)))
 
 
-@case("RegistryFormatError: a registry of another container")
+@case("ForeignRegistryError: a registry of another container")
 def _(stage: Stage) -> None:
     in_the_way(stage, lambda path: copy_of_a_registry(path, (56, b"\xff" * 8)))
+
+
+@case("ForeignRegistryError: an address of another host")
+def _(stage: Stage) -> None:
+    with md.Registry.create(None, capacity=1 << 22) as registry:
+        *fields, _, space = registry.address.split(":")
+        md.Registry.attach(":".join([*fields, "0123456789abcdef" * 2, space]))
+
+
+@case("ForeignRegistryError: an address of another container")
+def _(stage: Stage) -> None:
+    with md.Registry.create(None, capacity=1 << 22) as registry:
+        md.Registry.attach(f"{registry.address.rpartition(':')[0]}:1")
 
 
 @case("RegistryOwnerError: a registry that everybody may write to")
