@@ -299,7 +299,8 @@ int64_t md_now(void);
  * as a file that other processes can find. Replaces the file of a registry whose main member has
  * died. MD_EINVAL (capacity), MD_ENAME, MD_EEXIST, MD_EHANDLES, MD_EOWNER and MD_EFOLDER (folder),
  * MD_EBUSY (another creator does not go on), MD_ESYS; and when the file of that name is not a dead
- * registry: MD_EFORMAT, MD_EVERSION, MD_ENOTFILE, MD_ENAMESPACE, MD_EDAMAGED. */
+ * registry: MD_EFORMAT, MD_EVERSION, MD_ENOTFILE, MD_ENAMESPACE, MD_EDAMAGED, MD_EBOOT (a process has
+ * it open: a container may have a boot id of its own). */
 int md_create(const char *name, uint64_t capacity, md_registry *out);
 
 /* Opens the registry with this name or address (md_address). Waits until the deadline for the name

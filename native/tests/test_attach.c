@@ -261,6 +261,15 @@ TEST(a_hostile_file_is_refused_with_the_reason_and_at_once) {
     check_status(MD_EBOOT, "the first half of boot");
     lay_down_with(offsetof(struct md__header, boot) + 8, "89abcdef", 8);
     check_status(MD_EBOOT, "the second half of boot");
+    int fd = open(path, O_RDWR | O_CLOEXEC); /* a process of a container with its own boot id */
+    md_registry reg;
+    EQ(md_create(name, SIZE, &reg), MD_EBOOT);
+    EQ(md_elect(name, SIZE, &reg), MD_EBOOT);
+    check_status(MD_EBOOT, "a file that somebody has open stays");
+    void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    EQ(md_create(name, SIZE, &reg), MD_EBOOT); /* a mapping counts as well */
+    munmap(p, 4096);
     char origin[MD__ORIGIN];
     OK(md_origin(name, origin, sizeof origin));
     CHECK(strncmp(origin + 16, "3839616263646566", 16) == 0); /* "89abcdef" */

@@ -171,6 +171,25 @@ def test_a_name_in_a_folder_that_containers_share_says_how_they_can_share_it(nam
     assert "in the environment names it. Unset it to work alone." in told["text"]
 
 
+@needs_hosts
+def test_a_living_registry_of_another_boot_keeps_its_name(name, other_host) -> None:
+    """A container can have a boot id of its own, and the folder of its host."""
+    use = f"md.Registry.create({name!r})"
+    with main_of(name):
+        inode = (FOLDER / name).stat().st_ino
+        for told in (
+            tell(*other_host, use=use),
+            tell(*other_host, MDISPATCH_REGISTRY=f"elect:{name}"),
+        ):
+            assert told["class"] == "ForeignRegistryError"
+            assert told["here"].startswith(OTHER_BOOT)
+            assert "boot id of its own" in told["text"]
+        assert (FOLDER / name).stat().st_ino == inode
+        with md.Registry.attach(name) as registry:
+            assert registry.is_worker
+    assert tell(*other_host, use=use)["role"] == "register"  # by now nobody has it open
+
+
 @needs_spaces
 def test_a_child_that_is_forked_into_a_container_is_told_so() -> None:
     use = """

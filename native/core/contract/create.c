@@ -73,6 +73,21 @@ static int create_anonymous(md__reg *reg, uint64_t capacity, uint32_t policy) {
     return 0;
 }
 
+static int take_name(int folder, const char *name) {
+    return unlinkat(folder, name, 0) < 0 && errno != ENOENT ? md__sys() : 0;
+}
+
+/* Takes the name of a registry of another boot. A container can have a boot id of its own, so such a
+ * registry may be alive: see Note [Reaping] in inspect.c. */
+static int take_name_of_other_boot(int folder, const char *name) {
+    int fd;
+    int rc = md__region_open(folder, name, &fd);
+    if (rc) return rc == MD_ENOENT ? 0 : rc;
+    rc = md__region_is_unused(fd) ? take_name(folder, name) : MD_EBOOT;
+    close(fd);
+    return rc;
+}
+
 /* Links the filled file to its name, after removing a dead registry that still has that name. The
  * folder is locked, so that only one of several creators decides at a time. */
 static int publish_name(md__reg *reg, int folder, const char *name) {
@@ -85,11 +100,11 @@ static int publish_name(md__reg *reg, int folder, const char *name) {
         md__region_discard(&old);
         return MD_EEXIST;
     }
-    if (rc == MD_EDIED || rc == MD_ECLOSED || rc == MD_EBOOT) {
-        if (unlinkat(folder, name, 0) < 0 && errno != ENOENT) return md__sys();
-    } else if (rc != MD_ENOENT) {
-        return rc;
-    }
+    if (rc == MD_EDIED || rc == MD_ECLOSED)
+        rc = take_name(folder, name);
+    else if (rc == MD_EBOOT)
+        rc = take_name_of_other_boot(folder, name);
+    if (rc && rc != MD_ENOENT) return rc;
     snprintf(self, sizeof self, "/proc/thread-self/fd/%d", reg->fd);
     if (linkat(AT_FDCWD, self, folder, name, AT_SYMLINK_FOLLOW) < 0)
         return errno == EEXIST ? MD_EEXIST : md__sys();

@@ -19,7 +19,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -274,10 +273,7 @@ static int judge_leftover(int fd, md__reg *copy, md_inspection *in) {
     bool told = why == 0 || why == MD_ECLOSED || why == MD_EDIED;
     if (told && in->alive) return MD_EEXIST;
     if (told && in->stats.policy == MD_POLICY_MAIN) return 0;
-    /* If a process opens the file while we hold the lease, the kernel sends us a signal. We choose
-     * one that is ignored by default. */
-    if (fcntl(fd, F_SETSIG, SIGURG) < 0 || fcntl(fd, F_SETLEASE, F_RDLCK) < 0)
-        return told ? MD_EEXIST : why;
+    if (!md__region_is_unused(fd)) return told ? MD_EEXIST : why;
     return 0;
 }
 

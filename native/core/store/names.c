@@ -241,6 +241,13 @@ int md__region_open(int folder, const char *name, int *fd) {
     return *fd < 0 ? open_status(errno) : 0;
 }
 
+/* Whether no process has the file open for writing, see Note [Reaping] in inspect.c. It was opened
+ * for reading. The lease that this takes lasts until it is closed. If a process opens the file
+ * meanwhile, the kernel sends us a signal. We choose one that is ignored by default. */
+bool md__region_is_unused(int fd) {
+    return fcntl(fd, F_SETSIG, SIGURG) == 0 && fcntl(fd, F_SETLEASE, F_RDLCK) == 0;
+}
+
 /* Opens for reading a file that a process has open. */
 int md__region_open_fd(const struct md__fd_address *address, int *fd) {
     char path[64];

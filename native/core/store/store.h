@@ -110,6 +110,7 @@ int md__region_is_named(const md__reg *reg);
 void md__region_unlink(md__reg *reg);
 int md__region_folder(char *path, size_t cap, int *fd);
 int md__region_open(int folder, const char *name, int *fd);
+bool md__region_is_unused(int fd);
 int md__region_open_fd(const struct md__fd_address *address, int *fd);
 
 /* region.c */
