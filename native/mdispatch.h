@@ -325,7 +325,8 @@ int md_bridge(const char *name, uint64_t capacity, md_registry *out);
 
 /* Opens the process's default registry: the one that is open, else the one at `address`, else a new
  * anonymous one. `address` may be NULL or "" for none; one that this very process published before
- * an exec() counts as none. "elect:NAME" is opened as by md_elect. As md_create, md_attach. */
+ * an exec() counts as none. "elect:NAME" is opened as by md_elect. As md_create, md_attach; but of an
+ * address fd:... whose process has closed the registry, MD_EDIED in place of MD_ENOENT. */
 int md_open_default(const char *address, md_registry *out);
 
 /* Closes a handle, once for each time that it was opened; the process's last close unmaps the

@@ -100,6 +100,9 @@ def open_default(address: str) -> int:
             whose = "the registry of a parent process" if address.startswith("fd:") else "it"
             if isinstance(error, errors.ForeignRegistryError):
                 whose = "it"
+            elif isinstance(error, errors.RegistryNotFoundError):
+                folder = native.folder()[1].decode("utf-8", "replace")
+                whose = f"it: in {folder} on this host, where nobody has it now"
             error.args = (
                 f"{error.args[0]}\n{ENVIRONMENT}={shown(address, MD_MAX_ADDRESS)} in the "
                 f"environment names {whose}. Unset it to work alone.",

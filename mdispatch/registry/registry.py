@@ -379,8 +379,9 @@ def forked() -> None:
 def default_registry() -> Registry:
     """The default registry of this interpreter, made or found at the first call.
 
-    Raises MainMemberGoneError when the environment names the registry of a parent that is gone, and
-    what :meth:`Registry.create` and :meth:`Registry.attach` raise.
+    Raises MainMemberGoneError when the environment names the registry of a parent that is gone,
+    RegistryNotFoundError when it names one that nobody has on this host, and what
+    :meth:`Registry.create` and :meth:`Registry.attach` raise.
     """
     global _is_asked_for
     _is_asked_for = True

@@ -121,6 +121,8 @@ TEST(a_default_address_that_is_none_is_refused) {
     md_registry reg;
     EQ(md_open_default("a/b", &reg), MD_ENAME);
     EQ(md_open_default(address_of(999999999, 3), &reg), MD_EDIED);
+    EQ(md_open_default(address_of(getppid(), 999999), &reg), MD_EDIED); /* it has closed it */
+    EQ(md_open_default(name, &reg), MD_ENOENT); /* there may never have been one */
 }
 
 /* By its number the process that called exec. */

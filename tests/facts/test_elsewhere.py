@@ -190,6 +190,18 @@ def test_a_living_registry_of_another_boot_keeps_its_name(name, other_host) -> N
     assert tell(*other_host, use=use)["role"] == "register"  # by now nobody has it open
 
 
+@needs_hosts
+def test_a_name_that_a_container_of_its_own_folder_was_given_is_not_there_and_nobody_died(name):
+    own_folder = ("unshare", "--mount", "--propagation", "private", "sh", "-c")
+    own_folder += ('mount -t tmpfs none "$MDISPATCH_FOLDER" && exec "$@"', "sh")
+    with main_of(name):
+        told = tell(*own_folder, MDISPATCH_REGISTRY=f"shm:{name}")
+    assert told["class"] == "RegistryNotFoundError"
+    assert told["registry"] == f"shm:{name}"
+    assert f"names it: in {FOLDER}/ on this host, where nobody has it now" in told["text"]
+    assert "died" not in told["text"]
+
+
 @needs_spaces
 def test_a_child_that_is_forked_into_a_container_is_told_so() -> None:
     use = """

@@ -313,7 +313,7 @@ def _share(m: Bytes) -> None:
         m.put(at + 16, "I", m.fact() // 8)
 
 
-@kind("nothing", NOT_FOUND, create=FINE, default=DIED, waits=True)
+@kind("nothing", NOT_FOUND, create=FINE, waits=True)
 def _nothing(path: Path, model: Bytes) -> None:
     pass
 
@@ -480,7 +480,7 @@ def _locked(path: Path, model: Bytes):
 
 
 # As while md_reap removes it: later another registry may have the name.
-@kind("file under a lease of another", NOT_FOUND, create=EXISTS, default=DIED, waits=True)
+@kind("file under a lease of another", NOT_FOUND, create=EXISTS, waits=True)
 def _leased(path: Path, model: Bytes):
     write(path, model)
     signal.signal(signal.SIGIO, signal.SIG_IGN)
@@ -706,14 +706,12 @@ def _zombie(path: Path, model: Bytes):
 
 def folder(what: str, outcome: str, make) -> None:
     create = FINE if outcome == NOT_FOUND else outcome
-    default = DIED if outcome == NOT_FOUND else outcome
     waits = outcome == NOT_FOUND
 
     @kind(
         f"registries' folder {what}",
         outcome,
         create=create,
-        default=default,
         root=True,
         user=True,
         waits=waits,

@@ -241,7 +241,9 @@ int md_open_default(const char *address, md_registry *out) {
         if (rc) return rc;
     } else if (address && *address) {
         rc = md_attach(address, md_now() + DEFAULT_NS, &candidate);
-        if (rc && !is_own_past(address)) return rc == MD_ENOENT ? MD_EDIED : rc;
+        /* The process of an address had a registry. Of a name we cannot know whether it ever was. */
+        bool died = rc == MD_ENOENT && strncmp(address, MD__FD, strlen(MD__FD)) == 0;
+        if (rc && !is_own_past(address)) return died ? MD_EDIED : rc;
     }
     pthread_mutex_lock(&md__table_lock);
     rc = prepare();
