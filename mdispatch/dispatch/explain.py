@@ -491,7 +491,7 @@ def _undefined(there: list[Registration]) -> OperatorNotFoundError | None:
     if any(fact.kind == facts.DEF for fact in there):
         return None
     name = there[0].name
-    kernels = [f"{DispatchKey(f.key)} ({f.where})" for f in there if f.kind == facts.IMPL]
+    kernels = [f"{f.key} ({f.where})" for f in there if f.kind == facts.IMPL]
     return OperatorNotFoundError(
         f"{name} is not defined: there is no schema to call it by\n"
         f"  kernels at: {', '.join(kernels) or 'none'}\n"

@@ -133,7 +133,7 @@ class AbsentKernel:
         )
 
     def __repr__(self) -> str:
-        return f"<kernel {self.fact.body} at {DispatchKey(self.fact.key).name}, not loaded here>"
+        return f"<kernel {self.fact.body} at {self.fact.key}, not loaded here>"
 
 
 def _builtin_fallbacks() -> dict[DispatchKey, LocalKernel]:
@@ -244,7 +244,7 @@ def active(
                 found[key] = one
             continue
         seq = fact.seq
-        for kernel in here.get(number, ()):  # type: ignore[call-overload]
+        for kernel in here.get(number, ()):
             if kernel.seq == seq or kernel.seq == -seq:  # as pair would find it
                 if kernel.definition is not None and kernel.is_outdated(definition_in(there)):
                     continue

@@ -36,8 +36,11 @@ from .native.constants import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
     from typing import Any, Self
+
+    from ..keys.numbers import DispatchKey
 
 __all__ = ["CHOICE", "CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "KIND_NAMES", "LIBRARY", "NAME"]
 __all__ += ["AS_BRIDGE", "BRIDGE", "CLASS", "NOTE", "PRIORITY", "STANDING"]
@@ -188,6 +191,19 @@ def kernel_name(label: str, types: str, provider: str = "") -> str:
     return f"{label} for ({types})" if ", " in types else f"{label} for {types}"
 
 
+# The keys by their numbers, once somebody has asked for one: interpreters that only open a registry
+# load no keys.
+_keys: Mapping[int, DispatchKey] = {}
+
+
+def _load_keys() -> Mapping[int, DispatchKey]:
+    global _keys
+    from ..keys.numbers import BY_NUMBER
+
+    _keys = BY_NUMBER
+    return _keys
+
+
 def field_of(place: int) -> Any:
     """An attribute of a value that is a tuple: what it has at this place."""
     return _tuplegetter(place, None)
@@ -221,7 +237,7 @@ class Registration(tuple[object, ...]):
     ref: int = field_of(0)
     seq: int = field_of(1)
     kind: int = field_of(2)
-    key: int = field_of(3)
+    _number: int = field_of(3)
     name: str = field_of(4)
     text: str = field_of(5)
     origin: str = field_of(6)
@@ -242,6 +258,15 @@ class Registration(tuple[object, ...]):
     ) -> Registration:
         made: Registration = fact(cls, (ref, seq, kind, key, name, text, origin, pid, interpreter))
         return made
+
+    @property
+    def key(self) -> DispatchKey:
+        """The dispatch key of a kernel or a fallback; Undefined, which is 0, for what has none.
+
+        The plain number where a program in C has registered one that is no key.
+        """
+        number = self._number
+        return (_keys or _load_keys()).get(number, number)  # type: ignore[arg-type]
 
     @property
     def what(self) -> tuple[int, int, str]:
@@ -333,7 +358,7 @@ class Registration(tuple[object, ...]):
     def verified_as(self) -> tuple[int, int, str]:
         """Kind, key and name, and the types or the provider of a kernel: what members compare."""
         name = kernel_name(self.name, self.variant) if "\n" in self.text else self.name
-        return self.kind, self.key, name
+        return self.kind, self._number, name
 
     def _line(self, number: int) -> str:
         lines = self.text.split("\n", number + 1)
@@ -356,7 +381,8 @@ class Registration(tuple[object, ...]):
         return hash((self.ref, self.seq))
 
     def __repr__(self) -> str:
+        key = f" key={self.key}" if self.kind in (IMPL, FALLBACK) else ""
         return (
-            f"Registration({KIND_NAMES.get(self.kind, self.kind)} {self.name!r} key={self.key} "
+            f"Registration({KIND_NAMES.get(self.kind, self.kind)} {self.name!r}{key} "
             f"at {self.where} by {who(self.pid, self.interpreter)})"
         )

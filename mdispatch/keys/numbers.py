@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BACKENDS",
     "BACKEND_BITS",
+    "BY_NUMBER",
     "FULL",
     "RUNTIME_BITS",
     "RUNTIME_KEYS",
@@ -113,7 +114,7 @@ class DispatchKey(int, metaclass=_KeyType):
     CompositeExplicitAutogradNonFunctional = _KEY
 
     def __new__(cls, value: int) -> DispatchKey:
-        key = _BY_VALUE.get(value)
+        key = BY_NUMBER.get(value)
         if key is None:
             from ..errors.words import shown
 
@@ -143,7 +144,7 @@ class DispatchKey(int, metaclass=_KeyType):
     @property
     def functionality(self) -> DispatchKey:
         """Sparse for SparseCUDA, Undefined for an alias key, itself for one without a backend."""
-        return _BY_VALUE[(_RAW[self] >> 16).bit_length()]
+        return BY_NUMBER[(_RAW[self] >> 16).bit_length()]
 
     @property
     def backend(self) -> str | None:
@@ -207,7 +208,8 @@ def _make_keys() -> dict[str, DispatchKey]:
 _NAME = [""] * 156
 _RAW = [0] * 156
 DispatchKey.__members__ = _make_keys()
-_BY_VALUE: dict[int, DispatchKey] = {key: key for key in DispatchKey}
+#: The keys by their numbers.
+BY_NUMBER: dict[int, DispatchKey] = {key: key for key in DispatchKey}
 
 # The names that parse_key understands: the keys' own, and those that publish_names added in this
 # interpreter. The mapping is never changed, only replaced: errors iterate over it without a lock.
@@ -219,7 +221,7 @@ BACKENDS = tuple(_NAME[_FIRST_PER_BACKEND : _FIRST_PER_BACKEND + 16])
 #: The keys that have a slot in a dispatch table, in the table's order: lowest priority first.
 RUNTIME_KEYS = tuple(
     sorted(
-        (key for key in _BY_VALUE.values() if key < _FIRST_ALIAS and key not in _PER_BACKEND),
+        (key for key in BY_NUMBER.values() if key < _FIRST_ALIAS and key not in _PER_BACKEND),
         key=_RAW.__getitem__,
     )
 )

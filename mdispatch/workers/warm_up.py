@@ -370,8 +370,8 @@ def _compared(
     left: dict[tuple[int, int, str], int] = {}
     verified, lacking = [], []
     for fact in there:  # tens of thousands
-        kind, key, name = fact.kind, fact.key, fact.name
-        what, variant = (kind, key, name), ""
+        what, variant = fact.what, ""
+        kind, key, name = what
         if kind == facts.IMPL and "\n" in fact.text:
             what, variant = fact.verified_as, fact.variant
         if kind in _NOT_VERIFIED or (kind == facts.PYSTUB and fact.seq != stubs[name]):

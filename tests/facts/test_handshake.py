@@ -119,7 +119,7 @@ IMPL_WORKER = """
 import mdispatch as md
 i_am_here()
 fact = md.wait_for_impl("late::op", "CUDA", 30.0)
-report(label=fact.body, key=fact.key)
+report(label=fact.body, key=fact.key.name)
 """
 
 
@@ -141,4 +141,4 @@ def test_a_wait_for_a_kernel_is_satisfied_by_exactly_that_key(tmp_path) -> None:
         str(tmp_path),
         IMPL_WORKER,
     )
-    assert got["results"] == [{"label": "builtins.max", "key": 50}]
+    assert got["results"] == [{"label": "builtins.max", "key": "CUDA"}]

@@ -24,6 +24,7 @@ from mdispatch.facts import (
     LIBRARY,
     MAIN,
     NAME,
+    NOTE,
     POLICY,
     PYSTUB,
     WORKER,
@@ -31,6 +32,7 @@ from mdispatch.facts import (
 )
 from mdispatch.facts.local import LocalRegistry
 from mdispatch.facts.shared import SharedRegistry
+from mdispatch.keys import DispatchKey
 
 UNIQUE = [LIBRARY, DEF, FALLBACK]
 STACKED = [IMPL, PYSTUB, NAME]
@@ -110,6 +112,17 @@ def test_any_32_bit_key_is_a_key(facts, key):
     assert facts.find(IMPL, key, "s::f") is None
     assert put(facts, IMPL, key).key == key
     assert facts.find(IMPL, key, "s::f").key == key
+
+
+def test_the_key_of_a_registration_is_a_dispatch_key(facts):
+    for made in (put(facts, IMPL, 49), put(facts, FALLBACK, 49), put(facts, NOTE, 49)):
+        assert made.key is DispatchKey.CPU
+        assert facts.find(*made.what).key is DispatchKey.CPU
+        assert made.what[1] == 49
+    kernel, definition = put(facts, IMPL, 155, "s::g"), put(facts, DEF, 0, "s::g")
+    assert [f.key for f in facts.registrations("s::g")[2]] == [DispatchKey(155), DispatchKey(0)]
+    assert repr(kernel).startswith(f"Registration(impl 's::g' key={DispatchKey(155).name} at ")
+    assert repr(definition).startswith("Registration(def 's::g' at ")
 
 
 @pytest.mark.parametrize(
