@@ -125,6 +125,9 @@ class LocalKernel:
     )
     #: As a handle: whether ``close`` ends something once the registry is closed, too.
     outlives_registry = False
+    #: Whether it only refuses calls, for no kernel that could take them is at the key. See
+    #: Note [Providers] in dispatch/providers.py.
+    is_for_none = False
 
     def __init__(
         self,

@@ -157,13 +157,14 @@ class OpOverload(calls.Operator, Named, Described):
 
     def has_kernel_for_dispatch_key(self, key: DispatchKey | str) -> bool:
         """Whether a kernel or a Python kernel is registered at exactly this key. Alias keys that
-        stand for it do not count. Raises InvalidKeyError, OperatorGoneError.
+        stand for it do not count, nor do providers that are not available here. Raises
+        InvalidKeyError, OperatorGoneError.
 
-        (PyTorch: OpOverload.has_kernel_for_dispatch_key)
+        In the interpreter that registers, :func:`mdispatch.wait_for_impl` for the key says the same
+        of kernels. (PyTorch: OpOverload.has_kernel_for_dispatch_key)
         """
-        table, _ = self.entry.current(self.generation)
         key = parse_key(key)
-        return key in table.kernels or key in self.rules.py_kernels
+        return key in self._keys_with_kernels()
 
     def has_kernel_for_any_dispatch_key(self, key_set: DispatchKeySet) -> bool:
         """Whether one is registered at any key of a set. Raises InvalidKeyError, OperatorGoneError.
@@ -173,9 +174,13 @@ class OpOverload(calls.Operator, Named, Described):
         from ..keys import DispatchKeySet
 
         key_set = DispatchKeySet(key_set)
+        return any(key.raw and key_set.has(key) for key in self._keys_with_kernels())
+
+    def _keys_with_kernels(self) -> list[DispatchKey]:
         table, _ = self.entry.current(self.generation)
-        keys = (*table.kernels, *self.rules.py_kernels)
-        return any(key.raw and key_set.has(key) for key in keys)
+        registered = table.kernels.items()
+        keys = [key for key, kernel in registered if not getattr(kernel, "is_for_none", False)]
+        return [*keys, *self.rules.py_kernels]
 
     def decompose(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the kernel at CompositeImplicitAutograd, which calls other operators, whatever keys

@@ -27,7 +27,9 @@ each table computed anew.
 Types belong to the table, and predicates do not: if every predicate refuses, the call does not go
 on as if the key had no kernel. It raises ProviderRefusedError, with the reason of each. A guard
 does not belong to the table, either: where no provider can run here and the key has no kernel
-without a name, the key has no kernel, whatever a guard asks for.
+without a name, the key has no kernel, whatever a guard asks for. Where one of the levels 2 to 4 is
+strict there, a Chain refuses the calls of the key, so that they do not go on to a kernel that was
+not asked for. Still the key has no kernel (``is_for_none``): no wait for one ends.
 """
 
 from __future__ import annotations
@@ -250,7 +252,7 @@ class Chain(LocalKernel):
     ``order`` are the providers without guards, ``rest`` is what comes after them.
     """
 
-    __slots__ = ("_guarded", "_told", "order", "rest", "strict")
+    __slots__ = ("_guarded", "_told", "is_for_none", "order", "rest", "strict")
 
     def __init__(
         self,
@@ -266,6 +268,7 @@ class Chain(LocalKernel):
         key = next((each.key for each in some if isinstance(each, LocalKernel)), None)
         with_keyset = any(isinstance(each, LocalKernel) and each.with_keyset for each in some)
         left_out = strict is not None or (rest is not None and rest.is_fallthrough)
+        self.is_for_none = not some
         self.order = order
         self.rest = None if left_out else rest
         self.strict = strict

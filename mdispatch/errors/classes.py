@@ -357,9 +357,11 @@ class TypesMismatchError(NotRegisteredError):
 
 
 class ProviderMissingError(NotRegisteredError):
-    """A provider is available in this interpreter or in the main one, and not in the other.
+    """A provider is available in this interpreter or in the main one, and not in the other. Or
+    this one waits for a kernel, and the main one has only providers there that are not available.
 
-    ``provider`` is its name, ``reason`` says why it is not available, in words.
+    ``provider`` is its name, of several that of the newest; ``reason`` says why it is not
+    available, in words.
     """
 
     def __init__(self, message: str, *, provider: str = "", reason: str = "", **told: Any) -> None:

@@ -342,6 +342,13 @@ class Registration(tuple[object, ...]):
         return self.provider_text.partition(" ")[0]
 
     @property
+    def lacks(self) -> str:
+        """Why the provider of a kernel cannot be used where it was registered, in words; "" if it
+        can, and for a kernel without a provider. See Provider.text in dispatch/kernels.py.
+        """
+        return "".join(self.provider_text.split(" ", 4)[4:])
+
+    @property
     def variant(self) -> str:
         """Which of the kernels of a key take each other's place: those for the same types. A
         provider takes nobody's.

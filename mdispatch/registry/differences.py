@@ -161,7 +161,7 @@ def never_registered(
     variant: str | None = None,
 ) -> errors.NotRegisteredError:
     """The wait ended without the fact: says which of the reasons it is. ``variant`` is that of a
-    kernel (Registration.variant); None where any will do.
+    kernel (Registration.variant); None where any will do that can serve.
     """
     types = None if variant is None or variant.startswith("@") else variant
     provider = (variant or "").removeprefix("@") if types is None else ""
@@ -175,18 +175,31 @@ def never_registered(
     key_text = key_name(kind, key)
     what = _what(kind, name, key_text, at_least, types or "", provider)
     main = _main(registry, namespace, seen.claims or known)
-    head = f"{main} did not {what} within {round(waited, 3):g} s"
     kernels = [f for f in same if f.kind == facts.IMPL]
     keys_there = tuple(key_name(f.kind, f.key) for f in kernels)
     place = (same or known)[0].where if known else ""
     cluster = _cluster(registry)
     if known:
         here = _beside(known[0], here)
+    its = [f for f in kernels if f.key == key]
+    lacking = its[-1] if variant is None and its and all(f.lacks for f in its) else None
+    took = f"{round(waited, 3):g} s"
+    head = f"{main} did not {what} within {took}"
+    if lacking is not None:
+        head = f"after {took} {main} has no kernel for {name} at {key_text} that can serve"
     lines = [head, f"  here:  {here}"]
     cls: type[errors.NotRegisteredError]
     near: tuple[str, ...] = ()
-    its = [f for f in kernels if f.key == key]
-    if provider and same:
+    if lacking is not None:
+        cls = errors.ProviderMissingError
+        provider, place = lacking.provider, lacking.where
+        listed = "".join(f"\n    {f.provider}: {f.lacks} ({f.where})" for f in its[:8])
+        lines.append(f"  there: providers that are not available:{listed}")
+        lines.append(
+            "Make one of them available in the interpreter that registers, or register another "
+            "kernel there."
+        )
+    elif provider and same:
         cls = errors.ProviderMissingError
         listed = ", ".join(f"{f.provider or 'without a name'} ({f.where})" for f in its[:8])
         lines.append(f"  there: {f'kernels {listed}' if its else f'no kernel at {key_text}'}")
@@ -244,7 +257,7 @@ def never_registered(
         error.keys_there = keys_there
     if isinstance(error, errors.ProviderMissingError):
         error.provider = provider
-        error.reason = "not registered there"
+        error.reason = "not registered there" if lacking is None else lacking.lacks
     if isinstance(error, errors.TypesMismatchError):
         error.types_here = types or ""
         error.types_there = tuple(f.types for f in its)

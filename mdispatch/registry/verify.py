@@ -229,7 +229,10 @@ def _verify(
         elif is_kept and limit is not None:
             # The import goes on after a wait in vain: all such waits together take one timeout.
             limit = max(0.0, limit - dispatcher.waited_unheard)
-        fact = _await(registry, kind, key, name, at_least, limit, variant)
+        fact = _await(
+            registry, kind, key, name, at_least, limit,
+            lambda each: each.variant == variant, or_elect=True,
+        )  # fmt: skip
         waited = monotonic() - began
         if audit is not None:
             audit.longest_wait = max(audit.longest_wait, waited)
@@ -257,10 +260,12 @@ def _await(
     name: str,
     at_least: int,
     timeout: float | None,
-    variant: str,
+    counts: Callable[[Registration], bool],
+    ticket: int = 0,
+    or_elect: bool = False,
 ) -> Registration | None:
-    """Waits until so many facts are there, of kernels those of the same variant. None after
-    ``timeout`` seconds.
+    """Waits until so many facts are there, of kernels only those that ``counts`` accepts. None
+    after ``timeout`` seconds.
 
     A wait in C counts all kernels of the key. So this looks at the facts, then waits for one
     more than there are. That wait begins with a look of its own, so it misses no registration that
@@ -268,23 +273,23 @@ def _await(
     ``_LOOK_AGAIN`` seconds, and the facts are looked at again.
     """
     if kind != facts.IMPL:
-        return _await_fact(registry, kind, key, name, at_least, timeout, or_elect=True)
-    deadline = None if timeout is None else monotonic() + timeout
+        return _await_fact(registry, kind, key, name, at_least, timeout, ticket, or_elect)
+    began = monotonic()
     wanted, left = at_least, timeout
     while True:
-        fact = _await_fact(registry, kind, key, name, wanted, left, or_elect=True)
-        if fact is not None and fact.variant == variant and at_least == 1:
+        fact = _await_fact(registry, kind, key, name, wanted, left, ticket, or_elect)
+        if fact is not None and at_least == 1 and counts(fact):
             return fact
         _, _, there = registry.registrations(name)
         same = [each for each in there if (each.kind, each.key) == (kind, key)]
-        its = [each for each in same if each.variant == variant]
+        its = [each for each in same if counts(each)]
         if len(its) >= at_least:
             return its[-1]
-        left = None if deadline is None else deadline - monotonic()
+        left = None if timeout is None else timeout - (monotonic() - began)
         if (left is not None and left <= 0) or _is_sealed(registry):
             return None
         wanted = at_least
-        if len(same) >= at_least:  # some are others
+        if len(same) >= at_least:  # some do not count
             wanted, left = len(same) + 1, min(left or _LOOK_AGAIN, _LOOK_AGAIN)
 
 
@@ -326,12 +331,13 @@ def wait_for(
     where: Callable[[], str],
     ticket: int = 0,
 ) -> Registration:
-    """Waits for a fact and returns it. Every other outcome is an exception of its own class.
+    """Waits for a fact, of kernels for one that can serve, and returns it. Every other outcome is
+    an exception of its own class.
 
     ``where`` finds the place that waits.
     """
     began = monotonic()
-    fact = _await_fact(registry, kind, key, name, 1, timeout, ticket)
+    fact = _await(registry, kind, key, name, 1, timeout, lambda each: not each.lacks, ticket)
     if fact is None:
         raise _never(registry, kind, key, name, 1, where(), monotonic() - began)
     return fact

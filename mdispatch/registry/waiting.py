@@ -70,13 +70,16 @@ def wait_for_impl(
     *,
     registry: Registry | None = None,
 ) -> Registration:
-    """Waits until the main interpreter has registered a kernel for the operator at exactly this
-    key; without one, at CompositeImplicitAutograd, where a library without a key registers.
+    """Waits until the main interpreter has a kernel for the operator at exactly this key; without
+    one, at CompositeImplicitAutograd, where a library without a key registers. Returns the newest.
 
-    A kernel at an alias key that stands for this one does not count; one for some types does.
-    Raises KeyMismatchError when the operator has kernels, but none there, else as
-    :func:`wait_for_def`, and InvalidKeyError. Nothing is left behind by a wait that ends without
-    it. (c10: Dispatcher::waitForImpl)
+    It ends when ``has_kernel_for_dispatch_key`` is true in the main interpreter. A kernel at an
+    alias key that stands for this one does not count, nor does a fallback, nor a provider that is
+    not available there; a kernel for some types does, and one that makes calls pass the key by.
+    Raises ProviderMissingError when all kernels there are of providers that are not available,
+    KeyMismatchError when the operator has kernels, but none there, else as :func:`wait_for_def`,
+    and InvalidKeyError. Nothing is left behind by a wait that ends without it. (c10:
+    Dispatcher::waitForImpl)
     """
     kind, key, qualified = impl_of(name, dispatch_key)
     return wait_for(

@@ -147,9 +147,9 @@ def _dispatch_has_kernel(name: str) -> bool:
 
 
 def _registered(name: str) -> dict[DispatchKey, Registration]:
-    """The kernels in effect by key. Raises for an operator that is not there."""
+    """The newest kernel that can serve by key. Raises for an operator that is not there."""
     there = existing(_registry().dispatcher.facts, _text(name))
-    return {DispatchKey(fact.key): fact for fact in there if fact.kind == facts.IMPL}
+    return {fact.key: fact for fact in there if fact.kind == facts.IMPL and not fact.lacks}
 
 
 @_theirs

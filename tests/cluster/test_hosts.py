@@ -106,6 +106,35 @@ def test_the_seal_ends_waits_at_once(hosts, a_server: RedisServer, run):
     assert worker.do(CALL) == 6
 
 
+OFFER = "lib.impl('scale', str, 'CPU', provider='{0}', available={1})"
+WAIT_FOR_CPU = "fact = md.wait_for_impl('shop::scale', 'CPU', {0}); result = fact.provider"
+
+
+@pytest.mark.thorough
+def test_a_provider_of_the_leader_that_is_not_available_ends_no_wait_of_another_host(
+    hosts, a_server: RedisServer, run
+):
+    leader, worker = begun(hosts, a_server.url(run), run)
+    leader.do(OFFER.format("gpu", False))
+    while worker.fails(WAIT_FOR_CPU.format(0))[0] == "KeyMismatchError":
+        pass  # until the provider has come here
+    worker.begin(WAIT_FOR_CPU.format(WAIT))
+    leader.do(OFFER.format("good", True))
+    assert worker.end() == ("good", None)
+
+
+@pytest.mark.thorough
+def test_the_seal_ends_a_wait_where_no_provider_is_available(hosts, a_server: RedisServer, run):
+    leader, worker = begun(hosts, a_server.url(run), run)
+    leader.do(OFFER.format("gpu", False))
+    worker.begin(WAIT_FOR_CPU.format(10_000))  # it would last for hours
+    leader.do("md.seal()")
+    _, error = worker.end()
+    assert error[0] == "ProviderMissingError"
+    assert "gpu: available=False" in error[1]
+    assert "is sealed since" in error[1]
+
+
 @pytest.mark.thorough
 def test_a_leader_that_is_killed_and_started_again(hosts, a_server: RedisServer, run):
     url = a_server.url(run)

@@ -44,6 +44,13 @@ def _(stage: Stage) -> None:
     stage.lib.impl("halve", halves, "CPU", provider="odd")
 
 
+@case("ProviderMissingError: a wait, and none is available")
+def _(stage: Stage) -> None:
+    for name in ("near", "far"):
+        stage.lib.impl("halve", halves, "CPU", provider=name, available=lambda: 1 / 0)
+    md.wait_for_impl("shop::halve", "CPU", 0, registry=stage.registry)
+
+
 @case("SignatureMismatchError: a predicate")
 def _(stage: Stage) -> None:
     stage.lib.impl("split", halves, "CPU", provider="fast", supports=lambda x: True)
