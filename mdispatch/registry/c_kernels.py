@@ -220,11 +220,17 @@ def _verify(
 ) -> RegistrationHandle | None:
     """Waits for a fact with the label. A fact with another label belongs to somebody else, whatever
     its number: to another library, or to a kernel in Python, which no function in C may stand for.
+    Facts of kernels for types and of providers do not count, as everywhere where kernels without
+    either are verified.
     """
     deadline = None if timeout is None else monotonic() + timeout
     while True:
         _, _, there = dispatcher.facts.registrations(name)
-        same = [fact for fact in there if (fact.kind, fact.key) == (facts.IMPL, key)]
+        same = [
+            fact
+            for fact in there
+            if (fact.kind, fact.key) == (facts.IMPL, key) and not fact.variant
+        ]
         ours = next((fact for fact in reversed(same) if fact.body == label), None)
         found = verify(
             dispatcher, facts.IMPL, key, name, label, where,

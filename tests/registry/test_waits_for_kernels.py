@@ -315,3 +315,21 @@ def test_a_peer_waits_for_the_provider_that_can_serve_whoever_registers(tmp_path
         until_asleep(second)
         lib.impl("f", kernel, "CPU", provider="good")
         assert result().provider == "good"
+
+
+@pytest.mark.shared
+def test_a_kernel_in_c_is_verified_beside_kernels_for_types_and_providers(f, lib, registry, worker):
+    offered(registry, available=False)
+    lib.impl("f", kernel, "CPU", types=Special)
+    key, label = md.DispatchKey.CPU, "c:lib.so:f"
+    found = []
+
+    def verify():
+        found.append(implement_by_label(worker.dispatcher, "s::f", key, label, str, limit(30)))
+
+    thread = threading.Thread(target=verify)
+    thread.start()
+    until_asleep(worker)
+    implement_by_label(registry.dispatcher, "s::f", key, label, str, 0)
+    thread.join()
+    assert found[0] is not None
