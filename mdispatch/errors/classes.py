@@ -666,7 +666,9 @@ class HandlersDeclinedError(MdispatchError, TypeError):
 
 
 class ModeStackError(MdispatchError, RuntimeError):
-    """A mode cannot be pushed or popped as asked. Nothing was changed."""
+    """A mode cannot be pushed or popped as asked, or a guard that isolates is to be ended by
+    somebody else than began it. Nothing was changed.
+    """
 
 
 class ForeignObjectError(MdispatchError, RuntimeError):

@@ -293,14 +293,10 @@ def _unset_dispatch_mode(mode_key: Kind) -> Mode | None:
     return None if _get_dispatch_mode(kind) is None else modes.pop_mode(kind)
 
 
-class _DisableTorchDispatch(_AtOnce, guards.ExcludeDispatchKeyGuard):
+class _DisableTorchDispatch(_AtOnce, modes.DisabledGuard):
     """See mdispatch.disable_md_dispatch. In effect from its construction on, as in PyTorch."""
 
     __slots__ = ()
-
-    def __init__(self) -> None:
-        guards.ExcludeDispatchKeyGuard.__init__(self, modes.PYTHON)
-        guards.ExcludeDispatchKeyGuard.__enter__(self)
 
 
 class _EnablePythonDispatcher(_AtOnce, guards.IncludeDispatchKeyGuard):

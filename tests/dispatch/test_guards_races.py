@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import itertools
 import random
 import sys
 import threading
+import types
 
 import pytest
 from kinds import INTERPRETERS, run_main
@@ -22,9 +25,12 @@ from mdispatch.dispatch.context.guards import (
     set_excluded,
     set_included,
 )
+from mdispatch.dispatch.context.hermetic import hermetic
+from mdispatch.dispatch.context.modes import disable_md_dispatch
 from mdispatch.facts.native import calls, guards_py, which
 from mdispatch.keys import BACKEND_BITS, DispatchKey, DispatchKeySet
 from mdispatch.keys.numbers import FULL
+from mdispatch.torch_compat import _DisableTorchDispatch
 
 INCLUDED, EXCLUDED = guards.DEFAULT_INCLUDED, guards.DEFAULT_EXCLUDED
 
@@ -427,3 +433,165 @@ def test_an_interrupt_at_any_time_leaves_no_key_switched():
         if not came:
             break
     assert number > (100 if IN_PYTHON else 10)
+
+
+# --- guards that isolate --------------------------------------------------------------------------
+
+ISOLATING = pytest.mark.parametrize("guard", [hermetic, disable_md_dispatch])
+
+
+def isolated():
+    assert calls.sets() == sets()
+    return excluded_keys().has("Python")
+
+
+@contextlib.contextmanager
+def refused():
+    before = sets()
+    with pytest.raises(errors.ModeStackError, match="is open in another thread, and not in this"):
+        yield
+    assert sets() == before
+
+
+@ISOLATING
+def test_a_guard_that_isolates_is_ended_by_the_thread_that_entered_it(guard):
+    shared = guard()
+    with Turns() as other:
+        with shared:
+            pass
+        other.do(shared.__enter__)
+        other.do(shared.__enter__)
+        with refused():
+            shared.__exit__()
+        with shared:
+            assert isolated()
+        assert not isolated()
+        with refused():
+            shared.__exit__(None, None, None)
+        assert other.do(isolated)
+        other.do(shared.__exit__)
+        assert other.do(isolated)
+        other.do(shared.__exit__)
+        assert not other.do(isolated)
+        with pytest.raises(errors.InvalidArgumentError, match="was not entered"):
+            shared.__exit__()
+
+
+def test_torchs_guard_that_disables_modes_is_ended_by_its_thread():
+    with Turns() as other:
+        its = other.do(_DisableTorchDispatch)
+        with refused():
+            its.__exit__()
+        assert other.do(isolated)
+        other.do(its.__exit__)
+        assert not other.do(isolated)
+        mine = _DisableTorchDispatch()
+        with refused():
+            other.do(mine.__exit__)
+        assert isolated()
+        mine.__exit__()
+        assert not isolated()
+
+
+def generator(guard):
+    with guard:
+        yield "within"
+
+
+@contextlib.contextmanager
+def manager(guard):
+    with guard:
+        yield "within"
+
+
+def of_a_manager(guard):
+    with manager(guard) as word:
+        yield word
+
+
+async def asynchronous(guard):
+    with guard:
+        yield "within"
+
+
+@types.coroutine
+def pause():
+    yield "within"
+
+
+async def coroutine(guard):
+    with guard:
+        await pause()
+
+
+def begun(kind, guard):
+    """Begins a generator or a coroutine of the kind here; returns what has it go on."""
+    running = kind(guard)
+    if kind is asynchronous:
+        with pytest.raises(StopIteration):
+            running.__anext__().send(None)
+
+        def go_on():
+            with pytest.raises(StopAsyncIteration):
+                running.__anext__().send(None)
+
+        return go_on
+
+    def go_on():
+        with pytest.raises(StopIteration):
+            running.send(None)
+
+    assert running.send(None) == "within"
+    return go_on
+
+
+RESUMED = pytest.mark.parametrize("kind", [generator, of_a_manager, asynchronous, coroutine])
+
+
+@ISOLATING
+@RESUMED
+def test_a_generator_ends_its_guard_wherever_it_goes_on(guard, kind):
+    shared = guard()
+    with Turns() as other:
+        go_on = begun(kind, shared)
+        other.do(shared.__enter__)
+        with shared:
+            assert isolated()
+            other.do(go_on)  # ends what it has entered, and nobody else's
+            assert other.do(isolated)
+            assert isolated()
+        assert not isolated()
+        go_on = other.do(lambda: begun(kind, shared))
+        go_on()
+        assert other.do(isolated)
+        other.do(shared.__exit__)
+        assert not other.do(isolated)
+        assert not shared.is_open
+
+
+@ISOLATING
+def test_a_generator_that_is_collected_elsewhere_has_ended_its_guard(guard, monkeypatch):
+    ignored = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    with Turns() as other:
+        held = [generator(guard())]
+        next(held[0])
+        assert isolated()
+        other.do(held.clear)
+        assert not isolated()
+    assert ignored == []
+
+
+@ISOLATING
+def test_what_goes_on_elsewhere_otherwise_is_refused_and_the_guard_ends_with_its_owner(guard):
+    with Turns() as other:
+        stack = contextlib.ExitStack()
+        stack.enter_context(guard())
+
+        def close():
+            with refused():
+                stack.close()
+
+        other.do(close)
+        gc.collect()  # the error's traceback had the guard
+        assert not isolated()

@@ -284,6 +284,20 @@ def test_a_generator_that_goes_on_elsewhere_ends_its_guard_here():
     assert not came_home(sent)
 
 
+def test_an_end_from_another_thread_is_refused_and_home_keeps_what_was_pickled():
+    def end():
+        with pytest.raises(errors.ModeStackError):
+            guard.__exit__()
+        return is_hermetic()
+
+    with hermetic() as guard:
+        sent = pickle.dumps(SafeObject(Thing()))
+        assert in_thread(end) is False
+        assert is_hermetic()
+        assert came_home(sent)
+    assert not came_home(sent)
+
+
 def test_what_a_block_raises_passes_and_the_guard_ends():
     def block():
         with hermetic():

@@ -24,7 +24,7 @@ removed again leaves its backend in the set, which then draws all calls to that 
 
 from __future__ import annotations
 
-from ...errors import InvalidArgumentError, InvalidKeyError
+from ...errors import InvalidArgumentError, InvalidKeyError, ModeStackError
 from ...facts.native import calls
 from ...keys import DispatchKeySet
 from ...keys.numbers import BACKEND_BITS, FULL, PER_BACKEND_BITS, DispatchKey, parse_key
@@ -99,6 +99,11 @@ class _Guard(calls.Guard):
     __slots__ = ()
 
     def _not_entered(self) -> NoReturn:
+        if self.is_open:
+            raise ModeStackError(
+                f"this {type(self).__name__} is open in another thread, and not in this one: end "
+                "its with block in the thread that began it"
+            )
         raise InvalidArgumentError(
             f"this {type(self).__name__} was not entered: use it in a with block"
         )

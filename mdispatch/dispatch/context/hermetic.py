@@ -247,6 +247,7 @@ class HermeticGuard(_Guard):
             (INCLUDED, *_switch(snapshot, False), snapshot.raw),
             (EXCLUDED, *_switch(python, True), python.raw),
             tag=Hermetic,
+            of_thread=True,
         )
 
 
@@ -259,7 +260,9 @@ def hermetic() -> HermeticGuard:
     While it is open in this thread, the key Python is excluded, and neither Python nor
     PythonTLSSnapshot is included, whatever they were before. Its end undoes that for these keys;
     changes that setters make to other keys meanwhile outlast it. It can be used again, nested in
-    itself, and ended in any order.
+    itself, by several threads, and ended in any order. Each thread ends what it has entered, and a
+    generator what it has entered itself, wherever it goes on; any other end raises ModeStackError
+    and ends nothing.
 
     A SafeObject that this thread pickles meanwhile can be unpickled at home until the guard ends.
     After that home has forgotten it, and the error says so. With several such guards the first one

@@ -30,12 +30,13 @@ from __future__ import annotations
 from _operator import attrgetter
 
 from ...errors import InvalidArgumentError, ModeStackError
+from ...facts.native import calls
 from ...facts.native.calls import local as local  # ``local.stack`` is this thread's
 from ...keys import DispatchKey, DispatchKeySet
+from ...keys.numbers import FULL
 from .guards import (
     EXCLUDED,
     INCLUDED,
-    ExcludeDispatchKeyGuard,
     IncludeDispatchKeyGuard,
     _Guard,
     excluded_keys,
@@ -251,12 +252,25 @@ def current_mode() -> DispatchMode | SafeObject | None:
     return entries[-1].mode if entries else None
 
 
-def disable_md_dispatch() -> ExcludeDispatchKeyGuard:
-    """Returns a guard. While it is open, neither modes nor types are asked in this thread.
+class DisabledGuard(_Guard):
+    """What :func:`disable_md_dispatch` returns."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__((EXCLUDED, FULL, PYTHON.raw, 0), of_thread=True)
+
+
+calls.quick(DisabledGuard, EXCLUDED, PYTHON.raw, True)
+
+
+def disable_md_dispatch() -> DisabledGuard:
+    """Returns a guard. While it is open, neither modes nor types are asked in this thread. It ends
+    where it began, as that of :func:`hermetic` does.
 
     (PyTorch: _DisableTorchDispatch)
     """
-    return ExcludeDispatchKeyGuard(PYTHON)
+    return DisabledGuard()
 
 
 def is_md_dispatch_enabled() -> bool:

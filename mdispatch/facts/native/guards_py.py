@@ -2,7 +2,8 @@
 in plain Python: the twin of native/bind/call/guards.c, and of what handlers.c and observers.c keep.
 
 A set is computed from what it starts from and the steps of the guards that are open. So guards may
-end in any order, and in another thread than the one that they began in.
+end in any order, and in another thread than the one that they began in. A guard that is
+``of_thread`` ends in the thread that it began in, or where the generator goes on that entered it.
 
 Locking: a thread's sets are changed under their ``lock``, because a guard may end in another thread
 than the one it began in. The lock is reentrant, because a finalizer or a signal handler may begin
@@ -13,6 +14,7 @@ call takes its number under ``_numbering``, which is reentrant for the same reas
 
 from __future__ import annotations
 
+import sys
 from _thread import RLock, _local
 from _weakref import ref
 
@@ -146,14 +148,31 @@ class _Sets:
 
 
 class _Opened:
-    """One ``__enter__`` of a guard: its steps, and the thread's sets in which it takes them."""
+    """One ``__enter__`` of a guard: its steps, the thread's sets in which it takes them, and the
+    generator that entered it, 0 for none.
+    """
 
-    __slots__ = ("sets", "steps", "tag")
+    __slots__ = ("generator", "sets", "steps", "tag")
 
-    def __init__(self, sets: _Sets, steps: tuple[tuple[_Set, _Step], ...], tag: Any) -> None:
+    def __init__(
+        self, sets: _Sets, steps: tuple[tuple[_Set, _Step], ...], tag: Any, generator: int
+    ) -> None:
         self.sets = sets
         self.steps = steps
         self.tag = tag
+        self.generator = generator
+
+
+_GOES_ON = 0x20 | 0x80 | 0x200  # inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
+
+
+def _calling_generator() -> int:
+    """The address of the frame that calls a method of a guard, if that is of a generator or a
+    coroutine, else 0. Such a frame may go on in another thread. As long as it lives, and has a
+    guard to end, no other frame has its address.
+    """
+    frame = sys._getframe(2)
+    return id(frame) if frame.f_code.co_flags & _GOES_ON else 0
 
 
 class _Local(_local):
@@ -224,7 +243,7 @@ def change(side: int, key: int, keep: int, add: int) -> None:
     found.change(found.both[side], key, keep, add)
 
 
-def quick(cls: type, side: int, bits: int | None) -> None:
+def quick(cls: type, side: int, bits: int | None, of_thread: bool = False) -> None:
     """Here all guards are made by their ``__init__``."""
 
 
@@ -283,16 +302,21 @@ local = Local()
 class Guard:
     """The base of guards. Each of ``steps`` is (0 for the included set or 1 for the excluded one,
     bits to keep, bits to add, bits of the key that the guard is about or 0). ``tag`` makes an
-    object for each opening, whose ``end()`` is called when the opening has ended.
+    object for each opening, whose ``end()`` is called when the opening has ended. ``of_thread``
+    says that nothing but its generator ends an opening in another thread.
     """
 
-    __slots__ = ("_opened", "_steps", "_tag")
+    __slots__ = ("_of_thread", "_opened", "_steps", "_tag")
 
     def __init__(
-        self, *steps: tuple[int, int, int, int], tag: Callable[[], Any] | None = None
+        self,
+        *steps: tuple[int, int, int, int],
+        tag: Callable[[], Any] | None = None,
+        of_thread: bool = False,
     ) -> None:
         self._steps = steps
         self._tag = tag
+        self._of_thread = of_thread
         self._opened: list[_Opened] = []
 
     @property
@@ -315,7 +339,8 @@ class Guard:
     def __enter__(self: G) -> G:
         sets = _own()
         tag = None if self._tag is None else self._tag()
-        opened = _Opened(sets, self._taken(sets, tag), tag)
+        generator = _calling_generator() if self._of_thread else 0
+        opened = _Opened(sets, self._taken(sets, tag), tag, generator)
         try:
             self._opened.append(opened)
             sets.begin(opened)
@@ -332,17 +357,17 @@ class Guard:
         /,
     ) -> None:
         """Undoes the newest ``__enter__`` of this thread; if there is none, the newest of any
-        thread.
+        thread. A guard that isolates undoes what this thread or this generator has entered.
         """
-        if not self._opened:
+        found = self._opened
+        here, generator = _thread.sets, _calling_generator() if self._of_thread else 0
+        its = [each for each in found if generator and each.generator == generator]
+        its = its or [each for each in found if each.sets is here]
+        if not (its or self._of_thread):
+            its = found
+        if not its:
             self._not_entered()
-        here = _thread.sets
-        for opened in self._opened[::-1]:
-            if opened.sets is here:
-                break
-        else:
-            opened = self._opened[-1]
-        self._end(opened)
+        self._end(its[-1])
 
     def _end(self, opened: _Opened) -> None:
         # In this order: if a signal handler interrupts it, __del__ does the rest.

@@ -5,7 +5,9 @@
  *   Guard   the base of the guards: the steps that it takes, and its openings
  *
  * A set is computed from the steps of the guards that are open, each time that one opens or ends.
- * So guards may end in any order, and in another thread than the one that they began in.
+ * So guards may end in any order, and in another thread than the one that they began in. A guard
+ * whose `of_thread` is set ends in the thread that it began in, or where the generator goes on that
+ * entered it.
  *
  * A thread's Sets lie in CPython's dict of the thread, so the thread's end drops them. A guard that
  * is open has a reference, too. A thread without Sets has those that threads start with.
@@ -290,7 +292,8 @@ void guards_end(Sets *sets, uint64_t opening) {
 struct opening {
     Sets *sets;
     uint64_t number;
-    PyObject *tag; /* what `make_tag` has made, or NULL */
+    const void *generator; /* see calling_generator; NULL where the guard is not `of_thread` */
+    PyObject *tag;         /* what `make_tag` has made, or NULL */
 };
 
 typedef struct {
@@ -300,6 +303,7 @@ typedef struct {
         uint8_t side;
     } steps[MOST_STEPS];
     uint8_t n_steps;
+    bool of_thread;     /* nothing but its generator ends an opening in another thread */
     PyObject *make_tag; /* makes an object for each opening, or NULL; one that makes no cycle */
     struct opening *openings, first;
     Py_ssize_t used, room;
@@ -318,13 +322,16 @@ static PyObject *guard_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)guard_make(state_of(type), type);
 }
 
-/* Guard(*steps, tag=None): each step is (side, bits to keep, bits to add, bits of the key that it
- * is about, or 0). */
+/* Guard(*steps, tag=None, of_thread=False): each step is (side, bits to keep, bits to add, bits of
+ * the key that it is about, or 0). */
 static int guard_init(Guard *self, PyObject *args, PyObject *kwargs) {
     Py_ssize_t n = PyTuple_GET_SIZE(args);
     PyObject *tag = kwargs ? PyDict_GetItemString(kwargs, "tag") : NULL;
-    if (n > MOST_STEPS || (kwargs && PyDict_GET_SIZE(kwargs) != (tag != NULL)))
-        return fail("a guard takes some steps and a tag");
+    PyObject *of_thread = kwargs ? PyDict_GetItemString(kwargs, "of_thread") : NULL;
+    Py_ssize_t known = (tag != NULL) + (of_thread != NULL);
+    if (n > MOST_STEPS || (kwargs && PyDict_GET_SIZE(kwargs) != known))
+        return fail("a guard takes some steps, a tag, and of_thread");
+    self->of_thread = of_thread == Py_True;
     self->n_steps = 0;
     for (Py_ssize_t i = 0; i < n; i++) {
         unsigned long long keep, add, own;
@@ -342,8 +349,20 @@ static int guard_init(Guard *self, PyObject *args, PyObject *kwargs) {
     return 0;
 }
 
+/* The frame of the generator or coroutine that calls a method of a guard; NULL if what calls it is
+ * none. Such a frame may go on in another thread. Its address stands for it: as long as it lives,
+ * and has a guard to end, no other frame has that address. */
+static const void *calling_generator(void) {
+    PyFrameObject *frame = PyEval_GetFrame();
+    if (!frame) return NULL;
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    int flags = code->co_flags;
+    Py_DECREF(code);
+    return flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR) ? frame : NULL;
+}
+
 /* Under the lock: notes an opening, and takes its steps. -1 without memory. */
-static int open_here(Guard *self, Sets *sets, PyObject *tag) {
+static int open_here(Guard *self, Sets *sets, PyObject *tag, const void *generator) {
     struct state *st = self->state;
     if (self->used == self->room) {
         Py_ssize_t room = 2 * self->room;
@@ -374,7 +393,7 @@ static int open_here(Guard *self, Sets *sets, PyObject *tag) {
     }
     renew(sets);
     self->openings[self->used++] =
-        (struct opening){(Sets *)Py_NewRef((PyObject *)sets), number, Py_XNewRef(tag)};
+        (struct opening){(Sets *)Py_NewRef((PyObject *)sets), number, generator, Py_XNewRef(tag)};
     return 0;
 }
 
@@ -383,8 +402,9 @@ static PyObject *guard_enter(Guard *self, PyObject *ignored) {
     Sets *sets = own_sets(st);
     PyObject *tag = NULL;
     if (!sets || (self->make_tag && !(tag = PyObject_CallNoArgs(self->make_tag)))) return NULL;
+    const void *generator = self->of_thread ? calling_generator() : NULL;
     lock(st);
-    int status = open_here(self, sets, tag);
+    int status = open_here(self, sets, tag, generator);
     unlock(st);
     Py_XDECREF(tag);
     return status ? PyErr_NoMemory() : Py_NewRef((PyObject *)self);
@@ -405,16 +425,26 @@ static void let_go(struct opening *each) {
     Py_XDECREF(each->tag);
 }
 
+/* Under the lock: the newest opening of a generator, or without one of a thread. -1 for none. */
+static Py_ssize_t newest(const Guard *self, const void *generator, const Sets *here) {
+    Py_ssize_t i = self->used - 1;
+    while (i >= 0 && (generator ? self->openings[i].generator != generator
+                                : self->openings[i].sets != here))
+        i--;
+    return i;
+}
+
 /* __exit__(exc_type=None, exc=None, traceback=None) */
 static PyObject *guard_exit(Guard *self, PyObject *const *args, Py_ssize_t n) {
     struct state *st = self->state;
     const Sets *here = sets_here(st);
     struct opening found;
     if (n > 3) return PyErr_Format(PyExc_TypeError, "__exit__ takes at most 3 arguments");
+    const void *generator = self->of_thread ? calling_generator() : NULL;
     lock(st);
-    Py_ssize_t i = self->used - 1;
-    while (i >= 0 && self->openings[i].sets != here) i--;
-    if (i < 0) i = self->used - 1;
+    Py_ssize_t i = generator ? newest(self, generator, NULL) : -1;
+    if (i < 0) i = newest(self, NULL, here);
+    if (i < 0 && !self->of_thread) i = self->used - 1;
     if (i >= 0) {
         found = self->openings[i];
         self->used--;
@@ -461,7 +491,8 @@ static const char enter_doc[] = "__enter__($self, /)\n--\n\n"
 static const char exit_doc[] =
     "__exit__($self, exc_type=None, exc=None, traceback=None, /)\n--\n\n"
     "Undoes the newest ``__enter__`` of this thread; if there is none, the newest of any\n"
-    "thread. InvalidArgumentError if the guard is not open.";
+    "thread. InvalidArgumentError if the guard is not open. A guard that isolates undoes what\n"
+    "this thread or this generator has entered, else it raises ModeStackError.";
 static PyMethodDef guard_methods[] = {
     {"__enter__", (PyCFunction)guard_enter, METH_NOARGS, enter_doc},
     {"__exit__", (PyCFunction)(void (*)(void))guard_exit, METH_FASTCALL, exit_doc},
@@ -518,6 +549,7 @@ static PyObject *guard_call(PyObject *type, PyObject *const *args, size_t nargsf
         Guard *self = guard_make(st, (PyTypeObject *)type);
         if (!self) return NULL;
         self->n_steps = 1;
+        self->of_thread = q->of_thread;
         self->steps[0].side = q->side;
         self->steps[0].keep = FULL;
         self->steps[0].add = raw;
@@ -538,15 +570,16 @@ done:
     return made;
 }
 
-/* quick(class, side, bits): guards of the class add these bits to a set, or, with None, those of
- * the keys that they are made with. Then C makes them, without their __init__. */
+/* quick(class, side, bits, of_thread=False): guards of the class add these bits to a set, or, with
+ * None, those of the keys that they are made with. Then C makes them, without their __init__. */
 PyObject *guards_quick(PyObject *m, PyObject *args) {
     struct state *st = PyModule_GetState(m);
     PyTypeObject *type;
     PyObject *bits;
     uint64_t raw = 0;
-    int side;
-    if (!PyArg_ParseTuple(args, "O!iO", &PyType_Type, &type, &side, &bits)) return NULL;
+    int side, of_thread = 0;
+    if (!PyArg_ParseTuple(args, "O!iO|p", &PyType_Type, &type, &side, &bits, &of_thread))
+        return NULL;
     if (!PyType_IsSubtype(type, st->guard_type) || (bits != Py_None && as_raw(bits, &raw)))
         return PyErr_Format(PyExc_TypeError, "a class of guards and its bits are needed");
     for (int i = 0; i < QUICK; i++) {
@@ -555,6 +588,7 @@ PyObject *guards_quick(PyObject *m, PyObject *args) {
         q->side = side != INCLUDED;
         q->raw = raw;
         q->takes_keys = bits == Py_None;
+        q->of_thread = of_thread != 0;
         Py_XSETREF(q->type, (PyTypeObject *)Py_NewRef((PyObject *)type));
         type->tp_vectorcall = guard_call;
         Py_RETURN_NONE;

@@ -36,7 +36,7 @@ enum {
     TYPES = 512,
     MOST_ARGUMENTS = 48,
     DEVICES = 32,
-    QUICK = 4,
+    QUICK = 5,
     CALL_SLOTS = 13,
     HANDLE_SLOTS = 3
 };
@@ -223,7 +223,7 @@ enum { NOT_NUMBERED = 1 }; /* in Stack.priority: Python has to look which guards
 struct quick {
     PyTypeObject *type;
     uint64_t raw;
-    uint8_t side, takes_keys;
+    uint8_t side, takes_keys, of_thread;
     PyObject *given; /* [gil] the DispatchKeySet that one was made with last, or NULL */
     uint64_t given_raw;
 };
