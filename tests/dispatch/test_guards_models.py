@@ -25,7 +25,7 @@ from mdispatch.dispatch.context.guards import DEFAULT_EXCLUDED as EXCLUDED
 from mdispatch.dispatch.context.guards import DEFAULT_INCLUDED as INCLUDED
 from mdispatch.facts.native import calls
 from mdispatch.keys import BACKEND_BITS, DispatchKey, DispatchKeySet
-from mdispatch.keys.numbers import FULL
+from mdispatch.keys.numbers import FULL, PER_BACKEND_BITS
 
 pytestmark = [pytest.mark.specification, pytest.mark.either_binding]
 
@@ -191,3 +191,26 @@ def test_guards_that_end_in_order_do_what_saving_and_restoring_whole_sets_would(
 @given(sequences)
 def test_in_any_order_the_sets_are_those_of_the_guards_that_are_open(sequence):
     follow_in_a_new_thread(OpenGuards(), sequence, False)
+
+
+WITH_BITS = [key for key in DispatchKey if key.raw]
+any_key = st.tuples(st.integers(0, 1), st.sampled_from(WITH_BITS), st.booleans())
+
+
+@given(st.lists(any_key, min_size=20, max_size=80))
+def test_setters_do_to_every_key_what_the_original_does_and_leave_no_backend_behind(given_steps):
+    def run():
+        both = [INCLUDED.raw, EXCLUDED.raw]
+        for side, key, on in given_steps:
+            (set_included, set_excluded)[side](key, on)
+            # c10: tls_set_dispatch_key_included, DispatchKeySet::has, add and remove
+            if (both[side] & key.raw == key.raw) is not on:
+                without = both[side] & ~(key.raw & ~BACKEND_BITS)
+                both[side] = both[side] | key.raw if on else without
+                # There the backends stay, for the next key that exists per backend.
+                if not both[side] & PER_BACKEND_BITS:
+                    both[side] &= ~BACKEND_BITS
+            assert [included_keys().raw, excluded_keys().raw] == both, (side, key, on)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(run).result()
