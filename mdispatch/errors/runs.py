@@ -9,7 +9,9 @@ run is a mistake. Nobody tells us of runs, so a :class:`Run` keeps what tells tw
 - A module that is imported or reloaded gets a new ``__spec__``.
 - A module that is executed by other means gets new globals.
 - What is typed or run cell by cell goes on in the same globals with new code. IPython compiles each
-  statement of a cell apart; what its later lines do belongs to the same run.
+  statement of a cell apart; what its later lines do belongs to the same run. Nothing tells a cell
+  that was edited from another one. So a cell takes the place of what it registers itself, and of
+  nothing else.
 - Compiled code that a program executes again starts from its beginning: an instruction of it that
   no loop surrounds runs a second time.
 
@@ -27,11 +29,11 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
     from typing import Any
 
-__all__ = ["ANEW", "MORE", "OTHER", "SAME", "Run"]
+__all__ = ["AGAIN", "ANEW", "MORE", "OTHER", "SAME", "Run"]
 
-#: Another module, or the same for another; one run; more code of the module; the module imported
-#: anew.
-OTHER, SAME, MORE, ANEW = range(4)
+#: Another module, or the same for another; one run; more code of the module, as another cell, or
+#: the same cell edited; the module executed again; the module imported anew.
+OTHER, SAME, MORE, AGAIN, ANEW = range(5)
 
 _OPTIMIZED = 1  # inspect.CO_OPTIMIZED: the code of functions
 
@@ -56,7 +58,7 @@ class _Space:
             return OTHER
         if self.spec is not earlier.spec and None not in (self.spec, earlier.spec):
             return ANEW
-        return SAME if self.names is earlier.names else MORE
+        return SAME if self.names is earlier.names else AGAIN
 
 
 class Run:
@@ -84,7 +86,7 @@ class Run:
                 self._cell, self._line = _cell_of(top), top.f_lineno
 
     def after(self, earlier: Run) -> int:
-        """What this run is to an earlier one: OTHER, SAME, MORE or ANEW."""
+        """What this run is to an earlier one: OTHER, SAME, MORE, AGAIN or ANEW."""
         of_module = self._space.after(earlier._space)
         if of_module != SAME or self._top is None or earlier._top is None:
             return of_module
@@ -92,14 +94,14 @@ class Run:
         if of_top != SAME or self._top.names is None:
             return of_top
         if self._code is earlier._code:
-            return MORE if self._began_again(earlier) else SAME
+            return AGAIN if self._began_again(earlier) else SAME
         if self._cell is not None and self._cell == earlier._cell and self._line > earlier._line:
             return SAME
         return MORE
 
     def replaces(self, earlier: Run) -> bool:
         """Whether what is registered now takes the place of the same from an earlier run."""
-        return self.after(earlier) in (MORE, ANEW)
+        return self.after(earlier) not in (OTHER, SAME)
 
     def goes_on(self, later: Run) -> None:
         """Notes how far the same run has come."""

@@ -23,7 +23,7 @@ from ..dispatch.checks import (
 )
 from ..dispatch.kernels import FALLBACK_NAME, LocalKernel, fallthrough_kernel
 from ..errors.places import caller, given_place, label_of, place_of
-from ..errors.runs import ANEW, OTHER, SAME, Run
+from ..errors.runs import ANEW, MORE, OTHER, SAME, Run
 from ..errors.words import shown
 from ..facts.caller_lines import CallerLines
 from ..facts.logs import described, registry_log
@@ -79,16 +79,16 @@ class Library:
     has to be imported.
 
     A module that is imported or reloaded again replaces what it registered before, on whatever
-    lines its libraries are: those of the same namespace, kind and key. A cell of a notebook that is
-    run again, edited or not, replaces the DEF library; FRAGMENT and IMPL libraries of other cells
-    stay, and lose only what is registered again: the definition of a name, a kernel of the same
-    name. In one run a module may open any number of FRAGMENT and IMPL libraries; a second DEF
-    library is refused. A library keeps its registrations even if nobody refers to it any more;
-    ``close`` ends them.
+    lines its libraries are: those of the same namespace, kind and key. Of the libraries of a
+    notebook's cells only what is registered again is replaced: the definition of a name, with the
+    kernels that the same library has for it, and a kernel of the same name. So a second DEF library
+    in another cell adds to the namespace, and owns it from then on. In one run a module may open
+    any number of FRAGMENT and IMPL libraries; a second DEF library is refused. A library keeps its
+    registrations even if nobody refers to it any more; ``close`` ends them.
 
     Raises InvalidArgumentError (also for ``torch``, where it is not imported, or nothing is
     defined), InvalidNameError, InvalidKeyError; DuplicateRegistrationError when the namespace has a
-    DEF library of another module or of the same run; in a worker MainNeverArrivedError;
+    DEF library of another module or of the same run or cell; in a worker MainNeverArrivedError;
     TypeKeysMismatchError (register_type). (torch.library.Library, c10: registerLibrary)
     """
 
@@ -142,8 +142,8 @@ class Library:
         self._is_counted = True
         try:
             if run is not None:
-                self._take_place(run, is_one=kind == "DEF" or bool(_tag))
-            if kind == "DEF":
+                self._take_place(run, is_tagged=bool(_tag))
+            if kind == "DEF" and not self._take_over():
                 self.hold(
                     register.open_namespace(self._dispatcher, namespace, self._here, self.timeout)
                 )
@@ -151,13 +151,15 @@ class Library:
             self.close()
             raise
 
-    def _take_place(self, run: Run, is_one: bool) -> None:
+    def _take_place(self, run: Run, is_tagged: bool) -> None:
         """Replaces what an earlier run of the module has opened. See Note [Runs of a module] in
         errors/runs.py.
 
-        Libraries that are not ``is_one`` are many. All of them end only where the module's own code
-        is imported again: it will open again those that it still has. Of those that were opened
-        cell by cell, or by functions, what is registered again ends when it is.
+        All FRAGMENT and IMPL libraries end where the module's own code is imported again: it will
+        open again those that it still has. Of those that were opened cell by cell, or by functions,
+        what is registered again ends when it is. There is one DEF library for a namespace, which
+        ends whenever the code that opened it runs again, but not for another cell. One with a tag
+        is for a single operator, which is made again as a whole.
         """
         table = self._dispatcher.libraries
         ended: list[Library] = []
@@ -170,7 +172,8 @@ class Library:
                     earlier.goes_on(run)
                     run = earlier
                 elif now != OTHER:
-                    is_whole = is_one or (now == ANEW and run.is_direct and earlier.is_direct)
+                    is_whole = is_tagged or (self.kind == "DEF" and now != MORE)
+                    is_whole |= now == ANEW and run.is_direct and earlier.is_direct
                     (ended if is_whole else kept).extend(opened)
             ours = runs.setdefault(run, {})
             if ours:  # whichever of them makes a definition again, it goes on
@@ -186,13 +189,32 @@ class Library:
                 if what is not None:
                     self._earlier.setdefault(what, []).append((library, handle))
 
+    def _take_over(self) -> bool:
+        """Takes the namespace over from the DEF library of another cell, which goes on with what it
+        has defined. Returns whether there is one.
+        """
+        what = (facts.LIBRARY, 0, self.namespace, "")
+        for library, handle in reversed(self._earlier.pop(what, ())):
+            with _lock:
+                is_its = handle in library._handles
+                if is_its:
+                    library._handles.remove(handle)
+                    self._handles.append(handle)
+            if is_its:
+                return True
+        return False
+
     def _take_place_of(self, kind: int, key: int, name: str, label: str = "") -> None:
-        """Ends what another cell has registered as the same. Called before it is registered."""
+        """Ends what another cell has registered as the same, of a definition with the kernels that
+        its library has for it. Called before it is registered.
+        """
         for library, handle in reversed(self._earlier.pop((kind, key, name, label), ())):
-            fact = handle.registration if kind == facts.DEF else None
-            if fact is not None:
-                self._replaced[name] = fact
-            library.let_go([handle])
+            handles = [handle]
+            if kind == facts.DEF:
+                if handle.registration is not None:
+                    self._replaced[name] = handle.registration
+                handles += _others_of(library, name)
+            library.let_go(handles)
             if not library._handles:
                 library.close()
 
@@ -555,7 +577,11 @@ class Library:
         if not isinstance(doc, str):
             raise errors.InvalidArgumentError(f"doc is a str for people, not {shown(doc)}")
         if self._earlier:
-            name, _ = canonical_schema(schema, self.namespace)
+            name, canonical = canonical_schema(schema, self.namespace)
+            before = self._earlier.get((facts.DEF, 0, name, ""), ())
+            leave = [each for library, _ in before for each in _others_of(library, name)]
+            if before:  # refused before anything ends
+                register.check_kernels_take(self._dispatcher, name, canonical, self._here, leave)
             self._take_place_of(facts.DEF, 0, name)
         here = self._here if where is None else given_place(where).itself
         name, handle = register.define(
@@ -841,6 +867,16 @@ def _classes(types: Classes) -> tuple[type, ...]:
     from ..dispatch.by_type import checked_types  # most kernels have no types
 
     return checked_types(types)
+
+
+def _others_of(library: Library, name: str) -> list[Held]:
+    """What a library has registered for an operator beside its definition, oldest first."""
+    found = []
+    for handle in tuple(library._handles):
+        what = handle.what
+        if what is not None and what[2] == name and what[0] != facts.DEF:
+            found.append(handle)
+    return found
 
 
 def _end(handle: Held) -> None:

@@ -950,15 +950,28 @@ def check_types(name: str, body: str, kernel: LocalKernel, first: str, second: s
         )
 
 
-def _check_kernels_take(entry: OperatorEntry, body: str, where: Where) -> None:
-    """Before a definition: the kernels that came before it can be called with its arguments."""
+def check_kernels_take(
+    dispatcher: Dispatcher, name: str, body: str, where: Where, leave: Sequence[object] = ()
+) -> None:
+    """Before a definition: the kernels that came before it can be called with its arguments, those
+    apart that ``leave`` with the definition before. SignatureMismatchError.
+    """
+    entry = dispatcher.entries.get(name)
+    if entry is not None:
+        _check_kernels_take(entry, body, where, leave)
+
+
+def _check_kernels_take(
+    entry: OperatorEntry, body: str, where: Where, leave: Sequence[object] = ()
+) -> None:
     name = entry.name
     for kernels in entry.kernels.values():
-        for kernel in [each for each in kernels if each.types]:
+        stay = [each for each in kernels if each not in leave] if leave else kernels
+        for kernel in [each for each in stay if each.types]:
             check_types(name, body, kernel, "registered before", where())
-        for kernel in [each for each in kernels if each.provider]:
+        for kernel in [each for each in stay if each.provider]:
             _check_predicate(name, body, kernel, "registered before", where())
-        for kernel in [each for each in kernels if not each.signature]:
+        for kernel in [each for each in stay if not each.signature]:
             reason = misfit(body[len(name) :], kernel.function, kernel.with_keyset)
             if reason is not None:
                 from .differences import does_not_take

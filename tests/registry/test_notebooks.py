@@ -62,6 +62,24 @@ def cells() -> list[str]:
     return session
 
 
+#: The cells of a session, each of which opens a DEF library, and what the last one prints.
+ADDING = [
+    """
+import mdispatch as md
+lib = md.Library("nb3", "DEF")
+lib.define("f(int x) -> int")
+lib.impl("f", lambda x: x)
+""",
+    """
+other = md.Library("nb3", "DEF")
+other.define("g(int x) -> int")
+other.impl("g", lambda x: -x)
+""",
+    "lib.define('h(int x) -> int'); lib.impl('h', lambda x: x + 1)",
+    "print('[added]', md.ops.nb3.f(2), md.ops.nb3.g(2), md.ops.nb3.h(2))",
+]
+ADDED = "[added] 2 -2 3"
+
 SHOWN = [
     f"{[word] * 4} [2, 2, 2]".replace('"', "'") for word in ("first", "first", "second")
 ]  # a definition and a kernel of each
@@ -103,11 +121,11 @@ result = shell.run_cell(sys.argv[2], store_history=True)
 print("refused:", type(result.error_in_exec).__name__, str(result.error_in_exec).count("nb2"))
 """,
         tmp_path,
-        json.dumps(cells()),
+        json.dumps([*cells(), *ADDING, *ADDING[:2], ADDING[3]]),
         TWICE,
     )
     lines = [line for line in out.splitlines() if line.startswith("[")]
-    assert lines == SHOWN
+    assert lines == [*SHOWN, ADDED, ADDED]
     assert "refused: DuplicateRegistrationError" in out
 
 

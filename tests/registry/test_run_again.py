@@ -319,6 +319,98 @@ def test_fragments_and_kernels_of_other_cells_stay(registry, notebook):
     assert registry.ops.nb.f(CPU) == "f"
 
 
+def adds(name, schema="(Tensor x) -> str", word=None, var="lib"):
+    """A cell that adds an operator by a DEF library."""
+    return f"""
+    {var} = md.Library("nb", "DEF", registry=registry)
+    {var}.impl({var}.define("{name}{schema}"), says("{word or name}"), "CPU")
+    """
+
+
+def test_a_second_def_library_in_another_cell_adds_to_the_namespace(registry, notebook):
+    notebook.run(adds("f"))
+    held, place = registry.ops.nb.f.default, registry.registrations("nb::f")[0].where
+    before = there(registry)
+    notebook.run(adds("g", var="other"))
+    assert [registry.ops.nb.f(CPU), registry.ops.nb.g(CPU)] == ["f", "g"]
+    assert registry.ops.nb.f.default is held
+    assert not held.is_gone
+    assert registry.registrations("nb::f")[0].where == place
+    assert [each for each in there(registry) if each[2] != "nb::g"] == before
+    notebook.run('lib.define("h(Tensor x) -> str"); lib.impl("h", says("h"), "CPU")')
+    notebook.run('other.define("i(Tensor x) -> str"); other.impl("i", says("i"), "CPU")')
+    for cell, name in ((adds("f", word="new"), "f"), (adds("g", word="new", var="other"), "g")):
+        notebook.run(cell)
+        notebook.run("# edited\n" + textwrap.dedent(cell))
+        assert getattr(registry.ops.nb, name)(CPU) == "new"
+        assert [f.kind for f in registry.registrations("nb::" + name)] == [kinds.DEF, kinds.IMPL]
+    assert [registry.ops.nb.h(CPU), registry.ops.nb.i(CPU)] == ["h", "i"]
+    assert not held.is_gone
+    registry.check_invariants()
+
+
+def test_the_newest_def_library_of_the_cells_owns_the_namespace(registry, notebook, module):
+    notebook.run('lib = md.Library("nb", "DEF", registry=registry)')
+    notebook.run(adds("g", var="other"))
+    notebook.run("lib.define('f(Tensor x) -> str'); lib.close()")
+    with pytest.raises(errors.DuplicateRegistrationError):
+        module("owner", 'lib = md.Library("nb", "DEF", registry=registry)')
+    assert registry.operators() == ["nb::g"]
+    notebook.run(adds("f"))
+    notebook.run("lib.close()")
+    assert registry.operators() == ["nb::g"]
+    module("owner", 'lib = md.Library("nb", "DEF", registry=registry)').lib.close()
+    notebook.run("other.close()")
+    assert there(registry) == []
+
+
+def test_two_def_libraries_in_one_cell_are_refused_whatever_other_cells_have(registry, notebook):
+    notebook.run(adds("f"))
+    before = there(registry)
+    with pytest.raises(errors.DuplicateRegistrationError, match="has a DEF library already"):
+        notebook.run(2 * 'md.Library("nb", "DEF", registry=registry)\n')
+    assert there(registry) == before
+    assert registry.ops.nb.f(CPU) == "f"
+
+
+@pytest.mark.parametrize("kind", ["DEF", "FRAGMENT"])
+def test_an_edited_cell_may_change_the_arguments_of_its_operator(registry, notebook, kind):
+    cell = f"""
+    lib = md.Library("nb", "{kind}", registry=registry)
+    lib.impl(lib.define("f(ARGUMENTS) -> int"), KERNEL, "CPU")
+    """
+    notebook.run(cell.replace("ARGUMENTS", "Tensor x").replace("KERNEL", "lambda x: 1"))
+    notebook.run(adds("g"))
+    notebook.run(cell.replace("ARGUMENTS", "Tensor x, int n").replace("KERNEL", "lambda x, n: n"))
+    assert registry.ops.nb.f(CPU, 2) == 2
+    assert registry.ops.nb.g(CPU) == "g"
+    assert [f.kind for f in registry.registrations("nb::f")] == [kinds.DEF, kinds.IMPL]
+
+
+def test_a_definition_that_kernels_of_other_cells_do_not_fit_ends_nothing(registry, notebook):
+    notebook.run(adds("f"))
+    notebook.run("""
+    impls = md.Library("nb", "IMPL", registry=registry)
+    impls.impl("f", lambda x: "CUDA", "CUDA")
+    """)
+    before = there(registry)
+    with pytest.raises(errors.SignatureMismatchError, match="gets 2"):
+        notebook.run(adds("f", "(Tensor x, int n) -> str"))
+    assert there(registry) == before
+    assert registry.ops.nb.f(CPU) == "f"
+
+
+def test_def_libraries_of_two_cells_are_verified_by_a_worker_with_the_same_cells(registry, worker):
+    main, other = Notebook(registry), Notebook(worker)
+    for cell in (adds("f"), adds("g", var="other"), adds("f", word="new")):
+        main.run(cell)
+        other.run(cell)
+        word = "new" if "new" in cell else "f"
+        assert [each.ops.nb.f(CPU) for each in (registry, worker)] == [word, word]
+    assert worker.ops.nb.g(CPU) == "g"
+    worker.check_invariants()
+
+
 def test_what_a_cell_does_badly_leaves_what_was_there(registry, notebook):
     notebook.run("""
     lib = md.Library("nb", "FRAGMENT", registry=registry)
@@ -372,6 +464,36 @@ def test_the_same_code_may_be_executed_again_and_a_loop_is_not_taken_for_that(re
         with pytest.raises(errors.DuplicateRegistrationError):
             exec(compile(text, "<plugin>", "exec"), names)
         names["lib"].close()
+
+
+def test_what_code_has_no_more_is_gone_when_it_is_executed_again(registry):
+    text = """
+lib = md.Library(namespace, "DEF", registry=registry)
+for name in given:
+    lib.define(f"{name}(Tensor x) -> str")
+"""
+    code = compile(text, "<plugin>", "exec")
+    same = {"__name__": "plugin", "md": md, "registry": registry}
+    for given in ("fg", "g"):
+        others = {**same, "namespace": "others", "given": given}
+        exec(text, others)  # other globals, as a module that a loader executes again
+        same |= {"namespace": "same", "given": given}
+        exec(code, same)
+        for namespace in ("others", "same"):
+            its = [each for each in registry.operators() if each.startswith(namespace)]
+            assert its == [f"{namespace}::{name}" for name in given]
+
+
+def test_a_cell_that_registers_by_functions_replaces_what_it_had_under_the_name(registry, notebook):
+    notebook.run(adds("f"))
+    for word in ("first", "second"):
+        notebook.run(f"""
+        def {word}(x):
+            return "{word}"
+        md.impl("nb::f", "CPU", {word}, registry=registry)
+        """)
+        assert registry.ops.nb.f(CPU) == word
+        assert len(kernels(registry, "nb::f")) == 2
 
 
 def test_main_programs_of_other_files_are_other_modules(registry):
