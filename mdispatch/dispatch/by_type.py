@@ -219,12 +219,6 @@ class Tie:
     def __init__(self, kernels: tuple[Any, ...]) -> None:
         self.kernels = kernels
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tie) and self.kernels == other.kernels
-
-    def __hash__(self) -> int:
-        return hash(self.kernels)
-
     @property
     def label(self) -> str:
         return " or ".join(in_words(kernel) for kernel in self.kernels)
@@ -235,11 +229,14 @@ class ByType:
     order of their facts.
     """
 
-    __slots__ = ("kernels",)
+    __slots__ = ("_made", "kernels")
     is_fallthrough = False
 
     def __init__(self, kernels: tuple[Any, ...]) -> None:
         self.kernels = kernels
+        # What was made for the kernels that fit: a table of types is found again by what was
+        # chosen, and that is compared by identity. Two threads that make one at once keep the same.
+        self._made: dict[tuple[Any, ...], Any] = {}
 
     @property
     def label(self) -> str:
@@ -262,7 +259,10 @@ class ByType:
             for kernel, types in found.items()
             if all(_covers(other, types) for other in found.values())
         ]
-        return best[0] if best else Tie(tuple(found))
+        if best:
+            return best[0]
+        fitting = tuple(found)
+        return self._made.get(fitting) or self._made.setdefault(fitting, Tie(fitting))
 
     def is_decided_by(self, given: Given) -> bool:
         """Whether the choice follows from these classes and their bases. Where an argument is None,

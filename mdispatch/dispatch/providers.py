@@ -215,7 +215,12 @@ class Several(ByType):
     def chosen(self, given: Given) -> Any:
         fitting = [k for k in self.providers if _takes(k, given)]
         rest = self.rest.chosen(given) if isinstance(self.rest, ByType) else self.rest
-        return in_table(self._operator, fitting, rest, self._asked, self._priorities)
+        choice = (*fitting, rest)
+        made = self._made.get(choice)
+        if made is None:
+            made = in_table(self._operator, fitting, rest, self._asked, self._priorities)
+            made = self._made.setdefault(choice, made)
+        return made
 
     def is_decided_by(self, given: Given) -> bool:
         return not isinstance(self.rest, ByType) or self.rest.is_decided_by(given)
@@ -292,16 +297,6 @@ class Chain(LocalKernel):
             partial(_refuse, *self._told),
             None if self._guarded is None else self._guarded.find_in_c,
         )
-
-    def _same(self) -> tuple[object, ...]:
-        names = None if self.strict is None else self.strict.names
-        return self.order, self.rest, names
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Chain) and self._same() == other._same()
-
-    def __hash__(self) -> int:
-        return hash(self._same())
 
     @property
     def kernels(self) -> tuple[Any, ...]:

@@ -166,8 +166,9 @@ class DispatchTable:
         self._fallbacks = fallbacks
         self.is_by_type = any(isinstance(kernel, ByType) for kernel in kernels.values())
         self.wide = self
-        # The tables of types that were asked for, by the kernels that the types have chosen. As
-        # many as there are choices; two threads that make one at once keep the same.
+        # The tables of types that were asked for, by the kernels that the types have chosen, which
+        # are compared by identity. As many as there are choices; two threads that make one at once
+        # keep the same.
         self._by_choice: dict[tuple[object, ...], DispatchTable] = {}
 
     def for_types(self, given: Given) -> DispatchTable:
