@@ -29,19 +29,10 @@ if TYPE_CHECKING:
     from ..facts.abc import Facts
     from ..schema.types import AliasInfo, Argument, FunctionSchema
 
-__all__ = ["CKernel", "is_here", "note_definition", "with_c_kernels"]
+__all__ = ["is_here", "note_definition", "with_c_kernels"]
 
 # boxed.h: of an argument
 _TENSOR, _WRITTEN = 1, 2
-
-
-class CKernel(LocalKernel):
-    """A kernel in C, for one fact. Equal to another one that was made for the same fact."""
-
-    __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CKernel) and (self.seq, self.label) == (other.seq, other.label)
 
 
 def with_c_kernels(
@@ -65,7 +56,7 @@ def with_c_kernels(
         function = _function(registry, fact, schema, find)
         if function is not None:
             key = DispatchKey(fact.key)
-            kernel = CKernel(key, function, label=fact.body)
+            kernel = LocalKernel(key, function, label=fact.body)
             kernel.seq = fact.seq
             if (fact.pid, fact.interpreter) != (os.getpid(), interpreter_id):
                 # What was registered here outlives a definition.

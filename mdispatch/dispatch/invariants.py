@@ -10,6 +10,7 @@ from __future__ import annotations
 from .. import facts
 from ..keys.numbers import RUNTIME_KEYS, DispatchKey
 from .by_type import ByType, same_name
+from .kernels import C_LABEL, METHOD_LABEL, LocalKernel
 from .pairing import AbsentKernel, table_of
 from .providers import Chain
 
@@ -82,7 +83,17 @@ def faults_of_table(
 
 
 def _shown(kernel: object) -> object:
-    """The identity of a kernel: the callable, or the fact that has no callable here."""
-    if isinstance(kernel, (ByType, Chain)):
+    """What two tables of the same registrations have in common at an entry: the callable, or the
+    fact that has no callable here. Each table has kernels of its own of what is made by labels, and
+    for what decides between kernels.
+    """
+    if isinstance(kernel, Chain):
+        only = None if kernel.strict is None else kernel.strict.names
+        return only, *map(_shown, kernel.kernels)
+    if isinstance(kernel, ByType):
         return tuple(map(_shown, kernel.kernels))
-    return kernel.fact if isinstance(kernel, AbsentKernel) else kernel
+    if isinstance(kernel, AbsentKernel):
+        return kernel.fact
+    if isinstance(kernel, LocalKernel) and kernel.label.startswith((C_LABEL, METHOD_LABEL)):
+        return kernel.seq, kernel.label, getattr(kernel, "direct", None)
+    return kernel

@@ -51,12 +51,6 @@ class MethodKernel(LocalKernel):
     def in_c(self) -> Callable[..., Any]:
         return self.direct or self.function
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, MethodKernel) and (self.seq, self.direct) == (
-            other.seq,
-            other.direct,
-        )
-
 
 def label_of_method(name: str) -> str:
     """The label of the kernel of a method, by the name of the operator."""

@@ -578,6 +578,25 @@ def test_a_library_loaded_twice_is_the_same_until_it_is_closed(boxes_path, regis
     assert registry.operators() == []
 
 
+class Grid(array.array):
+    pass
+
+
+def test_kernels_for_types_and_providers_stand_beside_one_in_c(boxes_path, registry):
+    registry.ops.load_library(boxes_path)
+    lib = md.Library("boxes", "FRAGMENT", registry=registry)
+    describe, view = registry.ops.boxes.describe, array.array("d")
+    in_c = describe(view)
+    lib.impl("describe", lambda x: [7], "CPU", types=Grid)
+    for _ in range(2):  # the second time the tables of both types are there
+        assert [describe(view), describe(Grid("d"))] == [in_c, [7]]
+    registry.check_invariants()
+    key = "CompositeExplicitAutograd"
+    lib.impl("describe", lambda x: [8], key, provider="long", supports=lambda x: len(x) > 2)
+    assert [describe(view), describe(array.array("d", [0.0] * 3))] == [in_c, [8]]
+    registry.check_invariants()
+
+
 def test_two_registries_have_a_library_each(boxes_path, registry):
     with md.Registry.create() as other:
         registry.ops.load_library(boxes_path)

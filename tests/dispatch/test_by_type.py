@@ -344,6 +344,19 @@ def test_a_kernel_of_a_backend_hides_the_composite_gradients_only_where_it_fits(
     assert runs(lambda: f.redispatch(keys, A())) is errors.MissingKernelError
 
 
+def test_kernels_for_types_stand_beside_the_method_of_a_class(registry):
+    @md.register_class("s.Tokens", methods={"take": "(Tensor x) -> str"}, registry=registry)
+    class Tokens:
+        def take(self, x):
+            return "the method"
+
+    lib = md.Library("s", "FRAGMENT", registry=registry)
+    lib.impl("Tokens.take", says("A"), "CPU", types=A)
+    take = registry.ops.s.Tokens.take
+    assert [take(Tokens(), each()) for each in (A, Z, B, A)] == ["A", "the method", "A", "A"]
+    registry.check_invariants()
+
+
 def test_types_that_choose_the_same_have_one_table(registry, lib):
     lib.define("g(Tensor x, int n) -> str")
     lib.impl("g", says("a"), "CPU", provider="a", types=B, supports=lambda x, n: n < 5)

@@ -216,6 +216,25 @@ def test_what_is_called_by_exactly_one_key_is_compared_too(registry, entry, whic
     registry.check_invariants()
 
 
+def test_a_kept_entry_that_lets_others_serve_than_a_strict_priority_is_found(registry, lib):
+    lib.impl("f", says("a"), "CPU", provider="a", supports=lambda x: True)
+    asked = md.set_priority("s::f", ["a"], registry=registry)
+    assert registry.ops.s.f(CPU) == "a"
+    entry = registry.dispatcher.entry("s::f")
+    loose = entry._state.table
+    asked.close()
+    with md.set_priority("s::f", ["a"], strict=True, registry=registry):
+        assert registry.ops.s.f(CPU) == "a"
+        strict = entry._state.table.at(DispatchKey.CPU)
+        loose.at(DispatchKey.CPU).rest = None  # which leaves strictness as the only difference
+        assert strict.kernels == loose.at(DispatchKey.CPU).kernels
+        registry.check_invariants()
+        entry._state.table = loose
+        broken(registry, "at CPU calls use", "the registrations give")
+        entry._changed()
+        registry.check_invariants()
+
+
 def test_a_callable_without_its_fact_is_found(registry, entry):
     stray = LocalKernel(DispatchKey.CPU, says("stray"), label="stray")
     stray.seq = 999
