@@ -20,8 +20,9 @@ __all__ += [
     "handlers",
     "keys",
     "local",
+    "noted",
     "now",
     "number",
 ]
-__all__ += ["observers", "observing", "paths", "quick", "sets", "shows_as_call", "start", "tags"]
-__all__ += ["torch_place", "turn", "types_changed", "values"]
+__all__ += ["observers", "observing", "paths", "quick", "sets", "shows_as_call", "start"]
+__all__ += ["surely", "tags", "torch_place", "turn", "types_changed", "values"]

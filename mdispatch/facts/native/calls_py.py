@@ -24,8 +24,10 @@ from .guards_py import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, TypeVar
+    from typing import Any, TypeVar, TypeVarTuple
 
+    Args = TypeVarTuple("Args")
+    T = TypeVar("T")
     C = TypeVar("C", bound=type)
 
 __all__ = ["Cell", "Forward", "Guard", "Names", "Operator", "Packet", "Shape", "Stack", "Steps"]
@@ -38,11 +40,12 @@ __all__ += [
     "handlers",
     "keys",
     "local",
+    "noted",
     "now",
     "number",
 ]
-__all__ += ["observers", "observing", "paths", "quick", "sets", "shows_as_call", "start", "tags"]
-__all__ += ["torch_place", "turn", "types_changed", "values"]
+__all__ += ["observers", "observing", "paths", "quick", "sets", "shows_as_call", "start"]
+__all__ += ["surely", "tags", "torch_place", "turn", "types_changed", "values"]
 
 
 class _Paths:
@@ -206,6 +209,39 @@ def paths(
     _Paths.redispatch = staticmethod(redispatch)
     _Paths.call_packet = staticmethod(call_packet)
     _Paths.renew_packet = staticmethod(renew_packet)
+
+
+_MOST_INTERRUPTS, _MOST_ERRORS = 1000, 20
+
+
+def surely(function: Callable[[*Args], T], *args: *Args) -> T:
+    """Calls a function again where something was raised, which it has to bear, and then raises what
+    was raised first. See Note [Handlers that raise] in native/bind/call/surely.c; here a handler
+    may still come in between.
+    """
+    first: BaseException | None = None
+    interrupts = errors = 0
+    while True:
+        try:
+            result = function(*args)
+        except BaseException as error:
+            first = first or error
+            if isinstance(error, Exception):
+                errors += 1
+            else:
+                interrupts += 1
+            if errors == _MOST_ERRORS or interrupts == _MOST_INTERRUPTS:
+                raise
+            continue
+        if first is not None:
+            raise first
+        return result
+
+
+def noted(into: list[T], function: Callable[[*Args], T], *args: *Args) -> T:
+    """What the function returns, which is in the list before."""
+    into.append(function(*args))
+    return into[-1]
 
 
 def _tell(*what: object) -> None:

@@ -457,6 +457,10 @@ static inline bool remembers(const struct state *st, const struct memory *m,
     return is_whole(&m->sequence, begun);
 }
 
+/* surely.c */
+PyObject *noted(PyObject *m, PyObject *const *args, Py_ssize_t n);
+PyObject *surely(PyObject *m, PyObject *const *args, Py_ssize_t n);
+
 /* guards.c */
 PyObject *guards_now(PyObject *m, PyObject *ignored);
 PyObject *guards_sets(PyObject *m, PyObject *ignored);
