@@ -28,6 +28,7 @@ from time import monotonic
 from ..errors import DuplicateRegistrationError, InvalidArgumentError
 from ..errors.places import registrants_place
 from ..facts import CHOICE, CLAIM, Elected
+from ..facts.native.calls import surely
 from ..facts.waits import check_timeout
 from . import registry as registries
 from .profiles import Asked, text_of
@@ -226,34 +227,31 @@ def _agree(
 ) -> Registration:
     """Waits until the choice is there, or makes it. See Note [One turn for each interpreter]."""
     facts, time, turn = dispatcher.facts, _Time(timeout), _Turn()
-    while True:
-        seq, _ = facts.await_change(0, 0.0)
-        fact = find_choice(facts, asked.name)
-        if fact is not None:
-            return fact
-        its = dispatcher.deciding.setdefault(asked.name, turn)
-        if its is turn:
-            break
-        if its.thread == turn.thread:
-            from .choice_facts import nested
-
-            raise nested(asked, where())
-        left = time.left()
-        if left == 0.0:
-            raise _timed_out(facts, asked, time, where)
-        longest = _SOON if its.ending else _LOOK_AGAIN
-        facts.await_change(seq, longest if left is None else min(left, longest), ticket)
     try:
-        return _take_turn(facts, asked, time, where, ticket)
+        while True:
+            seq, _ = facts.await_change(0, 0.0)
+            fact = find_choice(facts, asked.name)
+            if fact is not None:
+                return fact
+            its = dispatcher.deciding.setdefault(asked.name, turn)
+            if its is turn:
+                return _take_turn(facts, asked, time, where, ticket)
+            if its.thread == turn.thread:
+                from .choice_facts import nested
+
+                raise nested(asked, where())
+            left = time.left()
+            if left == 0.0:
+                raise _timed_out(facts, asked, time, where)
+            longest = _SOON if its.ending else _LOOK_AGAIN
+            facts.await_change(seq, longest if left is None else min(left, longest), ticket)
     finally:
-        try:
-            _end_turn(dispatcher, asked.name, turn)
-        except KeyboardInterrupt:
-            _end_turn(dispatcher, asked.name, turn)  # Ctrl-C came in between
-            raise
+        # See Note [Handlers that raise] in native/bind/call/surely.c.
+        surely(_end_turn, dispatcher, asked.name, turn)
 
 
 def _end_turn(dispatcher: Dispatcher, name: str, turn: _Turn) -> None:
+    """Idempotent; does nothing where the turn is another thread's."""
     if dispatcher.deciding.get(name) is not turn:
         return
     turn.ending = True
