@@ -2,7 +2,9 @@
 (docs/other-systems.md), ``Registry.local()`` elsewhere, and the oracle to which tests compare the
 shared one.
 
-Locking: ``_changed`` is held by whoever changes the facts or is about to wait. Readers take no
+Locking: ``_lock`` is held by whoever changes the facts or is about to wait. It is taken as it is,
+not by the condition, whose ``with`` is a function of Python: a signal handler that raises there
+would leave it taken. Readers take no
 lock: what they read is replaced as a whole, by one store. A change stores the facts of its name
 first, and raises the name's version and the registry's sequence after that; a reader reads the
 version first. So it has a version with its own facts or with newer ones, and in the second case the
@@ -70,7 +72,7 @@ def _whole(text: str) -> str:
 
 
 class _Name:
-    """The facts of one name, oldest first, and its version. Changed under ``_changed``. It ends
+    """The facts of one name, oldest first, and its version. Changed under ``_lock``. It ends
     with the last fact, and its number is never given out again.
     """
 
@@ -92,7 +94,8 @@ class LocalRegistry:
         #: Called in the child of a fork. See Note [Locks across a fork] in facts/forking.py.
         self.after_fork: Callable[[], None] | None = None
         self.after_close: Callable[[], None] | None = None
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._names: dict[str, _Name] = {}  # in the order of their first facts
         self._nodes: dict[int, _Name] = {}
         self._numbers = itertools.count(1)
@@ -184,7 +187,7 @@ class LocalRegistry:
         name, body, origin = _whole(name), _whole(body), _whole(getattr(where, "origin", where))
         if self._parent:
             self._warn_of_parent(where)
-        with self._changed:
+        with self._lock:
             self._check_open()
             self._check(name, body)
             while True:  # see Note [Commits]
@@ -227,7 +230,7 @@ class LocalRegistry:
 
     def strike(self, registration: Struck) -> bool:
         wanted = registration.seq
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return False
             its, found = self._holder(registration)
@@ -330,7 +333,7 @@ class LocalRegistry:
         """Only the numbers are derived. Another thread's change may have raised the one and not yet
         the other, but not while this one has the lock.
         """
-        with self._changed:
+        with self._lock:
             return "".join(
                 f"{fact.name}: it has a fact of number {fact.seq}, before its time\n"
                 for its in self._names.values()
@@ -384,8 +387,9 @@ class LocalRegistry:
     ) -> tuple[bool, Waited]:
         course = [0] * 4  # as Waited has it, by_lease left out
         ended = "cancelled"
-        end = living.waits.begin()
+        token = object()
         try:
+            living.waits.begin(token)
             is_there = self._sleep_until(reached, what, timeout, ticket, course)
             ended = "it is there" if is_there else "timed out"
             return is_there, Waited(*course)
@@ -393,7 +397,7 @@ class LocalRegistry:
             ended = "closed"
             raise
         finally:
-            end()
+            living.waits.under_way.discard(token)
             slept, sleeps, *_ = course
             if sleeps and waits_log.listens():
                 waits_log.tell(
@@ -416,7 +420,7 @@ class LocalRegistry:
         """Whether it was reached before the time was up. Adds each sleep to the course."""
         deadline = None if timeout is None else time.monotonic() + timeout
         wait = object()
-        with self._changed:
+        with self._lock:
             self._waits[wait] = ticket
             try:
                 while True:
@@ -439,7 +443,7 @@ class LocalRegistry:
                 self._waits.pop(wait, None)
 
     def cancel(self, ticket: int = 0) -> None:
-        with self._changed:
+        with self._lock:
             for wait, known in list(self._waits.items()):
                 if not ticket or known == ticket:
                     self._waits.pop(wait, None)
@@ -468,7 +472,7 @@ class LocalRegistry:
         living.end(self)
         if not self._closed and os.environ.get(ENVIRONMENT) == self.label:
             del os.environ[ENVIRONMENT]
-        with self._changed:
+        with self._lock:
             was_closed, self._closed = self._closed, True
             self._changed.notify_all()
         if not was_closed and self.after_close is not None:
@@ -482,7 +486,8 @@ class LocalRegistry:
         """The child goes on alone, with a copy of all facts."""
         self._parent, self.pid = self.pid, os.getpid()
         self.label = f"{_PREFIX}{self.pid}"
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._waits = {}
         # Without a GIL, another thread may have stored a fact and not yet its number.
         numbers = [fact.seq for its in self._names.values() for fact in its.facts]

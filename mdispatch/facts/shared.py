@@ -317,13 +317,14 @@ class SharedRegistry:
             ticket,
             or_elect,
         )
-        end = living.waits.begin()
+        token = object()
         try:
+            living.waits.begin(token)
             status, record, course = often.await_fact(*wait)
             if status == MD_EINTR:
                 status, record, course = _go_on(course, often.await_fact, *wait)
         finally:
-            end()
+            living.waits.under_way.discard(token)
         waited: Waited = fact(Waited, course)
         if course[_SLEEPS] and "logging" in sys.modules and waits_log.listens():
             self._tell_wait(described(kind, key, name), status, waited)
@@ -345,13 +346,14 @@ class SharedRegistry:
         deadline = deadline_after(timeout)
         ticket = ticket or native.now()  # see Note [Tickets]
         wait = (self._handle, self._member, seq, deadline, ticket)
-        end = living.waits.begin()
+        token = object()
         try:
+            living.waits.begin(token)
             status, now, course = often.await_change(*wait)
             if status == MD_EINTR:
                 status, now, course = _go_on(course, often.await_change, *wait)
         finally:
-            end()
+            living.waits.under_way.discard(token)
         waited: Waited = fact(Waited, course)
         if waited.sleeps and waits_log.listens():
             self._tell_wait("any change", status, waited)

@@ -11,6 +11,11 @@ ended. A wait ends in one step and without the lock: nobody but the end looks fo
 looks again and again. If the end has begun before the first wait, the hook will not be called; so
 that wait, still under the lock, notes the end for all others. (The lock is reentrant: a signal
 handler may wait.)
+
+Nor does one stay behind. Who waits makes the wait's token before the ``try`` in which it begins,
+and its ``finally`` ends it in one step, also if a signal handler has raised before it was counted:
+see Note [Handlers that raise] in native/bind/call/surely.c. The end looks so often and no more; a
+thread that is still asleep after that is one that nothing wakes.
 """
 
 from __future__ import annotations
@@ -32,6 +37,9 @@ __all__ = ["Waited", "Waits", "check_timeout", "deadline_after"]
 
 _SHUTTING_DOWN = "this interpreter is shutting down: no wait can begin"
 
+
+#: How often the end looks for waits, a millisecond or more between two looks.
+_LOOKS = 10_000
 
 #: A longer timeout (about 31 years) counts as none: the wait has no end.
 _LONGEST = 1e9
@@ -100,20 +108,20 @@ class Waits:
     def __init__(self, cancel_all: Callable[[], None]) -> None:
         self._cancel_all = cancel_all
         self._lock = RLock()
-        self._under_way: list[None] = []  # an item for each
+        #: The tokens of the waits under way. ``discard`` ends a wait; a wait in which a signal
+        #: handler forks ends in the parent's set.
+        self.under_way: set[object] = set()
         self._hooked = False
         self._ending = False
 
-    def begin(self) -> Callable[[], object]:
-        """Counts a wait, and returns what ends that, to be called once. WaitCancelledError."""
+    def begin(self, token: object) -> None:
+        """Counts a wait, until its token is discarded from ``under_way``. WaitCancelledError."""
         with self._lock:
             if not self._hooked:
                 self._hook()
             if self._ending:
                 raise errors.WaitCancelledError(_SHUTTING_DOWN)
-            under_way = self._under_way  # read once: a signal handler may fork in between
-            under_way.append(None)
-            return under_way.pop
+            self.under_way.add(token)
 
     def _hook(self) -> None:
         threading = sys.modules.get("threading")
@@ -130,13 +138,13 @@ class Waits:
     def _end_all(self) -> None:
         with self._lock:
             self._ending = True
-        while self._under_way:
+        for _ in range(_LOOKS):
+            if not self.under_way:
+                break
             self._cancel_all()
             sleep(0.001)
 
     def forked(self) -> None:
-        """In the child of a fork, which lacks the other threads and their waits. A wait in which a
-        signal handler forks ends in the parent's list.
-        """
+        """In the child of a fork, which lacks the other threads and their waits."""
         self._lock = RLock()
-        self._under_way = []
+        self.under_way = set()

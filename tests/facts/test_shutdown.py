@@ -82,7 +82,7 @@ def test_a_child_that_a_signal_handler_forks_in_a_wait_ends() -> None:
         children = []
 
         def fork(*_):
-            if waits._under_way:
+            if waits.under_way:
                 children.append(os.fork())
 
         def wait():
