@@ -65,6 +65,7 @@ from ..errors import (
 from ..facts import HOST, interpreter_id
 from ..facts.books import check_shared
 from ..facts.native import c_kernels
+from ..facts.native.calls import noted
 from ..schema.classes import is_constant, name_of
 from .registry import given_or_default
 
@@ -445,7 +446,7 @@ def _interned(
             found = made
             _handles[home, number] = ref(made, told)
             if len(_handles) > _most_handles:
-                gone_ones = [each for each, its in _handles.items() if its() is None]
+                gone_ones = [*(each for each, its in _handles.items() if its() is None)]
                 for each in gone_ones:
                     del _handles[each]
                 _most_handles = 2 * len(_handles) + 64
@@ -611,16 +612,21 @@ class _Far:
         """
         most = c_kernels.now() + int(_TELLING * 1e9)
         deadline = min(deadline, most) if deadline else most
-        if not self._lock.acquire(timeout=max(0.0, (deadline - c_kernels.now()) / 1e9)):
-            return
+        left = max(0.0, (deadline - c_kernels.now()) / 1e9)
+        taken: list[bool] = []
         try:
+            # See Note [Handlers that raise] in native/bind/call/surely.c.
+            if not noted(taken, self._lock.acquire, True, left):
+                return
             self.gone.clear()
             with _lock:
                 found = [each() for each in _handles.values()]
             numbers = [
-                each._number
-                for each in found
-                if each is not None and each._way == way and each._cell is None
+                *(
+                    each._number
+                    for each in found
+                    if each is not None and each._way == way and each._cell is None
+                )
             ]
             del found
             _drop_noted()
@@ -630,7 +636,8 @@ class _Far:
             except MdispatchError:
                 self.is_told = False
         finally:
-            self._lock.release()
+            if taken and taken[0]:
+                self._lock.release()
 
 
 def _far_home(way: Way) -> _Far:
@@ -648,19 +655,28 @@ def _drop(number: int) -> None:
 
 def _drop_noted() -> None:
     while _dropped:
-        if _lock._is_owned() or not _lock.acquire(False):  # type: ignore[attr-defined]
+        if _lock._is_owned():  # type: ignore[attr-defined]
             return  # whoever has it comes here afterwards
-        gone_ones = []
+        gone_ones: list[tuple[Cell, int]] = []
+        taken: list[bool] = []
+        found = None
         try:
-            while _dropped:
+            if not noted(taken, _lock.acquire, False):
+                return
+            while True:
+                if not _dropped:
+                    break
                 found = _objects.pop(_dropped.pop(), None)
-                if found is not None:
-                    gone_ones.append(found)
-                    _outside.pop(found[0].number, None)
-                    if _by_id.get(found[1]) is found[0]:
-                        del _by_id[found[1]]
+                if found is None:
+                    continue
+                gone_ones.append(found)
+                _outside.pop(found[0].number, None)
+                if _by_id.get(found[1]) is not found[0]:
+                    continue
+                del _by_id[found[1]]
         finally:
-            _lock.release()
+            if taken and taken[0]:
+                _lock.release()
         for cell, _ in gone_ones:
             give_up(cell)
         del gone_ones, found  # outside the lock: finalizers may run
