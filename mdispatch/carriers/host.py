@@ -380,8 +380,7 @@ class _Owner:
         """Waits for the calls that are inside, and takes no other."""
         with self._more:
             self._is_open = False
-            while self._inside:
-                self._more.wait()
+            self._more.wait_for(lambda: not self._inside)
             ends = list(self._lines.values())
         for each in (self._listening, *ends):
             with suppress(OSError):

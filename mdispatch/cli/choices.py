@@ -69,14 +69,16 @@ def choices(
     with answering():
         with opened(modules, registry) as source:
             found = [
-                each
-                for each in made(registry=source)
-                if not patterns or any(fnmatchcase(each.operator, one) for one in patterns)
+                *(
+                    each
+                    for each in made(registry=source)
+                    if not patterns or any(fnmatchcase(each.operator, one) for one in patterns)
+                )
             ]
             if file is not None and found:
                 export(file, found, registry=source)
                 tell_written(file, number_of(len(found), "choice"))
-            gone = [each for each in found if ends and withdraw(each, registry=source)]
+            gone = [*(each for each in found if ends and withdraw(each, registry=source))]
             address = source.address
         if not found:
             asked = f" for {', '.join(patterns)}" if patterns else ""

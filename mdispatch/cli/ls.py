@@ -95,7 +95,7 @@ def ls(
         wanted = {parse_key(key).name for key in keys}
         with opened(modules, registry) as source:
             found = catalogue(source)
-        unknown = [each for each in patterns if not chosen(found, [each])]
+        unknown = [*(each for each in patterns if not chosen(found, [each]))]
         listed = chosen(found, patterns or ("*",), wanted, tags, at, dangling)
         if unknown or not listed:
             complain(_nothing(found, unknown, modules))

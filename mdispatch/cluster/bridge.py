@@ -86,7 +86,9 @@ class Bridge:
         registry. ``say`` hears how the host stands, in words. RegistryFullError.
         """
         try:
-            while not self.ended.is_set():
+            while True:
+                if self.ended.is_set():
+                    break
                 if not self.serves and not self._take_over(say):
                     continue
                 try:

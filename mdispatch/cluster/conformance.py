@@ -57,6 +57,18 @@ def an_empty_engine_has_nothing(make: Make) -> None:
         assert engine.hosts() == {}
 
 
+def _comes_true(condition: Callable[[], bool]) -> None:
+    deadline = monotonic() + 30
+    while not condition():
+        assert monotonic() < deadline
+
+
+def _stays_true(condition: Callable[[], bool], seconds: float) -> None:
+    end = monotonic() + seconds
+    while monotonic() < end:
+        assert condition()
+
+
 def one_leads_at_a_time(make: Make) -> None:
     with closing(make()) as engine, closing(make()) as other:
         assert _led(engine) == 1
@@ -77,9 +89,7 @@ def a_leader_may_lead_again_in_a_higher_epoch(make: Make) -> None:
 def a_lease_runs_out(make: Make) -> None:
     with closing(make()) as engine, closing(make()) as other:
         _led(engine, ttl=0.05)
-        deadline = monotonic() + 30
-        while other.acquire(_B, b"other", 60, 0) is None:
-            assert monotonic() < deadline
+        _comes_true(lambda: other.acquire(_B, b"other", 60, 0) is not None)
         assert other.status().epoch == 2
 
 
@@ -87,9 +97,7 @@ def who_renews_keeps_the_lead(make: Make) -> None:
     with closing(make()) as engine, closing(make()) as other:
         epoch = _led(engine, ttl=0.3)
         engine.renew(epoch, _A, 60, (0, 0))
-        end = monotonic() + 0.5
-        while monotonic() < end:
-            assert other.acquire(_B, b"other", 60, 0) is None
+        _stays_true(lambda: other.acquire(_B, b"other", 60, 0) is None, 0.5)
 
 
 def what_a_former_leader_writes_is_refused(make: Make) -> None:
@@ -167,7 +175,9 @@ def a_read_ends_with_an_entry_or_with_its_time(make: Make) -> None:
         assert other.read((0, 0), 10, 0.1) == []
         assert monotonic() - began > 0.05
         found: list[object] = []
-        while not found:  # entered before or after the append: both end with it
+        while True:  # entered before or after the append: both end with it
+            if found:
+                break
             reader = threading.Thread(target=lambda: found.extend(other.read((0, 0), 10, 0.4)))
             reader.start()
             _follows_nothing(engine, epoch)
@@ -216,9 +226,7 @@ def records_of_hosts_end_by_themselves(make: Make) -> None:
         engine.announce("node-2:7", b"{}", 0.05)
         engine.announce("node-3:7", b"{}", 60)
         engine.announce("node-3:7", b"", 0)
-        deadline = monotonic() + 30
-        while other.hosts() != {"node-1:7": b"{}"}:
-            assert monotonic() < deadline
+        _comes_true(lambda: other.hosts() == {"node-1:7": b"{}"})
 
 
 def what_is_accepted_is_in_the_status(make: Make) -> None:

@@ -248,7 +248,9 @@ class Publisher:
 
     def _run(self) -> None:
         try:
-            while not self._ended.is_set() and self._turn():
+            while True:
+                if self._ended.is_set() or not self._turn():
+                    break
                 if self._is_cut:
                     self._ended.wait(self._pause)
                 else:

@@ -34,7 +34,8 @@ class Store:
     def backup(self) -> dict[str, object]:
         """What is stored now, for :meth:`restore`."""
         with self.lock:
-            kept = {k: v for k, v in vars(self).items() if k not in ("lock", "is_cut")}
+            kept = dict(vars(self))
+            del kept["lock"], kept["is_cut"]
             return copy.deepcopy(kept)
 
     def restore(self, backup: dict[str, object]) -> None:
@@ -109,7 +110,7 @@ class MemoryEngine:
         with store.lock:
             while True:
                 self._answers()
-                found = [each for each in store.log if each[:2] > after]
+                found = [*(each for each in store.log if each[:2] > after)]
                 left = deadline - monotonic()
                 if found or left <= 0:
                     return found[:limit]
@@ -135,7 +136,7 @@ class MemoryEngine:
     def trim(self, epoch: int, token: bytes, upto: tuple[int, int]) -> None:
         with self.store.lock:
             self._fence(epoch, token)
-            self.store.log = [each for each in self.store.log if each[:2] > upto]
+            self.store.log = [*(each for each in self.store.log if each[:2] > upto)]
 
     def status(self) -> Status:
         with self.store.lock:
@@ -158,7 +159,8 @@ class MemoryEngine:
         with self.store.lock:
             self._answers()
             now = monotonic()
-            return {name: kept for name, (end, kept) in self.store.records.items() if end > now}
+            living = (each for each in self.store.records.items() if each[1][0] > now)
+            return {name: kept for name, (_, kept) in living}
 
     def close(self) -> None:
         pass

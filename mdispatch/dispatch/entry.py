@@ -292,7 +292,9 @@ class OperatorEntry:
         def end() -> None:
             with self.lock:
                 if self._labelled.get(place) is its:
-                    self._labelled = {k: v for k, v in self._labelled.items() if k != place}
+                    left = dict(self._labelled)
+                    del left[place]
+                    self._labelled = left
                     self._note()
                     self._changed()
 
@@ -336,7 +338,7 @@ class OperatorEntry:
                 self.facts.strike(fact)
             here = self.callables
             is_last = here == (kernel,)
-            self.callables = () if is_last else tuple([k for k in here if k is not kernel])
+            self.callables = () if is_last else tuple(k for k in here if k is not kernel)
             if is_last and not (self._rules or self._labelled):  # as _note does
                 self._entries.let_go(self)
             self._changed()
@@ -497,18 +499,18 @@ class OperatorEntry:
             return variants_at(its, here, definition_in(there))
 
     def _refresh(self) -> _State:
-        from .pairing import table_of
+        from .pairing import definition_in, table_of
 
         with self.lock:
             changes = self._changes
             # The version is read with the facts. If they change after this, the state is out of
             # date, and the next call sees that.
             version, node, there = self.facts.registrations(self.name)
-            definitions = [f for f in there if f.kind == facts.DEF]
-            if not definitions:
+            definition = definition_in(there)
+            if definition is None:
                 self._signature = None
-            elif self._signature is None or self._signature.fact != definitions[-1]:
-                self._signature = Signature(definitions[-1])
+            elif self._signature is None or self._signature.fact != definition:
+                self._signature = Signature(definition)
             signature = self._signature
             if signature is not None:
                 self._bind(signature.fact)

@@ -221,7 +221,9 @@ class Rules:
         with _lock:
             rules = getattr(self, what)
             if rules.get(key) is rule:
-                setattr(self, what, {k: v for k, v in rules.items() if k is not key})
+                left = dict(rules)
+                del left[key]
+                setattr(self, what, left)
 
     def adding(
         self, places: Sequence[DispatchKey | str | type | TransformType]

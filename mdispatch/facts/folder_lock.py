@@ -26,9 +26,10 @@ def folder_holder() -> int | None:
             for line in locks:
                 # 7: FLOCK  ADVISORY  WRITE 4711 00:1b:42 0 EOF; with "->" it waits for the lock.
                 words = line.split()
-                if words[1] == "FLOCK" and words[5] == file:
-                    pid = int(words[4])
-                    return pid if os.path.exists(f"/proc/{pid}") else 0
+                if words[1] != "FLOCK" or words[5] != file:
+                    continue
+                pid = int(words[4])
+                return pid if os.path.exists(f"/proc/{pid}") else 0
     return None
 
 

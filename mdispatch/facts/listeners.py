@@ -306,7 +306,9 @@ class Listeners:
                     if self._telling:
                         return
                     mine = self._telling = True
-                while self._queue:
+                while True:
+                    if not self._queue:
+                        break
                     begins, fact, handles = self._queue.pop(0)
                     for handle in handles:
                         handle.tell_in_turn(begins, fact)

@@ -199,11 +199,12 @@ class LocalRegistry:
                     0, seq, kind, int(key), name, body, origin, self.pid, interpreter_id
                 )
                 now = (*there, fact)
-                if its.facts is there and self._next_seq == seq:
-                    its.facts = now
-                    its.version += 1
-                    self._next_seq = seq + 1
-                    break
+                if its.facts is not there or self._next_seq != seq:
+                    continue
+                its.facts = now
+                its.version += 1
+                self._next_seq = seq + 1
+                break
             self._tell(kind, its)
         return fact
 
@@ -235,19 +236,22 @@ class LocalRegistry:
                 return False
             its, found = self._holder(registration)
             name = found.name if found is not None else ""
-            while its is not None and found is not None:  # see Note [Commits]
+            while True:  # see Note [Commits]
+                if its is None or found is None:
+                    break
                 there, seq = its.facts, self._next_seq
                 now = tuple(fact for fact in there if fact.seq != wanted)
                 if len(now) == len(there):
                     break
-                if its.facts is there and self._next_seq == seq:
-                    its.facts = now
-                    its.version += 1
-                    self._next_seq = seq + 1
-                    if not now:
-                        del self._names[name], self._nodes[its.node]
-                    self._tell(found.kind, its)
-                    return True
+                if its.facts is not there or self._next_seq != seq:
+                    continue
+                its.facts = now
+                its.version += 1
+                self._next_seq = seq + 1
+                if not now:
+                    del self._names[name], self._nodes[its.node]
+                self._tell(found.kind, its)
+                return True
         return False
 
     def _holder(self, registration: Struck) -> tuple[_Name | None, Registration | None]:
@@ -264,8 +268,7 @@ class LocalRegistry:
         try:
             if POLICY.get(kind, 0) & MD_RAISE_ALL:
                 for each in list(self._names.values()):
-                    if each is not its:
-                        each.version += 1
+                    each.version += int(each is not its)
         finally:
             self._changed.notify_all()
 
@@ -445,8 +448,9 @@ class LocalRegistry:
     def cancel(self, ticket: int = 0) -> None:
         with self._lock:
             for wait, known in list(self._waits.items()):
-                if not ticket or known == ticket:
-                    self._waits.pop(wait, None)
+                if ticket and known != ticket:
+                    continue
+                self._waits.pop(wait, None)
             self._changed.notify_all()
 
     # --- roles

@@ -215,8 +215,9 @@ def _is_stopped(pid: int) -> bool:
 def _process_of(tid: int) -> int:
     with suppress(OSError), open(f"/proc/{tid}/status", "rb") as file:
         for line in file:
-            if line.startswith(b"Tgid:"):
-                return int(line[5:])
+            if not line.startswith(b"Tgid:"):
+                continue
+            return int(line[5:])
     return 0
 
 

@@ -77,7 +77,9 @@ class Watch:
 
     def _run(self) -> None:
         try:
-            while self._wait():
+            while True:
+                if not self._wait():
+                    break
                 self._look(self._seq)
         except WaitCancelledError:
             pass

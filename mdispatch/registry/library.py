@@ -168,13 +168,15 @@ class Library:
             runs = table.get(self._identity, {})
             for earlier, opened in list(runs.items()):
                 now = run.after(earlier)
+                if now == OTHER:
+                    continue
                 if now == SAME:
                     earlier.goes_on(run)
                     run = earlier
-                elif now != OTHER:
-                    is_whole = is_tagged or (self.kind == "DEF" and now != MORE)
-                    is_whole |= now == ANEW and run.is_direct and earlier.is_direct
-                    (ended if is_whole else kept).extend(opened)
+                    continue
+                is_whole = is_tagged or (self.kind == "DEF" and now != MORE)
+                is_whole |= now == ANEW and run.is_direct and earlier.is_direct
+                (ended if is_whole else kept).extend(opened)
             ours = runs.setdefault(run, {})
             if ours:  # whichever of them makes a definition again, it goes on
                 self._replaced = next(iter(ours))._replaced
@@ -784,7 +786,7 @@ class Library:
     def registry_has_ended(self) -> None:
         """Drops the handles that have nothing left to end."""
         with _lock:
-            self._handles = [each for each in self._handles if each.outlives_registry]
+            self._handles = [*(each for each in self._handles if each.outlives_registry)]
 
     def definitions(self) -> dict[str, Registration]:
         """What this library has defined, by name."""

@@ -75,7 +75,9 @@ class LoadedLibrary(Handle):
         for key in [key for key, library in loaded.items() if library is self]:
             del loaded[key]
         try:
-            while self._handles:
+            while True:
+                if not self._handles:
+                    break
                 self._handles.pop().close()
         finally:
             leave_queue(self._dispatcher, self.namespace)

@@ -160,7 +160,7 @@ def registers(dispatcher: Dispatcher, namespace: str | None = None) -> bool:
         return is_main(dispatcher)
     with dispatcher.claims_lock:
         asked = dispatcher.claims if namespace is None else (namespace,)
-        opened = [each for each in asked if dispatcher.claims.get(each)]
+        opened = [*(each for each in asked if dispatcher.claims.get(each))]
         if opened:
             return all(_claim(dispatcher, each) for each in opened)
     if namespace is None:

@@ -171,8 +171,9 @@ class _Work:
         with self.lock:
             self._broken = error
             for future in self._emptied():
-                if future.set_running_or_notify_cancel():
-                    future.set_exception(self._is_broken())
+                if not future.set_running_or_notify_cancel():
+                    continue
+                future.set_exception(self._is_broken())
             self.queue.put(None)  # the other workers end too: no more tasks will come
 
     def _emptied(self) -> list[Future[Any]]:
@@ -180,8 +181,9 @@ class _Work:
         with suppress(Empty):
             while True:
                 task = self.queue.get_nowait()
-                if task is not None:
-                    found.append(task[0])
+                if task is None:
+                    continue
+                found.append(task[0])
         return found
 
     def _run(self) -> None:
@@ -194,7 +196,10 @@ class _Work:
             except BaseException as error:
                 self._break(error)
                 return
-            while (task := self.queue.get()) is not None:
+            while True:
+                task = self.queue.get()
+                if task is None:
+                    break
                 future, data = task
                 if future.set_running_or_notify_cancel():
                     try:

@@ -126,7 +126,7 @@ class Tape:
     def _end_recording(self) -> None:
         with self._lock:
             # By identity, like everything here.
-            self._tapes[:] = [each for each in self._tapes if each is not self]
+            self._tapes[:] = [*(each for each in self._tapes if each is not self)]
         if self._guard.is_open:
             self._guard.__exit__()
 

@@ -179,10 +179,9 @@ class Watching:
             self._take("", {"version": (str(self._torch.__version__), "")}, self._place)
             for operator in first:
                 self._look_at(operator)
-            news = [name for name in names if name.partition("::")[0] not in _PYTORCHS]
-            for operator in dict.fromkeys([*self._known, *news]):
-                if operator:
-                    self._look_at(operator)
+            news = (name for name in names if name.partition("::")[0] not in _PYTORCHS)
+            for operator in dict.fromkeys(filter(None, (*self._known, *news))):
+                self._look_at(operator)
 
     def has(self, name: str) -> bool:
         """Whether there is a fact of this name here: one that was registered, or verified."""
@@ -206,18 +205,23 @@ class Watching:
         from outside of PyTorch.
         """
         with _lock:
-            while self._gone:
+            while True:
+                if not self._gone:
+                    break
                 for operator in self._gone.popleft():
                     self._look_at(operator)
             for operator, part in heard:
-                if operator.partition("::")[0] in _PYTORCHS:
-                    if is_theirs and part:
-                        self._others.setdefault(operator, set()).add(part)
-                    if operator not in self._others and operator not in self._known:
-                        continue
-                self._look_at(operator, part, where)
-                if library is not None:
-                    self._follow(library).add(operator)
+                self._hear(operator, part, library, is_theirs, where)
+
+    def _hear(self, operator: str, part: str, library: object, is_theirs: bool, where: str) -> None:
+        if operator.partition("::")[0] in _PYTORCHS:
+            if is_theirs and part:
+                self._others.setdefault(operator, set()).add(part)
+            if operator not in self._others and operator not in self._known:
+                return
+        self._look_at(operator, part, where)
+        if library is not None:
+            self._follow(library).add(operator)
 
     def _follow(self, library: Any) -> set[str]:
         its = self._of_library.get(library)

@@ -65,9 +65,10 @@ def figures(asked: Settings) -> Iterator[Figure]:
         for round_ in range(asked.rounds_of(ROUNDS) + 1):
             for what, code in _CODES.items():
                 seconds, answer = fresh.run(code)
-                if round_:  # the first one also reads files that nobody has read yet
-                    created[what].append(seconds)
-                    took[what].append(float(str(answer)))
+                if not round_:  # this one also reads files that nobody has read yet
+                    continue
+                created[what].append(seconds)
+                took[what].append(float(str(answer)))
     every = [seconds for times in created.values() for seconds in times]
     yield figure(f"creating an interpreter ({fresh.KIND})", every, "ms", scale=1e3)
     for what in _CODES:

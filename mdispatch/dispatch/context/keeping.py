@@ -106,8 +106,9 @@ def keep(cell: Cell) -> tuple[int, ...]:
         for guard in guards:
             guard.cells[cell.number] = cell
             _keeping[guard.number] = guard
-            if guard.has_ended:
-                guard.end()
+            if not guard.has_ended:
+                continue
+            guard.end()
         if not guards:
             _kept[cell.number] = cell
             if isinstance(cell.content, Gone):

@@ -161,9 +161,10 @@ class TypeKeys:
             )
             if there and there[0].raw != raw:
                 raise _registered_otherwise(cls, there[0], made)
-            for each in there:
-                if each.where == made.where:  # a line that runs often registers once
-                    return each
+            # A line that runs often registers once.
+            same = next((each for each in there if each.where == made.where), None)
+            if same is not None:
+                return same
             handles = (*there, made)
             self.before_change(cls, handles[0])
             self._handles[cls] = handles

@@ -126,8 +126,9 @@ class _Sets:
         """Idempotent."""
         with self.lock:
             for each, step in opened.steps:
-                if step in each.steps:
-                    each.steps.remove(step)
+                if step not in each.steps:
+                    continue
+                each.steps.remove(step)
             self.renew()
 
     def change(self, which: _Set, key: int, keep: int, add: int) -> None:
