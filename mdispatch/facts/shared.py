@@ -218,8 +218,10 @@ class SharedRegistry:
         """Whether the registry is gone because the process ended from which this one was forked: so
         a program becomes a daemon. Not said to a worker of multiprocessing, which is none.
         """
+        # While another thread imports the module, it lacks the function: no child is there then.
         process = sys.modules.get("multiprocessing.process")
-        if not self._forked_from or self._closed or (process and process.parent_process()):
+        parent = getattr(process, "parent_process", int)()
+        if not self._forked_from or self._closed or parent:
             return False
         if status != MD_ECLOSED:
             return status == MD_EDIED

@@ -32,6 +32,7 @@ from .registration import field_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 __all__ = ["Waited", "Waits", "check_timeout", "deadline_after"]
 
@@ -124,11 +125,12 @@ class Waits:
             self.under_way.add(token)
 
     def _hook(self) -> None:
-        threading = sys.modules.get("threading")
-        if threading is None:
+        threading: Any = sys.modules.get("threading")
+        register = getattr(threading, "_register_atexit", None)
+        if register is None:  # nobody has loaded it, or another thread is at it
             return
         try:
-            threading._register_atexit(self._end_all)
+            register(self._end_all)
             self._hooked = True
         except RuntimeError:
             self._ending = True

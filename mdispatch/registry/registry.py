@@ -327,9 +327,11 @@ class Registry(facts.Handle):
         """
         self.dispatcher.listeners.close()
         self.dispatcher.facts.close()
-        # Nothing is loaded any more: who closes may have other rights than who opened.
-        if types := sys.modules.get(f"{__package__}.type_facts"):
-            types.leave(self.dispatcher)
+        # Nothing is loaded any more: who closes may have other rights than who opened. While
+        # another thread imports the module, no registry is in use there.
+        leave = getattr(sys.modules.get(f"{__package__}.type_facts"), "leave", None)
+        if leave is not None:
+            leave(self.dispatcher)
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(

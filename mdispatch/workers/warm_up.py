@@ -163,9 +163,8 @@ def _frozen(
 def _parent_process() -> Any:
     """The parent of a child process of multiprocessing, else None."""
     process = sys.modules.get("multiprocessing.process")
-    if process is None or interpreter_id != 0:
-        return None
-    return process.parent_process()
+    found = getattr(process, "parent_process", None)  # None while another thread imports the module
+    return None if found is None or interpreter_id != 0 else found()
 
 
 def _check_not_alone() -> None:

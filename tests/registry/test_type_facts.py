@@ -482,3 +482,49 @@ def test_a_registry_that_is_gone_or_full_takes_none_and_hinders_nobody() -> None
         registry.dispatcher.facts.close()
         with md.register_type(Array, "CPU"):
             assert md.key_set_of(Array()) == md.DispatchKeySet("CPU")
+
+
+HALF_IMPORTED = """
+import threading
+module, blocked, does, first = args
+for each in first:
+    __import__(each)
+stopped, go_on = threading.Event(), threading.Event()
+
+class Stops:
+    # A finder that stops the import of a module in its midst: at one that it imports.
+    def find_spec(self, name, path=None, target=None):
+        if name == blocked and module in sys.modules and not go_on.is_set():
+            stopped.set()
+            assert go_on.wait(limit(30))
+
+registry = md.Registry.create()
+for each in (module, blocked):
+    sys.modules.pop(each, None)
+sys.meta_path.insert(0, Stops())
+importer = threading.Thread(target=__import__, args=(module,))
+importer.start()
+assert stopped.wait(limit(30))
+spec = sys.modules[module].__spec__
+told = [spec._initializing, eval(does)]
+go_on.set()
+importer.join()
+done(told=told)
+"""
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("module", "blocked", "does", "first"),
+    [
+        ("mdispatch.registry.type_facts", "mdispatch.dispatch.own_types", "registry.close()", []),
+        (
+            "multiprocessing.process",
+            "_weakrefset",
+            "sys.modules['mdispatch.workers.warm_up']._parent_process()",
+            ["mdispatch.workers.warm_up"],
+        ),
+    ],
+)
+def test_a_module_that_another_thread_imports_counts_as_not_there(module, blocked, does, first):
+    assert run_main(HALF_IMPORTED, module, blocked, does, first)["told"] == [True, None]

@@ -363,8 +363,8 @@ def _span(value: Any) -> tuple[str, int, int] | None:
 
 def _lends(value: Any) -> bool:
     """Whether the value is an array, and not a number that makes one when it is asked."""
-    numpy = sys.modules.get("numpy")
-    return numpy is None or not isinstance(value, numpy.generic)
+    generic = getattr(sys.modules.get("numpy"), "generic", ())
+    return not isinstance(value, generic)
 
 
 def _owner(value: Any) -> object:
