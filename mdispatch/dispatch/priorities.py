@@ -128,20 +128,24 @@ class Guards(_local):
         self.open: list[Guard] = []
         self.stack = local.stack
 
-    def add(self, guard: Guard) -> Callable[[], None]:
-        """Opens it in this thread. Returns what ends it, in any thread; idempotent."""
+    def ending(self, guard: Guard) -> Callable[[], None]:
+        """What ends a guard of this thread, in any thread; idempotent."""
         opened, stack = self.open, self.stack
 
         def end() -> None:
             try:
                 opened.remove(guard)
             except ValueError:
+                _note(opened, stack)  # one that was interrupted may not have come to it
                 return
             _note(opened, stack)
 
-        opened.append(guard)
-        _note(opened, stack)
         return end
+
+    def begin(self, guard: Guard) -> None:
+        """Opens it in this thread."""
+        self.open.append(guard)
+        _note(self.open, self.stack)
 
 
 def _note(opened: list[Guard], stack: Stack) -> None:

@@ -10,6 +10,7 @@ from ..dispatch.priorities import Asked, Guard, Priorities, checked_names, guard
 from ..errors import InvalidArgumentError
 from ..errors.places import caller, given_place, printable, registrants_place
 from ..facts import PRIORITY, Handle
+from ..facts.native.calls import surely
 from . import register
 from .registry import Registry, given_or_default
 from .roles import elects, register_or_verify
@@ -140,7 +141,8 @@ class priority(Handle):
 
     ``op`` is an operator, or what :func:`set_priority` takes as a pattern. A guard within another
     one counts before it. With ``strict`` no other provider serves, nor any kernel without a name.
-    Open it in the thread that calls, and do not await inside. The first guard of an operator has
+    Open it in the thread that calls, and do not await inside. It ends with its block or ``close``,
+    and with the last reference to it, as guards of keys do. The first guard of an operator has
     all its tables computed anew; from then on calls of its providers look for guards.
 
     Raises InvalidArgumentError.
@@ -174,11 +176,22 @@ class priority(Handle):
             (frame.f_code.co_filename, frame.f_lineno) if frame else ("(no Python code)", 0)
         )
         asked = Asked(given, bool(strict), lambda: f"the guard at {printable(f'{file}:{line}')}")
-        self._end = guards.add(Guard(priorities, pattern, asked))
+        its = Guard(priorities, pattern, asked)
+        self._end = guards.ending(its)  # before it begins: see Note [Handlers that raise]
+        try:
+            guards.begin(its)
+        except BaseException:
+            surely(self._end)
+            raise
 
     def close(self) -> None:
         """Ends it, whatever guards end before. Idempotent."""
-        self._end()
+        surely(self._end)
+
+    def __del__(self) -> None:
+        end = getattr(self, "_end", None)  # None where it was refused
+        if end is not None:
+            surely(end)
 
 
 def next_provider(op: str | OpOverload, after: str, *args: Any, **kwargs: Any) -> Any:

@@ -239,6 +239,17 @@ def test_guards_belong_to_their_thread_and_end_in_any_order(f):
     assert f(A(), 1) == "fast"
 
 
+def test_a_guard_ends_with_the_last_reference_to_it(f):
+    guard = md.priority(f, ["slow"])
+    assert both_ways(f, A(), 1) == "slow"
+    del guard
+    gc.collect()
+    assert both_ways(f, A(), 1) == "fast"
+    md.priority(f, ["slow"])
+    gc.collect()
+    assert both_ways(f, A(), 1) == "fast"
+
+
 def test_a_guard_counts_before_the_environment_and_that_before_what_is_set(f, monkeypatch):
     registry = f.dispatcher.holder
     md.set_priority("s::*", ["middle"], registry=registry)
