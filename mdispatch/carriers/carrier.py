@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
-    from ..errors import CannotTravelError
+    from ..errors import MdispatchError
 else:
     Protocol = object  # typing takes as long to load as a tenth of a worker's start
 
@@ -55,7 +55,7 @@ class Caller:
 class Answer(Protocol):
     """What an owner does with a call that it has taken."""
 
-    def __call__(self, call: list[Any] | CannotTravelError, caller: Caller, /) -> tuple[int, Any]:
+    def __call__(self, call: list[Any] | MdispatchError, caller: Caller, /) -> tuple[int, Any]:
         """Returns 0 and the result, or why not and what is told of it. ``call`` is an error where
         an object in it could not be made.
         """

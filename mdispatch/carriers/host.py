@@ -33,7 +33,7 @@ from errno import ECONNREFUSED, ECONNRESET, ENOENT, EPIPE, ESRCH
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 
-from ..errors import CannotTravelError, InvalidArgumentError, RegistryOwnerError, SystemCallError
+from ..errors import InvalidArgumentError, MdispatchError, RegistryOwnerError, SystemCallError
 from ..facts.native import c_kernels, interpreter_id
 from .carrier import BUSY, DAMAGED, GONE, KEPT, LATE, NO_KERNEL, UNFIT, UNFIT_RESULT, Caller
 from .messages import Messages
@@ -353,12 +353,12 @@ class _Owner:
 
     def _reply(self, messages: Messages, body: memoryview, caller: Caller) -> bytes | str:
         met: list[Any] = []
-        call: list[Any] | CannotTravelError
+        call: list[Any] | MdispatchError
         try:
             call = messages.shown(body, met)
-        except CannotTravelError as error:  # of a constant: the caller is told
+        except MdispatchError as error:  # of an object in it: the caller is told
             call = error
-        if not isinstance(call, (list, CannotTravelError)):
+        if not isinstance(call, (list, MdispatchError)):
             raise ValueError("it is no call")
         why, told = self._answer(call, caller)
         del call

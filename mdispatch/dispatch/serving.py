@@ -29,7 +29,7 @@ from itertools import count
 from time import time
 
 from ..carriers.carrier import LATE, NO_KERNEL, RAISED, carrier_named
-from ..errors import CannotTravelError
+from ..errors import MdispatchError
 from ..errors.places import label_of
 from ..facts import NOTE
 from ..facts.native import alone_because, c_kernels, interpreter_id
@@ -213,12 +213,12 @@ _call: ContextVar[Call | None] = ContextVar("mdispatch.call", default=None)
 under_way = _call.get
 
 
-def answer(told: list[Any] | CannotTravelError, caller: Caller) -> tuple[int, Any]:
+def answer(told: list[Any] | MdispatchError, caller: Caller) -> tuple[int, Any]:
     """Runs the kernel of a call of another process, as routing.py has put it. Raises ValueError
     for what is no such call, before anything runs.
     """
     caller.sent = []  # the last answer has come
-    if isinstance(told, CannotTravelError):
+    if isinstance(told, MdispatchError):
         return RAISED, describe(told)
     if [type(each) for each in told] != [int, int, list, list, list, list]:
         raise ValueError("it is no call")

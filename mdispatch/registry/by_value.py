@@ -11,11 +11,8 @@ registration. Nothing is imported because of a name.
 
 from __future__ import annotations
 
-from ..dispatch.context.homes import here
-from ..errors import CannotTravelError
-from ..errors.words import shown
 from ..schema.classes import class_of, codec_of, name_of
-from .sharing import ObjectHandle, from_outside
+from .sharing import ObjectHandle, from_outside, not_made
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +62,7 @@ def decoded(name: object, text: object) -> Any:
     codec, cls = codec_of(name), class_of(name)
     if codec is None:
         what = "is registered there" if cls is None else "has a codec there"
-        raise _refusal(name, f"no class of that name {what}") from None
+        raise not_made(name, f"no class of that name {what}") from None
     try:
         if isinstance(text, str):
             from json import loads
@@ -74,9 +71,9 @@ def decoded(name: object, text: object) -> Any:
         else:
             made = codec[1](text)
     except Exception as error:
-        raise _refusal(name, f"its decode() failed there: {_told(error)}") from error
+        raise not_made(name, f"its decode() failed there: {_told(error)}") from error
     if type(made) is not cls:
-        raise _refusal(name, f"its decode() gave an object of {type(made).__qualname__} there")
+        raise not_made(name, f"its decode() gave an object of {type(made).__qualname__} there")
     return made
 
 
@@ -94,15 +91,3 @@ def _told(error: Exception) -> str:
         text = "it cannot be shown"
     text = f"{type(error).__qualname__}: {text}".encode(errors="backslashreplace").decode()
     return " ".join(text.replace("\0", "\\0").split("\n"))
-
-
-def _refusal(name: str, why: str) -> CannotTravelError:
-    home = here()
-    return CannotTravelError(
-        f"an object of {shown(name)} came to {home}, and {why}\n"
-        "Let both sides import the same version of the module that registers the class.",
-        "",
-        str(home),
-        home.pid,
-        value_type=name,
-    )

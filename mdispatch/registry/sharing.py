@@ -57,11 +57,13 @@ from ..dispatch.routing import (
 )
 from ..dispatch.serving import HOLD, METHOD, serve_objects, serve_objects_outside, under_way
 from ..errors import (
+    CannotTravelError,
     HermeticError,
     InvalidArgumentError,
     MdispatchError,
     OperatorNotFoundError,
 )
+from ..errors.words import shown
 from ..facts import HOST, interpreter_id
 from ..facts.books import check_shared
 from ..facts.native import c_kernels
@@ -82,6 +84,7 @@ __all__ = [
     "from_outside",
     "handle_of",
     "if_of_class",
+    "not_made",
     "share",
 ]
 
@@ -347,6 +350,7 @@ def _serve(handle: ObjectHandle, carrier: str) -> None:
         )
     address = serve_objects_outside(carrier, _call_from_outside, _hold)
     handle._way = _outside[handle._number] = (carrier, address)
+    c_kernels.object_give_out(handle._mdispatch_object)
 
 
 def if_of_class(obj: object) -> ObjectHandle | None:
@@ -387,20 +391,86 @@ def _arrived(
 
 
 def from_outside(text: str) -> ObjectHandle:
-    """A handle of :meth:`ObjectHandle.to_outside`. ValueError for what is none."""
+    """A handle of :meth:`ObjectHandle.to_outside`. ValueError for what is none; ObjectGoneError,
+    and CannotTravelError for another class, where it would be at home in this process.
+    """
     from json import loads
 
     try:
         (space, pid, started, interpreter), number, type_name, keys, class_name, way = loads(text)
         carrier, address = way
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         raise ValueError("a message of a routed call is damaged: it has an odd handle") from None
     kinds = (str, int, int, int, int, str, str, str, str)
     told = (space, pid, started, interpreter, number, type_name, class_name, carrier, address)
-    if tuple(map(type, told)) != kinds or type(keys) not in (int, type(None)):
+    if (
+        tuple(map(type, told)) != kinds
+        or type(keys) not in (int, type(None))
+        or not all(0 <= each < _END for each in (pid, started, interpreter, number))
+        or not 0 <= (keys or 0) < 2 * _END
+    ):
         raise ValueError("a message of a routed call is damaged: it has an odd handle")
     home = Home(space, pid, started, interpreter)
+    if home.process == here().process:
+        return _returned(interpreter, number, type_name, class_name, (carrier, address))
     return _arrived(home, number, type_name, keys, class_name, (carrier, address))
+
+
+#: No number of a process, an interpreter or an object is as large.
+_END = 1 << 63
+
+
+def _given_out(number: object, interpreter: int = interpreter_id) -> tuple[object, str] | None:
+    """The one gate for numbers of objects that other processes name: for their calls, for what they
+    hold and for their handles. A count of the native object, and its class's name; None for what
+    this process has not given out for others, which is as if it were not there.
+    """
+    if type(number) is not int:
+        return None
+    found: tuple[object, str] | None = c_kernels.object_given_out(interpreter, number)
+    return found
+
+
+def _not_given_out(home: Home) -> MdispatchError:
+    return gone("the object", home, "it is not there for other processes, or no longer")
+
+
+def _returned(
+    interpreter: int, number: int, type_name: str, class_name: str, way: Way
+) -> ObjectHandle:
+    """A handle that comes from another process to that of its object. What it says of the object
+    counts for words only, where the object is at home here.
+    """
+    found = _given_out(number, interpreter)
+    if found is None:
+        raise _not_given_out(here().neighbour(interpreter))
+    held, its_class = found
+    if interpreter != interpreter_id:
+        _check_class(class_name, its_class, its_class)
+        return _interned(held, interpreter, number, its_class, None, type_name, None, way)
+    cell = _objects.get(number, (Cell(CLOSED, number), 0))[0]
+    now = name_of(type(cell.content)) or its_class
+    _check_class(class_name, its_class, now)
+    return _interned(held, interpreter, number, now, cell)
+
+
+def _check_class(said: str, given: str, now: str) -> None:
+    """``said`` is the class's name in the handle: the one when the object was shared, or now."""
+    if said not in ("", given, now):
+        raise not_made(said, f"is one of {now or 'a class that is not registered'} there")
+
+
+def not_made(name: str, why: str) -> CannotTravelError:
+    """The error for an object of a class of this name, which cannot be made where it has come."""
+    home = here()
+    return CannotTravelError(
+        f"an object of {shown(name)} came to {home}, and {why}\n"
+        "Let both sides import the same version of the module that registers the class.",
+        "",
+        str(home),
+        home.pid,
+        value_type=name,
+    )
 
 
 def _interned(
@@ -554,9 +624,9 @@ def _asked(mode: Any, number: int, name: str, /, *args: Any, **kwargs: Any) -> l
 
 def _call_from_outside(number: int, method: str, /, *args: Any, **kwargs: Any) -> Any:
     """What another process calls. It gets no names with an underscore, as nobody does."""
-    name = method.removeprefix(".")
-    if number not in _outside or (name.startswith("_") and name not in _OPEN):
-        raise gone("the object", here(), "it is not there for other processes, or no longer")
+    name, found = method.removeprefix("."), _given_out(number)
+    if found is None or (name.startswith("_") and name not in _OPEN):
+        raise _not_given_out(here())
     return _call(number, method, *args, **kwargs)
 
 
@@ -566,12 +636,8 @@ def _hold(numbers: list[int]) -> None:
     """
     call = under_way()
     if call is not None:
-        found = {
-            number: c_kernels.object_find(interpreter_id, number)
-            for number in numbers
-            if number in _outside
-        }
-        call.caller.kept = found
+        found = ((number, _given_out(number)) for number in numbers)
+        call.caller.kept = {number: its[0] for number, its in found if its is not None}
 
 
 def _shared(value: Any, number: int) -> Any:

@@ -320,6 +320,7 @@ def test_every_binding_has_exactly_the_names_of_the_contract(cffi_binding):
     alone = {"caller", "fact", "interpreter_id", "run_signal_handlers", *kernels}
     alone |= {"visit", "visit_close", "visit_open", "pack", "unpack", "write_back"}
     alone |= {f"object_{each}" for each in ("close", "find", "list", "new", "pickled", "sweep")}
+    alone |= {"object_give_out", "object_given_out"}
     assert public(_ext) == {*native.BINDING_NAMES, *alone}
 
 

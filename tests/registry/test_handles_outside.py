@@ -411,3 +411,129 @@ done(**told, mine=os.read(read, 4096).decode())
     assert got["child"] == "2"
     assert got["last"] == 3
     assert got["mine"] == "[None, 1, True]"
+
+
+FORGE = """
+from mdispatch.carriers import carrier_named
+from mdispatch.dispatch.serving import HOLD, METHOD
+from mdispatch.registry import sharing
+real = got()
+carrier, address = carrier_named("host"), real._way[1]
+def forged(number, class_name, interpreter=0):
+    home = real.home.neighbour(interpreter)
+    return sharing._arrived(home, number, "Box", None, class_name, real._way)
+def asked(*call):
+    why, told, _ = carrier.call(address, [*call, [], []], (), 0)
+    return [why, told[1] if why == 1 else told]
+def passed(handle):
+    told = outcome(md.ops.shop.look, handle)
+    return told if isinstance(told, str) else told[0]
+"""
+
+
+def test_a_guessed_number_of_an_object_opens_none_of_the_doors():
+    got = home(
+        f"FORGE = {FORGE!r}"
+        + """
+worker = begin(FORGE + textwrap.dedent('''
+md.allow_routing("shop", timeout=limit(60.0))
+number = md.ops.shop.secret()
+called = asked(METHOD, 0, [], [number, "add", "called"])
+read = asked(METHOD, 0, [], [number, ".size"])
+held = asked(HOLD, 0, [], [[number, real._number]])
+as_ = [passed(forged(number, name)) for name in ("", "shop.Box")]
+odd = [asked(METHOD, 0, [], [each, "add", 1])
+       for each in (-1, 0, 2**63 - 1, None, True, "1", [1], 1.0)]
+fine = [asked(METHOD, 0, [], [real._number, "add", 1])[0],
+        passed(real)]
+report(called=called, read=read, held=held[0], as_=as_, odd=odd, fine=fine,
+       dropped=md.ops.shop.drop(number))
+'''))
+seen, secrets = [], [md.share(Box())]
+secret = secrets[0].open()
+put(md.share(Box(), serve="host"))
+kept = pickle.loads((folder / "handle").read_bytes())
+served("secret() -> int")(lambda: secrets[0]._number)
+def look(x):
+    seen.append(x)
+    return type(x).__name__
+served("look(Any x) -> str")(look)
+def drop(number):
+    secrets.clear()
+    gc.collect()
+    return native.object_find(0, number) is None
+served("drop(int number) -> bool")(drop)
+[told] = end(worker)
+done(**told, secret=secret.items, seen=len(seen), kept=seen[0] is kept)
+"""
+    )
+    assert got["called"] == got["read"] == [1, "ObjectGoneError"]  # raised there
+    assert got["held"] == 0  # what is not given out is passed by, as what is gone
+    assert got["dropped"]  # and so nobody has held it
+    assert got["as_"] == ["ObjectGoneError"] * 2
+    assert got["odd"] == [[1, "ObjectGoneError"]] * 8
+    assert got["fine"] == [0, "_AskingHandle"]
+    assert (got["secret"], got["seen"], got["kept"]) == ([], 1, True)
+
+
+def test_a_handle_says_no_other_class_than_its_object_has_at_home():
+    got = home(
+        f"FORGE = {FORGE!r}\n{CLASS}"
+        + """
+worker = begin(FORGE + textwrap.dedent('''
+md.allow_routing("shop", timeout=limit(60.0))
+number = real._number
+def said(name, **options):
+    sharing._handles.clear()
+    return passed(forged(number, name, **options))
+report(as_=[said(name) for name in ("shop.Speller", "", "shop.Other", "x.Y")],
+       elsewhere=said("shop.Speller", interpreter=7), neighbour=said("", interpreter=2**70))
+'''))
+seen = []
+speller = Speller("shop")
+handle = md.share(speller, serve="host")
+put(handle)
+held = native.object_find(0, handle._number)
+del handle
+gc.collect()  # what home knows of the class is not the handle's word only
+def look(x):
+    seen.append(x is speller)
+    return type(x).__name__
+served("look(Any x) -> str")(look)
+[told] = end(worker)
+done(**told, seen=seen)
+"""
+    )
+    assert got["as_"] == ["Speller", "Speller", "CannotTravelError", "CannotTravelError"]
+    assert got["elsewhere"] == "ObjectGoneError"
+    assert got["neighbour"] == "OwnerGoneError"  # it is no handle: the line has ended
+    assert got["seen"] == [True, True]
+
+
+def test_a_sub_interpreter_takes_back_only_what_its_process_has_given_out():
+    got = home(
+        """
+import json
+given, hidden = md.share(Box(1), serve="host"), md.share(Box(2))
+told = given.to_outside()
+texts = [json.dumps(told)]
+for number, name in ((hidden._number, ""), (given._number, "shop.Other")):
+    texts.append(json.dumps([told[0], number, told[2], None, name, told[5]]))
+worker = md.create_interpreter()
+file = folder / "outcomes"
+worker.exec(textwrap.dedent(f'''
+from mdispatch.registry.sharing import from_outside
+def outcome(text):
+    try:
+        return from_outside(text).add(3)
+    except Exception as error:
+        return type(error).__name__
+with open({str(file)!r}, "w") as out:
+    out.write(repr([outcome(each) for each in {texts!r}]))
+'''))
+worker.close()
+done(outcomes=eval(file.read_text()), items=[each.open().items for each in (given, hidden)])
+"""
+    )
+    assert got["outcomes"] == [2, "ObjectGoneError", "CannotTravelError"]
+    assert got["items"] == [[1, 3], [2]]

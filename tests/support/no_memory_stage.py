@@ -143,6 +143,11 @@ def main():
         "write_back": (lambda: (0, ext.write_back(bytearray(4), b"abcd")), lambda _: None),
         "object_new": (lambda: (0, ext.object_new("shop.Thing", 2)), lambda _: None),
         "object_find": (lambda: (0, ext.object_find(ext.interpreter_id(), 1)), lambda _: None),
+        "object_give_out": (lambda: (0, ext.object_give_out(thing)), None),
+        "object_given_out": (
+            lambda: (0, ext.object_given_out(ext.interpreter_id(), 1)),
+            lambda _: None,
+        ),
         "object_list": (lambda: (0, ext.object_list()), lambda _: None),
         "object_pickled": (lambda: (0, ext.object_pickled(thing, True)), None),
         "object_sweep": (lambda: (0, ext.object_sweep()), None),

@@ -805,6 +805,8 @@ static PyMethodDef methods[] = {
     {"interpreter_id", ext_interpreter_id, METH_NOARGS, NULL},
     {"object_close", ext_object_close, METH_NOARGS, NULL},
     {"object_find", ext_object_find, METH_VARARGS, NULL},
+    {"object_give_out", ext_object_give_out, METH_O, NULL},
+    {"object_given_out", ext_object_given_out, METH_VARARGS, NULL},
     {"object_list", ext_object_list, METH_NOARGS, NULL},
     {"object_new", ext_object_new, METH_VARARGS, NULL},
     {"object_pickled", ext_object_pickled, METH_VARARGS, NULL},

@@ -12,14 +12,15 @@
  * An interpreter that ends gives up its objects (object_close); handles elsewhere find them gone. Its
  * handles of others' objects end with it, as any object of Python does.
  *
- * Locking: `lock` guards the table, the list of those that are left, `pickled`, and the step of a
- * count from zero: an object is looked up and held under it, and leaves the table before it ends.
+ * Locking: `lock` guards the table, the list of those that are left, `pickled`, `given_out_by`, and
+ * the step of a count from zero: an object is looked up and held under it, and leaves the table before it ends.
  * Nobody waits, or runs Python, while he has it.
  */
 #include "object.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 enum { BUCKETS = 256 };
 
@@ -227,6 +228,33 @@ PyObject *ext_object_pickled(PyObject *self, PyObject *args) {
     if (change > 0) atomic_fetch_add(&o->refs, 1);
     pthread_mutex_unlock(&lock);
     if (change < 0) object_let_go(o); /* not the last: the capsule has one */
+    Py_RETURN_NONE;
+}
+
+/* object_give_out(capsule): from now on messages of other processes may name the object. The child of
+ * a fork has given out nothing, so the process is written down. */
+PyObject *ext_object_give_out(PyObject *self, PyObject *held) {
+    struct object *o = PyCapsule_GetPointer(held, CAPSULE);
+    if (!o) return NULL;
+    pthread_mutex_lock(&lock);
+    o->given_out_by = getpid();
+    pthread_mutex_unlock(&lock);
+    Py_RETURN_NONE;
+}
+
+/* object_given_out(home, number) -> a capsule and the name of the object's class, if this process has
+ * given it out for others; else None. */
+PyObject *ext_object_given_out(PyObject *self, PyObject *args) {
+    long long home, number;
+    if (!PyArg_ParseTuple(args, "LL", &home, &number)) return NULL;
+    struct object *o = find(home, (uint64_t)number);
+    if (!o) Py_RETURN_NONE;
+    pthread_mutex_lock(&lock);
+    int is_given_out = o->given_out_by == getpid();
+    pthread_mutex_unlock(&lock);
+    PyObject *held = capsule_of(o);
+    if (!held || is_given_out) return held ? Py_BuildValue("(Ns)", held, o->class_name) : NULL;
+    Py_DECREF(held);
     Py_RETURN_NONE;
 }
 

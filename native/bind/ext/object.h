@@ -16,6 +16,7 @@ struct object {
     void (*destroy)(void *payload); /* of C, or NULL */
     _Atomic int64_t refs;           /* handles, values under way, kernels, and a pickle */
     int pickled;                    /* under lock: `refs` has one for all pickles */
+    int64_t given_out_by;           /* under lock: the process that lets others call it, or 0 */
     char class_name[];
 };
 
@@ -40,6 +41,8 @@ void object_visits(int (*may)(void), void (*drop)(int64_t home, uint64_t number)
 
 PyObject *ext_object_close(PyObject *self, PyObject *args);
 PyObject *ext_object_find(PyObject *self, PyObject *args);
+PyObject *ext_object_give_out(PyObject *self, PyObject *held);
+PyObject *ext_object_given_out(PyObject *self, PyObject *args);
 PyObject *ext_object_list(PyObject *self, PyObject *args);
 PyObject *ext_object_new(PyObject *self, PyObject *args);
 PyObject *ext_object_pickled(PyObject *self, PyObject *args);
