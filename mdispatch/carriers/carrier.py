@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 else:
     Protocol = object  # typing takes as long to load as a tenth of a worker's start
 
-__all__ = ["BUSY", "DAMAGED", "DEEP", "GONE", "KEPT", "LATE", "NO_KERNEL", "RAISED", "UNFIT"]
-__all__ += ["UNFIT_RESULT", "Answer", "Caller", "Carrier", "carrier_named"]
+__all__ = ["BUSY", "DAMAGED", "DEEP", "GONE", "KEPT", "LARGE", "LATE", "NO_KERNEL", "RAISED"]
+__all__ += ["UNFIT", "UNFIT_RESULT", "Answer", "Caller", "Carrier", "carrier_named"]
 
 #: Why a call came to nothing. The first eight are those of a visit, in native/bind/ext/visit.c.
 RAISED, GONE, NO_KERNEL, LATE, UNFIT, UNFIT_RESULT, DEEP, KEPT = range(1, 9)
-BUSY, DAMAGED = 9, 10
+BUSY, DAMAGED, LARGE = 9, 10, 11
 
 
 class Caller:
@@ -73,8 +73,8 @@ class Carrier(Protocol):
         self, address: str, call: list[Any], written: tuple[Any, ...], deadline: int
     ) -> tuple[int, Any, bool | None]:
         """Has a call answered, once or not at all. Returns what :class:`Answer` does, or GONE,
-        LATE, UNFIT (with the name of the type), BUSY or DAMAGED; and whether the owner has taken
-        it, None if that cannot be known.
+        LATE, UNFIT (with the name of the type), LARGE (with what is too much), BUSY or DAMAGED; and
+        whether the owner has taken it, None if that cannot be known.
 
         ``written`` is memory in the call that the owner may write to. ``deadline`` is that of
         the answer, in ns of the monotonic clock, 0 for none.

@@ -31,12 +31,23 @@ import time
 from contextlib import suppress
 from errno import ECONNREFUSED, ECONNRESET, ENOENT, EPIPE, ESRCH
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import answer_challenge, deliver_challenge
 
 from ..errors import InvalidArgumentError, MdispatchError, RegistryOwnerError, SystemCallError
 from ..facts.native import c_kernels, interpreter_id
-from .carrier import BUSY, DAMAGED, GONE, KEPT, LATE, NO_KERNEL, UNFIT, UNFIT_RESULT, Caller
-from .messages import Messages
+from .carrier import (
+    BUSY,
+    DAMAGED,
+    GONE,
+    KEPT,
+    LARGE,
+    LATE,
+    NO_KERNEL,
+    UNFIT,
+    UNFIT_RESULT,
+    Caller,
+)
+from .messages import Messages, TooLarge
 from .place import Place, key_of, path_of
 
 TYPE_CHECKING = False
@@ -47,13 +58,14 @@ if TYPE_CHECKING:
 
 __all__ = ["CALLS", "LINES", "HostCarrier"]
 
-#: How many calls of other processes an owner runs at once, how many lines it has, and how many
-#: callers wait until it greets them.
-CALLS, LINES, _BACKLOG = 64, 512, 128
+#: How many calls of other processes an owner runs at once, how many lines it has, how many callers
+#: it greets at once, and how many wait until it greets them.
+CALLS, LINES, GREETERS, _BACKLOG = 64, 512, 64, 128
 #: Seconds in which a caller must have shown that it knows the key.
 _GREETING = 10.0
 _READY, _FULL = b"+", b"-"
 _CREDENTIALS = struct.Struct("3i")
+_LENGTH = struct.Struct("!i")  # as multiprocessing.connection has it
 _NS = 1_000_000_000
 #: Answers of an owner that has not called the kernel.
 _NOT_RUN = (NO_KERNEL, LATE, BUSY, GONE)
@@ -65,16 +77,50 @@ class _Late(Exception):
     """The deadline has passed before the line was there."""
 
 
-class _Greeting(Connection):
-    """A connection of multiprocessing for its challenges, that waits until a deadline only."""
+class _Greeting:
+    """What multiprocessing's challenges need of a connection. All of the greeting ends by the
+    deadline, however slowly the other side sends.
+    """
 
     def __init__(self, line: socket.socket, deadline: int) -> None:
-        super().__init__(os.dup(line.fileno()))
+        self._line = line
         self._deadline = deadline
 
-    def recv_bytes(self, maxlength: int | None = None) -> bytes:
-        _wait_for(self.fileno(), self._deadline)
-        return super().recv_bytes(maxlength)
+    def recv_bytes(self, maxlength: int) -> bytes:
+        (size,) = _LENGTH.unpack(self._received(_LENGTH.size))
+        if not 0 <= size <= maxlength:
+            raise AuthenticationError("it sends what is no greeting")
+        return self._received(size)
+
+    def send_bytes(self, told: bytes) -> None:
+        # The first bytes that the line takes: there is room for them.
+        self._line.send(_LENGTH.pack(len(told)) + told, socket.MSG_DONTWAIT)
+
+    def _received(self, size: int) -> bytes:
+        got = bytearray()
+        while len(got) < size:
+            _wait_for(self._line.fileno(), self._deadline)
+            more = self._line.recv(size - len(got), socket.MSG_DONTWAIT)
+            if not more:
+                raise EOFError
+            got += more
+        return bytes(got)
+
+    def challenge(self, key: bytes) -> None:
+        """Has the other side show that it knows the key. Raises AuthenticationError, OSError,
+        EOFError, _Late.
+        """
+        self._step(deliver_challenge, key)
+
+    def answer(self, key: bytes) -> None:
+        """Shows the other side that this one knows the key. Raises as :meth:`challenge`."""
+        self._step(answer_challenge, key)
+
+    def _step(self, step: Any, key: bytes) -> None:
+        try:
+            step(self, key)
+        except (AssertionError, ValueError) as error:  # Python 3.11, and digests that are none
+            raise AuthenticationError(str(error)) from None
 
 
 def _left(deadline: int) -> int | None:
@@ -121,9 +167,9 @@ class _Line:
             pid, is_mine = _is_mine(beside)
             if not is_mine:
                 raise AuthenticationError("another user listens there")
-            with _Greeting(beside, deadline) as greeting:
-                answer_challenge(greeting, key)
-                deliver_challenge(greeting, key)
+            greeting = _Greeting(beside, deadline)
+            greeting.answer(key)
+            greeting.challenge(key)
             mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self._kept(mine)
             self._theirs = self._kept(theirs)
@@ -171,6 +217,8 @@ class _Line:
             if written:
                 messages.shown(messages.mine(message), views)
             messages.socket.send(message)
+        except TooLarge as error:
+            return LARGE, str(error), False
         except ConnectionError:
             self.close()
             return GONE, None, False
@@ -267,6 +315,7 @@ class _Owner:
         self.address = self._place.name
         self._more = threading.Condition()
         self._lines: dict[socket.socket, socket.socket] = {}  # the line beside, and the pair's end
+        self._greeting: dict[socket.socket, None] = {}  # the lines that are greeted now
         self._inside = 0
         self._is_open = True
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -284,31 +333,39 @@ class _Owner:
 
     def _listen(self) -> None:
         while self._is_open:
+            with self._more:
+                while self._is_open and len(self._greeting) >= GREETERS:
+                    self._more.wait()
             try:
                 line, _ = self._listening.accept()
             except OSError:
                 if self._is_open:
                     time.sleep(0.05)  # no descriptors are left, until one is closed
                 continue
+            with self._more:
+                self._greeting[line] = None
             try:
-                self._start(self._greet, line)
+                self._start(self._have, line)
             except RuntimeError:  # no thread can be had
+                self._greeted(line)
                 line.close()
 
-    def _greet(self, line: socket.socket) -> None:
+    def _greeted(self, line: socket.socket) -> None:
+        """It is greeted, or was left: the next one may come."""
+        with self._more:
+            self._greeting.pop(line, None)
+            self._more.notify_all()
+
+    def _have(self, line: socket.socket) -> None:
         """A thread's life: greets a caller, and answers its calls until it goes."""
         with line, suppress(OSError, EOFError, ValueError, AuthenticationError, _Late):
-            if not _is_mine(line)[1]:
+            try:
+                end = self._greet(line)
+            finally:
+                self._greeted(line)
+            if end is None:
                 return
-            deadline = c_kernels.now() + int(_GREETING * _NS)
-            with _Greeting(line, deadline) as greeting:
-                deliver_challenge(greeting, self._place.key)
-                answer_challenge(greeting, self._place.key)
-            _wait_for(line.fileno(), deadline)
-            _, found, _, _ = socket.recv_fds(line, 1, 1, socket.MSG_CMSG_CLOEXEC)
-            if len(found) != 1:
-                return
-            with socket.socket(fileno=found[0]) as end:
+            with end:
                 with self._more:
                     has_room = self._is_open and len(self._lines) < LINES
                     if has_room:
@@ -320,6 +377,20 @@ class _Owner:
                     finally:
                         with self._more:
                             del self._lines[line]
+
+    def _greet(self, line: socket.socket) -> socket.socket | None:
+        """The end of the pair that a caller has sent, who knows the key. Raises OSError, EOFError,
+        AuthenticationError, _Late.
+        """
+        if not _is_mine(line)[1]:
+            return None
+        deadline = c_kernels.now() + int(_GREETING * _NS)
+        greeting = _Greeting(line, deadline)
+        greeting.challenge(self._place.key)
+        greeting.answer(self._place.key)
+        _wait_for(line.fileno(), deadline)
+        _, found, _, _ = socket.recv_fds(line, 1, 1, socket.MSG_CMSG_CLOEXEC)
+        return socket.socket(fileno=found[0]) if len(found) == 1 else None
 
     def _serve(self, messages: Messages) -> None:
         gone = select.poll()
@@ -344,7 +415,8 @@ class _Owner:
                     else self._reply(messages, body, caller)
                 )
                 assert isinstance(reply, bytes)
-                messages.socket.send(reply)
+                # There is room, if the caller has taken the last answer; nobody waits for another.
+                messages.socket.send(reply, socket.MSG_DONTWAIT)
             finally:
                 if not refusal:
                     with self._more:
@@ -362,9 +434,12 @@ class _Owner:
             raise ValueError("it is no call")
         why, told = self._answer(call, caller)
         del call
-        reply = messages.packed([why, told], -1, tuple(met), (), [])
-        if isinstance(reply, str):
-            reply = messages.packed([UNFIT_RESULT, reply], -1, (), (), [])
+        try:
+            reply = messages.packed([why, told], -1, tuple(met), (), [])
+            if isinstance(reply, str):
+                reply = messages.packed([UNFIT_RESULT, reply], -1, (), (), [])
+        except TooLarge as error:
+            reply = messages.packed([LARGE, str(error)], -1, (), (), [])
         told = None
         if met:
             met.clear()
@@ -380,6 +455,7 @@ class _Owner:
         """Waits for the calls that are inside, and takes no other."""
         with self._more:
             self._is_open = False
+            self._more.notify_all()
             self._more.wait_for(lambda: not self._inside)
             ends = list(self._lines.values())
         for each in (self._listening, *ends):
@@ -390,9 +466,8 @@ class _Owner:
 
     def forked(self) -> None:
         self._place.let_go()
-        for line, end in self._lines.items():
-            line.close()
-            end.close()
+        for each in (*self._greeting, *self._lines, *self._lines.values()):
+            each.close()
         self._listening.close()
 
 

@@ -20,10 +20,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["INLINE", "Messages"]
+__all__ = ["INLINE", "LARGEST", "Messages", "TooLarge"]
 
 #: How many bytes a message has at most that does not lie in shared memory.
 INLINE = 1 << 15
+#: How many bytes a message has at most.
+LARGEST = 1 << 30
 
 #: A message of this form says where the message is: number of the memory, size. wire.c begins its
 #: own by another stamp.
@@ -33,6 +35,11 @@ _NUMBER = Struct("=I")
 _SMALLEST = 1 << 16
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _SHARED, _COPIES = 1, 2
+_BLOCK = 512  # bytes, of what stat() counts
+
+
+class TooLarge(Exception):
+    """What is to be sent is more than a message takes. The text says what it has."""
 
 
 class Messages:
@@ -71,7 +78,8 @@ class Messages:
         written: tuple[Any, ...],
         met: list[Any],
     ) -> bytes | str:
-        """The message for :meth:`send`; the name of a type that cannot travel, as a text.
+        """The message for :meth:`send`; the name of a type that cannot travel, as a text. Raises
+        TooLarge, and OSError where no memory can be had.
 
         ``met`` gets the memory in it. Memory in ``known`` is sent by its number there, and that in
         ``written`` lies where both sides write to it.
@@ -82,6 +90,10 @@ class Messages:
             made = self._pack(value, depth, known, written, met, self._mine, limit)
             if not isinstance(made, int):
                 return made
+            if made < 0:
+                raise TooLarge(f"has {-made:,} values")
+            if made > LARGEST:
+                raise TooLarge(f"takes {made:,} bytes")
             if self._mine is not None and made <= len(self._mine):
                 return _ELSEWHERE.pack(_STAMP, self._number, made)
             self._share(made)
@@ -91,7 +103,7 @@ class Messages:
         size = max(_SMALLEST, 1 << (size - 1).bit_length())
         memory = os.memfd_create("mdispatch-call", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            os.ftruncate(memory, size)
+            os.posix_fallocate(memory, 0, size)  # else writing to it could be a SIGBUS
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
             self._mine = None
             made = mmap.mmap(memory, size)
@@ -135,7 +147,12 @@ class Messages:
                 raise ValueError("it has no memory")
             if fcntl.fcntl(found[0], fcntl.F_GET_SEALS) & _SEALS != _SEALS:
                 raise ValueError("its memory could be cut off")
-            self._theirs = mmap.mmap(found[0], os.fstat(found[0]).st_size)
+            told_of = os.fstat(found[0])
+            if told_of.st_size > LARGEST:
+                raise ValueError("its memory is larger than any message")
+            if told_of.st_blocks * _BLOCK < told_of.st_size:
+                raise ValueError("its memory has holes")  # whoever reads them would pay for them
+            self._theirs = mmap.mmap(found[0], told_of.st_size)
         finally:
             for each in found:
                 os.close(each)

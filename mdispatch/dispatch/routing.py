@@ -27,6 +27,7 @@ from ..carriers.carrier import (
     DEEP,
     GONE,
     KEPT,
+    LARGE,
     LATE,
     NO_KERNEL,
     RAISED,
@@ -594,6 +595,13 @@ def error_of(
         return errors.RoutedError(
             f"{begin}, and its answer cannot be read: {told}\nLet both processes use the same "
             "version of mdispatch.",
+            *where,
+        )
+    if why == LARGE:
+        what = "its result" if started else "the call"
+        return errors.CannotTravelError(
+            f"{begin}, and {what} {told}, which is more than a message between processes takes\n"
+            "Send it in parts; numbers as memory (the buffer protocol), which is one value.",
             *where,
         )
     what = "an argument" if why == UNFIT else "its result"

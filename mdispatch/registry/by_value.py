@@ -55,7 +55,7 @@ def encoded(obj: object) -> tuple[str, bytes | str] | str | None:
 
 def decoded(name: object, text: object) -> Any:
     """The object of a name and a text. Called by C. Raises CannotTravelError."""
-    if not isinstance(name, str) or not isinstance(text, (bytes, str)):
+    if not isinstance(name, str) or not isinstance(text, (bytes, str)) or len(text) > LARGEST:
         raise ValueError("a message of a routed call is damaged: it has an odd constant")
     if not name and isinstance(text, str):
         return from_outside(text)

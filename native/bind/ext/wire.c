@@ -6,7 +6,8 @@
  * shows a kernel memory that lies in a message, without a copy.
  *
  * What is read is anybody's bytes. Each number is read once, compared with what is left of the
- * message, and then used; nothing of the size of a number is made before that. No object is made but
+ * message, and then used; nothing of the size of a number is made before that. A value may take a
+ * hundred times its bytes in the message, so their count has a limit of its own. No object is made but
  * of the kinds of a parcel, nothing of the user is imported, and nothing of his is called but the
  * decode() of a class that he has registered here.
  */
@@ -15,6 +16,7 @@
 #include "visit.h"
 
 enum { ALIGNMENT = 64, STAMP = 0x4d02 };
+enum { MOST_VALUES = 1 << 20 }; /* in a message, those in lists and lists themselves */
 enum { SHARED = 1, COPIES = 2 }; /* how unpack() reads: see there */
 
 static Py_ssize_t aligned(Py_ssize_t size) {
@@ -29,6 +31,7 @@ struct writer {
     PyObject *written; /* tuple: memory that the reader may write to */
     PyObject *met;     /* list: the memory, as often and in the order as it is written down */
     Py_ssize_t data;   /* how many bytes the memory needs */
+    Py_ssize_t values; /* how many there are */
     int failed;
 };
 
@@ -42,6 +45,7 @@ static Py_ssize_t place_in(PyObject *tuple, PyObject *object) {
 
 /* How many bytes a value takes, without those of its memory, which get their places. */
 static Py_ssize_t measure(struct writer *w, const struct parcel_value *v) {
+    w->values++;
     switch (v->kind) {
     case VISIT_NONE:
         return 1;
@@ -137,8 +141,8 @@ static int put_data(struct writer *w, char *data, struct memory *all) {
 /* pack(value, depth, known, written, met, arena, limit): the value as a message. `depth` is that of the
  * value's lists which are none of the user's, below 0; `known` and `written` are tuples of memory,
  * by identity, `met` a list. Returns bytes where the message has at most `limit` of them; its size where it is
- * larger, and then it stands in `arena`, if that is large enough (None is not); the name of a type
- * that cannot travel. */
+ * larger, and then it stands in `arena`, if that is large enough (None is not); the number of its
+ * values, below 0, where these are more than MOST_VALUES; the name of a type that cannot travel. */
 PyObject *ext_pack(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     if (count != 7 || !PyTuple_Check(args[2]) || !PyTuple_Check(args[3]) ||
         !PyList_Check(args[4])) {
@@ -154,12 +158,14 @@ PyObject *ext_pack(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     int why = parcel_put(&p, args[0], &value, (int)depth, NULL);
     if (why == -1) result = PyUnicode_DecodeUTF8(p.unfit, (Py_ssize_t)strlen(p.unfit), "replace");
     if (why == 0) {
-        struct writer w = {NULL, NULL, args[2], args[3], args[4], 0, 0};
+        struct writer w = {NULL, NULL, args[2], args[3], args[4], 0, 0, 0};
         for (struct memory *m = p.memory; m; m = m->next) m->at = -1;
         Py_ssize_t head = aligned(2 + measure(&w, &value)), size = head + w.data;
         for (struct memory *m = p.memory; m; m = m->next) m->at += m->at < 0 ? 0 : head;
         Py_buffer arena = {0};
-        if (size <= limit) {
+        if (w.values > MOST_VALUES) {
+            result = PyLong_FromSsize_t(-w.values);
+        } else if (size <= limit) {
             result = PyBytes_FromStringAndSize(NULL, size);
             if (result) w.start = PyBytes_AS_STRING(result);
         } else if (args[5] == Py_None || PyObject_GetBuffer(args[5], &arena, PyBUF_WRITABLE) == 0) {
@@ -187,6 +193,7 @@ struct reader {
     PyTypeObject *lent;
     const char *start, *at, *end;
     int how;
+    Py_ssize_t left; /* how many values may still come */
 };
 
 static void *bad(const char *what) {
@@ -322,6 +329,7 @@ static PyObject *take_value(struct reader *r, int depth) {
     int64_t number;
     double real;
     Py_ssize_t size;
+    if (r->left-- <= 0) return bad("it has too many values");
     if (take(r, &kind, 1)) return NULL;
     switch (kind) {
     case VISIT_NONE:
@@ -343,6 +351,7 @@ static PyObject *take_value(struct reader *r, int depth) {
     case VISIT_LIST: {
         if (depth > VISIT_MAX_DEPTH + 4) return bad("its lists are too deep");
         if (take_number(r, r->end - r->at, &size)) return NULL; /* an item has at least a byte */
+        if (size > r->left) return bad("it has too many values");
         PyObject *made = PyList_New(size);
         for (Py_ssize_t i = 0; made && i < size; i++) {
             PyObject *item = take_value(r, depth + 1);
@@ -381,7 +390,7 @@ PyObject *ext_unpack(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     PyObject *made = NULL;
     const char *start = body.buf;
     struct reader r = {args[0], args[1], args[2],          visit_lent(self),
-                       start,   start,   start + body.len, (int)how};
+                       start,   start,   start + body.len, (int)how, MOST_VALUES};
     uint16_t stamp;
     if (take(&r, &stamp, sizeof stamp) == 0)
         made = stamp == STAMP ? take_value(&r, 0) : bad("it begins with another stamp");

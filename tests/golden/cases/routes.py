@@ -206,6 +206,16 @@ def _(stage: Stage) -> None:
     carried("BUSY")
 
 
+@case("CannotTravelError: a call of more values than a message takes")
+def _(stage: Stage) -> None:
+    carried("LARGE", told="has 1,048,577 values")
+
+
+@case("CannotTravelError: a result of another process that is too large")
+def _(stage: Stage) -> None:
+    carried("LARGE", True, "takes 1,073,742,080 bytes")
+
+
 @case("RoutedError: an answer that cannot be read")
 def _(stage: Stage) -> None:
     carried("DAMAGED", True, "a message of a routed call is damaged: it is cut off")
