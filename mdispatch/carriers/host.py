@@ -154,7 +154,8 @@ class _Line:
         _Full (too many are there), _Late.
         """
         self._files: list[Any] = []
-        self.is_closed = True
+        #: Whether it is open, and no call is on its way.
+        self.is_idle = False
         try:
             folder, key = key_of(address)
             try:
@@ -186,7 +187,7 @@ class _Line:
             if process is not None:
                 self._files.append(process)
                 self._ends.register(process, select.POLLIN)
-            self.is_closed = False
+            self.is_idle = True
         except BaseException:
             self.close()
             raise
@@ -199,51 +200,61 @@ class _Line:
         return bool(self._ends.poll(0))
 
     def close(self) -> None:
-        self.is_closed = True
+        self.is_idle = False
         for each in self._files:
             each.close()
 
     def call(
         self, call: list[Any], written: tuple[Any, ...], deadline: int
     ) -> tuple[int, Any, bool | None]:
-        """As that of the carrier. The line may be used again after an answer, else it is closed."""
+        """As that of the carrier. The line is idle again after an answer. Else it is closed, and
+        the call is taken back, also when a signal handler raises at any point.
+        """
         messages = self._messages
         met: list[Any] = []
         views: list[Any] = []
         try:
+            self.is_idle = False
             message = messages.packed(call, -2, (), written, met)
             if isinstance(message, str):
+                self.is_idle = True
                 return UNFIT, message, False
             if written:
                 messages.shown(messages.mine(message), views)
-            messages.socket.send(message)
+            answer = self._exchanged(message, tuple(met), deadline)
         except TooLarge as error:
+            self.is_idle = True  # nothing was sent
             return LARGE, str(error), False
-        except ConnectionError:
-            self.close()
+        except ConnectionError:  # of what sends: there is nobody
             return GONE, None, False
-        except BaseException:
-            self.close()
-            raise
+        finally:
+            if not self.is_idle:
+                self._took_back()
+                self.close()
+        if self.is_idle:
+            for memory, view in zip(met, views, strict=False):
+                if any(memory is each for each in written):
+                    c_kernels.write_back(memory, view)
+        return answer
+
+    def _exchanged(
+        self, message: bytes, met: tuple[Any, ...], deadline: int
+    ) -> tuple[int, Any, bool | None]:
+        """Sends a call, and waits for its answer. If that has come, the line is idle again. Raises
+        ConnectionError where nobody is there.
+        """
         try:
+            self._messages.socket.send(message)
             why, body = self._answer(deadline)
             if body is None:
-                self.close()
                 return abs(why), None, why > 0
-            why, result = messages.copied(body, tuple(met))
+            why, result = self._messages.copied(body, met)
+            if why == KEPT:
+                self._messages.leave_mine()
+            self.is_idle = True
+            return why, result, why not in _NOT_RUN
         except ValueError as error:
-            self.close()
             return DAMAGED, str(error), True
-        except BaseException:
-            self._took_back()
-            self.close()
-            raise
-        for memory, view in zip(met, views, strict=False):
-            if any(memory is each for each in written):
-                c_kernels.write_back(memory, view)
-        if why == KEPT:
-            messages.leave_mine()
-        return why, result, why not in _NOT_RUN
 
     def _answer(self, deadline: int) -> tuple[int, memoryview | None]:
         """The answer; else why there is none, with a minus where the call was taken back."""
@@ -516,10 +527,10 @@ class HostCarrier:
         try:
             return line.call(call, written, deadline)
         finally:
-            if line.is_closed:
-                self._lines.pop(line, None)
-            else:
+            if line.is_idle:
                 self._idle.setdefault(address, []).append(line)
+            else:
+                self._lines.pop(line, None)
 
     def hold(self, address: str, call: list[Any], deadline: int) -> tuple[int, Any, bool | None]:
         line = self._holding.pop(address, None) or self._reached(address, deadline)
@@ -528,10 +539,10 @@ class HostCarrier:
         try:
             return line.call(call, (), deadline)
         finally:
-            if line.is_closed:
-                self._lines.pop(line, None)
-            else:
+            if line.is_idle:
                 self._holding[address] = line
+            else:
+                self._lines.pop(line, None)
 
     def _reached(self, address: str, deadline: int) -> _Line | int:
         """A new line, or why there is none. Raises RegistryOwnerError, SystemCallError."""

@@ -295,3 +295,13 @@ def test_a_caller_that_takes_no_answers_keeps_no_place_among_the_calls(owner):
     until(is_left)
     assert owner.owner._inside == 0
     made.close()
+
+
+@pytest.mark.parametrize("size", [1, 1 << 17])
+def test_a_line_whose_owner_has_gone_says_so_whatever_is_sent(owner, size):
+    line = host._Line(owner.address, 0)
+    owner.owner.close()
+    until(lambda: line.is_over())
+    assert line.call([b"x" * size], (), 0) == (carrier.GONE, None, False)
+    assert not line.is_idle
+    owner.owner._place.__init__()  # for the fixture, which closes it as well

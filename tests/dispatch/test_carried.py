@@ -450,6 +450,29 @@ serving.kill()
 
 
 @pytest.mark.thorough
+def test_a_call_that_is_interrupted_while_its_owner_is_stopped_never_runs():
+    got = owner("""
+serving = own()
+answers = asked('''
+answers = [call("first") == pid]
+stop(pid)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    call("never", timeout=None)
+except KeyboardInterrupt:
+    answers.append("interrupted")
+os.kill(pid, signal.SIGCONT)
+answers.append(call("last") == pid)
+print(answers)
+''', pid=serving.pid)
+done(answers=answers, journal=journaled())
+serving.kill()
+""")
+    assert got["answers"] == [True, "interrupted", True]
+    assert got["journal"] == ["ready", "first", "last"]
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGINT", "deadline"])
 def test_a_kernel_can_ask_whether_its_caller_is_still_there(how):
     got = owner(

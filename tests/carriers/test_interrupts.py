@@ -1,0 +1,97 @@
+"""A signal handler that raises in the midst of a call, as that of Ctrl-C does."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+from kinds import until
+from patience import limit
+
+from mdispatch.carriers import carrier, host
+from mdispatch.carriers.messages import Messages
+from mdispatch.facts.native import c_kernels
+
+pytestmark = pytest.mark.shared
+
+
+class Interrupted(BaseException):
+    """What the handler raises."""
+
+
+def interrupted(call, at: int) -> tuple[object, int]:
+    """Calls; at this instruction of the carrier, counted from 0, the handler raises. Returns the
+    outcome, and how many instructions there were.
+    """
+    inside = {
+        each.__code__
+        for cls in (host._Line, Messages, host.HostCarrier)
+        for each in vars(cls).values()
+        if hasattr(each, "__code__")
+    }
+    met = 0
+
+    def trace(frame, event, arg):
+        nonlocal met
+        if event == "call":
+            if frame.f_code not in inside:
+                return None
+            frame.f_trace_opcodes = True
+        elif event == "opcode":
+            met += 1
+            if met == at + 1:
+                raise Interrupted
+        return trace
+
+    sys.settrace(trace)
+    try:
+        outcome: object = call()
+    except Interrupted:
+        outcome = Interrupted
+    finally:
+        sys.settrace(None)
+    return outcome, met
+
+
+@pytest.fixture
+def stalled(monkeypatch):
+    """An owner that takes no call until the last one of the events is set, and what it took."""
+    events = [threading.Event()]
+    took: list[object] = []
+    serve = host._Owner._serve
+
+    def serve_later(self, messages):
+        events[-1].wait(limit(60.0))
+        serve(self, messages)
+
+    monkeypatch.setattr(host._Owner, "_serve", serve_later)
+    owner = host._Owner(lambda call, caller: took.append(call) or (0, None))
+    yield owner, events, took
+    events[-1].set()
+    owner.close()
+
+
+@pytest.mark.parametrize("size", [1, 1 << 17])
+def test_a_call_that_is_interrupted_at_any_instruction_is_taken_back(stalled, size):
+    owner, events, took = stalled
+    for at in range(100_000):
+        caller = host.HostCarrier()
+        line = caller._opened(owner.address, 0)
+        caller._idle[owner.address] = [line]
+        deadline = c_kernels.now() + 2_000_000
+        outcome, count = interrupted(
+            lambda: caller.call(owner.address, [b"x" * size], (), deadline),  # noqa: B023
+            at,
+        )
+        # The next call takes no line of which an answer may still come.
+        assert line.is_idle or not caller._idle[owner.address]
+        events[-1].set()  # the owner goes on: now it would take what was left for it
+        line.close()  # as whoever drops it does, where nothing was on its way
+        until(lambda: not owner._lines)
+        assert took == []
+        events.append(threading.Event())
+        if outcome is not Interrupted:
+            break
+    assert outcome == (carrier.LATE, None, False)
+    assert at == count > 50
