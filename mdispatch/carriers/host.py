@@ -29,7 +29,7 @@ import struct
 import threading
 import time
 from contextlib import suppress
-from errno import ECONNREFUSED, ECONNRESET, ENOENT, EPIPE, ESRCH
+from errno import EAGAIN, ECONNREFUSED, ECONNRESET, ENOENT, EPIPE, ESRCH
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import answer_challenge, deliver_challenge
 
@@ -48,7 +48,7 @@ from .carrier import (
     Caller,
 )
 from .messages import Messages, TooLarge
-from .place import Place, key_of, path_of
+from .place import Place, key_of, path_of, refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -329,15 +329,23 @@ class _Owner:
         self._greeting: dict[socket.socket, None] = {}  # the lines that are greeted now
         self._inside = 0
         self._is_open = True
-        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._listening.bind(path_of(self._place.folder, self.address))
-            self._listening.listen(_BACKLOG)
-            self._start(self._listen)
-        except BaseException:
-            self._listening.close()
+            self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                self._place.bind(self._listening)
+                self._listening.listen(_BACKLOG)
+                self._start(self._listen)
+            except BaseException:
+                self._listening.close()
+                raise
+        except BaseException as error:
             self._place.close()
-            raise
+            if isinstance(error, RuntimeError):  # no thread can be had
+                error = OSError(EAGAIN, str(error))
+            if not isinstance(error, OSError):
+                raise
+            do = "Make room there, or close files or end threads"
+            raise refused(f"a socket at {self.address}", error, do) from None
 
     def _start(self, what: Any, *args: Any) -> None:
         threading.Thread(target=what, args=args, daemon=True, name="mdispatch-calls").start()
@@ -413,7 +421,15 @@ class _Owner:
             caller.end()
 
     def _answer_all(self, messages: Messages, caller: Caller) -> None:
-        while (body := messages.receive()) is not None:
+        while True:
+            try:
+                body = messages.receive()
+            except SystemCallError as error:  # its memory cannot be had: it says so, and ends
+                told = messages.packed([*self._answer(error, caller)], -1, (), (), [])
+                messages.socket.send(told, socket.MSG_DONTWAIT)  # type: ignore[arg-type]
+                return
+            if body is None:
+                return
             with self._more:
                 refusal = 0 if self._is_open else GONE
                 if not refusal and self._inside >= CALLS:
@@ -451,6 +467,8 @@ class _Owner:
                 reply = messages.packed([UNFIT_RESULT, reply], -1, (), (), [])
         except TooLarge as error:
             reply = messages.packed([LARGE, str(error)], -1, (), (), [])
+        except SystemCallError as error:
+            reply = messages.packed([*self._answer(error, caller)], -1, (), (), [])
         told = None
         if met:
             met.clear()
@@ -517,32 +535,40 @@ class HostCarrier:
     def call(
         self, address: str, call: list[Any], written: tuple[Any, ...], deadline: int
     ) -> tuple[int, Any, bool | None]:
-        line: _Line | int
-        try:
-            line = self._idle.get(address, []).pop()
-        except IndexError:
-            line = self._reached(address, deadline)
-        if isinstance(line, int):
-            return line, None, False
-        try:
-            return line.call(call, written, deadline)
-        finally:
-            if line.is_idle:
-                self._idle.setdefault(address, []).append(line)
-            else:
-                self._lines.pop(line, None)
+        while True:
+            line: _Line | int
+            try:
+                line, is_new = self._idle.get(address, []).pop(), False
+            except IndexError:
+                line, is_new = self._reached(address, deadline), True
+            if isinstance(line, int):
+                return line, None, False
+            try:
+                answer = line.call(call, written, deadline)
+            finally:
+                if line.is_idle:
+                    self._idle.setdefault(address, []).append(line)
+                else:
+                    self._lines.pop(line, None)
+            if is_new or answer[0] != GONE or answer[2] is not False:
+                return answer
+            # That line has ended, and the call was not taken. Its owner may live.
 
     def hold(self, address: str, call: list[Any], deadline: int) -> tuple[int, Any, bool | None]:
-        line = self._holding.pop(address, None) or self._reached(address, deadline)
-        if isinstance(line, int):
-            return line, None, False
-        try:
-            return line.call(call, (), deadline)
-        finally:
-            if line.is_idle:
-                self._holding[address] = line
-            else:
-                self._lines.pop(line, None)
+        while True:
+            old = self._holding.pop(address, None)
+            line = old or self._reached(address, deadline)
+            if isinstance(line, int):
+                return line, None, False
+            try:
+                answer = line.call(call, (), deadline)
+            finally:
+                if line.is_idle:
+                    self._holding[address] = line
+                else:
+                    self._lines.pop(line, None)
+            if old is None or answer[0] != GONE or answer[2] is not False:
+                return answer
 
     def _reached(self, address: str, deadline: int) -> _Line | int:
         """A new line, or why there is none. Raises RegistryOwnerError, SystemCallError."""
@@ -552,12 +578,13 @@ class HostCarrier:
             return LATE
         except BlockingIOError:
             return BUSY
-        except RegistryOwnerError:
+        except (RegistryOwnerError, SystemCallError):
             raise
         except (EOFError, AuthenticationError, OSError) as error:
             if isinstance(error, OSError) and error.errno not in _NOBODY:
+                why = os.strerror(error.errno) if error.errno else str(error)
                 raise SystemCallError(
-                    f"a line to the owner at {address} cannot be had: {error.strerror}\n"
+                    f"a line to the owner at {address} cannot be had: {why}\n"
                     "Close files, or call from fewer threads.",
                     address,
                     errno=error.errno,

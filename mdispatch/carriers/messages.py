@@ -12,8 +12,10 @@ import fcntl
 import mmap
 import os
 import socket
+from errno import EMFILE
 from struct import Struct
 
+from ..errors import SystemCallError
 from ..facts.native import c_kernels
 
 TYPE_CHECKING = False
@@ -36,6 +38,15 @@ _SMALLEST = 1 << 16
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _SHARED, _COPIES = 1, 2
 _BLOCK = 512  # bytes, of what stat() counts
+
+
+def _no_memory(size: int, error: OSError) -> SystemCallError:
+    what = f"{size:,} bytes of memory" if size else "the memory"
+    return SystemCallError(
+        f"{what} that a message between processes lies in cannot be had: "
+        f"{os.strerror(error.errno or 0)}\nClose files, or give this process more memory.",
+        errno=error.errno,
+    )
 
 
 class TooLarge(Exception):
@@ -99,10 +110,13 @@ class Messages:
             self._share(made)
 
     def _share(self, size: int) -> None:
-        """New memory of mine for that many bytes, and some more."""
+        """New memory of mine for that many bytes, and some more. Raises SystemCallError, and
+        ConnectionError where nobody is there to get it.
+        """
         size = max(_SMALLEST, 1 << (size - 1).bit_length())
-        memory = os.memfd_create("mdispatch-call", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        memory = -1
         try:
+            memory = os.memfd_create("mdispatch-call", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.posix_fallocate(memory, 0, size)  # else writing to it could be a SIGBUS
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
             self._mine = None
@@ -110,8 +124,13 @@ class Messages:
             self._number += 1
             socket.send_fds(self.beside, [_NUMBER.pack(self._number)], [memory])
             self._mine = made
+        except ConnectionError:
+            raise
+        except OSError as error:
+            raise _no_memory(size, error) from None
         finally:
-            os.close(memory)
+            if memory >= 0:
+                os.close(memory)
 
     def mine(self, message: bytes) -> memoryview:
         """The bytes of a message that lies in my memory."""
@@ -119,7 +138,9 @@ class Messages:
         return memoryview(self._mine)[: _ELSEWHERE.unpack(message)[2]]
 
     def receive(self, flags: int = 0) -> memoryview | None:
-        """The next message, None at the end. Raises OSError, and ValueError for what is none."""
+        """The next message, None at the end. Raises OSError, SystemCallError where its memory
+        cannot be had, and ValueError for what is none.
+        """
         size = self.socket.recv_into(self._buffer, 0, flags)
         if not size:
             return None
@@ -139,20 +160,25 @@ class Messages:
     def _take(self) -> int:
         """Takes the next memory that the other side shares. Returns its number."""
         self._theirs = None
-        told, found, _, _ = socket.recv_fds(
+        told, found, flags, _ = socket.recv_fds(
             self.beside, _NUMBER.size, 1, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
         )
         try:
+            if not found and flags & socket.MSG_CTRUNC:
+                raise _no_memory(0, OSError(EMFILE, "no descriptor is left"))
             if len(found) != 1 or len(told) != _NUMBER.size:
                 raise ValueError("it has no memory")
             if fcntl.fcntl(found[0], fcntl.F_GET_SEALS) & _SEALS != _SEALS:
                 raise ValueError("its memory could be cut off")
-            told_of = os.fstat(found[0])
-            if told_of.st_size > LARGEST:
+            memory = os.fstat(found[0])
+            if memory.st_size > LARGEST:
                 raise ValueError("its memory is larger than any message")
-            if told_of.st_blocks * _BLOCK < told_of.st_size:
+            if memory.st_blocks * _BLOCK < memory.st_size:
                 raise ValueError("its memory has holes")  # whoever reads them would pay for them
-            self._theirs = mmap.mmap(found[0], told_of.st_size)
+            try:
+                self._theirs = mmap.mmap(found[0], memory.st_size)
+            except OSError as error:
+                raise _no_memory(memory.st_size, error) from None
         finally:
             for each in found:
                 os.close(each)
