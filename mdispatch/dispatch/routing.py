@@ -548,7 +548,7 @@ def error_of(
 ) -> BaseException:
     """Why a call came to nothing, as an exception."""
     where = (name, str(home), home.pid)
-    if why == RAISED:
+    if why == RAISED and (told is None or _is_description(told)):
         return _raised(told, where)
     begin = f"{name}() runs in {home}"
     ran = _RAN[started]
@@ -591,7 +591,8 @@ def error_of(
             "kernel copy what it keeps.",
             *where,
         )
-    if why == DAMAGED:
+    if why in (DAMAGED, RAISED):
+        told = told if why == DAMAGED else "it describes no exception"
         return errors.RoutedError(
             f"{begin}, and its answer cannot be read: {told}\nLet both processes use the same "
             "version of mdispatch.",
@@ -626,6 +627,14 @@ _RAN = {
 }
 
 
+def _is_description(told: Any) -> bool:
+    """Whether it is what describe() in serving.py makes of an exception, in the main."""
+    if type(told) is not list or [*map(type, told)] != [str, str, str, list, list, str]:
+        return False
+    state = told[4]
+    return len(state) % 2 == 0 and all(type(each) is str for each in state[::2])
+
+
 def _raised(told: Any, where: tuple[str, str, int]) -> BaseException:
     """What the kernel raised, as an exception of this interpreter."""
     if told is None:  # it could not even be described
@@ -644,7 +653,7 @@ def _raised(told: Any, where: tuple[str, str, int]) -> BaseException:
     for attribute, value in zip(pairs, pairs, strict=True):
         try:
             setattr(made, attribute, value)
-        except (AttributeError, TypeError):
+        except Exception:
             continue  # a property, or a value of another type than it was there
     if isinstance(made, errors.RoutedError):
         made.operator, made.home, made.pid = where

@@ -241,8 +241,11 @@ def answer(told: list[Any] | MdispatchError, caller: Caller) -> tuple[int, Any]:
             _add_handles(result, caller.sent)
         return 0, result
     except BaseException as error:
-        trace = error.__traceback__
-        return RAISED, describe(error.with_traceback(trace and trace.tb_next))  # not this frame
+        try:
+            trace = error.__traceback__
+            return RAISED, describe(error.with_traceback(trace and trace.tb_next))  # not this frame
+        except BaseException as another:  # of the exception's own code
+            return RAISED, _undescribed(type(error), type(another))
     finally:
         _call.reset(token)
         if board is not None:
@@ -281,20 +284,33 @@ def describe(error: BaseException) -> list[Any]:
     from traceback import format_exception
 
     cls = type(error)
-    state = [each for pair in vars(error).items() if pair[0] != "__notes__" for each in pair]
-    trace = "".join(format_exception(error)).rstrip()
-    args = list(error.args)
+    its: dict[str, object] = _or(lambda: vars(error), {})
+    state = [each for pair in its.items() if pair[0] != "__notes__" for each in pair]
+    trace = _or(lambda: "".join(format_exception(error)).rstrip(), "")
+    args: list[object] = _or(lambda: list(error.args), [])
     if isinstance(error, OSError) and len(args) == 2 and error.filename is not None:
         args.append(error.filename)  # Python keeps it elsewhere
-    told = [cls.__module__, cls.__qualname__, _text_of(error), args, state, trace]
-    return [_as_value(each) for each in told]
+    text = _or(lambda: str(error), label_of(cls))
+    return [_as_value(each) for each in (*_name(cls), text, args, state, trace)]
 
 
-def _text_of(error: BaseException) -> str:
+def _undescribed(cls: type, another: type) -> list[Any]:
+    """The same of an exception whose own code raises what is no Exception."""
+    text = f"its text, arguments or attributes cannot be told: they raise {another.__name__}"
+    return [*_name(cls), text, [], [], ""]
+
+
+def _name(cls: type) -> tuple[str, str]:
+    """The module and the name of a class, whose ``__module__`` may be anything."""
+    return str.__str__(cls.__module__) if isinstance(cls.__module__, str) else "", cls.__qualname__
+
+
+def _or(make: Callable[[], Any], instead: Any) -> Any:
+    """What it makes; something else where the code of an exception raises."""
     try:
-        return str(error)
+        return make()
     except Exception:
-        return label_of(type(error))
+        return instead
 
 
 _LARGEST = 2**63

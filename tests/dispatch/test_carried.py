@@ -7,6 +7,11 @@ import sys
 import pytest
 from kinds import PROCESSES, run_main
 
+import mdispatch as md
+from mdispatch.carriers.carrier import RAISED
+from mdispatch.dispatch.context.homes import here
+from mdispatch.dispatch.routing import error_of
+
 pytestmark = pytest.mark.shared
 
 #: What each main part begins with. Its process serves the kernels of "shop"; workers that are to
@@ -231,6 +236,134 @@ done(pid=os.getpid(), **end(worker))
         assert ", in fail\n" in outcomes[how][2]
         assert "serving.py" not in outcomes[how][2]
         assert outcomes[how][3] == got["pid"]
+
+
+def test_a_caller_hears_of_exceptions_whose_own_code_raises_whatever_it_raises():
+    got = shop(
+        """
+import sys
+class Odd(Exception):
+    pass
+def spoilt(name, raised):
+    def fail(*args):
+        raise raised
+    return type(f"Odd{name}", (Odd,), {name: property(fail) if name[:2] != "__" else fail})
+ODD = [(name, raised) for name in ("args", "__str__", "__repr__", "__dict__", "__cause__")
+       for raised in (ValueError("odd"), KeyboardInterrupt(), SystemExit(3))]
+class Item:
+    def __init__(self, raised):
+        self.raised = raised
+    def __repr__(self):
+        raise self.raised
+@served("last(int at) -> Any")
+def fail(at):
+    if at < len(ODD):
+        name, raised = ODD[at]
+        raise spoilt(name, raised)("told")
+    raise Odd(Item(ODD[at - len(ODD)][1]))
+@served("fine() -> int")
+def fine():
+    return 7
+@served("nameless() -> int")
+def nameless():
+    raise type("Nameless", (Exception,), {"__module__": 3})("said")
+worker = begin(f\'\'\'
+outcomes = []
+with md.routing("shop", timeout=limit(60.0)):
+    for at in range({len(ODD)} + 3):
+        try:
+            md.ops.shop.last(at)
+        except md.errors.RoutedError as error:
+            outcomes.append([type(error).__name__, str(error), error.pid])
+    try:
+        md.ops.shop.nameless()
+    except md.errors.RoutedError as error:
+        nameless = str(error)
+    fine = md.ops.shop.fine()
+report(outcomes=outcomes, fine=fine, nameless=nameless)
+\'\'\')
+done(pid=os.getpid(), **end(worker))
+""",
+        "subprocess",
+    )
+    assert len(got["outcomes"]) == 18
+    for cls, text, pid in got["outcomes"]:
+        assert cls == "RoutedError"
+        assert "last() raised" in text
+        assert "Odd" in text
+        assert pid == got["pid"]
+    assert got["fine"] == 7
+    assert "Nameless" in got["nameless"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        3,
+        "text",
+        [],
+        ["a", "b", "c", [], []],
+        ["a", "b", "c", [], ["odd"], "t"],
+        ["a", "b", "c", [], [1, 2], "t"],
+        ["a", "b", "c", (), [], "t"],
+        [1, "b", "c", [], [], "t"],
+        ["builtins", "ValueError", None, [], [], "t"],
+        ["builtins", "ValueError", "c", [], [], None],
+    ],
+)
+def test_a_description_of_no_exception_is_an_error_of_the_call(told):
+
+    error = error_of("shop::f", here(), RAISED, told, 1.0, True)
+    assert type(error) is md.errors.RoutedError
+    assert "shop::f()" in str(error)
+    assert (error.operator, error.pid) == ("shop::f", here().pid)
+
+
+#: What has been made of this class, by whatever somebody else has named.
+_made = []
+
+
+class Loaded:
+    """A class that this process has, and no exception. subprocess.Popen would run something."""
+
+    def __new__(cls, *args: object) -> Loaded:
+        _made.append(args)
+        return object.__new__(cls)
+
+    class Within:
+        __new__ = _made.append
+
+
+@pytest.mark.parametrize("name", ["Loaded", "Loaded.Within", "Loaded.__new__", "pytest", "x", ""])
+def test_only_exceptions_are_made_of_what_an_owner_says_was_raised(name):
+    for module in (__name__, "builtins", "nowhere.at_all", ""):
+        error = error_of("shop::f", here(), RAISED, [module, name, "text", ["true"], [], "trace"])
+        assert type(error) is md.errors.RoutedError
+        assert _made == []
+        assert f"raised {module}.{name}" in str(error)
+    error = error_of("shop::f", here(), RAISED, ["builtins", "OSError", "t", [2, "no"], [], ""])
+    assert isinstance(error, OSError)
+    assert error.errno == 2
+
+
+def test_an_attribute_that_cannot_be_set_here_is_left_out():
+
+    state = ["__traceback__", 3, "__class__", "x", "read", 1, "said", "fine"]
+    told = [__name__, "Refusing", "text", ["a"], state, "trace"]
+    error = error_of("shop::f", here(), RAISED, told)
+    assert isinstance(error, Refusing)
+    assert error.said == "fine"
+
+
+class Refusing(Exception):
+    @property
+    def read(self):
+        return 0
+
+    @read.setter
+    def read(self, value):
+        raise LookupError("not set from elsewhere")
 
 
 def test_the_key_set_and_the_threads_keys_go_with_the_call():
