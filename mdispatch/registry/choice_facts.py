@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..errors import InvalidArgumentError, MdispatchError
+from ..errors.places import printable
 from ..errors.words import shown
 from ..facts import CLAIM, who
 from ..facts.native.constants import MD_MAX_BODY
@@ -26,6 +27,7 @@ __all__ = ["body_of", "chosen_elsewhere", "listed", "nested", "not_chosen"]
 __all__ += ["returned_no_candidate", "told_of"]
 
 _SHOWN = 8  # candidates in an error's text
+_MOST = 1 << 36  # seconds: the year 4147; and more than any count
 
 
 def body_of(
@@ -60,9 +62,31 @@ def body_of(
 
 
 def told_of(fact: Registration) -> dict[str, Any]:
-    """What is told of a choice; ``chosen`` is which candidate it is."""
-    told: dict[str, Any] = json.loads(fact.text.partition("\n")[2])
-    told["chosen"] = int(fact.text.partition(" ")[0])
+    """What is told of a choice; ``chosen`` is which candidate it is. RegistryDamagedError for what
+    no member of this mdispatch has written.
+    """
+    try:
+        chosen, _, rest = fact.text.partition(" ")
+        told: dict[str, Any] = json.loads(rest.partition("\n")[2])
+        at, candidates = int(chosen), told["candidates"]
+        is_one = isinstance(told["operator"], str) and isinstance(candidates, list)
+        is_one = is_one and 0 <= at < len(candidates) and type(told["waited"]) is int
+        is_one = is_one and 0 <= told["waited"] < _MOST and 0 <= told["seconds"] < _MOST
+        is_one = is_one and 0 <= told["at"] < _MOST
+        for each in (told["profile"], told["environment"], candidates):
+            text_of(each)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        is_one = False
+    if not is_one:
+        raise errors.RegistryDamagedError(
+            f"the choice {shown(fact.name)} is none that mdispatch has written: "
+            f"{shown(fact.text[:60])}    (at {printable(fact.where)}, by "
+            f"{who(fact.pid, fact.interpreter)})\n"
+            "Whatever writes into this registry beside mdispatch: end it, and start the main "
+            "process anew.",
+            report=f"a choice at {fact.where} that is none",
+        )
+    told["chosen"] = at
     return told
 
 

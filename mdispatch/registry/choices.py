@@ -76,13 +76,18 @@ def _choice(fact: Registration) -> Choice:
 
 
 def made(operator: str | None = None, *, registry: Registry | None = None) -> list[Choice]:
-    """The choices of a registry, oldest first; with a name those for that operator.
+    """The choices of a registry, oldest first; with a name those for that operator. What something
+    else than mdispatch has written in their place is none: ``choose`` raises RegistryDamagedError
+    for it.
 
     Raises InvalidArgumentError, RegistryClosedError.
     """
     facts = given_or_default(registry).dispatcher.facts
     _, there = facts.registrations_since(CHOICE, 0)
-    found = [_choice(fact) for fact in sorted(there, key=lambda fact: fact.seq)]
+    found = []
+    for fact in sorted(there, key=lambda fact: fact.seq):
+        with suppress(errors.RegistryDamagedError):
+            found.append(_choice(fact))
     return [each for each in found if operator in (None, each.operator)]
 
 
@@ -199,11 +204,13 @@ def _matching(
         read = json.loads(text)
         if read["mdispatch choices"] != _FORMAT:
             raise refused(
-                f"it has format {read['mdispatch choices']!r}, and this mdispatch reads {_FORMAT}\n"
-                "Export them with this version."
+                f"it has format {shown(read['mdispatch choices'])}, and this mdispatch reads "
+                f"{_FORMAT}\nExport them with this version."
             )
         sets = [dict(each) for each in read["sets"]]
         for each in sets:
+            if not isinstance(each["operator"], str) or not isinstance(each["candidates"], list):
+                raise TypeError
             if each["digest"] != _digest(
                 each["operator"], each["environment"], each["candidates"]
             ) or any({"profile", "choice"} - set(one) for one in each["choices"]):
@@ -215,7 +222,9 @@ def _matching(
                 raise refused(
                     "it was changed by hand: a choice is none of its candidates\nExport them anew."
                 )
-    except (ValueError, KeyError, TypeError, MdispatchError) as error:
+            for one in each["choices"]:
+                text_of(one["profile"])
+    except (ValueError, KeyError, TypeError, RecursionError, MdispatchError) as error:
         if isinstance(error, errors.ChoicesFileError):
             raise
         raise refused("it is no file of mdispatch.choices.export()\nGive its path.") from None

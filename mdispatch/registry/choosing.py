@@ -53,6 +53,7 @@ CHOOSING_TIMEOUT = 60.0
 
 _LOOK_AGAIN = 1.0
 _SOON = 0.001
+_DIGITS = 6  # of the number of a candidate
 
 
 def choose(
@@ -178,14 +179,13 @@ def find_choice(facts: Facts, name: str) -> Registration | None:
 
 def _candidate(asked: Asked, fact: Registration, where: Callable[[], str]) -> Any:
     """This caller's own candidate that was chosen."""
-    text, candidates = fact.text, asked.candidates
-    line = text[: text.index("\n")]
-    number = line[: line.index(" ")]
-    at = int(number)
-    if at < len(candidates) and line == f"{number} {text_of(candidates[at], 'candidates')}":
+    candidates = asked.candidates
+    number, _, chosen = fact.text.partition("\n")[0].partition(" ")
+    at = int(number) if number.isdecimal() and len(number) < _DIGITS else len(candidates)
+    if at < len(candidates) and chosen == text_of(candidates[at], "candidates"):
         return candidates[at]
     for each in candidates:
-        if line == f"{number} {text_of(each, 'candidates')}":
+        if chosen == text_of(each, "candidates"):
             return each
     from .choice_facts import chosen_elsewhere
 

@@ -34,15 +34,25 @@ def plain(value: object, what: str = "profile") -> Any:
 
     InvalidArgumentError for anything else; ``what`` is the argument that it is part of.
     """
+    try:
+        return _plain(value, what)
+    except RecursionError:
+        raise InvalidArgumentError(
+            f"{what}: the {type(value).__qualname__} has more in one another than Python follows\n"
+            "Make it flat: what a choice depends on is some numbers and texts."
+        ) from None
+
+
+def _plain(value: object, what: str) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return value
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, (tuple, list)):
-        return tuple([plain(each, what) for each in value])
+        return tuple([_plain(each, what) for each in value])
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {str.__str__(key): plain(value[key], what) for key in sorted(value)}
+        return {str.__str__(key): _plain(value[key], what) for key in sorted(value)}
     if isinstance(value, float) and value - value == 0:  # neither infinite nor NaN
         return int(value) if value == int(value) else float.__float__(value)
     try:

@@ -556,6 +556,162 @@ def test_a_file_that_does_not_match_is_refused_in_words_and_changes_nothing(book
             choices.load(tmp_path / "none.json", "a::f", TILES, registry=other)
 
 
+def nested(depth: int) -> object:
+    made: object = 1
+    for _ in range(depth):
+        made = [made]
+    return made
+
+
+#: Stands for lists in one another that Python does not follow: json makes no such text.
+DEEP = "<deep>"
+
+
+def deep(text: str) -> str:
+    return text.replace(json.dumps(DEEP), "[" * 2000 + "1" + "]" * 2000)
+
+
+#: One set of a file, by what is put in its place; a digest that fits is added to each.
+HOSTILE_SETS = [
+    {"operator": ["a::f"]},
+    {"operator": None},
+    {"operator": {"a": 1}},
+    {"operator": 7},
+    {"operator": True},
+    {"candidates": {"16": 1, "32": 2}},
+    {"candidates": "abc"},
+    {"candidates": None},
+    {"candidates": [DEEP]},
+    {"candidates": [float("nan")]},
+    {"environment": DEEP},
+    {"environment": float("inf")},
+    {"choices": None},
+    {"choices": 3},
+    {"choices": ["profile", "choice"]},
+    {"choices": [["profile", "choice"]]},
+    {"choices": [{"profile": 1}]},
+    {"choices": [{"profile": DEEP, "choice": 16}]},
+    {"choices": [{"profile": float("nan"), "choice": 16}]},
+    {"choices": [{"profile": 1, "choice": DEEP}]},
+    {"choices": [{"profile": 1, "choice": [16]}]},
+    {"digest": None},
+    {"digest": ["a"]},
+]
+
+
+@pytest.mark.parametrize("number", range(len(HOSTILE_SETS) + 4))
+def test_whatever_is_in_a_file_is_an_error_of_choices_and_changes_nothing(book, tmp_path, number):
+    file = tmp_path / "choices.json"
+    if number < len(HOSTILE_SETS):
+        one = {"operator": "a::f", "environment": None, "candidates": TILES, "choices": []}
+        one |= HOSTILE_SETS[number]
+        try:
+            digest = choices._digest(one["operator"], one["environment"], one["candidates"])
+        except (TypeError, errors.InvalidArgumentError):
+            digest = ""
+        whole = {"mdispatch choices": 1, "sets": [{"digest": digest} | one]}
+        text = deep(json.dumps(whole))
+    else:
+        text = [
+            "[" * 900 + "]" * 900,
+            "[" * 100_000,
+            '{"mdispatch choices": ' + "[" * 450 + "]" * 450 + "}",
+            '{"mdispatch choices": ' + "9" * 5000 + "}",
+        ][number - len(HOSTILE_SETS)]
+    file.write_text(text)
+    for operator in ("a::f", "a::g"):
+        with pytest.raises(errors.ChoicesFileError):
+            choices.load(file, operator, TILES, registry=book)
+    assert choices.made(registry=book) == []
+
+
+def test_a_profile_without_end_is_refused(book) -> None:
+    deep = nested(5000)
+    for asked in ((deep, TILES, None), (1, [deep], None), (1, TILES, deep)):
+        with pytest.raises(errors.InvalidArgumentError, match="Make it flat"):
+            md.choose("a::f", *asked[:2], never, environment=asked[2], registry=book)
+    assert book.dispatcher.facts.registrations_since(0, 0)[0] == 0
+
+
+TOLD = {
+    "operator": "a::f",
+    "profile": 1,
+    "environment": None,
+    "candidates": TILES,
+    "seconds": 0.0,
+    "waited": 0,
+    "at": 1.7e9,
+}
+
+
+def other_told(**changed: object) -> str:
+    return "0 77\n" + deep(json.dumps(TOLD | changed))
+
+
+#: Facts that are no choices: none of them names a candidate.
+HOSTILE_FACTS = [
+    "",
+    "77",
+    "0 77",
+    "0 77\n",
+    "x 77\n" + json.dumps(TOLD),
+    "-1 77\n" + json.dumps(TOLD),
+    "3 77\n" + json.dumps(TOLD),
+    "9" * 5000 + " 77\n" + json.dumps(TOLD),
+    "\u0663 77\n" + json.dumps(TOLD),
+    "0 77\n[]",
+    "0 77\n3",
+    "0 77\n{}",
+    "0 77\n" + "[" * 30_000,
+    "0 77\n{",
+    other_told(operator=None),
+    other_told(operator=["a"]),
+    other_told(candidates={}),
+    other_told(candidates=[]),
+    other_told(candidates=3),
+    other_told(candidates="abc"),
+    other_told(candidates=[DEEP]),
+    other_told(profile=DEEP),
+    other_told(profile=float("nan")),
+    other_told(environment=DEEP),
+    other_told(seconds="1"),
+    other_told(seconds=float("nan")),
+    other_told(seconds=-1),
+    other_told(waited=1.5),
+    other_told(waited=None),
+    other_told(waited=2**64),
+    other_told(at=1e300),
+    other_told(at=[]),
+    other_told(at=-5),
+]
+
+
+@pytest.mark.parametrize("number", range(len(HOSTILE_FACTS)))
+def test_what_another_process_writes_in_place_of_a_choice_is_an_error_of_its_own(book, number):
+    from mdispatch.registry.profiles import choice_name
+
+    assert md.choose("a::g", 1, TILES, lambda: 32, registry=book) == 32
+    name = choice_name("a::f", 1, None)
+    book.dispatcher.facts.register(CHOICE, 0, name, HOSTILE_FACTS[number], "odd.py:1")
+    for _ in range(2):
+        with pytest.raises(errors.RegistryDamagedError, match="none that mdispatch has written"):
+            md.choose("a::f", 1, TILES, never, registry=book)
+    assert [each.operator for each in choices.made(registry=book)] == ["a::g"]
+    assert md.choose("a::g", 1, TILES, never, registry=book) == 32
+
+
+def test_a_choice_of_another_candidate_is_told_as_before(book) -> None:
+    from mdispatch.registry.profiles import choice_name
+
+    name = choice_name("a::f", 1, None)
+    told = TOLD | {"candidates": [77]}
+    book.dispatcher.facts.register(CHOICE, 0, name, "0 77\n" + json.dumps(told), "odd.py:1")
+    with pytest.raises(errors.NotACandidateError, match="77"):
+        md.choose("a::f", 1, TILES, never, registry=book)
+    assert md.choose("a::f", 1, [5, 77], never, registry=book) == 77
+    assert [each.value for each in choices.made(registry=book)] == [77]
+
+
 def test_what_is_loaded_while_somebody_decides_counts(book, tmp_path) -> None:
     file = tmp_path / "choices.json"
     with md.Registry.local() as other:
