@@ -172,3 +172,32 @@ done(outcomes=outcomes, has=str(lib), mode=place.stat().st_mode & 0o777)
 """)
     assert got["outcomes"] == ["RegistryOwnerError", "SystemCallError", "served"]
     assert got["mode"] == 0o700
+
+
+@pytest.mark.parametrize("how", [0, 1, 2, 3])
+@pytest.mark.parametrize("format_", ["O", "T{O:a:i:b:}", "2O", "@O"])
+def test_memory_of_objects_is_refused(how, format_):
+    """Whoever read it would follow pointers that somebody else has made up."""
+    memory = memoryview(bytes(64)).cast("q")
+    message = bytearray(pack([memory]))
+    assert plain(c_kernels.unpack(message, (), [], how)) == [[0] * 8]
+    place = message.index(b"q\0")
+    message[place : place + len(format_)] = format_.encode()
+    with pytest.raises(ValueError, match="odd memory"):
+        c_kernels.unpack(message, (), [], how)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_memory_that_the_reader_has_is_named_by_a_number_that_it_has(count):
+    known = tuple(bytearray(4) for _ in range(count))
+    for number, each in enumerate(known):
+        message = c_kernels.pack(each, -2, known, (), [], None, 1 << 16)
+        assert len(message) == 64
+        assert c_kernels.unpack(message, known, [], 0) is each
+        assert c_kernels.unpack(message[:3] + number.to_bytes(8, "little"), known, [], 0) is each
+    [kind] = {c_kernels.pack(each, -2, known, (), [], None, 64)[2] for each in known} or {8}
+    stamp = pack([])[:2]
+    for number in (count, count + 1, 2**31, 2**62, -1):
+        odd = stamp + bytes([kind]) + number.to_bytes(8, "little", signed=True)
+        with pytest.raises(ValueError, match="damaged"):
+            c_kernels.unpack(odd, known, [], 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from kinds import run_main
 
@@ -222,3 +224,166 @@ done(first=first, held=held, again=again, lines=lines, gone=gone)
     assert got["again"] == ((0, 5, True), (0, 5, True))
     assert got["lines"] == (2, 2)
     assert got["gone"] == ((2, None, False), (2, None, False))
+
+
+def test_no_address_leads_out_of_the_folder():
+    got = run_main(
+        HEAD
+        + """
+owner = host._Owner(answer)
+caller = host.HostCarrier()
+elsewhere = Path(mine.name) / "elsewhere"
+elsewhere.mkdir(mode=0o700)
+(place / "within").mkdir(mode=0o700)
+def reached(name):
+    return caller.call(name, ["four"], (), 0)[0]
+outcomes = [reached(owner.address)]
+for folder in (elsewhere, place / "within"):
+    for file in (owner.address, owner.address + ".key"):
+        os.rename(place / file, folder / file)
+    name = os.path.relpath(folder, place) + "/" + owner.address
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(str(place / name))  # it is there
+    outcomes += [reached(name), reached(str(folder / owner.address)), reached("./" + name)]
+    for file in (owner.address, owner.address + ".key"):
+        os.rename(folder / file, place / file)
+outcomes.append(reached(owner.address))
+owner.close()
+done(outcomes=outcomes)
+"""
+    )
+    assert got["outcomes"] == [0, *[2] * 6, 0]  # GONE: nobody has such a name
+
+
+def test_an_owner_whose_key_was_taken_for_a_dead_one_s_makes_another():
+    """Whoever cleans has locked the key before its owner, and removes it."""
+    got = run_main(
+        HEAD
+        + """
+from mdispatch.carriers import place as module
+lock = module.fcntl.flock
+cleaned = []
+def later(file, how):
+    if how == module.fcntl.LOCK_EX and len(cleaned) < 3:
+        [name] = set(files()) - set(cleaned)
+        os.unlink(place / name)
+        cleaned.append(name)
+    lock(file, how)
+module.fcntl.flock = later
+before = len(descriptors())
+owner = host._Owner(answer)
+module.fcntl.flock = lock
+answered = host.HostCarrier().call(owner.address, ["four"], (), 0)
+there = files()
+owner.close()
+done(cleaned=len(set(cleaned)), answered=answered, there=there, address=owner.address, left=files())
+"""
+    )
+    assert got["cleaned"] == 3
+    assert got["answered"] == (0, 4, True)
+    assert got["there"] == [got["address"], got["address"] + ".key"]
+    assert got["left"] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_with_the_key_is_answered_by_nobody_and_answers_nobody():
+    """The folder and the key are in his way. Here they are not."""
+    got = run_main(
+        HEAD
+        + """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads
+def as_another(run):
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.setresuid(65534, 65534, 65534)
+            os.write(write, repr(run()).encode())
+        finally:
+            os._exit(0)
+    return child, read
+def told(child, read):
+    os.waitpid(child, 0)
+    return eval(os.read(read, 4096).decode())
+owner = host._Owner(answer)
+key = owner._place.key
+def greeted(line):
+    greeting = host._Greeting(line, 0)
+    try:
+        greeting.answer(key)
+        return "greeted"
+    except (EOFError, OSError, host.AuthenticationError) as error:
+        return type(error).__name__
+def call():
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(str(place / owner.address))
+        return greeted(line)
+for path in (mine.name, str(place), str(place / owner.address)):
+    os.chmod(path, 0o777)
+calls = told(*as_another(call))
+with socket.socket(socket.AF_UNIX) as line:
+    line.connect(str(place / owner.address))
+    same = greeted(line)
+os.chmod(place, 0o700)
+until(lambda: not owner._greeting)
+# The other way: he listens at the owner's address.
+os.chmod(place, 0o777)
+owner._listening.close()
+os.unlink(place / owner.address)
+ready = place / "ready"
+def listen():
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(place / owner.address))
+        listening.listen()
+        open(ready, "w").close()
+        line, _ = listening.accept()
+        with line:
+            greeting = host._Greeting(line, 0)
+            try:
+                greeting.challenge(key)
+                return "answered"
+            except (EOFError, OSError, host.AuthenticationError) as error:
+                return type(error).__name__
+child = as_another(listen)
+until(ready.exists)
+os.chmod(place, 0o700)
+called = host.HostCarrier().call(owner.address, ["secret"], (), 0)
+done(calls=calls, same=same, called=called, listens=told(*child))
+"""
+    )
+    assert got["same"] == "greeted"
+    assert got["calls"] in ("EOFError", "ConnectionResetError", "BrokenPipeError")
+    assert got["called"] == (2, None, False)
+    assert got["listens"] in ("EOFError", "ConnectionResetError", "BrokenPipeError")
+
+
+def test_a_child_of_a_fork_has_lines_of_its_own():
+    got = run_main(
+        HEAD
+        + """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads
+caller = carrier.carrier_named("host")
+address = caller.serve(answer)
+first = caller.call(address, ["four"], (), 0), caller.hold(address, ["four"], 0)
+lines = list(caller._lines)
+read, write = os.pipe()
+child = os.fork()
+if not child:
+    try:
+        closed = all(each.fileno() == -1 for line in lines for each in line._files)
+        kept = [len(caller._idle), len(caller._lines), len(caller._holding), caller._owner]
+        told = caller.call(address, ["fives"], (), 0), caller.hold(address, ["fives"], 0)
+        os.write(write, repr([closed, kept, told, len(caller._lines)]).encode())
+    finally:
+        os._exit(0)
+os.waitpid(child, 0)
+again = caller.call(address, [3], (), 0), caller.hold(address, [3], 0)
+done(first=first, child=eval(os.read(read, 4096).decode()), again=again, lines=len(caller._lines))
+"""
+    )
+    assert got["first"] == ((0, 4, True), (0, 4, True))
+    assert got["child"] == [True, [0, 0, 0, None], ((0, 5, True), (0, 5, True)), 2]
+    assert got["again"] == ((0, "xxx", True), (0, "xxx", True))
+    assert got["lines"] == 2

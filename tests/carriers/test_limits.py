@@ -174,6 +174,33 @@ def test_a_caller_has_a_deadline_towards_an_owner_that_stops_in_mid_greeting(own
         thread.join()
 
 
+def test_an_answer_that_comes_at_the_deadline_is_not_lost(owner, monkeypatch):
+    """The owner has taken the call, so the caller cannot take it back; before it looks once more,
+    the answer is there.
+    """
+    began, goes_on = threading.Event(), threading.Event()
+    took_back = host._Line._took_back
+
+    def answer(call: object, caller: object) -> tuple[int, object]:
+        began.set()
+        goes_on.wait(limit(60.0))
+        return 0, call
+
+    def too_late(line: host._Line) -> bool:
+        began.wait(limit(60.0))
+        taken = took_back(line)
+        goes_on.set()
+        assert select.select([line._messages.socket], [], [], limit(60.0))[0]
+        return taken
+
+    owner.owner._answer = answer
+    monkeypatch.setattr(host._Line, "_took_back", too_late)
+    assert owner.call(1, seconds=0.05) == (0, [1], True)
+    monkeypatch.undo()
+    assert owner.call(2) == (0, [2], True)
+    assert len(owner.carrier._lines) == 1  # and the line goes on
+
+
 # --- messages -------------------------------------------------------------------------------------
 
 
