@@ -181,6 +181,60 @@ done(first=[kept[0].tolist()[0]], **got)
     assert got["nothing"] == 0
 
 
+@pytest.mark.parametrize("size", [16, 1 << 17])
+def test_memory_comes_back_from_kernels_that_get_the_key_set_too(size):
+    got = shop(
+        """
+@served("fill(Tensor left, Tensor(a!) x, *, Tensor(b!) y) -> str", key="CPU", with_keyset=True)
+def fill(keys, left, x, y):
+    for each, with_ in ((x, b"x"), (y, b"y")):
+        each[:] = with_ * each.nbytes
+    return f"{left.readonly} {x.readonly} {y.readonly} {'CPU' in str(keys)}"
+served("last() -> int")(lambda: 1)
+worker = begin(f'''
+md.register_type(bytearray, "CPU")
+left, x, y = (bytearray({rest[0]}) for _ in range(3))
+with md.routing("shop", timeout=limit(60.0)):
+    told = md.ops.shop.fill(left, x, y=y)
+report(told=told, held=[set(each) for each in (left, x, y)])
+''')
+done(**end(worker))
+""",
+        "subprocess",
+        size,
+    )
+    assert got["told"] == "True False False True"
+    assert got["held"] == [{0}, {ord("x")}, {ord("y")}]
+
+
+def test_a_kernel_that_has_ended_is_served_to_nobody_whose_plan_is_older():
+    got = shop(
+        """
+worker = begin('''
+from mdispatch.carriers import carrier_named
+from mdispatch.facts.offers import offer_of
+facts = md.default_registry().dispatcher.facts
+offer = next(o for o in map(offer_of, facts.registrations("shop::f")[2]) if o)
+def call(ticket):
+    values = [0, 0, []] if ticket < 0 else []
+    return carrier_named("host").call(offer.address, [ticket, 0, [], values, [], []], (), 0)[:2]
+before = [call(offer.ticket), call(-offer.ticket)]
+with md.routing("shop", timeout=limit(60.0)):
+    md.ops.shop.end_it()
+report(before=before, after=[call(offer.ticket), call(-offer.ticket)])
+''')
+lib.define("f() -> int")
+other = md.Library("shop", "IMPL")
+other.impl("f", lambda: 5, ANY, serve="host")
+served("end_it() -> ()")(other.close)
+done(**end(worker))
+""",
+        "subprocess",
+    )
+    assert got["before"] == [(0, 5)] * 2
+    assert got["after"] == [(3, None)] * 2  # NO_KERNEL
+
+
 def test_exceptions_keep_their_class_and_nothing_is_imported():
     got = shop(
         """

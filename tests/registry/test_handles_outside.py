@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from kinds import PROCESSES, run_main
 
@@ -537,3 +539,96 @@ done(outcomes=eval(file.read_text()), items=[each.open().items for each in (give
     )
     assert got["outcomes"] == [2, "ObjectGoneError", "CannotTravelError"]
     assert got["items"] == [[1, 3], [2]]
+
+
+@pytest.mark.thorough
+def test_what_a_child_of_a_fork_holds_outlives_what_its_parent_lets_go_of():
+    got = home("""
+worker = begin('''
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads
+with md.routing("shop", timeout=limit(60.0)):
+    held, other = md.ops.shop.make(), md.ops.shop.make()
+first = held.add(1)
+(read, write), (told_read, told), (report_read, report_write) = (os.pipe() for _ in range(3))
+child = os.fork()
+if not child:
+    try:
+        mine = [held.add(2)]  # home hears that the child has it
+        os.write(told, b"+")
+        os.read(read, 1)
+        mine.append(outcome(held.add, 3))
+        os.write(report_write, repr(mine).encode())
+    finally:
+        os._exit(0)
+os.read(told_read, 1)
+del held
+gc.collect()
+other.add(1)  # home hears that the parent has it no more
+os.write(write, b"+")
+os.waitpid(child, 0)
+report(first=first, child=eval(os.read(report_read, 4096)))
+''')
+served("make() -> Any")(lambda: md.share(Box(), serve="host"))
+[told] = end(worker)
+until(lambda: not counts())
+done(**told)
+""")
+    assert got["first"] == 1
+    assert got["child"] == [2, 3]
+
+
+HANDLE = ["boot/1", 7, 8, 0], 3, "Box", None, "", ["host", "7.0123456789abcdef"]
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (0, []),
+        (0, ["boot/1", 7, 8]),
+        (0, [1, 7, 8, 0]),
+        (0, ["boot/1", "7", 8, 0]),
+        (0, ["boot/1", -7, 8, 0]),
+        (0, ["boot/1", 7, None, 0]),
+        (0, ["boot/1", 7, 8, 2**63]),
+        (0, ["boot/1", 7, 8, True]),
+        (1, None),
+        (1, "3"),
+        (1, -1),
+        (1, 2**64 + 3),
+        (1, 1.0),
+        (2, None),
+        (2, 5),
+        (3, "keys"),
+        (3, []),
+        (3, 1.5),
+        (3, True),
+        (3, -1),
+        (3, 2**64),
+        (4, None),
+        (4, 0),
+        (5, None),
+        (5, "host"),
+        (5, ["host"]),
+        (5, ["host", 1]),
+        (5, [None, "there"]),
+    ],
+)
+def test_what_is_no_handle_in_a_message_is_refused(place, value):
+    from mdispatch.registry.sharing import from_outside
+
+    told = [*HANDLE]
+    told[place] = value
+    with pytest.raises(ValueError, match="it has an odd handle"):
+        from_outside(json.dumps(told))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "3", "{}", "[]", "null", '"abcdef"', "[" * 100_000, "[" * 500 + "]" * 500, "9" * 9999],
+)
+def test_a_text_that_is_no_handle_is_refused(text):
+    from mdispatch.registry.sharing import from_outside
+
+    with pytest.raises(ValueError, match="it has an odd handle"):
+        from_outside(text)
