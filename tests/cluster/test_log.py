@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import struct
 import tracemalloc
@@ -24,6 +25,7 @@ from mdispatch.cluster.log import (
     pack_bytes,
     pack_facts,
     read_batch,
+    read_facts,
     read_json,
     unpack,
     unpack_bytes,
@@ -223,3 +225,52 @@ def test_a_definition_that_the_next_leader_ended_can_be_registered_again():
     assert state.apply(batch([0], [])).strike == [(8, 0)]
     assert state.apply(batch([], theirs[1:])).add == theirs[1:]
     assert list(state.facts) == [(8, 1)]
+
+
+def test_a_chunk_is_the_one_that_its_name_says():
+    """Another one of the same leader, which could be read, is not."""
+    state = begun()
+    some = [pack_bytes(pack_facts([fact(n)])) for n in range(2)]
+    names = [f"chunk:{hashlib.sha256(each).hexdigest()}" for each in some]
+    with pytest.raises(Garbled, match="not the one that its snapshot names"):
+        state.read_chunk(names[0], some[1])
+    assert state.facts == {}
+    state.read_chunk(names[0], some[0])
+    assert list(state.facts.values()) == [fact(0)]
+
+
+@pytest.mark.parametrize(
+    "more", [b"\0", b"x" * 64, pack_facts([]), pack_facts([fact(2)])], ids=range(4)
+)
+def test_bytes_behind_the_facts_are_refused(more):
+    said = pack_facts([fact(1)])
+    assert read_facts(said) == [fact(1)]
+    with pytest.raises(Garbled, match="something follows"):
+        read_facts(said + more)
+    with pytest.raises(Garbled, match="something follows"):
+        read_batch(pack_batch([], [fact(1)]) + more)
+
+
+def test_what_is_struck_out_again_and_again_ends_once():
+    state = begun()
+    state.apply(batch([], [fact(1), fact(2)]))
+    assert state.apply(batch([1, 1, 99, 1], [])).strike == [(7, 1)]
+    assert state.apply(batch([1], [])).strike == []
+    later = LEADER._replace(number=8)
+    state.apply(entry(start_bytes(later), START))
+    assert state.apply(batch([2], [])).strike == []  # it is the former leader's
+    texts = ["s::f(str x) -> int", "s::f(bool x) -> int"]
+    theirs = [fact(n, text=text)._replace(leader=8) for n, text in enumerate(texts)]
+    assert state.apply(batch([], theirs)).strike == [(7, 2)]
+    assert state.apply(entry(b'{"versions":{}}', 3)).strike == []
+
+
+def test_what_a_later_leader_has_taken_the_place_of_is_not_struck_out_for_it():
+    state = begun()
+    state.apply(batch([], [fact(1)]))
+    state.apply(entry(start_bytes(LEADER._replace(number=8)), START))
+    texts = ["s::f(int x) -> int", "s::f(str x) -> int"]
+    theirs = [fact(n, text=text)._replace(leader=8) for n, text in enumerate(texts)]
+    assert state.apply(batch([], theirs[:1])).rename == [((7, 1), theirs[0])]
+    changes = state.apply(batch([0], theirs[1:]))
+    assert (changes.strike, changes.rename, changes.add) == ([(8, 0)], [], theirs[1:])

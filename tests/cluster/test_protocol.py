@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 from cluster_threads import WAIT, arrives, comes, define, goes, host, leader
+from kinds import until
 from patience import limit
 
 import mdispatch as md
-from mdispatch.cluster import leading, parse_url
+from mdispatch.cluster import connect, leading, parse_url
+from mdispatch.cluster.following import MANIFEST, Follower
+from mdispatch.cluster.log import (
+    BATCH,
+    NO_CHAIN,
+    START,
+    Entry,
+    Fact,
+    Leader,
+    pack,
+    pack_batch,
+    unpack,
+)
 from mdispatch.cluster.memory import Store, stores
+from mdispatch.cluster.records import Record, accepted_bytes
 from mdispatch.cluster.region import HostBook
+from mdispatch.cluster.state import Manifest, State, start_bytes
 from mdispatch.errors import EngineUnreachableError, FencedError, OperatorGoneError
 from mdispatch.facts import DEF
+from mdispatch.facts.hosts import OPEN
 
 pytestmark = [pytest.mark.shared, pytest.mark.specification]
 
@@ -238,3 +255,148 @@ def test_a_bridge_that_was_killed_in_its_first_batch_leaves_what_the_next_one_go
                 define(main, "two")
                 arrives(worker, "two")
                 assert sorted(worker.operators()) == ["s::one", "s::two"]
+
+
+def test_what_a_killed_bridge_registered_ends_with_the_next_one_where_the_log_has_it_no_more(
+    url, run
+):
+    """It was killed before it told how far it was, and the leader has struck it out since."""
+    name = f"{run}-1"
+    with leader(url, f"{run}-a") as main:
+        define(main, "one")
+        killed = HostBook.opened(name, 1 << 24)
+        assert killed.is_next()
+        me = main.dispatcher.facts.publisher._me
+        with md.Registry.attach(name):
+            for each in ("one", "gone"):
+                place = f"{me.host}[{me.pid}]:a.py:1"
+                killed.register(DEF, 0, f"s::{each}", f"s::{each}(int x) -> int", place)
+            killed.close()
+            with host(url, name) as worker:
+                define(main, "two")
+                arrives(worker, "two")
+                goes(worker, "gone")
+                assert sorted(worker.operators()) == ["s::one", "s::two"]
+
+
+def test_a_leader_that_a_person_has_accepted_frees_no_later_one(run, store):
+    url = parse_url(f"memory:protocol?run={run}&lease={min(4.0, limit(1))}&policy=hold")
+    engine = connect(url)
+
+    def text() -> str:
+        return worker.dispatcher.facts.find(DEF, 0, "s::f").body
+
+    def held() -> int:
+        return sum("is held" in each for each in worker.said)
+
+    with host(url, f"{run}-1") as worker:
+        with leader(url, f"{run}-a") as main:
+            define(main, "f")
+            arrives(worker, "f")
+        with leader(url, f"{run}-b") as main:
+            define(main, "f", "(str x) -> int")
+            until(lambda: held() == 1)
+            assert "(int x)" in text()
+            engine.accept(accepted_bytes(main.dispatcher.facts.publisher._me.number))
+            until(lambda: "(str x)" in text())
+        with leader(url, f"{run}-c") as main:
+            define(main, "f", "(float x) -> int")
+            until(lambda: held() == 2 or "(float x)" in text())
+            assert "(str x)" in text()
+
+
+# --- another log of the same epoch number ---------------------------------------------------------
+
+
+def log_of(store, text: str, count: int) -> list[bytes]:
+    """Makes a store have the first epoch of a leader, with so many batches; returns its entries."""
+    me = Leader(7, "node-0", 42)
+    state, root, chain, entries = State(), NO_CHAIN, NO_CHAIN, []
+    for seq in range(1, count + 2):
+        what, said = START, start_bytes(me)
+        if seq > 1:
+            fact = Fact(7, seq, DEF, 0, 42, 0, f"s::{text}{seq}", "s::f() -> ()", "a.py:1")
+            what, said = BATCH, pack_batch([], [fact])
+        elif text == "b":  # so that its chain is another from its beginning
+            said = start_bytes(me._replace(pid=43))
+        entry, chain = pack(what, chain, said)
+        state.apply(Entry(what, chain, said))
+        entries.append(entry)
+        root = chain if seq == 1 else root
+    chunks = state.chunks()
+    manifest = Manifest(1, root, count + 1, chain, tuple(chunks), ()).packed(state)
+    with store.lock:
+        store.epoch, store.tail = 1, (1, count + 1)
+        store.log = [(1, seq, each) for seq, each in enumerate(entries, 1)]
+        store.values = {MANIFEST: manifest, **chunks}
+    return entries
+
+
+def followed(follower: Follower) -> None:
+    for _ in range(4):
+        for _ in follower.follow(0):
+            pass
+
+
+def names(follower: Follower) -> list[str]:
+    return sorted(fact.name for fact in follower.state.facts.values())
+
+
+def test_a_follower_goes_to_no_other_log_of_the_same_epoch_number(url, store):
+    engine = connect(url)
+    log_of(store, "a", 2)
+    follower = Follower(engine)
+    followed(follower)
+    at, there = follower.at, names(follower)
+    assert there == ["s::a2", "s::a3"]
+    log_of(store, "b", 6)  # longer, and its snapshot is further on
+    followed(follower)
+    assert follower.astray
+    assert (follower.at, names(follower)) == (at, there)
+    log_of(store, "a", 6)
+    followed(follower)
+    assert not follower.astray
+    assert follower.at.root == at.root
+    assert len(names(follower)) == 6
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_a_bridge_takes_over_from_no_other_log_of_the_same_epoch_number(url, store, trimmed):
+    engine = connect(url)
+    log_of(store, "a", 2)
+    first = Follower(engine)
+    followed(first)
+    log_of(store, "b", 6)
+    if trimmed:
+        with store.lock:
+            del store.log[:]
+    second = Follower(engine)
+    assert second.resume(first.at) is False
+    assert second.astray
+    assert names(second) == []
+    # Nor where it goes on to a higher epoch, as long as no snapshot of that is there.
+    entries = log_of(store, "b", 2)
+    entry, _ = pack(START, unpack(entries[-1]).chain, start_bytes(Leader(8, "node-0", 44)))
+    with store.lock:
+        store.log.append((2, 4, entry))
+        store.epoch, store.tail = 2, (2, 4)
+    for each in (second, Follower(engine)):
+        assert each.resume(first.at) is False
+        assert each.astray
+    log_of(store, "a", 6)
+    assert second.resume(first.at) is True
+    assert len(names(second)) == 6
+
+
+def test_a_leader_that_sees_a_host_with_another_log_of_its_epoch_begins_a_higher_one(
+    url, run, store
+):
+    with leader(url, f"{run}-a") as main:
+        define(main, "one")
+        publisher = main.dispatcher.facts.publisher
+        md.seal(WAIT, registry=main)
+        before = publisher._follower.at
+        record = Record.of("bridge", "x", replace(before, root=b"r" * 16), 1, OPEN)
+        connect(url).announce("elsewhere:1", record.packed(), 60.0)
+        until(lambda: store.epoch > before.epoch)
+        assert publisher.fenced_by == ""
