@@ -22,9 +22,9 @@ from types import SimpleNamespace
 from mdispatch.cluster import bridge, following, leading, memory, parse_url, records
 from mdispatch.cluster.engine import Unreachable
 from mdispatch.cluster.following import Position
-from mdispatch.cluster.log import NO_CHAIN, START, TRAVELS, Garbled, unpack
+from mdispatch.cluster.log import NO_CHAIN, START, Garbled, unpack
 from mdispatch.errors import MdispatchError, RegistryError
-from mdispatch.facts import DEF, IMPL
+from mdispatch.facts import DEF, IMPL, TRAVELS
 from mdispatch.facts.hosts import told
 from mdispatch.facts.shared import SharedRegistry
 

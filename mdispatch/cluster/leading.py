@@ -41,7 +41,7 @@ from ..errors import (
     RegistryExistsError,
     WaitCancelledError,
 )
-from ..facts import IMPL, PYSTUB
+from ..facts import IMPL, PYSTUB, TRAVELS
 from ..facts.hosts import ASTRAY, OPEN, SEALED, Told, differences, host, tell
 from ..facts.opening import DEFAULT_CAPACITY
 from ..facts.shared import SharedRegistry
@@ -51,7 +51,6 @@ from .log import (
     BATCH,
     SEAL,
     START,
-    TRAVELS,
     Entry,
     Fact,
     Garbled,

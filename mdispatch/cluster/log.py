@@ -21,7 +21,7 @@ import zlib
 from functools import partial
 from typing import NamedTuple
 
-from ..facts import DEF, FALLBACK, IMPL, LIBRARY, NAME, PYSTUB
+from ..facts import DEF, TRAVELS
 from ..facts.native import fact
 from ..facts.native.constants import MD_MAX_BODY, MD_MAX_NAME, MD_MAX_WHERE
 
@@ -29,15 +29,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["BATCH", "SEAL", "START", "TRAVELS", "Entry", "Fact", "Garbled", "Leader", "chained"]
+__all__ = ["BATCH", "SEAL", "START", "Entry", "Fact", "Garbled", "Leader", "chained"]
 __all__ += ["NO_CHAIN", "as_fact", "batches", "json_bytes", "pack", "pack_batch", "pack_bytes"]
 __all__ += ["pack_facts", "read_batch", "read_facts", "read_json", "unpack", "unpack_bytes"]
 __all__ += ["whole"]
 
 START, BATCH, SEAL = 1, 2, 3
 NO_CHAIN = bytes(16)
-#: The kinds of facts that leave their host: those of the registry, and no member's own.
-TRAVELS = frozenset((LIBRARY, DEF, IMPL, FALLBACK, PYSTUB, NAME))
 
 #: Unpacked bytes of an entry or a chunk, and facts in it, at most.
 _MOST, _MOST_FACTS = 8 << 20, 1 << 14

@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 
 from ..errors import RegistryClosedError
-from ..facts import AS_BRIDGE, CLAIM, DEF, LIBRARY, Elected, living
+from ..facts import AS_BRIDGE, CLAIM, DEF, LIBRARY, TRAVELS, Elected, living
 from ..facts.native import native
 from ..facts.native.constants import MD_MAX_WHERE
 from ..facts.opening import create_or_elect
 from ..facts.shared import SharedRegistry
 from .following import Position
-from .log import TRAVELS, Fact, Garbled, Leader
+from .log import Fact, Garbled, Leader
 from .state import State, as_chain
 
 TYPE_CHECKING = False

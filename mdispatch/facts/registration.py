@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CHOICE", "CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "KIND_NAMES", "LIBRARY", "NAME"]
 __all__ += ["AS_BRIDGE", "BRIDGE", "CLASS", "NOTE", "PRIORITY", "STANDING"]
+__all__ += ["AGREED", "COMPARED", "KINDS", "REFUSED", "SEEN", "STAYS", "TRAVELS", "Kind"]
 __all__ += ["PYSTUB", "TORCH", "TYPE", "MAIN", "PEER", "WORKER", "Elected", "Handle"]
 __all__ += ["CLUSTER", "OF_ANY_MEMBER", "ROLE_NAMES", "POLICY", "Registration", "TORCH_SPACE"]
 __all__ += ["def_text", "field_of", "impl_text", "interpreter_id", "is_of_choice", "kernel_name"]
@@ -54,42 +55,80 @@ LIBRARY, DEF, IMPL, FALLBACK = MD_LIBRARY, MD_DEF, MD_IMPL, MD_FALLBACK
 PYSTUB, NAME, CLAIM, TORCH = MD_PYSTUB, MD_NAME, MD_CLAIM, MD_TORCH
 TYPE, NOTE, CHOICE = MD_TYPE, MD_NOTE, MD_CHOICE
 STANDING, PRIORITY, CLASS = MD_STANDING, MD_PRIORITY, MD_CLASS
-KIND_NAMES = {
-    LIBRARY: "library",
-    DEF: "def",
-    IMPL: "impl",
-    FALLBACK: "fallback",
-    PYSTUB: "pystub",
-    NAME: "name",
-    CLAIM: "claim",  # on a namespace, where there is no main member, or on a choice
-    TORCH: "torch",  # what torch.library has registered
-    STANDING: "standing",  # how a host of a cluster stands: facts/hosts.py
-    PRIORITY: "priority",  # of the providers that come first, by operator or namespace
-    CLASS: "class",  # a class that schemas name: registry/classes.py
-    TYPE: "type",  # a member's own: any member registers it, for itself
-    NOTE: "note",  # a member's own, too: what it tells the others of itself
-    CHOICE: "choice",  # any member registers it, for all
-}
-#: What a second registration of the same kind, name and key means. The core knows these flags; it
-#: does not know which kind has which.
-POLICY = {
-    LIBRARY: MD_UNIQUE,
-    DEF: MD_UNIQUE,
-    IMPL: MD_STACK,
-    FALLBACK: MD_UNIQUE | MD_RAISE_ALL,
-    PYSTUB: MD_STACK,
-    NAME: MD_STACK,
-    TORCH: MD_UNIQUE,
-    STANDING: MD_STACK,
-    PRIORITY: MD_STACK | MD_RAISE_ALL,
-    CLASS: MD_UNIQUE,
-    TYPE: MD_UNIQUE,
-    NOTE: MD_STACK,
-    CHOICE: MD_UNIQUE,
-}
 
+# What becomes of a registration on its way to another member, into a pickle or a file, or to
+# another host of a cluster.
+#: It is there, and what is registered there is compared with it.
+COMPARED = "compared"
+#: It is there, and all use it.
+AGREED = "agreed"
+#: It is there for all to see, and nobody compares.
+SEEN = "seen"
+#: It is not there, and an error says so.
+REFUSED = "refused"
+#: It is not there: it is about members of one host, and means nothing elsewhere.
+STAYS = "stays"
+
+
+class Kind:
+    """What is said once for all registrations of a kind.
+
+    ``rule`` says what a second one of the same name and key means (the core knows these flags; it
+    does not know which kind has which). ``by_any``: any member registers it, and not the main one
+    only, so that none verifies it. ``members`` says what becomes of it for another member of the
+    registry, ``pickles``, ``files`` and ``hosts`` for whoever loads a pickle, or a file of
+    :mod:`mdispatch.choices`, and for the other hosts of a cluster.
+    """
+
+    __slots__ = ("by_any", "files", "hosts", "members", "name", "pickles", "rule")
+
+    def __init__(
+        self,
+        name: str,
+        rule: int,
+        members: str = COMPARED,
+        *,
+        by_any: bool = False,
+        pickles: str = REFUSED,
+        files: str = REFUSED,
+        hosts: str = COMPARED,
+    ) -> None:
+        self.name = name
+        self.rule = rule
+        self.by_any = by_any
+        self.members = members
+        self.pickles = pickles
+        self.files = files
+        self.hosts = hosts
+
+
+#: The one table of kinds. docs/cluster.md and the tests of each door (tests/cluster/test_kinds.py)
+#: are made from it.
+KINDS = {
+    LIBRARY: Kind("library", MD_UNIQUE),
+    DEF: Kind("def", MD_UNIQUE, pickles=COMPARED),
+    IMPL: Kind("impl", MD_STACK),
+    FALLBACK: Kind("fallback", MD_UNIQUE | MD_RAISE_ALL),
+    PYSTUB: Kind("pystub", MD_STACK),
+    NAME: Kind("name", MD_STACK),
+    # On a namespace, where there is no main member, or on a choice: md_claim makes it a queue.
+    CLAIM: Kind("claim", 0, SEEN, by_any=True, hosts=STAYS),
+    TORCH: Kind("torch", MD_UNIQUE, hosts=STAYS),  # what torch.library has registered
+    STANDING: Kind("standing", MD_STACK, SEEN, hosts=STAYS),  # how a host stands: facts/hosts.py
+    # Of the providers that come first, by operator or namespace.
+    PRIORITY: Kind("priority", MD_STACK | MD_RAISE_ALL, hosts=STAYS),
+    CLASS: Kind("class", MD_UNIQUE, hosts=STAYS),  # that schemas name: registry/classes.py
+    TYPE: Kind("type", MD_UNIQUE, by_any=True, hosts=STAYS),  # a member's own
+    NOTE: Kind("note", MD_STACK, SEEN, by_any=True, hosts=STAYS),  # of a member about itself
+    CHOICE: Kind("choice", MD_UNIQUE, AGREED, by_any=True, files=COMPARED, hosts=STAYS),  # for all
+}
+KIND_NAMES = {number: kind.name for number, kind in KINDS.items()}
+#: What a second registration of the same kind, name and key means.
+POLICY = {number: kind.rule for number, kind in KINDS.items() if kind.rule}
 #: The kinds that any member registers, so that none verifies them.
-OF_ANY_MEMBER = (CLAIM, TYPE, NOTE, CHOICE)
+OF_ANY_MEMBER = tuple([number for number, kind in KINDS.items() if kind.by_any])
+#: The kinds that go to all hosts of a cluster.
+TRAVELS = frozenset([number for number, kind in KINDS.items() if kind.hosts == COMPARED])
 
 #: The name of the fact by which the leader or the bridge of a host in a cluster tells how the host
 #: stands: see facts/hosts.py.
