@@ -181,6 +181,8 @@ class Publisher:
 
     def begin(self) -> None:
         """Takes the lead in the caller's thread, then starts the publishing one."""
+        # First of all: a worker that is here by now must not take this for a registry of one host.
+        self._stand(OPEN)
         deadline = monotonic() + 2 * self._url.lease
         while True:
             try:

@@ -23,6 +23,7 @@ __all__ = [
     "CallTimeoutError",
     "CannotTravelError",
     "ChoiceError",
+    "ChoiceScopeError",
     "ChoiceTimeoutError",
     "ChoicesFileError",
     "ClassMismatchError",
@@ -922,6 +923,18 @@ class NotACandidateError(ChoiceError, ValueError):
         self.candidates_there = tuple(candidates_there)
         self.here = here
         self.there = there
+
+
+class ChoiceScopeError(ChoiceError, RuntimeError):
+    """The registry is of several hosts, on which another choice could be made, and it was not said
+    that this host's own is meant. Nothing was chosen, or loaded. ``registry`` is its name or
+    address, ``here`` the place that asked.
+    """
+
+    def __init__(self, message: str, *, registry: str = "", here: str = "", **told: Any) -> None:
+        super().__init__(message, **told)
+        self.registry = registry
+        self.here = here
 
 
 class ChoiceTimeoutError(ChoiceError, TimeoutError):

@@ -133,6 +133,10 @@ class Facts(Protocol):
         its parent has.
         """
 
+    @property
+    def is_host(self) -> bool:
+        """Whether bridges of a cluster write it: see facts/hosts.py."""
+
     def is_mine(self, registration: Registration) -> bool:
         """PEER: whether this very member has registered it."""
 

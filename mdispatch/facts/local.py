@@ -464,6 +464,10 @@ class LocalRegistry:
         for claim in self._matching(CLAIM, 0, namespace):
             self.strike(claim)
 
+    @property
+    def is_host(self) -> bool:
+        return False
+
     def is_untold(self) -> bool:
         return False  # the child has a book of its own
 

@@ -32,6 +32,7 @@ from .native.constants import (
     MD_ETIMEDOUT,
     MD_ETOOLONG,
     MD_MAX_WHERE,
+    MD_POLICY_BRIDGE,
     MD_POLICY_MAIN,
 )
 from .opening import (
@@ -132,6 +133,7 @@ class SharedRegistry:
         self._user = os.geteuid()
         #: The process that had joined before a fork, from which this one descends; 0 if none.
         self._forked_from = 0
+        self._is_host: bool | None = None
         self._mine: set[int] = set()  # PEER: the numbers of the facts that it has registered
         # In the child of a fork, until it has joined: why it has not, as a status, and the lock
         # under which a thread joins; no lock while the fork is under way.
@@ -407,6 +409,12 @@ class SharedRegistry:
 
     def is_untold(self) -> bool:
         return self.pid != os.getpid()
+
+    @property
+    def is_host(self) -> bool:
+        if self._is_host is None:
+            self._is_host = self.stat()[_POLICY] == MD_POLICY_BRIDGE
+        return self._is_host
 
     def is_mine(self, registration: Registration) -> bool:
         return registration.seq in self._mine

@@ -14,7 +14,7 @@ from ..errors.places import printable
 from ..errors.words import shown
 from ..facts import CLAIM, who
 from ..facts.native.constants import MD_MAX_BODY
-from .profiles import plain, text_of
+from .profiles import HOST, REGISTRY, plain, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .profiles import Asked
 
 __all__ = ["body_of", "chosen_elsewhere", "listed", "nested", "not_chosen"]
-__all__ += ["returned_no_candidate", "told_of"]
+__all__ += ["out_of_scope", "returned_no_candidate", "told_of"]
 
 _SHOWN = 8  # candidates in an error's text
 _MOST = 1 << 36  # seconds: the year 4147; and more than any count
@@ -101,6 +101,34 @@ def listed(values: Sequence[object]) -> str:
 
 def _of(asked: Asked) -> str:
     return f"{asked.operator}, profile {shown(asked.profile)}"
+
+
+def out_of_scope(
+    facts: Facts, operator: str, profile: object, scope: object, here: str, file: str = ""
+) -> MdispatchError:
+    """A choice has a scope that it cannot have here. It is to be loaded from ``file``, or made."""
+    if scope not in (REGISTRY, HOST):
+        return InvalidArgumentError(
+            f"scope={shown(scope)}: a choice is for all members of the registry ({REGISTRY!r}), or "
+            f"for those of this host ({HOST!r})"
+        )
+    what = f"a choice for {operator}, profile {shown(profile)}"
+    remedy = (
+        'Nothing was chosen. Where each host may choose for itself, say scope="host". Where all '
+        "hosts have to use the same, decide before the job begins, and have each host load that "
+        'from one file (mdispatch.choices.load(..., scope="host")).'
+    )
+    if file:
+        what = f"what {file} has for {operator}"
+        remedy = 'Nothing was loaded. Load the same file on every host, with scope="host".'
+    return errors.ChoiceScopeError(
+        f"{what} would hold on this host only, and registry {facts.label} is one of a cluster, "
+        f"whose other hosts may choose something else\n  here: {here}\n{remedy}",
+        operator=operator,
+        profile=profile,
+        registry=facts.label,
+        here=here,
+    )
 
 
 def chosen_elsewhere(asked: Asked, fact: Registration, here: str) -> MdispatchError:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..errors import MdispatchError
-from ..errors.places import printable
+from ..errors.places import caller, place_of, printable
 from ..errors.words import shown
 from ..facts import CHOICE
-from .choice_facts import body_of, listed, told_of
-from .profiles import choice_name, text_of
+from .choice_facts import body_of, listed, out_of_scope, told_of
+from .choosing import scopes_in
+from .profiles import REGISTRY, choice_name, text_of
 from .registry import given_or_default
 
 if TYPE_CHECKING:
@@ -161,16 +162,22 @@ def load(
     candidates: Iterable[object],
     *,
     environment: object = None,
+    scope: str = REGISTRY,
     registry: Registry | None = None,
 ) -> int:
     """Makes the choices of a file that :func:`export` has written: those for ``operator`` that were
     made among just these candidates in this environment. Returns how many are new: a choice that
-    is there already stays.
+    is there already stays. ``scope`` is as for :func:`mdispatch.choose`: on a host of a cluster
+    "host" has to be said, and the other hosts have to load the same file.
 
-    Raises ChoicesFileError, with what differs, when the file has none such or is none of ours;
-    nothing was changed then. OSError, InvalidArgumentError, RegistryClosedError, RegistryFullError.
+    Raises ChoiceScopeError; ChoicesFileError, with what differs, when the file has none such or is
+    none of ours. Nothing was changed then. OSError, InvalidArgumentError, RegistryClosedError,
+    RegistryFullError.
     """
     facts = given_or_default(registry).dispatcher.facts
+    if scope not in scopes_in(facts):
+        here = place_of(caller())
+        raise out_of_scope(facts, operator, None, scope, here, printable(str(path)))
     among = list(candidates)
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         text = file.read()

@@ -27,11 +27,11 @@ from time import monotonic
 
 from ..errors import DuplicateRegistrationError, InvalidArgumentError
 from ..errors.places import registrants_place
-from ..facts import CHOICE, CLAIM, Elected
+from ..facts import CHOICE, CLAIM, CLUSTER, STANDING, Elected
 from ..facts.native.calls import surely
 from ..facts.waits import check_timeout
 from . import registry as registries
-from .profiles import Asked, text_of
+from .profiles import HOST, REGISTRY, Asked, text_of
 from .registry import Registry, given_or_default, registry_of
 
 TYPE_CHECKING = False
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["CHOOSING_TIMEOUT", "choose", "choose_as", "find_choice", "named"]
+__all__ = ["CHOOSING_TIMEOUT", "choose", "choose_as", "find_choice", "named", "scopes_in"]
 
 #: Seconds that a member waits for another one's decision unless told otherwise.
 CHOOSING_TIMEOUT = 60.0
@@ -64,6 +64,7 @@ def choose(
     *,
     timeout: float | None = CHOOSING_TIMEOUT,
     environment: object = None,
+    scope: str = REGISTRY,
     registry: Registry | None = None,
 ) -> T:
     """The candidate on which all members of the registry agree, for an operator and a profile.
@@ -74,13 +75,18 @@ def choose(
     the member that decides dies, or its ``decide`` raises, the next that waits decides. Members
     that do not ask are not waited for.
 
+    ``scope`` says who has to agree: "registry", all members, or "host", those of this host only.
+    Where the registry is of one host, the two are the same. On a host of a cluster members of other
+    hosts cannot be asked, so there only "host" is taken: each host then chooses for itself.
+
     ``operator`` is an operator or any name. ``profile`` is what the choice depends on, such as
     sizes and types, and ``environment`` what beside it: versions, a device. Both, and the
     candidates, are of None, numbers, texts, tuples, lists, dicts. What is returned is this
     caller's own candidate. ``mdispatch.choices`` lists choices, withdraws, exports and loads them.
 
-    Raises NotACandidateError (what was chosen is not among the candidates here, or ``decide``
-    returned something else), ChoiceTimeoutError, NestedChoiceError (``decide`` asks for the same
+    Raises ChoiceScopeError (a host of a cluster, and ``scope`` is not "host"), NotACandidateError
+    (what was chosen is not among the candidates here, or ``decide`` returned something else),
+    ChoiceTimeoutError, NestedChoiceError (``decide`` asks for the same
     choice), InvalidArgumentError, MainMemberGoneError, RegistryClosedError, RegistryFullError, and
     what ``decide`` raises.
     """
@@ -88,8 +94,8 @@ def choose(
         its = (registry or registries.default).dispatcher  # type: ignore[union-attr]
         known = its.chosen.get((operator, profile, environment))
         if known is not None:
-            value, given, version_now, version = known
-            if given == candidates and version_now() == version:
+            value, given, version_now, version, scopes = known
+            if given == candidates and scope in scopes and version_now() == version:
                 chosen: T = value
                 return chosen
     except (AttributeError, TypeError, ValueError):
@@ -103,11 +109,12 @@ def choose(
             decide,
             timeout=timeout,
             environment=environment,
+            scope=scope,
             registry=registry,
         )
     asked = Asked(name, profile, candidates, decide, environment)
     its = given_or_default(registry).dispatcher
-    return choose_as(its, asked, timeout, registrants_place)  # type: ignore[no-any-return]
+    return choose_as(its, asked, timeout, registrants_place, scope)  # type: ignore[no-any-return]
 
 
 def named(operator: object, registry: Registry | None) -> tuple[str, Registry | None]:
@@ -142,11 +149,17 @@ def choose_as(
     asked: Asked,
     timeout: float | None,
     where: Callable[[], str],
+    scope: str,
     ticket: int = 0,
 ) -> Any:
     """As :func:`choose`, for a caller at ``where``. Cancelling the ticket ends its waits."""
     timeout = check_timeout(timeout)
     facts, name = dispatcher.facts, asked.name
+    scopes = scopes_in(facts)
+    if scope not in scopes:
+        from .choice_facts import out_of_scope
+
+        raise out_of_scope(facts, asked.operator, asked.profile, scope, where())
     version, node, there = facts.registrations(name)
     fact = _choice_among(there)
     if fact is None:
@@ -157,7 +170,7 @@ def choose_as(
             return _candidate(asked, agreed, where)  # it was withdrawn meanwhile
     value = _candidate(asked, fact, where)
     if asked.given is not None:
-        known = value, asked.given, facts.reader(node), version
+        known = value, asked.given, facts.reader(node), version, scopes
         try:
             dispatcher.chosen[asked.operator, asked.profile, asked.environment] = known
         except TypeError:
@@ -170,6 +183,13 @@ def _choice_among(there: list[Registration]) -> Registration | None:
         if fact.kind == CHOICE:
             return fact
     return None
+
+
+def scopes_in(facts: Facts) -> tuple[str, ...]:
+    """The scopes that a choice can have in a registry."""
+    # The bridge of a host tells how it stands a little later than others can be here.
+    is_of_cluster = facts.is_host or facts.has(STANDING, 0, CLUSTER)
+    return (HOST,) if is_of_cluster else (REGISTRY, HOST)
 
 
 def find_choice(facts: Facts, name: str) -> Registration | None:

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-__all__ = ["Asked", "choice_name", "plain", "text_of"]
+__all__ = ["HOST", "REGISTRY", "Asked", "choice_name", "plain", "text_of"]
+
+#: The scopes of a choice: whether it is to hold for all members of the registry, or whether it may
+#: be another one on each host of a cluster.
+REGISTRY, HOST = "registry", "host"
 
 #: What is plain as it is. (Not bool, which is equal to an int and has another text.)
 _PLAIN = frozenset((int, str, type(None)))

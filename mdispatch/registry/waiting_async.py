@@ -14,7 +14,7 @@ import threading
 
 from ..errors.places import caller, place_of, registrants_place
 from .choosing import CHOOSING_TIMEOUT, choose_as, named
-from .profiles import Asked
+from .profiles import REGISTRY, Asked
 from .registry import Registry, given_or_default
 from .verify import DEFAULT_TIMEOUT, wait_for
 from .waiting import def_of, impl_of
@@ -64,6 +64,7 @@ async def choose_async(
     *,
     timeout: float | None = CHOOSING_TIMEOUT,
     environment: object = None,
+    scope: str = REGISTRY,
     registry: Registry | None = None,
 ) -> T:
     """Awaitable twin of :func:`mdispatch.choose`: same arguments, result and errors. ``decide``
@@ -82,7 +83,7 @@ async def choose_async(
     place = registrants_place()
     chosen: T = await _in_thread(
         dispatcher.facts.cancel,
-        lambda ticket: choose_as(dispatcher, asked, timeout, place.itself, ticket),
+        lambda ticket: choose_as(dispatcher, asked, timeout, place.itself, scope, ticket),
         f"choice for {name}",
         begun,
     )

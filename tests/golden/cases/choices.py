@@ -58,6 +58,11 @@ def _(stage: Stage) -> None:
         first.join()
 
 
+@case("InvalidArgumentError: choose, an unknown scope")
+def _(stage: Stage) -> None:
+    choose(stage, scope="rack")
+
+
 @case("InvalidArgumentError: choose, a profile that no other process could compare")
 def _(stage: Stage) -> None:
     md.choose("shop::scale", {1, 2}, TILES, lambda: 16, registry=stage.registry)

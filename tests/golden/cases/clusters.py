@@ -6,6 +6,7 @@ from golden_stage import Stage, case
 from patience import limit
 
 import mdispatch as md
+from mdispatch import choices
 from mdispatch.cluster import parse_url
 from mdispatch.cluster.leading import lead
 from mdispatch.cluster.memory import Store, stores
@@ -50,3 +51,15 @@ def _(stage: Stage) -> None:
         lib.define("published(int x) -> int")
         publisher._thread.join(limit(30))
         lib.define("refused(int x) -> int")
+
+
+@case("ChoiceScopeError: choose, on a host of a cluster")
+def _(stage: Stage) -> None:
+    with md.Registry(lead(store_of(stage)[0])) as registry:
+        md.choose("shop::scale", (128, "f32"), [16, 32], lambda: 16, registry=registry)
+
+
+@case("ChoiceScopeError: choices.load, on a host of a cluster")
+def _(stage: Stage) -> None:
+    with md.Registry(lead(store_of(stage)[0])) as registry:
+        choices.load("/srv/choices.json", "shop::scale", [16, 32], registry=registry)
