@@ -511,6 +511,8 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
     key, name = key_name(fact.kind, fact.key), fact.name
     if fact.kind == facts.TORCH:
         name, key = facts.torch_parts(name)
+    if fact.kind == facts.CLASS:
+        name = name.replace("::", ".")
     kernel = facts.kernel_name(key, fact.types)
     if fact.provider:
         kernel += f" of the provider {fact.provider!r}"
@@ -523,6 +525,7 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
         facts.PYSTUB: f"{fact.name} names its Python module",
         facts.CLASS: f"class {fact.name} is registered",
         facts.TORCH: f"torch.library has {name}{' at ' * bool(key)}{key}",
+        facts.CLASS: f"class {name} is registered",
     }[fact.kind]
     told = fact.body.partition("\n")[0] or facts.KIND_NAMES[fact.kind]
     allowed = " Or let the main interpreter say required=False." * bool(fact.provider)

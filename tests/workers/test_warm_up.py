@@ -153,6 +153,7 @@ if md.is_main_interpreter():
     md.Library("part", "DEF")
     md.Library("part", "FRAGMENT").register_name("g")
     md.Library("_", "IMPL").fallback(print, "CPU")
+    md.register_class("part.Thing")(type("Thing", (), {}))
 """
 
 
@@ -179,7 +180,9 @@ def test_it_tells_of_whatever_kind_of_registration_is_missing(kind, tmp_path) ->
         ("library", "part", ""),
         ("name", "part::g", ""),
         ("fallback", "_", "CPU"),
+        ("class", "part.Thing", ""),
     }
+    assert "class part.Thing is registered" in found["class", "part.Thing", ""]
     assert "namespace 'part' has a DEF library" in found["library", "part", ""]
     assert "there is a fallback at CPU" in found["fallback", "_", "CPU"]
 
