@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from .. import facts
 from ..errors import OperatorNotFoundError
+from ..errors.places import process_at
 from ..errors.words import nearest, shown
 from ..keys import DispatchKeySet
 from ..keys.key_sets import is_included_in_alias
@@ -369,7 +370,7 @@ def kernels_by_key(there: Sequence[Registration]) -> list[tuple[DispatchKey, lis
 
 
 def _origin(fact: Registration) -> str:
-    return f"{fact.where}, pid {fact.pid}"
+    return f"{fact.where}, {process_at(fact.where, fact.pid)}"
 
 
 # --- the table ------------------------------------------------------------------------------------

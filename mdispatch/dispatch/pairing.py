@@ -28,6 +28,7 @@ from __future__ import annotations
 import sys
 
 from .. import errors, facts
+from ..errors.places import process_at
 from ..facts import kernel_name
 from ..facts.modules import missing_fake, modules_bringing
 from ..keys import DispatchKeySet, is_included_in_alias
@@ -119,7 +120,8 @@ class AbsentKernel:
             f"{name} has the kernel {mine.named} at {mine.key.name} here, which was verified "
             "against another definition than the one in effect\n"
             f"  here:  {texts[0]}    (defined at {old.where})\n"
-            f"  there: {texts[1]}    (defined at {there.where} by pid {there.pid})\n"
+            f"  there: {texts[1]}    (defined at {there.where} by "
+            f"{process_at(there.where, there.pid)})\n"
             "Register it again for the new definition: reload the module that registers it, in "
             "the version that is imported there, or start this interpreter anew.",
             name,
@@ -479,7 +481,7 @@ def _not_here(
         advice = f"The operator names {module}, and {modules[1]} registered the kernel. {advice}"
     return errors.LocalKernelMissingError(
         f"{name} has a kernel at {DispatchKey(fact.key).name} ({fact.body}), but {lacks}\n"
-        f"  registered at {fact.where} by pid {fact.pid}\n{advice}",
+        f"  registered at {fact.where} by {process_at(fact.where, fact.pid)}\n{advice}",
         name,
         key.name,
         available,

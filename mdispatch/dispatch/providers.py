@@ -37,7 +37,7 @@ from __future__ import annotations
 from _functools import partial  # type: ignore[import-not-found]  # functools loads much more
 
 from ..errors import InvalidArgumentError, ProviderRefusedError
-from ..errors.places import label_of, printable
+from ..errors.places import label_of, printable, process_at
 from ..facts.native.calls import Steps
 from .by_type import ByType, Tie, _fit
 from .context.observers import FELL_BACK, observe, observing
@@ -440,7 +440,8 @@ def _not_here(operator: str, kernel: Any) -> Exception:
     fact = kernel.fact
     return LocalKernelMissingError(
         f"{operator} would run the kernel {fact.kernel}, but this interpreter has not imported the "
-        f"module that registers it\n  registered at {fact.where} by pid {fact.pid}\n"
+        f"module that registers it\n  registered at {fact.where} by "
+        f"{process_at(fact.where, fact.pid)}\n"
         "Import that module here too.",
         operator,
         "",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Place", "caller", "file_of", "given_place", "label_of", "loaded_by", "module_name"]
 __all__ += ["name_in", "on_behalf", "origin", "place_of", "place_of_object", "printable"]
-__all__ += ["registrants_place"]
+__all__ += ["process_at", "registrants_place"]
 
 # Code that was compiled to C has no frame. While such a module is loaded, the nearest frame is one
 # of importlib's, and that knows which module it loads.
@@ -199,6 +199,14 @@ def origin(place: str) -> tuple[str, int] | None:
     pid = rest.partition("]:")[0] if bracket else ""
     is_one = pid.isascii() and pid.isdigit() and rest.startswith(f"{pid}]:") and "/" not in head
     return (head, int(pid)) if is_one and head else None
+
+
+def process_at(place: str, pid: int) -> str:
+    """The process that registered at a place. One of another host is told by the place: the member
+    that registered here is then the bridge.
+    """
+    there = origin(place)
+    return f"pid {pid}" if there is None else f"pid {there[1]} on {there[0]}"
 
 
 def file_of(place: str) -> str:

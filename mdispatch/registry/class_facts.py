@@ -106,11 +106,13 @@ def _differs(
         how = f"is {'a' if CONSTANT in mine else 'no'} constant here, unlike in"
     if _IN_C in mine ^ there:
         how = f"is made in {'C' if _IN_C in mine else 'Python'} here, unlike in"
-    name = fact.name.replace("::", ".")
+    from .differences import beside, process_of
+
+    name, here = fact.name.replace("::", "."), beside(fact, here)
     lines = [f"  only here:  {each}" for each in sorted(mine - there) if each]
     lines += [f"  only there: {each}" for each in sorted(there - mine) if each]
     return ClassMismatchError(
-        f"class {name} {how} {who(dispatcher.facts)} (pid {fact.pid})\n"
+        f"class {name} {how} {who(dispatcher.facts)} ({process_of(fact)})\n"
         + "\n".join(lines)
         + f"\n  here:  {here}\n  there: {fact.where}\n"
         "Make both import the same version of the module that registers it.",

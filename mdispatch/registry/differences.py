@@ -11,7 +11,7 @@ from os import getpid
 
 from .. import errors, facts
 from ..dispatch.kernels import Provider
-from ..errors.places import origin
+from ..errors.places import origin, process_at
 from ..errors.words import nearest
 from ..facts.shared import ENVIRONMENT, SharedRegistry
 from ..keys.numbers import DispatchKey
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "all_that_differs",
+    "beside",
     "check_provider",
     "check_signature",
     "does_not_take",
@@ -36,6 +37,7 @@ __all__ = [
     "missing_in_worker",
     "never_registered",
     "priority_differs",
+    "process_of",
     "registered_twice",
     "schema_differs",
     "torch_differs",
@@ -95,17 +97,16 @@ def _newest(registry: Facts) -> tuple[list[Registration], int]:
 
 def _main(registry: Facts, namespace: str, known: list[Registration]) -> str:
     if known:
-        return f"{who(registry, namespace)} ({_process(known[0])})"
+        return f"{who(registry, namespace)} ({process_of(known[0])})"
     return f"{who(registry, namespace)} of registry {registry.label}"
 
 
-def _process(fact: Registration) -> str:
+def process_of(fact: Registration) -> str:
     """The process that registered a fact, on whatever host."""
-    there = origin(fact.where)
-    return f"pid {fact.pid}" if there is None else f"pid {there[1]} on {there[0]}"
+    return process_at(fact.where, fact.pid)
 
 
-def _beside(fact: Registration, here: str) -> str:
+def beside(fact: Registration, here: str) -> str:
     """A place of this process; with host and process where those of the fact are known."""
     if origin(fact.where) is None:
         return here
@@ -180,7 +181,7 @@ def never_registered(
     place = (same or known)[0].where if known else ""
     cluster = _cluster(registry)
     if known:
-        here = _beside(known[0], here)
+        here = beside(known[0], here)
     its = [f for f in kernels if f.key == key]
     lacking = its[-1] if variant is None and its and all(f.lacks for f in its) else None
     took = f"{round(waited, 3):g} s"
@@ -273,7 +274,8 @@ def check_provider(
     mine, main = kernel.provider, Provider.of(fact.provider_text)
     assert mine is not None
     assert main is not None
-    here, key, told = where(), DispatchKey(fact.key).name, who(registry)
+    key, told = DispatchKey(fact.key).name, who(registry)
+    here = beside(fact, where())
     words: dict[str, Any] = {
         "kind": facts.KIND_NAMES[facts.IMPL],
         "name": fact.name,
@@ -282,7 +284,7 @@ def check_provider(
         "there": fact.where,
     }
     what = f"{fact.name} has the provider {mine.name!r} at {key}"
-    places = f"\n  here:  {here}\n  there: {fact.where} (pid {fact.pid})\n"
+    places = f"\n  here:  {here}\n  there: {fact.where} ({process_of(fact)})\n"
     if fact.types != kernel.types_text:
         raise errors.TypesMismatchError(
             f"{what} for {kernel.types_text or 'any types'} here, and for "
@@ -332,10 +334,10 @@ def priority_differs(
     registry: Facts, fact: Registration, text: str, here: str
 ) -> errors.PriorityMismatchError:
     """The main interpreter has set another priority for the same pattern."""
-    there = fact.text.partition("\n")[0]
+    there, here = fact.text.partition("\n")[0], beside(fact, here)
     return errors.PriorityMismatchError(
         f"the priority for {fact.name} is {text} here, and {there} in {who(registry)}\n"
-        f"  here:  {here}\n  there: {fact.where} (pid {fact.pid})\n"
+        f"  here:  {here}\n  there: {fact.where} ({process_of(fact)})\n"
         "Set the same in both. For this interpreter alone use the environment "
         "(MDISPATCH_PRIORITY), or a guard (mdispatch.priority); or let the main interpreter say "
         "required=False.",
@@ -404,7 +406,7 @@ def torch_differs(
     version of PyTorch.
     """
     operator, part = facts.torch_parts(fact.name)
-    main = f"{who(registry, facts.TORCH_SPACE)} (pid {fact.pid})"
+    main, here = f"{who(registry, facts.TORCH_SPACE)} ({process_of(fact)})", beside(fact, here)
     head = f"{operator} is not the same in torch.library as in {main}"
     remedy = "Make both import the same version of the module."
     if not operator:
@@ -446,8 +448,8 @@ def schema_differs(
 ) -> errors.SchemaMismatchError:
     """Both define the operator, with different schemas."""
     how = "has another schema" if body != fact.body else "is defined differently"
-    head = f"{fact.name} {how} in {who(registry)} ({_process(fact)}): {difference}"
-    here = _beside(fact, here)
+    head = f"{fact.name} {how} in {who(registry)} ({process_of(fact)}): {difference}"
+    here = beside(fact, here)
     return _schemas_differ(fact.name, head, (body, here), (fact.body, fact.where))
 
 
@@ -489,7 +491,9 @@ def type_differs(fact: Registration, keys: str, here: str) -> errors.TypeKeysMis
     """Another member has registered the type with other keys. ``keys`` and ``here`` are those of
     this interpreter.
     """
-    there = facts.who(fact.pid, fact.interpreter)
+    is_far = origin(fact.where) is not None
+    there = process_of(fact) if is_far else facts.who(fact.pid, fact.interpreter)
+    here = beside(fact, here)
     return errors.TypeKeysMismatchError(
         f"type {fact.name} is registered for {fact.body} in {there}, and here for {keys}\n"
         f"  here:  {here} ({keys})\n  there: {fact.where} ({fact.body})\n"
@@ -542,7 +546,7 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
         does = f"has not imported {module}"
         advice = f"Import {module} here, too, before the warm-up."
     return errors.MissingInWorkerError(
-        f"{what} in {who(registry)} (pid {fact.pid}), but this interpreter {does}\n"
+        f"{what} in {who(registry)} ({process_of(fact)}), but this interpreter {does}\n"
         f"  there: {told}    ({fact.where})\n{advice}{allowed}",
         kind=facts.KIND_NAMES[fact.kind],
         name=name,

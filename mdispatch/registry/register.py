@@ -371,18 +371,19 @@ def _differs(
     """The two members name different modules. ``fact`` is the module that is registered, or the
     definition if that names none.
     """
+    from .differences import beside, process_of
     from .roles import who
 
-    main = who(dispatcher.facts)
+    main, here = f"{who(dispatcher.facts)} ({process_of(fact)})", beside(fact, here)
     named = fact.body if fact.kind == facts.PYSTUB else ""
     module, _, context = stub.partition("\n")
     module_there, _, context_there = named.partition("\n")
     if not named:
-        there = f"{main} (pid {fact.pid}) names none"
+        there = f"{main} names none"
     elif module == module_there:
-        there = f"{main} (pid {fact.pid}) names it with another context"
+        there = f"{main} names it with another context"
     else:
-        there = f"{main} (pid {fact.pid}) names {module_there!r}"
+        there = f"{main} names {module_there!r}"
     error = errors.PystubMismatchError(
         f"{name} names its Python module {module!r} here, but {there}\n  here:  "
         f"{_told(module, context)}    ({here})\n  there: {_told(module_there, context_there)}    "
