@@ -41,7 +41,7 @@ from ..errors import (
     RegistryExistsError,
     WaitCancelledError,
 )
-from ..facts import IMPL, PYSTUB, TRAVELS
+from ..facts import IMPL, OF_ANY_MEMBER, PYSTUB, TRAVELS
 from ..facts.hosts import ASTRAY, OPEN, SEALED, Told, differences, host, tell
 from ..facts.opening import DEFAULT_CAPACITY
 from ..facts.shared import SharedRegistry
@@ -113,7 +113,7 @@ class FencedBook(LeaderBook):
     """What the book of a leader becomes when another one leads: who leads pays nothing for it."""
 
     def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
-        if self.publisher is not None and kind in TRAVELS:
+        if self.publisher is not None and kind in TRAVELS and kind not in OF_ANY_MEMBER:
             raise self.publisher.fenced()
         return super().register(kind, key, name, body, where)
 
@@ -400,11 +400,17 @@ class Publisher:
             struck = [number for number in ended if self._told.pop(number)]
         begun = [fact for fact in there if self._seen <= fact.seq < seq]
         begun.sort(key=lambda fact: fact.seq)
-        self._told.update((fact.seq, fact.kind in TRAVELS) for fact in begun)
+        self._told.update((fact.seq, self._travels(fact)) for fact in begun)
         self._seen = self._seq = seq
-        facts = [self._fact(fact) for fact in begun if fact.kind in TRAVELS]
+        facts = [self._fact(fact) for fact in begun if self._told[fact.seq]]
         if struck or facts:
             self._queue.extend(batches(struck, facts))
+
+    def _travels(self, fact: Registration) -> bool:
+        """Of what any member registers for itself, only the leader's own: hosts compare with it."""
+        if fact.kind in OF_ANY_MEMBER and fact[7:] != (self._me.pid, self._book.interpreter):
+            return False
+        return fact.kind in TRAVELS
 
     def _fact(self, fact: Registration) -> Fact:
         _, seq, kind, key, name, text, origin, pid, interpreter = fact

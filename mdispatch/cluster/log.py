@@ -21,7 +21,7 @@ import zlib
 from functools import partial
 from typing import NamedTuple
 
-from ..facts import DEF, TRAVELS
+from ..facts import DEF, TORCH, TRAVELS
 from ..facts.native import fact
 from ..facts.native.constants import MD_MAX_BODY, MD_MAX_NAME, MD_MAX_WHERE
 
@@ -87,6 +87,8 @@ class Fact(NamedTuple):
     def content(self) -> tuple[object, ...]:
         """What it says, whoever says it from where: without the generation."""
         lines = self.text.split("\n", 3) if self.kind == DEF else [self.text]
+        if self.kind == TORCH:
+            lines = self.text.split("\n", 1)[:1]  # without the place that it replaces
         if len(lines) == 4:
             lines[2] = ""
             if not any(lines[1:]):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from ..errors import RegistryClosedError
-from ..facts import AS_BRIDGE, CLAIM, DEF, LIBRARY, TRAVELS, Elected, living
+from ..facts import AS_BRIDGE, CLAIM, DEF, LIBRARY, OF_ANY_MEMBER, TRAVELS, Elected, living
 from ..facts.native import native
 from ..facts.native.constants import MD_MAX_WHERE
 from ..facts.opening import create_or_elect
@@ -110,7 +110,15 @@ class Region:
 
     def has_facts(self) -> bool:
         """Whether a bridge has registered something here."""
-        return any(fact.kind in TRAVELS for fact in self._book.registrations()[2])
+        return any(self._is_of_log(fact) for fact in self._book.registrations()[2])
+
+    def _is_of_log(self, there: Registration) -> bool:
+        """Whether a registration of this host is one that bridges have made. Those that end with
+        their member are this bridge's own: those of the one before have ended, or are about to.
+        """
+        if there.kind in OF_ANY_MEMBER and there[7:] != (self._book.pid, AS_BRIDGE):
+            return False
+        return there.kind in TRAVELS
 
     def compare(self) -> Changes:
         """What makes the registry agree with the follower's state. What says the same stays,
@@ -121,7 +129,7 @@ class Region:
         self._there, self._generations = {}, {}
         here: dict[object, list[Registration]] = {}
         for there in self._book.registrations()[2]:
-            if there.kind in TRAVELS:
+            if self._is_of_log(there):
                 here.setdefault(_as_fact(there, _FORMER).content, []).append(there)
         for fact in state.facts.values():
             same = here.get(fact.content)

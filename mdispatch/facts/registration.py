@@ -113,14 +113,15 @@ KINDS = {
     NAME: Kind("name", MD_STACK),
     # On a namespace, where there is no main member, or on a choice: md_claim makes it a queue.
     CLAIM: Kind("claim", 0, SEEN, by_any=True, hosts=STAYS),
-    TORCH: Kind("torch", MD_UNIQUE, hosts=STAYS),  # what torch.library has registered
+    TORCH: Kind("torch", MD_UNIQUE),  # what torch.library has registered
     STANDING: Kind("standing", MD_STACK, SEEN, hosts=STAYS),  # how a host stands: facts/hosts.py
     # Of the providers that come first, by operator or namespace.
-    PRIORITY: Kind("priority", MD_STACK | MD_RAISE_ALL, hosts=STAYS),
-    CLASS: Kind("class", MD_UNIQUE, hosts=STAYS),  # that schemas name: registry/classes.py
-    TYPE: Kind("type", MD_UNIQUE, by_any=True, hosts=STAYS),  # a member's own
+    PRIORITY: Kind("priority", MD_STACK | MD_RAISE_ALL),
+    CLASS: Kind("class", MD_UNIQUE),  # that schemas name: registry/classes.py
+    TYPE: Kind("type", MD_UNIQUE, by_any=True),  # a member's own; hosts get the leader's
     NOTE: Kind("note", MD_STACK, SEEN, by_any=True, hosts=STAYS),  # of a member about itself
-    CHOICE: Kind("choice", MD_UNIQUE, AGREED, by_any=True, files=COMPARED, hosts=STAYS),  # for all
+    # Of one member for all.
+    CHOICE: Kind("choice", MD_UNIQUE, AGREED, by_any=True, files=COMPARED, hosts=REFUSED),
 }
 KIND_NAMES = {number: kind.name for number, kind in KINDS.items()}
 #: What a second registration of the same kind, name and key means.

@@ -7,7 +7,8 @@ has no name yet, since a decorator registers it, gets its fact when the next lib
 by a warm-up. A fact ends with the registration, with the class, or with its member.
 
 Members compare with the oldest fact of another living member, not with that of the main one: a type
-may be registered where the main interpreter never imports it.
+may be registered where the main interpreter never imports it. On another host than the leader's,
+the bridge has what the leader has registered. That is the first, whenever it came.
 
 Locking: a change of types, and :func:`keep_up` once there are types, run under the lock of the
 types (dispatch/context/values.py), which is taken before those of a book. What ends with a class
@@ -25,7 +26,7 @@ from _weakref import ref
 from ..dispatch.own_types import own_types
 from ..errors import MdispatchError
 from ..errors.places import printable
-from ..facts import TYPE, interpreter_id
+from ..facts import AS_BRIDGE, TYPE, interpreter_id
 from ..facts.native import unlock
 from .verify import tell
 
@@ -191,12 +192,16 @@ def _difference(
     except MdispatchError:
         return None  # the registry is gone
     there = [fact for fact in there if (fact.pid, fact.interpreter) in living]
-    first = min(there, key=lambda fact: fact.seq, default=None)
-    if first is None or first.body == keys or (own is not None and own.seq < first.seq):
+    first = min(there, key=_order, default=None)
+    if first is None or first.body == keys or (own is not None and _order(own) < _order(first)):
         return None
     from .differences import type_differs
 
     return type_differs(first, keys, where)
+
+
+def _order(fact: Registration) -> tuple[bool, int]:
+    return fact.interpreter != AS_BRIDGE, fact.seq
 
 
 _PROGRAM = ("__main__", "__mp_main__")

@@ -75,6 +75,22 @@ def test_what_was_packed_is_read():
     assert pack(BATCH, chain, said)[1] != chain
 
 
+@pytest.mark.parametrize("kind", sorted(facts.TRAVELS), ids=facts.KIND_NAMES.get)
+def test_a_fact_of_each_kind_that_travels_is_read(kind):
+    there = [fact(1, "s::f", "line", kind)]
+    (said,) = packed_batches([], there)
+    assert read_batch(said) == ((), there)
+    assert begun().apply(entry(said)).add == there
+
+
+def test_two_facts_of_torch_library_say_the_same_whatever_place_they_replace():
+    first, again = (
+        fact(1, text=f"{each}\nreplaces /{each}.py:1", kind=facts.TORCH) for each in "ab"
+    )
+    assert first.content == again._replace(text="a\nreplaces /b.py:1").content
+    assert first.content != again.content
+
+
 def test_many_facts_become_several_entries_that_fit():
     many = [fact(n, f"s::f{n}", random.Random(n).randbytes(20000).hex()) for n in range(60)]
     said = packed_batches(list(range(100_000)), many)
@@ -132,8 +148,11 @@ def test_a_bomb_is_refused_before_memory_is_taken(data):
     [
         struct.pack(">I", 1 << 31),
         struct.pack(">II", 0, 1 << 13),
-        struct.pack(">I", 0) + pack_facts([fact(1, kind=facts.CLAIM)]),
-        struct.pack(">I", 0) + pack_facts([fact(1, kind=facts.TYPE)]),
+        *[
+            struct.pack(">I", 0) + pack_facts([fact(1, kind=kind)])
+            for kind in (*facts.KINDS, 0, 15, 99)
+            if kind not in facts.TRAVELS
+        ],
         struct.pack(">I", 0) + pack_facts([fact(1, name="")]),
         struct.pack(">I", 0) + pack_facts([fact(1, name="x" * 2000)]),
         struct.pack(">I", 0) + pack_facts([fact(1, text="s::f()\n\nmany\n")]),

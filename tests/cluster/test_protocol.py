@@ -29,7 +29,7 @@ from mdispatch.cluster.records import Record, accepted_bytes
 from mdispatch.cluster.region import HostBook
 from mdispatch.cluster.state import Manifest, State, start_bytes
 from mdispatch.errors import EngineUnreachableError, FencedError, OperatorGoneError
-from mdispatch.facts import DEF
+from mdispatch.facts import CLAIM, DEF, OF_ANY_MEMBER, TRAVELS
 from mdispatch.facts.hosts import OPEN
 
 pytestmark = [pytest.mark.shared, pytest.mark.specification]
@@ -171,6 +171,13 @@ def test_who_lost_the_lead_is_told_at_its_next_registration(url, run, store):
             assert caught.value.leader
             assert first.operators() == ["s::one"]  # the refused one has changed nothing
             assert "s::three" not in worker.operators()
+            for kind in OF_ANY_MEMBER:  # what any member registers, it registers still
+                if kind != CLAIM:
+                    own = first.dispatcher.facts.register(kind, 0, "s.own", "text", "/a.py:1")
+                    assert first.dispatcher.facts.find(kind, 0, "s.own") == own
+            for kind in TRAVELS.difference(OF_ANY_MEMBER):
+                with pytest.raises(FencedError):
+                    first.dispatcher.facts.register(kind, 0, "s::own", "text", "/a.py:1")
 
 
 def test_a_wait_that_an_unreachable_engine_keeps_waiting_says_so(url, run, store):
