@@ -128,7 +128,7 @@ KIND_NAMES = {number: kind.name for number, kind in KINDS.items()}
 POLICY = {number: kind.rule for number, kind in KINDS.items() if kind.rule}
 #: The kinds that any member registers, so that none verifies them.
 OF_ANY_MEMBER = tuple([number for number, kind in KINDS.items() if kind.by_any])
-#: The kinds that go to all hosts of a cluster.
+#: The kinds that go to all hosts of a cluster; of those that any member registers the leader's.
 TRAVELS = frozenset([number for number, kind in KINDS.items() if kind.hosts == COMPARED])
 
 #: The name of the fact by which the leader or the bridge of a host in a cluster tells how the host
@@ -150,6 +150,12 @@ class Handle:
 
     def close(self) -> None:
         raise NotImplementedError
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError(
+            f"a {type(self).__name__} ends something of this interpreter and cannot be pickled: "
+            "make one where it is needed"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -426,6 +432,18 @@ class Registration(tuple[object, ...]):
 
     def __hash__(self) -> int:
         return hash((self.ref, self.seq))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        kind = KINDS[self.kind]
+        by = ""
+        if kind.pickles == COMPARED:
+            by = ", or the operator itself, which is compared where it is loaded"
+        if kind.files == COMPARED:
+            by = ", or a file (mdispatch.choices.export)"
+        raise TypeError(
+            f"a Registration is of the registry in which it was found, and cannot be pickled: "
+            f"{kind.name} {self.name!r} ({self.where})\nSend its name, text and place{by}."
+        )
 
     def __repr__(self) -> str:
         key = f" key={self.key}" if self.kind in (IMPL, FALLBACK) else ""

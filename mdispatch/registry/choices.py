@@ -117,6 +117,7 @@ def export(
     registry: Registry | None = None,
 ) -> int:
     """Writes all choices of a registry, or these, into a JSON file, and returns how many they are.
+    Registrations of other kinds are in no file.
 
     The file has a set for each operator, environment and list of candidates, with a digest of
     these. It is replaced as a whole. Raises OSError, InvalidArgumentError, RegistryClosedError.
@@ -124,6 +125,11 @@ def export(
     sets: dict[str, dict[str, Any]] = {}
     found = made(registry=registry) if choices is None else list(choices)
     for each in found:
+        if not isinstance(each, Choice):
+            raise errors.InvalidArgumentError(
+                "a file has choices, as mdispatch.choices.made() returns them, and nothing like "
+                f"{shown(each)}"
+            )
         digest = _digest(each.operator, each.environment, each.candidates)
         its = sets.setdefault(
             digest,

@@ -111,6 +111,12 @@ class TypeHandle:
         """
         self._types.end(self)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError(
+            "a TypeHandle ends something of this interpreter and cannot be pickled: register the "
+            "type where it is needed"
+        )
+
     def __enter__(self) -> Self:
         return self
 

@@ -1,0 +1,341 @@
+"""The table of kinds (KINDS in facts/registration.py), one test for each of its cells: a
+registration of each kind, through each door.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import door_kinds
+import pytest
+from cluster_hosts import Host
+from commands import environment
+from door_kinds import SAMPLES
+from patience import limit
+from redis_server import RedisServer
+from torch_store import TorchStore
+
+import mdispatch as md
+from mdispatch import choices, errors, facts
+from mdispatch.facts import AGREED, COMPARED, KINDS, REFUSED, SEEN, STAYS
+
+pytestmark = [pytest.mark.shared, pytest.mark.specification]
+
+SUPPORT = Path(door_kinds.__file__).parent
+kinds = pytest.mark.parametrize("kind", KINDS, ids=facts.KIND_NAMES.get)
+
+
+def test_every_kind_has_a_sample():
+    assert SAMPLES.keys() == KINDS.keys()
+
+
+def judge(word, kind, found):
+    """Asserts that what a worker has found is what the table says."""
+    same, other, is_there = found[facts.KIND_NAMES[kind]]
+    assert is_there == (word in (COMPARED, AGREED, SEEN))
+    if word == REFUSED:
+        assert same[0] == "ChoiceScopeError"
+        return
+    assert same is None, same[1]
+    if word in (COMPARED, AGREED):
+        assert other is not None, "nobody has compared"
+        assert other[0] == SAMPLES[kind].error, other[1]
+        assert "door_kinds.py:" in other[1] or "/ops/doors.py:1" in other[1]
+    else:
+        assert word in (SEEN, STAYS)
+
+
+# --- the doors of one host ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def on_one_host(tmp_path_factory):
+    """What a worker has found that came through each door."""
+    folder = tmp_path_factory.mktemp("doors")
+    subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import door_kinds; door_kinds.drive({str(folder)!r}, {limit(20)})",
+        ],
+        env=environment() | {"PYTHONPATH": str(SUPPORT)},
+        check=True,
+        timeout=limit(60),
+    )
+    return {each.name: json.loads(each.read_text()) for each in folder.iterdir()}
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("door", ["same host", "fork", "spawn"])
+@kinds
+def test_another_member_of_the_host(kind, door, on_one_host):
+    judge(KINDS[kind].members, kind, on_one_host[door])
+
+
+# --- other hosts ----------------------------------------------------------------------------------
+
+
+def on_another_host(url, run, folder):
+    """What a worker on another host has found, and the process of the leader."""
+    hosts = [Host(f"node-{n}", folder) for n in range(2)]
+    begin = f"import sys; sys.path.insert(0, {str(SUPPORT)!r}); import door_kinds\n"
+    try:
+        leader = hosts[0].program(f"cluster:{url}")
+        leader.do(f"{begin}here = door_kinds.register_all({limit(20)})")
+        hosts[1].bridge(url)
+        worker = hosts[1].program(run)
+        return worker.do(f"{begin}result = door_kinds.found({limit(20)})"), leader.pid
+    finally:
+        for host in hosts:
+            host.close()
+
+
+@pytest.fixture(scope="module")
+def over_redis(a_server: RedisServer, tmp_path_factory):
+    run = f"kinds-{os.getpid()}"
+    return on_another_host(a_server.url(run, lease=10), run, tmp_path_factory.mktemp("redis"))
+
+
+@pytest.fixture(scope="module")
+def over_torch(a_store: TorchStore, tmp_path_factory):
+    run = f"kinds-{os.getpid()}"
+    return on_another_host(a_store.url(run), run, tmp_path_factory.mktemp("torch"))
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("engine", ["over_redis", "over_torch"])
+@kinds
+def test_another_host(kind, engine, request):
+    found, leader = request.getfixturevalue(engine)
+    word = KINDS[kind].hosts
+    judge(word, kind, found)
+    if word == COMPARED:  # the error names the leader's host, process and place
+        text = found[facts.KIND_NAMES[kind]][1][1]
+        if SAMPLES[kind].error != "MainNeverArrivedError":
+            assert f"node-0[{leader}]:" in text
+            assert f"pid {leader} on node-0" in text or "within" in text
+
+
+SHOP = """
+import mdispatch as md
+lib = md.Library("shop", "FRAGMENT", timeout={timeout})
+lib.define("norm() -> str")
+for each in ("exact", "fast"):
+    lib.impl("norm", lambda each=each: each, provider=each)
+"""
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    made = [Host(f"node-{n}", tmp_path) for n in range(2)]
+    yield made
+    for host in made:
+        host.close()
+
+
+@pytest.fixture
+def begun(hosts, a_server: RedisServer, run):
+    """The leader, and a worker of another host."""
+    url, shop = a_server.url(run), SHOP.format(timeout=limit(20))
+    leader = hosts[0].program(f"cluster:{url}")
+    leader.do(shop)
+    hosts[1].bridge(url)
+    worker = hosts[1].program(run)
+    worker.do(shop)
+    return leader, worker, url
+
+
+def catches_up(leader, worker, name):
+    """Until the other host has all that the leader has registered so far."""
+    leader.do(f"lib.define('{name}() -> ()')")
+    worker.do(f"md.wait_for_def('shop::{name}', {limit(20)})")
+
+
+@pytest.mark.thorough
+def test_a_priority_of_the_leader_holds_on_all_hosts_until_it_ends(begun):
+    leader, worker, _ = begun
+    call = "result = md.ops.shop.norm()"
+    assert leader.do(call) == worker.do(call) == "fast"
+    leader.do("handle = md.set_priority('shop::norm', ['exact'])")
+    catches_up(leader, worker, "one")
+    assert leader.do(call) == worker.do(call) == "exact"
+    worker.do("own = md.set_priority('shop::norm', ['exact'])")
+    kind, text = worker.fails("md.set_priority('shop::norm', ['fast'])")
+    assert kind == "PriorityMismatchError"
+    assert f"there: node-0[{leader.pid}]:/ops/shop.py:1 (pid {leader.pid} on node-0)" in text
+    leader.do("handle.close()")
+    catches_up(leader, worker, "two")
+    assert leader.do(call) == worker.do(call) == "fast"
+
+
+@pytest.mark.thorough
+def test_errors_of_calls_name_the_leaders_process(begun):
+    leader, worker, _ = begun
+    leader.do("lib.impl(lib.define('late(int x) -> int'), lambda x: x)")
+    catches_up(leader, worker, "one")
+    process = f"(pid {leader.pid} on node-0)"
+    kind, text = worker.fails("md.ops.shop.late(1)")
+    assert kind == "LocalKernelMissingError"
+    assert f"registered at node-0[{leader.pid}]:/ops/shop.py:1 by {process[1:-1]}" in text
+    told = worker.do("result = md.default_registry().dump('shop::late')")
+    assert f"/ops/shop.py:1, {process[1:-1]}" in told
+
+
+@pytest.mark.thorough
+def test_hosts_have_the_leaders_types_and_none_of_its_workers(hosts, begun, run):
+    leader, worker, url = begun
+    beside = hosts[0].program(run)
+    beside.do(SHOP.format(timeout=limit(20)))
+    leader.do("kept = md.register_type(bytes, 'CPU')")
+    beside.do("md.register_type(bytes, 'CPU'); md.register_type(bytearray, 'CUDA')")
+    catches_up(leader, worker, "one")
+    worker.do("md.register_type(bytearray, 'CPU')")
+    there = """
+from mdispatch.facts import TYPE
+book = md.default_registry().dispatcher.facts
+result = [(fact.name, fact.pid) for fact in book.registrations_since(TYPE, 0)[1]]
+"""
+    first = hosts[1].processes[0].pid
+    assert sorted(worker.do(there)) == [
+        ["builtins.bytearray", worker.pid],
+        ["builtins.bytes", first],
+    ]
+    # They end with their bridge, and come again with the next one.
+    hosts[1].processes[0].kill()
+    hosts[1].processes[0].wait()
+    second = hosts[1].bridge(url).pid
+    catches_up(leader, worker, "two")
+    assert sorted(worker.do(there)) == [
+        ["builtins.bytearray", worker.pid],
+        ["builtins.bytes", second],
+    ]
+    beside.kill()  # it was first on that host
+    leader.do("kept.close(); md.register_type(bytearray, 'CPU')")
+    catches_up(leader, worker, "three")  # what a worker has is none that a bridge would end
+    assert sorted(worker.do(there)) == [
+        ["builtins.bytearray", pid] for pid in sorted((worker.pid, second))
+    ]
+
+
+@pytest.mark.thorough
+def test_a_type_that_the_leader_registers_later_is_compared_by_the_next_warm_up(begun):
+    leader, worker, _ = begun
+    worker.do("md.register_type(bytes, 'CUDA')")
+    leader.do("md.register_type(bytes, 'CPU')")
+    catches_up(leader, worker, "one")
+    kind, text = worker.fails("md.warm_up([])")
+    assert kind == "WarmUpError"
+    assert f"type builtins.bytes is registered for CPU in pid {leader.pid} on node-0" in text
+    assert f"there: node-0[{leader.pid}]:/ops/shop.py:1 (CPU)" in text
+
+
+# --- pickles and files ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def one_of_each():
+    """The facts by kind of a registry that has one of each."""
+    there = {}
+    with md.Registry.local() as registry:
+        book = registry.dispatcher.facts
+        for kind, each in KINDS.items():
+            if each.rule:
+                there[kind] = book.register(
+                    kind, 0, f"doors::{each.name}", "text", "/ops/doors.py:1"
+                )
+        book.claim("(doors)", "/ops/doors.py:1")
+        [there[facts.CLAIM]] = book.registrations("(doors)")[2]
+        yield there
+
+
+@kinds
+def test_a_pickle(kind, one_of_each, tmp_path):
+    fact = one_of_each[kind]
+    for how in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="cannot be pickled") as caught:
+            how(fact)
+        assert fact.name in str(caught.value)
+        assert fact.where in str(caught.value)
+    word = KINDS[kind].pickles
+    assert ("the operator itself" in str(caught.value)) == (word == COMPARED)
+    if word != COMPARED:
+        assert word == REFUSED
+        return
+    same, other = operators_from_a_pickle(tmp_path)
+    assert same == "7"
+    assert other.startswith("SchemaMismatchError: doors::f has another schema where it was pickled")
+
+
+LOADS = """
+import pickle, sys
+import mdispatch as md
+lib = md.Library("doors", "DEF")
+lib.define(f"f({sys.argv[2]} x) -> {sys.argv[2]}")
+lib.impl("f", lambda x: x)
+file, text = sys.argv[1], sys.argv[2]
+if sys.argv[3] == "dump":
+    open(file, "wb").write(pickle.dumps(md.ops.doors.f.default))
+else:
+    operator = pickle.load(open(file, "rb"))
+    try:
+        print(operator(7))
+    except md.errors.MdispatchError as error:
+        print(f"{type(error).__name__}: {error}")
+"""
+
+
+def operators_from_a_pickle(folder):
+    """What a pickled operator says where the definition is the same, and where it is another."""
+    said = []
+    for schema, what in (("int", "dump"), ("int", "load"), ("str", "load")):
+        ran = subprocess.run(
+            [sys.executable, "-c", LOADS, str(folder / "pickle"), schema, what],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=limit(60),
+        )
+        said.append(ran.stdout.strip())
+    return said[1:]
+
+
+def test_what_ends_something_of_an_interpreter_says_that_it_is_not_pickled():
+    with md.Registry.local() as registry:
+        handles = [
+            md.set_priority("doors::f", ["fast"], registry=registry),
+            md.priority("doors::f", ["fast"], registry=registry),
+            md.register_type(type("Thing", (), {}), "CPU"),
+        ]
+        for handle in handles:
+            with handle, pytest.raises(TypeError, match="cannot be pickled"):
+                pickle.dumps(handle)
+        md.choose("doors::f", 1, [16], lambda: 16, registry=registry)
+        with pytest.raises(TypeError, match=r"a file \(mdispatch.choices.export\)"):
+            pickle.dumps(choices.made(registry=registry)[0])
+
+
+@kinds
+def test_a_file(kind, one_of_each, tmp_path):
+    file = tmp_path / "choices.json"
+    word = KINDS[kind].files
+    if word == REFUSED:
+        with pytest.raises(errors.InvalidArgumentError) as caught:
+            choices.export(file, [one_of_each[kind]])
+        assert one_of_each[kind].name in str(caught.value)
+        assert list(tmp_path.iterdir()) == []
+        return
+    assert (word, kind) == (COMPARED, facts.CHOICE)
+    with md.Registry.local() as before, md.Registry.local() as after:
+        md.choose("doors::f", 1, [16, 64], lambda: 64, registry=before)
+        assert choices.export(file, registry=before) == 1
+        with pytest.raises(errors.ChoicesFileError, match="other candidates"):
+            choices.load(file, "doors::f", [16, 32], registry=after)
+        assert choices.load(file, "doors::f", [16, 64], registry=after) == 1
+        assert md.choose("doors::f", 1, [16, 64], door_kinds.never, registry=after) == 64

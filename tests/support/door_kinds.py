@@ -1,0 +1,250 @@
+"""A registration of each kind, for the tests of the table of kinds: what the main member does, and
+what a worker does that is the same, or that differs. Processes of all hosts import this.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mdispatch as md
+from mdispatch import facts
+from mdispatch.dispatch.kernels import FALLBACK_NAME
+from mdispatch.registry.profiles import choice_name
+from mdispatch.registry.register import hold_torch
+
+__all__ = ["SAMPLES", "Sample", "drive", "found", "register_all", "write_found"]
+
+#: What is found of a kind: the error of the same registration and of another one, each as class
+#: and text or None, and whether the main member's fact is there.
+Found = dict[str, tuple[Any, Any, bool]]
+
+NAMED = "doors::f"
+TILES = [16, 64]
+LAST = "doors::last"
+HANDLES: dict[type, list[Any]] = {}
+
+
+def kernel(*args: object) -> object:
+    return args[0]
+
+
+def never() -> int:
+    raise AssertionError("nobody has to decide here")
+
+
+class Thing:
+    def turn(self, by: int) -> int:
+        return by
+
+
+class Here:
+    """A member, and what it has to keep."""
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self.kept: list[object] = []
+        self.registry = md.default_registry()
+        self.book = self.registry.dispatcher.facts
+
+    def lib(
+        self, timeout: float | None = None, space: str = "doors", kind: str = "FRAGMENT"
+    ) -> Any:
+        seconds = self.timeout if timeout is None else timeout
+        made = md.Library(space, kind, timeout=seconds)
+        self.kept.append(made)
+        return made
+
+    def torch(self, schema: str) -> None:
+        name = f"torch.library::{NAMED}"
+        where = "/ops/doors.py:1"
+        self.kept.append(hold_torch(self.registry.dispatcher, name, schema, where, self.timeout))
+
+    def thing(self, schema: str) -> None:
+        methods = {"turn": schema}
+        md.register_class("doors.Thing", methods=methods, timeout=self.timeout)(Thing)
+
+    def ask(self, tiles: list[int], decide: Callable[[], int], **more: Any) -> None:
+        assert md.choose(NAMED, (8, 8), tiles, decide, **more) == 16
+
+    def tell(self, kind: int, name: str) -> None:
+        self.book.register(kind, 0, name, "told", "/ops/doors.py:1")
+
+    def type(self, cls: type, key: str) -> None:
+        """A child of a fork has its parent's types, so it ends that of the class first."""
+        for each in HANDLES.pop(cls, ()):
+            each.close()
+        HANDLES[cls] = [md.register_type(cls, key)]
+
+    def priority(self, name: str) -> None:
+        self.kept.append(md.set_priority(NAMED, [name], timeout=self.timeout))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """``name`` is that of the fact. A worker that does ``other`` is told so by ``error``."""
+
+    name: str
+    main: Callable[[Here], object]
+    same: Callable[[Here], object]
+    other: Callable[[Here], object] = kernel
+    error: str = ""
+
+
+def _alike(
+    name: str, both: Callable[[Here], object], other: Callable[[Here], object], error: str
+) -> Sample:
+    return Sample(name, both, both, other, error)
+
+
+SAMPLES = {
+    facts.LIBRARY: _alike(
+        "opened",
+        lambda here: here.lib(space="opened", kind="DEF"),
+        lambda here: here.lib(0, "unopened", "DEF"),
+        "MainNeverArrivedError",
+    ),
+    facts.DEF: _alike(
+        NAMED,
+        lambda here: here.lib().define("f(int x) -> int"),
+        lambda here: here.lib().define("f(str x) -> int"),
+        "SchemaMismatchError",
+    ),
+    facts.IMPL: _alike(
+        NAMED,
+        lambda here: here.lib().impl("f", kernel, "CPU"),
+        lambda here: here.lib(0).impl("f", kernel, "CUDA"),
+        "KeyMismatchError",
+    ),
+    facts.FALLBACK: _alike(
+        FALLBACK_NAME,
+        lambda here: here.lib(space="_", kind="IMPL").fallback(kernel, "CPU"),
+        lambda here: here.lib(0, "_", "IMPL").fallback(kernel, "CUDA"),
+        "KeyMismatchError",
+    ),
+    facts.PYSTUB: _alike(
+        NAMED,
+        lambda here: here.lib().register_python_module("f", "doors_fakes"),
+        lambda here: here.lib().register_python_module("f", "other_fakes"),
+        "PystubMismatchError",
+    ),
+    facts.NAME: _alike(
+        "doors::named",
+        lambda here: here.lib().register_name("named"),
+        lambda here: here.lib(0).register_name("unnamed"),
+        "NameMismatchError",
+    ),
+    facts.TORCH: _alike(
+        f"torch.library::{NAMED}",
+        lambda here: here.torch(f"{NAMED}(Tensor x) -> Tensor"),
+        lambda here: here.torch(f"{NAMED}(Tensor y) -> Tensor"),
+        "SchemaMismatchError",
+    ),
+    facts.PRIORITY: _alike(
+        NAMED,
+        lambda here: here.priority("fast"),
+        lambda here: here.priority("slow"),
+        "PriorityMismatchError",
+    ),
+    facts.CLASS: _alike(
+        "doors::Thing",
+        lambda here: here.thing("(int by) -> int"),
+        lambda here: here.thing("(str by) -> int"),
+        "ClassMismatchError",
+    ),
+    facts.TYPE: Sample(
+        "builtins.bytes",
+        lambda here: [here.type(each, "CPU") for each in (bytes, bytearray)],
+        lambda here: here.type(bytes, "CPU"),
+        lambda here: here.type(bytearray, "CUDA"),
+        "TypeKeysMismatchError",
+    ),
+    facts.CLAIM: Sample(
+        "(doors)",
+        lambda here: here.book.claim("(doors)", "/ops/doors.py:1"),
+        lambda here: here.book.claim("(doors)", "/ops/doors.py:1"),
+    ),
+    facts.NOTE: Sample(
+        "doors.note",
+        lambda here: here.tell(facts.NOTE, "doors.note"),
+        lambda here: here.tell(facts.NOTE, "doors.note"),
+    ),
+    facts.STANDING: Sample(
+        "doors.standing",
+        lambda here: here.tell(facts.STANDING, "doors.standing"),
+        lambda here: here.book.find(facts.STANDING, 0, "doors.standing"),
+    ),
+    facts.CHOICE: Sample(
+        choice_name(NAMED, (8, 8), None),
+        lambda here: here.ask(TILES, lambda: 16, scope="host"),
+        lambda here: here.ask(TILES, never),
+        lambda here: here.ask([32, 64], never),
+        "NotACandidateError",
+    ),
+}
+
+
+def register_all(timeout: float) -> Here:
+    """In the main member: one of each kind, and then what workers elsewhere can wait for. From then
+    on they are told at once what is missing.
+    """
+    here = Here(timeout)
+    for sample in SAMPLES.values():
+        sample.main(here)
+    here.lib().define("last() -> ()")
+    md.seal()
+    return here
+
+
+def found(timeout: float) -> Found:
+    """In a worker, by the name of the kind."""
+    here, me = Here(timeout), os.getpid()
+    md.wait_for_def(LAST, timeout)
+    there = {}
+    for kind, sample in SAMPLES.items():
+        its = [each for each in here.book.registrations(sample.name)[2] if each.kind == kind]
+        there[kind] = any(each.pid != me for each in its)
+    return {
+        facts.KIND_NAMES[kind]: (
+            _outcome(sample.same, here),
+            _outcome(sample.other, here) if sample.error else None,
+            there[kind],
+        )
+        for kind, sample in SAMPLES.items()
+    }
+
+
+def _outcome(do: Callable[[Here], object], here: Here) -> Any:
+    try:
+        do(here)
+    except Exception as error:
+        return type(error).__name__, str(error)
+    return None
+
+
+# --- the doors of one host ------------------------------------------------------------------------
+
+
+def write_found(file: str, timeout: float) -> None:
+    """What a worker process does."""
+    Path(file).write_text(json.dumps(found(timeout)))
+
+
+def drive(folder: str, timeout: float) -> None:
+    """What the main process does: it has a worker come through each door of this host."""
+    here = register_all(timeout)
+    for door in ("fork", "spawn"):
+        context = multiprocessing.get_context(door)
+        worker = context.Process(target=write_found, args=(f"{folder}/{door}", timeout))
+        worker.start()
+        worker.join()
+    program = "import sys, door_kinds; door_kinds.write_found(sys.argv[1], float(sys.argv[2]))"
+    subprocess.run([sys.executable, "-c", program, f"{folder}/same host", str(timeout)], check=True)
+    assert here.kept
