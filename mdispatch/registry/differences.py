@@ -379,13 +379,17 @@ def _torch_never_registered(
         if not there:
             does = "PyTorch is not watched"
             remedy = "Call mdispatch.torch.watch() there too, or give it more time (timeout=)."
+    main = who(registry, facts.TORCH_SPACE)
     if place is not None:
         does += f"    ({place.where})"
+        main, here = f"{main} ({process_of(place)})", beside(place, here)
     what = f"{operator} at {part}" if part else operator
     what = what if operator else "anything"  # its version would be the first
+    head = f"torch.library has not registered {what} in {main} within {round(waited, 3):g} s"
     error = cls(
-        f"torch.library has not registered {what} in {who(registry, facts.TORCH_SPACE)} within "
-        f"{round(waited, 3):g} s\n  here:  {here}\n  there: {does}\n{remedy}",
+        "\n".join(
+            (head, f"  here:  {here}", f"  there: {does}", remedy, *_cluster(registry)),
+        ),
         kind=facts.KIND_NAMES[facts.TORCH],
         name=operator,
         key=part,
