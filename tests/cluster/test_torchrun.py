@@ -51,6 +51,32 @@ if me == "0":
     md.seal()
 else:
     md.wait_for_def("job::only", {limit})
+"""
+
+# What an existing job says beside its own work: nothing of it is registered with mdispatch.
+WATCHES = """
+import os, sys
+me = os.environ["RANK"]
+sys.path.insert(0, os.path.dirname(__file__) + ("/new" if me == "3" else "/old"))
+import mdispatch as md
+try:
+    md.torch.watch(timeout={limit})
+    done = md.warm_up("train_ops", timeout={limit})
+    said = f"{{done.operators}} operators, {{done.kernels}} kernels"
+except md.errors.WarmUpError as error:
+    said = str(error)
+md.seal()
+"""
+
+TRAIN_OPS = """
+import torch
+lib = torch.library.Library("train", "FRAGMENT")
+lib.define("rotate(Tensor x, int steps={steps}) -> Tensor")
+lib.impl("rotate", lambda x, steps: x, "CPU")
+"""
+
+# Rank 0 leads as long as it lives: so each waits for the others.
+END = """
 sys.stdout.write(f"rank {{me}}: {{said}}\\n".replace("\\n", "|")[:-1] + "\\n")
 sys.stdout.flush()
 from torch.distributed import PrefixStore, TCPStore
@@ -72,10 +98,12 @@ def pytorch():
         pytest.skip("PyTorch is not installed")
 
 
-def torchrun(nodes: list[Node], tmp_path: Path, is_divergent: bool) -> str:
+def torchrun(
+    nodes: list[Node], tmp_path: Path, is_divergent: bool = False, rank: str = RANK
+) -> str:
     """What the ranks said."""
     program = tmp_path / "rank.py"
-    program.write_text(RANK.format(limit=limit(60), is_divergent=is_divergent))
+    program.write_text((rank + END).format(limit=limit(60), is_divergent=is_divergent))
     processes = []
     for number, node in enumerate(nodes):
         options = [f"--nnodes={len(nodes)}", f"--nproc-per-node={4 // len(nodes)}"]
@@ -105,6 +133,20 @@ def test_ranks_of_two_nodes_are_compared_with_rank_0(tmp_path, how):
     assert "main interpreter (pid " in lines[3]
     assert " on node-0): argument 2 is 'int by=9' in one, 'int by=1' in the other" in lines[3]
     assert "there: job::f(int x, int by=1) -> int    (node-0[" in lines[3]
+
+
+@pytest.mark.thorough
+def test_a_watch_of_torch_library_works_on_every_node(tmp_path):
+    for name, steps in (("old", 1), ("new", 2)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train_ops.py").write_text(TRAIN_OPS.format(steps=steps))
+    with two_nodes(tmp_path, "folders") as nodes:
+        lines = sorted(torchrun(nodes, tmp_path, rank=WATCHES).splitlines())
+    assert lines[:3] == [f"rank {rank}: 1 operators, 1 kernels" for rank in range(3)]
+    assert "rank 3: 1 difference from the main interpreter" in lines[3]
+    assert f"{tmp_path}/new/train_ops.py:4)" in lines[3]
+    assert "int steps=1) -> Tensor    (node-0[" in lines[3]
+    assert f"]:{tmp_path}/old/train_ops.py:4)" in lines[3]
 
 
 @pytest.mark.thorough
