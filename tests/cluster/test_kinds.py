@@ -5,6 +5,7 @@ registration of each kind, through each door.
 from __future__ import annotations
 
 import copy
+import importlib.util
 import json
 import os
 import pickle
@@ -28,11 +29,22 @@ from mdispatch.facts import AGREED, COMPARED, KINDS, REFUSED, SEEN, STAYS
 pytestmark = [pytest.mark.shared, pytest.mark.specification]
 
 SUPPORT = Path(door_kinds.__file__).parent
+ROOT = SUPPORT.parents[1]
 kinds = pytest.mark.parametrize("kind", KINDS, ids=facts.KIND_NAMES.get)
 
 
 def test_every_kind_has_a_sample():
     assert SAMPLES.keys() == KINDS.keys()
+
+
+def test_the_page_has_the_table():
+    """If this fails, run python docs/kinds.py."""
+    spec = importlib.util.spec_from_file_location("kinds_page", ROOT / "docs" / "kinds.py")
+    assert spec is not None
+    assert spec.loader is not None
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    assert page.page(page.PAGE.read_text()) == page.PAGE.read_text()
 
 
 def judge(word, kind, found):
