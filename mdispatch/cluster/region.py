@@ -128,13 +128,14 @@ class Region:
         state, before = self._follower.state, State()
         self._there, self._generations = {}, {}
         here: dict[object, list[Registration]] = {}
+        found: list[tuple[int, Fact]] = []  # with the number here: what is newer stands above
         for there in self._book.registrations()[2]:
             if self._is_of_log(there):
                 here.setdefault(_as_fact(there, _FORMER).content, []).append(there)
         for fact in state.facts.values():
             same = here.get(fact.content)
             if same:
-                before.facts[fact.id] = fact
+                found.append((same[0].seq, fact))
                 self._note(fact, same.pop(0))
         leader = state.leaders.get(state.leader)
         label = f"{leader.host}[{leader.pid}]:" if leader else None
@@ -142,8 +143,9 @@ class Region:
         for there in [each for some in here.values() for each in some]:
             is_theirs = label is not None and there.where.startswith(label)
             left = _as_fact(there, state.leader if is_theirs else _FORMER)
-            before.facts[left.id] = left
+            found.append((there.seq, left))
             self._there[left.id] = there
+        before.facts = {fact.id: fact for _, fact in sorted(found)}
         return before.replaced_by(state)
 
     def __len__(self) -> int:

@@ -4,6 +4,13 @@ A leader's facts are known by the leader process and their number in its registr
 leader process begins, what its predecessors registered is *left over*: a fact that says the same
 takes the left one's place and is no change; one that contradicts it ends it; the seal ends the
 rest. Nothing is struck out before.
+
+Note [The newest counts]
+Of several facts of one name that stand one on another (MD_STACK), the newest counts: of priorities,
+of modules with fakes, of providers. One that takes a left one's place stays where that stood. So
+it may do so only where nothing of its own leader stands above it. Else the left one is struck, and
+the fact is registered anew, above all. That is a change: of a leader that registers in another
+order, something else is in effect. A leader that registers as the one before it changes nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field
+from math import inf
 
 from ..facts import POLICY
 from ..facts.native.constants import MD_UNIQUE
@@ -44,6 +52,7 @@ __all__ = ["Changes", "Manifest", "State", "as_host", "as_number", "as_versions"
 _HOST = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _VERSION = re.compile(r"[A-Za-z0-9_.+!-]{0,100}")  # "": there is none
+_STACKED = frozenset([kind for kind, rule in POLICY.items() if not rule & MD_UNIQUE])
 _MOST_VERSIONS, _MOST_LEADERS, _MOST_CHUNKS, _MOST_FACTS = 512, 64, 4096, 1 << 21
 
 
@@ -56,6 +65,37 @@ class Changes:
     add: list[Fact] = field(default_factory=list)
 
 
+class Highest:
+    """How high the highest fact stands that a leader has, among those of its kind, key and name
+    that a registry has had: see Note [The newest counts].
+    """
+
+    __slots__ = ("_at",)
+
+    def __init__(self) -> None:
+        self._at: dict[object, float] = {}
+
+    def taken(self, fact: Fact, same: list[Id], there: list[Id]) -> Id | None:
+        """Takes out of ``same`` what the fact may take the place of; None where that is nothing.
+        ``there`` has all that stand one on another, the lowest first.
+        """
+        if fact.kind not in _STACKED:
+            return same.pop(0)
+        least = self._at.get(fact.what, -1)
+        for number, each in enumerate(same):
+            at = there.index(each)
+            if at > least:
+                self._at[fact.what] = at
+                return same.pop(number)
+        self.above_all(fact)
+        return None
+
+    def above_all(self, fact: Fact) -> None:
+        """The fact is registered anew."""
+        if fact.kind in _STACKED:
+            self._at[fact.what] = inf
+
+
 class State:
     """The facts of a run at one position of its log."""
 
@@ -66,6 +106,7 @@ class State:
         self.is_sealed = False
         self.versions: dict[str, str] = {}  # distributions, as the seal names them
         self._left: dict[object, list[Id]] | None = None
+        self._highest = Highest()
 
     def apply(self, entry: Entry) -> Changes:
         """Goes on by one entry. Garbled, and then nothing was changed."""
@@ -120,10 +161,16 @@ class State:
         while same and same[0] not in self.facts:
             del same[0]  # another definition has ended it since
         if same:
-            old = same.pop(0)
+            old = self._highest.taken(fact, same, left[fact.what])
+            if old is not None:
+                changes.rename.append((old, fact))
+            else:
+                old = same.pop(0)
+                changes.strike.append(old)
+                changes.add.append(fact)
             del self.facts[old]
-            changes.rename.append((old, fact))
         else:
+            self._highest.above_all(fact)
             if POLICY[fact.kind] & MD_UNIQUE:
                 for each in left.pop(fact.what, ()):
                     if self.facts.pop(each, None) is not None:
@@ -133,7 +180,7 @@ class State:
     def _left_over(self) -> dict[object, list[Id]]:
         """The facts of former leaders, by what they say, and by kind, key and name."""
         if self._left is None:
-            self._left = {}
+            self._left, self._highest = {}, Highest()
             for each in self.facts.values():
                 if each.leader != self.leader:
                     self._left.setdefault(each.content, []).append(each.id)
@@ -147,20 +194,31 @@ class State:
         if not self.facts:  # a host that has just come: all there is, at once
             return Changes(add=list(later.facts.values()))
         changes = Changes()
-        gone = [each for key, each in self.facts.items() if key not in later.facts]
-        by_content: dict[object, list[Fact]] = {}
-        for each in gone:
-            by_content.setdefault(each.content, []).append(each)
+        by_content: dict[object, list[Id]] = {}
+        stacks: dict[object, list[Id]] = {}
+        for each in self.facts.values():
+            if each.kind in _STACKED:
+                stacks.setdefault(each.what, []).append(each.id)
+            if each.id not in later.facts:
+                by_content.setdefault(each.content, []).append(each.id)
+        highest = Highest()
         for fact in later.facts.values():
             if fact.id in self.facts:
+                if highest.taken(fact, [fact.id], stacks.get(fact.what, [])) is None:
+                    changes.strike.append(fact.id)
+                    changes.add.append(fact)
                 continue
             same = by_content.get(fact.content)
+            old = highest.taken(fact, same, stacks.get(fact.what, [])) if same else None
+            if old is not None:
+                changes.rename.append((old, fact))
+                continue
             if same:
-                changes.rename.append((same.pop(0).id, fact))
-            else:
-                changes.add.append(fact)
+                changes.strike.append(same.pop(0))
+            highest.above_all(fact)
+            changes.add.append(fact)
         unique = {fact.what for fact in later.facts.values() if POLICY[fact.kind] & MD_UNIQUE}
-        for each in [fact for some in by_content.values() for fact in some]:
+        for each in [self.facts[key] for some in by_content.values() for key in some]:
             if each.leader == later.leader or later.is_sealed or each.what in unique:
                 changes.strike.append(each.id)
             else:

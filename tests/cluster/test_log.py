@@ -14,6 +14,7 @@ from mdispatch import facts
 from mdispatch.cluster.log import (
     BATCH,
     NO_CHAIN,
+    SEAL,
     START,
     Entry,
     Fact,
@@ -32,6 +33,7 @@ from mdispatch.cluster.log import (
 )
 from mdispatch.cluster.records import read_record
 from mdispatch.cluster.state import Manifest, State, start_bytes
+from mdispatch.facts.native.constants import MD_UNIQUE
 
 pytestmark = [pytest.mark.shared, pytest.mark.specification]
 
@@ -73,6 +75,46 @@ def test_what_was_packed_is_read():
     assert (found.what, found.chain, found.said) == (BATCH, chain, said)
     assert read_batch(found.said) == ((5, 6), there)
     assert pack(BATCH, chain, said)[1] != chain
+
+
+STACKS = [kind for kind in sorted(facts.TRAVELS) if not facts.POLICY[kind] & MD_UNIQUE]
+
+
+def host_of(state, changes, there=()):
+    """What a registry has after these changes: the texts, the newest last. As Region.apply."""
+    there = [each for each in there if each.id not in changes.strike]
+    renamed = dict(changes.rename)
+    assert renamed.keys() <= {each.id for each in there}
+    return [renamed.get(each.id, each) for each in there] + changes.add
+
+
+@pytest.mark.parametrize("before", ["", "a", "ab", "aba", "abc"])
+@pytest.mark.parametrize("after", ["a", "b", "ab", "ba", "baa", "cab", "abc", "acb", "bac"])
+@pytest.mark.parametrize("kind", STACKS, ids=facts.KIND_NAMES.get)
+@pytest.mark.parametrize("how", ["entry by entry", "by a snapshot"])
+def test_of_what_stands_one_on_another_the_newest_is_the_leaders(before, after, kind, how):
+    state = begun()
+    first = [fact(n, text=text, kind=kind) for n, text in enumerate(before, 1)]
+    there = host_of(state, state.change([], first))
+    second = [fact(n, text=text, kind=kind)._replace(leader=8) for n, text in enumerate(after, 1)]
+    if how == "entry by entry":
+        state.apply(entry(start_bytes(LEADER._replace(number=8)), START))
+        for each in second:
+            there = host_of(state, state.change([], [each]), there)
+            assert [f.text for f in there if f.leader == 8][-1] == each.text
+        there = host_of(state, state.apply(entry(b'{"versions": {}}', SEAL)), there)
+    else:
+        later = State()
+        later.leaders, later.leader = {8: LEADER._replace(number=8)}, 8
+        later.facts = {each.id: each for each in second}
+        later.is_sealed = True
+        there = host_of(state, state.replaced_by(later), there)
+    assert [f.text for f in there] == list(after)
+    if how == "entry by entry":  # a leader that registers as the one before it changes nothing
+        state.apply(entry(start_bytes(LEADER._replace(number=9)), START))
+        changes = state.change([], [each._replace(leader=9) for each in second])
+        assert (changes.strike, changes.add) == ([], [])
+        assert [f.leader for f in host_of(state, changes, there)] == [9] * len(after)
 
 
 @pytest.mark.parametrize("kind", sorted(facts.TRAVELS), ids=facts.KIND_NAMES.get)

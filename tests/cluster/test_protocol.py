@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from cluster_threads import WAIT, arrives, comes, define, goes, host, leader
+from cluster_threads import WAIT, arrives, changes_until, comes, define, goes, host, leader
 from kinds import until
 from patience import limit
 
@@ -29,7 +29,7 @@ from mdispatch.cluster.records import Record, accepted_bytes
 from mdispatch.cluster.region import HostBook
 from mdispatch.cluster.state import Manifest, State, start_bytes
 from mdispatch.errors import EngineUnreachableError, FencedError, OperatorGoneError
-from mdispatch.facts import CLAIM, DEF, OF_ANY_MEMBER, TRAVELS
+from mdispatch.facts import CLAIM, DEF, OF_ANY_MEMBER, PRIORITY, TRAVELS
 from mdispatch.facts.hosts import OPEN
 
 pytestmark = [pytest.mark.shared, pytest.mark.specification]
@@ -82,6 +82,25 @@ def test_a_definition_that_replaces_another_does_so_everywhere(url, run):
                 worker.dispatcher.facts.await_change(seq, WAIT)
         with pytest.raises(OperatorGoneError):
             handle(1)
+
+
+def newest(registry):
+    return registry.dispatcher.facts.find(PRIORITY, 0, "s::f")
+
+
+def test_the_priority_that_counts_is_the_leaders_for_the_next_bridge_too(url, run):
+    with leader(url, f"{run}-a") as main:
+        book = main.dispatcher.facts
+        with host(url, f"{run}-1") as first:
+            a, _ = (book.register(PRIORITY, 0, "s::f", text, "/a.py:1") for text in "ab")
+            changes_until(first, lambda: newest(first) and newest(first).text == "b")
+            kept = md.Registry.attach(f"{run}-1")  # so the registry stays
+        book.strike(a)
+        book.register(PRIORITY, 0, "s::f", "a", "/a.py:1")
+        with kept, host(url, f"{run}-1"):
+            changes_until(kept, lambda: newest(kept).text == "a")
+            there = kept.dispatcher.facts.registrations("s::f")[2]
+            assert [fact.text for fact in there] == ["b", "a"]
 
 
 def test_a_late_host_reads_a_snapshot_and_the_rest(url, run, store, monkeypatch):
