@@ -98,7 +98,7 @@ class Dispatcher:
         self.watch: Any = None
         #: The choices that this interpreter has met, by operator, profile and environment: its
         #: candidate, its candidates, what reads the version of the choice's name, and the version.
-        self.chosen: dict[tuple[object, ...], tuple[Any, Any, Callable[[], int], int, Any]] = {}
+        self.chosen: dict[tuple[object, ...], tuple[Any, Any, Callable[[], int], int]] = {}
         #: The threads whose turn it is to work for a choice, by its name: registry/choosing.py.
         self.deciding: dict[str, Any] = {}
         #: What was found to differ here. registry/verify.py adds to it.

@@ -92,10 +92,13 @@ def choose(
     """
     try:
         its = (registry or registries.default).dispatcher  # type: ignore[union-attr]
-        known = its.chosen.get((operator, profile, environment))
+        if scope is REGISTRY:
+            known = its.chosen.get((operator, profile, environment))
+        else:  # nothing is known here under a scope that a choice cannot have
+            known = its.chosen.get((operator, profile, environment, scope))
         if known is not None:
-            value, given, version_now, version, scopes = known
-            if given == candidates and scope in scopes and version_now() == version:
+            value, given, version_now, version = known
+            if given == candidates and version_now() == version:
                 chosen: T = value
                 return chosen
     except (AttributeError, TypeError, ValueError):
@@ -155,8 +158,7 @@ def choose_as(
     """As :func:`choose`, for a caller at ``where``. Cancelling the ticket ends its waits."""
     timeout = check_timeout(timeout)
     facts, name = dispatcher.facts, asked.name
-    scopes = scopes_in(facts)
-    if scope not in scopes:
+    if scope not in scopes_in(facts):
         from .choice_facts import out_of_scope
 
         raise out_of_scope(facts, asked.operator, asked.profile, scope, where())
@@ -170,9 +172,11 @@ def choose_as(
             return _candidate(asked, agreed, where)  # it was withdrawn meanwhile
     value = _candidate(asked, fact, where)
     if asked.given is not None:
-        known = value, asked.given, facts.reader(node), version, scopes
+        key: tuple[Any, ...] = asked.operator, asked.profile, asked.environment
+        if scope is not REGISTRY:
+            key = *key, scope
         try:
-            dispatcher.chosen[asked.operator, asked.profile, asked.environment] = known
+            dispatcher.chosen[key] = value, asked.given, facts.reader(node), version
         except TypeError:
             return value  # what is no key of a dict is looked up each time
     return value
