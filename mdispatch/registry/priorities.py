@@ -75,10 +75,10 @@ def set_priority(
     nor any kernel without a name: a call that none of them takes raises ProviderRefusedError. The
     newest for a pattern is in effect, until its handle is closed.
 
-    What the main interpreter sets is a fact. It holds in workers, after what they set themselves. A
-    worker that sets a priority waits until the main interpreter has set one for the pattern, and
-    compares, unless that said ``required=False``; its own counts while the two are the same. In a
-    team it concerns this interpreter only.
+    What the main interpreter sets is a fact. It holds in workers, after what they set themselves,
+    and in a cluster on all hosts. A worker that sets a priority waits until the main interpreter
+    has set one for the pattern, and compares, unless that said ``required=False``; its own counts
+    while the two are the same. In a team it concerns this interpreter only.
 
     ``where`` is the function, class or module for which you set it, as for :meth:`Library.define`.
 

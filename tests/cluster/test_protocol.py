@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 import pytest
@@ -28,9 +29,27 @@ from mdispatch.cluster.memory import Store, stores
 from mdispatch.cluster.records import Record, accepted_bytes
 from mdispatch.cluster.region import HostBook
 from mdispatch.cluster.state import Manifest, State, start_bytes
-from mdispatch.errors import EngineUnreachableError, FencedError, OperatorGoneError
-from mdispatch.facts import CLAIM, DEF, OF_ANY_MEMBER, PRIORITY, TRAVELS
+from mdispatch.errors import (
+    ClassMismatchError,
+    EngineUnreachableError,
+    FencedError,
+    OperatorGoneError,
+    PriorityMismatchError,
+    ProviderRefusedError,
+)
+from mdispatch.facts import (
+    CLAIM,
+    CLASS,
+    DEF,
+    IMPL,
+    OF_ANY_MEMBER,
+    PRIORITY,
+    TORCH,
+    TRAVELS,
+    TYPE,
+)
 from mdispatch.facts.hosts import OPEN
+from mdispatch.keys import DispatchKey
 
 pytestmark = [pytest.mark.shared, pytest.mark.specification]
 
@@ -82,6 +101,35 @@ def test_a_definition_that_replaces_another_does_so_everywhere(url, run):
                 worker.dispatcher.facts.await_change(seq, WAIT)
         with pytest.raises(OperatorGoneError):
             handle(1)
+
+
+def test_no_text_of_a_log_breaks_a_call_or_a_comparison(url, run):
+    """Whoever can write the log can say anything in it, and members only compare."""
+    with leader(url, f"{run}-a") as main, host(url, f"{run}-1") as worker:
+        book, library = main.dispatcher.facts, define(main, "f")
+        arrives(worker, "f")
+        with md.Library("s", "FRAGMENT", registry=worker, timeout=0) as here:
+            book.register(IMPL, DispatchKey.CompositeImplicitAutograd, "s::f", "f", "/a.py:1")
+            for n, text in enumerate(["", "!", "\n", ",,", "a\nb\nc", "\0", "x" * 60000, "{}é"]):
+                book.register(PRIORITY, 0, "s::f", text, "/a.py:1")
+                for kind in (CLASS, TYPE, TORCH):
+                    book.register(kind, 0, f"s::Thing{n}", text, "/a.py:1")
+                library.define(f"last{n}() -> ()")
+                arrives(worker, f"last{n}")
+                if n == 0:
+                    here.impl("f", lambda x: x)
+                with suppress(ProviderRefusedError):  # where the priority is a strict one
+                    assert worker.ops.find("s::f")(1) == 1
+                is_optional = text.partition("\n")[2]  # it says that a worker may have its own
+                differs = nullcontext() if is_optional else pytest.raises(PriorityMismatchError)
+                with differs:
+                    md.set_priority("s::f", ["fast"], registry=worker, timeout=0).close()
+                methods = {"turn": "() -> ()"}
+                register = md.register_class(
+                    f"s.Thing{n}", methods=methods, registry=worker, timeout=0
+                )
+                with pytest.raises(ClassMismatchError):
+                    register(type("Thing", (), {"turn": print}))
 
 
 def newest(registry):

@@ -82,8 +82,9 @@ def watch(*, registry: Registry | None = None, timeout: float | None = DEFAULT_T
 
     The main interpreter records them with their places. Every other member verifies its own: the
     line that registers raises the difference, once PyTorch has made the registration, and a warm-up
-    (:func:`mdispatch.warm_up`) tells all of them, and what is missing. ``timeout`` is how many
-    seconds each verification waits for the main interpreter, None for ever.
+    (:func:`mdispatch.warm_up`) tells all of them, and what is missing. In a cluster the leader is
+    the one that records, and members of all hosts verify. ``timeout`` is how many seconds each
+    verification waits for the main interpreter, None for ever.
 
     Operators of mdispatch that were exported are left out. A registry has one watch in an
     interpreter: a second call returns the first. It lasts until it is closed (``close``, ``with``),
