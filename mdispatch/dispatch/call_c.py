@@ -25,6 +25,7 @@ from .context.observers import (
     observing,
     provider_of,
     raise_told,
+    succeeded,
 )
 from .context.values import DEVICES, WRAPPED, how_of_type, raw_of, when_types_change
 from .entry import most_targets
@@ -83,7 +84,9 @@ def connect(call_packet: Callable[..., Any], renew_packet: Callable[..., Any]) -
         call, _redispatch, _renew, _target, check_result, call_packet, renew_packet, _for_types
     )
     when_types_change(calls.types_changed)
-    calls.observing(ObservedCall, ObserverHandle, RUNTIME_KEYS, _said, failed, raise_told)
+    calls.observing(
+        ObservedCall, ObserverHandle, RUNTIME_KEYS, _said, failed, succeeded, raise_told
+    )
     observing.when_changed = lambda: calls.observers(observing.now)
     observing.when_changed()
     if not _tensors_are_read():

@@ -82,7 +82,10 @@ def observe_with_opentelemetry(tracer: Tracer | None = None) -> ObserverHandle:
         under_way[call.sequence_number] = span, token
 
     def after(call: ObservedCall) -> None:
-        span, token = under_way.pop(call.sequence_number)
+        began = under_way.pop(call.sequence_number, None)
+        if began is None:
+            return  # no span could be made, and that was reported
+        span, token = began
         context.detach(token)
         try:
             if call.error is not None:

@@ -10,6 +10,7 @@ from kinds import run_main
 
 import mdispatch as md
 from mdispatch import errors
+from mdispatch.dispatch.call_c import turn
 from mdispatch.dispatch.context import observers
 from mdispatch.facts.native.calls import local
 
@@ -336,6 +337,8 @@ def test_without_a_hook_of_ones_own_the_mistake_goes_to_standard_error():
     got = run_main(
         """
         def mistaken(call):
+            if sys.stderr is None:
+                raise ValueError("a mistake")
             raise ValueError("a mistake")
         lib = md.Library("s", "DEF")
         lib.define("f(int n) -> int")
@@ -348,7 +351,8 @@ def test_without_a_hook_of_ones_own_the_mistake_goes_to_standard_error():
     )
     assert (got["first"], got["second"]) == (7, 8)
     lines = got["stderr"].splitlines()
-    assert lines[0].startswith("Exception ignored in what observes operators: <function main.")
+    assert lines[0].startswith("Exception ignored in what observes operators (")
+    assert "): <function main." in lines[0]
     assert lines[-1] == "ValueError: a mistake"
     assert lines.count("ValueError: a mistake") == 1
 
@@ -383,3 +387,180 @@ def test_what_observers_call_is_not_observed(registry, f, lib, observe):
     assert registry.ops.s.g(CPU) == 3
     g, inner = ("s::g", 0), ("s::f", 1)
     assert seen == [g, 3, inner, 3, inner, 3, g, 3]
+
+
+# --- an observer that goes on raising -------------------------------------------------------------
+
+
+def messages(reported):
+    """What was reported: exception, and the first words."""
+    return [(str(each.exc_value), each.err_msg.partition(" ")[0]) for each in reported]
+
+
+@pytest.fixture(params=["in C", "in Python"])
+def way(request):
+    """How calls are made: in C, where that is to be had, or in Python."""
+    turn(request.param == "in C")
+    yield request.param
+    turn(True)
+
+
+@pytest.fixture
+def reported(monkeypatch):
+    found = []
+    monkeypatch.setattr(sys, "unraisablehook", found.append)
+    return found
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_failure_is_reported_once_for_its_class_and_place_and_then_counted(
+    f, observe, reported, way, when
+):
+    def mistaken(call):
+        number = call.sequence_number % 3
+        if number == 0:
+            raise ValueError("first")
+        if number == 1:
+            raise KeyError("second")
+        raise ValueError("third")
+
+    handle = observe(**{when: mistaken})
+    for _ in range(60):
+        assert f(CPU) == 3
+    assert sorted(messages(reported)) == [
+        ("'second'", "Exception"),
+        ("first", "Exception"),
+        ("third", "Exception"),
+    ]
+    assert all("only counted" in each.err_msg for each in reported)
+    assert handle.failures == 60
+
+
+def test_calls_in_c_and_in_python_count_the_same_failures(f, observe, reported):
+    handle = observe(fails)
+    for _ in range(5):
+        for in_c in (True, False):
+            turn(in_c)
+            f(CPU)
+    turn(True)
+    assert (len(reported), handle.failures) == (1, 10)
+
+
+def test_what_c_code_raises_is_one_kind_however_the_call_is_made(f, observe, reported):
+    handle = observe({}.__getitem__)  # no frame of its own
+    for in_c in (True, False, True):
+        turn(in_c)
+        f(CPU)
+    turn(True)
+    assert (len(reported), handle.failures) == (1, 3)
+
+
+def test_failures_of_many_kinds_are_reported_for_the_first_kinds_only(f, observe, reported, way):
+    def mistaken(call):
+        raise type(f"E{call.sequence_number}", (Exception,), {})
+
+    observe(mistaken)
+    for _ in range(50):
+        f(CPU)
+    assert len(reported) == 16
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_after_100_failures_in_a_row_an_observer_is_left_out_and_that_is_told_once(
+    f, observe, reported, way, when
+):
+    seen = []
+    other = {"before": "after", "after": "before"}[when]
+    handle = observe(**{when: fails, other: lambda call: seen.append(call.operator)})
+    kept = observe(lambda call: seen.append("kept"))
+    for _ in range(99):
+        f(CPU)
+    assert observers.observing.now == (handle, kept)
+    assert len(reported) == 1
+    for _ in range(50):
+        assert f(CPU) == 3
+    assert observers.observing.now == (kept,)
+    assert (seen.count("s::f"), seen.count("kept"), handle.failures) == (100, 149, 100)
+    last = reported[1]
+    assert len(reported) == 2
+    assert last.exc_type is ValueError
+    assert last.object is fails
+    for words in ("left out", "100 times in a row (100 in all)", "mend it", "observe_calls"):
+        assert words in last.err_msg
+
+
+def test_a_call_that_goes_well_begins_the_row_anew(f, observe, reported, way):
+    calls = []
+
+    def mistaken(call):
+        calls.append(call)
+        if len(calls) % 100:
+            raise ValueError("a mistake")
+
+    handle = observe(mistaken)
+    for _ in range(450):
+        f(CPU)
+    assert observers.observing.now == (handle,)
+    assert (len(reported), handle.failures) == (1, 446)
+    assert not any("left out" in each.err_msg for each in reported)
+
+
+def test_a_row_is_of_one_function_whatever_the_other_does(f, observe, reported, way):
+    """An exporter that fails at the end has begun well each time."""
+    observe(lambda call: None, fails)
+    for _ in range(100):
+        f(CPU)
+    assert observers.observing.now == ()
+
+
+def test_a_row_ends_though_the_other_function_has_gone_well_before(f, observe, reported, way):
+    ended = []
+
+    def mistaken(call):
+        ended.append(call)
+        if len(ended) != 61:
+            raise ValueError("a mistake")
+
+    handle = observe(lambda call: None, mistaken)
+    for _ in range(121):
+        f(CPU)
+    assert observers.observing.now == (handle,)
+
+
+def test_who_was_left_out_hears_the_end_of_the_calls_that_it_heard_begin(f, observe, lib, reported):
+    ended = []
+    lib.define("outer(Tensor x) -> int")
+    lib.impl("outer", lambda x: sum(f(CPU) for _ in range(200)), "CPU")
+    observe(lambda call: call.operator == "s::f" and fails(call), lambda call: ended.append(call))
+    lib.registry.ops.s.outer(CPU)
+    assert [call.operator for call in ended] == ["s::f"] * 100 + ["s::outer"]
+
+
+def test_whoever_mended_it_observes_again_and_is_told_of_new_mistakes(f, observe, reported, way):
+    observe(fails)
+    for _ in range(120):
+        f(CPU)
+    again = observe(fails)
+    f(CPU)
+    assert observers.observing.now == (again,)
+    assert [each.err_msg.split()[0] for each in reported] == ["Exception", "An", "Exception"]
+
+
+def test_an_interrupt_is_no_failure(f, observe, reported, way):
+    def interrupted(call):
+        raise KeyboardInterrupt
+
+    handle = observe(interrupted)
+    for _ in range(120):
+        with pytest.raises(KeyboardInterrupt):
+            f(CPU)
+    assert (observers.observing.now, handle.failures, reported) == ((handle,), 0, [])
+
+
+def test_a_hook_that_calls_operators_may_do_so_while_a_failure_is_told(f, observe, monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda said: told.append(f(CPU)))
+    observe(fails)
+    for _ in range(130):
+        f(CPU)
+    assert told == [3, 3]

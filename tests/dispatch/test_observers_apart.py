@@ -12,6 +12,7 @@ from kinds import INTERPRETERS, run_main
 from patience import limit
 
 import mdispatch as md
+from mdispatch.dispatch.call_c import turn
 from mdispatch.dispatch.context import observers
 from mdispatch.dispatch.entry import OperatorEntry
 
@@ -130,6 +131,59 @@ def test_another_thread_may_close_an_observer_in_the_middle_of_a_call(registry):
     closed.set()
     caller.join()
     assert seen == ["began", "ended"]
+
+
+@pytest.mark.parametrize("in_c", [True, False])
+def test_the_failures_of_all_threads_are_counted_together_and_told_once(f, monkeypatch, in_c):
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
+
+    def mistaken(call):
+        raise ValueError("a mistake")
+
+    turn(in_c)
+    try:
+        for _ in range(5):
+            del reported[:]
+            barrier = threading.Barrier(4)
+            handle = md.observe_calls(mistaken, mistaken)
+
+            def calls(i, barrier=barrier):
+                barrier.wait(limit(30))
+                for _ in range(100):
+                    f(CPU)
+
+            in_threads(4, calls)
+            assert observers.observing.now == ()
+            words = [each.err_msg.split()[0] for each in reported]
+            assert sorted(words) == ["An", "Exception", "Exception"]
+            # Those that were under way when it was left out have told of their ends.
+            assert 199 <= handle.failures <= 200 + 2 * 4
+    finally:
+        turn(True)
+
+
+def test_threads_that_fail_and_threads_that_do_not_leave_no_row_behind(f, monkeypatch):
+    """Each failure is counted, though others call the same observer well at the same time."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda said: None)
+    fails, failed = threading.local(), []
+
+    def mistaken(call):
+        if fails.now:
+            failed.append(None)
+            raise ValueError("a mistake")
+
+    def calls(i):
+        for number in range(300):
+            fails.now = number % 2 == i % 2
+            f(CPU)
+
+    with md.observe_calls(mistaken) as handle:
+        in_threads(4, calls)
+        fails.now = False
+        f(CPU)
+        assert handle.failures == len(failed)
+        assert not handle.is_failing
 
 
 def test_a_handler_may_call_operators_while_an_observer_comes(f):

@@ -201,6 +201,23 @@ def test_an_observer_that_is_closed_in_a_call_still_ends_its_span(spans, lib):
     assert not trace.get_current_span().get_span_context().is_valid
 
 
+def test_a_tracer_that_fails_is_reported_once_and_at_last_left_out(spans, lib, monkeypatch):
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
+    lib.define("double(Tensor x) -> Any")
+    lib.impl("double", lambda x: x, "CPU")
+
+    class Broken:
+        def start_span(self, name, attributes):
+            raise ConnectionError("no exporter")
+
+    x, double = Value(), lib.registry.ops.spans.double
+    with telemetry.observe_with_opentelemetry(Broken()) as handle:
+        assert [double(x) for _ in range(150)] == [x] * 150
+    assert [type(each.exc_value) for each in reported] == [ConnectionError] * 2
+    assert handle.failures == 100
+
+
 def test_the_tracer_is_the_global_one_by_default(lib):
     lib.define("f(Tensor x) -> int")
     seen = []

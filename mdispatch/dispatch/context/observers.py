@@ -4,15 +4,19 @@ The call path looks at ``observing.now`` and does nothing more if that is empty:
 they cost nothing.
 
 Calls of operators that an observer makes itself are not observed. If an observer raises an
-exception, that goes to ``sys.unraisablehook``, and the call goes on.
+exception, the call goes on. The first failure of each kind goes to ``sys.unraisablehook``; the
+others are only counted, for there are as many of them as calls. An observer that does nothing but
+fail is left out.
 
 Calls in C tell observers themselves (native/bind/call/observers.c), as :func:`observe` does it, and
 leave to this file what happens when an observer or a kernel raises. The number of a call comes from
 C, and so do the thread's depth and whether it runs an observer: calls of both ways share them.
 
-Locking: ``_lock`` is held while observers are added and removed. It is reentrant, because a signal
-handler may do the same in between. A call uses the observers that are there when it begins. Each of
-them that heard of its beginning hears of its end.
+Locking: ``_lock`` is held while observers are added and removed, and while a failure is counted. It
+is reentrant, because a signal handler may do the same in between. A call uses the observers that
+are there when it begins. Each of them that heard of its beginning hears of its end. A call that
+goes well reads ``is_failing`` without the lock. If it misses the failure of another thread, then
+the two calls were at the same time, and either may count as the later one.
 
 (PyTorch: RecordFunction, Dispatcher::runRecordFunction; TORCH_SHOW_DISPATCH_TRACE)
 """
@@ -48,13 +52,19 @@ __all__ = [
     "observe",
     "observe_calls",
 ]
-__all__ += ["observing", "provider_of", "raise_told"]
+__all__ += ["observing", "provider_of", "raise_told", "succeeded"]
 
 #: If it is set to anything but "" and "0", every dispatch of the process prints a line.
 TRACE_VARIABLE = "MDISPATCH_SHOW_DISPATCH_TRACE"
 
 #: The reason of a provider that runs since the predicates of those before it have refused.
 FELL_BACK = "provider: those before it refused"
+
+#: After so many failures in a row an observer is left out.
+_IN_A_ROW = 100
+#: Of so many kinds the first failure of an observer is reported. A class or a line that is new in
+#: each call makes each failure another kind.
+_KINDS = 16
 
 
 class ObservedCall:
@@ -121,10 +131,26 @@ def provider_of(slot: TableEntry) -> str:
     return getattr(slot.kernel, "provider_name", "")
 
 
-class ObserverHandle(Handle):
-    """An observer that is told of calls, until ``close()`` or the end of a ``with`` block."""
+class _Failures:
+    """Those of one function of an observer, under ``_lock``: how many since it last went well, and
+    the kinds that were reported, each a class and the place that raised.
+    """
 
-    __slots__ = ("after", "before", "with_arguments")
+    __slots__ = ("in_a_row", "kinds")
+
+    def __init__(self) -> None:
+        self.in_a_row = 0
+        self.kinds: set[tuple[type, str]] = set()
+
+
+class ObserverHandle(Handle):
+    """An observer that is told of calls, until ``close()`` or the end of a ``with`` block.
+
+    ``failures`` counts how often it has raised an exception. Of each kind (class, and line that
+    raised) only the first was reported.
+    """
+
+    __slots__ = ("_of_function", "after", "before", "failures", "is_failing", "with_arguments")
 
     def __init__(
         self,
@@ -135,12 +161,42 @@ class ObserverHandle(Handle):
         self.before = before
         self.after = after
         self.with_arguments = with_arguments
+        self.failures = 0
+        #: Whether the last run of one of its functions has failed.
+        self.is_failing = False
+        self._of_function = (_Failures(), _Failures())  # of before, of after
 
     def close(self) -> None:
         """The observer is not told of calls that begin from now on. Idempotent."""
         with _lock:
             observing.now = tuple(other for other in observing.now if other is not self)
             observing.when_changed()
+
+    def _went_well(self, is_after: bool) -> None:
+        with _lock:
+            self._of_function[is_after].in_a_row = 0
+            self.is_failing = any(each.in_a_row for each in self._of_function)
+
+    def _has_failed(self, is_after: bool, kind: tuple[type, str]) -> str | None:
+        """Counts a failure, and leaves the observer out if it was one too many. Returns the words
+        with which to report it; None where it is only counted.
+        """
+        with _lock:
+            self.failures += 1
+            self.is_failing = True
+            its = self._of_function[is_after]
+            its.in_a_row += 1
+            if its.in_a_row == _IN_A_ROW and self in observing.now:
+                self.close()
+                return (
+                    f"An observer of operators is left out, for it has raised {_IN_A_ROW} times in "
+                    f"a row ({self.failures} in all): mend it, and observe again (observe_calls, "
+                    "or what has called that)"
+                )
+            if kind in its.kinds or len(its.kinds) == _KINDS:
+                return None
+            its.kinds.add(kind)
+        return "Exception ignored in what observes operators (from now on this one is only counted)"
 
 
 class _Observing:
@@ -177,8 +233,13 @@ def observe_calls(
 
     Both get an :class:`ObservedCall`, the same object before and after. If there are several
     observers, the first is told first before the kernel, and last after it. With ``with_arguments``
-    the ObservedCall has the kernel's arguments. An exception that an observer raises goes to
-    ``sys.unraisablehook``. Without observers calls cost nothing more.
+    the ObservedCall has the kernel's arguments. Without observers calls cost nothing more.
+
+    An exception that an observer raises ends no call. The first of each kind (its class, and the
+    line that raised it) goes to ``sys.unraisablehook``, for the first 16 kinds; all are counted in
+    the handle's ``failures``. After 100 calls in a row in which ``before``, or ``after``, has
+    raised, the observer is left out, as if its handle were closed. The hook is told that once.
+    Mend the observer, and call this function again.
 
     InvalidArgumentError if neither function is given, or one cannot be called. (PyTorch:
     RecordFunction)
@@ -216,7 +277,7 @@ def observe(
     try:
         for observer in observers:
             told.append(observer)
-            _tell(observer.before, call)
+            _tell(observer, False, call)
         thread.depth += 1
         began = perf_counter_ns()
         try:
@@ -238,37 +299,59 @@ def _tell_end(told: list[ObserverHandle], call: ObservedCall) -> None:
     """Tells the last one first. A KeyboardInterrupt and the like go on when all were told."""
     if told:
         try:
-            _tell(told.pop().after, call)
+            _tell(told.pop(), True, call)
         finally:
             _tell_end(told, call)
 
 
-def _tell(function: Callable[[ObservedCall], object] | None, call: ObservedCall) -> None:
+def _tell(observer: ObserverHandle, is_after: bool, call: ObservedCall) -> None:
+    function = observer.after if is_after else observer.before
     if function is None:
         return
     thread = local.stack
     thread.is_observer = True
     try:
         function(call)
+        if observer.is_failing:
+            succeeded(observer, is_after)
     except Exception as error:
-        _report(function, error)
+        _report(observer, is_after, error)
     finally:
         thread.is_observer = False
 
 
-def _report(function: Callable[[ObservedCall], object], error: Exception) -> None:
-    report(error, "Exception ignored in what observes operators", function)
+def _report(observer: ObserverHandle, is_after: bool, error: Exception) -> None:
+    """Counts a failure, and reports it where that is due."""
+    words = observer._has_failed(is_after, (type(error), _place(error)))
+    if words is not None:
+        report(error, words, observer.after if is_after else observer.before)
+
+
+def _place(error: Exception) -> str:
+    """The line that raised it; "" for code without lines."""
+    # The first frame is that of this file, which called the observer or raises the error again.
+    traceback = error.__traceback__ and error.__traceback__.tb_next
+    place = ""
+    while traceback is not None:
+        place = f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return place
 
 
 # --- for calls in C -------------------------------------------------------------------------------
 
 
-def failed(function: Callable[[ObservedCall], object], error: BaseException) -> None:
+def failed(observer: ObserverHandle, is_after: bool, error: BaseException) -> None:
     """What ``_tell`` does when an observer has raised."""
     try:
         raise error
     except Exception as caught:
-        _report(function, caught)
+        _report(observer, is_after, caught)
+
+
+def succeeded(observer: ObserverHandle, is_after: bool) -> None:
+    """What ``_tell`` does when an observer that is failing has not raised."""
+    observer._went_well(is_after)
 
 
 def raise_told(

@@ -147,6 +147,7 @@ def observing(
     runtime_keys: tuple[Any, ...],
     said: Callable[..., tuple[str, str, str, str]],
     failed: Callable[..., Any],
+    succeeded: Callable[..., Any],
     ended: Callable[..., Any],
     /,
 ) -> None: ...

@@ -65,6 +65,11 @@ static inline bool is_due(_Atomic uint32_t *times) {
     return so_often < 32 || so_often % 16 == 0;
 }
 
+/* An object that a thread may replace meanwhile, to be compared and not used. */
+static inline PyObject *object_at(PyObject *const *place) {
+    return *place;
+}
+
 static inline unsigned int version_tag(const PyTypeObject *type) {
     return type->tp_version_tag;
 }

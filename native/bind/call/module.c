@@ -203,7 +203,7 @@ static PyMethodDef methods[] = {
     DO(st->end_name); DO(st->not_entered_name); \
     DO(st->keys_name); DO(st->device_name); DO(st->repr_name); DO(st->grad_name); DO(st->missing_name); \
     DO(st->dynamic_name); DO(st->object_name); DO(st->observed_type); DO(st->handle_type); DO(st->runtime_keys); DO(st->said); \
-    DO(st->observer_failed); DO(st->observed_ended); DO(st->by_call); DO(st->by_redispatch);
+    DO(st->observer_failed); DO(st->observer_succeeded); DO(st->observed_ended); DO(st->by_call); DO(st->by_redispatch);
 /* clang-format on */
 
 static int module_traverse(PyObject *m, visitproc visit, void *arg) {

@@ -65,6 +65,11 @@ static inline bool is_due(_Atomic uint32_t *times) {
     return true;
 }
 
+/* An object that a thread may replace meanwhile, to be compared and not used. */
+static inline PyObject *object_at(PyObject *const *place) {
+    return __atomic_load_n(place, __ATOMIC_RELAXED);
+}
+
 static inline unsigned int version_tag(const PyTypeObject *type) {
     return __atomic_load_n(&type->tp_version_tag, __ATOMIC_RELAXED);
 }

@@ -30,7 +30,7 @@ enum slot_of_call {
     OF_DURATION,
     OF_ERROR
 };
-enum slot_of_handle { BEFORE, AFTER, WITH_ARGUMENTS };
+enum slot_of_handle { BEFORE, AFTER, WITH_ARGUMENTS, IS_FAILING };
 
 static int slots_at(PyObject *type, const char *const *names, Py_ssize_t *at) {
     for (; *names; names++, at++) {
@@ -39,22 +39,24 @@ static int slots_at(PyObject *type, const char *const *names, Py_ssize_t *at) {
     return 0;
 }
 
-/* observing(ObservedCall, ObserverHandle, RUNTIME_KEYS, said, failed, ended): what this file needs
- * of Python. The last three are functions, see dispatch/call_c.py and observers.py. */
+/* observing(ObservedCall, ObserverHandle, RUNTIME_KEYS, said, failed, succeeded, ended): what this
+ * file needs of Python. The last four are functions, see dispatch/call_c.py and observers.py. */
 PyObject *observers_start(PyObject *m, PyObject *args) {
     static const char *const of_call[] = {
         "operator",        "how",   "key",       "key_set",  "kernel",      "provider", "reason",
         "sequence_number", "depth", "arguments", "keywords", "duration_ns", "error",    NULL};
-    static const char *const of_handle[] = {"before", "after", "with_arguments", NULL};
+    static const char *const of_handle[] = {"before", "after", "with_arguments", "is_failing",
+                                            NULL};
     struct state *st = PyModule_GetState(m);
-    PyObject *o[6];
-    if (!PyArg_ParseTuple(args, "O!O!O!OOO", &PyType_Type, &o[0], &PyType_Type, &o[1],
-                          &PyTuple_Type, &o[2], &o[3], &o[4], &o[5]) ||
+    PyObject *o[7];
+    if (!PyArg_ParseTuple(args, "O!O!O!OOOO", &PyType_Type, &o[0], &PyType_Type, &o[1],
+                          &PyTuple_Type, &o[2], &o[3], &o[4], &o[5], &o[6]) ||
         slots_at(o[0], of_call, st->call_at) || slots_at(o[1], of_handle, st->handle_at))
         return NULL;
-    PyObject **places[6] = {&st->observed_type, &st->handle_type,     &st->runtime_keys,
-                            &st->said,          &st->observer_failed, &st->observed_ended};
-    for (int i = 0; i < 6; i++) Py_XSETREF(*places[i], Py_NewRef(o[i]));
+    PyObject **places[7] = {&st->observed_type,   &st->handle_type,        &st->runtime_keys,
+                            &st->said,            &st->observer_failed,    &st->observer_succeeded,
+                            &st->observed_ended};
+    for (int i = 0; i < 7; i++) Py_XSETREF(*places[i], Py_NewRef(o[i]));
     Py_RETURN_NONE;
 }
 
@@ -170,12 +172,18 @@ static int make_call(struct watch *w, PyObject *operator, const Plan *plan, stru
     return failed ? -1 : 0;
 }
 
+/* Whether the observer's last run has failed. Another thread may be writing that: so the value is
+ * compared, and not used. */
+static bool is_failing(const struct watch *w, PyObject *handle) {
+    return object_at(place_in(handle, w->st->handle_at[IS_FAILING])) == Py_True;
+}
+
 /* Tells an observer; false with an error that ends the call. */
 static bool tell(const struct watch *w, Py_ssize_t i, enum slot_of_handle which) {
     struct state *st = w->st;
     PyObject *handle = PyTuple_GET_ITEM(w->observers, i);
     PyObject *function = Py_XNewRef(*place_in(handle, st->handle_at[which]));
-    PyObject *answer = NULL;
+    PyObject *answer = NULL, *is_after = which == AFTER ? Py_True : Py_False;
     if (!function || function == Py_None) {
         Py_XDECREF(function);
         return true;
@@ -184,8 +192,11 @@ static bool tell(const struct watch *w, Py_ssize_t i, enum slot_of_handle which)
     answer = PyObject_CallOneArg(function, w->call);
     if (!answer) {
         PyObject *error = raised();
-        answer = PyObject_CallFunctionObjArgs(st->observer_failed, function, error, NULL);
+        answer = PyObject_CallFunctionObjArgs(st->observer_failed, handle, is_after, error, NULL);
         Py_DECREF(error);
+    } else if (is_failing(w, handle)) {
+        Py_DECREF(answer);
+        answer = PyObject_CallFunctionObjArgs(st->observer_succeeded, handle, is_after, NULL);
     }
     w->stack->is_observer = 0;
     Py_DECREF(function);

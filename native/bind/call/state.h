@@ -38,7 +38,7 @@ enum {
     DEVICES = 32,
     QUICK = 5,
     CALL_SLOTS = 13,
-    HANDLE_SLOTS = 3
+    HANDLE_SLOTS = 4
 };
 
 typedef _Atomic uint64_t a64;
@@ -301,7 +301,8 @@ struct state {
      * of; and where an ObservedCall and an ObserverHandle have their slots. */
     _Atomic(PyObject *) observers;
     a64 observed;
-    PyObject *observed_type, *handle_type, *runtime_keys, *said, *observer_failed, *observed_ended;
+    PyObject *observed_type, *handle_type, *runtime_keys, *said, *observer_failed,
+        *observer_succeeded, *observed_ended;
     PyObject *by_call, *by_redispatch;
     Py_ssize_t call_at[CALL_SLOTS], handle_at[HANDLE_SLOTS];
     struct torch torch;
