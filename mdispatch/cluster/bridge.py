@@ -20,7 +20,7 @@ from threading import Event
 from time import monotonic
 
 from ..errors import RegistryExistsError
-from ..facts.hosts import ASTRAY, CUT, GONE, HELD, OPEN, SEALED, Told, differences, tell, told
+from ..facts.hosts import ASTRAY, CUT, GONE, HELD, OPEN, SEALED, Told, tell, told
 from ..facts.logs import described
 from ..facts.opening import DEFAULT_CAPACITY
 from .engine import Unreachable, connect
@@ -213,7 +213,7 @@ class Bridge:
     def _announce(self, phase: str) -> None:
         at, facts = self._at, len(self._region)
         record = Record.of("bridge", self.name, at, facts, phase, self._why())
-        record = record.of_workers(self.book, differences(self.book), self._other_versions())
+        record = record.of_workers(self.book, self._other_versions())
         self._engine.announce(f"{record.host}:{record.pid}", record.packed(), self.url.lease)
 
     def _other_versions(self) -> dict[str, str]:

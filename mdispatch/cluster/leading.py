@@ -42,7 +42,7 @@ from ..errors import (
     WaitCancelledError,
 )
 from ..facts import IMPL, OF_ANY_MEMBER, PYSTUB, TRAVELS
-from ..facts.hosts import ASTRAY, OPEN, SEALED, Told, differences, host, tell
+from ..facts.hosts import ASTRAY, OPEN, SEALED, Told, host, tell
 from ..facts.opening import DEFAULT_CAPACITY
 from ..facts.shared import SharedRegistry
 from .engine import Fenced, Forgot, Unreachable, connect, parse_url
@@ -358,7 +358,7 @@ class Publisher:
                 raise Forgot
         facts = len(self._follower.state.facts)
         record = Record.of("leader", self._url.run, at, facts, self._phase())
-        record = record.of_workers(self._book, differences(self._book), {})
+        record = record.of_workers(self._book, {})
         self._engine.announce(self._key(), record.packed(), self._url.lease)
         self._next_renewal = monotonic() + self._url.lease / 3
 

@@ -8,6 +8,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 
+from ..facts.differing import told
 from ..facts.hosts import host, workers
 from .log import Garbled, json_bytes, read_json
 from .state import as_chain, as_host, as_number, as_versions
@@ -71,11 +72,9 @@ class Record:
             why=why[:500],
         )
 
-    def of_workers(
-        self, facts: Facts, differences: list[tuple[int, str]], versions: dict[str, str]
-    ) -> Record:
-        told = [(pid, text[:_LONGEST]) for pid, text in differences[:_COUNT]]
-        return replace(self, workers=workers(facts), versions=versions, differences=told)
+    def of_workers(self, facts: Facts, versions: dict[str, str]) -> Record:
+        differences = [(each.pid, each.text[:_LONGEST]) for each in told(facts)[:_COUNT]]
+        return replace(self, workers=workers(facts), versions=versions, differences=differences)
 
     def packed(self) -> bytes:
         told = asdict(self) | {"root": self.root.hex(), "chain": self.chain.hex()}

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
-    from ..errors import MdispatchError
     from ..errors.runs import Run
     from ..facts import Registration
     from ..facts.abc import Facts
+    from ..facts.differing import Differing
     from ..facts.modules import ImportPolicy
     from .entry import OperatorEntry
 
@@ -101,8 +101,8 @@ class Dispatcher:
         self.chosen: dict[tuple[object, ...], tuple[Any, Any, Callable[[], int], int]] = {}
         #: The threads whose turn it is to work for a choice, by its name: registry/choosing.py.
         self.deciding: dict[str, Any] = {}
-        #: What was found to differ here. registry/verify.py adds to it.
-        self.differing: list[MdispatchError] = []
+        #: What was found to differ here, None before anything was. registry/verify.py adds to it.
+        self.differing: Differing | None = None
         #: Seconds that this interpreter waited in vain while nobody would have heard an error.
         self.waited_unheard = 0.0
         #: The modules that a child of fork has from a parent that registered.
@@ -283,7 +283,9 @@ class Dispatcher:
         what was registered here belong to the parent.
         """
         unlock(self, self.entries.there, self.claims, self.fallbacks)
-        unlock(self._verified, *self._verified.values(), self.counterparts, self.differing)
+        unlock(self._verified, *self._verified.values(), self.counterparts)
+        if self.differing is not None:
+            self.differing.forked()
         unlock(self.chosen, self._called)
         self.deciding = {}  # the other threads are not here; the one that forked has no claim
         self.claims_lock = RLock()

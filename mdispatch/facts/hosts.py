@@ -1,6 +1,6 @@
 """What the members of one host tell each other of their cluster (docs/cluster.md), as facts of
-their own: the leader or the host's bridge, how the host stands; a worker, in what it differs. How
-the host stands stays when its bridge dies: the next one goes on from there (cluster/bridge.py).
+their own: the leader or the host's bridge, how the host stands. That stays when its bridge dies:
+the next one goes on from there (cluster/bridge.py).
 
 Only where there is such a fact is anything else done than in a registry of one host.
 """
@@ -12,7 +12,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from ..errors import EngineUnreachableError, MainMemberGoneError
-from .registration import BRIDGE, CLUSTER, MAIN, NOTE, STANDING, WORKER
+from .registration import BRIDGE, CLUSTER, MAIN, STANDING, WORKER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .registration import Registration
     from .waits import Waited
 
-__all__ = ["ASTRAY", "CUT", "GONE", "HELD", "OPEN", "SEALED", "Told", "await_fact", "differences"]
-__all__ += ["bridges", "host", "has_bridge", "note_difference", "read", "tell", "told", "workers"]
+__all__ = ["ASTRAY", "CUT", "GONE", "HELD", "OPEN", "SEALED", "Told", "await_fact"]
+__all__ += ["bridges", "host", "has_bridge", "read", "tell", "told", "workers"]
 
 #: How a host stands: it goes on; all that the warm-up registers is there; the engine does not
 #: answer; nobody leads; what the engine has does not go on from what is here; the leader has other
@@ -29,8 +29,6 @@ __all__ += ["bridges", "host", "has_bridge", "note_difference", "read", "tell", 
 OPEN, SEALED, CUT, GONE, ASTRAY = "open", "sealed", "cut off", "without a leader", "astray"
 HELD = "held"
 
-_DIFFERS = f"{CLUSTER}.differs"
-_MOST = 8  # differences of a process
 #: Seconds that a wait sleeps before it looks how its host stands. Each sleep in C ends after as
 #: long (native/core/contract/await.c), so this wakes nobody more often.
 _LOOK_AGAIN = 0.1
@@ -92,16 +90,6 @@ def read(text: str) -> Told:
     return Told(phase, engine, leader, at[0], at[1], *rest[:4])
 
 
-def note_difference(facts: Facts, error: Exception) -> None:
-    """A worker tells its host's bridge in what it differs."""
-    if facts.role != WORKER or told(facts) is None:
-        return
-    there = facts.registrations(_DIFFERS)[2]
-    if sum(fact.pid == os.getpid() for fact in there) < _MOST:
-        here = getattr(error, "here", "")
-        facts.register(NOTE, 0, _DIFFERS, str(error)[:4000], here)
-
-
 def bridges(facts: Facts) -> int | None:
     """How many bridges this host has; None where it has the leader."""
     roles = [role for _, _, role, is_alive, *_ in facts.members() if is_alive]
@@ -117,13 +105,6 @@ def workers(facts: Facts) -> int:
     """How many processes are workers here."""
     found = {member[1] for member in facts.members() if member[2] == WORKER}
     return len(found - {os.getpid()} if facts.role == MAIN else found)
-
-
-def differences(facts: Facts) -> list[tuple[int, str]]:
-    """What the workers of this host have told: process and words."""
-    alive = {member[1] for member in facts.members()}
-    there = facts.registrations(_DIFFERS)[2]
-    return [(fact.pid, fact.text) for fact in there if fact.pid in alive]
 
 
 def await_fact(

@@ -23,7 +23,7 @@ from ..keys.numbers import DispatchKey, table_index
 from ..schema.canonical import canonical_schema
 from ..schema.names import split_name
 from .roles import is_made_here, keeps_alive, register_or_verify
-from .verify import audits, known, known_definition, note, verify
+from .verify import audits, known, known_definition, mended, note, verify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -171,6 +171,8 @@ def publish(
         fact = dispatcher.facts.register(kind, key, name, text, where)
         if audits:
             note(fact)
+        if dispatcher.differing is not None:
+            mended(dispatcher, (kind, int(key), name, fact.variant))
         return fact
     except errors.DuplicateRegistrationError as error:
         from .differences import registered_twice

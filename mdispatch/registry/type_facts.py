@@ -28,7 +28,7 @@ from ..errors import MdispatchError
 from ..errors.places import printable
 from ..facts import AS_BRIDGE, TYPE, interpreter_id
 from ..facts.native import unlock
-from .verify import tell
+from .verify import keep, mended, tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     #: What a registry had under a name before it was changed.
     Change: TypeAlias = tuple[Dispatcher, str, "WrittenType | None"]
 
-__all__ = ["WrittenType", "differing_types", "forked", "keep_up", "leave"]
+__all__ = ["WrittenType", "compare_types", "forked", "keep_up", "leave"]
 
 
 class WrittenType:
@@ -104,14 +104,18 @@ def leave(dispatcher: Dispatcher) -> None:
         _in_use.remove(dispatcher)
 
 
-def differing_types(dispatcher: Dispatcher) -> list[TypeKeysMismatchError]:
-    """What differs now, whenever it was written."""
-    found = [
-        _difference(dispatcher, name, written.keys, written.where, written.fact)
-        for name, written in list(dispatcher.types.items())
-        if written.cls() is not None
-    ]
-    return [error for error in found if error is not None]
+def compare_types(dispatcher: Dispatcher) -> None:
+    """Notes which types differ now, whenever they were written: the other member may have come
+    later, or gone. What was refused, and so never written, differs still.
+    """
+    for name, written in list(dispatcher.types.items()):
+        if written.cls() is None:
+            continue
+        error = _difference(dispatcher, name, written.keys, written.where, written.fact)
+        if error is None:
+            mended(dispatcher, (TYPE, 0, name, ""))
+        else:
+            keep(dispatcher, (TYPE, 0, name, ""), error)
 
 
 def _follow(cls: type, oldest: Handle | None) -> None:
@@ -149,8 +153,9 @@ def _write(dispatcher: Dispatcher, cls: type, oldest: Handle, changed: list[Chan
     written = WrittenType(dispatcher, cls, keys, where)
     changed.append((dispatcher, name, before))
     _put(dispatcher, name, written)
-    if not told:  # another member may have written its own in between: then both look, or one
-        _tell_difference(dispatcher, name, keys, where, written.fact)
+    # Another member may have written its own in between: then both look, or one.
+    if not told and not _tell_difference(dispatcher, name, keys, where, written.fact):
+        mended(dispatcher, (TYPE, 0, name, ""))
 
 
 def _end(dispatcher: Dispatcher, cls: type, changed: list[Change]) -> None:
@@ -158,6 +163,7 @@ def _end(dispatcher: Dispatcher, cls: type, changed: list[Change]) -> None:
         if written.cls() is cls:
             changed.append((dispatcher, name, written))
             _put(dispatcher, name, None)
+            mended(dispatcher, (TYPE, 0, name, ""))
 
 
 def _put(dispatcher: Dispatcher, name: str, written: WrittenType | None) -> None:
@@ -174,7 +180,7 @@ def _tell_difference(
 ) -> bool:
     error = _difference(dispatcher, name, keys, where, own)
     if error is not None:
-        tell(dispatcher, error)
+        tell(dispatcher, (TYPE, 0, name, ""), error)
     return error is not None
 
 

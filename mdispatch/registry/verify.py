@@ -7,6 +7,9 @@ A verification that fails raises at once, with two exceptions. Where the thread 
 :class:`Audit`, the difference is noted and the import goes on, so that a warm-up reports every
 difference and not only the first. Where nobody would hear the error (registry/unheard.py), the
 import goes on, too; then this interpreter calls no operator until a warm-up finds nothing.
+
+In each case the difference is kept until it is registered well, for somebody may have caught the
+error: warm-ups tell it, and so does ``mdispatch doctor`` (facts/differing.py).
 """
 
 from __future__ import annotations
@@ -28,9 +31,10 @@ if TYPE_CHECKING:
     from ..dispatch.dispatcher import Dispatcher
     from ..facts import Registration
     from ..facts.abc import Facts
+    from ..facts.differing import What
 
-__all__ = ["DEFAULT_TIMEOUT", "Audit", "audits", "known", "known_definition", "note"]
-__all__ += ["refuse_calls", "tell", "verify", "wait_for"]
+__all__ = ["DEFAULT_TIMEOUT", "Audit", "all_kept", "audits", "keep", "known", "known_definition"]
+__all__ += ["mended", "note", "refuse_calls", "tell", "verify", "wait_for"]
 
 # Seconds that a wait for a kernel lasts at most where its key has others beside it.
 _LOOK_AGAIN = 1.0
@@ -105,58 +109,85 @@ def verify(
     main member's fact with what is wanted here and returns the difference in words, or None.
     ``variant`` is that of a kernel: only those for the same types, or of the same provider, count.
     """
-    audit = _open_audit()
+    audit, what = _open_audit(), (kind, int(key), name, variant)
     try:
         fact = _verify(
             dispatcher, kind, key, name, body, where, at_least, timeout, accept, audit, variant
         )
+        if dispatcher.differing is not None:
+            mended(dispatcher, what)
         if verify_log.listens():
-            what = described(kind, key, name)
-            verify_log.tell("verified %s with pid %d, %s", what, fact.pid, fact.where)
+            words = described(kind, key, name)
+            verify_log.tell("verified %s with pid %d, %s", words, fact.pid, fact.where)
         return fact
     except errors.VerificationError as error:
         if verify_log.listens():
             problem = str(error).partition("\n")[0]
             verify_log.tell("not verified: %s: %s", described(kind, key, name), problem)
-        tell(dispatcher, error)
+        tell(dispatcher, what, error)
         return None
     except errors.RegistryError as error:
         if audit is not None or not is_unheard():
             raise
-        refuse_calls(dispatcher, error)
+        keep(dispatcher, what, error)
+        refuse_calls(dispatcher)
         return None
 
 
-def tell(dispatcher: Dispatcher, error: errors.VerificationError) -> None:
-    """Raises a difference. Notes it for an open audit instead, or keeps it where nobody would hear
-    it.
+def tell(dispatcher: Dispatcher, what: What, error: errors.VerificationError) -> None:
+    """Keeps a difference, and raises it. For an open audit it notes it instead; where nobody would
+    hear it, it refuses calls.
     """
-    if dispatcher.facts.has(facts.STANDING, 0, CLUSTER):
-        from ..facts.hosts import note_difference
-
-        note_difference(dispatcher.facts, error)
+    keep(dispatcher, what, error)
     audit = _open_audit()
     if audit is not None:
         audit.differences.append(error)
-        dispatcher.differing.append(error)
     elif is_unheard():
-        refuse_calls(dispatcher, error)
+        refuse_calls(dispatcher)
     else:
         raise error
 
 
-def refuse_calls(dispatcher: Dispatcher, error: errors.MdispatchError) -> None:
-    """Keeps a difference that nobody would hear, and has every call of an operator raise all that
-    were kept, until a warm-up finds nothing.
+def keep(dispatcher: Dispatcher, what: What, error: errors.MdispatchError) -> None:
+    """Keeps a difference until :func:`mended`."""
+    from copy import copy  # few interpreters differ, and only these need the two
+
+    from ..facts.differing import Differing
+
+    with dispatcher.definitions_lock:
+        if dispatcher.differing is None:
+            dispatcher.differing = Differing(dispatcher.facts)
+    # The copy has no traceback, which would keep all that the failed import has made.
+    dispatcher.differing.add(what, copy(error))
+
+
+def mended(dispatcher: Dispatcher, what: What) -> None:
+    """What may have differed is registered well now. The last one ends a refusal of calls."""
+    differing = dispatcher.differing
+    if differing is None or not differing.kept or not differing.forget(what):
+        return
+    if dispatcher.fallbacks.refusal is not None:
+        dispatcher.fallbacks.refuse(None)
+        if differing.kept:  # another thread has kept one in between, and refused calls
+            refuse_calls(dispatcher)
+
+
+def all_kept(dispatcher: Dispatcher) -> list[errors.MdispatchError]:
+    """The differences that are kept, oldest first."""
+    return list(dispatcher.differing or ())
+
+
+def refuse_calls(dispatcher: Dispatcher) -> None:
+    """Has every call of an operator raise all the differences that are kept, until none is, or
+    until a warm-up finds nothing.
     """
-    dispatcher.differing.append(error)
 
     def refuse() -> None:
         if is_unheard():
             return  # the module that is being imported calls operators
         from .differences import all_that_differs
 
-        raise all_that_differs(dispatcher.facts, dispatcher.differing)
+        raise all_that_differs(dispatcher.facts, all_kept(dispatcher))
 
     dispatcher.fallbacks.refuse(refuse)
 
@@ -171,6 +202,8 @@ def known(dispatcher: Dispatcher, kind: int, key: int, name: str) -> bool:
     audit = _open_audit()
     if audit is not None:
         audit.facts.append(there)
+    if dispatcher.differing is not None:
+        mended(dispatcher, (kind, int(key), name, ""))
     if verify_log.listens():
         verify_log.tell("verified %s, which was there", described(kind, key, name))
     return True
@@ -188,6 +221,8 @@ def known_definition(
     audit = _open_audit()
     if audit is not None:
         audit.facts.append(fact)
+    if dispatcher.differing is not None:
+        mended(dispatcher, (facts.DEF, 0, name, ""))
     if verify_log.listens():
         what = described(facts.DEF, 0, name)
         verify_log.tell("verified %s with pid %d, %s", what, fact.pid, fact.where)

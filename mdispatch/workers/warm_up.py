@@ -3,8 +3,9 @@
 The same call is an initializer for thread pools, interpreter pools, process pools and bare
 interpreters. In the main interpreter it just imports: there is nothing to verify.
 
-The registry keeps the differences of each module (``Registry.differing``), because a module is
-imported only once: a later warm-up with the same module reports the same differences.
+The registry keeps the differences of each module (facts/differing.py), because a module is
+imported only once: a later warm-up with the same module reports the same differences. It also
+reports those that were raised before, which somebody may have caught.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from ..facts.waits import check_timeout
 from ..registry import Registry, given_or_default
 from ..registry.differences import all_that_differs, missing_in_worker
 from ..registry.roles import who
-from ..registry.type_facts import differing_types, keep_up
+from ..registry.type_facts import compare_types, keep_up
 from ..registry.unheard import initializing_worker
-from ..registry.verify import Audit
+from ..registry.verify import Audit, all_kept
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ def warm_up(
     All waits together take at most ``timeout`` seconds. ``path`` is put at the head of ``sys.path``
     first: fresh interpreters do not inherit the additions that their main interpreter made to its
     own. In a pool: ``initializer=mdispatch.warm_up, initargs=([...], sys.path)``. A second call
-    reports the same differences again.
+    reports the same differences again. A call also reports what has differed before, in whatever
+    module, where the error was caught and the name was not registered well since.
 
     ``freeze`` is for interpreters that keep what they import until they end. The garbage collector
     of the interpreter rests during the warm-up, and looks at nothing that is there by then
@@ -234,7 +236,7 @@ def examine(
     _extend_path(path)
     dispatcher = registry.dispatcher
     before = set(sys.modules)
-    kept = list(dispatcher.differing)
+    kept = all_kept(dispatcher)
     began = perf_counter()
     with Audit(timeout) as audit:
         try:
@@ -252,15 +254,13 @@ def examine(
     took = perf_counter() - began
     new = [name for name in sys.modules if name not in before]
     _forget(dispatcher, kept, sources_of_modules(new))
-    # Types are compared anew: the other member may have come later, or gone.
-    others = [e for e in dispatcher.differing if not isinstance(e, errors.TypeKeysMismatchError)]
-    dispatcher.differing[:] = [*others, *differing_types(dispatcher)]
+    compare_types(dispatcher)
     looked_at = {*names, *new}
     _, _, there = dispatcher.facts.registrations()
     if registry.is_main:
         sources = sources_of_modules(_packages(looked_at))
         mine = [f for f in there if _is_from(f, sources)]
-        differing = tuple(dispatcher.differing)  # types, where another member had them first
+        differing = tuple(all_kept(dispatcher))  # types, where another member had them first
         return WarmUp(*counts(mine), took, 0.0, differing)
     sequence, _ = dispatcher.facts.await_change(0, 0.0)
     dispatcher.facts.await_change(sequence, 0.0)  # raises where the main member is gone
@@ -272,7 +272,7 @@ def examine(
         took,
         audit.longest_wait,
         (
-            *dispatcher.differing,
+            *all_kept(dispatcher),
             *(each for each in missing if (each.kind, each.name, each.key) not in told),
         ),
     )
@@ -300,11 +300,12 @@ def _forget(dispatcher: Dispatcher, kept: list[errors.MdispatchError], sources: 
     """Drops what differed in modules that have just been imported anew."""
     for error in kept:
         if isinstance(error, errors.VerificationError) and source_of(error.here) in sources:
-            dispatcher.differing.remove(error)
+            assert dispatcher.differing is not None
+            dispatcher.differing.drop(error)
 
 
 def _differing(dispatcher: Dispatcher) -> list[errors.VerificationError]:
-    found = dispatcher.differing
+    found = all_kept(dispatcher)
     return [error for error in found if isinstance(error, errors.VerificationError)]
 
 

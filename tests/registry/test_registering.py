@@ -11,6 +11,7 @@ from runs import in_another_run
 import mdispatch as md
 from mdispatch import errors
 from mdispatch import facts as kinds
+from mdispatch.facts.differing import DIFFERS
 
 
 class Array:
@@ -32,9 +33,10 @@ def there(registry):
 
 def everything(registry):
     """All that a refused registration leaves unchanged: facts, versions, and this interpreter's
-    state.
+    state. A worker that differs tells so in a note.
     """
     _, _, found = registry.dispatcher.facts.registrations()
+    found = [fact for fact in found if fact.name != DIFFERS]
     versions = {fact.name: registry.dispatcher.facts.registrations(fact.name)[:2] for fact in found}
     entries = {name: (entry, entry._state) for name, entry in registry.dispatcher.entries.items()}
     kernels = {name: dict(entry.kernels) for name, entry in registry.dispatcher.entries.items()}

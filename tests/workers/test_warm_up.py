@@ -79,14 +79,18 @@ def test_it_tells_everything_that_differs_not_the_first_difference(kind, shop) -
             kinds.run_source(textwrap.dedent(text), 0, folder, sys.path)
             os._exit(0)
         md.warm_up(["divergent_ops"])
-        before = md.default_registry().dispatcher.facts.registrations()
+        from mdispatch.facts.differing import DIFFERS
+        def there():  # a worker that was forked, and has ended without Python, leaves its notes
+            facts = md.default_registry().dispatcher.facts
+            return [fact for fact in facts.registrations()[2] if fact.name != DIFFERS]
+        before = there()
         if kind == "fork":
             os.write(write, md.default_registry().address.encode())
             os.waitpid(text_ready, 0)
             result = eval((Path(folder) / "0").read_text())
         else:
             result = results(start(kind, textwrap.dedent(text), 1, Path(folder)))[0]
-        done(unchanged=before == md.default_registry().dispatcher.facts.registrations(), **result)
+        done(unchanged=before == there(), **result)
         """,
         kind,
         str(shop),

@@ -84,6 +84,8 @@ named = md.Library("shop", "FRAGMENT", timeout=0)
 named.set_python_module("shop_fakes")
 
 CASES = {
+    "kernel not here": lambda: md.ops.shop.size(Array()),
+    "warm_up": lambda: md.warm_up("shop_ops", timeout=0),  # before others that it would tell, too
     "schema": lambda: lib.define("scale(Tensor x, int factor=2) -> Tensor"),
     "returns": lambda: lib.define("scale(Tensor x, float factor=2.0) -> (Tensor, Tensor)"),
     "attributes": lambda: lib.define("scale(Tensor x, float factor=2.0) -> Tensor", tags="core"),
@@ -106,8 +108,6 @@ CASES = {
     "fallback": lambda: wild.fallback(len, "CPU"),
     "fallback, another key": lambda: wild.fallback(len, "Conjugate"),
     "signature": lambda: lib.impl("size", len, "CPU", signature="(Tensor x, int n) -> int"),
-    "kernel not here": lambda: md.ops.shop.size(Array()),
-    "warm_up": lambda: md.warm_up("shop_ops", timeout=0),
     "module": lambda: lib.register_python_module("weigh", "shop_meta"),
     "context": lambda: lib.register_python_module("weigh", "shop_fakes", "See the manual."),
     "module of a definition": lambda: named.define("scale(Tensor x, float factor=2.0) -> Tensor"),

@@ -1,0 +1,562 @@
+"""A difference is remembered though a loader of plug-ins has caught it: until the name is
+registered well, warm-ups tell it, and the other members of the registry know of it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from kinds import INTERPRETERS, run_main
+from patience import limit
+
+import mdispatch as md
+from mdispatch import errors
+from mdispatch.facts.differing import DIFFERS, told
+from mdispatch.registry import verify
+
+pytestmark = pytest.mark.shared
+
+
+def says(word):
+    return lambda *args, **kwargs: word
+
+
+class Array:
+    __dispatch_keys__ = "CPU"
+
+
+class Other(Array):
+    pass
+
+
+def differs(worker, modules=()):
+    """What a warm-up of the worker tells: the class, the kind and the name of each difference."""
+    try:
+        md.warm_up(modules, registry=worker, timeout=0)
+    except errors.WarmUpError as error:
+        return [(type(each).__name__, each.kind, each.name) for each in error.differences]
+    return []
+
+
+def notes(registry):
+    """The first lines of what the members tell each other."""
+    return [each.text.partition("\n")[0] for each in told(registry.dispatcher.facts)]
+
+
+def load(plugin, *args):
+    """As loaders do it."""
+    with suppress(Exception):
+        plugin(*args)
+
+
+def library(registry, *args):
+    return md.Library(*args, registry=registry, timeout=0)
+
+
+# --- each kind of registration --------------------------------------------------------------------
+#
+# What a worker does that differs; what the main interpreter does before that, and then, so that the
+# same is well.
+
+SCHEMAS = "f(Tensor x) -> Any", "f(Tensor x, int n) -> Any"
+
+
+def open_other(registry):
+    return library(registry, "other", "DEF")
+
+
+def define(registry, schema=SCHEMAS[1]):
+    return library(registry, "s", "FRAGMENT").define(schema)
+
+
+def implement(registry, **more):
+    return library(registry, "s", "FRAGMENT").impl("f", says(1), "CPU", **more)
+
+
+def fall_back(registry):
+    return library(registry, "_", "IMPL").fallback(says(1), "CUDA")
+
+
+def hold(registry):
+    return library(registry, "s", "FRAGMENT").register_name("held")
+
+
+def name_module(registry):
+    fragment = library(registry, "s", "FRAGMENT")
+    fragment.register_python_module("s::f", "some.module")
+    return fragment
+
+
+def prefer(registry):
+    return md.set_priority("s::f", ["fast"], registry=registry, timeout=0)
+
+
+def with_types(registry):
+    return implement(registry, types=Other)
+
+
+def of_provider(registry):
+    return implement(registry, provider="fast")
+
+
+def ranked(registry):
+    return implement(registry, provider="fast", rank=3)
+
+
+#: What the worker does, the class of its error, and what the main interpreter lacks: that again.
+KINDS = {
+    "library": (open_other, "MainNeverArrivedError"),
+    "kernel": (implement, "KeyMismatchError"),
+    "kernel by type": (with_types, "KeyMismatchError"),
+    "provider": (of_provider, "ProviderMissingError"),
+    "fallback": (fall_back, "NotRegisteredError"),
+    "name": (hold, "NameMismatchError"),
+    "priority": (prefer, "PriorityMismatchError"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_caught_is_told_until_the_name_registers_well(registry, lib, worker, kind):
+    does, error = KINDS[kind]
+    lib.define(SCHEMAS[0])
+    load(does, worker)
+    (first,) = found = differs(worker)
+    assert issubclass(getattr(errors, first[0]), getattr(errors, error))
+    assert differs(worker) == found
+    assert len(notes(registry)) == 1
+    load(does, worker)  # a retry that fails is no second difference
+    assert [each[1:] for each in differs(worker)] == [first[1:]] * len(found)
+    kept = [does(registry), does(worker)]
+    assert differs(worker) == notes(registry) == []
+    del kept
+
+
+def test_a_schema_that_differed_is_told_until_it_is_the_same(registry, lib, worker):
+    lib.define(SCHEMAS[0])
+    load(define, worker)
+    assert differs(worker) == [("SchemaMismatchError", "def", "s::f")]
+    assert "has another schema" in notes(registry)[0]
+    define(worker, SCHEMAS[0])  # the short way, by the text as it was written
+    assert differs(worker) == notes(registry) == []
+    load(define, worker)
+    define(worker, SCHEMAS[0].replace("(Tensor", "( Tensor"))
+    assert differs(worker) == notes(registry) == []
+
+
+def test_a_rank_that_differed_is_told_until_it_is_the_same(registry, lib, worker):
+    lib.define(SCHEMAS[0])
+    kept = ranked(registry)
+    load(of_provider, worker)
+    assert differs(worker) == [("PriorityMismatchError", "impl", "s::f")]
+    kept = [kept, ranked(worker)]
+    assert differs(worker) == notes(registry) == []
+
+
+def test_a_module_that_differed_is_told_until_it_is_the_same(registry, lib, worker):
+    lib.define(SCHEMAS[0])
+    load(name_module, worker)
+    assert [each[1:] for each in differs(worker)] == [("pystub", "s::f")]
+    kept = [name_module(registry), name_module(worker)]
+    assert differs(worker) == notes(registry) == []
+    del kept
+
+
+def test_a_class_that_differed_is_told_until_it_is_the_same(registry, lib, worker):
+    def cls(registry, methods):
+        made = type("Index", (), {"size": lambda self: 1})
+        mark = md.register_class("s.Index", methods=methods, registry=registry, timeout=0)
+        return mark(made)
+
+    cls(registry, {"size": "() -> int"})
+    load(cls, worker, {"size": "() -> str"})
+    assert differs(worker)[0][:2] == ("ClassMismatchError", "class")
+    cls(worker, {"size": "() -> int"})
+    assert differs(worker) == notes(registry) == []
+
+
+# --- what is told, and what is not ----------------------------------------------------------------
+
+
+def test_another_registration_of_the_name_mends_nothing(registry, lib, worker):
+    lib.define(SCHEMAS[0])
+    lib.impl("f", says(1), "CPU", types=Other)
+    library(registry, "_", "IMPL").fallback(says(1), "CPU")
+    load(of_provider, worker)
+    before = differs(worker)
+    kept = [with_types(worker), library(worker, "_", "IMPL").fallback(says(1), "CPU")]
+    kept.append(define(worker, SCHEMAS[0]))
+    assert len(before) == 1
+    assert differs(worker) == before
+
+
+def test_two_places_that_differ_are_two_differences_and_one_name(registry, lib, worker):
+    lib.define(SCHEMAS[0])
+    with suppress(errors.KeyMismatchError):
+        implement(worker)
+    with suppress(errors.KeyMismatchError):
+        library(worker, "s", "FRAGMENT").impl("f", says(1), "CPU")
+    assert len(differs(worker)) == len(notes(registry)) == 2
+    kept = [implement(registry), implement(worker)]
+    assert differs(worker) == notes(registry) == []
+    del kept
+
+
+def test_calls_go_on_while_a_difference_that_was_caught_is_remembered(registry, lib, worker):
+    lib.define(SCHEMAS[0])
+    kept = [implement(registry), implement(worker)]
+    load(fall_back, worker)
+    assert worker.ops.s.f(Array()) == 1
+    del kept
+
+
+def test_a_wait_in_vain_is_no_difference(registry, lib, worker):
+    with pytest.raises(errors.NotRegisteredError):
+        md.wait_for_def("s::never", 0, registry=worker)
+    assert differs(worker) == notes(registry) == []
+
+
+def test_the_main_interpreter_remembers_no_refusals(registry, lib):
+    lib.define(SCHEMAS[0])
+    load(lib.define, SCHEMAS[1])
+    assert md.warm_up([], registry=registry).differences == ()
+    assert notes(registry) == []
+
+
+def test_what_is_remembered_keeps_nothing_of_the_import_that_failed(registry, lib, worker):
+    class Heavy:
+        pass
+
+    def plugin():
+        heavy = Heavy()
+        died.append(weakref.ref(heavy))
+        implement(worker)
+
+    lib.define(SCHEMAS[0])
+    died = []
+    load(plugin)
+    gc.collect()
+    assert len(differs(worker)) == 1
+    assert died[0]() is None
+
+
+def test_a_member_tells_of_20_differences_and_remembers_all(registry, lib, worker):
+    for number in range(30):
+        load(define, worker, f"f{number}() -> int")
+    assert len(differs(worker)) == 30
+    assert len(notes(registry)) == 20
+
+
+def test_a_full_registry_leaves_the_difference_with_its_interpreter():
+    with (
+        md.Registry.create(capacity=466_944) as registry,
+        md.Registry.attach(registry.address, timeout=0) as worker,
+    ):
+        lib = library(registry, "s", "DEF")
+        lib.define(SCHEMAS[0])
+        for letters in (200, 1):  # first the most of it, then what is left
+            with suppress(errors.RegistryFullError):
+                for number in range(100_000):
+                    lib.define(f"{'n' * letters}{number}() -> int")
+        load(define, worker)
+        assert [each[0] for each in differs(worker)] == ["SchemaMismatchError"]
+        assert notes(registry) == []
+
+
+def test_what_differs_in_a_thread_is_told_by_a_warm_up_of_another(registry, lib, worker):
+    lib.define(SCHEMAS[0])
+    thread = threading.Thread(target=load, args=(define, worker))
+    thread.start()
+    thread.join()
+    assert differs(worker) == [("SchemaMismatchError", "def", "s::f")]
+
+
+def test_threads_that_fail_and_mend_at_once_leave_no_note_behind(registry, lib, worker):
+    lib.define(SCHEMAS[0])
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def work():
+        for _ in range(100):
+            load(define, worker)
+            define(worker, SCHEMAS[0])
+
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    define(worker, SCHEMAS[0])
+    assert differs(worker) == notes(registry) == []
+    assert not worker.dispatcher.differing.kept
+
+
+def test_a_refusal_of_calls_ends_when_all_is_registered_well(registry, lib, worker, monkeypatch):
+    lib.define(SCHEMAS[0])
+    kept = [implement(registry), implement(worker)]
+    with monkeypatch.context() as patched:
+        patched.setattr(verify, "is_unheard", lambda: True)
+        define(worker)
+    with pytest.raises(errors.WarmUpError, match="1 difference"):
+        worker.ops.s.f(Array())
+    define(worker, SCHEMAS[0])
+    assert worker.ops.s.f(Array()) == 1
+    del kept
+
+
+def test_who_becomes_the_registrar_has_mended_what_it_registers_itself():
+    name = f"swallowed-{os.getpid()}"
+    with md.Registry.elect(name) as first, md.Registry.elect(name) as second:
+        lib = library(first, "s", "DEF")
+        lib.define(SCHEMAS[0])
+        mine = library(second, "s", "DEF")
+        load(mine.define, SCHEMAS[1])
+        assert [each[0] for each in differs(second)] == ["SchemaMismatchError"]
+        assert len(notes(first)) == 1
+        lib.close()
+        mine.close()
+        library(second, "s", "DEF").define(SCHEMAS[1])
+        assert differs(second) == notes(second) == []
+
+
+# --- programs -------------------------------------------------------------------------------------
+
+PLUGIN = """
+import mdispatch as md
+lib = md.Library("plugged", "DEF")
+lib.define("f(Tensor x) -> int" if md.is_main_interpreter() else "f(Tensor x, int n) -> int")
+"""
+APP = """
+try:
+    import plugin
+except Exception:
+    plugin = None  # as loaders do: the plug-in is optional
+"""
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> str:
+    (tmp_path / "plugin.py").write_text(PLUGIN)
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "late.py").write_text("")
+    return str(tmp_path)
+
+
+WORKER = """
+import sys
+sys.path.insert(0, FOLDER_OF_APP)
+import app
+assert app.plugin is None
+import mdispatch as md
+def told():
+    try:
+        md.warm_up("late")
+        return []
+    except md.errors.WarmUpError as error:
+        return [(type(e).__name__, e.name, e.here.rpartition("/")[2]) for e in error.differences]
+first = told()
+again = told()
+import os
+file = FOLDER_OF_APP + "/plugin.py"
+good = open(file).read().replace(", int n", "")
+with open(file, "w") as out:
+    out.write(good + "#" * 100)
+import plugin
+report(first=first, again=again, mended=told())
+"""
+
+
+@pytest.mark.parametrize("kind", [*INTERPRETERS, "fork", "spawn", "subprocess"])
+def test_a_plug_in_whose_error_a_loader_caught_is_told_by_a_later_warm_up(kind, app) -> None:
+    got = run_main(
+        """
+        kind, folder, text = args
+        sys.path.insert(0, folder)
+        import plugin
+        del sys.modules["plugin"]  # a child of fork imports it, too
+        done(**results(start(kind, text, 1, Path(folder)))[0])
+        """,
+        kind,
+        app,
+        WORKER.replace("FOLDER_OF_APP", repr(app)),
+    )
+    assert got["first"] == got["again"] == [("SchemaMismatchError", "plugged::f", "plugin.py:4")]
+    assert got["mended"] == []
+
+
+@pytest.mark.parametrize("kind", INTERPRETERS)
+def test_what_a_module_catches_in_a_thread_of_its_own_is_told_by_its_warm_up(kind, app) -> None:
+    """No audit is open in that thread, so the error is raised, and lost with the thread."""
+    Path(app, "app.py").write_text(
+        "import threading\n"
+        "def load():\n"
+        "    try:\n"
+        "        import plugin\n"
+        "    except Exception:\n"
+        "        pass\n"
+        "thread = threading.Thread(target=load)\n"
+        "thread.start()\n"
+        "thread.join()\n"
+    )
+    got = run_main(
+        """
+        kind, folder = args
+        sys.path.insert(0, folder)
+        import plugin
+        text = '''
+        from mdispatch.warming import examine
+        report(found=[(type(e).__name__, e.name) for e in examine("app").differences])
+        '''
+        done(**results(start(kind, textwrap.dedent(text), 1, Path(folder)))[0])
+        """,
+        kind,
+        app,
+    )
+    assert got["found"] == [("SchemaMismatchError", "plugged::f")]
+
+
+def test_a_child_of_fork_lacks_what_its_parent_lacked_and_tells_it(app) -> None:
+    got = run_main(
+        """
+        import subprocess
+        from mdispatch.facts.differing import told
+        sys.path.insert(0, args[0])
+        code = "import sys, plugin, mdispatch as md; print(md.default_registry().address)"
+        main = subprocess.Popen([sys.executable, "-c", code + "; sys.stdout.flush(); input()"],
+            env=os.environ | {"PYTHONPATH": args[0]}, stdin=-1, stdout=-1, text=True)
+        os.environ["MDISPATCH_REGISTRY"] = main.stdout.readline().strip()
+        import app
+        book = md.default_registry().dispatcher.facts
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            from mdispatch.warming import examine
+            here = [e.name for e in examine([]).differences]
+            os.write(write, repr(here).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        done(child=eval(os.read(read, 300)), parent=[each.pid for each in told(book)],
+            pid=os.getpid())
+        main.stdin.close(), main.wait(), main.stdout.close()
+        """,
+        app,
+    )
+    assert got["child"] == ["plugged::f"]
+    assert got["parent"] == [got["pid"]]
+
+
+def test_the_notes_of_a_member_that_died_are_told_to_nobody(app) -> None:
+    with md.Registry.create() as registry:
+        lib = library(registry, "plugged", "DEF")
+        lib.define("f(Tensor x) -> int")
+        program = "import app, os; print(flush=True); input()"
+        worker = subprocess.Popen(
+            [sys.executable, "-c", program],
+            env=os.environ | {"MDISPATCH_REGISTRY": registry.address, "PYTHONPATH": app},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        with worker:
+            worker.stdout.readline()
+            (one,) = told(registry.dispatcher.facts)
+            assert (one.pid, one.interpreter) == (worker.pid, 0)
+            assert one.where == f"{app}/plugin.py:4"
+            assert "plugged::f has another schema" in one.text
+            worker.kill()
+            worker.wait(limit(60))
+        assert told(registry.dispatcher.facts) == ()
+        assert registry.dispatcher.facts.registrations(DIFFERS)[2] != []  # until somebody joins
+
+
+TYPES = """
+import mdispatch as md
+class Array: ...
+class Other: ...
+"""
+TYPE_WORKER = """
+import sys
+sys.path.insert(0, FOLDER_OF_TYPES)
+import mdispatch as md
+import types_of
+md.Library("first", "FRAGMENT")  # from here on the registry has this interpreter's types
+from mdispatch.facts.differing import told
+def found():
+    notes = [each.text.split()[1] for each in told(md.default_registry().dispatcher.facts)]
+    try:
+        md.warm_up([])
+        here = []
+    except md.errors.WarmUpError as error:
+        here = [e.name for e in error.differences]
+    return here, notes
+def register(cls, key):
+    try:
+        return md.register_type(cls, key)
+    except md.errors.TypeKeysMismatchError:
+        pass
+steps = []
+register(types_of.Array, "CUDA")
+steps.append(found())
+register(types_of.Array, "CPU")
+steps.append(found())
+from mdispatch.registry.verify import Audit
+with Audit(0):
+    handle = register(types_of.Other, "CUDA")
+steps.append(found())
+steps.append(found())
+handle.close()
+steps.append(found())
+with Audit(0):
+    register(types_of.Other, "CUDA")
+steps.append(found())
+arrived(0)
+from kinds_of import until_there
+until_there(FOLDER + "/closed")
+steps.append(found())
+report(steps=steps)
+"""
+WAITS = """
+import os, time
+def until_there(path):
+    while not os.path.exists(path):
+        time.sleep(0.001)
+"""
+
+
+@pytest.mark.parametrize("kind", [INTERPRETERS[-1], "subprocess"])
+def test_a_type_that_differed_is_told_until_it_is_the_same_or_nobody_has_another(
+    kind, tmp_path
+) -> None:
+    (tmp_path / "types_of.py").write_text(TYPES)
+    (tmp_path / "kinds_of.py").write_text(WAITS)
+    got = run_main(
+        """
+        kind, folder, text = args
+        sys.path.insert(0, folder)
+        import types_of
+        md.Library("first", "FRAGMENT")
+        md.register_type(types_of.Array, "CPU")
+        other = md.register_type(types_of.Other, "CPU")
+        workers = start(kind, text, 1, Path(folder))
+        until_arrived(workers, 0)
+        other.close()
+        Path(folder, "closed").touch()
+        done(**results(workers)[0])
+        """,
+        kind,
+        str(tmp_path),
+        TYPE_WORKER.replace("FOLDER_OF_TYPES", repr(str(tmp_path))),
+    )
+    none, array, other = [[]] * 2, [["types_of.Array"]] * 2, [["types_of.Other"]] * 2
+    steps = [list(each) for each in got["steps"]]
+    noted = [[], ["types_of.Other"]]  # the other member went since, and nobody has looked
+    assert steps == [array, none, other, other, none, other, noted]
