@@ -658,6 +658,21 @@ class Serving(TypedDict):
     calls: list[CallNow] | None
 
 
+class Differs(TypedDict):
+    """A member that differs from what is registered, and goes on: somebody caught the error, or a
+    warm-up is to tell it. It ends when the same is registered well.
+    """
+
+    #: process
+    pid: int
+    #: id of the interpreter
+    interpreter: int
+    #: what differs: the error's text
+    text: str
+    #: where it was registered otherwise; "" where nothing was
+    where: str
+
+
 class Inside(TypedDict):
     """What a registry says of itself; all null when it cannot be read."""
 
@@ -673,6 +688,8 @@ class Inside(TypedDict):
     members: list[Member] | None
     #: the members that serve kernels to others
     serving: list[Serving] | None
+    #: the members that differ and go on, at most 20 differences of each
+    differing: list[Differs] | None
     #: how many operators are defined
     operators: int | None
     #: how many kernels are registered

@@ -98,7 +98,7 @@ def doctor(
     as_json: bool,
 ) -> None:
     """List the registries of this user, and what is wrong with them. It tells who is alive, what is
-    in them, who serves kernels to whom, and who waits for what.
+    in them, who serves kernels to whom, who waits for what, and who differs and goes on.
 
     Looking joins nothing, takes no lock and changes nothing; a registry whose main process is dead
     or whose lock is held by a stopped one is shown all the same.
@@ -115,9 +115,9 @@ def doctor(
     Exit status:
       0    nothing is wrong (after --reap: any more)
       1    something needs attention: a dead main member, others that died
-           without leaving, a file left over, a stopped process, damage, a file
-           that cannot be read, a folder that is kept locked; lines with ! say
-           what
+           without leaving, a member that differs from what is registered, a
+           file left over, a stopped process, damage, a file that cannot be
+           read, a folder that is kept locked; lines with ! say what
       2    unusable arguments; no such registry
       130  interrupted
     """
@@ -148,6 +148,7 @@ _WHAT = {
     facts.CHOICE: "the choice {0}",
 }
 _REAP = "mdispatch doctor --reap removes it"
+_MOST_DIFFERING = 5
 
 
 def awaited(member: Member) -> str:
@@ -163,7 +164,12 @@ def awaited(member: Member) -> str:
 
 def problems(seen: Seen) -> list[str]:
     """One sentence for each thing that needs attention; [] for a registry that is well."""
-    return [*_of_its_state(seen), *_of_its_members(seen), *_of_its_memory(seen)]
+    return [
+        *_of_its_state(seen),
+        *_of_its_members(seen),
+        *_of_what_differs(seen),
+        *_of_its_memory(seen),
+    ]
 
 
 def _of_its_state(seen: Seen) -> Iterator[str]:
@@ -208,6 +214,19 @@ def _of_its_members(seen: Seen) -> Iterator[str]:
             f"{_count(len(dead), 'process', 'processes')} died without leaving "
             f"({_pids(dead)}): the next one to join frees what it held"
         )
+
+
+def _of_what_differs(seen: Seen) -> Iterator[str]:
+    for one in seen.differing[:_MOST_DIFFERING]:
+        head, *lines = one.text.split("\n")
+        details = [line.strip() for line in lines if line.startswith(" ")]
+        advice = [line for line in lines if not line.startswith(" ")]
+        words = ". ".join(["; ".join([head, *details]), *advice]).rstrip(".")
+        yield f"{facts.who(one.pid, one.interpreter)}, differs: {words}"
+    more = len(seen.differing) - _MOST_DIFFERING
+    if more > 0:
+        what = f"is {more} more difference" if more == 1 else f"are {more} more differences"
+        yield f"there {what}: warm_up tells them where they are, and --json here"
 
 
 def _main_if_dead(seen: Seen) -> set[int]:
@@ -469,6 +488,10 @@ def seen_json(seen: Seen) -> answers.Registry:
         "processes": {"alive": seen.alive, "dead": seen.dead},
         "members": [member_json(member) for member in seen.members],
         "serving": [serving_json(one) for one in seen.serving],
+        "differing": [
+            {"pid": one.pid, "interpreter": one.interpreter, "text": one.text, "where": one.where}
+            for one in seen.differing
+        ],
         "operators": seen.operators,
         "kernels": seen.kinds[facts.IMPL],
         "facts": seen.facts,

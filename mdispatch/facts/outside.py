@@ -22,6 +22,7 @@ from ..errors import (
 )
 from ..errors.words import nearest
 from .counted import COUNTS, Counted, summed
+from .differing import DIFFERS, Differs, told_by
 from .folder_lock import busy_text, folder_holder
 from .hosts import Told, read
 from .native import fact as record_of
@@ -139,7 +140,8 @@ class Seen:
     deleted registry open. ``deleted``: its file was taken away. ``alive`` and ``dead`` count the
     processes that joined. ``names`` have registrations; ``idle`` places of names that have ended
     are kept for others. ``is_host``: only bridges register there; ``standing``: it is of a cluster.
-    ``counted``: what members tell of the runs of providers; ``serving``: who serves kernels.
+    ``counted``: what members tell of the runs of providers; ``serving``: who serves kernels;
+    ``differing``: who differs from what is registered, and goes on.
     """
 
     address: str
@@ -154,6 +156,7 @@ class Seen:
     standing: Standing | None = None
     counted: Counted | None = None
     serving: tuple[Serving, ...] = ()
+    differing: tuple[Differs, ...] = ()
     main_pid: int = 0
     main_state: str = ""
     main_stopped: bool = False
@@ -264,19 +267,23 @@ def _opened(address: bytes) -> Iterator[int | None]:
         native.close(handle)
 
 
-def _counted(address: bytes, members: tuple[Member, ...]) -> Counted | None:
-    """Reads the notes that say it."""
+def _notes(address: bytes, name: str) -> list[Registration]:
+    """The notes of one name, oldest first."""
     with _opened(address) as handle:
-        records = [] if handle is None else often.list_facts(handle, COUNTS.encode())[3]
-    alive = {(each.pid, each.interpreter) for each in members if each.alive}
-    return summed([record_of(Registration, record) for record in records], alive)
+        records = [] if handle is None else often.list_facts(handle, name.encode())[3]
+    return [record_of(Registration, record) for record in records]
+
+
+def _alive(members: tuple[Member, ...]) -> set[tuple[int, int]]:
+    """The members that are alive: process and interpreter."""
+    return {(each.pid, each.interpreter) for each in members if each.alive}
 
 
 def _serving(address: bytes, members: tuple[Member, ...]) -> tuple[Serving, ...]:
     """Reads the notes that offer something, and the boards of those who offer."""
     with _opened(address) as handle:
         records = [] if handle is None else often.list_facts(handle, None)[3]
-    alive = {(each.pid, each.interpreter) for each in members if each.alive}
+    alive = _alive(members)
     notes = (record for record in records if record[2] == NOTE)
     return serving((record_of(Registration, record) for record in notes), alive, _is_stopped)
 
@@ -307,6 +314,7 @@ def _seen(
     main, main_state, *_, policy, idle = rest
     now = native.now()
     members = tuple(_member(member, now) for member in found_members)
+    has_notes = attach == 0 and kinds[NOTE] > 0
     ours = attach != MD_ENAMESPACE  # in another namespace the same numbers are other processes
     return Seen(
         at.decode(),
@@ -319,8 +327,9 @@ def _seen(
         elects=policy == MD_POLICY_ELECT,
         is_host=policy == MD_POLICY_BRIDGE,
         standing=_standing(at, members) if attach == 0 and kinds[STANDING] else None,
-        counted=_counted(at, members) if attach == 0 and kinds[NOTE] else None,
-        serving=_serving(at, members) if attach == 0 and kinds[NOTE] else (),
+        counted=summed(_notes(at, COUNTS), _alive(members)) if has_notes else None,
+        serving=_serving(at, members) if has_notes else (),
+        differing=told_by(_notes(at, DIFFERS), _alive(members)) if has_notes else (),
         main_pid=main,
         main_state=_MAIN_STATES[main_state] if main_state < len(_MAIN_STATES) else "unknown",
         main_stopped=ours and main_state < 2 and _is_stopped(main),

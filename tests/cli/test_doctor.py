@@ -34,7 +34,8 @@ import mdispatch as md
 from mdispatch import errors
 from mdispatch.cli.console import text_for
 from mdispatch.cli.doctor import Diagnosis, diagnose, waiting_text
-from mdispatch.facts import DEF, HOST, Registration
+from mdispatch.facts import DEF, HOST, NOTE, Registration
+from mdispatch.facts.differing import DIFFERS
 from mdispatch.facts.native import native
 from mdispatch.facts.outside import Member
 
@@ -166,6 +167,66 @@ def test_who_waits_and_for_what_is_told(name: str) -> None:
         shown = text(name, status=0)
         assert f"pid {one.pid}, interpreter 0, newest of 2 threads: a kernel of" in shown
         assert f"pid {other.pid}, interpreter 0: any change" in shown
+
+
+PLUGS_IN = """
+import contextlib
+mine = md.Library('shop', 'FRAGMENT', registry=registry, timeout=0)
+with contextlib.suppress(Exception):  # as loaders of plug-ins do
+    mine.define('scale(Tensor x, int by) -> Tensor')
+"""
+
+
+def test_who_differs_and_goes_on_is_told_with_both_places_until_it_is_mended(name: str) -> None:
+    with main_of(name) as main, worker_of(name) as worker, worker_of(name) as other:
+        worker.do(PLUGS_IN)
+        told = about(name, status=1)
+        assert [(each["pid"], each["interpreter"]) for each in told["differing"]] == [
+            (worker.pid, 0)
+        ]
+        (each,) = told["differing"]
+        head, *lines = each["text"].split("\n")
+        assert head == (
+            f"shop::scale has another schema in the main interpreter (pid {main.pid}): one has 2 "
+            "argument(s), the other 1"
+        )
+        assert each["where"] == "<string>:5"
+        (problem,) = told["problems"]
+        assert problem.startswith(f"pid {worker.pid}, interpreter 0, differs: {head}; here: ")
+        assert [line.strip() in problem for line in lines[:2]] == [True] * 2
+        shown = " ".join(text(name, status=1).split())
+        assert f"! pid {worker.pid}, interpreter 0, differs: shop::scale has another" in shown
+        assert shown.endswith("1 registry, 1 needs attention.")
+
+        other.do(PLUGS_IN)
+        assert len(about(name, status=1)["problems"]) == 2
+        worker.do("mine.define('scale(Tensor x) -> Tensor')")
+        assert [each["pid"] for each in about(name, status=1)["differing"]] == [other.pid]
+        other.kill()
+        after = about(name, status=1)  # it died without leaving
+        assert after["differing"] == []
+        assert len(after["problems"]) == 1
+
+
+def test_of_many_differences_the_first_are_told_to_people(name: str) -> None:
+    define = "mine.define(f'f{number}(Tensor x) -> Tensor')"
+    with main_of(name), worker_of(name) as worker:
+        worker.do(PLUGS_IN)
+        worker.do(f"for number in range(7):\n with contextlib.suppress(Exception): {define}")
+        told = about(name, status=1)
+        assert len(told["differing"]) == 8
+        assert len(told["problems"]) == 6
+        assert told["problems"][-1] == (
+            "there are 3 more differences: warm_up tells them where they are, and --json here"
+        )
+
+
+def test_what_a_member_writes_into_such_a_note_cannot_steer_the_terminal(name: str) -> None:
+    with main_of(name), worker_of(name) as worker:
+        note = (NOTE, 0, DIFFERS, "a\x1b[2Jb", "\x1b")
+        worker.do(f"registry.dispatcher.facts.register(*{note!r})")
+        assert about(name, status=1)["differing"][0]["text"] == "a\x1b[2Jb"
+        assert "\x1b" not in text(name, status=1)
 
 
 WAITS_AGAIN = """
