@@ -103,6 +103,8 @@ class Dispatcher:
         self.deciding: dict[str, Any] = {}
         #: What was found to differ here, None before anything was. registry/verify.py adds to it.
         self.differing: Differing | None = None
+        #: Has an item until the log has a warning that this interpreter differs.
+        self.unwarned: list[None] = [None]
         #: Seconds that this interpreter waited in vain while nobody would have heard an error.
         self.waited_unheard = 0.0
         #: The modules that a child of fork has from a parent that registered.
@@ -283,7 +285,7 @@ class Dispatcher:
         what was registered here belong to the parent.
         """
         unlock(self, self.entries.there, self.claims, self.fallbacks)
-        unlock(self._verified, *self._verified.values(), self.counterparts)
+        unlock(self._verified, *self._verified.values(), self.counterparts, self.unwarned)
         if self.differing is not None:
             self.differing.forked()
         unlock(self.chosen, self._called)

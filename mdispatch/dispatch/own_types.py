@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
+    from ..errors import MdispatchError
+
     class Handle(Protocol):
         """A registration of a type, as far as it is known here."""
 
@@ -33,6 +35,8 @@ class OwnTypes:
         #: Called before a change, under the lock of the types: the class, and its oldest
         #: registration from then on. It may refuse the change.
         self.follow: Callable[[type, Handle | None], object] = lambda cls, oldest: None
+        #: Called without that lock when a change was refused so.
+        self.refused: Callable[[MdispatchError], object] = lambda error: None
 
     def change(self, cls: type, oldest: Handle | None) -> None:
         self.follow(cls, oldest)

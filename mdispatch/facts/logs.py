@@ -1,4 +1,5 @@
-"""The package's log records: one logger per area, debug level, silent unless a program asks for it.
+"""The package's log records: one logger per area, silent unless a program asks for it. They are of
+debug level; a member that is refused leaves one warning.
 
     mdispatch.registry   memberships, registrations and their ends, recoveries of a registry's lock
     mdispatch.verify     comparisons with the main interpreter's registrations, and their results
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Area", "calls_log", "described", "registry_log", "verify_log", "waits_log"]
 
-_DEBUG = 10
+_DEBUG, _WARNING = 10, 30
 
 #: The threads in which a handler runs now.
 _telling: set[int] = set()
@@ -66,12 +67,19 @@ class Area:
 
     def tell(self, text: str, *values: object) -> None:
         """Makes a debug record; its line is that of the caller."""
+        self._make(_DEBUG, text, values)
+
+    def warn(self, text: str, *values: object) -> None:
+        """Makes a warning, if the program has loaded ``logging``."""
+        self._make(_WARNING, text, values)
+
+    def _make(self, level: int, text: str, values: tuple[object, ...]) -> None:
         logger, thread = self._logger or self._find(), get_ident()
         if logger is None or thread in _telling:
             return
         _telling.add(thread)
         try:
-            logger.debug(text, *values, stacklevel=2, extra=self._of_host)
+            logger.log(level, text, *values, stacklevel=3, extra=self._of_host)
         except Exception as error:
             from ..errors.unraisable import report
 

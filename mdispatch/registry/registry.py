@@ -370,6 +370,8 @@ _lock = allocate_lock()
 default: Registry | None = None
 # Set once, and never back.
 _is_asked_for = False
+# Has an item until the log has a warning that the default registry cannot be joined.
+_unwarned: list[None] = [None]
 
 
 def forked() -> None:
@@ -402,16 +404,26 @@ def _opened_or_found() -> Registry:
                 if default is None:
                     default = Registry(_default_book())
                 registry = default
-        except errors.RegistryError as error:
+        except errors.MdispatchError as error:
+            _warn(error)
             from .unheard import is_unheard
 
-            if not is_unheard():
+            if not isinstance(error, errors.RegistryError) or not is_unheard():
                 raise
             from ..facts.unreachable import UnreachableRegistry
 
             return Registry(UnreachableRegistry(error))
         _told(registry)
     return registry
+
+
+def _warn(error: errors.MdispatchError) -> None:
+    """Leaves a warning in the log, the first time."""
+    try:
+        _unwarned.pop()
+    except IndexError:
+        return
+    registry_log.warn("not joined: %s\nThis is told once.", str(error))
 
 
 def _default_book() -> Facts:

@@ -24,11 +24,11 @@ import sys
 from _weakref import ref
 
 from ..dispatch.own_types import own_types
-from ..errors import MdispatchError
+from ..errors import MdispatchError, TypeKeysMismatchError
 from ..errors.places import printable
 from ..facts import AS_BRIDGE, TYPE, interpreter_id
 from ..facts.native import unlock
-from .verify import keep, mended, tell
+from .verify import keep, mended, tell, warn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from ..dispatch.dispatcher import Dispatcher
     from ..dispatch.own_types import Handle
-    from ..errors import TypeKeysMismatchError
     from ..facts import Registration
 
     #: What a registry had under a name before it was changed.
@@ -94,7 +93,11 @@ def keep_up(dispatcher: Dispatcher) -> None:
     if dispatcher not in _in_use:
         _in_use.append(dispatcher)
     changes = own_types.changes  # before the look: a change during it has another number
-    own_types.each(lambda cls, oldest: _change([dispatcher], cls, oldest))
+    try:
+        own_types.each(lambda cls, oldest: _change([dispatcher], cls, oldest))
+    except TypeKeysMismatchError as error:
+        warn(dispatcher, error)
+        raise
     dispatcher.types_seen = changes
 
 
@@ -122,7 +125,14 @@ def _follow(cls: type, oldest: Handle | None) -> None:
     _change(list(_in_use), cls, oldest)
 
 
+def _refused(error: MdispatchError) -> None:
+    for dispatcher in list(_in_use):
+        if dispatcher.differing is not None and dispatcher.differing.kept:
+            warn(dispatcher, error)
+
+
 own_types.follow = _follow
+own_types.refused = _refused
 
 
 def _change(dispatchers: list[Dispatcher], cls: type, oldest: Handle | None) -> None:

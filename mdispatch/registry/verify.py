@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..facts.differing import What
 
 __all__ = ["DEFAULT_TIMEOUT", "Audit", "all_kept", "audits", "keep", "known", "known_definition"]
-__all__ += ["mended", "note", "refuse_calls", "tell", "verify", "wait_for"]
+__all__ += ["agree", "mended", "note", "refuse_calls", "tell", "verify", "wait_for", "warn"]
 
 # Seconds that a wait for a kernel lasts at most where its key has others beside it.
 _LOOK_AGAIN = 1.0
@@ -124,11 +124,14 @@ def verify(
         if verify_log.listens():
             problem = str(error).partition("\n")[0]
             verify_log.tell("not verified: %s: %s", described(kind, key, name), problem)
+        if audit is None:
+            warn(dispatcher, error)
         tell(dispatcher, what, error)
         return None
     except errors.RegistryError as error:
         if audit is not None or not is_unheard():
             raise
+        warn(dispatcher, error)
         keep(dispatcher, what, error)
         refuse_calls(dispatcher)
         return None
@@ -146,6 +149,30 @@ def tell(dispatcher: Dispatcher, what: What, error: errors.VerificationError) ->
         refuse_calls(dispatcher)
     else:
         raise error
+
+
+def warn(dispatcher: Dispatcher, error: errors.MdispatchError) -> None:
+    """Leaves a warning in the log, the first time since nothing differed. Call it without a lock:
+    handlers of log records are other people's code.
+    """
+    try:
+        dispatcher.unwarned.pop()
+    except IndexError:
+        return
+    verify_log.warn(
+        "refused in %s: %s\n"
+        "This is told once. warm_up tells all that differs, and so does mdispatch doctor.",
+        dispatcher.facts.label,
+        str(
+            error
+        ),  # a handler may keep the record, and with the error all that its import has made
+    )
+
+
+def agree(dispatcher: Dispatcher) -> None:
+    """Nothing differs any more: calls are made again, and the next difference is warned of."""
+    dispatcher.unwarned[:] = [None]
+    dispatcher.fallbacks.refuse(None)
 
 
 def keep(dispatcher: Dispatcher, what: What, error: errors.MdispatchError) -> None:
@@ -166,10 +193,10 @@ def mended(dispatcher: Dispatcher, what: What) -> None:
     differing = dispatcher.differing
     if differing is None or not differing.kept or not differing.forget(what):
         return
-    if dispatcher.fallbacks.refusal is not None:
-        dispatcher.fallbacks.refuse(None)
-        if differing.kept:  # another thread has kept one in between, and refused calls
-            refuse_calls(dispatcher)
+    is_refused = dispatcher.fallbacks.refusal is not None
+    agree(dispatcher)
+    if is_refused and differing.kept:  # another thread has kept one in between, and refused calls
+        refuse_calls(dispatcher)
 
 
 def all_kept(dispatcher: Dispatcher) -> list[errors.MdispatchError]:

@@ -32,7 +32,7 @@ from ..registry.differences import all_that_differs, missing_in_worker
 from ..registry.roles import who
 from ..registry.type_facts import compare_types, keep_up
 from ..registry.unheard import initializing_worker
-from ..registry.verify import Audit, all_kept
+from ..registry.verify import Audit, agree, all_kept, warn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,7 +125,9 @@ def warm_up(
         else:
             result = examine(modules, path, timeout=timeout, registry=registry, complete=complete)
         if result.differences:
-            raise all_that_differs(registry.dispatcher.facts, result.differences)
+            differs = all_that_differs(registry.dispatcher.facts, result.differences)
+            warn(registry.dispatcher, differs)
+            raise differs
     except Exception as error:
         worker = initializing_worker() if _parent_process() is not None else None
         if worker is not None:
@@ -133,7 +135,7 @@ def warm_up(
 
             answer_tasks_if_unhandled(worker, error)
         raise
-    registry.dispatcher.fallbacks.refuse(None)
+    agree(registry.dispatcher)
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -14,8 +15,10 @@ import pytest
 from patience import limit
 
 import mdispatch as md
-from mdispatch.facts import logs
+from mdispatch.facts import TYPE, logs
 from mdispatch.facts.hosts import host
+from mdispatch.facts.shared import ENVIRONMENT
+from mdispatch.registry import verify
 from mdispatch.registry.verify import Audit
 
 pytestmark = pytest.mark.shared
@@ -24,18 +27,22 @@ AREAS = ("registry", "verify", "waits", "calls")
 
 
 class Told(logging.Handler):
-    """Keeps each record as (area, text)."""
+    """Keeps each debug record as (area, text), and each warning likewise."""
 
     def __init__(self):
         super().__init__(logging.DEBUG)
-        self.records = []
+        self.records, self.warnings = [], []
         self.found = threading.Event()
         self.wanted = None
 
     def emit(self, record):
-        assert record.levelno == logging.DEBUG
         assert record.mdispatch_host == host()
-        self.records.append((record.name.removeprefix("mdispatch."), record.getMessage()))
+        told = record.name.removeprefix("mdispatch."), record.getMessage()
+        if record.levelno == logging.WARNING:
+            self.warnings.append(told)
+            return
+        assert record.levelno == logging.DEBUG
+        self.records.append(told)
         if self.wanted and self.wanted in self.records[-1][1]:
             self.found.set()
 
@@ -132,6 +139,139 @@ def test_an_audit_tells_of_the_same_verifications(told, registry, worker):
         "verified impl",
         "not verified: def",
     ]
+
+
+def differing(registry, schema="f(Tensor x, int y) -> Tensor"):
+    with md.Library("logs", "FRAGMENT", registry=registry, timeout=0) as lib:
+        lib.define(schema)
+
+
+def warm(worker):
+    md.warm_up([], registry=worker, timeout=0)
+
+
+def test_a_member_that_is_refused_leaves_one_warning(told, logger, registry, worker):
+    logger.setLevel(logging.WARNING)
+    told.records.clear()
+    main = md.Library("logs", "DEF", registry=registry)
+    main.define("f(Tensor x) -> Tensor")
+    with pytest.raises(md.errors.SchemaMismatchError) as first:
+        differing(worker)
+    for more in ("f(Tensor x, int z) -> Tensor", "never() -> int"):
+        with pytest.raises(md.errors.VerificationError):
+            differing(worker, more)
+    with pytest.raises(md.errors.WarmUpError):
+        warm(worker)
+    ((area, text),) = told.warnings
+    assert area == "verify"
+    assert text.startswith(f"refused in {registry.address}: {first.value}\n")
+    assert text.endswith("warm_up tells all that differs, and so does mdispatch doctor.")
+    assert told.records == []
+
+
+def test_a_warm_up_that_fails_leaves_one_warning_with_all_that_differs(told, registry, worker):
+    main = md.Library("logs", "DEF", registry=registry)
+    main.define("f(Tensor x) -> Tensor")
+    with Audit(0):
+        for schema in ("f(Tensor x, int z) -> Tensor", "never() -> int"):
+            differing(worker, schema)
+    assert told.warnings == []
+    for _ in range(2):
+        with pytest.raises(md.errors.WarmUpError) as caught:
+            warm(worker)
+    ((_, text),) = told.warnings
+    assert text.startswith(f"refused in {registry.address}: 2 differences from the main")
+    assert str(caught.value) in text
+
+
+def test_who_has_mended_all_and_is_refused_again_leaves_a_second_warning(told, registry, worker):
+    main = md.Library("logs", "DEF", registry=registry)
+    main.define("f(Tensor x) -> Tensor")
+    for times in (1, 2, 3):
+        with pytest.raises(md.errors.SchemaMismatchError):
+            differing(worker)
+        assert len(told.warnings) == times
+        if times == 2:  # a warm-up that finds nothing, or the registration itself
+            worker.dispatcher.differing.drop(next(iter(worker.dispatcher.differing)))
+            warm(worker)
+        else:
+            differing(worker, "f(Tensor x) -> Tensor")
+
+
+def test_where_nobody_would_hear_the_error_the_warning_is_there(
+    told, registry, worker, monkeypatch
+):
+    md.Library("logs", "DEF", registry=registry).define("f(Tensor x) -> Tensor")
+    monkeypatch.setattr(verify, "is_unheard", lambda: True)
+    differing(worker)
+    assert len(told.warnings) == 1
+
+
+def test_threads_that_are_refused_at_once_leave_one_warning(told, registry, worker):
+    md.Library("logs", "DEF", registry=registry).define("f(Tensor x) -> Tensor")
+    barrier = threading.Barrier(4)
+
+    def refused():
+        barrier.wait(limit(30))
+        with contextlib.suppress(md.errors.SchemaMismatchError):
+            differing(worker)
+
+    threads = [threading.Thread(target=refused) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(told.warnings) == 1
+
+
+REFUSED = """
+import logging, sys
+logging.basicConfig(format="%(levelname)s %(name)s %(message)s", stream=sys.stdout)
+import mdispatch as md
+class Array: ...
+def caught(call, *args, **more):
+    try:
+        call(*args, **more)
+    except md.errors.MdispatchError as error:
+        print(type(error).__name__)
+"""
+
+
+def refused(environment, *lines):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "\n".join((REFUSED, *lines))],
+        capture_output=True,
+        text=True,
+        timeout=limit(60),
+        check=True,
+        env=os.environ | environment,
+    )
+    return done.stdout
+
+
+def test_a_process_that_cannot_join_its_registry_leaves_one_warning():
+    lines = ["caught(md.default_registry)", "caught(md.Library, 's', 'DEF')"] * 2
+    out = refused({ENVIRONMENT: "no such name"}, *lines)
+    assert out.count("WARNING") == 1
+    assert out.startswith("WARNING mdispatch.registry not joined: 'no such name' cannot be")
+    assert out.count("\nInvalidNameError") == 4
+
+
+def test_a_refused_type_leaves_a_warning_too():
+    with md.Registry.create() as main:
+        begin = "md.Library('first', 'FRAGMENT')"
+        import_as = "import sys, types; sys.modules['shop'] = types.ModuleType('shop')"
+        named = "Array.__module__ = 'shop'; sys.modules['shop'].Array = Array"
+        main.dispatcher.facts.register(TYPE, 0, "shop.Array", "CPU", "shop.py:3")
+        for order in (
+            [begin, import_as, named, "caught(md.register_type, Array, 'CUDA')"],
+            [import_as, named, "md.register_type(Array, 'CUDA')", f"caught(lambda: {begin})"],
+        ):
+            out = refused({ENVIRONMENT: main.address}, *order)
+            assert out.startswith("WARNING mdispatch.verify refused in fd:")
+            assert "type shop.Array is registered for CPU" in out
+            assert out.endswith("\nTypeKeysMismatchError\n")
+            assert out.count("WARNING") == 1
 
 
 def test_a_wait_is_told_when_it_has_slept_and_how_it_ended(told, registry, worker):
@@ -319,13 +459,18 @@ def test_nobody_loads_logging_for_this():
 
 
 def test_nothing_is_printed_even_where_the_last_resort_prints_everything():
+    refused = (
+        "worker = md.Registry.attach(registry.address, timeout=0)",
+        "try: md.Library('other', 'DEF', registry=worker, timeout=0)",
+        "except md.errors.MainNeverArrivedError: pass",
+    )
     loud = (
         "import logging",
         "logging.getLogger('mdispatch').setLevel(logging.DEBUG)",
         "logging.lastResort.setLevel(logging.DEBUG)",
         "logging.getLogger('another').warning('loud')",
     )
-    assert run(*loud, USE) == ("", "loud\n")
+    assert run(*loud, USE, *refused) == ("", "loud\n")
 
 
 def test_whoever_asks_later_is_heard():

@@ -13,7 +13,12 @@ import sys
 import weakref
 from _thread import RLock
 
-from ...errors import DuplicateRegistrationError, InvalidArgumentError, InvalidKeyError
+from ...errors import (
+    DuplicateRegistrationError,
+    InvalidArgumentError,
+    InvalidKeyError,
+    TypeKeysMismatchError,
+)
 from ...errors.places import caller, place_of
 from ...keys import DispatchKey, DispatchKeySet
 from ..own_types import own_types
@@ -463,7 +468,11 @@ def register_type(
         raise InvalidKeyError(
             f"{cls.__qualname__} needs at least one runtime key; {key_set!r} has none", keys
         )
-    return _types.register(cls, key_set.raw, caller())
+    try:
+        return _types.register(cls, key_set.raw, caller())
+    except TypeKeysMismatchError as error:
+        own_types.refused(error)
+        raise
 
 
 def key_set_of(value: object) -> DispatchKeySet:
