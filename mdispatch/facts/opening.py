@@ -5,6 +5,8 @@ Each function refuses arguments that the native registry would misread, and retu
 
 from __future__ import annotations
 
+import os
+
 from .. import errors
 from .native import native, run_signal_handlers
 from .native.constants import MD_EINTR, MD_ENAME, MD_MAX_ADDRESS
@@ -97,18 +99,27 @@ def open_default(address: str) -> int:
         if address:
             from ..errors.words import shown
 
-            whose = "the registry of a parent process" if address.startswith("fd:") else "it"
-            if isinstance(error, errors.ForeignRegistryError):
-                whose = "it"
-            elif isinstance(error, errors.RegistryNotFoundError):
-                folder = native.folder()[1].decode("utf-8", "replace")
-                whose = f"it: in {folder} on this host, where nobody has it now"
-            error.args = (
-                f"{error.args[0]}\n{ENVIRONMENT}={shown(address, MD_MAX_ADDRESS)} in the "
-                f"environment names {whose}. Unset it to work alone.",
-            )
+            variable = f"{ENVIRONMENT}={shown(address, MD_MAX_ADDRESS)}"
+            error.args = (_asked_for(error, variable, address),)
         raise
     return handle
+
+
+def _asked_for(error: errors.MdispatchError, variable: str, address: str) -> str:
+    """The error's text for a registry for which the environment asks."""
+    text = error.args[0]
+    if address.startswith("fd:") and not isinstance(error, errors.ForeignRegistryError):
+        gives = "a process that has a registry gives this to its children. Unset it to work alone."
+        return f"{text}\n{variable} in the environment names it; {gives}"
+    if isinstance(error, errors.RegistryNotFoundError):
+        folder = native.folder()[1].decode("utf-8", "replace")
+        name = address.removeprefix("shm:")
+        return (
+            f"{text}\n{variable} in the environment asks for it: in {folder} on this host, where "
+            "nobody has it now. Start its main process first. Or unset it to work alone, or let "
+            f"whoever comes first make it: {ENVIRONMENT}=elect:{name}."
+        )
+    return f"{text}\n{variable} in the environment asks for it. Unset it to work alone."
 
 
 def handle_signals() -> None:

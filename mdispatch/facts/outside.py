@@ -38,6 +38,7 @@ from .native.constants import (
     MD_EINTR,
     MD_ENAMESPACE,
     MD_ENOENT,
+    MD_EOWNER,
     MD_EVERSION,
     MD_KINDS,
     MD_POLICY_BRIDGE,
@@ -46,6 +47,7 @@ from .native.constants import (
 from .registration import CLUSTER, DEF, NOTE, ROLE_NAMES, STANDING, Registration
 from .serving import Serving, serving
 from .status import error_for
+from .unusable import FOLDER_VARIABLE, nearest_folder, owner_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -366,8 +368,16 @@ def folder_problem() -> str | None:
     it is well, or does not exist yet.
     """
     status, path = native.folder()
+    if status == MD_EOWNER:
+        return f"the folder of named registries is not used: {owner_words()}"
     if status not in (0, MD_ENOENT):
         return str(error_for(status, os.fsdecode(path)))
+    there = nearest_folder(os.fsdecode(path))
+    if not os.access(there, os.W_OK | os.X_OK, effective_ids=True):
+        return (
+            f"no named registry can be made: {there} is read-only, or this user may not write "
+            f"there. Change that, or let {FOLDER_VARIABLE} name another folder (docs/security.md)"
+        )
     return busy_text() if _is_kept_locked() else None
 
 

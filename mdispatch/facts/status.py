@@ -34,11 +34,11 @@ from .native.constants import (
     MD_EVERSION,
     MD_FORMAT,
     MD_MAX_BODY,
-    MD_MAX_FOLDER,
     MD_MAX_NAME,
     MD_MAX_REGISTRY_NAME,
     MD_MAX_WHERE,
 )
+from .unusable import file_of, folder_words, owner_words, system_words
 
 __all__ = ["error_for"]
 
@@ -85,7 +85,7 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     ),
     MD_EFORMAT: (
         errors.RegistryFormatError,
-        "the file that {0} names is not an mdispatch registry; remove it if it is in the way",
+        "the file that {0} names is not an mdispatch registry; remove it if it is in the way: {1}",
     ),
     MD_EVERSION: (
         errors.RegistryFormatError,
@@ -110,13 +110,12 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     ),
     MD_EOWNER: (
         errors.RegistryOwnerError,
-        "registry {0} belongs to another user, or its permissions are not those of a registry "
-        "(file 0600, folder 0700); mdispatch does not use it",
+        "registry {0} is not used: ",
     ),
     MD_ENOTFILE: (
         errors.RegistryAccessError,
         "the name {0!r} belongs to a directory, link or device, not to a registry's file; choose "
-        "another name, or remove what is there",
+        "another name, or remove what is there: {1}",
     ),
     MD_EDAMAGED: (
         errors.RegistryDamagedError,
@@ -146,8 +145,7 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     ),
     MD_EFOLDER: (
         errors.RegistryAccessError,
-        "there is no folder for named registries: MDISPATCH_FOLDER in the environment must be the "
-        f"absolute path, of at most {MD_MAX_FOLDER} bytes, of an existing folder",
+        "there is no folder for named registries: ",
     ),
 }
 
@@ -195,14 +193,21 @@ def error_for(status: int, label: str) -> Exception:
     if status < MD_ESYS:
         number = MD_ESYS - status
         return errors.SystemCallError(
-            f"registry {shown(label)} cannot be used: {os.strerror(number)}", label, errno=number
+            f"registry {shown(label)} cannot be used: {os.strerror(number)}"
+            f"{system_words(number, label)}",
+            label,
+            errno=number,
         )
     cls, words = _EXCEPTIONS.get(
         status, (errors.RegistryError, "registry {0}: unknown status " + str(status))
     )
     if status in (MD_EBOOT, MD_ENAMESPACE):
         return _foreign(words, status, label)
-    message = words.format(label)
+    message = words.format(label, file_of(label) or label)
+    if status == MD_EOWNER:
+        message += owner_words(label)
+    if status == MD_EFOLDER:
+        message += folder_words()
     if status == MD_EBUSY:
         from .folder_lock import busy_text
 

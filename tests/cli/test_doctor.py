@@ -783,7 +783,8 @@ print(json.dumps(doctor()))
 """)
     assert status == 1
     words = " ".join(shown.split())  # in lines that are as long as the folder's name makes them
-    assert "belongs to another user, or its permissions are not those of a registry" in words
+    assert "! the folder of named registries is not used: the folder " in words
+    assert " has the rights 0755, not 0700, so others may have changed it." in words
 
 
 @needs_apart

@@ -23,6 +23,7 @@ from golden_stage import CASES, Stage
 
 import mdispatch as md
 from mdispatch import errors
+from mdispatch.facts.native import native
 
 pytestmark = pytest.mark.either_binding
 
@@ -52,6 +53,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Exception]:
 # --- the golden file ------------------------------------------------------------------------------
 
 NORMAL = (
+    (re.escape(os.path.normpath(os.fsdecode(native.folder()[1]))), "<folder>"),
     (r"(?<![\w/])/[^\s:'\"]*/(?=[^/\s:'\")]+(:\d|\)))", ""),  # of a place only the file remains
     (r"(\.py):\d+", r"\1:<line>"),
     (r"\b(pid|process) \d+", r"\1 <pid>"),

@@ -69,6 +69,31 @@ def _(stage: Stage) -> None:
     )
 
 
+@case("MainMemberGoneError: the environment names a registry that is not there")
+def _(stage: Stage) -> None:
+    elsewhere(stage, "import mdispatch as md\nmd.default_registry()\n", **{ENVIRONMENT: "shop"})
+
+
+@case("RegistryOwnerError: the environment asks for a registry that everybody may write to")
+def _(stage: Stage) -> None:
+    path = FOLDER / stage.name
+    copy_of_a_registry(path, mode=0o666)
+    try:
+        elsewhere(
+            stage,
+            "import mdispatch as md\nmd.default_registry()\n",
+            **{ENVIRONMENT: f"elect:{stage.name}"},
+        )
+    finally:
+        path.unlink()
+
+
+@case("RegistryAccessError: a folder that is none")
+def _(stage: Stage) -> None:
+    script = "import mdispatch as md\nmd.Registry.create('shop')\n"
+    elsewhere(stage, script, MDISPATCH_FOLDER="here")
+
+
 DAEMON = """
 import os
 import mdispatch as md
