@@ -7,7 +7,6 @@ loaded with status.py, and needs nothing that is not loaded or built in.
 
 from __future__ import annotations
 
-import errno as codes
 import os
 import stat
 
@@ -44,36 +43,40 @@ def system_words(number: int, label: str) -> str:
     """The lines that follow on what the system has said: the path and the remedy. "" where nobody
     knows more.
     """
-    if number in _OF_PROCESSES:
-        return f"\n{_OF_PROCESSES[number]}"
+    import errno as code  # built in: no start needs it, and it is loaded without a descriptor
+
+    of_process = {
+        code.EMFILE: "This process has as many files open as it may: close some, or raise its "
+        "limit (ulimit -n).",
+        code.ENFILE: "All processes together have as many files open as the system allows: end "
+        "some, or raise the limit (fs.file-max).",
+        code.ENOMEM: "There is no memory or address space left for it: end other processes, or "
+        "raise the limit of this one (ulimit -v) or of its container.",
+    }
+    if number in of_process:
+        return f"\n{of_process[number]}"
     path = file_of(label)
     if not path or label.startswith("fd:"):
         return ""
-    folder = os.path.dirname(path)
-    words = _OF_FOLDERS.get(number, "See what is wrong with that folder.")
-    return f"\n  its file: {path}\n{words.format(nearest_folder(folder))} {_ELSEWHERE}"
-
-
-_OF_PROCESSES = {
-    codes.EMFILE: "This process has as many files open as it may: close some, or raise its limit "
-    "(ulimit -n).",
-    codes.ENFILE: "All processes together have as many files open as the system allows: end some, "
-    "or raise the limit (fs.file-max).",
-    codes.ENOMEM: "There is no memory or address space left for it: end other processes, or raise "
-    "the limit of this one (ulimit -v) or of its container.",
-}
-_OF_FOLDERS = {
-    codes.EROFS: "{0} is on a file system that is mounted read-only: mount it for writing.",
-    codes.ENOSPC: "The file system of {0} is full: make room there, or make it larger (containers "
-    "get 64 MiB unless told otherwise: --shm-size).",
-    codes.EDQUOT: "This user's share of the file system of {0} is used up: make room there.",
-    codes.EACCES: "This process may not make files in {0}: give its user the right.",
-    codes.EPERM: "This process may not make files in {0}: give its user the right.",
-    codes.EOPNOTSUPP: "The file system of {0} makes no files without a name (O_TMPFILE), which a "
-    "registry needs until it is complete.",
-    codes.EISDIR: "The file system of {0} makes no files without a name (O_TMPFILE), which a "
-    "registry needs until it is complete.",
-}
+    folder = nearest_folder(os.path.dirname(path))
+    no_right = f"This process may not make files in {folder}: give its user the right."
+    unnamed = (
+        f"The file system of {folder} makes no files without a name (O_TMPFILE), which a registry "
+        "needs until it is complete."
+    )
+    words = {
+        code.EROFS: f"{folder} is on a file system that is mounted read-only: mount it for "
+        "writing.",
+        code.ENOSPC: f"The file system of {folder} is full: make room there, or make it larger "
+        "(containers get 64 MiB unless told otherwise: --shm-size).",
+        code.EDQUOT: f"This user's share of the file system of {folder} is used up: make room "
+        "there.",
+        code.EACCES: no_right,
+        code.EPERM: no_right,
+        code.EOPNOTSUPP: unnamed,
+        code.EISDIR: unnamed,
+    }.get(number, f"See what is wrong with {folder}.")
+    return f"\n  its file: {path}\n{words} {_ELSEWHERE}"
 
 
 def nearest_folder(folder: str) -> str:
