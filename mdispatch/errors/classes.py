@@ -337,8 +337,8 @@ class MainNeverArrivedError(NotRegisteredError):
 
 
 class NameMismatchError(NotRegisteredError):
-    """The namespace is there, the name is not: a typo, or another version. ``nearest`` holds the
-    closest names.
+    """The namespace is there, the name is not: a typo, or another version; or its DEF library is
+    not. ``nearest`` holds the closest names.
     """
 
 

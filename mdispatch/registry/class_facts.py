@@ -100,6 +100,8 @@ def _verify(
 def _differs(
     dispatcher: Dispatcher, fact: Registration, text: str, here: str
 ) -> ClassMismatchError:
+    from .versions import remedy  # loaded only for an error
+
     mine, there = set(text.split("\n")), set(fact.text.split("\n"))
     how = "has other methods here than in"
     if CONSTANT in mine ^ there:
@@ -115,7 +117,7 @@ def _differs(
         f"class {name} {how} {who(dispatcher.facts)} ({process_of(fact)})\n"
         + "\n".join(lines)
         + f"\n  here:  {here}\n  there: {fact.where}\n"
-        "Make both import the same version of the module that registers it.",
+        f"{remedy(here, fact.where, fact.pid)}",
         kind=facts.KIND_NAMES[facts.CLASS],
         name=name,
         here=here,

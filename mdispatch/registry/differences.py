@@ -11,11 +11,12 @@ from os import getpid
 
 from .. import errors, facts
 from ..dispatch.kernels import Provider
-from ..errors.places import origin, process_at
+from ..errors.places import file_of, origin, process_at
 from ..errors.words import nearest
 from ..facts.shared import ENVIRONMENT, SharedRegistry
 from ..keys.numbers import DispatchKey
 from .roles import who
+from .versions import remedy, was_changed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -234,7 +235,15 @@ def never_registered(
         if near:
             lines.append(f"  nearest names there{seen.among}: {', '.join(near)}")
         lines.append(
-            "Check the spelling, and that both interpreters import the same version of the module."
+            was_changed(file_of(here), known[0].pid)
+            or "Check the spelling, and that both import the same version of the module."
+        )
+    elif known:
+        cls = errors.NameMismatchError
+        lines.append(f"  there: namespace {namespace!r} comes from {place}, without a DEF library")
+        lines.append(
+            "Operators of custom_op and mdispatch.define need none. Open it as 'FRAGMENT' here, or "
+            "as 'DEF' in both; or give it more time (timeout=)."
         )
     else:
         cls = errors.MainNeverArrivedError
@@ -297,7 +306,7 @@ def check_provider(
     if mine.rank != main.rank:
         raise errors.PriorityMismatchError(
             f"{what} with rank {mine.rank} here, and with rank {main.rank} in {told}{places}"
-            "Make both import the same version of the module.",
+            f"{remedy(here, fact.where, fact.pid)}",
             priority_here=str(mine.rank),
             priority_there=str(main.rank),
             **words,
@@ -364,11 +373,11 @@ def _torch_never_registered(
     keys_there = tuple(known[fact][1] for fact in its if known[fact][1])
     nearest_names: tuple[str, ...] = ()
     cls: type[errors.NotRegisteredError]
-    remedy = "Make both import the same version of the module, or give it more time (timeout=)."
+    do = "Make both import the same version of the module, or give it more time (timeout=)."
     if its and part:
         cls = errors.KeyMismatchError
         does = f"{', '.join(keys_there) or 'no kernels'}"
-        remedy = "Register the same in both, or in neither."
+        do = "Register the same in both, or in neither."
     elif near:
         cls = errors.NameMismatchError
         nearest_names = tuple(nearest(operator, sorted({known[fact][0] for fact in near})))
@@ -378,7 +387,7 @@ def _torch_never_registered(
         does = f"nothing in namespace {space[:-2]!r}"
         if not there:
             does = "PyTorch is not watched"
-            remedy = "Call mdispatch.torch.watch() there too, or give it more time (timeout=)."
+            do = "Call mdispatch.torch.watch() there too, or give it more time (timeout=)."
     main = who(registry, facts.TORCH_SPACE)
     if place is not None:
         does += f"    ({place.where})"
@@ -388,7 +397,7 @@ def _torch_never_registered(
     head = f"torch.library has not registered {what} in {main} within {round(waited, 3):g} s"
     error = cls(
         "\n".join(
-            (head, f"  here:  {here}", f"  there: {does}", remedy, *_cluster(registry)),
+            (head, f"  here:  {here}", f"  there: {does}", do, *_cluster(registry)),
         ),
         kind=facts.KIND_NAMES[facts.TORCH],
         name=operator,
@@ -412,12 +421,12 @@ def torch_differs(
     operator, part = facts.torch_parts(fact.name)
     main, here = f"{who(registry, facts.TORCH_SPACE)} ({process_of(fact)})", beside(fact, here)
     head = f"{operator} is not the same in torch.library as in {main}"
-    remedy = "Make both import the same version of the module."
+    do = remedy(here, fact.where, fact.pid)
     if not operator:
         operator, head = "torch", f"PyTorch has another version than in {main}"
-        remedy = "Install the same version for both."
+        do = "Install the same version for both."
     return errors.SchemaMismatchError(
-        f"{head}\n  here:  {body}    ({here})\n  there: {fact.body}    ({fact.where})\n{remedy}",
+        f"{head}\n  here:  {body}    ({here})\n  there: {fact.body}    ({fact.where})\n{do}",
         kind=facts.KIND_NAMES[facts.TORCH],
         name=operator,
         key=part,
@@ -454,7 +463,8 @@ def schema_differs(
     how = "has another schema" if body != fact.body else "is defined differently"
     head = f"{fact.name} {how} in {who(registry)} ({process_of(fact)}): {difference}"
     here = beside(fact, here)
-    return _schemas_differ(fact.name, head, (body, here), (fact.body, fact.where))
+    do = remedy(here, fact.where, fact.pid)
+    return _schemas_differ(fact.name, head, (body, here), (fact.body, fact.where), do)
 
 
 def travelled_otherwise(
@@ -469,18 +479,16 @@ def travelled_otherwise(
         mine, its = (each.strip() or "none" for each in (fact.attributes, attributes))
         what, difference = "other attributes", f"they are {mine} here, {its} there"
     head = f"{fact.name} has {what} where it was pickled: {difference}"
-    return _schemas_differ(fact.name, head, (fact.body, fact.where), (body, there))
+    do = "Make both import the same version of the module."
+    return _schemas_differ(fact.name, head, (fact.body, fact.where), (body, there), do)
 
 
 def _schemas_differ(
-    name: str, head: str, here: tuple[str, str], there: tuple[str, str]
+    name: str, head: str, here: tuple[str, str], there: tuple[str, str], do: str
 ) -> errors.SchemaMismatchError:
-    """``here`` and ``there`` are schemas with their places."""
+    """``here`` and ``there`` are schemas with their places, ``do`` is the remedy."""
     error = errors.SchemaMismatchError(
-        f"{head}\n"
-        f"  here:  {here[0]}    ({here[1]})\n"
-        f"  there: {there[0]}    ({there[1]})\n"
-        "Make both import the same version of the module.",
+        f"{head}\n  here:  {here[0]}    ({here[1]})\n  there: {there[0]}    ({there[1]})\n{do}",
         kind="def",
         name=name,
         here=here[1],
@@ -501,8 +509,8 @@ def type_differs(fact: Registration, keys: str, here: str) -> errors.TypeKeysMis
     return errors.TypeKeysMismatchError(
         f"type {fact.name} is registered for {fact.body} in {there}, and here for {keys}\n"
         f"  here:  {here} ({keys})\n  there: {fact.where} ({fact.body})\n"
-        "Values of one type dispatch alike in all members of a registry: make both import the same "
-        "version of the module, or end the member that has the wrong one.",
+        "Values of one type dispatch alike in all members of a registry. "
+        f"{remedy(here, fact.where, fact.pid)}",
         kind=facts.KIND_NAMES[facts.TYPE],
         name=fact.name,
         here=here,
@@ -533,13 +541,14 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
         facts.PYSTUB: f"{fact.name} names its Python module",
         facts.CLASS: f"class {fact.name} is registered",
         facts.TORCH: f"torch.library has {name}{' at ' * bool(key)}{key}",
-        facts.CLASS: f"class {name} is registered",
     }[fact.kind]
     told = fact.body.partition("\n")[0] or facts.KIND_NAMES[fact.kind]
     allowed = " Or let the main interpreter say required=False." * bool(fact.provider)
     module, here = fact.module, ""
-    advice = "Does the module register only in some interpreters, or is it another version? It "
-    advice += "must register the same in each."
+    advice = was_changed(file_of(fact.where), fact.pid) or (
+        "Does the module register only in some interpreters, or is it another version? It must "
+        "register the same in each."
+    )
     if not module:
         does = "has not registered it"
     elif module in sys.modules:

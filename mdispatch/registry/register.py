@@ -375,6 +375,7 @@ def _differs(
     """
     from .differences import beside, process_of
     from .roles import who
+    from .versions import remedy  # loaded only for an error
 
     main, here = f"{who(dispatcher.facts)} ({process_of(fact)})", beside(fact, here)
     named = fact.body if fact.kind == facts.PYSTUB else ""
@@ -389,7 +390,7 @@ def _differs(
     error = errors.PystubMismatchError(
         f"{name} names its Python module {module!r} here, but {there}\n  here:  "
         f"{_told(module, context)}    ({here})\n  there: {_told(module_there, context_there)}    "
-        f"({fact.where})\nMake both import the same version of the module that names it.",
+        f"({fact.where})\n{remedy(here, fact.where, fact.pid)}",
         kind=facts.KIND_NAMES[facts.PYSTUB],
         name=name,
         here=here,

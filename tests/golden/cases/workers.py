@@ -101,6 +101,7 @@ CASES = {
     "priority": lambda: md.set_priority("shop::size", ["fast"], timeout=0),
     "key waited for": lambda: md.wait_for_impl("shop::size", "CUDA", 0),
     "library": lambda: md.Library("toys", "DEF", timeout=0),
+    "library of others' fragments": lambda: md.Library("shop", "DEF", timeout=0),
     "namespace": lambda: md.Library("toys", "FRAGMENT", timeout=0).define("f() -> ()"),
     "namespace waited for": lambda: md.wait_for_def("toys::f", 0),
     "fake not here": lambda: md.ops.games.roll(md.MetaTensor((6,))),
@@ -191,6 +192,9 @@ from_worker(
 from_worker("NameMismatchError: a kernel for an operator misspelled", "name of a kernel")
 from_worker("NameMismatchError: a wait for a definition", "name waited for")
 from_worker("NameMismatchError: a name that is held here only", "name held")
+from_worker(
+    "NameMismatchError: a DEF library where others have a FRAGMENT", "library of others' fragments"
+)
 from_worker("KeyMismatchError: a fallback at another key", "fallback, another key")
 from_worker("KeyMismatchError: a kernel at another key", "key")
 from_worker("KeyMismatchError: a kernel for an operator without any", "key, without kernels")
