@@ -479,6 +479,7 @@ def _not_here(
         advice = "Load it in any interpreter of this process: ops.load_library(path)."
     if len(modules) > 1:
         advice = f"The operator names {module}, and {modules[1]} registered the kernel. {advice}"
+    lacks, advice = _why_refused(registry, fact) or (lacks, advice)
     return errors.LocalKernelMissingError(
         f"{name} has a kernel at {DispatchKey(fact.key).name} ({fact.body}), but {lacks}\n"
         f"  registered at {fact.where} by {process_at(fact.where, fact.pid)}\n{advice}",
@@ -487,6 +488,22 @@ def _not_here(
         available,
         where=fact.where,
         module=module,
+    )
+
+
+def _why_refused(registry: Facts, fact: Registration) -> tuple[str, str] | None:
+    """What this interpreter lacks, and the lines that follow on where the kernel comes from, where
+    its own registration was refused; None where it was not.
+    """
+    from ..facts.differing import refused_here  # loaded only for an error
+
+    refused = refused_here(registry, fact)
+    if refused is None:
+        return None
+    return (
+        "this interpreter was refused where it would have registered it",
+        f"  refused: {refused.text.partition(chr(10))[0]}    ({refused.where})\n"
+        "Mend that first: warm_up tells all that differs.",
     )
 
 

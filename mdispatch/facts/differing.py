@@ -16,11 +16,12 @@ may register something at any point. Nothing is written into the registry under 
 from __future__ import annotations
 
 from _thread import RLock
+from os import getpid
 from typing import NamedTuple
 
 from ..errors import MdispatchError
 from .native import unlock
-from .registration import NOTE
+from .registration import NOTE, interpreter_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     #: Kind, key and name of what differs, and the variant of a kernel (Registration.variant).
     What: TypeAlias = tuple[int, int, str, str]
 
-__all__ = ["DIFFERS", "Differing", "Differs", "told", "told_by"]
+__all__ = ["DIFFERS", "Differing", "Differs", "refused_here", "told", "told_by"]
 
 #: The name of the notes.
 DIFFERS = "mdispatch.differs"
@@ -144,6 +145,18 @@ def told(facts: Facts) -> tuple[Differs, ...]:
     """What the living members of a registry have told."""
     alive = {(pid, interpreter) for interpreter, pid, _, alive, *_ in facts.members() if alive}
     return told_by(facts.registrations(DIFFERS)[2], alive)
+
+
+def refused_here(facts: Facts, fact: Registration) -> Differs | None:
+    """The difference for which this interpreter lacks what a fact says: of the same name, or from
+    the same file. The newest, if there are several.
+    """
+    from ..errors.places import file_of
+
+    me, file = (getpid(), interpreter_id), file_of(fact.where)
+    mine = [each for each in told(facts) if each[:2] == me]
+    near = [e for e in mine if fact.name in e.text.partition("\n")[0] or file_of(e.where) == file]
+    return near[-1] if near else None
 
 
 def told_by(

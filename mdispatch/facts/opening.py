@@ -5,8 +5,6 @@ Each function refuses arguments that the native registry would misread, and retu
 
 from __future__ import annotations
 
-import os
-
 from .. import errors
 from .native import native, run_signal_handlers
 from .native.constants import MD_EINTR, MD_ENAME, MD_MAX_ADDRESS

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from addresses import address_of
 from bad_values import (
     CALLABLES,
     KERNEL,
@@ -21,7 +22,6 @@ from bad_values import (
     everything,
 )
 from patience import limit
-from registries import address_of
 
 import mdispatch as md
 from mdispatch import errors

@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
+from addresses import address_of
 from kinds import INTERPRETERS, PROCESSES, run_main
 from patience import limit
-from registries import address_of
 
 USES_IT = """
 import mdispatch as md

@@ -217,6 +217,30 @@ def test_calls_go_on_while_a_difference_that_was_caught_is_remembered(registry, 
     del kept
 
 
+@pytest.mark.parametrize("providers", [False, True])
+def test_a_call_of_what_was_refused_here_says_so_and_not_that_nobody_imported_it(
+    registry, lib, worker, providers
+):
+    lib.define(SCHEMAS[0])
+    more = {"provider": "fast"} if providers else {}
+    kept = [implement(registry, **more), library(registry, "s", "FRAGMENT")]
+    with pytest.raises(errors.LocalKernelMissingError, match="did not register it"):
+        worker.ops.s.f(Array())
+    load(define, worker)
+    with pytest.raises(errors.LocalKernelMissingError) as caught:
+        worker.ops.s.f(Array())
+    head, *lines = str(caught.value).split("\n")
+    assert head.endswith("but this interpreter was refused where it would have registered it")
+    assert lines[0].startswith("  registered at ")
+    assert lines[1].startswith("  refused: s::f has another schema in the main interpreter (pid ")
+    assert lines[1].endswith(f"({__file__}:{define.__code__.co_firstlineno + 1})")
+    assert lines[2] == "Mend that first: warm_up tells all that differs."
+    define(worker, SCHEMAS[0])
+    with pytest.raises(errors.LocalKernelMissingError, match="did not register it"):
+        worker.ops.s.f(Array())
+    del kept
+
+
 def test_a_wait_in_vain_is_no_difference(registry, lib, worker):
     with pytest.raises(errors.NotRegisteredError):
         md.wait_for_def("s::never", 0, registry=worker)
@@ -560,3 +584,30 @@ def test_a_type_that_differed_is_told_until_it_is_the_same_or_nobody_has_another
     steps = [list(each) for each in got["steps"]]
     noted = [[], ["types_of.Other"]]  # the other member went since, and nobody has looked
     assert steps == [array, none, other, other, none, other, noted]
+
+
+def test_so_does_a_call_in_a_program_whose_loader_caught_the_error(app) -> None:
+    Path(app, "plugin.py").write_text(PLUGIN + 'lib.impl("f", lambda x: 1, "CPU")\n')
+    got = run_main(
+        """
+        sys.path.insert(0, args[0])
+        import plugin
+        text = '''
+        import app
+        import mdispatch as md
+        class Array: __dispatch_keys__ = "CPU"
+        try:
+            md.ops.plugged.f(Array())
+        except md.errors.LocalKernelMissingError as error:
+            report(text=str(error))
+        '''
+        done(**results(start("subprocess", textwrap.dedent(text), 1, Path(args[0])))[0])
+        """,
+        app,
+    )
+    head, there, refused, advice = got["text"].split("\n")
+    assert head.endswith("but this interpreter was refused where it would have registered it")
+    assert there.startswith(f"  registered at {app}/plugin.py:5 by pid ")
+    assert refused.startswith("  refused: plugged::f has another schema in the main interpreter")
+    assert refused.endswith(f"    ({app}/plugin.py:4)")
+    assert advice == "Mend that first: warm_up tells all that differs."

@@ -87,11 +87,6 @@ class Process:
             self._process.kill()
 
 
-def address_of(pid: int, number: int, uuid: str = "0" * 32) -> str:
-    """The address of what a process of this boot and PID namespace has open, as a registry's."""
-    return f"fd:{pid}:{number}:{uuid}:{native.origin(b'')[1].decode()}"
-
-
 def main_of(name: str, *before: str) -> Process:
     """The main member of a new registry; "" makes an anonymous one."""
     return Process(name, _MAIN, *before)
