@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib.util
 import itertools
 import json
 import subprocess
 import sys
+import sysconfig
 import textwrap
 import warnings
 from pathlib import Path
@@ -180,26 +182,87 @@ ROOT = Path(torch.__file__).parent
 STABLE = ROOT / "include" / "torch" / "csrc" / "stable" / "library.h"
 
 
-@pytest.mark.skipif(not STABLE.exists(), reason="this PyTorch has no header for it")
-def test_what_a_library_in_c_registers_is_found_by_the_next_look(registry, watched, ns, tmp_path):
-    source, built = tmp_path / "kernels.cpp", tmp_path / f"{ns}.so"
-    source.write_text(
-        "#include <torch/csrc/stable/library.h>\n"
-        "static void twice(StableIValue *stack, uint64_t arguments, uint64_t results) {}\n"
-        f'STABLE_TORCH_LIBRARY({ns}, m) {{ m.def("twice(Tensor x) -> Tensor"); }}\n'
-        f'STABLE_TORCH_LIBRARY_IMPL({ns}, CPU, m) {{ m.impl("twice", twice); }}\n'
-    )
-    flags = ["-std=c++20", "-O0", "-shared", "-fPIC", f"-I{ROOT}/include"]
+in_cpp = pytest.mark.skipif(not STABLE.exists(), reason="this PyTorch has no header for it")
+#: Operators in C++: two of one namespace, the first one with a kernel.
+LIBRARY = """
+#include <torch/csrc/stable/library.h>
+static void twice(StableIValue *stack, uint64_t arguments, uint64_t results) {}
+STABLE_TORCH_LIBRARY($NS, m) {
+    m.def("twice(Tensor x) -> Tensor");
+    m.def("thrice(Tensor x) -> Tensor");
+}
+STABLE_TORCH_LIBRARY_IMPL($NS, CPU, m) { m.impl("twice", twice); }
+"""
+#: A second kernel for the same.
+KERNEL = """
+#include <torch/csrc/stable/library.h>
+static void thrice(StableIValue *stack, uint64_t arguments, uint64_t results) {}
+STABLE_TORCH_LIBRARY_IMPL($NS, CPU, m) { m.impl("thrice", thrice); }
+"""
+#: Makes an extension module of it.
+MODULE = """
+#include <Python.h>
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_C", nullptr, -1, nullptr};
+PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&module); }
+"""
+
+
+def built(path: Path, source: str, ns: str) -> Path:
+    """Compiles a library of operators."""
+    text = path.with_suffix(".cpp")
+    text.write_text(source.replace("$NS", ns))
+    includes = [f"-I{ROOT}/include", f"-I{sysconfig.get_path('include')}"]
+    flags = ["-std=c++20", "-O0", "-shared", "-fPIC", *includes]
     libraries = [f"-L{ROOT}/lib", "-ltorch_cpu"]
-    subprocess.run(["c++", *flags, "-o", built, source, *libraries], check=True)
-    torch.ops.load_library(built)
+    subprocess.run(["c++", *flags, "-o", path, text, *libraries], check=True)
+    return path
+
+
+@in_cpp
+def test_what_a_library_in_c_registers_is_found_when_it_is_loaded(registry, watched, ns, tmp_path):
+    library = built(tmp_path / f"{ns}.so", LIBRARY, ns)
+    torch.ops.load_library(library)
+    there = parts(registry, ns)
+    assert sorted(there) == ["thrice", "twice", "twice@CPU"]
+    assert there["twice"].where == f"{library.with_suffix('.cpp')}:4, in {library}"
+    assert there["twice@CPU"].where == f"{library.with_suffix('.cpp')}:8, in {library}"
+    assert there["twice"].module == __name__  # what has loaded it
+    assert watched.covers(there["twice"])
+    torch.library.register_fake(f"{ns}::twice", torch.empty_like)  # fake in Python
+    assert parts(registry, ns)["twice@Meta"].where == line_of("  # fake in Python")
+    # Another library has more for the same operator.
+    more = built(tmp_path / f"{ns}_more.so", KERNEL, ns)
+    torch.classes.load_library(str(more))
+    assert parts(registry, ns)["thrice@CPU"].where.endswith(f":4, in {more}")
+    assert parts(registry, ns)["thrice"] == there["thrice"]
+
+
+@in_cpp
+def test_what_an_extension_module_registers_is_found_when_it_is_imported(
+    registry, watched, ns, tmp_path, monkeypatch
+):
+    folder = tmp_path / f"package_{ns}"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("from . import _C\n")
+    library = built(folder / "_C.so", LIBRARY + MODULE, ns)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module(folder.name)
+    there = parts(registry, ns)
+    assert sorted(there) == ["thrice", "twice", "twice@CPU"]
+    assert there["twice"].where.endswith(f":4, in {library}")
+    assert there["twice"].module == folder.name  # what imports it
+
+
+@in_cpp
+def test_what_a_library_in_c_registers_unseen_is_found_by_the_next_look(
+    registry, watched, ns, tmp_path
+):
+    library = built(tmp_path / f"{ns}.so", LIBRARY, ns)
+    ctypes.CDLL(str(library))
     assert not parts(registry, ns)
     watched.look()
-    there = parts(registry, ns)
-    assert sorted(there) == ["twice", "twice@CPU"]
-    assert there["twice"].where == f"{source}:3"
-    assert there["twice@CPU"].where == f"{source}:4"
-    assert watched.covers(there["twice"])
+    assert sorted(parts(registry, ns)) == ["thrice", "twice", "twice@CPU"]
+    assert parts(registry, ns)["twice"].where == f"{library.with_suffix('.cpp')}:4"
 
 
 # --- what ends and what is replaced ---------------------------------------------------------------

@@ -5,8 +5,13 @@ The facts of an operator are made from what PyTorch's dispatcher has of it: a fa
 definition, with schema and tags, and one for each key that has a kernel. The parts of a
 ``custom_op`` that the dispatcher does not see are read from its object. The hooks below only say
 when to look at an operator again, and which line is the reason. So it makes no difference whether
-something was registered before or after a watch began; and what a library in C++ registers, of
-which no hook hears, is found by the next look at everything, as a warm-up takes one.
+something was registered before or after a watch began.
+
+What a library in C++ registers goes by the hooks of torch.library. It is looked for after each call
+of ``torch.ops.load_library`` and each import of an extension module; these hooks also know which
+library it is. A library that was loaded in another way is found by the next look at everything, as
+a warm-up takes one. Looks in between take only what comes from C++. A hook may be about to hear of
+anything else, and knows its line.
 
 What PyTorch has of its own is one fact, its version. A kernel that others register for one of
 PyTorch's own operators is a fact too, where its place in the tables, or a hook, shows that it is
@@ -27,9 +32,10 @@ import sys
 from _thread import RLock
 from collections import deque
 from importlib import import_module
+from importlib.machinery import ExtensionFileLoader
 from weakref import WeakKeyDictionary, finalize
 
-from ...errors.places import caller, place_of_object, printable, registrants_place
+from ...errors.places import Place, caller, name_in, place_of_object, printable, registrants_place
 from ...facts import TORCH_SPACE, Handle, torch_name, torch_parts
 from ...facts.waits import check_timeout
 from ...registry import given_or_default
@@ -145,6 +151,8 @@ class Watching:
         #: The operators of each torch.library.Library, and those of libraries that have gone.
         self._of_library: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
         self._gone: deque[set[str]] = deque()
+        #: The operators that PyTorch had at the last look for libraries, or at everything.
+        self._seen: frozenset[str] = frozenset()
         queue_up(dispatcher, TORCH_SPACE, self._place)
         dispatcher.watch = self
         _open.append(self)
@@ -176,6 +184,7 @@ class Watching:
         with _lock:
             if self not in _open:
                 return
+            self._seen = frozenset(names)
             first = self._overridden() if not self._known else ()
             self._take("", {"version": (str(self._torch.__version__), "")}, self._place)
             for operator in first:
@@ -183,6 +192,23 @@ class Watching:
             news = (name for name in names if name.partition("::")[0] not in _PYTORCHS)
             for operator in dict.fromkeys(filter(None, (*self._known, *news))):
                 self._look_at(operator)
+
+    def look_at_libraries(self, library: str, module: str, again: bool = False) -> None:
+        """Looks for what libraries in C++ have registered: operators that are new and, with
+        ``again``, all. ``library`` is the one that was loaded just now, by the ``module``.
+        """
+        names = frozenset(self._torch._C._dispatch_get_all_op_names())
+        with _lock:
+            if self not in _open:
+                return
+            operators = {each for each in names - self._seen if each not in self._known}
+            self._seen = names
+            if again or operators:
+                operators.update(self._known)
+            for operator in sorted(operators):
+                if operator and operator.partition("::")[0] not in _PYTORCHS:
+                    found = self._read(operator, of_libraries=True)
+                    self._add(operator, found, library=library, module=module)
 
     def has(self, name: str) -> bool:
         """Whether there is a fact of this name here: one that was registered, or verified."""
@@ -246,14 +272,22 @@ class Watching:
             again = part == now and where not in ("", there.where)
             if again or part not in found or found[part][0] != there.text:
                 self._end(operator, known, part)
+        self._add(operator, found, where)
+        if not self._known.get(operator):
+            self._known.pop(operator, None)
+
+    def _add(
+        self, operator: str, found: Parts, where: str = "", library: str = "", module: str = ""
+    ) -> None:
+        """Makes facts of the parts that have none yet."""
+        known = self._known.get(operator, {})
         for part, (text, place) in found.items():
             if part not in known:
-                is_python = place.rpartition(":")[0].endswith(".py")
-                at = where if where and (is_python or not place) else place or "(not known)"
+                at = where if where and not _is_of_library(place) else place or "(not known)"
+                if library and _is_of_library(place):
+                    at = Place(f"{at}, in {library}", module)
                 its = self._begin(torch_name(operator, part), text, at)
                 self._known.setdefault(operator, known)[part] = its
-        if not known:
-            self._known.pop(operator, None)
 
     def _begin(self, name: str, text: str, where: str) -> _Part:
         before = self._ended.pop(name, (text, where))
@@ -269,9 +303,9 @@ class Watching:
 
     # --- what PyTorch has
 
-    def _read(self, operator: str) -> Parts:
+    def _read(self, operator: str, *, of_libraries: bool = False) -> Parts:
         """The parts that are facts: of PyTorch's own operators those of others, of exported ones
-        none.
+        none. Or only those parts that libraries in C++ have registered.
         """
         dump = self._torch._C._dispatch_dump(operator)
         kernels = {
@@ -300,7 +334,11 @@ class Watching:
             more += self._tags(operator)
             parts[""] = f"{schema} # {', '.join(more)}" if more else schema, place
         for key, its in kernels.items():
-            parts[key] = "", place if self._is_door(its) else its
+            # A door of Python knows no place; where the operator comes from C++, that is not it.
+            by_door = "" if _is_of_library(place) else place
+            parts[key] = "", by_door if self._is_door(its) else its
+        if of_libraries:
+            return {part: its for part, its in parts.items() if _is_of_library(its[1])}
         for name, attribute in (
             ("register_fake", "_abstract_fn"),
             ("register_autograd", "_backward_fn"),
@@ -367,6 +405,12 @@ def _dig(there: Any, *names: str) -> Any:
     return there
 
 
+def _is_of_library(place: str) -> bool:
+    """Whether a place in PyTorch's tables is one of a file in C++, and not of Python code."""
+    file = place.rpartition(":")[0]
+    return bool(file) and not file.startswith("<") and not file.endswith(".py")
+
+
 def _place_of_function(function: Any) -> str:
     return place_of_object(function) or ""
 
@@ -400,11 +444,18 @@ def _install(torch: Any) -> None:
     for name in ("register_fake", "register_autograd"):
         wanted.append((custom, name, functools.partial(_of_custom_op, name)))
     for cls, name, hears in wanted:
-        original = vars(cls).get(name) if cls is not None else None
-        if original is not None:
-            wrapper = _wrapped(original, hears)
-            setattr(cls, name, wrapper)
-            _installed.append((cls, name, wrapper, original))
+        _wrap(cls, name, functools.partial(_wrapped, hears=hears))
+    # That of torch.classes calls that of torch.ops.
+    _wrap(_dig(sys.modules, "torch._ops", "_Ops"), "load_library", _loading)
+    _wrap(ExtensionFileLoader, "exec_module", _importing)
+
+
+def _wrap(cls: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+    original = vars(cls).get(name) if cls is not None else None
+    if original is not None:
+        wrapper = wrap(original)
+        setattr(cls, name, wrapper)
+        _installed.append((cls, name, wrapper, original))
 
 
 def _uninstall() -> None:
@@ -428,6 +479,42 @@ def _wrapped(original: Any, hears: Callable[..., list[Heard]]) -> Any:
         return result
 
     return wrapper
+
+
+def _loading(original: Any) -> Any:
+    @functools.wraps(original)
+    def wrapper(self: Any, path: Any) -> Any:
+        result = original(self, path)
+        for each in list(_open):
+            each.look_at_libraries(library=printable(str(path)), module=_loader(), again=True)
+        return result
+
+    return wrapper
+
+
+def _importing(original: Any) -> Any:
+    @functools.wraps(original)
+    def wrapper(self: Any, module: Any) -> Any:
+        result = original(self, module)
+        # Those of the standard library register nothing: a look takes 2 ms.
+        for each in list(_open) if "lib-dynload" not in self.path else ():
+            loader = _loader() or name_in(vars(module))
+            each.look_at_libraries(library=printable(self.path), module=loader)
+        return result
+
+    return wrapper
+
+
+def _loader() -> str:
+    """The name of the module that has a library loaded; "" where it has none, or where this package
+    imports an extension module for somebody.
+    """
+    frame = caller()
+    while frame is not None and _module(frame).partition(".")[0] in ("importlib", "torch"):
+        frame = frame.f_back
+    if frame is None or _module(frame).partition(".")[0] == "mdispatch":
+        return ""
+    return registrants_place(frame).module
 
 
 def _full(library: Any, operator: Any) -> str:
