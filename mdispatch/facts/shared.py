@@ -559,8 +559,8 @@ class SharedRegistry:
 # Note [Tickets]
 # By its ticket a wait that goes on after a signal is known as the same, and md_await counts it
 # from its beginning. So a wait that nobody will end by its ticket has one, too: the time of the
-# clock. No other wait of its thread has that, and it lies between the numbers that waiting_async.py
-# (from 1) and watch.py (from 1 << 62) count.
+# clock. No other wait of its thread has that, and it is none of the numbers that waiting_async.py
+# (from 1), watch.py (from 1 << 62) and asked.py (from 3 << 61) count.
 
 
 def _warn_of_those_left() -> None:

@@ -259,9 +259,18 @@ def _verify_torch(
 
             raise torch_differs(dispatcher.facts, fact, body, where)
 
-    there = verify(
-        dispatcher, facts.TORCH, 0, name, body, lambda: where, timeout=timeout, accept=compare
-    )
+    def find() -> Registration | None:
+        return verify(
+            dispatcher, facts.TORCH, 0, name, body, lambda: where, timeout=timeout, accept=compare
+        )
+
+    if dispatcher.facts.has(facts.TORCH, 0, name):
+        there = find()
+    else:
+        from ..facts.asked import asking  # only a wait needs it
+
+        with asking(dispatcher.facts, name, where):
+            there = find()
     if there is None:
         return None
     dispatcher.note_counterpart(where, there)

@@ -7,6 +7,7 @@ import gc
 import importlib.util
 import itertools
 import json
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -370,6 +371,82 @@ def test_a_worker_that_watches_verifies(registry, worker, ns):
         library.impl("f", lambda x: x, "CPU")
         assert worker.dispatcher.watch.has(f"torch.library::{ns}::f@CPU")
         assert not worker.dispatcher.watch.has(f"torch.library::{ns}::f@CUDA")
+
+
+#: The documented flow: the parent watches and imports, its children verify. They tell what differs.
+JOB = """
+import importlib, json, sys
+import torch.multiprocessing as mp
+import mdispatch as md
+
+def child(rank, package, told):
+    md.torch.watch(timeout={timeout})
+    try:
+        md.warm_up(package, timeout={timeout})
+        differences = []
+    except md.errors.WarmUpError as error:
+        differences = [[type(e).__name__, e.name, e.key, str(e)] for e in error.differences]
+    told.put(differences)
+
+if __name__ == "__main__":
+    package = sys.argv[1]
+    md.torch.watch()
+    importlib.import_module(package)
+    told = mp.get_context("spawn").SimpleQueue()
+    mp.spawn(child, (package, told), nprocs=2)
+    print(json.dumps([told.get(), told.get()]))
+"""
+#: Ways in which a package loads its library.
+LOADS = {
+    "import": "from . import _C",
+    "load_library": "import torch; torch.ops.load_library(os.path.join(folder, '_C.so'))",
+    "dlopen": "import ctypes; ctypes.CDLL(os.path.join(folder, '_C.so'))",
+}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    """A library that is an extension module, too, of a namespace ``in_cpp``."""
+    if not STABLE.exists():
+        pytest.skip("this PyTorch has no header for it")
+    return built(tmp_path_factory.mktemp("library") / "_C.so", LIBRARY + MODULE, "in_cpp")
+
+
+def package_in(folder: Path, library: Path, loads: str) -> Path:
+    """A package that loads a library, if it is not a child which lacks that."""
+    package = folder / "package_in_cpp"
+    package.mkdir()
+    shutil.copy(library, package)
+    (package / "__init__.py").write_text(
+        "import multiprocessing, os\n"
+        "folder = os.path.dirname(__file__)\n"
+        "if os.environ.get('LACKS') != '1' or multiprocessing.parent_process() is None:\n"
+        f"    {loads}\n"
+    )
+    return package
+
+
+def in_job(folder: Path, library: Path, loads: str, **changes: str):
+    """What differs in each child, where all import a package that loads a library."""
+    package = package_in(folder, library, loads)
+    (folder / "job.py").write_text(JOB.format(timeout=limit(60)))
+    done = subprocess.run(
+        [sys.executable, "job.py", package.name],
+        cwd=folder,
+        env=environment(**changes),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.thorough
+@pytest.mark.shared
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("way", LOADS)
+def test_children_find_what_a_library_in_c_has_registered_in_their_parent(tmp_path, library, way):
+    assert in_job(tmp_path, library, LOADS[way]) == [[], []]
 
 
 #: A file in the shape of those of engines that serve models: hundreds of operators by a helper, as

@@ -9,9 +9,10 @@ something was registered before or after a watch began.
 
 What a library in C++ registers goes by the hooks of torch.library. It is looked for after each call
 of ``torch.ops.load_library`` and each import of an extension module; these hooks also know which
-library it is. A library that was loaded in another way is found by the next look at everything, as
-a warm-up takes one. Looks in between take only what comes from C++. A hook may be about to hear of
-anything else, and knows its line.
+library it is. A library that was loaded in another way is found when another member waits for one
+of its names (facts/asked.py), and by the next look at everything, as a warm-up takes one. Looks in
+between take only what comes from C++. A hook may be about to hear of anything else, and knows its
+line.
 
 What PyTorch has of its own is one fact, its version. A kernel that others register for one of
 PyTorch's own operators is a fact too, where its place in the tables, or a hook, shows that it is
@@ -31,16 +32,20 @@ import re
 import sys
 from _thread import RLock
 from collections import deque
+from contextlib import suppress
 from importlib import import_module
 from importlib.machinery import ExtensionFileLoader
 from weakref import WeakKeyDictionary, finalize
 
+from ...errors import VerificationError
 from ...errors.places import Place, caller, name_in, place_of_object, printable, registrants_place
 from ...facts import TORCH_SPACE, Handle, torch_name, torch_parts
+from ...facts.asked import Asked
+from ...facts.shared import SharedRegistry
 from ...facts.waits import check_timeout
 from ...registry import given_or_default
 from ...registry.register import hold_torch
-from ...registry.roles import leave_queue, queue_up
+from ...registry.roles import elects, is_main, leave_queue, queue_up, registers
 from ...registry.verify import DEFAULT_TIMEOUT
 
 TYPE_CHECKING = False
@@ -153,6 +158,8 @@ class Watching:
         self._gone: deque[set[str]] = deque()
         #: The operators that PyTorch had at the last look for libraries, or at everything.
         self._seen: frozenset[str] = frozenset()
+        #: Hears of those who wait, if this member may have to register: under the lock.
+        self.asked: Asked | None = None
         queue_up(dispatcher, TORCH_SPACE, self._place)
         dispatcher.watch = self
         _open.append(self)
@@ -176,7 +183,10 @@ class Watching:
             self._dispatcher.watch = None
             if not _open:
                 _uninstall()
-            return True
+            asked, self.asked = self.asked, None
+        if asked is not None:
+            asked.end()
+        return True
 
     def look(self) -> None:
         """Looks at everything that PyTorch has now."""
@@ -184,6 +194,7 @@ class Watching:
         with _lock:
             if self not in _open:
                 return
+            self._attend()
             self._seen = frozenset(names)
             first = self._overridden() if not self._known else ()
             self._take("", {"version": (str(self._torch.__version__), "")}, self._place)
@@ -193,22 +204,42 @@ class Watching:
             for operator in dict.fromkeys(filter(None, (*self._known, *news))):
                 self._look_at(operator)
 
-    def look_at_libraries(self, library: str, module: str, again: bool = False) -> None:
-        """Looks for what libraries in C++ have registered: operators that are new and, with
-        ``again``, all. ``library`` is the one that was loaded just now, by the ``module``.
+    def look_at_libraries(
+        self, asked: Iterable[str] = (), library: str = "", module: str = "", again: bool = False
+    ) -> None:
+        """Looks for what libraries in C++ have registered: operators that are new, those that
+        others have ``asked`` for and, with ``again``, all. ``library`` is the one that was loaded
+        just now, by the ``module``.
         """
         names = frozenset(self._torch._C._dispatch_get_all_op_names())
         with _lock:
             if self not in _open:
                 return
-            operators = {each for each in names - self._seen if each not in self._known}
-            self._seen = names
-            if again or operators:
+            operators = {*asked, *(each for each in names - self._seen if each not in self._known)}
+            if library:  # it is loaded, and so complete; others may be half way
+                self._seen = names
+            if again or (library and operators):
                 operators.update(self._known)
             for operator in sorted(operators):
                 if operator and operator.partition("::")[0] not in _PYTORCHS:
                     found = self._read(operator, of_libraries=True)
                     self._add(operator, found, library=library, module=module)
+
+    def _look_for_others(self, names: set[str]) -> None:
+        """In the thread that others ask: looks for these facts, and for what else is new."""
+        if registers(self._dispatcher, TORCH_SPACE):
+            # What an earlier registrar has left may differ here: the next look tells it.
+            with suppress(VerificationError):
+                self.look_at_libraries(torch_parts(name)[0] for name in names)
+
+    def _attend(self) -> None:
+        """Begins to hear of those who wait, where that is not done yet. Under the lock. (The child
+        of a fork has no thread, and does so with its next registration.)
+        """
+        if self.asked is not None or not isinstance(self._dispatcher.facts, SharedRegistry):
+            return
+        if is_main(self._dispatcher) or elects(self._dispatcher):
+            self.asked = Asked(self._dispatcher.facts, self._look_for_others)
 
     def has(self, name: str) -> bool:
         """Whether there is a fact of this name here: one that was registered, or verified."""
@@ -232,6 +263,7 @@ class Watching:
         from outside of PyTorch.
         """
         with _lock:
+            self._attend()
             while True:
                 if not self._gone:
                     break
@@ -428,6 +460,8 @@ def forked() -> None:
     """See Note [Locks across a fork] in facts/forking.py."""
     global _lock
     _lock = RLock()
+    for each in _open:
+        each.asked = None  # its thread is the parent's
 
 
 def _install(torch: Any) -> None:
