@@ -545,8 +545,9 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
     told = fact.body.partition("\n")[0] or facts.KIND_NAMES[fact.kind]
     allowed = " Or let the main interpreter say required=False." * bool(fact.provider)
     module, here = fact.module, ""
+    does_what = "load that library" if ", in " in fact.where else "register"
     advice = was_changed(file_of(fact.where), fact.pid) or (
-        "Does the module register only in some interpreters, or is it another version? It must "
+        f"Does the module {does_what} only in some interpreters, or is it another version? It must "
         "register the same in each."
     )
     if not module:

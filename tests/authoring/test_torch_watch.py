@@ -449,6 +449,22 @@ def test_children_find_what_a_library_in_c_has_registered_in_their_parent(tmp_pa
     assert in_job(tmp_path, library, LOADS[way]) == [[], []]
 
 
+@pytest.mark.thorough
+@pytest.mark.shared
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("way", ["import", "load_library"])
+def test_a_child_that_lacks_a_library_hears_which(tmp_path, library, way):
+    first, second = in_job(tmp_path, library, LOADS[way], LACKS="1")
+    assert first == second
+    assert [each[:3] for each in first] == [
+        ["MissingInWorkerError", "in_cpp::thrice", ""],
+        ["MissingInWorkerError", "in_cpp::twice", ""],
+        ["MissingInWorkerError", "in_cpp::twice", "CPU"],
+    ]
+    assert all(f", in {tmp_path}/package_in_cpp/_C.so)" in each[3] for each in first)
+    assert all("load that library" in each[3] for each in first)
+
+
 #: A file in the shape of those of engines that serve models: hundreds of operators by a helper, as
 #: custom_op, and kernels for PyTorch's own. ``$X`` stands for what one rank has otherwise.
 KERNELS = """
