@@ -261,7 +261,9 @@ def examine(
     _, _, there = dispatcher.facts.registrations()
     if registry.is_main:
         sources = sources_of_modules(_packages(looked_at))
-        mine = [f for f in there if _is_from(f, sources)]
+        # As a worker counts what it has verified.
+        during = {f.seq for f in audit.facts}
+        mine = [f for f in there if f.seq in during or _is_from(f, sources)]
         differing = tuple(all_kept(dispatcher))  # types, where another member had them first
         return WarmUp(*counts(mine), took, 0.0, differing)
     sequence, _ = dispatcher.facts.await_change(0, 0.0)

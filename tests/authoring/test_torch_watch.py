@@ -665,3 +665,33 @@ def test_the_command_verifies_what_modules_register_with_torch(tmp_path):
     status, _, refused = verify("agreeing", "--interpreters", "1")
     assert status == 2
     assert "loaded once" in refused
+
+
+@pytest.mark.thorough
+@pytest.mark.shared
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("way", LOADS)
+def test_the_command_counts_what_it_compares(tmp_path, library, way):
+    package = package_in(tmp_path, library, LOADS[way])
+    with (package / "__init__.py").open("a") as module:
+        module.write("from . import more\n")
+    (package / "more.py").write_text(
+        "import torch\n"
+        "@torch.library.custom_op('in_cpp::f', mutates_args=())\n"
+        "def f(x: torch.Tensor) -> torch.Tensor:\n    return x.clone()\n"
+        "torch.library.register_fake('in_cpp::thrice', torch.empty_like)\n"
+    )
+    command = [sys.executable, "-m", "mdispatch", "verify", "--torch", package.name, "--json"]
+    done = subprocess.run(
+        [*command, "--timeout", str(limit(10))],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    told = json.loads(done.stdout)
+    (worker,) = told["workers"]
+    # Of f: a kernel for all devices, that of a formula, and a fake one.
+    assert (told["main"]["operators"], told["main"]["kernels"]) == (3, 5)
+    assert (worker["operators"], worker["kernels"]) == (3, 5)
