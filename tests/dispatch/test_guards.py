@@ -417,3 +417,24 @@ def test_a_backend_that_was_included_and_taken_out_again_draws_no_calls(ran):
     seen, end = in_thread(run)
     assert seen == ["CUDA", "CPU", "CPU", "CPU"]
     assert end == (INCLUDED, EXCLUDED)
+
+
+@pytest.mark.shared
+def test_what_guards_cost_all_threads_ends_with_them():
+    """Calls in C look for guards only while some thread has one: the count of such threads."""
+    from mdispatch.facts.native._call import contexts
+
+    def leaves_one_open():
+        guards.append(md.ExcludeDispatchKeyGuard("AutogradCPU"))
+        guards[-1].__enter__()
+
+    guards: list[object] = []
+    before = contexts()
+    with md.ExcludeDispatchKeyGuard("AutogradCPU"), md.IncludeDispatchKeyGuard("Python"):
+        assert contexts() == before + 1
+    assert contexts() == before
+    thread = threading.Thread(target=leaves_one_open)
+    thread.start()
+    thread.join()
+    guards.clear()
+    assert contexts() == before

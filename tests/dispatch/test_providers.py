@@ -16,8 +16,10 @@ from orders import orders
 
 import mdispatch as md
 from mdispatch import errors
-from mdispatch.dispatch import call_py, priorities
+from mdispatch import facts as kinds_of_facts
+from mdispatch.dispatch import call_py, priorities, providers
 from mdispatch.dispatch.call_c import turn
+from mdispatch.dispatch.pairing import AbsentKernel
 from mdispatch.facts.native.binding import which
 
 
@@ -378,6 +380,74 @@ def test_the_key_set_goes_to_the_kernels_that_want_it(registry, lib):
     lib.impl("g", says("plain"), "CPU", provider="b", rank=-1)
     assert "CPU" in registry.ops.s.g(A(), 1)
     assert registry.ops.s.g(A(), 9) == "plain"
+
+
+def test_an_optional_provider_counts_only_where_it_is():
+    def there(text):
+        text = kinds_of_facts.impl_text("shop.fast", "", "", text)
+        key = int(md.DispatchKey.CPU)
+        return AbsentKernel(
+            kinds_of_facts.Registration(0, 1, kinds_of_facts.IMPL, key, "s::f", text, "", 1, 0)
+        )
+
+    assert providers.may_run(there("fast 9 required -"))
+    assert not providers.may_run(there("fast 9 optional -"))
+    assert providers.at_key("s::f", [there("fast 9 optional -")], (), None) is None
+
+
+def test_the_namespace_is_nearer_than_all(f):
+    registry = f.dispatcher.holder
+    md.set_priority("s::*", ["slow"], registry=registry)
+    md.set_priority("*", ["middle"], registry=registry)
+    assert both_ways(f, A(), 1) == "slow"
+    with md.priority("*", ["middle"], registry=registry):
+        assert both_ways(f, A(), 1) == "middle"
+
+
+def test_the_next_provider_comes_in_the_order_that_is_set(registry, lib):
+    lib.define("g(Tensor x) -> str")
+
+    def first(x):
+        return md.next_provider(registry.ops.s.g.default, "first", x)
+
+    lib.impl("g", first, "CPU", provider="first", rank=9)
+    lib.impl("g", says("second"), "CPU", provider="second", rank=5)
+    lib.impl("g", says("third"), "CPU", provider="third")
+    assert registry.ops.s.g(A()) == "second"
+    with md.set_priority("s::g", ["first", "third"], registry=registry):
+        assert registry.ops.s.g(A()) == "third"
+    strict = md.set_priority("s::g", ["first"], strict=True, registry=registry)
+    with strict, pytest.raises(errors.ProviderRefusedError):
+        registry.ops.s.g(A())
+
+
+@pytest.mark.parametrize("error", [KeyError, ArithmeticError, StopIteration, OSError])
+def test_a_predicate_refuses_by_any_exception(registry, lib, error):
+    def supports(x):
+        raise error("no")
+
+    lib.define("g(Tensor x) -> str")
+    lib.impl("g", says("a"), "CPU", provider="a", rank=1, supports=supports)
+    lib.impl("g", says("b"), "CPU", provider="b")
+    assert both_ways(registry.ops.s.g.default, A()) == "b"
+
+
+def test_the_number_of_guards_is_right_when_another_thread_ends_one_meanwhile(f, monkeypatch):
+    first, original = md.priority(f, ["slow"]), priorities.number_of
+
+    def number_of(guards):
+        found = original(guards)
+        if len(guards) == 2:  # the second one has begun, and its number is not noted yet
+            other = threading.Thread(target=first.close)
+            other.start()
+            other.join()
+        return found
+
+    monkeypatch.setattr(priorities, "number_of", number_of)
+    with md.priority(f, ["middle"]):
+        opened = tuple(priorities.guards.open)
+        assert len(opened) == 1
+        assert priorities.guards.stack.priority == original(opened)
 
 
 # --- in C and in Python ---------------------------------------------------------------------------

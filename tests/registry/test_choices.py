@@ -491,6 +491,38 @@ def test_a_task_that_is_cancelled_while_it_decides_has_decided(book) -> None:
     until(lambda: not book.dispatcher.deciding)
 
 
+def test_a_turn_is_marked_before_its_claim_is_released(book, monkeypatch) -> None:
+    facts, marks = book.dispatcher.facts, []
+    release = type(facts).release
+
+    def released(self, name):
+        if self is facts:
+            marks.append([turn.ending for turn in book.dispatcher.deciding.values()])
+        return release(self, name)
+
+    monkeypatch.setattr(type(facts), "release", released)
+    assert md.choose("a::f", 1, TILES, lambda: 64, registry=book) == 64
+    assert marks == [[True]]
+
+
+def test_what_was_withdrawn_and_chosen_anew_at_once_is_not_remembered(book, monkeypatch) -> None:
+    facts, looks = book.dispatcher.facts, []
+    registrations = type(facts).registrations
+
+    def looked(self, name=None):
+        if self is facts and name is not None and choices.made(registry=book) and not looks:
+            looks.append(name)  # the choice was made, and is looked up for its version
+            choices.withdraw(choices.made(registry=book)[0], registry=book)
+            assert md.choose("a::f", 1, TILES, lambda: 32, registry=book) == 32
+            book.dispatcher.chosen.clear()
+        return registrations(self, name)
+
+    monkeypatch.setattr(type(facts), "registrations", looked)
+    assert md.choose("a::f", 1, TILES, lambda: 64, registry=book) == 64  # as it was agreed
+    assert len(looks) == 1
+    assert md.choose("a::f", 1, TILES, never, registry=book) == 32
+
+
 # --- files
 
 
