@@ -86,7 +86,7 @@ class Dispatcher:
         # What this interpreter has verified and not ended since, as far as neither the listeners
         # nor the entries have it: an item for each time, by kind, key and name. An item is added or
         # removed in one step, so no lock is needed.
-        self._verified: dict[tuple[int, int, str], list[None]] = {}
+        self._verified: dict[tuple[int, int, str], set[object]] = {}
         #: The sources (``Registration.source``) from which other members opened the libraries that
         #: were verified here, by the source that opened them here.
         self.counterparts: dict[str, set[str]] = {}
@@ -174,12 +174,10 @@ class Dispatcher:
         self.counterparts.setdefault(source_of(where), set()).add(fact.source)
 
     def note_verified(self, kind: int, key: int, name: str) -> Callable[[], object]:
-        """Notes that a fact was verified which leaves nothing else here. Returns what ends that, to
-        be called once.
-        """
-        here = self._verified.setdefault((kind, int(key), name), [])
-        here.append(None)
-        return here.pop
+        """Notes that a fact was verified which leaves nothing else here. Returns what ends that."""
+        here, token = self._verified.setdefault((kind, int(key), name), set()), object()
+        here.add(token)
+        return lambda: here.discard(token)
 
     def times_verified(self, kind: int, key: int, name: str, variant: str = "") -> int:
         """How often this interpreter has verified such a fact, and not ended that since.
@@ -234,6 +232,21 @@ class Dispatcher:
         self.listeners.tell()
         if self.when_gone is not None and base not in self._overloads:
             self.when_gone(base)
+
+    def disown(self, ref: int, seq: int) -> None:
+        """Ends a fact that was published here, with what it has here by now. Idempotent."""
+        for definition in self.listeners.definitions():
+            if definition.seq == seq:
+                self.end(definition)
+        for _, entry in self.entries.items():
+            for kernel in entry.callables:
+                if kernel.seq == seq:
+                    entry.remove(kernel)
+        for fallbacks in list(self.fallbacks.kernels.values()):
+            for kernel in tuple(fallbacks):
+                if kernel.seq == seq:
+                    self.fallbacks.drop(kernel)
+        self.facts.strike(facts.Registration(ref, seq, 0, 0, "", "", "", 0, 0))
 
     def overloads(self, base: str) -> list[str]:
         """The overloads of ``ns::name`` in the order of their definitions, whichever of them were

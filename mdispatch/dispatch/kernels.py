@@ -168,9 +168,10 @@ class LocalKernel:
 
     def close(self) -> None:
         """Ends the registration. Idempotent; does nothing once the registry is closed."""
-        entry, self.entry = self.entry, None
+        entry = self.entry
         if entry is not None:
             entry.remove(self)
+            self.entry = None  # last: who was interrupted comes again
 
     @property
     def label(self) -> str:

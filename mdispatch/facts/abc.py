@@ -75,6 +75,15 @@ class Facts(Protocol):
         RegistryClosedError.
         """
 
+    def forget_published(self) -> None:
+        """Has :attr:`published` begin anew in this thread."""
+
+    @property
+    def published(self) -> list[tuple[int, int]]:
+        """The ref and the number of each fact that this thread has registered since then, the
+        first few: also of one whose registration has raised, since a signal handler did.
+        """
+
     def strike(self, registration: Struck) -> bool:
         """Strikes a fact out; False when it is gone, or not this member's to strike."""
 

@@ -233,6 +233,10 @@ class Listeners:
         """Whether this interpreter has defined the operator, or verified its definition."""
         return name in self._live
 
+    def definitions(self) -> list[Registration]:
+        """Those that this interpreter has made, or verified."""
+        return list(self._live.values())
+
     def definition(self, name: str) -> Registration | None:
         """The definition of an operator that this interpreter has made, or verified."""
         return self._live.get(name)

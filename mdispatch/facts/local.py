@@ -71,6 +71,16 @@ def _whole(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
+_MOST_PUBLISHED = 4
+
+
+class _Published(threading.local):
+    """What a thread has registered since it has asked to forget, the first few."""
+
+    def __init__(self) -> None:
+        self.now: list[tuple[int, int]] = []
+
+
 class _Name:
     """The facts of one name, oldest first, and its version. Changed under ``_lock``. It ends
     with the last fact, and its number is never given out again.
@@ -103,6 +113,7 @@ class LocalRegistry:
         self._next_seq = 1
         # Waits under way, with their tickets. Cancelling a wait removes it here.
         self._waits: dict[object, int] = {}
+        self._published = _Published()
         self._closed = False
         # The process that has a registry of its own and is a parent of this one, until this one was
         # warned that it shares nothing with it. 0: there is none.
@@ -199,6 +210,8 @@ class LocalRegistry:
                     0, seq, kind, int(key), name, body, origin, self.pid, interpreter_id
                 )
                 now = (*there, fact)
+                if len(self._published.now) < _MOST_PUBLISHED:
+                    self._published.now.append((0, seq))
                 if its.facts is not there or self._next_seq != seq:
                     continue
                 its.facts = now
@@ -207,6 +220,13 @@ class LocalRegistry:
                 break
             self._tell(kind, its)
         return fact
+
+    def forget_published(self) -> None:
+        self._published.now = []
+
+    @property
+    def published(self) -> list[tuple[int, int]]:
+        return self._published.now
 
     def _named(self, name: str) -> _Name:
         made = _Name(next(self._numbers))

@@ -134,6 +134,7 @@ class SharedRegistry:
         #: The process that had joined before a fork, from which this one descends; 0 if none.
         self._forked_from = 0
         self._is_host: bool | None = None
+        self.forget_published = often.forget_published
         self._mine: set[int] = set()  # PEER: the numbers of the facts that it has registered
         # In the child of a fork, until it has joined: why it has not, as a status, and the lock
         # under which a thread joins; no lock while the fork is under way.
@@ -268,6 +269,10 @@ class SharedRegistry:
             self._join_late()
             return self.register(kind, key, name, body, where)
         raise self._fail(status)
+
+    @property
+    def published(self) -> list[tuple[int, int]]:
+        return often.published(self._handle)
 
     def strike(self, registration: Struck) -> bool:
         if self._unjoined:

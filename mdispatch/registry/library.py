@@ -27,6 +27,7 @@ from ..errors.runs import ANEW, MORE, OTHER, SAME, Run
 from ..errors.words import shown
 from ..facts.caller_lines import CallerLines
 from ..facts.logs import described, registry_log
+from ..facts.native.calls import surely
 from ..facts.waits import check_timeout
 from ..keys.numbers import TABLE_INDEX, DispatchKey, table_index
 from ..schema.canonical import canonical_schema
@@ -41,7 +42,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
-    from typing import Any, TypeVar, overload
+    from typing import Any, TypeVar, TypeVarTuple, overload
 
     from ..dispatch.by_type import Classes
     from ..dispatch.kernels import Provider
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
     L = TypeVar("L", bound="Library")
+    H = TypeVar("H", bound=RegistrationHandle | None)
+    Args = TypeVarTuple("Args")
 
 __all__ = ["Library"]
 
@@ -128,6 +131,7 @@ class Library:
         self.closed = False
         self._is_counted = False  # among the open libraries of the namespace
         self._handles: list[Held] = []
+        self._forget_published = self._dispatcher.facts.forget_published
         # Asked once: the question takes nearly as long as a registration.
         self._is_told = registry_log.listens()
         #: What this library may take the place of: definitions that have ended, and what libraries
@@ -144,8 +148,8 @@ class Library:
             if run is not None:
                 self._take_place(run, is_tagged=bool(_tag))
             if kind == "DEF" and not self._take_over():
-                self.hold(
-                    register.open_namespace(self._dispatcher, namespace, self._here, self.timeout)
+                self._hold_what(
+                    register.open_namespace, self._dispatcher, namespace, self._here, self.timeout
                 )
         except BaseException:
             self.close()
@@ -298,7 +302,9 @@ class Library:
         name = operator_name(self.namespace, op)
         stub = stub_of(module, context)
         self._take_place_of(facts.PYSTUB, 0, name)
-        self.hold(register.name_module(self._dispatcher, name, stub, self._here, self.timeout))
+        self._hold_what(
+            register.name_module, self._dispatcher, name, stub, self._here, self.timeout
+        )
 
     if TYPE_CHECKING:
 
@@ -503,7 +509,7 @@ class Library:
             )
         kernel = LocalKernel(self.key_for(dispatch_key, "the fallback"), function, with_keyset)
         self._take_place_of(facts.FALLBACK, kernel.key, FALLBACK_NAME)
-        self.hold(register.fall_back(self._dispatcher, kernel, self._here, self.timeout))
+        self._hold_what(register.fall_back, self._dispatcher, kernel, self._here, self.timeout)
 
     def register_name(self, op: str | OpOverload) -> str:
         """Keeps a name in the registry without a schema and without kernels, so that it can be
@@ -518,28 +524,32 @@ class Library:
         self.check_open()
         name = operator_name(self.namespace, op)
         self._take_place_of(facts.NAME, 0, name)
-        self.hold(register.hold_name(self._dispatcher, name, self._here, self.timeout))
+        self._hold_what(register.hold_name, self._dispatcher, name, self._here, self.timeout)
         return name
 
     # --- ending
 
     def close(self) -> None:
         """Ends every registration of this library, newest first. Idempotent."""
-        with _lock:
-            self.closed = True
-            handles, self._handles = self._handles, []
-            is_counted, self._is_counted = self._is_counted, False
-            self._leave_table()
+        surely(self._close)
+
+    def _close(self) -> None:
+        """If it is interrupted, it is called again and goes on."""
+        self.closed = True
+        is_told = registry_log.listens()
         try:
-            if registry_log.listens():
-                for handle in reversed(handles):
+            for handle in reversed(self._handles):  # those that have ended do nothing
+                if is_told:
                     _end_told(handle)
-            else:
-                for handle in reversed(handles):
+                else:
                     handle.close()
+            self._handles = []
         finally:
+            with _lock:
+                is_counted, self._is_counted = self._is_counted, False
+                self._leave_table()
             if is_counted:
-                roles.leave_queue(self._dispatcher, self.namespace)
+                surely(roles.leave_queue, self._dispatcher, self.namespace)
 
     def __enter__(self: L) -> L:
         return self
@@ -586,21 +596,26 @@ class Library:
                 register.check_kernels_take(self._dispatcher, name, canonical, self._here, leave)
             self._take_place_of(facts.DEF, 0, name)
         here = self._here if where is None else given_place(where).itself
-        name, handle = register.define(
-            self._dispatcher,
-            schema,
-            self.namespace,
-            here().itself if self._dispatcher.registers_all else here,  # see self._here
-            self.timeout,
-            attributes=attributes,
-            stub=self._stub,
-            replaced=self._replaced,
-        )
-        if doc and handle is not None and handle.registration is not None:
-            self._dispatcher.docs[name] = (handle.registration.generation, doc)
-        if self._export is not None and handle is not None:
-            handle = self._exported(name, handle)
-        self.hold(handle)
+        self._forget_published()
+        try:
+            name, handle = register.define(
+                self._dispatcher,
+                schema,
+                self.namespace,
+                here().itself if self._dispatcher.registers_all else here,  # see self._here
+                self.timeout,
+                attributes=attributes,
+                stub=self._stub,
+                replaced=self._replaced,
+            )
+            if doc and handle is not None and handle.registration is not None:
+                self._dispatcher.docs[name] = (handle.registration.generation, doc)
+            if self._export is not None and handle is not None:
+                handle = self._exported(name, handle)
+            self.hold(handle)
+        except BaseException:
+            surely(self._disown)
+            raise
         return name
 
     def _exported(self, name: str, handle: RegistrationHandle) -> RegistrationHandle:
@@ -657,7 +672,8 @@ class Library:
             if address:
                 name = operator_name(self.namespace, op)
                 self._take_place_of(facts.IMPL, key, name, address[0])
-                in_c = implement_in_c(
+                return self._hold_what(
+                    implement_in_c,
                     self._dispatcher,
                     name,
                     key,
@@ -666,8 +682,6 @@ class Library:
                     self.timeout,
                     allow_override,
                 )
-                self.hold(in_c)
-                return in_c
             kernel = plain_kernel(key, function, with_keyset, signature)
             kernel.types = classes
             kernel.provider = provider
@@ -694,8 +708,11 @@ class Library:
 
         self._take_place_of(facts.NOTE, kernel.key, name)
         where = self._here()
-        served = serve(self._dispatcher.facts, name, kernel, where, carrier)
-        self.hold(RegistrationHandle(*served))
+
+        def register() -> RegistrationHandle:
+            return RegistrationHandle(*serve(self._dispatcher.facts, name, kernel, where, carrier))
+
+        self._hold_what(register)
 
     def implement(
         self,
@@ -711,19 +728,24 @@ class Library:
             name = operator_name(self.namespace, op)
             self._take_place_of(facts.IMPL, kernel.key, name, kernel.named)
         here = here or self._here
-        entry = register.implement(
-            self._dispatcher,
-            self.namespace,
-            op,
-            kernel,
-            here().itself if self._dispatcher.registers_all else here,
-            self.timeout,
-            allow_override=allow_override,
-        )
-        if entry is None:
-            self.check_open()
-            return None
-        self.hold(kernel)
+        self._forget_published()
+        try:
+            entry = register.implement(
+                self._dispatcher,
+                self.namespace,
+                op,
+                kernel,
+                here().itself if self._dispatcher.registers_all else here,
+                self.timeout,
+                allow_override=allow_override,
+            )
+            if entry is None:
+                self.check_open()
+                return None
+            self.hold(kernel)
+        except BaseException:
+            surely(self._disown)
+            raise
         if entry.torch is not None:
             entry.torch.keep_up()
         return kernel
@@ -773,6 +795,27 @@ class Library:
                 return
             handle.close()
         self.check_open()
+
+    def _hold_what(self, register: Callable[[*Args], H], *args: *Args) -> H:
+        """Holds the handle of what this function registers."""
+        self._forget_published()
+        try:
+            handle = register(*args)
+            self.hold(handle)
+            return handle
+        except BaseException:
+            surely(self._disown)
+            raise
+
+    def _disown(self) -> None:
+        """After something has raised, perhaps a signal handler: ends what was published since
+        ``forget_published`` and has no handle here. All of it belongs to one handle.
+        """
+        ours = self._dispatcher.facts.published
+        held = (handle.registration for handle in self._handles)
+        if ours and {seq for _, seq in ours}.isdisjoint([fact.seq for fact in held if fact]):
+            for ref, seq in reversed(ours):
+                self._dispatcher.disown(ref, seq)
 
     def let_go(self, handles: Iterable[Held | None]) -> None:
         """Ends some of the registrations, the last one first."""

@@ -92,9 +92,9 @@ class RegistrationHandle:
 
     def close(self) -> None:
         """Ends the registration. Idempotent; does nothing once the registry is closed."""
-        ends, self._ends = self._ends, ()
-        for end in ends:
+        for end in self._ends:
             end()
+        self._ends = ()  # last: who was interrupted comes again
 
 
 class DefinitionHandle(RegistrationHandle):
@@ -109,11 +109,12 @@ class DefinitionHandle(RegistrationHandle):
         self._named = named  # the module with its fake kernel
 
     def close(self) -> None:
-        dispatcher, self._dispatcher = self._dispatcher, None
+        dispatcher = self._dispatcher
         if dispatcher is not None:
             dispatcher.end(self.registration)
             if self._named is not None:
                 dispatcher.facts.strike(self._named)
+            self._dispatcher = None
 
 
 class VerifiedDefinition(RegistrationHandle):
@@ -129,7 +130,7 @@ class VerifiedDefinition(RegistrationHandle):
         self._ends = ()  # beside what close() does itself
 
     def close(self) -> None:
-        dispatcher, self._dispatcher = self._dispatcher, None
+        dispatcher = self._dispatcher
         if dispatcher is not None:
             fact, listeners = self.registration, dispatcher.listeners
 
@@ -141,6 +142,7 @@ class VerifiedDefinition(RegistrationHandle):
 
             listeners.struck(fact, end)
             super().close()
+            self._dispatcher = None
 
 
 def _registered(dispatcher: Dispatcher, fact: Registration) -> RegistrationHandle:

@@ -30,10 +30,8 @@ def descriptors():
     return [int(each) for each in os.listdir("/proc/self/fd")]
 def spare(count):
     # What is open stays, and so many more can be opened.
-    used = set(descriptors())
-    top = max(used)
-    holes = [os.open("/", os.O_RDONLY) for _ in range(top + 1 - len(used))]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(descriptors()) + count, hard))
+    holes = [os.open("/", os.O_RDONLY) for _ in range(32)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (holes[-1] + 1 + count, hard))
     return holes
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 def plenty(holes):
@@ -162,6 +160,31 @@ done(outcomes=outcomes)
         for each in outcomes:
             assert each in (0, "SystemCallError") or "cannot be had: Too many open" in each, each
     assert "SystemCallError" in got["str"] + got["int"]  # told by the owner
+
+
+def test_a_reader_without_a_descriptor_for_memory_says_so():
+    got = run_main(
+        HEAD
+        + """
+mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+beside, other = socket.socketpair()
+reader, writer = messages.Messages(mine, beside), messages.Messages(theirs, other)
+theirs.send(writer.packed(["x" * 50_000], -2, (), (), []))
+holes = spare(0)
+try:
+    reader.receive()
+except errors.SystemCallError as error:
+    outcome = error.errno, str(error)
+finally:
+    plenty(holes)
+for each in (mine, theirs, beside, other):
+    each.close()
+done(outcome=outcome)
+"""
+    )
+    number, text = got["outcome"]
+    assert number == 24  # EMFILE
+    assert text.startswith("the memory that a message between processes lies in cannot be had")
 
 
 def test_what_has_the_name_of_a_key_and_is_none_keeps_nobody_waiting():

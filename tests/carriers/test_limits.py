@@ -6,6 +6,7 @@ import os
 import select
 import socket
 import threading
+import tracemalloc
 from contextlib import suppress
 
 import pytest
@@ -59,10 +60,6 @@ def owner():
     made.close()
 
 
-def threads() -> int:
-    return sum(each.name == "mdispatch-calls" for each in threading.enumerate())
-
-
 def is_over(line: socket.socket) -> bool:
     """Waits until the other side has closed it, and takes what has come before."""
     with suppress(ConnectionError):
@@ -98,6 +95,14 @@ def test_a_greeting_ends_in_time_of_a_caller_that_sends_byte_by_byte(owner, monk
     assert owner.took == []
 
 
+@pytest.mark.parametrize("size", [-1, 257, 2**31 - 1])
+def test_a_greeting_that_would_be_longer_than_any_ends_at_once(owner, monkeypatch, size):
+    monkeypatch.setattr(host, "_GREETING", limit(3600.0))
+    with owner.peer() as peer:
+        peer.send(host._LENGTH.pack(size) + b"x" * 100)
+        assert is_over(peer)
+
+
 def test_a_caller_that_shows_the_key_and_sends_no_line_is_left(owner, monkeypatch):
     monkeypatch.setattr(host, "_GREETING", 0.2)
     with owner.peer() as peer:
@@ -111,12 +116,11 @@ def test_a_caller_that_shows_the_key_and_sends_no_line_is_left(owner, monkeypatc
 
 def test_so_many_callers_are_greeted_at_once_and_the_next_waits(owner, monkeypatch):
     monkeypatch.setattr(host, "GREETERS", 2)
-    before = threads()
     with owner.peer() as first, owner.peer() as second:
         assert first.recv(4)
         assert second.recv(4)
         assert owner.call(1, seconds=0.3) == (carrier.LATE, None, False)
-        assert threads() == before + 2
+        assert len(owner.owner._greeting) == 2
         first.close()
         assert owner.call(2) == (0, [2], True)
     assert owner.took == [[2]]
@@ -124,11 +128,12 @@ def test_so_many_callers_are_greeted_at_once_and_the_next_waits(owner, monkeypat
 
 def test_an_owner_ends_while_it_greets_all_that_it_may(owner, monkeypatch):
     monkeypatch.setattr(host, "GREETERS", 1)
+    accepts = [each for each in threading.enumerate() if each.name == "mdispatch-calls"][-1]
     with owner.peer() as first:
         assert first.recv(4)
         owner.owner.close()
         owner.owner._place.__init__()  # for the fixture, which closes it as well
-    until(lambda: threads() == 0)
+    until(lambda: not accepts.is_alive())
 
 
 def test_an_owner_has_so_many_lines_and_refuses_the_next(owner, monkeypatch):
@@ -193,6 +198,7 @@ def test_an_answer_that_comes_at_the_deadline_is_not_lost(owner, monkeypatch):
         assert select.select([line._messages.socket], [], [], limit(60.0))[0]
         return taken
 
+    assert owner.call(0) == (0, [0], True)  # the line is there
     owner.owner._answer = answer
     monkeypatch.setattr(host._Line, "_took_back", too_late)
     assert owner.call(1, seconds=0.05) == (0, [1], True)
@@ -285,6 +291,20 @@ def test_a_message_has_so_many_values_and_no_more():
     for bad in (flat, nested, deep):
         with pytest.raises(ValueError, match="too many values"):
             c_kernels.unpack(bad, (), [], 0)
+
+
+def test_a_list_of_more_values_than_a_message_has_takes_no_memory():
+    """Its sender has eight times less to send."""
+    count = 4 * MOST
+    body = c_kernels.pack([], -2, (), (), [], None, 64)[:2]
+    body += b"\6" + count.to_bytes(8, "little") + bytes(count)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="too many values"):
+            c_kernels.unpack(body, (), [], 0)
+        assert tracemalloc.get_traced_memory()[1] < count
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_is_more_than_a_message_takes_is_told_on_both_sides_and_the_line_goes_on(

@@ -4,6 +4,8 @@ logic.
 
 from __future__ import annotations
 
+from _thread import _local
+
 from ._cffi import ffi, lib
 
 TYPE_CHECKING = False
@@ -122,6 +124,26 @@ def release(registry: int, member: int, name: bytes) -> int:
     return int(lib.md_release(registry, member, name, len(name)))
 
 
+class _Published(_local):
+    """What this thread has published, as the extension has it; by steps of Python, so a signal
+    handler may come in between.
+    """
+
+    def __init__(self) -> None:
+        self.now: list[tuple[int, int, int]] = []
+
+
+_published = _Published()
+
+
+def forget_published() -> None:
+    _published.now = []
+
+
+def published(registry: int) -> list[tuple[int, int]]:
+    return [(ref, seq) for its, ref, seq in _published.now if its == registry]
+
+
 def register(
     registry: int,
     member: int,
@@ -157,6 +179,8 @@ def register(
     if status != lib.MD_OK:
         return status, 0, 0, _record(buffer, 0)[0] if status == lib.MD_EEXIST else None
     record = ffi.cast("md_record *", buffer)
+    if len(_published.now) < 4:
+        _published.now.append((registry, record.ref, record.seq))
     return status, record.ref, record.seq, None
 
 

@@ -242,6 +242,41 @@ static PyObject *ext_release(PyObject *self, PyObject *args) {
     Py_END_ALLOW_THREADS return PyLong_FromLong(status);
 }
 
+/* What this thread has published since it has asked to forget: a signal handler may raise before
+ * Python has seen it. See Note [Handlers that raise] in bind/call/surely.c. */
+enum { MOST_PUBLISHED = 4 };
+static _Thread_local struct {
+    unsigned n;
+    uint64_t registry, ref[MOST_PUBLISHED], seq[MOST_PUBLISHED];
+} published;
+
+static PyObject *ext_forget_published(PyObject *self, PyObject *ignored) {
+    published.n = 0;
+    Py_RETURN_NONE;
+}
+
+static void note_published(uint64_t registry, const md_record *r) {
+    if (published.registry != registry) published.n = 0;
+    if (published.n == MOST_PUBLISHED) return;
+    published.registry = registry;
+    published.ref[published.n] = r->ref;
+    published.seq[published.n++] = r->seq;
+}
+
+/* published(registry): (ref, seq) of each, oldest first. */
+static PyObject *ext_published(PyObject *self, PyObject *registry) {
+    uint64_t handle = PyLong_AsUnsignedLongLong(registry);
+    if (PyErr_Occurred()) return NULL;
+    PyObject *found = PyList_New(0);
+    for (unsigned i = 0; found && published.registry == handle && i < published.n; i++) {
+        PyObject *each = Py_BuildValue("KK", (unsigned long long)published.ref[i],
+                                       (unsigned long long)published.seq[i]);
+        if (!each || PyList_Append(found, each)) Py_CLEAR(found);
+        Py_XDECREF(each);
+    }
+    return found;
+}
+
 /* (status, ref, seq, None), or (MD_EEXIST, 0, 0, the record that is in the way) */
 static PyObject *ext_register(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     uint64_t n[5];
@@ -264,7 +299,10 @@ static PyObject *ext_register(PyObject *self, PyObject *const *args, Py_ssize_t 
         memcpy(&need, b.data, sizeof need);
         if (buffer_grow(&b, need)) return NULL;
     }
-    if (status == MD_OK) memcpy(&r, b.data, sizeof r);
+    if (status == MD_OK) {
+        memcpy(&r, b.data, sizeof r);
+        note_published(n[0], &r);
+    }
     PyObject *parts[] = {
         PyLong_FromLong(status),
         PyLong_FromUnsignedLongLong(r.ref),
@@ -774,6 +812,8 @@ static PyMethodDef methods[] = {
     {"leave", ext_leave, METH_VARARGS, NULL},
     {"claim", ext_claim, METH_VARARGS, NULL},
     {"release", ext_release, METH_VARARGS, NULL},
+    {"forget_published", ext_forget_published, METH_NOARGS, NULL},
+    {"published", ext_published, METH_O, NULL},
     {"register", (PyCFunction)(void (*)(void))ext_register, METH_FASTCALL, NULL},
     {"strike", (PyCFunction)(void (*)(void))ext_strike, METH_FASTCALL, NULL},
     {"find", (PyCFunction)(void (*)(void))ext_find, METH_FASTCALL, NULL},
