@@ -399,7 +399,10 @@ def wait_for(
     ``where`` finds the place that waits.
     """
     began = monotonic()
-    fact = _await(registry, kind, key, name, 1, timeout, lambda each: not each.lacks, ticket)
+    fact = _await_fact(registry, kind, key, name, 1, timeout, ticket)
+    if fact is not None and "\n" in fact.text and fact.lacks:  # a text of one line has no provider
+        left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
+        fact = _await(registry, kind, key, name, 1, left, lambda each: not each.lacks, ticket)
     if fact is None:
         raise _never(registry, kind, key, name, 1, where(), monotonic() - began)
     return fact
