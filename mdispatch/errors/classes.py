@@ -331,14 +331,14 @@ class NotRegisteredError(VerificationError, TimeoutError):
 
 
 class MainNeverArrivedError(NotRegisteredError):
-    """The main interpreter registered nothing at all in this namespace: it did not import the
-    module (yet).
+    """The main interpreter registered nothing at all in this namespace, so it did not import the
+    module (yet); or it has no DEF library of the namespace, but FRAGMENT libraries.
     """
 
 
 class NameMismatchError(NotRegisteredError):
-    """The namespace is there, the name is not: a typo, or another version; or its DEF library is
-    not. ``nearest`` holds the closest names.
+    """The namespace is there, the name is not: a typo, or another version. ``nearest`` holds the
+    closest names.
     """
 
 

@@ -239,7 +239,7 @@ def never_registered(
             or "Check the spelling, and that both import the same version of the module."
         )
     elif known:
-        cls = errors.NameMismatchError
+        cls = errors.MainNeverArrivedError
         lines.append(f"  there: namespace {namespace!r} comes from {place}, without a DEF library")
         lines.append(
             "Operators of custom_op and mdispatch.define need none. Open it as 'FRAGMENT' here, or "

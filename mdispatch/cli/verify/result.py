@@ -226,7 +226,10 @@ class Result:
             elif category == "name":
                 there = f"namespace {namespace} comes from {there}"
             elif category == "late":
-                there = f"nothing in namespace {namespace} within {self.plan.timeout:.6g} s"
+                what = f"namespace {namespace} comes from {there}, without a DEF library"
+                if not there:
+                    what = f"nothing in namespace {namespace}"
+                there = f"{what} within {self.plan.timeout:.6g} s"
             elif category == "missing":
                 here = "has imported the module without it"
             lines += [f"main:    {there}", f"worker:  {here}"]

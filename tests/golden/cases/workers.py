@@ -193,7 +193,8 @@ from_worker("NameMismatchError: a kernel for an operator misspelled", "name of a
 from_worker("NameMismatchError: a wait for a definition", "name waited for")
 from_worker("NameMismatchError: a name that is held here only", "name held")
 from_worker(
-    "NameMismatchError: a DEF library where others have a FRAGMENT", "library of others' fragments"
+    "MainNeverArrivedError: a DEF library where others have a FRAGMENT",
+    "library of others' fragments",
 )
 from_worker("KeyMismatchError: a fallback at another key", "fallback, another key")
 from_worker("KeyMismatchError: a kernel at another key", "key")
