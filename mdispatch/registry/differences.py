@@ -545,7 +545,9 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
     told = fact.body.partition("\n")[0] or facts.KIND_NAMES[fact.kind]
     allowed = " Or let the main interpreter say required=False." * bool(fact.provider)
     module, here = fact.module, ""
-    does_what = "load that library" if ", in " in fact.where else "register"
+    does_what = "register"
+    if fact.kind == facts.TORCH and ", in " in fact.where:
+        does_what = "load that library"
     advice = was_changed(file_of(fact.where), fact.pid) or (
         f"Does the module {does_what} only in some interpreters, or is it another version? It must "
         "register the same in each."
