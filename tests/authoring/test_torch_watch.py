@@ -222,6 +222,9 @@ def built(path: Path, source: str, ns: str) -> Path:
 @in_cpp
 def test_what_a_library_in_c_registers_is_found_when_it_is_loaded(registry, watched, ns, tmp_path):
     library = built(tmp_path / f"{ns}.so", LIBRARY, ns)
+    # Another thread is about to tell of this one, with its line.
+    half = Library(ns, "FRAGMENT")
+    half.m.define("half(Tensor x) -> Tensor", "")
     torch.ops.load_library(library)
     there = parts(registry, ns)
     assert sorted(there) == ["thrice", "twice", "twice@CPU"]
@@ -331,8 +334,11 @@ def test_close_ends_the_watch_and_its_facts(registry, ns):
     library = Library(ns, "FRAGMENT")
     library.define("f(Tensor x) -> Tensor")
     assert parts(registry, ns)
+    asked = registry.dispatcher.watch.asked
     watch.close()
     watch.close()
+    asked._thread.join(limit(30))
+    assert not asked._thread.is_alive()
     assert Library.define is define
     assert "closed" in repr(watch)
     assert not registry.dispatcher.facts.registrations_since(TORCH, 0)[1]
@@ -350,6 +356,35 @@ def test_the_end_of_a_registry_ends_its_watch(ns):
         assert Library.define is not define
     assert Library.define is define
     Library(ns, "FRAGMENT").define("f(Tensor x) -> Tensor")
+
+
+#: The child of a fork: whether it hears of those who wait, before and after it registers.
+FORKED = """
+import os, sys
+from contextlib import suppress
+from torch.library import Library
+import mdispatch as md
+md.torch.watch(timeout=0)
+watching = md.default_registry().dispatcher.watch
+assert watching.asked._thread.is_alive()
+pid = os.fork()
+if pid == 0:
+    before = watching.asked
+    with suppress(md.errors.MdispatchError):
+        Library("forked", "FRAGMENT").define("f(Tensor x) -> Tensor")
+    after = watching.asked is not None and watching.asked._thread.is_alive()
+    os._exit(before is not None or after is not (sys.argv[1] == "peer"))
+assert os.waitpid(pid, 0)[1] == 0
+assert watching.asked._thread.is_alive()
+"""
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("role", ["main", "peer"])
+def test_the_child_of_a_fork_hears_of_those_who_wait_if_it_may_register(role, tmp_path):
+    team = {"MDISPATCH_REGISTRY": f"elect:forked-{tmp_path.name}"[:100]} if role == "peer" else {}
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKED, role]
+    subprocess.run(command, env=environment(**team), check=True)
 
 
 def test_nothing_of_torch_is_imported_before_somebody_asks():

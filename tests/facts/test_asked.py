@@ -19,11 +19,14 @@ ASKS = "torch.library.asks"
 
 
 class Counting:
-    """A book of facts that counts how often the notes were listed."""
+    """A book of facts that counts how often the notes were listed, and for how many its waits
+    were.
+    """
 
     def __init__(self, facts):
         self._facts = facts
         self.lists = 0
+        self.waits = []
 
     def __getattr__(self, name):
         return getattr(self._facts, name)
@@ -32,6 +35,10 @@ class Counting:
         found = self._facts.registrations(name)
         self.lists += 1
         return found
+
+    def await_fact(self, *wait):
+        self.waits.append(wait[3])
+        return self._facts.await_fact(*wait)
 
 
 @pytest.fixture
@@ -136,6 +143,7 @@ def test_a_note_of_a_member_that_does_not_wait_gets_one_look(asked, registry, wo
         until(lambda: asked.looks)
         asked.lists_more()
         assert asked.looks == [{"torch.library::ns::f"}]
+        assert asked.book.waits[-2:] == [2, 2]  # it sleeps between its lists
         asked.after = 1  # beside it another one is seen, and looked for
         assert wait(worker, "torch.library::ns::g").body == "found"
         assert {"torch.library::ns::g"} in asked.looks
