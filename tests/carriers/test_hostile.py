@@ -13,6 +13,7 @@ from mdispatch.carriers import messages
 from mdispatch.carriers.messages import Messages
 from mdispatch.errors import CannotTravelError
 from mdispatch.facts.native import c_kernels
+from mdispatch.registry.by_value import LARGEST
 
 pytestmark = pytest.mark.shared
 
@@ -201,3 +202,11 @@ def test_memory_that_the_reader_has_is_named_by_a_number_that_it_has(count):
         odd = stamp + bytes([kind]) + number.to_bytes(8, "little", signed=True)
         with pytest.raises(ValueError, match="damaged"):
             c_kernels.unpack(odd, known, [], 0)
+
+
+@pytest.mark.parametrize("name", ["", "shop.A"])
+def test_a_constant_of_more_than_any_has_is_not_looked_at(name):
+    for text in ("[" * (LARGEST + 1), b"x" * (LARGEST + 1)):
+        message = pack([])[:2] + b"\x0a" + pack([name, text], 1 << 22)[3:]
+        with pytest.raises(ValueError, match="odd constant"):
+            c_kernels.unpack(message, (), [], 0)

@@ -353,6 +353,8 @@ class Life(RuleBasedStateMachine):
             actor.registry.close()
 
 
+#: So few lives have not all pairs of alias keys: test_orders.py and test_conformance.py show that a
+#: kernel at CompositeExplicitAutograd takes the place of one at CompositeImplicitAutograd.
 EVERYDAY = settings(
     max_examples=8,
     stateful_step_count=40,
