@@ -450,6 +450,27 @@ def test_the_number_of_guards_is_right_when_another_thread_ends_one_meanwhile(f,
         assert priorities.guards.stack.priority == original(opened)
 
 
+def test_a_guard_whose_end_is_interrupted_has_ended(f, monkeypatch):
+    interrupts, original = [KeyboardInterrupt], priorities.number_of
+
+    def number_of(guards):
+        if interrupts:
+            raise interrupts.pop()
+        return original(guards)
+
+    guard = md.priority(f, ["slow"])
+    assert both_ways(f, A(), 1) == "slow"
+    monkeypatch.setattr(priorities, "number_of", number_of)
+    with pytest.raises(KeyboardInterrupt):
+        guard.close()
+    assert both_ways(f, A(), 1) == "fast"
+    interrupts.append(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt) as caught:  # whose traceback keeps the guard
+        md.priority(f, ["slow"])
+    assert caught.traceback
+    assert (priorities.guards.open, priorities.guards.stack.priority) == ([], 0)
+
+
 # --- in C and in Python ---------------------------------------------------------------------------
 
 

@@ -770,3 +770,42 @@ def test_closing_a_workers_library_leaves_the_facts_to_the_main_interpreter(
     assert everything(registry) == before
     with pytest.raises(errors.LocalKernelMissingError):
         worker.ops.s.f(Array())
+
+
+REGISTERS = {
+    "define": lambda lib: lib.define("g(Tensor x) -> str"),
+    "impl": lambda lib: lib.impl("f", lambda x: "again", "CPU"),
+    "fallback": lambda lib: lib.fallback(lambda op, x: "fallback", "FPGA"),
+    "name": lambda lib: lib.register_name("named"),
+    "module": lambda lib: lib.register_python_module("f", "shop.fakes"),
+}
+
+
+@pytest.mark.parametrize("local", [True, pytest.param(False, marks=pytest.mark.shared)])
+@pytest.mark.parametrize("what", REGISTERS)
+def test_what_is_interrupted_before_it_is_held_is_not_registered(what, local, monkeypatch):
+    """As by Ctrl-C: tests/registry/test_storm.py comes at any moment."""
+    with (md.Registry.local if local else md.Registry.create)() as registry:
+        lib = md.Library("s", "DEF", registry=registry)
+        lib.define("f(Tensor x) -> str")
+        lib.impl("f", lambda x: "first", "CPU")
+        before = registry.dispatcher.facts.registrations()[2]
+        space, kind = "_" if what == "fallback" else "s", "FRAGMENT" if what == "define" else "IMPL"
+        other = md.Library(space, kind, registry=registry)
+
+        def interrupted(handle):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(other, "hold", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                REGISTERS[what](other)
+        dispatcher = registry.dispatcher
+        assert dispatcher.facts.registrations()[2] == before
+        assert not dispatcher.listeners.is_defined("s::g")
+        assert not any(dispatcher.fallbacks.kernels.values())
+        registry.check_invariants()
+        REGISTERS[what](other)  # no duplicate
+        registry.check_invariants()
+        other.close()
+        assert registry.dispatcher.facts.registrations()[2] == before
