@@ -95,7 +95,7 @@ done(interrupts=storm.interrupts, left=left, told=told)
 @pytest.mark.parametrize("book", ["local", "shared"])
 @pytest.mark.parametrize("what", ["waits", "choices", "registrations", "guards"])
 def test_after_a_storm_of_signals_nothing_is_left_and_all_goes_on(what, book, long_form):
-    got = run_main(STORM, what, book, 30_000 if long_form else 400, seed_of(long_form))
+    got = run_main(STORM, what, book, 10_000 if long_form else 400, seed_of(long_form))
     assert got["interrupts"] > 20
     nothing = {"waits": 0, "turns": 0, "claims": 0, "guards": 0, "keys": None, "facts": []}
     assert got["left"] == nothing
