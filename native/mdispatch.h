@@ -387,11 +387,12 @@ int md_find_at_once(md_registry reg, uint32_t kind, int32_t key, const char *nam
                     void *buf, size_t cap);
 
 /* Waits until there are at least `at_least` live facts of exactly this kind, name and key, and
- * returns the newest. It counts every kernel of a key, also one whose text says that it cannot serve
- * where it was registered (docs/choosing-kernels.md); a caller to whom that matters looks at the text,
- * and waits for one fact more. `ticket` names this wait for md_cancel; with 0, only a cancel of all
- * waits ends it. Adds to `stats`. MD_ETIMEDOUT, MD_EINTR, MD_EDIED, MD_ECLOSED, MD_ECANCELED, MD_ENOENT
- * (no member of this process), MD_EINVAL, MD_ETOOLONG, MD_ENOBUFS, MD_EDAMAGED, MD_ELOCK, MD_ESYS.
+ * returns the newest. It counts every kernel of a key, also one whose text says that it cannot
+ * serve where it was registered (docs/choosing-kernels.md). A caller to whom that matters looks at
+ * the text, and waits for one fact more. `ticket` names this wait for md_cancel; with 0, only a
+ * cancel of all waits ends it. Adds to `stats`. MD_ETIMEDOUT, MD_EINTR, MD_EDIED, MD_ECLOSED,
+ * MD_ECANCELED, MD_ENOENT (no member of this process), MD_EINVAL, MD_ETOOLONG, MD_ENOBUFS,
+ * MD_EDAMAGED, MD_ELOCK, MD_ESYS.
  */
 int md_await(md_registry reg, uint64_t member, uint32_t kind, int32_t key, uint32_t at_least,
              const char *name, size_t name_len, int64_t deadline_ns, uint64_t ticket, void *buf,
