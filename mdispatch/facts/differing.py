@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from _thread import RLock
 from os import getpid
-from typing import NamedTuple
 
 from ..errors import MdispatchError
 from .native import unlock
@@ -43,13 +42,16 @@ _MOST = 20  # notes of a member
 _LONGEST = 4000  # characters of a note
 
 
-class Differs(NamedTuple):
+class Differs:
     """A difference, as its member tells it to others: process, interpreter, words, and place."""
 
-    pid: int
-    interpreter: int
-    text: str
-    where: str
+    __slots__ = ("interpreter", "pid", "text", "where")
+
+    def __init__(self, pid: int, interpreter: int, text: str, where: str) -> None:
+        self.pid = pid
+        self.interpreter = interpreter
+        self.text = text
+        self.where = where
 
 
 class _Kept:
@@ -154,7 +156,7 @@ def refused_here(facts: Facts, fact: Registration) -> Differs | None:
     from ..errors.places import file_of
 
     me, file = (getpid(), interpreter_id), file_of(fact.where)
-    mine = [each for each in told(facts) if each[:2] == me]
+    mine = [each for each in told(facts) if (each.pid, each.interpreter) == me]
     near = [e for e in mine if fact.name in e.text.partition("\n")[0] or file_of(e.where) == file]
     return near[-1] if near else None
 

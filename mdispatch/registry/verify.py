@@ -27,6 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+    from typing import Any
 
     from ..dispatch.dispatcher import Dispatcher
     from ..facts import Registration
@@ -177,15 +178,16 @@ def agree(dispatcher: Dispatcher) -> None:
 
 def keep(dispatcher: Dispatcher, what: What, error: errors.MdispatchError) -> None:
     """Keeps a difference until :func:`mended`."""
-    from copy import copy  # few interpreters differ, and only these need the two
-
-    from ..facts.differing import Differing
+    from ..facts.differing import Differing  # few interpreters differ
 
     with dispatcher.definitions_lock:
         if dispatcher.differing is None:
             dispatcher.differing = Differing(dispatcher.facts)
-    # The copy has no traceback, which would keep all that the failed import has made.
-    dispatcher.differing.add(what, copy(error))
+    # As if it was pickled: without the traceback, which would keep all that the failed import has
+    # made. (The module copy does the same, and loads others.)
+    pickled: Any = error.__reduce__()
+    rebuilt, parts = pickled
+    dispatcher.differing.add(what, rebuilt(*parts))
 
 
 def mended(dispatcher: Dispatcher, what: What) -> None:
