@@ -207,6 +207,7 @@ def _new_start(cwd: Path | None, changes: dict[str, str]) -> Iterator[None]:
         vars(md.ops).clear()
         os.chdir(cwd or folder)
         importlib.invalidate_caches()  # the folder may have new modules
+        gc.freeze()  # the collection below is of what the command has made
         try:
             yield
         finally:
