@@ -353,8 +353,7 @@ class _Owner:
     def _listen(self) -> None:
         while self._is_open:
             with self._more:
-                while self._is_open and len(self._greeting) >= GREETERS:
-                    self._more.wait()
+                self._more.wait_for(lambda: not self._is_open or len(self._greeting) < GREETERS)
             try:
                 line, _ = self._listening.accept()
             except OSError:

@@ -101,7 +101,9 @@ class Asked:
     def _run(self) -> None:
         # The registry is closed, or gone: nobody can ask any more.
         with suppress(WaitCancelledError, RegistryError):
-            while self._wait(1, None):
+            while True:
+                if not self._wait(1, None):
+                    break
                 self._serve()
 
     def _serve(self) -> None:

@@ -96,6 +96,7 @@ class Differing:
             note = self._facts.register(NOTE, 0, DIFFERS, str(error)[:_LONGEST], at[1])
         except MdispatchError:
             return  # the registry is full, or gone: then only this interpreter knows
+        self._facts.forget_published()  # it does not end with the library that was refused
         with self._lock:
             is_kept = self.kept.get(at) is kept
             if is_kept:
@@ -122,7 +123,7 @@ class Differing:
 
     def _drop(self, is_one: Callable[[What, MdispatchError], bool]) -> bool:
         with self._lock:
-            gone = [at for at, kept in self.kept.items() if is_one(at[0], kept.error)]
+            gone = [*(at for at, kept in self.kept.items() if is_one(at[0], kept.error))]
             ended = [self.kept.pop(at) for at in gone]
             is_empty = not self.kept
         self._end(ended)

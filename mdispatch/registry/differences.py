@@ -539,7 +539,7 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
         facts.FALLBACK: f"there is a fallback at {key}",
         facts.NAME: f"{fact.name} is registered by its name",
         facts.PYSTUB: f"{fact.name} names its Python module",
-        facts.CLASS: f"class {fact.name} is registered",
+        facts.CLASS: f"class {name} is registered",
         facts.TORCH: f"torch.library has {name}{' at ' * bool(key)}{key}",
     }[fact.kind]
     told = fact.body.partition("\n")[0] or facts.KIND_NAMES[fact.kind]

@@ -199,8 +199,11 @@ class Library:
         """Takes the namespace over from the DEF library of another cell, which goes on with what it
         has defined. Returns whether there is one.
         """
-        what = (facts.LIBRARY, 0, self.namespace, "")
-        for library, handle in reversed(self._earlier.pop(what, ())):
+        what = (facts.LIBRARY, 0, self.namespace)
+        earlier = self._earlier.pop((*what, ""), [])
+        if not self._dispatcher.facts.has(*what):
+            return False  # it has ended
+        for library, handle in reversed(earlier):
             with _lock:
                 is_its = handle in library._handles
                 if is_its:
@@ -531,7 +534,11 @@ class Library:
 
     def close(self) -> None:
         """Ends every registration of this library, newest first. Idempotent."""
-        surely(self._close)
+        try:
+            surely(self._close)
+        except BaseException:
+            self._handles = []  # what raises each time is left as it is
+            raise
 
     def _close(self) -> None:
         """If it is interrupted, it is called again and goes on."""
@@ -543,7 +550,7 @@ class Library:
                     _end_told(handle)
                 else:
                     handle.close()
-            self._handles = []
+            self._handles = []  # nothing is left
         finally:
             with _lock:
                 is_counted, self._is_counted = self._is_counted, False

@@ -284,11 +284,11 @@ def test_what_is_no_offer_is_passed_by() -> None:
     assert offer is not None
     assert (offer.ticket, offer.carrier, offer.since, offer.board) == (3, "host", 10, 7)
     parts = GOOD.split("\n")
-    for place, bad in ((0, "another"), (4, "-3"), (4, "three"), (7, "1" * 16), (7, "")):
+    for place, bad in ((0, "another"), (5, "-3"), (5, "three"), (8, "1" * 16), (8, "")):
         assert offer_of(note("\n".join([*parts[:place], bad, *parts[place + 1 :]]))) is None
     assert offer_of(note("\n".join(parts[:-1]))) is None
     assert offer_of(note(GOOD + "\nmore")) is None
-    lost = offer_of(note("\n".join([*parts[:8], "-1", *parts[9:]])))
+    lost = offer_of(note("\n".join([*parts[:9], "-1", *parts[10:]])))
     assert lost is not None
     assert lost.board == -1
 

@@ -643,8 +643,8 @@ serving = own()
 answers = asked('''
 answers = [call("first") == pid]
 stop(pid)
-threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     call("never", timeout=None)
 except KeyboardInterrupt:
     answers.append("interrupted")

@@ -25,7 +25,7 @@ CPU = md.DispatchKey.CPU
 
 def text_of(label: str, ticket: int, *, carrier: str = "", types: str = "") -> str:
     address = "there" if carrier else ""
-    return offer_text(label, types, False, ticket, carrier, address, 0, -1, ("", ""))
+    return offer_text(label, types, "", False, ticket, carrier, address, 0, -1, ("", ""))
 
 
 def offered(ticket: int, pid: int, interpreter: int, carrier: str = ""):
@@ -109,11 +109,11 @@ def outcome(a, b):
     except Exception as error:
         return type(error).__name__
 (a, b), (c, d) = handles
-with md.routing("shop", timeout=60.0):
+with md.routing("shop", timeout=LIMIT):
     print([outcome(a, []), outcome(c, []), outcome(None, [b, a]), outcome(c, [d, None]),
            outcome(a, [c]), outcome(None, [d, b])])
 '''
-command = [sys.executable, "-c", textwrap.dedent(CALLER)]
+command = [sys.executable, "-c", textwrap.dedent(CALLER).replace("LIMIT", str(limit(60)))]
 ran = subprocess.run(command, stdout=subprocess.PIPE, text=True)
 for each in owners:
     each.communicate()

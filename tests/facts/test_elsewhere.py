@@ -168,7 +168,7 @@ def test_a_name_in_a_folder_that_containers_share_says_how_they_can_share_it(nam
     assert told["class"] == "ForeignRegistryError"
     assert told["there"].endswith(f":{os.stat('/proc/self/ns/pid').st_ino}")
     assert "shareProcessNamespace: true" in told["text"]
-    assert "in the environment names it. Unset it to work alone." in told["text"]
+    assert "in the environment asks for it. Unset it to work alone." in told["text"]
 
 
 @needs_hosts
@@ -198,7 +198,7 @@ def test_a_name_that_a_container_of_its_own_folder_was_given_is_not_there_and_no
         told = tell(*own_folder, MDISPATCH_REGISTRY=f"shm:{name}")
     assert told["class"] == "RegistryNotFoundError"
     assert told["registry"] == f"shm:{name}"
-    assert f"names it: in {FOLDER}/ on this host, where nobody has it now" in told["text"]
+    assert f"asks for it: in {FOLDER}/ on this host, where nobody has it now" in told["text"]
     assert "died" not in told["text"]
 
 

@@ -255,7 +255,7 @@ STANDING = {
     ),
     "library": (
         "registry/library.py",
-        "handles, self._handles = self._handles, []",
+        "self._handles = []  # nothing is left",
         OPERATOR,
         "lib.close()",
         "lib.close(); assert lib.closed\n"
@@ -355,6 +355,8 @@ LOCKS = ("Condition", "Event", "Lock", "RLock", "Semaphore", "allocate_lock")
 
 #: Modules with locks that another way leads to than the list in facts/forking.py.
 ELSEWHERE = {
+    "facts.asked": "authoring/torch/watch.py, which forgets the thread of its parent",
+    "facts.differing": "the Dispatcher",
     "facts.shared": "itself: it makes the lock of a membership anew before the child's first call",
     "facts.waits": "facts/living.py",
     "facts.listeners": "the Dispatcher",

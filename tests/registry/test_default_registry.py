@@ -139,7 +139,7 @@ def test_a_malformed_address_in_the_environment_is_refused(address) -> None:
     assert ran.returncode == 1
     assert "InvalidNameError" in ran.stderr
     assert "MDISPATCH_REGISTRY" in ran.stderr
-    assert ("of a parent process" in ran.stderr) == address.startswith("fd:")
+    assert ("gives this to its children" in ran.stderr) == address.startswith("fd:")
 
 
 @pytest.mark.shared

@@ -221,9 +221,10 @@ class Watching:
             if again or (library and operators):
                 operators.update(self._known)
             for operator in sorted(operators):
-                if operator and operator.partition("::")[0] not in _PYTORCHS:
-                    found = self._read(operator, of_libraries=True)
-                    self._add(operator, found, library=library, module=module)
+                if not operator or operator.partition("::")[0] in _PYTORCHS:
+                    continue
+                found = self._read(operator, of_libraries=True)
+                self._add(operator, found, library=library, module=module)
 
     def _look_for_others(self, names: set[str]) -> None:
         """In the thread that others ask: looks for these facts, and for what else is new."""

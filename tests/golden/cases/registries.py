@@ -69,7 +69,7 @@ def _(stage: Stage) -> None:
     )
 
 
-@case("MainMemberGoneError: the environment names a registry that is not there")
+@case("RegistryNotFoundError: the environment names a registry that is not there")
 def _(stage: Stage) -> None:
     elsewhere(stage, "import mdispatch as md\nmd.default_registry()\n", **{ENVIRONMENT: "shop"})
 
