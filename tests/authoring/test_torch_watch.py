@@ -12,7 +12,9 @@ import subprocess
 import sys
 import sysconfig
 import textwrap
+import threading
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,9 @@ from torch.library import Library
 
 import mdispatch as md
 from mdispatch import errors
-from mdispatch.facts import TORCH, torch_parts
+from mdispatch.authoring.torch.watch import Watching
+from mdispatch.facts import NAME, TORCH, torch_parts
+from mdispatch.facts.asked import asking
 
 numbers = itertools.count()
 HERE = __file__
@@ -267,6 +271,40 @@ def test_what_a_library_in_c_registers_unseen_is_found_by_the_next_look(
     watched.look()
     assert sorted(parts(registry, ns)) == ["thrice", "twice", "twice@CPU"]
     assert parts(registry, ns)["twice"].where == f"{library.with_suffix('.cpp')}:4"
+
+
+@in_cpp
+@pytest.mark.shared
+def test_a_registry_that_is_full_is_told_once_and_looks_go_on(ns, tmp_path, monkeypatch):
+    told, looks = [], itertools.count()
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraised: told.append(unraised.exc_type))
+    look, many = Watching.look_at_libraries, threading.Event()
+
+    def counted(*args, **kwargs):
+        if next(looks) == 3:
+            many.set()
+        look(*args, **kwargs)
+
+    def wait(book):
+        name = f"torch.library::{ns}::twice"
+        with suppress(errors.MdispatchError), asking(book, name, "x" * 900):
+            book.await_fact(TORCH, 0, name, 1, None)
+
+    monkeypatch.setattr(Watching, "look_at_libraries", counted)
+    with md.Registry.create(capacity=1 << 21) as registry, md.torch.watch(registry=registry):
+        facts = registry.dispatcher.facts
+        ctypes.CDLL(str(built(tmp_path / f"{ns}.so", LIBRARY, ns)))
+        with md.Registry.attach(registry.address) as worker:
+            fill = []
+            with suppress(errors.RegistryFullError):
+                while True:
+                    fill.append(facts.register(NAME, 0, f"{ns}::{len(fill)}", "", "x" * 900))
+            facts.strike(fill.pop())  # room for the note
+            waiter = threading.Thread(target=wait, args=(worker.dispatcher.facts,))
+            waiter.start()
+            assert many.wait(limit(30))
+        waiter.join(limit(30))
+    assert told == [errors.RegistryFullError]
 
 
 # --- what ends and what is replaced ---------------------------------------------------------------

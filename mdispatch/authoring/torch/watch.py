@@ -37,8 +37,9 @@ from importlib import import_module
 from importlib.machinery import ExtensionFileLoader
 from weakref import WeakKeyDictionary, finalize
 
-from ...errors import VerificationError
+from ...errors import RegistryFullError, VerificationError
 from ...errors.places import Place, caller, name_in, place_of_object, printable, registrants_place
+from ...errors.unraisable import report
 from ...facts import TORCH_SPACE, Handle, torch_name, torch_parts
 from ...facts.asked import Asked
 from ...facts.shared import SharedRegistry
@@ -160,6 +161,7 @@ class Watching:
         self._seen: frozenset[str] = frozenset()
         #: Hears of those who wait, if this member may have to register: under the lock.
         self.asked: Asked | None = None
+        self._was_full = False  # the registry, at a look for others; it was told
         queue_up(dispatcher, TORCH_SPACE, self._place)
         dispatcher.watch = self
         _open.append(self)
@@ -228,10 +230,16 @@ class Watching:
 
     def _look_for_others(self, names: set[str]) -> None:
         """In the thread that others ask: looks for these facts, and for what else is new."""
-        if registers(self._dispatcher, TORCH_SPACE):
-            # What an earlier registrar has left may differ here: the next look tells it.
-            with suppress(VerificationError):
+        if not registers(self._dispatcher, TORCH_SPACE):
+            return
+        # What an earlier registrar has left may differ here: the next look tells it.
+        with suppress(VerificationError):
+            try:
                 self.look_at_libraries(torch_parts(name)[0] for name in names)
+            except RegistryFullError as error:  # looks go on: others may end registrations
+                if not self._was_full:
+                    report(error, "Exception ignored in a look for what others wait for", self)
+                self._was_full = True
 
     def _attend(self) -> None:
         """Begins to hear of those who wait, where that is not done yet. Under the lock. (The child
