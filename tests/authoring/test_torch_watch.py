@@ -372,11 +372,8 @@ def test_close_ends_the_watch_and_its_facts(registry, ns):
     library = Library(ns, "FRAGMENT")
     library.define("f(Tensor x) -> Tensor")
     assert parts(registry, ns)
-    asked = registry.dispatcher.watch.asked
     watch.close()
     watch.close()
-    asked._thread.join(limit(30))
-    assert not asked._thread.is_alive()
     assert Library.define is define
     assert "closed" in repr(watch)
     assert not registry.dispatcher.facts.registrations_since(TORCH, 0)[1]
@@ -385,6 +382,15 @@ def test_close_ends_the_watch_and_its_facts(registry, ns):
     with md.torch.watch(registry=registry) as again:
         assert again is not watch
         assert sorted(parts(registry, ns)) == ["f", "g"]
+
+
+@pytest.mark.shared
+def test_close_ends_the_thread_that_hears_of_those_who_wait(registry):
+    with md.torch.watch(registry=registry):
+        asked = registry.dispatcher.watch.asked
+        assert asked._thread.is_alive()
+    asked._thread.join(limit(30))
+    assert not asked._thread.is_alive()
 
 
 def test_the_end_of_a_registry_ends_its_watch(ns):
