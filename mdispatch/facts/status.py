@@ -203,7 +203,7 @@ def error_for(status: int, label: str) -> Exception:
     )
     if status in (MD_EBOOT, MD_ENAMESPACE):
         return _foreign(words, status, label)
-    message = words.format(label, file_of(label) or label)
+    message = words.format(label, (file_of(label) or label) if "{1}" in words else "")
     if status == MD_EOWNER:
         message += owner_words(label)
     if status == MD_EFOLDER:

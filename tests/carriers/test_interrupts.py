@@ -23,6 +23,9 @@ class Interrupted(BaseException):
 def interrupted(call, at: int) -> tuple[object, int]:
     """Calls; at this instruction of the carrier, counted from 0, the handler raises. Returns the
     outcome, and how many instructions there were.
+
+    In a thread of its own: what a tracer raises where an `except` ends leaves that exception as the
+    one that the thread handles, and each later error of the thread would have it as its context.
     """
     inside = {
         each.__code__
@@ -44,13 +47,21 @@ def interrupted(call, at: int) -> tuple[object, int]:
                 raise Interrupted
         return trace
 
-    sys.settrace(trace)
-    try:
-        outcome: object = call()
-    except Interrupted:
-        outcome = Interrupted
-    finally:
-        sys.settrace(None)
+    outcome: object = None
+
+    def run():
+        nonlocal outcome
+        sys.settrace(trace)
+        try:
+            outcome = call()
+        except Interrupted:
+            outcome = Interrupted
+        finally:
+            sys.settrace(None)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
     return outcome, met
 
 
@@ -75,7 +86,8 @@ def stalled(monkeypatch):
 @pytest.mark.parametrize("size", [1, 1 << 17])
 def test_a_call_that_is_interrupted_at_any_instruction_is_taken_back(stalled, size):
     owner, events, took = stalled
-    for at in range(100_000):
+    # Python 3.12 tells nothing of the instructions of code that it traces for the first time.
+    for at in [-1, *range(100_000)]:
         caller = host.HostCarrier()
         line = caller._opened(owner.address, 0)
         caller._idle[owner.address] = [line]
@@ -91,7 +103,7 @@ def test_a_call_that_is_interrupted_at_any_instruction_is_taken_back(stalled, si
         until(lambda: not owner._lines)
         assert took == []
         events.append(threading.Event())
-        if outcome is not Interrupted:
+        if outcome is not Interrupted and at >= 0:
             break
     assert outcome == (carrier.LATE, None, False)
     assert at == count > 50

@@ -110,14 +110,17 @@ def on_another_host(url, run, folder):
 
 @pytest.fixture(scope="module")
 def over_redis(a_server: RedisServer, tmp_path_factory):
-    run = f"kinds-{os.getpid()}"
-    return on_another_host(a_server.url(run, lease=10), run, tmp_path_factory.mktemp("redis"))
+    # A run of its own: a worker that comes back to this module makes the fixture again.
+    folder = tmp_path_factory.mktemp("redis")
+    run = f"kinds-{os.getpid()}-{folder.name}"
+    return on_another_host(a_server.url(run, lease=10), run, folder)
 
 
 @pytest.fixture(scope="module")
 def over_torch(a_store: TorchStore, tmp_path_factory):
-    run = f"kinds-{os.getpid()}"
-    return on_another_host(a_store.url(run), run, tmp_path_factory.mktemp("torch"))
+    folder = tmp_path_factory.mktemp("torch")
+    run = f"kinds-{os.getpid()}-{folder.name}"
+    return on_another_host(a_store.url(run), run, folder)
 
 
 @pytest.mark.dear

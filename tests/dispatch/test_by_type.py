@@ -541,12 +541,12 @@ def test_a_worker_verifies_the_types(registry, lib, f, worker, mine):
 
 @pytest.mark.parametrize("types", [Z, (A, B, A)])
 def test_a_worker_with_other_types_is_told(registry, lib, f, worker, mine, types):
-    before = registry.dispatcher.facts.registrations()
+    before = registry.registrations("s::f")
     with pytest.raises(errors.TypesMismatchError) as caught:
         mine.impl("f", says("Z"), "CPU", types=types)
     assert caught.value.types_there == (f"{A.__module__}.A", f"{A.__module__}.B", "")
     assert "Z" in caught.value.types_here or "B" in caught.value.types_here
-    assert registry.dispatcher.facts.registrations() == before
+    assert registry.registrations("s::f") == before
     assert runs(lambda: worker.ops.s.f(A())) is errors.LocalKernelMissingError
 
 

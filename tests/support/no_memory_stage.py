@@ -122,6 +122,8 @@ def main():
             lambda _: ext.kernel_drop(*kernel),
         ),
         "kernel_drop": (lambda: ext.kernel_drop(*kernel), None),
+        "forget_published": (ext.forget_published, None),
+        "published": (lambda: ext.published(handle), None),
         "kernel_bind": (lambda: ext.kernel_bind(handle, "k", 1, "c:there", "k()"), None),
         "kernel_definition": (lambda: ext.kernel_definition(handle, "k", 1, "c:there"), None),
         "kernel_label": (lambda: ext.kernel_label(kernel[-1][0]), None),

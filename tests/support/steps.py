@@ -168,8 +168,8 @@ class Player:
 
 
 def facts_of(registry: md.Registry) -> tuple[tuple[str, str, str, str, str], ...]:
-    """All registrations, in their order: kind, key, name, body, and the signature or the
-    attributes.
+    """All registrations but what members tell each other, in their order: kind, key, name, body,
+    and the signature or the attributes.
     """
     _, _, there = registry.dispatcher.facts.registrations()
     return tuple(
@@ -182,6 +182,7 @@ def facts_of(registry: md.Registry) -> tuple[tuple[str, str, str, str, str], ...
                 fact.attributes,
             )
             for fact in sorted(there, key=_by_number)
+            if fact.kind != kinds.NOTE
         ]
     )
 
@@ -302,7 +303,7 @@ def observe(registry: md.Registry, names: tuple[str, ...]) -> dict[str, object]:
 def everything(registry: md.Registry) -> tuple:
     """All that a refused step must leave unchanged, in the registry and outside it."""
     facts = registry.dispatcher.facts
-    _, _, there = facts.registrations()
+    there = [f for f in facts.registrations()[2] if f.kind != kinds.NOTE]  # a refusal is told
     names = dict.fromkeys([*(fact.name for fact in there), *registry.dispatcher.entries])
     return (
         there,
@@ -324,7 +325,7 @@ def everything(registry: md.Registry) -> tuple:
 def left_over(registry: md.Registry) -> list[object]:
     """All that still exists, in the registry and outside it."""
     return [
-        *registry.dispatcher.facts.registrations()[2],
+        *(f for f in registry.dispatcher.facts.registrations()[2] if f.kind != kinds.NOTE),
         *(
             kernels
             for entry in registry.dispatcher.entries.values()

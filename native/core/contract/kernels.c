@@ -199,10 +199,16 @@ int md_kernel_hold(md_registry reg, const char *name, int32_t key, const char *l
     return *out ? 0 : MD_ENOENT;
 }
 
+static char *copied(const char *text) {
+    size_t size = strlen(text) + 1;
+    char *copy = malloc(size);
+    return copy ? memcpy(copy, text, size) : NULL;
+}
+
 int md_kernel_bind(md_registry reg, const char *name, int32_t key, const char *label,
                     const char *definition) {
     if (!name || !label || !definition) return MD_EINVAL;
-    char *copy = strdup(definition);
+    char *copy = copied(definition);
     if (!copy) return MD_ESYS - ENOMEM;
     pthread_mutex_lock(&lock);
     struct md_held_kernel *e = entry_of(reg, name, key, label);
@@ -220,7 +226,7 @@ char *md_kernel_definition(md_registry reg, const char *name, int32_t key, const
     if (!name || !label) return NULL;
     pthread_mutex_lock(&lock);
     struct md_held_kernel *e = entry_of(reg, name, key, label);
-    char *copy = e && e->definition ? strdup(e->definition) : NULL;
+    char *copy = e && e->definition ? copied(e->definition) : NULL;
     pthread_mutex_unlock(&lock);
     return copy;
 }
