@@ -6,6 +6,7 @@ They are the classes of mdispatch/cli/answers.py, their fields, and the comments
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import typing
 from collections.abc import Iterator
@@ -93,7 +94,7 @@ def _words(kind: Any) -> str:
 
 
 def _table(answer: type) -> Iterator[str]:
-    yield answer.__doc__ or ""
+    yield inspect.cleandoc(answer.__doc__ or "")
     yield ""
     yield "| key | value | |"
     yield "|---|---|---|"
