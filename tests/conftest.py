@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
@@ -140,10 +141,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """Spares the collections of tests, which are many, what is there to the end: the tests and what
-    they import.
+    they import. Not from Python 3.14 on: there hypothesis takes the generators of random numbers
+    that it registers for objects that nobody has.
     """
-    gc.collect()
-    gc.freeze()
+    if sys.version_info < (3, 14):
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)
