@@ -38,6 +38,8 @@ _OPTIMIZED = 1  # inspect.CO_OPTIMIZED: the code of functions
 
 _LONGEST_MODULE = 255
 
+_MOST_DECORATORS = 100
+
 
 class Place(str):
     """``file:line`` of what registers. ``module`` is the name by which any member can import it;
@@ -116,7 +118,9 @@ def place_of_object(told: object) -> Place | None:
     """The place of a function, a class or a module; None for anything else."""
     if isinstance(told, type(sys)):
         return Place(_file_of_module(told), name_in(vars(told)))
-    while hasattr(told, "__wrapped__"):  # decorators
+    for _ in range(_MOST_DECORATORS):  # an object may have any attribute, and so no end
+        if not hasattr(told, "__wrapped__"):
+            break
         told = told.__wrapped__
     code, names = getattr(told, "__code__", None), getattr(told, "__globals__", None)
     if code is not None and type(names) is dict:

@@ -369,7 +369,14 @@ def test_where_nothing_is_imported_the_helper_registers_unless_it_says_for_whom(
     assert places["p::g", IMPL] == ("place_user", "place_user.py:11")
 
 
-@pytest.mark.parametrize("bad", [3, "shop", print, object()])
+class Endless:
+    """Has any attribute, as objects that record calls have."""
+
+    def __getattr__(self, name):
+        return Endless()
+
+
+@pytest.mark.parametrize("bad", [3, "shop", print, object(), Endless()])
 def test_what_has_no_place_is_refused_and_nothing_is_registered(bad, lib, registry):
     for register in (
         lambda: lib.define("f() -> int", where=bad),
