@@ -254,7 +254,7 @@ def examine(
                 error.add_note(_where_to_look(registry, error.name))
             raise
     took = perf_counter() - began
-    new = [name for name in sys.modules if name not in before]
+    new = [name for name in list(sys.modules) if name not in before]
     _forget(dispatcher, kept, sources_of_modules(new))
     compare_types(dispatcher)
     looked_at = {*names, *new}
@@ -435,7 +435,8 @@ def _sources(dispatcher: Dispatcher, modules: Iterable[str]) -> set[str]:
 def _packages(modules: Iterable[str]) -> set[str]:
     """The modules, and those of their packages."""
     within = tuple(f"{name}." for name in modules)
-    return {*modules, *(name for name in sys.modules if name.startswith(within))}
+    # Other threads import meanwhile.
+    return {*modules, *(name for name in list(sys.modules) if name.startswith(within))}
 
 
 def _reached(modules: Iterable[str]) -> set[str]:

@@ -625,6 +625,18 @@ DOCUMENTED += md._MOVED.values()
 
 
 @pytest.mark.lint
+def test_nobody_walks_over_the_modules_while_other_threads_import():
+    """``list(sys.modules)`` is one step; a loop over it as it stands ends with a RuntimeError."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.For, ast.comprehension)):
+                walked = ast.unparse(node.iter)
+                if re.fullmatch(r"sys\.modules(\.(items|keys|values)\(\))?", walked):
+                    found.append(f"{path.relative_to(PACKAGE)}: {walked}")
+    assert not found
+
+
 def test_every_public_class_and_function_has_a_docstring():
     bare = []
     for name in DOCUMENTED:
