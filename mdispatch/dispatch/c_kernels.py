@@ -58,9 +58,12 @@ def with_c_kernels(
             key = DispatchKey(fact.key)
             kernel = LocalKernel(key, function, label=fact.body)
             kernel.seq = fact.seq
+            noted = definition_of(registry, fact)
+            if noted is None:  # it was registered before its definition
+                note_definition(registry, key, fact.body, definition)
             if (fact.pid, fact.interpreter) != (os.getpid(), interpreter_id):
                 # What was registered here outlives a definition.
-                kernel.definition = definition_of(registry, fact)
+                kernel.definition = noted or definition
             found.setdefault(key, []).append(kernel)
     return found
 

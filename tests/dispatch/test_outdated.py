@@ -756,8 +756,9 @@ static int divide(md_call *call, const md_value *args, size_t n, md_value *resul
     return 0;
 }
 MDISPATCH_LIBRARY(built, m) {
+    if (LATE) md_impl(m, "div", MD_KEY_CompositeExplicitAutograd, divide);
     md_def(m, X ? "div(int by, int x) -> float" : "div(int x, int by) -> float");
-    md_impl(m, "div", MD_KEY_CompositeExplicitAutograd, divide);
+    if (!LATE) md_impl(m, "div", MD_KEY_CompositeExplicitAutograd, divide);
 }
 """
 )
@@ -813,17 +814,19 @@ done(here=md.ops.built.div(x=8, by=2), there=there)
 """
 
 
+@pytest.mark.parametrize("order", ["definition first", "kernel first"])
 @pytest.mark.parametrize("kind", ["fork", INTERPRETERS[0]])
-def test_a_build_of_a_library_belongs_to_its_text_where_nobody_has_verified_it(kind, tmp_path):
+def test_a_build_of_a_library_belongs_to_its_text_where_nobody_has_verified_it(
+    kind, order, tmp_path
+):
     """A child of fork has the function of the old build, and nothing that says so. Another
     interpreter of the main process gets that of the new one.
     """
     builds = []
     for number in (0, 1):
         (tmp_path / f"{number}").mkdir()
-        builds.append(
-            compile_c(tmp_path / f"{number}", "divides", DIVIDES, *config.cflags(), f"-DX={number}")
-        )
+        flags = [*config.cflags(), f"-DX={number}", f"-DLATE={int(order == 'kernel first')}"]
+        builds.append(compile_c(tmp_path / f"{number}", "divides", DIVIDES, *flags))
     got = run_main(BUILDS, kind, *builds)
     assert got["here"] == 4.0
     assert got["there"] == [4.0, "KernelOutdatedError" if kind == "fork" else 4.0]
