@@ -5,8 +5,6 @@ native/bind/call/surely.c.
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from kinds import run_main
 from seeds import seed_of
@@ -16,7 +14,7 @@ pytestmark = pytest.mark.shared
 
 STORM = """
 import gc, itertools, threading
-from storm import Storm
+from storm import Storm, with_forgets_its_exit
 from mdispatch import choices
 from mdispatch.dispatch.priorities import guards
 from mdispatch.facts import CLAIM
@@ -24,6 +22,8 @@ from mdispatch.facts.living import waits
 from mdispatch.facts.native.calls import changed_sets
 
 what, book, rounds, seed = args
+if with_forgets_its_exit():
+    return done(loses=True)
 
 class A:
     pass
@@ -97,9 +97,9 @@ done(interrupts=storm.interrupts, left=left, told=told)
 @pytest.mark.parametrize("book", ["local", "shared"])
 @pytest.mark.parametrize("what", ["waits", "choices", "registrations", "guards"])
 def test_after_a_storm_of_signals_nothing_is_left_and_all_goes_on(what, book, long_form):
-    if what == "registrations" and sys.version_info >= (3, 14):
-        pytest.skip("not shown on Python 3.14: a lock stayed taken there once")
     got = run_main(STORM, what, book, 10_000 if long_form else 400, seed_of(long_form))
+    if got.get("loses"):
+        pytest.skip("this CPython forgets the __exit__ of a `with` where a signal handler raises")
     assert got["interrupts"] > 20
     nothing = {"waits": 0, "turns": 0, "claims": 0, "guards": 0, "keys": None, "facts": []}
     assert got["left"] == nothing

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import random
 import signal
+from _thread import RLock
 from collections.abc import Callable
 
-__all__ = ["Interrupt", "Storm"]
+__all__ = ["Interrupt", "Storm", "with_forgets_its_exit"]
 
 
 class Interrupt(BaseException):
@@ -48,3 +49,25 @@ class Storm:
                 self._is_on = False
                 self.interrupts += 1
             signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
+def with_forgets_its_exit() -> bool:
+    """Whether this CPython lets a handler raise between ``__enter__`` of a `with` and its body, so
+    that a lock stays taken whoever takes it: https://github.com/python/cpython/issues/148874. In
+    3.14.10 every second interrupt of this loop does so, in 3.13.0 and 3.15.2 none.
+    """
+    lock = RLock()
+
+    def take() -> None:
+        for _ in range(2_000):
+            with lock:
+                pass
+
+    storm, rounds = Storm(0), 20
+    while rounds and not lock._is_owned():
+        storm.run(take, 20, 3e-5)
+        rounds -= 1
+    is_taken = lock._is_owned()
+    while lock._is_owned():
+        lock.release()
+    return is_taken
