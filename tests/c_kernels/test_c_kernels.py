@@ -17,12 +17,12 @@ from c_libraries import library
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kinds import run_main
+from known_types import types_as_before
 from patience import limit
 
 import mdispatch as md
 from mdispatch import config, errors
 from mdispatch.dispatch.c_kernels import _flags
-from mdispatch.dispatch.context import values
 from mdispatch.schema import parse_schema
 from mdispatch.workers import interpreters as host
 
@@ -47,13 +47,10 @@ def boxes_path(folder):
 
 @pytest.fixture(scope="module", autouse=True)
 def types():
-    known = dict(values._types._registered)
-    for cls in (array.array, memoryview, bytearray, bytes):
-        md.register_type(cls, "CPU")
-    yield
-    values._types._registered.clear()
-    values._types._registered.update(known)
-    values._types.when_changed()
+    with types_as_before():
+        for cls in (array.array, memoryview, bytearray, bytes):
+            md.register_type(cls, "CPU")
+        yield
 
 
 @pytest.fixture(scope="module")

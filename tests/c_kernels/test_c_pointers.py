@@ -10,12 +10,12 @@ import sys
 import pytest
 from c_libraries import HEAD, SIGNATURE, compile_c
 from kinds import run_main
+from known_types import types_as_before
 from patience import limit
 from runs import in_another_run
 
 import mdispatch as md
 from mdispatch import config, errors
-from mdispatch.dispatch.context import values
 from mdispatch.workers import interpreters as host
 
 cffi = pytest.importorskip("cffi", reason="cffi has no support for this Python")
@@ -48,12 +48,9 @@ def path(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def arrays():
-    known = dict(values._types._registered)
-    md.register_type(array.array, "CPU")
-    yield
-    values._types._registered.clear()
-    values._types._registered.update(known)
-    values._types.when_changed()
+    with types_as_before():
+        md.register_type(array.array, "CPU")
+        yield
 
 
 def opened(path):

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from known_types import types_as_before
 from patience import limit
 
 import mdispatch as md
-from mdispatch.dispatch.context import values
 from mdispatch.registry import registry
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -32,15 +32,13 @@ def default_registry() -> Iterator[None]:
     """Nothing of these tests is left for others: neither the types that they register, nor the
     registry, unless somebody had one before. A process has one as its main member once.
     """
-    known, before = dict(values._types._registered), registry.default
-    yield
+    before = registry.default
+    with types_as_before():
+        yield
     if before is None and registry.default is not None:
         registry.default.close()
         registry.default = None
     vars(md.ops).clear()
-    values._types._registered.clear()
-    values._types._registered.update(known)
-    values._types.when_changed()
 
 
 def example(name: str) -> Iterator[ModuleType]:

@@ -37,6 +37,7 @@ from typing import IO, Any
 from unittest import mock
 
 from commands import environment
+from known_types import types_as_before
 from patience import limit
 from tiers import only_with_keyword
 
@@ -187,7 +188,6 @@ def _new_start(cwd: Path | None, changes: dict[str, str]) -> Iterator[None]:
     """
     folder = os.getcwd()
     modules, path = set(sys.modules), list(sys.path)
-    types = dict(values._types._handles)
     handlers = {each: signal.getsignal(each) for each in _HANDLED}
     with (
         mock.patch.dict(os.environ, environment(**changes), clear=True),
@@ -198,6 +198,7 @@ def _new_start(cwd: Path | None, changes: dict[str, str]) -> Iterator[None]:
         # Registries of the test do not hear of types that a command's modules register, and the
         # command does not hear of the test's.
         mock.patch.object(type_facts, "_in_use", []),
+        types_as_before() as types,
         mock.patch.object(own_types, "each", _all_but(types)),
         mock.patch.object(faulthandler, "enable"),
         mock.patch.object(os, "_exit", side_effect=AssertionError("it ends the process: process=")),
@@ -213,10 +214,6 @@ def _new_start(cwd: Path | None, changes: dict[str, str]) -> Iterator[None]:
         finally:
             if registry.default is not None:
                 registry.default.close()
-            for cls, handles in list(values._types._handles.items()):
-                for handle in handles:
-                    if handle not in types.get(cls, ()):
-                        handle.close()
             vars(md.ops).clear()
             for name in set(sys.modules) - modules:
                 if _is_of_folder(name, os.fspath(cwd or folder)):
