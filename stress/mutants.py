@@ -2,13 +2,13 @@
 fails.
 
     python stress/mutants.py --count 15 --seed 7 --survivors 2
-    python stress/mutants.py --count 40 --only mdispatch/schema   # or native/bind, or python, or c
+    python stress/mutants.py --count 40 --only mdispatch/schema,native/bind   # or python, or c
     python stress/mutants.py --count 400 --tried stress/mutants_tried.jsonl --map /tmp/lines.db
     python stress/mutants.py --score stress/mutants_tried.jsonl
 
 A comparison is turned or shifted by one, a condition is negated, `and` becomes `or`, a number is
 one more, a statement (a call, an assignment to an attribute, a raise) is left out, a result is not
-returned. The seed gives each mutant of native/core, native/bind and four rooms of the package its
+returned. The seed gives each mutant of native/core, native/bind and six rooms of the package its
 place in a queue, and the first ones are tried. The place depends on the changed line alone, not on
 what stands elsewhere. So with --tried, which keeps what came out, several runs add up to one
 sample, also when the code goes on changing between them.
@@ -61,6 +61,8 @@ NEAREST = {
     "mdispatch/dispatch/": ("tests/dispatch", "tests/authoring", "tests/c_kernels", "tests/house"),
     "mdispatch/registry/": ("tests/registry", "tests/authoring", "tests/c_kernels"),
     "mdispatch/schema/": ("tests/schema", "tests/authoring", "tests/registry"),
+    "mdispatch/carriers/": ("tests/carriers", "--all tests/carriers"),
+    "mdispatch/cluster/": ("tests/cluster", "--all tests/cluster"),
     "native/bind/call/": ("tests/dispatch", "tests/torch_compat"),
     "native/bind/ext/": ("tests/c_kernels", "ext tests/facts", "ext tests/registry"),
     "native/core/": ("make test", "tests/facts"),
@@ -231,13 +233,13 @@ def in_c(text: str) -> Iterator[Change]:
 
 
 def candidates(only: str) -> list[Mutant]:
-    """Those of all files, or of Python, of C, or of the files whose paths begin so."""
+    """Those of all files, of Python, of C, or of the files whose paths begin with one of these."""
     found = []
     for place in NEAREST:
         suffix = ".py" if place.startswith("mdispatch/") else ".c"
         if only in ("", "python" if suffix == ".py" else "c") or "/" in only:
             files = (path.relative_to(ROOT) for path in (ROOT / place).rglob("*" + suffix))
-            below = only if "/" in only else ""
+            below = tuple(only.split(",")) if "/" in only else ("",)
             found += [
                 m for each in files if str(each).startswith(below) for m in mutants_of(str(each))
             ]
@@ -512,7 +514,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--count", type=int, default=15, help="how many mutants this run tries")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--only", default="", help="python, c, or the beginning of paths")
+    parser.add_argument("--only", default="", help="python, c, or beginnings of paths, with commas")
     parser.add_argument("--tried", type=Path, help="a file: what it has is not tried again")
     parser.add_argument("--again", action="store_true", help="the survivors in that file are")
     parser.add_argument("--map", type=Path, help="which tests pass through which line")
