@@ -24,10 +24,11 @@ from patience import PATIENCE, limit
 import mdispatch as md
 from mdispatch.dispatch.context import values
 from mdispatch.dispatch.own_types import own_types
-from mdispatch.facts import native
+from mdispatch.facts import living, native
 from mdispatch.facts.local import LocalRegistry
 from mdispatch.facts.native import guards_py
 from mdispatch.facts.shared import ENVIRONMENT, SharedRegistry
+from mdispatch.registry import registry as registries
 from mdispatch.workers.pytest_plugin import own_folder
 
 os.environ.pop(ENVIRONMENT, None)
@@ -147,6 +148,31 @@ def pytest_collection_finish() -> None:
     if sys.version_info < (3, 14):
         gc.collect()
         gc.freeze()
+
+
+_failed = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item):
+    report = yield
+    if report.failed:
+        item.stash[_failed] = True
+    return report
+
+
+@pytest.fixture(autouse=True)
+def a_failed_test_leaves_no_registry(request: pytest.FixtureRequest):
+    """Its traceback refers to the registries that it has opened. A process has room for 64 of them,
+    so a hypothesis that fails would make every later test fail, too.
+    """
+    before = set(living._live)
+    yield
+    if request.node.stash.get(_failed, False):
+        default = registries.default and registries.default.dispatcher.facts
+        for opened, book in list(living._live.items()):
+            if opened not in before and book is not default:
+                book.close()
 
 
 @pytest.fixture(autouse=True)
