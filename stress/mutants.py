@@ -535,6 +535,7 @@ def main() -> int:
     print(f"{min(asked.count, len(queue))} of {len(queue)} mutants, seed {asked.seed}", flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        folder.chmod(0o755)  # a test becomes another user, who imports the package from there
         if asked.map and not asked.map.exists():
             make_map(asked.map, folder)
         lines = Lines(asked.map) if asked.map else None
