@@ -149,14 +149,18 @@ def native(change: Change) -> Iterator[Row]:
         folder="native-sanitize",
         everyday=everyday,
     )
-    # These have one process each that works.
-    for name, more in (("refusals", ""), ("history", " SEED=7"), ("model", "")):
+    # These have one process each that works. The model reads its own files alone.
+    for name, more, reads in (
+        ("refusals", "", "native/"),
+        ("history", " SEED=7", "native/"),
+        ("model", "", "native/model/"),
+    ):
         yield row(
             f"native/{name}",
             f"make -C native {name}{more}",
             folder=f"native-{name}",
             cores=1,
-            everyday=everyday,
+            everyday=change.touches(reads),
         )
     # Every death at every instruction takes long.
     row = partial(row, everyday=False, limit=3600)
