@@ -103,6 +103,7 @@ def lint(sources: Path, change: Change) -> Iterator[Row]:
     yield row(
         "lint/axe",
         f"""
+        export NODE_EXTRA_CA_CERTS=${{SSL_CERT_FILE:-}} # npm's name for it
         npm install --silent --no-audit --no-fund --prefix build/axe axe-core@4
         [ -e build/site ] || {site}
         .venv/bin/python -m pytest -q --all --record="$RECORD" tests/house/test_accessible.py""",
