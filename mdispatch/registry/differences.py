@@ -12,8 +12,6 @@ from os import getpid
 from .. import errors, facts
 from ..dispatch.kernels import Provider
 from ..errors.places import file_of, origin, process_at
-from ..errors.words import nearest
-from ..facts.shared import ENVIRONMENT, SharedRegistry
 from ..keys.numbers import DispatchKey
 from .roles import who
 from .versions import remedy, was_changed
@@ -36,7 +34,6 @@ __all__ = [
     "does_not_take",
     "key_name",
     "missing_in_worker",
-    "never_registered",
     "priority_differs",
     "process_of",
     "registered_twice",
@@ -52,56 +49,6 @@ def key_name(kind: int, key: int) -> str:
     return DispatchKey(key).name if kind in (facts.IMPL, facts.FALLBACK) else ""
 
 
-#: How many of the newest registrations one error looks at: some 10 ms in a registry of any size.
-_LOOKED_AT = 4000
-
-
-class _Seen:
-    """What an error tells of the registry. Of a large one only the newest registrations are listed,
-    because the caller, who had little time, waits for the error, too.
-    """
-
-    def __init__(self, registry: Facts, name: str) -> None:
-        namespace = name.partition("::")[0]
-        _, _, of_namespace = registry.registrations(namespace)
-        self.same = registry.registrations(name)[2] if name != namespace else of_namespace
-        newest, self.total = _newest(registry)
-        self.looked_at = len(newest)
-        prefix = namespace + "::"
-        inside = [f for f in newest if f.name.startswith(prefix)]
-        #: What is registered in the namespace, its library first.
-        self.known = [
-            f
-            for f in {f.seq: f for f in (*of_namespace, *self.same, *inside)}.values()
-            if f.kind not in facts.OF_ANY_MEMBER
-        ]
-        self.same = [f for f in self.same if f.kind not in facts.OF_ANY_MEMBER]
-        #: The registrar's claim, where there is one.
-        self.claims = [f for f in of_namespace if f.kind == facts.CLAIM][:1]
-
-    @property
-    def among(self) -> str:
-        if self.looked_at == self.total:
-            return ""
-        return f" among the newest {self.looked_at} of {self.total} registrations"
-
-
-def _newest(registry: Facts) -> tuple[list[Registration], int]:
-    """The newest registrations, all of them where they are few, and how many there are."""
-    sequence, _ = registry.await_change(0, 0.0)
-    total, newest = registry.registrations_since(0, max(0, sequence - _LOOKED_AT))
-    if len(newest) < total <= _LOOKED_AT:  # many others have come and gone since
-        _, _, newest = registry.registrations()
-        total = len(newest)
-    return newest, total
-
-
-def _main(registry: Facts, namespace: str, known: list[Registration]) -> str:
-    if known:
-        return f"{who(registry, namespace)} ({process_of(known[0])})"
-    return f"{who(registry, namespace)} of registry {registry.label}"
-
-
 def process_of(fact: Registration) -> str:
     """The process that registered a fact, on whatever host."""
     return process_at(fact.where, fact.pid)
@@ -114,164 +61,6 @@ def beside(fact: Registration, here: str) -> str:
     from ..facts.hosts import host
 
     return f"{host()}[{getpid()}]:{here}"
-
-
-def _cluster(registry: Facts) -> list[str]:
-    """How this host stands, where it is in a cluster."""
-    if not registry.has(facts.STANDING, 0, facts.registration.CLUSTER):
-        return []
-    from ..facts.hosts import told
-
-    return [f"  cluster: {told(registry)}"]
-
-
-def _what(
-    kind: int, name: str, key: str, at_least: int, types: str = "", provider: str = ""
-) -> str:
-    if kind == facts.LIBRARY:
-        return f"open library {name!r}"
-    if kind == facts.DEF:
-        return f"define {name}"
-    if kind == facts.NAME:
-        return f"register the name {name}"
-    if kind == facts.FALLBACK:
-        return f"register a fallback at {key}"
-    if kind == facts.PYSTUB:
-        return f"name the Python module of {name}"
-    place = facts.kernel_name(key, types)
-    if provider:
-        place += f" of the provider {provider!r}"
-    if at_least > 1:
-        return f"register {at_least} kernels for {name} at {place}, as this interpreter does,"
-    return f"register a kernel for {name} at {place}"
-
-
-def _kernels(there: list[Registration], what: str) -> str:
-    """The keys of kernels or fallbacks with their places."""
-    shown = [f"{key_name(f.kind, f.key)} ({f.where})" for f in there[:8]]
-    return f"{what} at {', '.join(shown)}{', ...' * (len(there) > 8)}"
-
-
-def never_registered(
-    registry: Facts,
-    kind: int,
-    key: int,
-    name: str,
-    at_least: int,
-    here: str,
-    waited: float,
-    variant: str | None = None,
-) -> errors.NotRegisteredError:
-    """The wait ended without the fact: says which of the reasons it is. ``variant`` is that of a
-    kernel (Registration.variant); None where any will do that can serve.
-    """
-    types = None if variant is None or variant.startswith("@") else variant
-    provider = (variant or "").removeprefix("@") if types is None else ""
-    if kind == facts.PRIORITY:
-        return _no_priority(registry, name, here, waited)
-    if kind == facts.TORCH:
-        return _torch_never_registered(registry, name, here, waited)
-    namespace = name.partition("::")[0]
-    seen = _Seen(registry, name)
-    known, same = seen.known, seen.same
-    key_text = key_name(kind, key)
-    what = _what(kind, name, key_text, at_least, types or "", provider)
-    main = _main(registry, namespace, seen.claims or known)
-    kernels = [f for f in same if f.kind == facts.IMPL]
-    keys_there = tuple(key_name(f.kind, f.key) for f in kernels)
-    place = (same or known)[0].where if known else ""
-    cluster = _cluster(registry)
-    if known:
-        here = beside(known[0], here)
-    its = [f for f in kernels if f.key == key]
-    lacking = its[-1] if variant is None and its and all(f.lacks for f in its) else None
-    took = f"{round(waited, 3):g} s"
-    head = f"{main} did not {what} within {took}"
-    if lacking is not None:
-        head = f"after {took} {main} has no kernel for {name} at {key_text} that can serve"
-    lines = [head, f"  here:  {here}"]
-    cls: type[errors.NotRegisteredError]
-    near: tuple[str, ...] = ()
-    if lacking is not None:
-        cls = errors.ProviderMissingError
-        provider, place = lacking.provider, lacking.where
-        listed = "".join(f"\n    {f.provider}: {f.lacks} ({f.where})" for f in its[:8])
-        lines.append(f"  there: providers that are not available:{listed}")
-        lines.append(
-            "Make one of them available in the interpreter that registers, or register another "
-            "kernel there."
-        )
-    elif provider and same:
-        cls = errors.ProviderMissingError
-        listed = ", ".join(f"{f.provider or 'without a name'} ({f.where})" for f in its[:8])
-        lines.append(f"  there: {f'kernels {listed}' if its else f'no kernel at {key_text}'}")
-        lines.append(
-            "Register the provider in both, or in neither; where a worker may lack it, let the "
-            "main interpreter say required=False."
-        )
-    elif types is not None and any(f.variant != types for f in its):
-        cls = errors.TypesMismatchError
-        listed = ", ".join(
-            f"{f.types or (f'the provider {f.provider}' if f.provider else 'any types')} "
-            f"({f.where})"
-            for f in its[:8]
-        )
-        lines.append(f"  there: kernels for {listed}{', ...' * (len(its) > 8)}")
-        lines.append("Register the kernel for the same types in both, or in neither.")
-    elif kind == facts.IMPL and same:
-        cls = errors.KeyMismatchError
-        nothing = f"no kernels; the operator comes from {place}"
-        lines.append(f"  there: {_kernels(kernels, 'kernels') if kernels else nothing}")
-        lines.append("Register the kernel at the same key in both, or in neither.")
-    elif known and kind == facts.FALLBACK:
-        cls = errors.KeyMismatchError
-        keys_there = tuple(key_name(f.kind, f.key) for f in known)
-        lines.append(f"  there: {_kernels(known, 'fallbacks')}")
-        lines.append("Register the fallback at the same key in both, or in neither.")
-    elif known and kind != facts.LIBRARY:
-        cls = errors.NameMismatchError
-        near = tuple(nearest(name, sorted({f.name for f in known if "::" in f.name})))
-        lines.append(f"  there: namespace {namespace!r} comes from {place}")
-        if near:
-            lines.append(f"  nearest names there{seen.among}: {', '.join(near)}")
-        lines.append(
-            was_changed(file_of(here), known[0].pid)
-            or "Check the spelling, and that both import the same version of the module."
-        )
-    elif known:
-        cls = errors.MainNeverArrivedError
-        lines.append(f"  there: namespace {namespace!r} comes from {place}, without a DEF library")
-        lines.append(
-            "Operators of custom_op and mdispatch.define need none. Open it as 'FRAGMENT' here, or "
-            "as 'DEF' in both; or give it more time (timeout=)."
-        )
-    else:
-        cls = errors.MainNeverArrivedError
-        nothing = (
-            "no fallbacks" if kind == facts.FALLBACK else f"nothing in namespace {namespace!r}"
-        )
-        lines.append(f"  there: {nothing}{seen.among}")
-        lines.append(_how_main_arrives(registry))
-    lines += cluster
-    error = cls(
-        "\n".join(lines),
-        kind=facts.KIND_NAMES[kind],
-        name=name,
-        key=key_text,
-        here=here,
-        there=place,
-        waited=waited,
-        nearest=near,
-    )
-    if isinstance(error, errors.KeyMismatchError):
-        error.keys_there = keys_there
-    if isinstance(error, errors.ProviderMissingError):
-        error.provider = provider
-        error.reason = "not registered there" if lacking is None else lacking.lacks
-    if isinstance(error, errors.TypesMismatchError):
-        error.types_here = types or ""
-        error.types_there = tuple(f.types for f in its)
-    return error
 
 
 def check_provider(
@@ -324,21 +113,6 @@ def check_provider(
         )
 
 
-def _no_priority(
-    registry: Facts, pattern: str, here: str, waited: float
-) -> errors.PriorityMismatchError:
-    return errors.PriorityMismatchError(
-        f"a priority for {pattern} is set here, and {who(registry)} has set none within "
-        f"{round(waited, 3):g} s\n  here:  {here}\n"
-        "Set it in both. For this interpreter alone use the environment (MDISPATCH_PRIORITY), or a "
-        "guard (mdispatch.priority).",
-        kind=facts.KIND_NAMES[facts.PRIORITY],
-        name=pattern,
-        here=here,
-        waited=waited,
-    )
-
-
 def priority_differs(
     registry: Facts, fact: Registration, text: str, here: str
 ) -> errors.PriorityMismatchError:
@@ -357,59 +131,6 @@ def priority_differs(
         priority_here=text,
         priority_there=there,
     )
-
-
-def _torch_never_registered(
-    registry: Facts, name: str, here: str, waited: float
-) -> errors.NotRegisteredError:
-    """The same for what torch.library has registered here."""
-    operator, part = facts.torch_parts(name)
-    _, there = registry.registrations_since(facts.TORCH, 0)
-    space = f"{operator.partition('::')[0]}::"
-    known = {fact: facts.torch_parts(fact.name) for fact in there}
-    near = [fact for fact, (its, _) in known.items() if its.startswith(space)]
-    its = [fact for fact in near if known[fact][0] == operator]
-    place = next(iter(its or near), None)
-    keys_there = tuple(known[fact][1] for fact in its if known[fact][1])
-    nearest_names: tuple[str, ...] = ()
-    cls: type[errors.NotRegisteredError]
-    do = "Make both import the same version of the module, or give it more time (timeout=)."
-    if its and part:
-        cls = errors.KeyMismatchError
-        does = f"{', '.join(keys_there) or 'no kernels'}"
-        do = "Register the same in both, or in neither."
-    elif near:
-        cls = errors.NameMismatchError
-        nearest_names = tuple(nearest(operator, sorted({known[fact][0] for fact in near})))
-        does = f"nearest names: {', '.join(nearest_names) or 'none'}"
-    else:
-        cls = errors.MainNeverArrivedError
-        does = f"nothing in namespace {space[:-2]!r}"
-        if not there:
-            does = "PyTorch is not watched"
-            do = "Call mdispatch.torch.watch() there too, or give it more time (timeout=)."
-    main = who(registry, facts.TORCH_SPACE)
-    if place is not None:
-        does += f"    ({place.where})"
-        main, here = f"{main} ({process_of(place)})", beside(place, here)
-    what = f"{operator} at {part}" if part else operator
-    what = what if operator else "anything"  # its version would be the first
-    head = f"torch.library has not registered {what} in {main} within {round(waited, 3):g} s"
-    error = cls(
-        "\n".join(
-            (head, f"  here:  {here}", f"  there: {does}", do, *_cluster(registry)),
-        ),
-        kind=facts.KIND_NAMES[facts.TORCH],
-        name=operator,
-        key=part,
-        here=here,
-        there="" if place is None else place.where,
-        waited=waited,
-        nearest=nearest_names,
-    )
-    if isinstance(error, errors.KeyMismatchError):
-        error.keys_there = keys_there
-    return error
 
 
 def torch_differs(
@@ -434,25 +155,6 @@ def torch_differs(
         there=fact.where,
         schema_here=body,
         schema_there=fact.body,
-    )
-
-
-def _how_main_arrives(registry: Facts) -> str:
-    """The remedy where the main interpreter has registered nothing of a namespace."""
-    if not isinstance(registry, SharedRegistry) or not registry.main_is_absent():
-        return f"Import the same module in {who(registry)}, or give it more time (timeout=)."
-    main = f"The main interpreter of this process (pid {registry.pid}) has not opened the registry"
-    team = f"{ENVIRONMENT}=elect:NAME in its environment: the first interpreter that imports"
-    if "mod_wsgi" in sys.modules:
-        return (
-            f"{main}: mod_wsgi runs each application in a sub-interpreter. Start Apache with "
-            f"{team} the module registers it then. Or let each main interpreter import the module: "
-            "WSGIImportScript FILE process-group=GROUP application-group=%{GLOBAL} "
-            "(docs/servers.md)."
-        )
-    return (
-        f"{main}. Import the same module there first, or start the program with {team} the module "
-        "registers it then (docs/servers.md)."
     )
 
 

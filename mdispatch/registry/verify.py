@@ -420,6 +420,6 @@ def _never(
     waited: float,
     variant: str | None = None,
 ) -> errors.NotRegisteredError:
-    from .differences import never_registered  # loaded only for an error
+    from .missed import never_registered  # loaded only for an error
 
     return never_registered(registry, kind, key, name, at_least, where, waited, variant)

@@ -14,7 +14,7 @@ from patience import limit
 import mdispatch as md
 from mdispatch import errors
 from mdispatch.facts.shared import SharedRegistry
-from mdispatch.registry import differences
+from mdispatch.registry import missed
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def missing(registry, name):
 def test_an_error_about_a_missing_name_lists_few_facts_of_a_large_registry(
     registry, lib, read, monkeypatch
 ):
-    assert differences._LOOKED_AT <= 4000
-    monkeypatch.setattr(differences, "_LOOKED_AT", 100)
+    assert missed._LOOKED_AT <= 4000
+    monkeypatch.setattr(missed, "_LOOKED_AT", 100)
     for i in range(400):
         lib.define(f"operator_{i:03}(Tensor x) -> Tensor")
     read.clear()
@@ -64,7 +64,7 @@ def test_an_error_about_a_missing_name_lists_few_facts_of_a_large_registry(
 
 
 def test_what_has_come_and_gone_hides_nothing_of_a_small_registry(registry, monkeypatch):
-    monkeypatch.setattr(differences, "_LOOKED_AT", 20)
+    monkeypatch.setattr(missed, "_LOOKED_AT", 20)
     fragment = md.Library("early", "FRAGMENT", registry=registry)
     fragment.define("scale(Tensor x) -> Tensor")
     for _ in range(30):
@@ -78,7 +78,7 @@ def test_what_has_come_and_gone_hides_nothing_of_a_small_registry(registry, monk
 
 @pytest.mark.dear
 def test_a_large_registry_still_knows_the_library_and_the_name_itself(registry, lib, monkeypatch):
-    monkeypatch.setattr(differences, "_LOOKED_AT", 20)
+    monkeypatch.setattr(missed, "_LOOKED_AT", 20)
     lib.define("f(Tensor x) -> Tensor")
     lib.impl("f", lambda x: x, "CPU")
     other = md.Library("other", "DEF", registry=registry)
