@@ -64,8 +64,13 @@ NEAREST = {
     "mdispatch/carriers/": ("tests/carriers", "--all tests/carriers"),
     "mdispatch/cluster/": ("tests/cluster", "--all tests/cluster"),
     "native/bind/call/": ("tests/dispatch", "tests/torch_compat"),
-    "native/bind/ext/": ("tests/carriers", "tests/c_kernels", "tests/dispatch")
-    + ("ext tests/facts", "ext tests/registry"),
+    "native/bind/ext/": (
+        "tests/carriers",
+        "tests/c_kernels",
+        "tests/dispatch",
+        "ext tests/facts",
+        "ext tests/registry",
+    ),
     "native/core/": ("make test", "tests/facts"),
 }
 #: What a mutant is known by: its file, the lines before and after, and which one of those it is.
