@@ -268,7 +268,8 @@ def examine(
         return WarmUp(*counts(mine), took, 0.0, differing)
     sequence, _ = dispatcher.facts.await_change(0, 0.0)
     dispatcher.facts.await_change(sequence, 0.0)  # raises where the main member is gone
-    verified, lacking = _compared(registry, there, audit, looked_at, spaces)
+    comparison = _Comparison(registry, there, looked_at, spaces)
+    verified, lacking = comparison.verified_and_lacking(audit.facts)
     told = {(error.kind, error.name, error.key) for error in _differing(dispatcher)}
     missing = [missing_in_worker(dispatcher.facts, fact) for fact in lacking]
     return WarmUp(
@@ -347,67 +348,94 @@ def _is_from(fact: Registration, sources: set[str]) -> bool:
     return module in sources or file_of(place) in sources
 
 
-def _compared(
-    registry: Registry,
-    there: list[Registration],
-    audit: Audit,
-    modules: set[str],
-    spaces: frozenset[str],
-) -> tuple[list[Registration], list[Registration]]:
-    """What this interpreter has verified of the registrations that come from the modules, and what
-    the main interpreter has registered from them, or in the namespaces, and this one lacks.
+class _Comparison:
+    """What this interpreter has of the registrations that are expected of it.
 
     A registration comes from a module if it has the module's name or file, or the name or file of
     the module that opened a library there which the module has opened here. What a child of fork
     has inherited is no other than its parent's. What a library in C++ has registered with PyTorch
     is expected of whoever has its namespace.
     """
-    dispatcher, watch = registry.dispatcher, registry.dispatcher.watch
-    is_mine = dispatcher.facts.is_mine if registry.elects else None
-    here = _sources(dispatcher, set(sys.modules) - dispatcher.inherited)
-    near = _sources(dispatcher, _packages(modules))
-    # If an operator names several modules, a worker compares with the newest.
-    stubs = {f.name: f.seq for f in there if f.kind == facts.PYSTUB}
-    # How many more facts of this kind, key and name were verified. There may be several kernels at
-    # one key for the same types, as custom_op and then register_fake make them. A worker verifies
-    # the newest each time, so only the number can be compared.
-    left: dict[tuple[int, int, str], int] = {}
-    verified, lacking = [], []
-    for fact in there:  # tens of thousands
+
+    def __init__(
+        self,
+        registry: Registry,
+        there: list[Registration],
+        modules: set[str],
+        spaces: frozenset[str],
+    ) -> None:
+        self.dispatcher = dispatcher = registry.dispatcher
+        self.watch = dispatcher.watch
+        self.spaces = spaces
+        #: In a team: whether a registration is this interpreter's own.
+        self.is_mine = dispatcher.facts.is_mine if registry.elects else None
+        self.modules = modules
+        self.here = _sources(dispatcher, set(sys.modules) - dispatcher.inherited)
+        self.near = _sources(dispatcher, _packages(modules))
+        self.there = there
+        # If an operator names several modules, a worker compares with the newest.
+        self.stubs = {f.name: f.seq for f in there if f.kind == facts.PYSTUB}
+        # How many more facts of this kind, key and name were verified. There may be several kernels
+        # at one key for the same types, as custom_op and then register_fake make them. A worker
+        # verifies the newest each time, so only the number can be compared.
+        self.left: dict[tuple[int, int, str], int] = {}
+
+    def has(self, fact: Registration) -> bool | None:
+        """Whether this interpreter has verified it; None where it is not expected here."""
+        kind = fact.kind
+        if kind in _NOT_VERIFIED or (kind == facts.PYSTUB and fact.seq != self.stubs[fact.name]):
+            return None
+        if self.is_mine is not None and self.is_mine(fact):
+            return True
+        if kind == facts.TORCH:
+            return self._watch_has(fact)
+        if _is_from(fact, self.here) or _is_in(fact, self.spaces):
+            return self._was_verified(fact)
+        return None
+
+    def _watch_has(self, fact: Registration) -> bool | None:
+        watch = self.watch
+        if watch is not None and watch.has(fact.name):
+            return True
+        is_wanted = watch is not None and (_is_from(fact, self.here) or watch.covers(fact))
+        # Else nobody has said that it is to be here.
+        return False if is_wanted or _is_in(fact, self.spaces) else None
+
+    def _was_verified(self, fact: Registration) -> bool | None:
         what, variant = fact.what, ""
-        kind, key, name = what
-        if kind == facts.IMPL and "\n" in fact.text:
+        if fact.kind == facts.IMPL and "\n" in fact.text:
             what, variant = fact.verified_as, fact.variant
-        if kind in _NOT_VERIFIED or (kind == facts.PYSTUB and fact.seq != stubs[name]):
-            continue
-        if is_mine is not None and is_mine(fact):  # in a team
-            is_verified = True
-        elif kind == facts.TORCH:
-            is_verified = watch is not None and watch.has(name)
-            is_wanted = watch is not None and (_is_from(fact, here) or watch.covers(fact))
-            if not (is_verified or is_wanted or _is_in(fact, spaces)):
-                continue  # nobody has said that it is to be here
-        elif _is_from(fact, here) or _is_in(fact, spaces):
-            times = left.get(what)
-            if times is None:
-                times = dispatcher.times_verified(kind, key, name, variant)
-            left[what] = times - 1
-            is_verified = times > 0
-            if not is_verified and variant and _may_be_lacking(fact):
-                continue
-        else:
-            continue
-        if not is_verified:
-            lacking.append(fact)
-        elif _is_from(fact, near):
-            verified.append(fact)
-    # What was verified beside them.
-    verified += {f.seq: f for f in audit.facts if not _is_from(f, near)}.values()
-    if lacking:
-        near |= _sources(dispatcher, _reached(_packages(modules)))
-    return verified, [
-        f for f in lacking if _is_from(f, near) or _is_in(f, spaces) or (watch and watch.covers(f))
-    ]
+        times = self.left.get(what)
+        if times is None:
+            times = self.dispatcher.times_verified(*fact.what, variant)
+        self.left[what] = times - 1
+        if times > 0:
+            return True
+        return None if variant and _may_be_lacking(fact) else False
+
+    def verified_and_lacking(
+        self, during: Iterable[Registration]
+    ) -> tuple[list[Registration], list[Registration]]:
+        """What of the modules was verified, and what of them, or of the namespaces, is lacking.
+        ``during`` are those that were verified while they were imported.
+        """
+        verified: list[Registration] = []
+        lacking: list[Registration] = []
+        for fact in self.there:  # tens of thousands
+            has = self.has(fact)
+            if has is False:
+                lacking.append(fact)
+            elif has and _is_from(fact, self.near):
+                verified.append(fact)
+        verified += {f.seq: f for f in during if not _is_from(f, self.near)}.values()
+        if lacking:
+            near = self.near | _sources(self.dispatcher, _reached(_packages(self.modules)))
+            lacking = [fact for fact in lacking if self._is_asked_for(fact, near)]
+        return verified, lacking
+
+    def _is_asked_for(self, fact: Registration, near: set[str]) -> bool:
+        is_watched = self.watch is not None and self.watch.covers(fact)
+        return _is_from(fact, near) or _is_in(fact, self.spaces) or is_watched
 
 
 def _is_in(fact: Registration, spaces: frozenset[str]) -> bool:
