@@ -71,8 +71,8 @@ def drawing() -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
         f'width="{WIDTH}" height="{HEIGHT}" role="img" aria-labelledby="t d">\n'
         '<title id="t">A worker with another version is refused</title>\n'
-        '<desc id="d">The first process registers a function in a shared registry. A worker with the '
-        "same version starts; the import of one with another default fails.</desc>\n"
+        '<desc id="d">The first process registers a function in a shared registry. A worker with '
+        "the same version starts; the import of one with another default fails.</desc>\n"
         f"<style>{STYLE}</style>"
         '<defs><marker id="a" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" '
         'markerHeight="8" orient="auto"><path d="M0 0 8 4 0 8z"/></marker></defs>'

@@ -87,6 +87,7 @@ def lint(sources: Path, change: Change) -> Iterator[Row]:
     yield row("lint/mypy", f"{types}; {types}/__init__.py")
     scripts = "run arm environment pins pythons in-python sanitized lib.sh"
     yield row("lint/shellcheck", f"cd .ci && shellcheck -x {scripts}", needs=())
+    yield row("lint/commits", "python3 .ci/rows/commits.py $CHECKOUT", needs=(), counts="lines")
     yield row("lint/build", ".venv/bin/python -m pip install -qq --no-deps -e .")
     row = partial(row, needs=("lint/build",))
     # Tests of names, pages and structure: no Python changes what they show, so they run here only.

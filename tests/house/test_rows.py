@@ -19,6 +19,7 @@ pytestmark = [
 if ROWS.exists():
     sys.path.insert(0, str(ROWS))
     import change as changes
+    import commits
     import judge
     import ledger
     from row import Row
@@ -160,3 +161,28 @@ def test_a_function_that_is_only_ever_skipped_is_told(tmp_path):
     }
     ledger.keep(tmp_path, "row", "ok", 1, 1, 0, record)
     assert ledger.unrun(tmp_path, tests).splitlines()[1:] == ["  tests/test_x.py::test_b"]
+
+
+@pytest.mark.parametrize(
+    ("message", "count"),
+    [
+        ("Add a thing\n\nBecause it was missing.", 0),
+        ("Add a thing", 1),
+        ("Add a thing\nBecause", 1),
+        ("add a thing.\n\nBecause it was missing.", 1),
+        (f"Add {'a very ' * 10}long subject\n\nBecause.", 1),
+    ],
+)
+def test_a_commit_says_in_one_line_what_it_does_and_below_why(message: str, count: int) -> None:
+    assert len(commits.faults(message)) == count
+
+
+def test_a_commit_without_a_reason_is_named(clone: Path) -> None:
+    git(clone, "commit", "-q", "--allow-empty", "-m", "Change it", "-m", "It was wrong.")
+    git(clone, "commit", "-q", "--allow-empty", "-m", "Change it again")
+    script = [sys.executable, ROWS / "commits.py", clone]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Change it again: there is no body" in done.stdout
+    # The first commit of the clone has no body either.
+    assert done.stdout.endswith("1 passed, 2 failed\n")
