@@ -674,10 +674,11 @@ def test_one_rank_whose_file_differs_is_told_with_both_places(start, tmp_path):
     # A second run in one process: its libraries end, and it registers all of it again.
     again = """
     import engine_kernels, importlib
+    from mdispatch.registry.verify import all_kept
     engine_kernels.lib._destroy()
     engine_kernels.gems._destroy()
     importlib.reload(engine_kernels)
-    told += [str(e) for e in md.default_registry().dispatcher.differing]
+    told += [str(e) for e in all_kept(md.default_registry().dispatcher)]
     """
     ranks.append(start(rank(again, timeout=1), folder, **member))
     first, differs, twice = [answer(each) for each in ranks]
