@@ -183,7 +183,7 @@ def key_or_none(dispatch_key: DispatchKey | str) -> DispatchKey | None:
 
 # --- whether a function takes a schema's arguments ------------------------------------------------
 
-_FUNCTION, _METHOD = type(checked_callable), type(errors.MdispatchError().__reduce__)
+_FUNCTION, _METHOD = type(checked_callable), type(errors.MdispatchError("").__reduce__)
 _ARGS, _KWARGS = 4, 8  # of a code object's flags: *args, **kwargs
 
 #: What a schema asks of a kernel, by the schema without the operator's name. Thousands of operators

@@ -10,7 +10,13 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
+    from dataclasses import InitVar
+    from typing import Any, dataclass_transform
+else:
+
+    def dataclass_transform():
+        return lambda cls: cls
+
 
 __all__ = [
     "AliasingError",
@@ -96,12 +102,42 @@ __all__ = [
 ]
 
 
-class MdispatchError(Exception):
-    """Base of every error that mdispatch raises on purpose.
+#: A mapping that nobody can change.
+_NOTHING: Mapping[str, str] = type(object.__dict__)({})
 
-    All of them can be pickled, with their attributes, because pools raise a worker's error in
-    another process.
+
+def _fields_of(cls: type) -> tuple[str, ...]:
+    return getattr(cls, "_fields", ())
+
+
+@dataclass_transform()
+class _Described(Exception):
+    """An exception whose attributes are the annotations of its class, and of its bases. The first
+    argument is the message. The others give the attributes, in their order or by their names; those
+    that are not given keep the default of the class.
     """
+
+    _fields: Sequence[str] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        names = dict.fromkeys(name for base in cls.__bases__ for name in _fields_of(base))
+        if cls.__module__ == __name__:  # classes of users have constructors of their own
+            names |= dict.fromkeys(cls.__annotations__)
+            names.pop("message", None)
+        cls._fields = tuple(names)
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given[:1])
+        names = self._fields
+        fields = dict(zip(names, given[1:], strict=False))
+        is_twice = fields.keys() & named.keys()
+        fields |= named
+        if is_twice or len(given) > len(names) + 1 or not fields.keys() <= set(names):
+            raise TypeError(f"{type(self).__name__} takes a message, {', '.join(names)}")
+        for name, value in fields.items():
+            is_tuple = isinstance(getattr(type(self), name), tuple)
+            setattr(self, name, tuple(value) if is_tuple else value)
 
     def __reduce__(self) -> tuple[object, ...]:
         state = dict(self.__dict__)
@@ -111,6 +147,16 @@ class MdispatchError(Exception):
         if isinstance(self, ImportError) and self.path is not None:
             state["path"] = self.path
         return _rebuilt, (type(self), self.args, state)
+
+
+class MdispatchError(_Described):
+    """Base of every error that mdispatch raises on purpose.
+
+    All of them can be pickled, with their attributes, because pools raise a worker's error in
+    another process.
+    """
+
+    message: InitVar[str]
 
 
 def _rebuilt(
@@ -139,9 +185,7 @@ class InvalidNameError(InvalidArgumentError):
     value.
     """
 
-    def __init__(self, message: str, name: object = None) -> None:
-        super().__init__(message)
-        self.name = name
+    name: object = None
 
 
 class InvalidKeyError(InvalidArgumentError):
@@ -149,10 +193,8 @@ class InvalidKeyError(InvalidArgumentError):
     ``nearest`` holds the keys that were probably meant.
     """
 
-    def __init__(self, message: str, key: object = None, nearest: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.key = key
-        self.nearest = tuple(nearest)
+    key: object = None
+    nearest: Sequence[str] = ()
 
 
 class SchemaSyntaxError(InvalidArgumentError):
@@ -184,10 +226,8 @@ class ArgumentError(MdispatchError, TypeError):
     ``schema`` its schema.
     """
 
-    def __init__(self, message: str, operator: str = "", schema: object = None) -> None:
-        super().__init__(message)
-        self.operator = operator
-        self.schema = schema
+    operator: str = ""
+    schema: object = None
 
 
 # --- registering ----------------------------------------------------------------------------------
@@ -200,15 +240,11 @@ class DuplicateRegistrationError(MdispatchError):
     registrations.
     """
 
-    def __init__(
-        self, message: str, kind: str, name: str, key: str = "", first: str = "", second: str = ""
-    ) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.name = name
-        self.key = key
-        self.first = first
-        self.second = second
+    kind: str = ""
+    name: str = ""
+    key: str = ""
+    first: str = ""
+    second: str = ""
 
 
 class SignatureMismatchError(MdispatchError):
@@ -217,21 +253,15 @@ class SignatureMismatchError(MdispatchError):
     ``operator`` is the name, ``schema`` and ``signature`` are the two texts.
     """
 
-    def __init__(
-        self, message: str, operator: str = "", schema: str = "", signature: str = ""
-    ) -> None:
-        super().__init__(message)
-        self.operator = operator
-        self.schema = schema
-        self.signature = signature
+    operator: str = ""
+    schema: str = ""
+    signature: str = ""
 
 
 class LibraryClosedError(MdispatchError):
     """A library was used after its ``close()``. ``namespace`` is its namespace."""
 
-    def __init__(self, message: str, namespace: str = "") -> None:
-        super().__init__(message)
-        self.namespace = namespace
+    namespace: str = ""
 
 
 class LibraryLoadError(MdispatchError, ImportError):
@@ -239,9 +269,7 @@ class LibraryLoadError(MdispatchError, ImportError):
     ``path`` is the library's.
     """
 
-    def __init__(self, message: str, path: str = "") -> None:
-        super().__init__(message)
-        self.path = path
+    path: str = ""
 
 
 # --- verifying: the errors of workers -------------------------------------------------------------
@@ -255,26 +283,13 @@ class VerificationError(MdispatchError):
     ``there`` the places (``file:line``) in this interpreter and in the main one.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        kind: str = "",
-        name: str = "",
-        key: str = "",
-        here: str = "",
-        there: str = "",
-        waited: float = 0.0,
-        nearest: Sequence[str] = (),
-    ) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.name = name
-        self.key = key
-        self.here = here
-        self.there = there
-        self.waited = waited
-        self.nearest = tuple(nearest)
+    kind: str = ""
+    name: str = ""
+    key: str = ""
+    here: str = ""
+    there: str = ""
+    waited: float = 0.0
+    nearest: Sequence[str] = ()
 
 
 class SchemaMismatchError(VerificationError):
@@ -283,12 +298,8 @@ class SchemaMismatchError(VerificationError):
     ``schema_here`` and ``schema_there`` are the two canonical texts.
     """
 
-    def __init__(
-        self, message: str, *, schema_here: str = "", schema_there: str = "", **told: Any
-    ) -> None:
-        super().__init__(message, **told)
-        self.schema_here = schema_here
-        self.schema_there = schema_there
+    schema_here: str = ""
+    schema_there: str = ""
 
 
 class ClassMismatchError(VerificationError):
@@ -297,17 +308,8 @@ class ClassMismatchError(VerificationError):
     ``methods_here`` and ``methods_there`` are the canonical schemas of the methods.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        methods_here: Sequence[str] = (),
-        methods_there: Sequence[str] = (),
-        **told: Any,
-    ) -> None:
-        super().__init__(message, **told)
-        self.methods_here = tuple(methods_here)
-        self.methods_there = tuple(methods_there)
+    methods_here: Sequence[str] = ()
+    methods_there: Sequence[str] = ()
 
 
 class PystubMismatchError(VerificationError):
@@ -316,12 +318,8 @@ class PystubMismatchError(VerificationError):
     ``module_here`` and ``module_there`` are the two names.
     """
 
-    def __init__(
-        self, message: str, *, module_here: str = "", module_there: str = "", **told: Any
-    ) -> None:
-        super().__init__(message, **told)
-        self.module_here = module_here
-        self.module_there = module_there
+    module_here: str = ""
+    module_there: str = ""
 
 
 class NotRegisteredError(VerificationError, TimeoutError):
@@ -349,12 +347,8 @@ class TypesMismatchError(NotRegisteredError):
     each kernel that is there; "" is one without types.
     """
 
-    def __init__(
-        self, message: str, *, types_here: str = "", types_there: Sequence[str] = (), **told: Any
-    ) -> None:
-        super().__init__(message, **told)
-        self.types_here = types_here
-        self.types_there = tuple(types_there)
+    types_here: str = ""
+    types_there: Sequence[str] = ()
 
 
 class ProviderMissingError(NotRegisteredError):
@@ -365,10 +359,8 @@ class ProviderMissingError(NotRegisteredError):
     available, in words.
     """
 
-    def __init__(self, message: str, *, provider: str = "", reason: str = "", **told: Any) -> None:
-        super().__init__(message, **told)
-        self.provider = provider
-        self.reason = reason
+    provider: str = ""
+    reason: str = ""
 
 
 class PriorityMismatchError(NotRegisteredError):
@@ -378,12 +370,8 @@ class PriorityMismatchError(NotRegisteredError):
     ``priority_here`` and ``priority_there`` are the two ranks, or the two priorities; "" is none.
     """
 
-    def __init__(
-        self, message: str, *, priority_here: str = "", priority_there: str = "", **told: Any
-    ) -> None:
-        super().__init__(message, **told)
-        self.priority_here = priority_here
-        self.priority_there = priority_there
+    priority_here: str = ""
+    priority_there: str = ""
 
 
 class KeyMismatchError(NotRegisteredError):
@@ -391,9 +379,7 @@ class KeyMismatchError(NotRegisteredError):
     that have one.
     """
 
-    def __init__(self, message: str, *, keys_there: Sequence[str] = (), **told: Any) -> None:
-        super().__init__(message, **told)
-        self.keys_there = tuple(keys_there)
+    keys_there: Sequence[str] = ()
 
 
 class TypeKeysMismatchError(VerificationError):
@@ -401,17 +387,8 @@ class TypeKeysMismatchError(VerificationError):
     ``keys_here`` and ``keys_there`` are the names of the keys, ``there`` is that member's place.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        keys_here: Sequence[str] = (),
-        keys_there: Sequence[str] = (),
-        **told: Any,
-    ) -> None:
-        super().__init__(message, **told)
-        self.keys_here = tuple(keys_here)
-        self.keys_there = tuple(keys_there)
+    keys_here: Sequence[str] = ()
+    keys_there: Sequence[str] = ()
 
 
 class MissingInWorkerError(VerificationError):
@@ -423,9 +400,8 @@ class WarmUpError(VerificationError):
     class.
     """
 
-    def __init__(self, message: str, differences: Sequence[BaseException] = ()) -> None:
-        super().__init__(message, kind="warm_up")
-        self.differences = tuple(differences)
+    kind: str = "warm_up"
+    differences: Sequence[BaseException] = ()
 
 
 class WaitCancelledError(MdispatchError):
@@ -440,11 +416,12 @@ class OperatorNotFoundError(MdispatchError, AttributeError):
     exist.
     """
 
-    def __init__(self, message: str, operator: str = "", nearest: Sequence[str] = ()) -> None:
-        super().__init__(message)
+    operator: str = ""
+    nearest: Sequence[str] = ()
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
         self.obj = None  # or Python would add a suggestion of its own to the message
-        self.operator = operator
-        self.nearest = tuple(nearest)
 
 
 class OperatorGoneError(MdispatchError, RuntimeError):
@@ -452,9 +429,7 @@ class OperatorGoneError(MdispatchError, RuntimeError):
     its name.
     """
 
-    def __init__(self, message: str, operator: str = "") -> None:
-        super().__init__(message)
-        self.operator = operator
+    operator: str = ""
 
 
 class ReturnValueError(MdispatchError, TypeError):
@@ -462,10 +437,8 @@ class ReturnValueError(MdispatchError, TypeError):
     ``schema`` its schema.
     """
 
-    def __init__(self, message: str, operator: str = "", schema: object = None) -> None:
-        super().__init__(message)
-        self.operator = operator
-        self.schema = schema
+    operator: str = ""
+    schema: object = None
 
 
 class MissingKernelError(MdispatchError, NotImplementedError):
@@ -473,13 +446,9 @@ class MissingKernelError(MdispatchError, NotImplementedError):
     of the set, ``available`` names the keys that have kernels.
     """
 
-    def __init__(
-        self, message: str, operator: str = "", key: str = "", available: Sequence[str] = ()
-    ) -> None:
-        super().__init__(message)
-        self.operator = operator
-        self.key = key
-        self.available = tuple(available)
+    operator: str = ""
+    key: str = ""
+    available: Sequence[str] = ()
 
 
 class AmbiguousKernelError(MissingKernelError):
@@ -494,19 +463,8 @@ class AmbiguousTypesError(AmbiguousKernelError):
     ``types`` are the classes that each is for, by name, and ``places`` where each was registered.
     """
 
-    def __init__(
-        self,
-        message: str,
-        operator: str = "",
-        key: str = "",
-        available: Sequence[str] = (),
-        *,
-        types: Sequence[str] = (),
-        places: Sequence[str] = (),
-    ) -> None:
-        super().__init__(message, operator, key, available)
-        self.types = tuple(types)
-        self.places = tuple(places)
+    types: Sequence[str] = ()
+    places: Sequence[str] = ()
 
 
 class ProviderRefusedError(MissingKernelError):
@@ -515,17 +473,7 @@ class ProviderRefusedError(MissingKernelError):
     ``reasons`` says of each provider that was asked, by name, why not.
     """
 
-    def __init__(
-        self,
-        message: str,
-        operator: str = "",
-        key: str = "",
-        available: Sequence[str] = (),
-        *,
-        reasons: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message, operator, key, available)
-        self.reasons = reasons or {}
+    reasons: Mapping[str, str] = _NOTHING
 
 
 class LocalKernelMissingError(MissingKernelError):
@@ -536,19 +484,8 @@ class LocalKernelMissingError(MissingKernelError):
     import, if that is known.
     """
 
-    def __init__(
-        self,
-        message: str,
-        operator: str = "",
-        key: str = "",
-        available: Sequence[str] = (),
-        *,
-        where: str = "",
-        module: str = "",
-    ) -> None:
-        super().__init__(message, operator, key, available)
-        self.where = where
-        self.module = module
+    where: str = ""
+    module: str = ""
 
 
 class KernelOutdatedError(LocalKernelMissingError):
@@ -559,24 +496,10 @@ class KernelOutdatedError(LocalKernelMissingError):
     places where the two were defined.
     """
 
-    def __init__(
-        self,
-        message: str,
-        operator: str = "",
-        key: str = "",
-        available: Sequence[str] = (),
-        *,
-        schema_here: str = "",
-        schema_there: str = "",
-        here: str = "",
-        there: str = "",
-        **told: Any,
-    ) -> None:
-        super().__init__(message, operator, key, available, **told)
-        self.schema_here = schema_here
-        self.schema_there = schema_there
-        self.here = here
-        self.there = there
+    schema_here: str = ""
+    schema_there: str = ""
+    here: str = ""
+    there: str = ""
 
 
 class FakeKernelMissingError(MissingKernelError):
@@ -584,19 +507,8 @@ class FakeKernelMissingError(MissingKernelError):
     that its definition names (set_python_module), ``context`` the text given beside the module.
     """
 
-    def __init__(
-        self,
-        message: str,
-        operator: str = "",
-        key: str = "",
-        available: Sequence[str] = (),
-        *,
-        module: str = "",
-        context: str = "",
-    ) -> None:
-        super().__init__(message, operator, key, available)
-        self.module = module
-        self.context = context
+    module: str = ""
+    context: str = ""
 
 
 class KernelError(MdispatchError, RuntimeError):
@@ -604,11 +516,9 @@ class KernelError(MdispatchError, RuntimeError):
     kernel's label, ``code`` the kernel's own number for the failure.
     """
 
-    def __init__(self, message: str, operator: str = "", kernel: str = "", code: int = 0) -> None:
-        super().__init__(message)
-        self.operator = operator
-        self.kernel = kernel
-        self.code = code
+    operator: str = ""
+    kernel: str = ""
+    code: int = 0
 
 
 class BoxingError(MdispatchError, TypeError):
@@ -616,10 +526,8 @@ class BoxingError(MdispatchError, TypeError):
     value. ``operator`` is the operator that was called, ``kernel`` the kernel's label.
     """
 
-    def __init__(self, message: str, operator: str = "", kernel: str = "") -> None:
-        super().__init__(message)
-        self.operator = operator
-        self.kernel = kernel
+    operator: str = ""
+    kernel: str = ""
 
 
 class WrongModuleError(MdispatchError, RuntimeError):
@@ -628,13 +536,9 @@ class WrongModuleError(MdispatchError, RuntimeError):
     ``operator`` is its name, ``expected`` and ``found`` are the two modules.
     """
 
-    def __init__(
-        self, message: str, operator: str = "", expected: str = "", found: str = ""
-    ) -> None:
-        super().__init__(message)
-        self.operator = operator
-        self.expected = expected
-        self.found = found
+    operator: str = ""
+    expected: str = ""
+    found: str = ""
 
 
 class MissingRuleError(MissingKernelError):
@@ -642,17 +546,7 @@ class MissingRuleError(MissingKernelError):
     that mode or type.
     """
 
-    def __init__(
-        self,
-        message: str,
-        operator: str = "",
-        key: str = "",
-        available: Sequence[str] = (),
-        *,
-        handler: str = "",
-    ) -> None:
-        super().__init__(message, operator, key, available)
-        self.handler = handler
+    handler: str = ""
 
 
 class HandlersDeclinedError(MdispatchError, TypeError):
@@ -660,10 +554,8 @@ class HandlersDeclinedError(MdispatchError, TypeError):
     name, ``handlers`` describes those that were asked, in order.
     """
 
-    def __init__(self, message: str, operator: str = "", handlers: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.operator = operator
-        self.handlers = tuple(handlers)
+    operator: str = ""
+    handlers: Sequence[str] = ()
 
 
 class ModeStackError(MdispatchError, RuntimeError):
@@ -679,11 +571,9 @@ class ForeignObjectError(MdispatchError, RuntimeError):
     refused, or "".
     """
 
-    def __init__(self, message: str, home: str = "", here: str = "", operator: str = "") -> None:
-        super().__init__(message)
-        self.home = home
-        self.here = here
-        self.operator = operator
+    home: str = ""
+    here: str = ""
+    operator: str = ""
 
 
 class ObjectGoneError(ForeignObjectError):
@@ -708,19 +598,10 @@ class RoutedError(MdispatchError):
     ``module.name`` of what was raised there, or "".
     """
 
-    operator = ""
-    home = ""
-    pid = 0
-    told = ""
-
-    def __init__(
-        self, message: str = "", operator: str = "", home: str = "", pid: int = 0, told: str = ""
-    ) -> None:
-        super().__init__(message)
-        self.operator = operator
-        self.home = home
-        self.pid = pid
-        self.told = told
+    operator: str = ""
+    home: str = ""
+    pid: int = 0
+    told: str = ""
 
     @staticmethod
     def of(cls: type[Exception]) -> type[Exception]:
@@ -763,17 +644,7 @@ class CannotTravelError(RoutedError, TypeError):
     called; a result after it has run.
     """
 
-    def __init__(
-        self,
-        message: str,
-        operator: str = "",
-        home: str = "",
-        pid: int = 0,
-        *,
-        value_type: str = "",
-    ) -> None:
-        super().__init__(message, operator, home, pid)
-        self.value_type = value_type
+    value_type: str = ""
 
 
 class OwnerGoneError(RoutedError):
@@ -782,17 +653,7 @@ class OwnerGoneError(RoutedError):
     taken the call. None where that cannot be known.
     """
 
-    def __init__(
-        self,
-        message: str,
-        operator: str = "",
-        home: str = "",
-        pid: int = 0,
-        *,
-        started: bool | None = False,
-    ) -> None:
-        super().__init__(message, operator, home, pid)
-        self.started = started
+    started: bool | None = False
 
 
 class OwnerBusyError(RoutedError):
@@ -806,19 +667,8 @@ class CallTimeoutError(RoutedError, TimeoutError):
     called: None where that cannot be known. ``timeout`` is in seconds.
     """
 
-    def __init__(
-        self,
-        message: str,
-        operator: str = "",
-        home: str = "",
-        pid: int = 0,
-        *,
-        started: bool | None = None,
-        timeout: float = 0.0,
-    ) -> None:
-        super().__init__(message, operator, home, pid)
-        self.started = started
-        self.timeout = timeout
+    started: bool | None = None
+    timeout: float = 0.0
 
 
 class RoutingCycleError(RoutedError, RecursionError):
@@ -827,25 +677,13 @@ class RoutingCycleError(RoutedError, RecursionError):
     processes, their homes in words.
     """
 
-    def __init__(
-        self,
-        message: str,
-        operator: str = "",
-        home: str = "",
-        pid: int = 0,
-        *,
-        chain: Sequence[int | str] = (),
-    ) -> None:
-        super().__init__(message, operator, home, pid)
-        self.chain = tuple(chain)
+    chain: Sequence[int | str] = ()
 
 
 class AutogradError(MdispatchError, RuntimeError):
     """A gradient cannot be computed as asked. ``operator`` is the operator's name, or ""."""
 
-    def __init__(self, message: str, operator: str = "") -> None:
-        super().__init__(message)
-        self.operator = operator
+    operator: str = ""
 
 
 class TorchExportError(MdispatchError, RuntimeError):
@@ -853,10 +691,8 @@ class TorchExportError(MdispatchError, RuntimeError):
     PyTorch said.
     """
 
-    def __init__(self, message: str, operator: str = "", reason: str = "") -> None:
-        super().__init__(message)
-        self.operator = operator
-        self.reason = reason
+    operator: str = ""
+    reason: str = ""
 
 
 class AliasingError(MdispatchError, RuntimeError):
@@ -864,9 +700,7 @@ class AliasingError(MdispatchError, RuntimeError):
     ``operator`` is the operator's name.
     """
 
-    def __init__(self, message: str, operator: str = "") -> None:
-        super().__init__(message)
-        self.operator = operator
+    operator: str = ""
 
 
 class DataDependentError(MdispatchError, RuntimeError):
@@ -876,10 +710,8 @@ class DataDependentError(MdispatchError, RuntimeError):
 class OpCheckError(MdispatchError, AssertionError):
     """opcheck found a fault. ``operator`` is the operator's name, ``test`` the test's."""
 
-    def __init__(self, message: str, operator: str = "", test: str = "") -> None:
-        super().__init__(message)
-        self.operator = operator
-        self.test = test
+    operator: str = ""
+    test: str = ""
 
 
 class PystubOverrideWarning(UserWarning):
@@ -892,10 +724,8 @@ class PystubOverrideWarning(UserWarning):
 class ChoiceError(MdispatchError):
     """Something about a choice of all members. ``operator`` and ``profile`` say which."""
 
-    def __init__(self, message: str, *, operator: str = "", profile: object = None) -> None:
-        super().__init__(message)
-        self.operator = operator
-        self.profile = profile
+    operator: str = ""
+    profile: object = None
 
 
 class NotACandidateError(ChoiceError, ValueError):
@@ -906,23 +736,11 @@ class NotACandidateError(ChoiceError, ValueError):
     interpreter and those it was chosen from, ``here`` and ``there`` the two places.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        choice: object = None,
-        candidates: Sequence[object] = (),
-        candidates_there: Sequence[object] = (),
-        here: str = "",
-        there: str = "",
-        **told: Any,
-    ) -> None:
-        super().__init__(message, **told)
-        self.choice = choice
-        self.candidates = tuple(candidates)
-        self.candidates_there = tuple(candidates_there)
-        self.here = here
-        self.there = there
+    choice: object = None
+    candidates: Sequence[object] = ()
+    candidates_there: Sequence[object] = ()
+    here: str = ""
+    there: str = ""
 
 
 class ChoiceScopeError(ChoiceError, RuntimeError):
@@ -931,10 +749,8 @@ class ChoiceScopeError(ChoiceError, RuntimeError):
     address, ``here`` the place that asked.
     """
 
-    def __init__(self, message: str, *, registry: str = "", here: str = "", **told: Any) -> None:
-        super().__init__(message, **told)
-        self.registry = registry
-        self.here = here
+    registry: str = ""
+    here: str = ""
 
 
 class ChoiceTimeoutError(ChoiceError, TimeoutError):
@@ -942,13 +758,9 @@ class ChoiceTimeoutError(ChoiceError, TimeoutError):
     ``interpreter`` are of the member that decides; pid 0 when none did.
     """
 
-    def __init__(
-        self, message: str, *, waited: float = 0.0, pid: int = 0, interpreter: int = 0, **told: Any
-    ) -> None:
-        super().__init__(message, **told)
-        self.waited = waited
-        self.pid = pid
-        self.interpreter = interpreter
+    waited: float = 0.0
+    pid: int = 0
+    interpreter: int = 0
 
 
 class NestedChoiceError(ChoiceError, RuntimeError):
@@ -962,19 +774,9 @@ class ChoicesFileError(ChoiceError, ValueError):
     operator.
     """
 
-    def __init__(
-        self,
-        message: str,
-        path: str = "",
-        *,
-        here: object = None,
-        there: object = None,
-        **told: Any,
-    ) -> None:
-        super().__init__(message, **told)
-        self.path = path
-        self.here = here
-        self.there = there
+    path: str = ""
+    here: object = None
+    there: object = None
 
 
 # --- the registry itself --------------------------------------------------------------------------
@@ -983,9 +785,7 @@ class ChoicesFileError(ChoiceError, ValueError):
 class RegistryError(MdispatchError):
     """Something about a whole registry. ``registry`` is its name or address."""
 
-    def __init__(self, message: str, registry: str = "") -> None:
-        super().__init__(message)
-        self.registry = registry
+    registry: str = ""
 
 
 class RegistryClosedError(RegistryError):
@@ -997,9 +797,7 @@ class MainMemberGoneError(RegistryError):
     process.
     """
 
-    def __init__(self, message: str, registry: str = "", *, pid: int = 0) -> None:
-        super().__init__(message, registry)
-        self.pid = pid
+    pid: int = 0
 
 
 class RegistryNotFoundError(RegistryError, FileNotFoundError):
@@ -1028,11 +826,7 @@ class RegistryFormatError(RegistryError):
     uses; None in all other cases.
     """
 
-    def __init__(
-        self, message: str, registry: str = "", *, formats: tuple[int, int] | None = None
-    ) -> None:
-        super().__init__(message, registry)
-        self.formats = formats
+    formats: tuple[int, int] | None = None
 
 
 class ForeignRegistryError(RegistryError):
@@ -1044,12 +838,8 @@ class ForeignRegistryError(RegistryError):
     /proc/sys/kernel/random/boot_id has, without hyphens, NUMBER the inode of /proc/self/ns/pid.
     """
 
-    def __init__(
-        self, message: str, registry: str = "", *, here: str = "", there: str = ""
-    ) -> None:
-        super().__init__(message, registry)
-        self.here = here
-        self.there = there
+    here: str = ""
+    there: str = ""
 
 
 class RegistryDamagedError(RegistryError):
@@ -1057,9 +847,7 @@ class RegistryDamagedError(RegistryError):
     line.
     """
 
-    def __init__(self, message: str, registry: str = "", *, report: str = "") -> None:
-        super().__init__(message, registry)
-        self.report = report
+    report: str = ""
 
 
 class NotSharedError(RegistryError):
@@ -1095,13 +883,9 @@ class EngineUnreachableError(RegistryError, ConnectionError):
     of its log that is known here.
     """
 
-    def __init__(
-        self, message: str, registry: str = "", *, engine: str = "", since: str = "", seq: int = 0
-    ) -> None:
-        super().__init__(message, registry)
-        self.engine = engine
-        self.since = since
-        self.seq = seq
+    engine: str = ""
+    since: str = ""
+    seq: int = 0
 
 
 class FencedError(RegistryError):
@@ -1109,12 +893,8 @@ class FencedError(RegistryError):
     ``epoch`` the one in which this process has led.
     """
 
-    def __init__(
-        self, message: str, registry: str = "", *, leader: str = "", epoch: int = 0
-    ) -> None:
-        super().__init__(message, registry)
-        self.leader = leader
-        self.epoch = epoch
+    leader: str = ""
+    epoch: int = 0
 
 
 class InvariantError(MdispatchError):
@@ -1122,9 +902,7 @@ class InvariantError(MdispatchError):
     of mdispatch. ``report`` lists the broken invariants, one per line.
     """
 
-    def __init__(self, message: str, report: str = "") -> None:
-        super().__init__(message)
-        self.report = report
+    report: str = ""
 
 
 class BindingError(MdispatchError, ImportError):

@@ -209,7 +209,7 @@ def _matching(
 
     def refused(why: str, here: object = None, there: object = None) -> errors.ChoicesFileError:
         return errors.ChoicesFileError(
-            f"the choices in {path} are not loaded: {why}", path, operator=operator, here=here,
+            f"the choices in {path} are not loaded: {why}", path=path, operator=operator, here=here,
             there=there,
         )  # fmt: skip
 

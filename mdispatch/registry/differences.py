@@ -284,7 +284,8 @@ def all_that_differs(
         for i, error in enumerate(differences, 1)
     )
     return errors.WarmUpError(
-        f"{count} difference{'s' * (count > 1)} from {who(registry)}:\n{listed}", differences
+        f"{count} difference{'s' * (count > 1)} from {who(registry)}:\n{listed}",
+        differences=differences,
     )
 
 

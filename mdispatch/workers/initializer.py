@@ -72,6 +72,6 @@ def _begin(
                 text = f"the warm-up failed: {type(error).__name__}: {text}{notes}"
 
             def refuse() -> None:
-                raise errors.WarmUpError(text, differences)
+                raise errors.WarmUpError(text, differences=differences)
 
             registry.dispatcher.fallbacks.refuse(refuse)
