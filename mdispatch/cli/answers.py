@@ -660,7 +660,8 @@ class Serving(TypedDict):
 
 class Differs(TypedDict):
     """A member that differs from what is registered, and goes on: somebody caught the error, or a
-    warm-up is to tell it. It ends when the same is registered well.
+    warm-up is to tell it. It ends when the same is registered well, or a
+    [warm-up](pools.md) finds it mended.
     """
 
     #: process

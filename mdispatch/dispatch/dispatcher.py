@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ..errors.runs import Run
     from ..facts import Registration
     from ..facts.abc import Facts
-    from ..facts.differing import Differing
     from ..facts.modules import ImportPolicy
     from .entry import OperatorEntry
 
@@ -101,8 +100,6 @@ class Dispatcher:
         self.chosen: dict[tuple[object, ...], tuple[Any, Any, Callable[[], int], int]] = {}
         #: The threads whose turn it is to work for a choice, by its name: registry/choosing.py.
         self.deciding: dict[str, Any] = {}
-        #: What was found to differ here, None before anything was. registry/verify.py adds to it.
-        self.differing: Differing | None = None
         #: Has an item until the log has a warning that this interpreter differs.
         self.unwarned: list[None] = [None]
         #: Seconds that this interpreter waited in vain while nobody would have heard an error.
@@ -299,8 +296,8 @@ class Dispatcher:
         """
         unlock(self, self.entries.there, self.claims, self.fallbacks)
         unlock(self._verified, *self._verified.values(), self.counterparts, self.unwarned)
-        if self.differing is not None:
-            self.differing.forked()
+        if self.facts.differing is not None:
+            self.facts.differing.forked()
         unlock(self.chosen, self._called)
         self.deciding = {}  # the other threads are not here; the one that forked has no claim
         self.claims_lock = RLock()

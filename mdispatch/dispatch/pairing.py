@@ -105,9 +105,11 @@ class AbsentKernel:
         return self.fact.body
 
     def outdated_error(
-        self, name: str, key: str = "", available: Sequence[str] = ()
+        self, registry: Facts | None, name: str, key: str = "", available: Sequence[str] = ()
     ) -> errors.KernelOutdatedError:
-        """Why the kernel that is here does not run: see Note [Kernels and definitions]."""
+        """Why the kernel that is here does not run: see Note [Kernels and definitions]. The
+        registry keeps it as a difference, for whoever catches the error.
+        """
         mine, there = self.outdated, self.definition
         assert mine is not None
         assert mine.definition is not None
@@ -116,7 +118,7 @@ class AbsentKernel:
         texts = old.body, there.body
         if old.attributes != there.attributes:
             texts = f"{old.body}{_attributes(old)}", f"{there.body}{_attributes(there)}"
-        return errors.KernelOutdatedError(
+        error = errors.KernelOutdatedError(
             f"{name} has the kernel {mine.named} at {mine.key.name} here, which was verified "
             "against another definition than the one in effect\n"
             f"  here:  {texts[0]}    (defined at {old.where})\n"
@@ -133,6 +135,11 @@ class AbsentKernel:
             here=old.where,
             there=there.where,
         )
+        if registry is not None:
+            from ..facts.differing import keep  # loaded only for an error
+
+            keep(registry, (facts.IMPL, int(mine.key), name, mine.variant), error, False)
+        return error
 
     def __repr__(self) -> str:
         return f"<kernel {self.fact.body} at {self.fact.key}, not loaded here>"
@@ -359,7 +366,7 @@ def missing(
         )
     absent = slot.kernel.fact if isinstance(slot.kernel, AbsentKernel) else None
     if isinstance(slot.kernel, AbsentKernel) and slot.kernel.outdated and not slot.is_fallthrough:
-        return slot.kernel.outdated_error(name, key.name, available)
+        return slot.kernel.outdated_error(registry, name, key.name, available)
     if key is DispatchKey.Meta and (absent is not None or slot.kernel is None):
         brings = modules_bringing(registry, absent) if absent is not None else []
         return missing_fake(registry, name, available, listed, absent, *brings[-1:])
@@ -517,7 +524,7 @@ def missing_at(
         return _tied(registry, name, kernel, key, available, given)
     if isinstance(kernel, AbsentKernel) and not kernel.is_fallthrough:
         if kernel.outdated is not None:
-            return kernel.outdated_error(name, key.name, available)
+            return kernel.outdated_error(registry, name, key.name, available)
         return _not_here(registry, name, kernel.fact, key, available)
     what = "falls through" if kernel is not None else "has neither a kernel nor a fallback"
     if given:

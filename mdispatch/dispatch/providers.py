@@ -435,7 +435,8 @@ def _not_here(operator: str, kernel: Any) -> Exception:
             operator,
         )
     if kernel.outdated is not None:
-        error: Exception = kernel.outdated_error(operator)
+        entry = kernel.outdated.entry  # None for one in C, which only a warm-up tells of
+        error: Exception = kernel.outdated_error(None if entry is None else entry.facts, operator)
         return error
     fact = kernel.fact
     return LocalKernelMissingError(

@@ -11,6 +11,7 @@ from typing import Protocol
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from .native._call import View
     from .native.contract import MemberTuple, StatTuple
@@ -59,6 +60,10 @@ class Facts(Protocol):
 
     #: Called once, after ``close``, which the end of the interpreter does too.
     after_close: Callable[[], None] | None
+
+    #: What was found to differ in this interpreter, a Differing; None before anything was. See
+    #: facts/differing.py, which rests on this file.
+    differing: Any
 
     @property
     def role(self) -> int:

@@ -24,8 +24,8 @@ from .registration import NOTE, interpreter_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-    from typing import TypeAlias
+    from collections.abc import Collection, Iterable, Iterator
+    from typing import Any, TypeAlias
 
     from .abc import Facts
     from .registration import Registration
@@ -33,23 +33,32 @@ if TYPE_CHECKING:
     #: Kind, key and name of what differs, and the variant of a kernel (Registration.variant).
     What: TypeAlias = tuple[int, int, str, str]
 
-__all__ = ["DIFFERS", "Differing", "Differs", "refused_here", "told", "told_by"]
+__all__ = ["DIFFERS", "Differing", "Differs", "keep", "refused_here", "told", "told_by"]
 
 #: The name of the notes.
 DIFFERS = "mdispatch.differs"
+
+#: The keys of the notes: of what was refused here, and of what is not here or serves no more,
+#: though nothing was refused.
+_REFUSED, _LACKS = 0, 1
 
 _MOST = 20  # notes of a member
 _LONGEST = 4000  # characters of a note
 
 
 class Differs:
-    """A difference, as its member tells it to others: process, interpreter, words, and place."""
+    """A difference, as its member tells it to others: process, interpreter, words, and place, and
+    whether a registration was refused.
+    """
 
-    __slots__ = ("interpreter", "pid", "text", "where")
+    __slots__ = ("interpreter", "is_refused", "pid", "text", "where")
 
-    def __init__(self, pid: int, interpreter: int, text: str, where: str) -> None:
+    def __init__(
+        self, pid: int, interpreter: int, text: str, where: str, is_refused: bool = True
+    ) -> None:
         self.pid = pid
         self.interpreter = interpreter
+        self.is_refused = is_refused
         self.text = text
         self.where = where
 
@@ -57,11 +66,17 @@ class Differs:
 class _Kept:
     """A difference, and its note, if it has one."""
 
-    __slots__ = ("error", "note")
+    __slots__ = ("error", "is_refused", "note")
 
-    def __init__(self, error: MdispatchError) -> None:
+    def __init__(self, error: MdispatchError, is_refused: bool) -> None:
         self.error = error
+        self.is_refused = is_refused
         self.note: Registration | None = None
+
+    def says(self, other: _Kept) -> bool:
+        """Whether it says the same as another."""
+        mine, its = (self.is_refused, str(self.error)), (other.is_refused, str(other.error))
+        return mine == its
 
 
 class Differing:
@@ -71,67 +86,94 @@ class Differing:
     differs; whoever registers looks at that first.
     """
 
-    __slots__ = ("_facts", "_lock", "kept")
+    __slots__ = ("_facts", "_lock", "_noted", "kept")
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._lock = RLock()
-        self.kept: dict[tuple[What, str], _Kept] = {}
+        #: By what it is, and then by its place. Whoever registers drops all of one.
+        self.kept: dict[What, dict[str, _Kept]] = {}
+        self._noted: set[_Kept] = set()  # those that have a note
 
     def __iter__(self) -> Iterator[MdispatchError]:
-        with self._lock:
-            return iter([each.error for each in self.kept.values()])
+        return iter([error for _, error in self.with_what()])
 
-    def add(self, what: What, error: MdispatchError) -> None:
-        """Keeps a difference, in place of an earlier one of the same registration."""
-        kept, at = _Kept(error), (what, getattr(error, "here", ""))
+    def with_what(self) -> list[tuple[What, MdispatchError]]:
+        """The differences, each with what it is about."""
         with self._lock:
-            before = self.kept.pop(at, None)
-            self.kept[at] = kept
-            is_told = sum(each.note is not None for each in self.kept.values()) < _MOST
+            return [(what, each.error) for what, its in self.kept.items() for each in its.values()]
+
+    def add(self, what: What, error: MdispatchError, is_refused: bool) -> None:
+        """Keeps a difference, in place of an earlier one of the same registration. ``is_refused``:
+        a registration was refused.
+        """
+        kept, where = _Kept(error, is_refused), getattr(error, "here", "")
+        with self._lock:
+            its = self.kept.setdefault(what, {})
+            before = its.pop(where, None)
+            if before is not None and before.note is not None and before.says(kept):
+                its[where] = before  # each call of an operator may raise it
+                return
+            its[where] = kept
         self._end([before] if before else [])
+        is_told = len(self._noted) < _MOST
         if not is_told:
             return
+        key = _REFUSED if is_refused else _LACKS
         try:
-            note = self._facts.register(NOTE, 0, DIFFERS, str(error)[:_LONGEST], at[1])
+            note = self._facts.register(NOTE, key, DIFFERS, str(error)[:_LONGEST], where)
         except MdispatchError:
             return  # the registry is full, or gone: then only this interpreter knows
         self._facts.forget_published()  # it does not end with the library that was refused
         with self._lock:
-            is_kept = self.kept.get(at) is kept
+            is_kept = self.kept.get(what, {}).get(where) is kept
             if is_kept:
                 kept.note = note
+                self._noted.add(kept)
         if not is_kept:  # another thread has just registered it well
             self._strike(note)
 
     def forget(self, what: What) -> bool:
         """It is registered well now, wherever that was done. Returns whether nothing differs any
-        more.
+        more, and did before.
         """
-        return self._drop(lambda at, error: at == what)
+        with self._lock:
+            ended = self.kept.pop(what, None)
+            is_last = ended is not None and not self.kept
+        self._end(ended.values() if ended else ())
+        return is_last
 
     def drop(self, error: MdispatchError) -> None:
         """Takes out a difference that is of no account any more."""
-        self._drop(lambda at, each: each is error)
+        for what, each in self.with_what():
+            if each is error:
+                self._drop(what, getattr(error, "here", ""), error)
+
+    def _drop(self, what: What, where: str, error: MdispatchError) -> None:
+        with self._lock:
+            its = self.kept.get(what, {})
+            kept = its.get(where)
+            if kept is None or kept.error is not error:
+                return
+            del its[where]
+            if not its:
+                del self.kept[what]
+        self._end([kept])
 
     def forked(self) -> None:
         """In the child of a fork: the notes are of its parent, which lacks the same."""
-        unlock(self.kept, *self.kept.values())
+        unlock(self.kept, *self.kept.values(), self._noted)
         self._lock = RLock()
-        for each in self.kept.values():
-            each.note = None
-
-    def _drop(self, is_one: Callable[[What, MdispatchError], bool]) -> bool:
-        with self._lock:
-            gone = [*(at for at, kept in self.kept.items() if is_one(at[0], kept.error))]
-            ended = [self.kept.pop(at) for at in gone]
-            is_empty = not self.kept
-        self._end(ended)
-        return is_empty
+        self._noted = set()
+        for its in self.kept.values():
+            unlock(*its.values())
+            for each in its.values():
+                each.note = None
 
     def _end(self, ended: Iterable[_Kept]) -> None:
         for each in ended:
             if each.note is not None:
+                self._noted.discard(each)
                 self._strike(each.note)
 
     def _strike(self, note: Registration) -> None:
@@ -139,6 +181,19 @@ class Differing:
             self._facts.strike(note)
         except MdispatchError:
             return  # the registry is gone, and the note with it
+
+
+def keep(facts: Facts, what: What, error: MdispatchError, is_refused: bool) -> None:
+    """Keeps a difference of this interpreter until it is registered well. ``is_refused``: a
+    registration was refused.
+    """
+    # One step, for threads may come here at once.
+    differing: Differing = vars(facts).setdefault("differing", Differing(facts))
+    # As if it was pickled: without the traceback, which would keep all that the failed import has
+    # made. (The module copy does the same, and loads others.)
+    pickled: Any = error.__reduce__()
+    rebuilt, parts = pickled
+    differing.add(what, rebuilt(*parts), is_refused)
 
 
 # --- for others -----------------------------------------------------------------------------------
@@ -157,7 +212,7 @@ def refused_here(facts: Facts, fact: Registration) -> Differs | None:
     from ..errors.places import file_of
 
     me, file = (getpid(), interpreter_id), file_of(fact.where)
-    mine = [each for each in told(facts) if (each.pid, each.interpreter) == me]
+    mine = [e for e in told(facts) if (e.pid, e.interpreter) == me and e.is_refused]
     near = [e for e in mine if fact.name in e.text.partition("\n")[0] or file_of(e.where) == file]
     return near[-1] if near else None
 
@@ -167,7 +222,7 @@ def told_by(
 ) -> tuple[Differs, ...]:
     """What notes say, oldest first, of the members that are alive: process and interpreter."""
     return tuple(
-        Differs(fact.pid, fact.interpreter, fact.text, fact.where)
+        Differs(fact.pid, fact.interpreter, fact.text, fact.where, fact.key != _LACKS)
         for fact in there
         if fact.kind == NOTE and (fact.pid, fact.interpreter) in alive
     )

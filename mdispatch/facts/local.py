@@ -54,6 +54,7 @@ from .waits import Waited, check_timeout
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from .abc import Struck
     from .native.contract import MemberTuple, StatTuple
@@ -96,6 +97,8 @@ class _Name:
 
 class LocalRegistry:
     """The facts of this interpreter, which registers all of them."""
+
+    differing: Any = None
 
     def __init__(self, role: int = MAIN) -> None:
         self.role = role

@@ -66,7 +66,7 @@ if interpreter_id == 0:
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeVar, TypeVarTuple
+    from typing import Any, TypeVar, TypeVarTuple
 
     from .abc import Struck
     from .native._call import View
@@ -118,6 +118,7 @@ class SharedRegistry:
 
     #: As whom it joins.
     interpreter = interpreter_id
+    differing: Any = None
 
     def __init__(self, handle: int) -> None:
         self._handle = handle

@@ -131,7 +131,7 @@ def _check_of(
             table = dispatcher.entry(name).current_table()
             kernel = table.at(DispatchKey.CompositeExplicitAutograd)
             if isinstance(kernel, AbsentKernel) and kernel.outdated is not None:
-                raise kernel.outdated_error(name)
+                raise kernel.outdated_error(dispatcher.facts, name)
 
     return check
 

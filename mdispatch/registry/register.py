@@ -173,7 +173,7 @@ def publish(
         fact = dispatcher.facts.register(kind, key, name, text, where)
         if audits:
             note(fact)
-        if dispatcher.differing is not None:
+        if dispatcher.facts.differing is not None:
             mended(dispatcher, (kind, int(key), name, fact.variant))
         return fact
     except errors.DuplicateRegistrationError as error:

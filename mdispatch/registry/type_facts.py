@@ -127,7 +127,7 @@ def _follow(cls: type, oldest: Handle | None) -> None:
 
 def _refused(error: MdispatchError) -> None:
     for dispatcher in list(_in_use):
-        if dispatcher.differing is not None and dispatcher.differing.kept:
+        if dispatcher.facts.differing is not None and dispatcher.facts.differing.kept:
             warn(dispatcher, error)
 
 

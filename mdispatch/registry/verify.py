@@ -21,21 +21,22 @@ from time import monotonic
 from .. import errors, facts
 from ..facts.logs import described, verify_log
 from ..facts.registration import CLUSTER
+from ..keys.numbers import DispatchKey
 from .unheard import is_unheard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
-    from typing import Any
 
     from ..dispatch.dispatcher import Dispatcher
     from ..facts import Registration
     from ..facts.abc import Facts
     from ..facts.differing import What
 
-__all__ = ["DEFAULT_TIMEOUT", "Audit", "all_kept", "audits", "keep", "known", "known_definition"]
-__all__ += ["agree", "mended", "note", "refuse_calls", "tell", "verify", "wait_for", "warn"]
+__all__ = ["DEFAULT_TIMEOUT", "Audit", "all_kept", "audits", "compare_kernels", "keep", "known"]
+__all__ += ["agree", "keep_missing", "known_definition", "mended", "note", "refuse_calls", "tell"]
+__all__ += ["verify", "wait_for", "warn"]
 
 # Seconds that a wait for a kernel lasts at most where its key has others beside it.
 _LOOK_AGAIN = 1.0
@@ -115,7 +116,7 @@ def verify(
         fact = _verify(
             dispatcher, kind, key, name, body, where, at_least, timeout, accept, audit, variant
         )
-        if dispatcher.differing is not None:
+        if dispatcher.facts.differing is not None:
             mended(dispatcher, what)
         if verify_log.listens():
             words = described(kind, key, name)
@@ -176,23 +177,18 @@ def agree(dispatcher: Dispatcher) -> None:
     dispatcher.fallbacks.refuse(None)
 
 
-def keep(dispatcher: Dispatcher, what: What, error: errors.MdispatchError) -> None:
-    """Keeps a difference until :func:`mended`."""
-    from ..facts.differing import Differing  # few interpreters differ
+def keep(
+    dispatcher: Dispatcher, what: What, error: errors.MdispatchError, is_refused: bool = True
+) -> None:
+    """Keeps a difference until :func:`mended`. ``is_refused``: a registration was refused."""
+    from ..facts import differing  # few interpreters differ
 
-    with dispatcher.definitions_lock:
-        if dispatcher.differing is None:
-            dispatcher.differing = Differing(dispatcher.facts)
-    # As if it was pickled: without the traceback, which would keep all that the failed import has
-    # made. (The module copy does the same, and loads others.)
-    pickled: Any = error.__reduce__()
-    rebuilt, parts = pickled
-    dispatcher.differing.add(what, rebuilt(*parts))
+    differing.keep(dispatcher.facts, what, error, is_refused)
 
 
 def mended(dispatcher: Dispatcher, what: What) -> None:
     """What may have differed is registered well now. The last one ends a refusal of calls."""
-    differing = dispatcher.differing
+    differing = dispatcher.facts.differing
     if differing is None or not differing.kept or not differing.forget(what):
         return
     is_refused = dispatcher.fallbacks.refusal is not None
@@ -201,9 +197,67 @@ def mended(dispatcher: Dispatcher, what: What) -> None:
         refuse_calls(dispatcher)
 
 
+def compare_kernels(dispatcher: Dispatcher, there: list[Registration]) -> None:
+    """Keeps which kernels that were verified here serve no more, for their definition has another
+    text now, whether or not somebody has called them; and drops those that serve again. ``there``
+    are all facts. See Note [Kernels and definitions] in dispatch/pairing.py.
+    """
+    differing = dispatcher.facts.differing
+    kept = differing.with_what() if differing is not None else ()
+    before = {what for what, error in kept if isinstance(error, errors.KernelOutdatedError)}
+    suspects = {(name, int(key)) for _, key, name, _ in before}
+    defined = {fact.name: fact for fact in there if fact.kind == facts.DEF}
+    for name, entry in dispatcher.entries.items():
+        definition = defined.get(name)
+        suspects |= {(name, int(k.key)) for k in entry.callables if k.is_outdated(definition)}
+    if not suspects:
+        return
+    from ..dispatch.pairing import AbsentKernel
+
+    still = set()
+    of_name: dict[str, list[Registration]] = {name: [] for name, _ in suspects}
+    for fact in there:
+        if fact.name in of_name:
+            of_name[fact.name].append(fact)
+    for name, key in sorted(suspects):
+        for kernel in dispatcher.entry(name).at(DispatchKey(key), of_name[name]):
+            if isinstance(kernel, AbsentKernel) and kernel.outdated is not None:
+                kernel.outdated_error(dispatcher.facts, name)
+                still.add((facts.IMPL, key, name, kernel.outdated.variant))
+    for what in before - still:
+        mended(dispatcher, what)
+
+
+def keep_missing(
+    dispatcher: Dispatcher, there: list[Registration], lacking: list[Registration]
+) -> None:
+    """Keeps what a warm-up found lacking here, beside what was found before and is still there.
+    What somebody has tried to register here is told already.
+    """
+    from .differences import missing_in_worker
+
+    differing = dispatcher.facts.differing
+    told, before = set(), set()
+    for what, error in differing.with_what() if differing is not None else ():
+        if isinstance(error, errors.MissingInWorkerError):
+            before.add(what)
+        elif isinstance(error, errors.VerificationError):
+            told.add((error.kind, error.name, error.key))
+    now = {(*fact.what, fact.variant): fact for fact in lacking}
+    if before:
+        is_there = {(*fact.what, fact.variant) for fact in there}
+        for what in before:
+            if what in now or what not in is_there:
+                mended(dispatcher, what)
+    for what, fact in now.items():
+        missing = missing_in_worker(dispatcher.facts, fact)
+        if (missing.kind, missing.name, missing.key) not in told:
+            keep(dispatcher, what, missing, is_refused=False)
+
+
 def all_kept(dispatcher: Dispatcher) -> list[errors.MdispatchError]:
     """The differences that are kept, oldest first."""
-    return list(dispatcher.differing or ())
+    return list(dispatcher.facts.differing or ())
 
 
 def refuse_calls(dispatcher: Dispatcher) -> None:
@@ -231,7 +285,7 @@ def known(dispatcher: Dispatcher, kind: int, key: int, name: str) -> bool:
     audit = _open_audit()
     if audit is not None:
         audit.facts.append(there)
-    if dispatcher.differing is not None:
+    if dispatcher.facts.differing is not None:
         mended(dispatcher, (kind, int(key), name, ""))
     if verify_log.listens():
         verify_log.tell("verified %s, which was there", described(kind, key, name))
@@ -250,7 +304,7 @@ def known_definition(
     audit = _open_audit()
     if audit is not None:
         audit.facts.append(fact)
-    if dispatcher.differing is not None:
+    if dispatcher.facts.differing is not None:
         mended(dispatcher, (facts.DEF, 0, name, ""))
     if verify_log.listens():
         what = described(facts.DEF, 0, name)

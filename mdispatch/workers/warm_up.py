@@ -28,11 +28,11 @@ from ..facts.opening import ENVIRONMENT
 from ..facts.registration import source_of
 from ..facts.waits import check_timeout
 from ..registry import Registry, given_or_default
-from ..registry.differences import all_that_differs, missing_in_worker
+from ..registry.differences import all_that_differs
 from ..registry.roles import who
 from ..registry.type_facts import compare_types, keep_up
 from ..registry.unheard import initializing_worker
-from ..registry.verify import Audit, agree, all_kept, warn
+from ..registry.verify import Audit, agree, all_kept, compare_kernels, keep_missing, warn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -270,17 +270,9 @@ def examine(
     dispatcher.facts.await_change(sequence, 0.0)  # raises where the main member is gone
     comparison = _Comparison(registry, there, looked_at, spaces)
     verified, lacking = comparison.verified_and_lacking(audit.facts)
-    told = {(error.kind, error.name, error.key) for error in _differing(dispatcher)}
-    missing = [missing_in_worker(dispatcher.facts, fact) for fact in lacking]
-    return WarmUp(
-        *counts(verified),
-        took,
-        audit.longest_wait,
-        (
-            *all_kept(dispatcher),
-            *(each for each in missing if (each.kind, each.name, each.key) not in told),
-        ),
-    )
+    compare_kernels(dispatcher, there)
+    keep_missing(dispatcher, there, lacking)
+    return WarmUp(*counts(verified), took, audit.longest_wait, tuple(all_kept(dispatcher)))
 
 
 def _extend_path(path: Iterable[str]) -> None:
@@ -305,13 +297,8 @@ def _forget(dispatcher: Dispatcher, kept: list[errors.MdispatchError], sources: 
     """Drops what differed in modules that have just been imported anew."""
     for error in kept:
         if isinstance(error, errors.VerificationError) and source_of(error.here) in sources:
-            assert dispatcher.differing is not None
-            dispatcher.differing.drop(error)
-
-
-def _differing(dispatcher: Dispatcher) -> list[errors.VerificationError]:
-    found = all_kept(dispatcher)
-    return [error for error in found if isinstance(error, errors.VerificationError)]
+            assert dispatcher.facts.differing is not None
+            dispatcher.facts.differing.drop(error)
 
 
 def _where_to_look(registry: Registry, name: str) -> str:

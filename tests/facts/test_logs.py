@@ -192,7 +192,7 @@ def test_who_has_mended_all_and_is_refused_again_leaves_a_second_warning(told, r
             differing(worker)
         assert len(told.warnings) == times
         if times == 2:  # a warm-up that finds nothing, or the registration itself
-            worker.dispatcher.differing.drop(next(iter(worker.dispatcher.differing)))
+            worker.dispatcher.facts.differing.drop(next(iter(worker.dispatcher.facts.differing)))
             warm(worker)
         else:
             differing(worker, "f(Tensor x) -> Tensor")

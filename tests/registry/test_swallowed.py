@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from kinds import INTERPRETERS, run_main
 from patience import limit
+from runs import in_another_run
 
 import mdispatch as md
 from mdispatch import errors
@@ -182,6 +183,207 @@ def test_a_class_that_differed_is_told_until_it_is_the_same(registry, lib, worke
     assert differs(worker) == notes(registry) == []
 
 
+# --- what nobody tried to register, and what serves no more ---------------------------------------
+
+
+def lacks(worker):
+    """A warm-up that finds what is lacking; a loader has caught its error."""
+    with suppress(errors.WarmUpError):
+        md.warm_up([], registry=worker, timeout=0, complete="s")
+
+
+def test_what_a_warm_up_found_lacking_is_told_until_it_is_registered(registry, lib, worker):
+    lib.define(SCHEMAS[0])
+    kept = [implement(registry)]
+    lacks(worker)
+    assert differs(worker) == [
+        ("MissingInWorkerError", "library", "s"),
+        ("MissingInWorkerError", "def", "s::f"),
+        ("MissingInWorkerError", "impl", "s::f"),
+    ]
+    lines = notes(registry)
+    assert len(lines) == 3
+    assert all("but this interpreter" in line for line in lines)
+    lacks(worker)
+    assert notes(registry) == lines  # once for each
+    mine = library(worker, "s", "DEF")
+    assert [each[1] for each in differs(worker)] == ["def", "impl"]
+    mine.define(SCHEMAS[0])
+    kept.append(implement(worker))
+    assert differs(worker) == notes(registry) == []
+
+
+def test_what_is_lacking_is_forgotten_once_the_main_interpreter_lacks_it_too(registry, lib, worker):
+    lib.define(SCHEMAS[0])
+    lacks(worker)
+    assert len(differs(worker)) == 2
+    lib.close()
+    assert differs(worker) == notes(registry) == []
+
+
+def test_what_a_worker_tried_to_register_is_told_and_not_that_it_lacks_it(registry, lib, worker):
+    lib.define(SCHEMAS[0])
+    mine = library(worker, "s", "DEF")
+    load(mine.define, SCHEMAS[1])
+    lacks(worker)
+    assert differs(worker) == [("SchemaMismatchError", "def", "s::f")]
+
+
+def test_a_call_of_what_a_warm_up_found_lacking_does_not_say_that_it_was_refused(
+    registry, lib, worker
+):
+    lib.define(SCHEMAS[0])
+    kept = implement(registry)
+    lacks(worker)
+    with pytest.raises(errors.LocalKernelMissingError, match="did not register it"):
+        worker.ops.s.f(Array())
+    del kept
+
+
+def divides(registry, schema, **more):
+    """A library of another run that defines ``s::div`` and its kernel."""
+    lib = in_another_run(lambda: md.Library("s", "DEF", registry=registry, timeout=0))()
+    lib.impl(lib.define(schema), lambda x, by: x / by, **more)
+    return lib
+
+
+DIVISIONS = "div(int x, int by) -> float", "div(int by, int x) -> float"
+
+
+@pytest.fixture(params=[{}, {"provider": "fast"}], ids=["plain", "provider"])
+def outdated(request, registry, worker):
+    """Has a worker's kernel that was verified for another definition; the options of the kernel."""
+    divides(registry, DIVISIONS[0], **request.param)
+    divides(worker, DIVISIONS[0], **request.param)
+    assert worker.ops.s.div(8, 2) == 4.0
+    divides(registry, DIVISIONS[1], **request.param)
+    return request.param
+
+
+def call_div(worker):
+    with pytest.raises(errors.KernelOutdatedError):
+        worker.ops.s.div(8, 2)
+
+
+def kinds_of(worker):
+    """The class of each difference that a warm-up of the worker tells."""
+    try:
+        md.warm_up([], registry=worker, timeout=0)
+    except errors.WarmUpError as error:
+        return [type(each).__name__ for each in error.differences]
+    return []
+
+
+def test_a_call_of_an_outdated_kernel_is_told_until_it_is_registered_again(
+    registry, worker, outdated
+):
+    call_div(worker)
+    (first,) = registry.dispatcher.facts.registrations(DIFFERS)[2]
+    assert "which was verified against another definition" in notes(registry)[0]
+    call_div(worker)
+    assert registry.dispatcher.facts.registrations(DIFFERS)[2] == [first]  # one note for all calls
+    assert kinds_of(worker) == ["KernelOutdatedError"]
+    divides(worker, DIVISIONS[1], **outdated)
+    assert kinds_of(worker) == notes(registry) == []
+    assert worker.ops.s.div(8, 2) == 4.0
+
+
+def test_a_warm_up_tells_of_an_outdated_kernel_that_nobody_has_called(registry, worker, outdated):
+    assert notes(registry) == []
+    assert kinds_of(worker) == ["KernelOutdatedError"]
+    assert len(notes(registry)) == 1
+
+
+def test_an_outdated_kernel_is_no_difference_once_its_text_is_back(registry, worker, outdated):
+    call_div(worker)
+    divides(registry, DIVISIONS[0], **outdated)
+    assert worker.ops.s.div(8, 2) == 4.0
+    assert kinds_of(worker) == notes(registry) == []
+
+
+def test_an_outdated_kernel_that_was_ended_is_no_difference(registry, worker):
+    divides(registry, DIVISIONS[0])
+    mine = divides(worker, DIVISIONS[0])
+    divides(registry, DIVISIONS[1])
+    call_div(worker)
+    mine.close()
+    assert kinds_of(worker) == notes(registry) == []
+
+
+def told_wrong_schema(registry, worker):
+    load(define, worker)
+
+
+def told_wrong_class(registry, worker):
+    for one, returns in ((registry, "int"), (worker, "str")):
+        made = type("Index", (), {"size": lambda self: 1})
+        methods = {"size": f"() -> {returns}"}
+        mark = md.register_class("s.Index", methods=methods, registry=one, timeout=0)
+        load(mark, made)
+
+
+def told_other_module(registry, worker):
+    fragment = library(registry, "s", "FRAGMENT")
+    fragment.register_python_module("s::f", "another.module")
+    load(name_module, worker)
+
+
+def told_other_types(registry, worker):
+    library(registry, "s", "FRAGMENT").impl("f", says(1), "CPU", types=Array)
+    load(with_types, worker)
+
+
+def told_outdated(registry, worker):
+    divides(registry, DIVISIONS[0])
+    divides(worker, DIVISIONS[0])
+    divides(registry, DIVISIONS[1])
+    load(worker.ops.s.div, 8, 2)
+
+
+#: Each class of differences: what makes a worker remember one of just this class, or why none does.
+NOTED = {
+    "VerificationError": "the base of the others, which nothing raises",
+    "SchemaMismatchError": told_wrong_schema,
+    "ClassMismatchError": told_wrong_class,
+    "PystubMismatchError": told_other_module,
+    "NotRegisteredError": "the base of those that waited in vain, which nothing raises",
+    "MainNeverArrivedError": lambda registry, worker: load(open_other, worker),
+    "NameMismatchError": lambda registry, worker: load(hold, worker),
+    "TypesMismatchError": told_other_types,
+    "ProviderMissingError": lambda registry, worker: load(of_provider, worker),
+    "PriorityMismatchError": lambda registry, worker: load(prefer, worker),
+    "KeyMismatchError": lambda registry, worker: load(implement, worker),
+    "TypeKeysMismatchError": "of processes: the test of types below has it",
+    "MissingInWorkerError": lambda registry, worker: lacks(worker),
+    "WarmUpError": "a list of others, which are remembered each by itself",
+    "LocalKernelMissingError": "a worker need not import each module; warm_up(complete=) says so",
+    "KernelOutdatedError": told_outdated,
+}
+
+
+def below(cls):
+    return {cls, *(each for sub in cls.__subclasses__() for each in below(sub))}
+
+
+def test_of_each_class_of_differences_it_is_said_whether_it_is_remembered():
+    classes = below(errors.VerificationError) | below(errors.LocalKernelMissingError)
+    there = {
+        each.__name__ for each in classes if each.__module__ == errors.MdispatchError.__module__
+    }
+    assert set(NOTED) == there
+
+
+@pytest.mark.parametrize("name", [name for name, does in NOTED.items() if callable(does)])
+def test_a_difference_of_each_class_is_told_to_the_other_members(registry, lib, worker, name):
+    lib.define(SCHEMAS[0])
+    if name == "KernelOutdatedError":
+        lib.close()
+    NOTED[name](registry, worker)
+    found = {type(each) for each in worker.dispatcher.facts.differing}
+    assert found == {getattr(errors, name)}
+    assert len(notes(registry)) == len(list(worker.dispatcher.facts.differing))
+
+
 # --- what is told, and what is not ----------------------------------------------------------------
 
 
@@ -322,7 +524,7 @@ def test_threads_that_fail_and_mend_at_once_leave_no_note_behind(registry, lib, 
         sys.setswitchinterval(interval)
     define(worker, SCHEMAS[0])
     assert differs(worker) == notes(registry) == []
-    assert not worker.dispatcher.differing.kept
+    assert not worker.dispatcher.facts.differing.kept
 
 
 def test_a_refusal_of_calls_ends_when_all_is_registered_well(registry, lib, worker, monkeypatch):
