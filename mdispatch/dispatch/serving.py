@@ -83,7 +83,7 @@ def serve(
     the carrier of that name. Returns the fact, and what ends it. Raises InvalidArgumentError (no
     such carrier), and what the carrier raises.
     """
-    address = carrier_named(carrier).serve(answer) if carrier and not alone_because else ""
+    address = carrier_named(carrier).serve(answer) if carrier else ""
     _open()
     ticket = next(_numbers)
     function = kernel.function

@@ -61,6 +61,9 @@ class Facts(Protocol):
     #: Called once, after ``close``, which the end of the interpreter does too.
     after_close: Callable[[], None] | None
 
+    #: Why it is shared with nobody, in words; "" where it is shared.
+    alone: str
+
     #: What was found to differ in this interpreter, a Differing; None before anything was. See
     #: facts/differing.py, which rests on this file.
     differing: Any

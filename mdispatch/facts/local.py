@@ -98,6 +98,7 @@ class _Name:
 class LocalRegistry:
     """The facts of this interpreter, which registers all of them."""
 
+    alone = alone_because or "it was made by Registry.local()"
     differing: Any = None
 
     def __init__(self, role: int = MAIN) -> None:
@@ -183,8 +184,8 @@ class LocalRegistry:
         file, _, line = where.rpartition(":")
         warnings.warn_explicit(
             f"process {self.pid} registers for itself: the registry of its parent, process "
-            f"{parent}, is not shared with it ({alone_because or 'it was made by Registry.local()'}"
-            "), so nothing compares what the two register. See docs/other-systems.md",
+            f"{parent}, is not shared with it ({self.alone}), so nothing compares "
+            "what the two register. See docs/other-systems.md",
             errors.NotSharedWarning,
             file or where,
             int(line) if line.isdigit() else 1,

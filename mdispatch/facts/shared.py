@@ -118,6 +118,7 @@ class SharedRegistry:
 
     #: As whom it joins.
     interpreter = interpreter_id
+    alone = ""
     differing: Any = None
 
     def __init__(self, handle: int) -> None:

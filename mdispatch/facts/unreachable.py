@@ -22,6 +22,8 @@ __all__ = ["UnreachableRegistry"]
 class UnreachableRegistry(LocalRegistry):
     """A worker's view of a registry that cannot be opened, because of ``error``."""
 
+    alone = ""  # it would be shared
+
     def __init__(self, error: RegistryError) -> None:
         super().__init__(WORKER)
         self.label = str(error.registry)

@@ -34,6 +34,7 @@ __all__ = [
     "does_not_take",
     "key_name",
     "missing_in_worker",
+    "not_served",
     "priority_differs",
     "process_of",
     "registered_twice",
@@ -271,6 +272,16 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
         key=key,
         here=here,
         there=fact.where,
+    )
+
+
+def not_served(registry: Facts, name: str, carrier: str) -> errors.NotSharedError:
+    """The registry is shared with nobody, and the kernel was to be served to other processes."""
+    return errors.NotSharedError(
+        f"serve={carrier!r} says that other processes may call the kernel of {name}, and the "
+        f"registry in which it is registered is shared with none: {registry.alone}\n"
+        "Register it where registries are shared (docs/other-systems.md), or leave serve out.",
+        registry.label,
     )
 
 

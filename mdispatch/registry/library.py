@@ -404,7 +404,8 @@ class Library:
 
         ``serve`` says that other interpreters of this process, which have no such kernel, may call
         this one: see :class:`mdispatch.routing`. A kernel in C is in all of them anyway. The name
-        of a carrier says that other processes may, too: "host" is that of this host's.
+        of a carrier says that other processes may, too: "host" is that of this host's. That is
+        refused where the registry is shared with nobody; True has no effect there.
 
         ``where`` is as for :meth:`define`.
 
@@ -412,7 +413,8 @@ class Library:
         name, a kernel in C that is to be served, no such carrier, ``where``), InvalidKeyError,
         SignatureMismatchError, DuplicateRegistrationError (``allow_override``), AmbiguousTypesError
         (another kernel fits arguments that this one fits, and neither is more specific),
-        LibraryClosedError, RegistryFullError; in a worker KeyMismatchError, TypesMismatchError,
+        LibraryClosedError, RegistryFullError, NotSharedError (a carrier, and the registry is shared
+        with nobody); in a worker KeyMismatchError, TypesMismatchError,
         ProviderMissingError, PriorityMismatchError, NameMismatchError, MainNeverArrivedError. (c10:
         Library::_impl, registerImpl)
         """
@@ -665,6 +667,10 @@ class Library:
             from ..carriers import carrier_named
 
             carrier_named(serve)
+            if self._dispatcher.facts.alone:
+                from .differences import not_served
+
+                raise not_served(self._dispatcher.facts, operator_name(self.namespace, op), serve)
         if serve and (is_everywhere or type(function).__module__ == "_cffi_backend"):
             raise errors.InvalidArgumentError(
                 f"{shown(function)} cannot be served: every interpreter of this process has it "

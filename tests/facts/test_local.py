@@ -356,6 +356,84 @@ def test_a_local_registry_is_apart_from_all_others():
         lib.define("g(int x) -> int")
 
 
+# --- promises and wishes: docs/other-systems.md ---------------------------------------------------
+
+
+def counts(registry):
+    """An operator and what has to stay as it is when a kernel of it is refused."""
+    lib = md.Library("s", "DEF", registry=registry)
+    lib.define("count(str text) -> int")
+    return lib, registry.dispatcher.facts.registrations()
+
+
+KEY = "CompositeExplicitAutograd"
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        lambda lib: lib.impl("count", len, KEY, serve="host"),
+        lambda lib: lib.impl("count", dispatch_key=KEY, serve="host")(len),
+        lambda lib: lib.impl("count", len, KEY, provider="fast", serve="host"),
+        lambda lib: lib.impl("count", len, KEY, types=str, serve="host"),
+    ],
+    ids=["call", "decorator", "provider", "types"],
+)
+def test_a_kernel_for_other_processes_is_refused_before_anything_has_changed(door):
+    with md.Registry.local() as registry:
+        lib, before = counts(registry)
+        with pytest.raises(errors.NotSharedError) as refused:
+            door(lib)
+        told = str(refused.value)
+        assert told.startswith("serve='host' says that other processes may call the kernel of ")
+        assert registry.dispatcher.facts.alone in told
+        assert refused.value.registry == registry.address
+        assert registry.dispatcher.facts.registrations() == before
+        assert registry.dispatcher.entry("s::count").callables == ()
+        lib.impl("count", len, KEY)  # and nothing stands in the way of the next one
+        assert registry.ops.s.count("four") == 4
+
+
+def test_so_it_is_in_the_default_registry_where_nothing_is_shared():
+    told = program("""
+        lib = md.Library("s", "DEF")
+        lib.define("count(str text) -> int")
+        try:
+            lib.impl("count", len, "CompositeExplicitAutograd", serve="host")
+        except md.errors.NotSharedError as error:
+            print(error)
+        print(md.ops.s.count.default.has_kernel_for_dispatch_key("CompositeExplicitAutograd"))
+    """)
+    assert "shared with none: MDISPATCH_BINDING=none in the environment" in told
+    assert told.endswith("False\n")
+
+
+def test_a_carrier_that_does_not_exist_is_called_so_first():
+    with md.Registry.local() as registry:
+        lib, _ = counts(registry)
+        with pytest.raises(errors.InvalidArgumentError, match="pigeon"):
+            lib.impl("count", len, KEY, serve="pigeon")
+
+
+WISHES = """
+    lib = md.Library("s", "DEF")
+    lib.define("count(str text) -> int")
+    lib.impl("count", len, "CompositeExplicitAutograd", serve=True)
+    with md.routing("s"):
+        assert md.ops.s.count("four") == 4
+    for scope in ("registry", "host"):
+        assert md.choose("s::count", scope, {"a": 1}, lambda: "a", scope=scope) == "a"
+    assert md.warm_up([], complete="s").differences == ()
+    md.initializer([], complete="s")()
+    assert md.seal() is False
+    print("all")
+"""
+
+
+def test_wishes_have_no_effect_where_nothing_is_shared():
+    assert program(WISHES) == "all\n"
+
+
 @pytest.mark.shared
 def test_nobody_attaches_to_a_local_registry():
     with md.Registry.local() as registry, pytest.raises(errors.InvalidNameError):

@@ -324,6 +324,16 @@ def _(stage: Stage) -> None:
     raise pickle.loads(done.stdout)
 
 
+@case("NotSharedError: a kernel served to other processes from Registry.local()")
+def _(stage: Stage) -> None:
+    with md.Registry.local() as registry:
+        registry.dispatcher.facts.alone = "it was made by Registry.local()"  # with every binding
+        registry.dispatcher.facts.label = "local:4242"
+        lib = md.Library("shop", "DEF", registry=registry)
+        lib.define("count(str text) -> int")
+        lib.impl("count", len, "CompositeExplicitAutograd", serve="host")
+
+
 @case("NotSharedWarning: a child registers for itself")
 def _(stage: Stage) -> None:
     book = LocalRegistry()
