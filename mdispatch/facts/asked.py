@@ -21,6 +21,10 @@ an end only after a list without any note.
 - The thread's wait without an end begins with a look of its own (native/core/contract/await.c), so
   it ends at once where a note has come since the empty list.
 
+A note stays on its host. In a cluster the leader hears of the waiters of its own host only, and the
+error of another one's wait says so (registry/missed.py): the log leads from the leader to the
+hosts, and a way back for so short a question would be asked by every host for every name.
+
 The note of a member that was killed, or that a signal interrupted between its steps, may stay for a
 while. Then the thread lists once in a pause, and looks no more: it looks for new notes, and for
 those of members that are alive and wait.

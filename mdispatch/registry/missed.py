@@ -371,6 +371,7 @@ def _torch_never_registered(
         if not there:
             does = "PyTorch is not watched"
             do = "Call mdispatch.torch.watch() there too, or give it more time (timeout=)."
+    do += _asked_in_vain(registry, here)
     main = who(registry, facts.TORCH_SPACE)
     if place is not None:
         does += f"    ({place.where})"
@@ -393,6 +394,26 @@ def _torch_never_registered(
     if isinstance(error, errors.KeyMismatchError):
         error.keys_there = keys_there
     return error
+
+
+def _asked_in_vain(registry: Facts, here: str) -> str:
+    """What else may be the cause where a library in C++ registers it and the leader is on another
+    host: see Note [Asking loses no wait] in facts/asked.py. ``here`` is its place.
+    """
+    if file_of(here).endswith(".py") or not _cluster(registry):
+        return ""
+    from ..facts.hosts import bridges, told
+
+    if bridges(registry) is None:
+        return ""  # this host has the leader, who has looked
+    now = told(registry)
+    leader = (now and now.leader) or "the leader"
+    return (
+        "\nOr a library in C++ registers it, and the leader has not looked since it was loaded. A "
+        f"wait makes the leader look on the leader's host only: have {leader} load the library "
+        "by torch.ops.load_library or an import after mdispatch.torch.watch(), or call warm_up "
+        "there, before this one waits."
+    )
 
 
 def _how_main_arrives(registry: Facts) -> str:

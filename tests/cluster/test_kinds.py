@@ -250,6 +250,44 @@ def test_a_type_that_the_leader_registers_later_is_compared_by_the_next_warm_up(
     assert f"there: node-0[{leader.pid}]:/ops/shop.py:1 (CPU)" in text
 
 
+# --- a wait for what a library in C++ registers ---------------------------------------------------
+
+#: As the watch verifies what it found: the place, in C++ or in Python, and the seconds of the wait.
+VERIFY = """
+import mdispatch as md
+from mdispatch.facts import torch_name
+from mdispatch.registry.register import hold_torch
+hold_torch(
+    md.default_registry().dispatcher, torch_name("engine::step"), "engine::step() -> ()",
+    {place!r}, timeout={timeout},
+)
+"""
+CPP = "csrc/bindings.cpp:12, in /srv/engine/_C.so"
+CAUSE = "A wait makes the leader look on the leader's host only: have node-0["
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("place", [CPP, "csrc/bindings.cpp:12"])
+def test_a_wait_for_cpp_on_another_host_names_the_cause_and_what_to_do(begun, place):
+    leader, worker, _ = begun
+    kind, text = worker.fails(VERIFY.format(place=place, timeout=0.1))
+    assert kind == "MainNeverArrivedError"
+    assert f"  here:  {place}" in text
+    assert f"{CAUSE}{leader.pid}] load the library by torch.ops.load_library" in text
+    leader.do(VERIFY.format(place=CPP, timeout=0.1))
+    worker.do(VERIFY.format(place=place, timeout=limit(20)))
+
+
+@pytest.mark.thorough
+def test_a_wait_that_can_have_no_such_cause_does_not_name_it(hosts, begun, run):
+    _, worker, _ = begun
+    kind, text = worker.fails(VERIFY.format(place="/ops/shop.py:5", timeout=0.1))
+    assert (kind, CAUSE in text) == ("MainNeverArrivedError", False)
+    beside = hosts[0].program(run)  # on the leader's host, where it can ask
+    kind, text = beside.fails(VERIFY.format(place=CPP, timeout=0.1))
+    assert (kind, CAUSE in text) == ("MainNeverArrivedError", False)
+
+
 # --- pickles and files ----------------------------------------------------------------------------
 
 
