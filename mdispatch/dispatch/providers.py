@@ -240,12 +240,13 @@ def in_table(
     if strict is None and not providers and rest is None:
         return None
     if priorities is not None and priorities.guarded.intersection(patterns_of(operator)):
-        return Chain(operator, providers, order, rest, strict, asked, priorities)
+        guarded = _Guarded(operator, providers, rest, asked, priorities)
+        return Chain(operator, providers, order, rest, strict, guarded)
     if order and not order[0].provider.supports:
         return order[0]
     if not order and strict is None:
         return rest
-    return Chain(operator, providers, order, rest, strict, asked, None)
+    return Chain(operator, providers, order, rest, strict)
 
 
 # --- what is left for the call --------------------------------------------------------------------
@@ -266,8 +267,7 @@ class Chain(LocalKernel):
         order: tuple[Any, ...],
         rest: Any,
         strict: Asked | None,
-        asked: Sequence[Asked],
-        priorities: Priorities | None,
+        guarded: _Guarded | None = None,
     ) -> None:
         some = [*providers, *(() if rest is None else (rest,))]
         key = next((each.key for each in some if isinstance(each, LocalKernel)), None)
@@ -277,12 +277,9 @@ class Chain(LocalKernel):
         self.order = order
         self.rest = None if left_out else rest
         self.strict = strict
-        self._told = (operator, with_keyset, _steps(order, self.rest), strict, asked)
-        self._guarded: _Guarded | None = None
-        function: Callable[..., Any] = partial(_run, *self._told)
-        if priorities is not None:
-            self._guarded = _Guarded(operator, providers, rest, asked, priorities)
-            function = self._guarded.run
+        self._told = (operator, with_keyset, _steps(order, self.rest), strict)
+        self._guarded = guarded
+        function = partial(_run, *self._told) if guarded is None else guarded.run
         super().__init__(key, function, with_keyset)  # type: ignore[arg-type]
 
     @property
@@ -352,10 +349,21 @@ class _Guarded:
         if found is None:
             here = [*levels, *self._asked]
             order, strict = ordered(self._providers, here)
-            found = Chain(self._operator, self._providers, order, self._rest, strict, here, None)
+            if strict in levels:
+                assert strict is not None
+                by = partial(self._strict_guard, strict.text)
+                strict = Asked(strict.names, strict.strict, by)
+            found = Chain(self._operator, self._providers, order, self._rest, strict)
             if len(self._known) < _KEPT:
                 self._known[wanted] = found
         return found
+
+    def _strict_guard(self, text: str) -> str:
+        """The guard of this thread that has this text, in words: what is kept serves each."""
+        for level in self._priorities.of_guards(self._operator, guards.open):
+            if level.text == text:
+                return level.by
+        return "a guard that has ended meanwhile"
 
     def find_in_c(self) -> tuple[int, Callable[..., Any]]:
         """The number of the guards that this thread has open, and what calls in C call there."""
@@ -383,7 +391,6 @@ def _run(
     with_keyset: bool,
     steps: Sequence[tuple[Any, Any]],
     strict: Asked | None,
-    asked: Sequence[Asked],
     /,
     *args: Any,
     **keywords: Any,
@@ -405,7 +412,7 @@ def _run(
         raw = args[0].raw if with_keyset else kernel.key.raw
         slot = TableEntry(kernel, "provider" if kernel is steps[0][1] else FELL_BACK)
         return observe(observers, operator, "provider", raw, slot, given, keywords, run)
-    raise _refused(operator, steps, strict, asked, given, keywords)
+    raise _refused(operator, steps, strict, given, keywords)
 
 
 def _refuse(
@@ -413,13 +420,12 @@ def _refuse(
     with_keyset: bool,
     steps: Sequence[tuple[Any, Any]],
     strict: Asked | None,
-    asked: Sequence[Asked],
     /,
     *args: Any,
     **keywords: Any,
 ) -> NoReturn:
     """Ends a call in C which all have refused."""
-    raise _refused(operator, steps, strict, asked, args[1:] if with_keyset else args, keywords)
+    raise _refused(operator, steps, strict, args[1:] if with_keyset else args, keywords)
 
 
 def _not_here(operator: str, kernel: Any) -> Exception:
@@ -456,7 +462,6 @@ def _refused(
     operator: str,
     steps: Sequence[tuple[Any, Any]],
     strict: Asked | None,
-    asked: Sequence[Asked],
     args: tuple[Any, ...],
     keywords: dict[str, Any],
 ) -> ProviderRefusedError:
@@ -505,7 +510,7 @@ def after_provider(entry: Entry, kernel: Any, after: str, given: Given) -> Any:
     if strict is None and unnamed:
         rest = ByType(tuple(unnamed)).chosen(given) if any(k.types for k in unnamed) else unnamed[0]
     left = order[names.index(after) + 1 :]
-    return Chain(entry.name, left, left, rest, strict, levels, None)
+    return Chain(entry.name, left, left, rest, strict)
 
 
 def _takes(kernel: Any, given: Given) -> bool:

@@ -284,6 +284,49 @@ def test_a_strict_priority_never_falls_back(f):
     assert isinstance(caught.value, NotImplementedError)
 
 
+def test_a_refusal_names_the_guard_that_is_open_and_not_another_one_with_its_text(f):
+    for way in (f, lambda *args: call_py.call(f, args, {})):
+        told = []
+        for _ in range(2):  # from then on all is known
+            first = md.priority(f, ["fast"], strict=True)
+            first_line = sys._getframe().f_lineno - 1
+            told.append((refusal(way, A(), 9), first_line))
+            with md.priority(f, ["fast"]):
+                told.append((refusal(way, A(), 9), first_line))
+            second = md.priority(f, ["fast"], strict=True)
+            told.append((refusal(way, A(), 9), first_line + 5))
+            first.close()
+            told.append((refusal(way, A(), 9), first_line + 5))
+            second.close()
+        for text, line in told:
+            assert f"(the guard at {__file__}:{line} is strict)" in text
+
+
+def test_a_refusal_under_a_guard_names_what_else_is_strict(f):
+    with md.set_priority("s::f", ["fast"], strict=True, registry=f.dispatcher.holder):
+        for way in (f, lambda *args: call_py.call(f, args, {})):
+            with md.priority(f, ["fast"]):
+                assert "(set_priority at " in refusal(way, A(), 9)
+
+
+def test_a_refusal_names_no_guard_where_that_has_ended_meanwhile(registry, lib):
+    def ends_it(x):
+        guard.close()
+
+    lib.define("g(Tensor x) -> str")
+    lib.impl("g", says("a"), "CPU", provider="a", supports=ends_it)
+    g = registry.ops.s.g.default
+    for way in (g, lambda *args: call_py.call(g, args, {})):
+        guard = md.priority(g, ["a"], strict=True)
+        assert "(a guard that has ended meanwhile is strict)" in refusal(way, A())
+
+
+def refusal(way, *args):
+    with pytest.raises(errors.ProviderRefusedError) as caught:
+        way(*args)
+    return str(caught.value)
+
+
 def test_what_no_provider_takes_is_refused_with_each_reason(registry, lib):
     lib.define("g(Tensor x, int n) -> str")
     lib.impl("g", says("fast"), "CPU", provider="fast", supports=small)
