@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..keys import DispatchKeySet
     from .table import DispatchTable, TableEntry
 
@@ -44,9 +46,14 @@ class Dispatched(Operator, Protocol):
 
 
 class KernelsEntry(Protocol):
-    """An operator's entry, as its kernels know it: what ends one."""
+    """An operator's entry, as its kernels know it: what ends one, and what defines it."""
 
     name: str
+
+    def defined(self) -> tuple[Callable[[], int], int, Any]:
+        """The Signature of the definition as it is now, None without one; before it what tells
+        whether it has changed since, by a number that is another one then.
+        """
 
     def remove(self, kernel: Any) -> None:
         """Ends the fact of the kernel, if that is this interpreter's to end, and drops it."""

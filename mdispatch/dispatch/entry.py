@@ -453,6 +453,13 @@ class OperatorEntry:
         """The definition as it is now; None without one."""
         return self._current().signature
 
+    def defined(self) -> tuple[Callable[[], int], int, Signature | None]:
+        """The definition as it is now, None without one; before it what reads the version of the
+        operator's facts, and what that was.
+        """
+        state = self._current()
+        return self.facts.reader(state.node), state.version, state.signature
+
     def current_table(self) -> DispatchTable:
         """The table of the facts as they are now."""
         return self._current().table

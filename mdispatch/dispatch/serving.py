@@ -9,8 +9,8 @@ the function in ``_served`` (native/bind/ext/visit.c) or, for another process, i
 included and excluded keys, and in its trace. Handles of objects of registered classes that are at
 home here are taken for the objects, as the binder does for calls from here. An offer to other
 processes has the name of a carrier, too, and the address at which that listens (the room
-``carriers``). The calls that are there stand on the *board* (facts/board.py), which an offer leads
-to.
+``carriers``); what comes from there has to fit the schema here (arrivals.py). The calls that are
+there stand on the *board* (facts/board.py), which an offer leads to.
 
 Who calls waits until this interpreter gives its GIL away, which one that computes in Python does
 every switch interval. So the first that it serves makes CPython's interval a tenth, 0.5 ms; one
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ..facts import Registration
     from ..facts.abc import Facts
     from ..facts.board import Board
+    from .arrivals import Arrivals
     from .kernels import LocalKernel
 
     class Tracing(Protocol):
@@ -56,13 +57,15 @@ if TYPE_CHECKING:
         def sent(self) -> list[str]: ...
         def received(self, trace: list[str]) -> AbstractContextManager[object]: ...
 
+    #: A function, and what says whether it takes a call; None where the function looks itself.
+    Served = tuple[Callable[..., Any], Arrivals | None]
 
 __all__ = ["DROP", "HOLD", "METHOD", "answer", "cancelled", "describe", "forked", "serve"]
 __all__ += ["serve_objects", "serve_objects_outside", "under_way"]
 
 _served: dict[int, Callable[..., Any]] = {}
 #: Those of them that other processes may call.
-_served_outside: dict[int, Callable[..., Any]] = {}
+_served_outside: dict[int, Served] = {}
 #: The tickets of objects (native/bind/ext/visit.h): call a method of one, drop one. They are found
 #: where registry/sharing.py has put them. HOLD is for other processes: which ones they hold.
 METHOD, DROP, HOLD = 1, 2, 3
@@ -92,7 +95,10 @@ def serve(
     _served[ticket] = function
     _served[-ticket] = _under(function)
     if address:
-        _served_outside[ticket], _served_outside[-ticket] = function, _served[-ticket]
+        from .arrivals import Arrivals  # few kernels are
+
+        _served_outside[ticket] = function, Arrivals(kernel)
+        _served_outside[-ticket] = _served[-ticket], Arrivals(kernel, under=True)
     its = kernel.definition
     text = offer_text(
         kernel.label,
@@ -120,9 +126,9 @@ def serve(
 
 
 def _forget(ticket: int) -> None:
-    for served in (_served, _served_outside):
-        served.pop(ticket, None)
-        served.pop(-ticket, None)
+    for each in (ticket, -ticket):
+        _served.pop(each, None)
+        _served_outside.pop(each, None)
 
 
 def serve_objects(method: Callable[..., Any], drop: Callable[[int], object]) -> None:
@@ -138,7 +144,8 @@ def serve_objects_outside(
     Returns the address. Raises InvalidArgumentError, and what the carrier raises.
     """
     address = carrier_named(carrier).serve(answer)
-    _served_outside.update({METHOD: method, -METHOD: _under(method), HOLD: hold})
+    _served_outside.update({METHOD: (method, None), -METHOD: (_under(method), None)})
+    _served_outside[HOLD] = hold, None
     return address
 
 
@@ -227,15 +234,18 @@ def answer(told: list[Any] | MdispatchError, caller: Caller) -> tuple[int, Any]:
         raise ValueError("it is no call")
     if deadline and c_kernels.now() >= deadline:
         return LATE, None
-    function = _served_outside.get(ticket)
-    if function is None:
+    served = _served_outside.get(ticket)
+    if served is None:
         return NO_KERNEL, None
+    function, arrivals = served
     token = _call.set(Call(deadline, way, caller))
     board = _board
     row = board.begins(ticket, way[-1] if way else "") if board is not None else 0
     try:
         if METHOD in _served:
             args, values = opened(args), opened(values)
+        if arrivals is not None and not arrivals.check(args, names, values):
+            return NO_KERNEL, None
         result = function(*args, **dict(zip(names, values, strict=True)))
         if METHOD in _served:
             _add_handles(result, caller.sent)

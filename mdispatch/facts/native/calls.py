@@ -13,6 +13,7 @@ else:
 __all__ = ["Cell", "Forward", "Guard", "Names", "Operator", "Packet", "Shape", "Stack", "Steps"]
 __all__ += [
     "Unshared",
+    "arrived",
     "callable",
     "change",
     "changed",

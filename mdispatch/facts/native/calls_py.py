@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Cell", "Forward", "Guard", "Names", "Operator", "Packet", "Shape", "Stack", "Steps"]
 __all__ += [
     "Unshared",
+    "arrived",
     "callable",
     "change",
     "changed",
@@ -189,6 +190,11 @@ class Cell:
 def shows_as_call(cls: type, function: Callable[..., Any]) -> None:
     """Calls use it here: it does what the call would do, and what it is shown for."""
     cls.__call__ = function  # type: ignore[method-assign]
+
+
+def arrived(shape: Shape, front: int, args: Any, names: Any, values: Any) -> bool:
+    """Whether C is certain that a call of another process fits."""
+    return False
 
 
 def callable(cls: C) -> C:

@@ -159,6 +159,7 @@ static PyObject *call_paths(PyObject *m, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
+    {"arrived", (PyCFunction)(void (*)(void))arrived, METH_FASTCALL, NULL},
     {"callable", call_callable, METH_O, NULL},
     {"change", guards_change, METH_VARARGS, NULL},
     {"changed", call_changed, METH_NOARGS, NULL},

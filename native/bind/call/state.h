@@ -458,6 +458,9 @@ static inline bool remembers(const struct state *st, const struct memory *m,
     return is_whole(&m->sequence, begun);
 }
 
+/* arrive.c */
+PyObject *arrived(PyObject *m, PyObject *const *given, Py_ssize_t n);
+
 /* surely.c */
 PyObject *noted(PyObject *m, PyObject *const *args, Py_ssize_t n);
 PyObject *surely(PyObject *m, PyObject *const *args, Py_ssize_t n);
