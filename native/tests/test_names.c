@@ -288,6 +288,148 @@ TEST(a_version_that_was_read_before_the_name_was_given_back_does_not_serve_the_n
     OK(md_close(m.reg));
 }
 
+/* The same where the writer stands a step further: the node is idle, and its entry is still in the
+ * index. The reader must not believe it, for its version will not be raised before the next commit. */
+static void make_idle_only(void) {
+    strike_only();
+    md__node_make_idle(place);
+}
+static void go_on_from_there(void) {
+    struct md__header *h = md__header(reg);
+    struct md__node *node;
+    bool is_new;
+    OK(md__index_mend(reg)); /* takes the entry of the idle node out, as the writer does next */
+    md__poke64(&h->names, md__peek64(&h->names) - 1);
+    md__node_put_back(h, reg, place);
+    OK(md__node_prepare(reg, coming, 8, md__hash(coming, 8), &node, &is_new));
+    EQ(md__ref(reg, node), md__ref(reg, place));
+    OK(md__node_publish(reg, node));
+    md__publish32(&node->head, fact_to_come);
+}
+static void check_that_nothing_was_found(void) {
+    if (between.now < between.at) go_on_from_there();
+    check_that_nothing_is_found();
+}
+
+TEST(a_node_that_is_idle_is_not_believed_though_it_has_the_name_and_an_entry) {
+    open_for_three_names();
+    at_instructions(1, 9999, make_idle_only, find_the_one_that_goes, go_on_from_there,
+                    check_that_nothing_was_found);
+    OK(md_leave(m.reg, m.member));
+    OK(md_close(m.reg));
+}
+
+static struct md__index *index_now(void) {
+    uint64_t word = md__peek64(&md__header(reg)->index);
+    return md__at(reg, (uint32_t)(word >> 8), sizeof(struct md__index));
+}
+static uint32_t index_log2(void) {
+    return md__peek64(&md__header(reg)->index) & 255;
+}
+
+/* A writer that takes an entry out copies a later one into the gap, and dies before it tells. The
+ * next holder of the lock mends the index, and takes the copy's origin out. */
+static void strike_up_to_the_gap(void) {
+    put_two_names();
+    OK(md__node_find(reg, going, 8, md__hash(going, 8), &place));
+    md__poke32(&place->head, 0);
+    md__raise(&place->version);
+    md__node_make_idle(place);
+}
+static void copy_die_and_recover(void) {
+    struct md__index *index = index_now();
+    OK(md__lock(reg));
+    md__publish64(&index->slots[MASK], md__peek64(&index->slots[0]));
+    OK(md__rebuild(reg));
+    EQ(md__peek64(&index->slots[0]), 0);
+    md__unlock(reg);
+}
+static void check_that_it_was_found(void) {
+    if (between.now < between.at) copy_die_and_recover();
+    check_that_it_is_found();
+}
+
+TEST(a_reader_finds_a_name_whose_entry_a_recovery_moves_to_its_end) {
+    open_for_three_names();
+    at_instructions(1, 9999, strike_up_to_the_gap, find_the_one_that_stays, copy_die_and_recover,
+                    check_that_it_was_found);
+    close_main(m);
+}
+
+/* A holder that dies leaves one entry over at most. */
+TEST(a_second_entry_that_is_left_over_and_moves_to_where_the_first_was_is_noticed) {
+    enum { HOME = 100 };
+    char names[2][32];
+    struct md__node *nodes[2];
+    open_it();
+    for (int i = 0; i < 2; i++) {
+        name_at(HOME, 8, names[i]);
+        OK(put(m, MD_STACK, names[i], KEY, "b", NULL));
+        OK(md__node_find(reg, names[i], 8, md__hash(names[i], 8), &nodes[i]));
+    }
+    OK(md__lock(reg));
+    for (int i = 0; i < 2; i++) {
+        md__poke32(&nodes[i]->head, 0);
+        md__node_make_idle(nodes[i]);
+    }
+    EQ(md__index_mend(reg), MD_EDAMAGED);
+    EQ((uint32_t)md__peek64(&index_now()->slots[HOME]), md__ref(reg, nodes[1]));
+    OK(md__rebuild(reg)); /* there is one now */
+    md__unlock(reg);
+    EQ(stats().names, 0);
+    check_whole(m.reg);
+    close_main(m);
+}
+
+/* The index grows under a reader, and the memory of the old array serves something else at once. */
+static uint32_t old_array;
+
+static void put_the_one_that_stays(void) {
+    OK(put(m, MD_STACK, staying, KEY, "stays", &stayed));
+    rc = -100;
+    old_array = 0;
+}
+static void grow_and_reuse(void) {
+    struct md__index *old = index_now();
+    OK(md__lock(reg));
+    OK(md__index_create(reg, index_log2() + 1));
+    OK(md__alloc(reg, old->block.size, &old_array));
+    EQ(old_array, md__ref(reg, old));
+    for (int i = 0; i <= MASK; i++) md__poke64(&old->slots[i], 0);
+    md__unlock(reg);
+}
+static void check_and_shrink(void) {
+    if (between.now < between.at) grow_and_reuse();
+    OK(rc);
+    CHECK(is_body("stays"));
+    OK(md__lock(reg));
+    md__free(reg, md__at(reg, old_array, sizeof(struct md__block)));
+    OK(md__index_create(reg, index_log2() - 1));
+    md__unlock(reg);
+    strike_all_names();
+}
+
+TEST(a_reader_finds_a_name_that_is_there_while_the_index_grows) {
+    open_for_three_names();
+    at_instructions(1, 9999, put_the_one_that_stays, find_the_one_that_stays, grow_and_reuse,
+                    check_and_shrink);
+    close_main(m);
+}
+
+TEST(an_index_is_never_more_than_half_full) {
+    char name[32];
+    int most = (1 << MD__FIRST_INDEX_LOG2) + 1;
+    open_it();
+    EQ(index_log2(), MD__FIRST_INDEX_LOG2);
+    for (int i = 1; i <= most && !test_failures; i++) {
+        snprintf(name, sizeof name, "name%d", i);
+        OK(put(m, MD_STACK, name, KEY, "b", NULL));
+        EQ(index_log2(), MD__FIRST_INDEX_LOG2 + (2 * i > 1 << MD__FIRST_INDEX_LOG2) + (i == most));
+    }
+    check_whole(m.reg);
+    close_main(m);
+}
+
 /* Entries move without rest: after some tries the reader takes the lock. */
 static void move_something(void) {
     md__u32 *lock_word = md__lease_word((struct md__process *)&md__header(reg)->mutex);
@@ -540,8 +682,13 @@ int main(void) {
     RUN_STEPPED(a_reader_finds_a_name_that_stays_while_its_entry_moves);
     RUN_STEPPED(a_reader_never_takes_the_next_name_of_a_place_for_the_one_before);
     RUN_STEPPED(a_version_that_was_read_before_the_name_was_given_back_does_not_serve_the_next);
+    RUN_STEPPED(a_node_that_is_idle_is_not_believed_though_it_has_the_name_and_an_entry);
+    RUN_STEPPED(a_reader_finds_a_name_whose_entry_a_recovery_moves_to_its_end);
+    RUN_STEPPED(a_reader_finds_a_name_that_is_there_while_the_index_grows);
     RUN_STEPPED(a_reader_under_whom_entries_move_for_ever_takes_the_lock);
     RUN_STEPPED(moves_that_are_overwritten_under_the_lock_are_noticed_or_do_no_harm);
+    RUN(an_index_is_never_more_than_half_full);
+    RUN(a_second_entry_that_is_left_over_and_moves_to_where_the_first_was_is_noticed);
     RUN(what_a_refused_name_had_taken_is_idle_again);
     RUN(a_word_that_was_a_names_never_returns_to_a_value_that_it_had);
     RUN(names_without_end_need_bounded_memory);
