@@ -28,7 +28,7 @@ __all__ = [
     "Figure",
 ]
 __all__ += ["Host", "Standing", "Stands"]
-__all__ += ["CallNow", "Offer", "Serving"]
+__all__ += ["Offer", "Serving"]
 __all__ += ["Inside", "Job", "JobFailure", "Kernel", "Latency", "LeftOut", "Leftover", "Library"]
 __all__ += ["Lock", "Ls", "Main", "Member"]
 __all__ += ["Operator", "OperatorWithTable", "Outside", "Place", "Processes", "ProviderRuns"]
@@ -616,25 +616,8 @@ class Standing(Stands):
     waiting: list[int]
 
 
-class CallNow(TypedDict):
-    """A call in an interpreter that serves kernels."""
-
-    #: operator; null for a method of an object, or the kernel of another registry
-    operator: str | None
-    #: process of the caller; null where it is not known
-    pid: int | None
-    #: id of the caller's interpreter
-    interpreter: int | None
-    #: the thread that calls, of the same process; null for a call of another process
-    thread: int | None
-    #: whether it waits for the GIL of the interpreter that serves; else it runs there
-    waits: bool
-    #: how long it is there, to some milliseconds
-    seconds: float
-
-
 class Serving(TypedDict):
-    """A member that serves kernels to others. What is null of its calls cannot be seen."""
+    """A member that serves kernels to others."""
 
     #: process
     pid: int
@@ -644,18 +627,6 @@ class Serving(TypedDict):
     stopped: bool
     #: what it serves, oldest first
     offers: list[Offer]
-    #: how many calls of other processes it takes at once; null where nothing says so
-    limit: int | None
-    #: how many calls run there
-    running: int | None
-    #: how many calls wait for its GIL
-    waiting: int | None
-    #: how many calls have ended there, of all registries
-    ended: int | None
-    #: how many seconds a call has waited for its GIL at most
-    longest_wait: float | None
-    #: the calls that are there, the longest first
-    calls: list[CallNow] | None
 
 
 class Differs(TypedDict):

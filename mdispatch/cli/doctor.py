@@ -358,7 +358,7 @@ class Diagnosis:
             told.append(("memory", styled(_memory(seen), style="dim")))
         if seen.standing is not None:
             told.append(("cluster", styled(standing_text(seen.standing), style="dim")))
-        told += serving_lines(seen, _MOST_WAITING)
+        told += serving_lines(seen)
         waiting = seen.waiting
         told += [("waiting", waiting_text(member)) for member in waiting[:_MOST_WAITING]]
         if len(waiting) > _MOST_WAITING:

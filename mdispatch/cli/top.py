@@ -517,7 +517,7 @@ def _below(seen: Seen) -> list[tuple[str, Text]]:
     told = [] if there is None else [("cluster", styled(standing_text(there), style="dim"))]
     if seen.counted is not None and seen.counted.runs:
         told.append(("ran", counted_text(seen.counted)))
-    told += serving_lines(seen, _MOST_WAITING)
+    told += serving_lines(seen)
     told += [("waiting", waiting_text(member)) for member in waiting[:_MOST_WAITING]]
     if len(waiting) > _MOST_WAITING:
         told.append(("", styled(f"and {len(waiting) - _MOST_WAITING} more")))

@@ -9,8 +9,7 @@ the function in ``_served`` (native/bind/ext/visit.c) or, for another process, i
 included and excluded keys, and in its trace. Handles of objects of registered classes that are at
 home here are taken for the objects, as the binder does for calls from here. An offer to other
 processes has the name of a carrier, too, and the address at which that listens (the room
-``carriers``); what comes from there has to fit the schema here (arrivals.py). The calls that are
-there stand on the *board* (facts/board.py), which an offer leads to.
+``carriers``); what comes from there has to fit the schema here (arrivals.py).
 
 Who calls waits until this interpreter gives its GIL away, which one that computes in Python does
 every switch interval. So the first that it serves makes CPython's interval a tenth, 0.5 ms; one
@@ -32,7 +31,7 @@ from ..carriers.carrier import LATE, NO_KERNEL, RAISED, carrier_named
 from ..errors import MdispatchError
 from ..errors.places import label_of
 from ..facts import NOTE
-from ..facts.native import alone_because, c_kernels, interpreter_id
+from ..facts.native import alone_because, c_kernels
 from ..facts.offers import offer_text
 from ..keys import DispatchKeySet
 from .context.guards import ForceDispatchKeyGuard
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from ..carriers.carrier import Caller
     from ..facts import Registration
     from ..facts.abc import Facts
-    from ..facts.board import Board
     from .arrivals import Arrivals
     from .kernels import LocalKernel
 
@@ -75,8 +73,6 @@ _USUAL, _SHORT = 0.005, 0.0005
 _is_open = False
 #: Hands traces on with calls from here, and takes them up here: workers/telemetry.py.
 tracing: Tracing | None = None
-#: What this interpreter shows of the calls in it; None if it serves nothing, or cannot show it.
-_board: Board | None = None
 
 
 def serve(
@@ -109,7 +105,6 @@ def serve(
         carrier,
         address,
         int(time()),
-        -1 if _board is None else _board.number,
         ("", "") if its is None else (its.body, its.attributes),
     )
     try:
@@ -150,27 +145,14 @@ def serve_objects_outside(
 
 
 def _open() -> None:
-    global _is_open, _board
+    global _is_open
     if not _is_open and not alone_because:
-        from ..facts.board import Board  # few serve
-
-        try:
-            _board = Board(interpreter_id)
-        except OSError:
-            _board = None  # it is only looked at
-        board = [] if _board is None else [_board.visits]
-        c_kernels.visit_open(_served, describe, opened, *board)
+        c_kernels.visit_open(_served, describe, opened)
         # Before the registry is left, and before CPython looks for thread states that are left.
-        atexit.register(_end)
+        atexit.register(c_kernels.visit_close)
         if sys.getswitchinterval() == _USUAL:
             sys.setswitchinterval(_SHORT)
         _is_open = True
-
-
-def _end() -> None:
-    c_kernels.visit_close()
-    if _board is not None:
-        _board.close()
 
 
 def opened(value: Any) -> Any:
@@ -239,8 +221,6 @@ def answer(told: list[Any] | MdispatchError, caller: Caller) -> tuple[int, Any]:
         return NO_KERNEL, None
     function, arrivals = served
     token = _call.set(Call(deadline, way, caller))
-    board = _board
-    row = board.begins(ticket, way[-1] if way else "") if board is not None else 0
     try:
         if METHOD in _served:
             args, values = opened(args), opened(values)
@@ -258,8 +238,6 @@ def answer(told: list[Any] | MdispatchError, caller: Caller) -> tuple[int, Any]:
             return RAISED, _undescribed(type(error), type(another))
     finally:
         _call.reset(token)
-        if board is not None:
-            board.ends(row)
 
 
 def _add_handles(value: Any, found: list[object]) -> None:
@@ -343,10 +321,7 @@ def _as_value(thing: object, depth: int = 0) -> Any:
 
 def forked() -> None:
     """See Note [Locks across a fork] in facts/forking.py. The offers belong to the parent."""
-    global _is_open, _board
+    global _is_open
     _is_open = False
-    if _board is not None:
-        _board.close()
-        _board = None
     _served.clear()
     _served_outside.clear()

@@ -26,15 +26,13 @@ _DIGITS = 15
 class Offer:
     """What an offer says: the label, the types and the provider ("" without one) of the kernel,
     whether it takes the key set, its ticket, and the carrier and the address where other processes
-    call it, "" if they may not. It stands ``since`` that second after 1970; ``board`` is the number
-    of the descriptor of its member's board (facts/board.py), -1 where there is none. ``definition``
-    is the schema and the attributes that the kernel was verified for, ("", "") where its member has
+    call it, "" if they may not. It stands ``since`` that second after 1970. ``definition`` is the
+    schema and the attributes that the kernel was verified for, ("", "") where its member has
     registered it.
     """
 
     __slots__ = (
         "address",
-        "board",
         "carrier",
         "definition",
         "fact",
@@ -57,7 +55,6 @@ class Offer:
         carrier: str,
         address: str,
         since: int,
-        board: int,
         definition: tuple[str, str],
     ) -> None:
         self.fact = fact
@@ -69,7 +66,6 @@ class Offer:
         self.carrier = carrier
         self.address = address
         self.since = since
-        self.board = board
         self.definition = definition
 
     @property
@@ -89,7 +85,6 @@ def offer_text(
     carrier: str,
     address: str,
     since: int,
-    board: int,
     definition: tuple[str, str],
 ) -> str:
     """The text of an offer: see :class:`Offer`."""
@@ -104,7 +99,6 @@ def offer_text(
         carrier,
         address,
         since,
-        board,
         *definition,
     )
     return "\n".join(map(str, told))
@@ -115,14 +109,13 @@ def offer_of(fact: Registration) -> Offer | None:
     if fact.kind != NOTE or not fact.text.startswith(_SERVES + "\n"):
         return None
     parts = fact.text.split("\n")
-    if len(parts) != 12:
+    if len(parts) != 11:
         return None
-    _, label, types, provider, keys, ticket, carrier, address, since, board, *definition = parts
+    _, label, types, provider, keys, ticket, carrier, address, since, *definition = parts
     numbers = [_number(each) for each in (ticket, since)]
     if numbers[0] is None or numbers[1] is None:
         return None
-    at = _number(board)
-    board_there, (body, attributes) = -1 if at is None else at, definition
+    body, attributes = definition
     return Offer(
         fact,
         label,
@@ -133,7 +126,6 @@ def offer_of(fact: Registration) -> Offer | None:
         carrier,
         address,
         numbers[1],
-        board_there,
         (body, attributes),
     )
 

@@ -282,7 +282,7 @@ def _alive(members: tuple[Member, ...]) -> set[tuple[int, int]]:
 
 
 def _serving(address: bytes, members: tuple[Member, ...]) -> tuple[Serving, ...]:
-    """Reads the notes that offer something, and the boards of those who offer."""
+    """Reads the notes that offer something."""
     with _opened(address) as handle:
         records = [] if handle is None else often.list_facts(handle, None)[3]
     alive = _alive(members)

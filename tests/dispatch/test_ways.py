@@ -25,7 +25,7 @@ CPU = md.DispatchKey.CPU
 
 def text_of(label: str, ticket: int, *, carrier: str = "", types: str = "") -> str:
     address = "there" if carrier else ""
-    return offer_text(label, types, "", False, ticket, carrier, address, 0, -1, ("", ""))
+    return offer_text(label, types, "", False, ticket, carrier, address, 0, ("", ""))
 
 
 def offered(ticket: int, pid: int, interpreter: int, carrier: str = ""):

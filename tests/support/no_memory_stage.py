@@ -134,10 +134,7 @@ def main():
             lambda _: None,
         ),
         "visit": (visit, None),
-        "visit_open": (
-            lambda: (0, ext.visit_open({}, str, list, bytearray(1 << 10))),
-            lambda _: ext.visit_close(),
-        ),
+        "visit_open": (lambda: (0, ext.visit_open({}, str, list)), lambda _: ext.visit_close()),
         "visit_close": (lambda: (0, ext.visit_close()), None),
         "pack": (lambda: (0, ext.pack(carried, -2, (), (), [], None, 1 << 16)), lambda _: None),
         "unpack": (lambda: (0, ext.unpack(message, (), [], 0)), lambda _: None),

@@ -23,9 +23,6 @@
  * those who are not its thread. It is taken with a GIL or without; nobody waits for a GIL, or runs
  * Python, while he has it. No GIL is held while another one is waited for, so visits close no circle.
  *
- * What is shown: an owner has a board, where each thread that visits has a row: what it calls, and
- * whether it waits for the GIL or runs. It costs a visit some stores and two looks at a cheap clock.
- *
  * A thread ends: its seats become orphans, whose states the next visitor of the owner, or its end,
  * clears. The ending thread itself could not: it has no way to attach that is safe then. CPython may
  * end a thread in the midst of a visit, when the process ends (3.13): its seats know how many, and it
@@ -36,7 +33,6 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../../mdispatch.h"
@@ -46,18 +42,6 @@ static const int64_t CLOSED = INT64_C(1) << 62;
 
 /* Why a visit came to nothing: what ext_visit() tells `failed`. dispatch/routing.py knows them. */
 enum { RAISED = 1, GONE, NO_KERNEL, LATE, UNFIT, UNFIT_RESULT, DEEP, KEPT };
-
-/* A line of a board: what whoever looks from outside sees of an owner. facts/board.py says what is
- * in it. The thread of its seat writes into a row, and into its own one if the board has none left,
- * only while it is counted inside: until then the owner does not take the board away. */
-struct row {
-    _Atomic int64_t since, runs, ticket, pid, interpreter, thread, done, longest;
-};
-
-/* The first line. `done` and `longest` are those of threads that have ended, and under lock. */
-struct heading {
-    int64_t stamp, pid, interpreter, done, longest, unused[3];
-};
 
 struct seat;
 
@@ -69,9 +53,6 @@ struct owner {
     PyObject *describe;     /* makes values of an exception */
     PyObject *opened;       /* what the kernel gets for a handle, or for a list with some */
     PyTypeObject *lent;     /* the owner's type of lent memory */
-    Py_buffer board;        /* the owner's; its memory is what `rows` is in */
-    struct row *rows;       /* under lock: the heading and the rows of seats, or NULL */
-    int row_count;          /* with the heading; set once */
     struct seat *seats;     /* under lock */
     int refs;               /* under lock: the open owner, and its seats */
     _Atomic int orphans;    /* raised under lock; read without it */
@@ -86,8 +67,6 @@ struct seat {
     PyThreadState *own;    /* a state that the thread has there for ever; not ours */
     int orphan;            /* under lock */
     int inside;            /* the thread's: visits of it that `inside` of the owner counts */
-    struct row *row;       /* changed under lock: in the board, or `unseen` */
-    struct row unseen;
 };
 
 struct visit {
@@ -120,34 +99,8 @@ static void owner_let_go(struct owner *o) {
     free(o);
 }
 
-/* With the lock: a row of the board for this thread. */
-static void take_row(struct seat *s) {
-    struct owner *o = s->owner;
-    s->row = &s->unseen;
-    for (int i = 1; o->rows && i < o->row_count; i++) {
-        if (atomic_load(&o->rows[i].thread)) continue;
-        s->row = &o->rows[i];
-        atomic_store(&s->row->pid, getpid());
-        atomic_store(&s->row->thread, gettid());
-        return;
-    }
-}
-
-/* With the lock: the thread needs its row no more. What it has counted goes into the heading. */
-static void give_row_back(struct seat *s) {
-    struct row *row = s->row;
-    if (row == &s->unseen) return;
-    struct heading *heading = (struct heading *)s->owner->rows;
-    heading->done += atomic_load(&row->done);
-    if (atomic_load(&row->longest) > heading->longest)
-        heading->longest = atomic_load(&row->longest);
-    s->row = &s->unseen;
-    memset(row, 0, sizeof *row);
-}
-
 /* With the lock: frees a seat without a thread state. */
 static void seat_free(struct seat *s) {
-    give_row_back(s);
     for (struct seat **at = &s->owner->seats; *at; at = &(*at)->at_owner) {
         if (*at == s) {
             *at = s->at_owner;
@@ -168,7 +121,6 @@ static void leave_seats(void *seats) {
             pthread_cond_broadcast(&left_one);
         }
         if (s->ts) { /* whoever clears it frees the seat */
-            give_row_back(s);
             s->orphan = 1;
             atomic_store(&s->owner->orphans, 1);
         } else {
@@ -237,7 +189,6 @@ static struct seat *seat_at(int64_t id) {
         made->at_owner = o->seats;
         o->seats = made;
         o->refs++;
-        take_row(made);
     }
     pthread_mutex_unlock(&lock);
     if (!o) {
@@ -368,60 +319,6 @@ static void detach(PyThreadState *home, PyThreadState *there, PyThreadState *mad
     if (made) PyThreadState_Clear(made);
     PyThreadState_Swap(home);
     if (made) PyThreadState_Delete(made);
-}
-
-/* The time that a row shows, by a clock that is cheap and goes in steps of 1 to 10 ms. */
-static int64_t about_now(void) {
-#ifdef CLOCK_MONOTONIC_COARSE
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-#else
-    return md_now();
-#endif
-}
-
-/* One visit as its row shows it. */
-struct shown {
-    int64_t since, runs, ticket, interpreter;
-};
-
-static void show(struct row *row, const struct shown *call) {
-    atomic_store_explicit(&row->runs, call->runs, memory_order_relaxed);
-    atomic_store_explicit(&row->ticket, call->ticket, memory_order_relaxed);
-    atomic_store_explicit(&row->interpreter, call->interpreter, memory_order_relaxed);
-    atomic_store_explicit(&row->since, call->since, memory_order_release);
-}
-
-/* Returns what the row has shown until now: a visit of the same thread further out. */
-static struct shown show_waits(struct row *row, PyThreadState *home, int64_t ticket) {
-    struct shown call = {about_now(), 0, ticket < 0 ? -ticket : ticket,
-                         PyInterpreterState_GetID(PyThreadState_GetInterpreter(home))},
-                 outer = {atomic_load_explicit(&row->since, memory_order_relaxed), 0, 0, 0};
-    if (outer.since) {
-        outer.runs = atomic_load_explicit(&row->runs, memory_order_relaxed);
-        outer.ticket = atomic_load_explicit(&row->ticket, memory_order_relaxed);
-        outer.interpreter = atomic_load_explicit(&row->interpreter, memory_order_relaxed);
-    }
-    show(row, &call);
-    return outer;
-}
-
-static void show_runs(struct row *row) {
-    int64_t now = about_now(),
-            waited = now - atomic_load_explicit(&row->since, memory_order_relaxed);
-    if (waited > atomic_load_explicit(&row->longest, memory_order_relaxed))
-        atomic_store_explicit(&row->longest, waited, memory_order_relaxed);
-    atomic_store_explicit(&row->runs, now, memory_order_relaxed);
-}
-
-static void show_ended(struct row *row, const struct shown *outer, int has_run) {
-    int64_t done = atomic_load_explicit(&row->done, memory_order_relaxed);
-    atomic_store_explicit(&row->done, done + has_run, memory_order_relaxed);
-    if (outer->since)
-        show(row, outer);
-    else
-        atomic_store_explicit(&row->since, 0, memory_order_relaxed);
 }
 
 static int enter(struct seat *s) {
@@ -646,10 +543,8 @@ PyObject *ext_visit(PyObject *self, PyObject *const *args, Py_ssize_t count) {
         if (enter(s)) {
             PyThreadState *home = PyThreadState_Get(), *made;
             struct visit v = {top, o, home, NULL, deadline, top ? top->depth + 1 : 1};
-            struct shown outer = show_waits(s->row, home, ticket);
             v.there = attach(s, home, &made);
             if (v.there) {
-                show_runs(s->row);
                 top = &v;
                 if (atomic_load_explicit(&o->orphans, memory_order_relaxed)) end_orphans(o);
                 if (deadline && md_now() >= deadline)
@@ -657,10 +552,8 @@ PyObject *ext_visit(PyObject *self, PyObject *const *args, Py_ssize_t count) {
                 else
                     why = answer(o, ticket, &given, positional, &names, values, &back, &out);
                 top = v.outer;
-                show_ended(s->row, &outer, why != LATE && why != NO_KERNEL);
                 detach(home, v.there, made);
             } else {
-                show_ended(s->row, &outer, 0);
                 PyErr_NoMemory();
                 why = -2;
             }
@@ -687,21 +580,13 @@ PyObject *ext_visit(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     return tell(args[0], why, why == RAISED ? result : unfit);
 }
 
-/* visit_open(served, describe, opened, board=none): from now on this interpreter may be visited. */
+/* visit_open(served, describe, opened): from now on this interpreter may be visited. */
 PyObject *ext_visit_open(PyObject *self, PyObject *args) {
     PyObject *served, *described, *opened;
-    Py_buffer board = {0};
-    if (!PyArg_ParseTuple(args, "O!OO|w*", &PyDict_Type, &served, &described, &opened, &board))
-        return NULL;
+    if (!PyArg_ParseTuple(args, "O!OO", &PyDict_Type, &served, &described, &opened)) return NULL;
     pthread_once(&once, set_up);
     struct owner *o = calloc(1, sizeof *o);
-    if (!o) {
-        PyBuffer_Release(&board);
-        return PyErr_NoMemory();
-    }
-    o->board = board;
-    o->rows = board.buf;
-    o->row_count = (int)(board.len / (Py_ssize_t)sizeof *o->rows);
+    if (!o) return PyErr_NoMemory();
     o->interp = PyInterpreterState_Get();
     o->id = PyInterpreterState_GetID(o->interp);
     o->served = Py_NewRef(served);
@@ -736,14 +621,10 @@ PyObject *ext_visit_close(PyObject *self, PyObject *args) {
         end_states(states, found);
     }
     PyObject *its[] = {o->served, o->describe, o->opened, (PyObject *)o->lent};
-    Py_buffer board = o->board;
     pthread_mutex_lock(&lock);
-    for (struct seat *s = o->seats; s; s = s->at_owner) give_row_back(s);
-    o->rows = NULL;
     o->interp = NULL; /* its number is never used again; seats keep the rest until they end */
     owner_let_go(o);
     pthread_mutex_unlock(&lock);
-    PyBuffer_Release(&board);
     for (size_t i = 0; i < sizeof its / sizeof *its; i++) Py_DECREF(its[i]);
     Py_RETURN_NONE;
 }
