@@ -46,8 +46,7 @@ PAGES = {
             ("mdispatch.authoring.computed_kernel", RESULTS, "ComputedKernel"),
             ("mdispatch.telemetry", "", "observe_with_opentelemetry"),
             ("mdispatch.dispatch.context.observers", RESULTS, "ObserverHandle"),
-            ("mdispatch.registry.provider_counts", RESULTS, "ProviderCounts"),
-            ("mdispatch.facts.counted", RESULTS, "ProviderRuns"),
+            ("mdispatch.registry.provider_counts", RESULTS, "ProviderCounts ProviderRuns"),
         ],
     ),
     "sharing": (

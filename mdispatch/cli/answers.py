@@ -20,7 +20,6 @@ __all__ = [
     "Choice",
     "Choices",
     "Cluster",
-    "Counted",
     "Difference",
     "Doctor",
     "Failure",
@@ -31,7 +30,7 @@ __all__ += ["Host", "Standing", "Stands"]
 __all__ += ["Offer", "Serving"]
 __all__ += ["Inside", "Job", "JobFailure", "Kernel", "Latency", "LeftOut", "Leftover", "Library"]
 __all__ += ["Lock", "Ls", "Main", "Member"]
-__all__ += ["Operator", "OperatorWithTable", "Outside", "Place", "Processes", "ProviderRuns"]
+__all__ += ["Operator", "OperatorWithTable", "Outside", "Place", "Processes"]
 __all__ += ["PythonModule"]
 __all__ += ["Raised", "Reaped", "Registrar", "Registry", "RegistryNow", "Report", "Rule", "Runs"]
 __all__ += ["Scenario", "Show", "Slot", "Slots", "Stress", "StressList", "Stubs", "Subject"]
@@ -89,32 +88,6 @@ class Fallback(TypedDict):
     falls_through: bool
     #: where it was registered
     place: Place
-
-
-class ProviderRuns(TypedDict):
-    """How often a provider ran."""
-
-    #: operator
-    operator: str
-    #: dispatch key at which it ran
-    key: str
-    #: its name; null for a kernel without one that comes after providers
-    provider: str | None
-    #: how often it ran
-    runs: int
-    #: how many of these times since the predicates of those before it had refused
-    fell_back: int
-
-
-class Counted(TypedDict):
-    """What the members that count how often providers run have told, summed."""
-
-    #: how many members count
-    members: int
-    #: providers for which their notes had no room, of all operators
-    left_out: int
-    #: the providers that ran, by operator, key and name
-    runs: list[ProviderRuns]
 
 
 # --- verify ---------------------------------------------------------------------------------------
@@ -376,8 +349,6 @@ class Show(Subject):
     kernels: list[Kernel]
     #: where the name is held without a definition
     names: list[Place]
-    #: how often its providers ran; null where no member counts
-    counted: Counted | None
 
 
 class Slot(TypedDict):
@@ -402,8 +373,6 @@ class Table(Subject):
     keys: int
     #: the slots that are shown, in table order
     slots: list[Slot]
-    #: how often its providers ran; null where no member counts
-    counted: Counted | None
 
 
 class Rule(TypedDict):
@@ -764,8 +733,6 @@ class RegistryNow(Registry):
     changes_per_second: float | None
     #: how often a dead holder of the lock was cleaned up after; null when it was not seen before
     recovered: int | None
-    #: how often providers ran; null where no member counts
-    counted: Counted | None
 
 
 class Top(TypedDict):
@@ -871,8 +838,6 @@ class Report(TypedDict):
     libraries: list[Library]
     #: who registered what
     registrars: list[Registrar]
-    #: how often providers ran; null where no member counts
-    counted: Counted | None
 
 
 # --- bench ----------------------------------------------------------------------------------------

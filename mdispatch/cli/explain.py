@@ -15,14 +15,12 @@ from ..dispatch.explain import listed
 from ..dispatch.kernels import Provider
 from ..dispatch.routing import offers
 from ..errors import InvalidKeyError, MdispatchError
-from ..facts.counted import told
 from ..keys import DispatchKeySet, functionality_to_backend_keys, runtime_keys
 from ..keys.numbers import RUNTIME_KEYS, TABLE_INDEX, parse_key
 from ..schema.names import OperatorName
 from .asking import WHERE, answering, attach, imports, keys_like, opened
 from .columns import fit, place_text, plain, say, say_columns, say_pairs, styled
 from .console import json_option, standard_output, write
-from .counted import counted_json, say_counted
 from .serving import offer_json
 from .subject import Subject, by, kernel_json, kernel_text, names, place_json, place_of_fact
 
@@ -193,9 +191,7 @@ def _run(
             there = explain.existing(source.dispatcher.facts, op)
             name = there[0].name
             stub = source.dispatcher.facts.find(facts.PYSTUB, 0, name)
-            counted = told(source.dispatcher.facts)
-            runs = None if counted is None else counted.of(name)
-            found = answer(source, Subject(source.address, there, stub, runs))
+            found = answer(source, Subject(source.address, there, stub))
         write(found, output, as_json)
 
 
@@ -233,7 +229,6 @@ class Slots:
             **self.subject.common(),
             "keys": len(RUNTIME_KEYS),
             "slots": slots,
-            "counted": counted_json(self.subject.counted),
         }
         return json.dumps(answer, indent=2)
 
@@ -246,7 +241,6 @@ class Slots:
         if not self.keys:
             say(console)
             say(console, self._summary())
-        say_counted(console, self.subject.counted)
 
     def _cells(self, row: TableRow) -> Row:
         if row.kernel:
@@ -305,7 +299,6 @@ class Registrations:
             "dangling": there is None and bool(kernels),
             "kernels": kernels,
             "names": [place_json(fact) for fact in self.subject.there if fact.kind == facts.NAME],
-            "counted": counted_json(self.subject.counted),
         }
         return json.dumps(answer, indent=2)
 
@@ -350,7 +343,6 @@ class Registrations:
         )
         say(console)
         say(console, self._summary(kernels, who))
-        say_counted(console, self.subject.counted)
 
     def _cells(self, key: DispatchKey, active: bool, fact: Registration, *, alone: bool) -> Row:
         style = "" if active else "dim"

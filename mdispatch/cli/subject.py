@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ..facts import Registration
-    from ..facts.counted import Counted
     from . import answers
 
 __all__ = [
@@ -35,13 +34,12 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class Subject:
     """The operator that an answer is about: its registry and registrations, oldest first; ``stub``
-    is the registration that names a Python module, ``counted`` how often its providers ran.
+    is the registration that names a Python module.
     """
 
     registry: str
     there: Sequence[Registration]
     stub: Registration | None = None
-    counted: Counted | None = None
 
     @property
     def name(self) -> str:

@@ -18,7 +18,6 @@ from ..errors import MdispatchError
 from .asking import reason
 from .columns import PAGE, fit, plain, say, say_figures, size, styled
 from .console import complain, console_on, json_option, standard_output, text_for
-from .counted import counted_json, counted_text
 from .doctor import (
     alarm,
     awaited,
@@ -405,7 +404,6 @@ class Moment:
                     **seen_json(seen),
                     "changes_per_second": self.changes(seen),
                     "recovered": self.recovered(seen),
-                    "counted": counted_json(seen.counted),
                 }
                 for seen in self.registries
             ],
@@ -515,8 +513,6 @@ def _below(seen: Seen) -> list[tuple[str, Text]]:
     waiting = seen.waiting
     there = seen.standing
     told = [] if there is None else [("cluster", styled(standing_text(there), style="dim"))]
-    if seen.counted is not None and seen.counted.runs:
-        told.append(("ran", counted_text(seen.counted)))
     told += serving_lines(seen)
     told += [("waiting", waiting_text(member)) for member in waiting[:_MOST_WAITING]]
     if len(waiting) > _MOST_WAITING:

@@ -21,7 +21,6 @@ from ..errors import (
     RegistryNotFoundError,
 )
 from ..errors.words import nearest
-from .counted import COUNTS, Counted, summed
 from .differing import DIFFERS, Differs, told_by
 from .folder_lock import busy_text, folder_holder
 from .hosts import Told, read
@@ -142,8 +141,8 @@ class Seen:
     deleted registry open. ``deleted``: its file was taken away. ``alive`` and ``dead`` count the
     processes that joined. ``names`` have registrations; ``idle`` places of names that have ended
     are kept for others. ``is_host``: only bridges register there; ``standing``: it is of a cluster.
-    ``counted``: what members tell of the runs of providers; ``serving``: who serves kernels;
-    ``differing``: who differs from what is registered, and goes on.
+    ``serving``: who serves kernels; ``differing``: who differs from what is registered, and goes
+    on.
     """
 
     address: str
@@ -156,7 +155,6 @@ class Seen:
     elects: bool = False
     is_host: bool = False
     standing: Standing | None = None
-    counted: Counted | None = None
     serving: tuple[Serving, ...] = ()
     differing: tuple[Differs, ...] = ()
     main_pid: int = 0
@@ -329,7 +327,6 @@ def _seen(
         elects=policy == MD_POLICY_ELECT,
         is_host=policy == MD_POLICY_BRIDGE,
         standing=_standing(at, members) if attach == 0 and kinds[STANDING] else None,
-        counted=summed(_notes(at, COUNTS), _alive(members)) if has_notes else None,
         serving=_serving(at, members) if has_notes else (),
         differing=told_by(_notes(at, DIFFERS), _alive(members)) if has_notes else (),
         main_pid=main,

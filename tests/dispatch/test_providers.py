@@ -713,6 +713,39 @@ def test_runs_of_what_comes_after_all_providers_are_counted(registry, lib):
     assert counts.runs() == (("s::g", "CPU", "", 2, 2), ("s::g", "CPU", "a", 1, 0))
 
 
+def test_counts_stop_and_stay_where_the_handle_is_closed(f):
+    counts = md.count_providers()
+    f(A(), 1)
+    counts.close()
+    counts.close()
+    f(A(), 1)
+    assert counts.runs() == (("s::f", "CPU", "fast", 1, 0),)
+
+
+def test_the_child_of_a_fork_counts_from_zero():
+    got = run_main(
+        """
+lib = md.Library("s", "DEF")
+lib.define("f(int n) -> int")
+lib.impl("f", lambda n: n, "CompositeExplicitAutograd", provider="one")
+with md.count_providers() as counts:
+    md.ops.s.f(1)
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        before = counts.runs()
+        md.ops.s.f(1)
+        md.ops.s.f(1)
+        os.write(write, repr((before, [tuple(each) for each in counts.runs()])).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    done(child=eval(os.read(read, 1000)), parent=[tuple(each) for each in counts.runs()])
+"""
+    )
+    one = "s::f", "Undefined", "one"
+    assert (got["child"], got["parent"]) == (((), [(*one, 2, 0)]), [(*one, 1, 0)])
+
+
 def test_without_predicates_the_kernel_itself_is_in_the_table(registry, lib):
     lib.define("g(Tensor x) -> str")
     for rank, word in enumerate("abc"):

@@ -20,14 +20,12 @@ from click.exceptions import Exit
 from ... import __version__, facts
 from ...dispatch.explain import BUILT_IN
 from ...errors.places import file_of
-from ...facts.counted import told as told_counts
 from ...facts.outside import look_at
 from ...keys.numbers import RUNTIME_KEYS
 from ..asking import WHERE, answering, attach, imports, opened
 from ..catalogue import Operator, catalogue, fallback_json, operator_json
 from ..columns import number_of
 from ..console import complain, json_option, replace_file, standard_output, tell_written, write_text
-from ..counted import counted_json
 from ..doctor import member_json
 from ..subject import place_of_fact
 
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 
     from ...dispatch.explain import TableRow
     from ...facts import Registration
-    from ...facts.counted import Counted
     from ...facts.outside import Member, Seen
     from ..catalogue import Catalogue
 
@@ -104,14 +101,12 @@ def _counted(number: int, what: str) -> tuple[int, str]:
 @dataclass(frozen=True, slots=True)
 class Report:
     """A registry at one moment. ``seen`` is how it looks from outside, None where it cannot be
-    looked at; ``counted`` is how often providers ran, None where no member counts; ``stranger`` is
-    a process that joined only to look, 0 for none.
+    looked at; ``stranger`` is a process that joined only to look, 0 for none.
     """
 
     catalogue: Catalogue
     seen: Seen | None
     made: str
-    counted: Counted | None = None
     modules: Sequence[str] = ()
     stranger: int = 0
 
@@ -139,11 +134,6 @@ class Report:
             falling_through=_keys_in(through),
             empty=len(RUNTIME_KEYS) - _keys_in(some),
         )
-
-    def counts(self, operator: Operator) -> Counted | None:
-        """How often its providers ran; None where nobody has counted any."""
-        counted = None if self.counted is None else self.counted.of(operator.name)
-        return counted if counted is not None and counted.runs else None
 
     def fallbacks(self) -> list[Slots]:
         """The fallbacks in groups, also those that are built in."""
@@ -230,7 +220,6 @@ class Report:
                 }
                 for each in self.registrars()
             ],
-            "counted": counted_json(self.counted),
         }
         return json.dumps(answer, indent=2)
 
@@ -290,9 +279,8 @@ def report(
         with opened(modules, registry) as source:
             found = catalogue(source)
             seen = _seen(found.registry, registry)
-            counted = told_counts(source.dispatcher.facts)
         made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        told = Report(found, seen, made, counted, modules, 0 if modules else os.getpid())
+        told = Report(found, seen, made, modules, 0 if modules else os.getpid())
         if file is not None:
             _write(file, page(told))
         if as_json:

@@ -19,7 +19,6 @@ from ... import __version__, facts
 from ...dispatch.explain import BUILT_IN
 from ...dispatch.kernels import FALLTHROUGH
 from ..columns import number_of, size
-from ..counted import provider_name
 from ..doctor import awaited, duration
 from ..pages import templates
 from ..subject import by
@@ -80,7 +79,6 @@ def page(report: object) -> str:
         "csp_hash": _csp_hash,
         "duration": duration,
         "number_of": number_of,
-        "provider_name": provider_name,
         "rule_anchor": _rule_anchor,
         "size": size,
         "thousands": _thousands,
