@@ -9,7 +9,7 @@ objects of a class of one's own. Meta values need no array library.
 from __future__ import annotations
 
 from ..dispatch.context.values import is_tensor, is_torch_tensor
-from ..errors import InvalidArgumentError
+from ..errors import DataDependentError, InvalidArgumentError
 from ..errors.words import shown
 from ..keys import DispatchKeySet
 from ..registry.fake_kernels import runs_for_torch
@@ -17,7 +17,7 @@ from ..schema.sizes import DynamicSize
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     Size = int | DynamicSize
@@ -125,23 +125,24 @@ class MetaTensor:
 
     @property
     def strides(self) -> Sizes:
-        """How many elements apart neighbours are, along each dimension. (torch: Tensor.stride())"""
+        """How many elements apart neighbours are, along each dimension.
+
+        Raises DataDependentError where a stride that was not given is no number and no size of the
+        shape. (torch: Tensor.stride())
+        """
         if self._strides is not None:
             return self._strides
-        steps: list[Size] = []
-        step: Size = 1
-        for size in reversed(self.shape):
-            steps.append(step)
-            # An empty dimension, or one that may be, does not make the others overlap.
-            step = step * (max(size, 1) if isinstance(size, int) else size)
-        return tuple(reversed(steps))
+        # An empty dimension, or one that may be, does not make the others overlap.
+        sizes = [max(size, 1) if isinstance(size, int) else size for size in self.shape]
+        return tuple(_product(sizes[i:], self, "strides") for i in range(1, len(sizes) + 1))
 
     def numel(self) -> Size:
-        """How many elements it has: the product of its sizes. (torch: Tensor.numel)"""
-        count: Size = 1
-        for size in self.shape:
-            count = count * size
-        return count
+        """How many elements it has: the product of its sizes.
+
+        Raises DataDependentError where that is no number and no size of the shape. (torch:
+        Tensor.numel)
+        """
+        return _product(self.shape, self, "numel()")
 
     def new_empty(
         self, shape: Iterable[Size], *, dtype: Any = _SAME, device: str | None = None
@@ -284,13 +285,30 @@ def _is_same(left: Size, right: Size) -> bool:
     return isinstance(size, DynamicSize) and size.min == size.max == number
 
 
+def _product(sizes: Sequence[Size], of: MetaTensor, what: str) -> Size:
+    """The product of the sizes: a number, or the only one of them that depends on data."""
+    known, dynamic = 1, []
+    for size in sizes:
+        if isinstance(size, DynamicSize) and size.min != size.max:
+            dynamic.append(size)
+        else:
+            known *= int(size)
+    if not known or not dynamic:
+        return known
+    if known == len(dynamic) == 1:
+        return dynamic[0]
+    raise DataDependentError(
+        f"{what} of {of} depends on data, and there is no data here: it is a product with "
+        f"{' and '.join(map(repr, dynamic))}\nMake another size for it, with bounds of its "
+        "own: get_ctx().new_dynamic_size(min=, max=)."
+    )
+
+
 def _checked_shape(given: Any) -> Sizes:
     """A tuple of sizes, none of them below 0. InvalidArgumentError for anything else."""
     sizes = _checked_sizes(given, "shape")
-    for size in sizes:
-        most = size.max if isinstance(size, DynamicSize) else size
-        if most is not None and most < 0:
-            raise InvalidArgumentError(f"shape={_listed(sizes)}: no size is less than 0")
+    if any(isinstance(size, int) and size < 0 for size in sizes):
+        raise InvalidArgumentError(f"shape={_listed(sizes)}: no size is less than 0")
     return sizes
 
 

@@ -196,7 +196,6 @@ def test_a_shape_that_depends_on_data_gets_a_dynamic_size(registry, lib, ops):
     count, width = y.shape
     assert isinstance(count, DynamicSize)
     assert (str(count), count.min, count.max, width, y.dtype) == ("u0", 0, 6, 2, "i8")
-    assert y.numel() == 2 * count
     assert ops.nonzero(X).shape[0] != count
 
 
@@ -317,15 +316,15 @@ def test_fake_kernels_take_lists_and_optionals(registry, lib, ops):
 
     @register_fake("k::cat", lib=lib)
     def _(xs, last, *, rest, n):
-        rows = sum(x.shape[0] for x in xs) * n
-        return [x.new_empty((rows,)) for x in (*xs, last, *rest) if x is not None]
+        rows = sum(x.shape[0] for x in xs)
+        return [x.new_empty((rows, n)) for x in (*xs, last, *rest) if x is not None]
 
     a, b = MetaTensor((2,), "f4"), MetaTensor((3,), "f8")
-    assert ops.cat([a, b], rest=[]) == [MetaTensor((5,), "f4"), MetaTensor((5,), "f8")]
+    assert ops.cat([a, b], rest=[]) == [MetaTensor((5, 1), "f4"), MetaTensor((5, 1), "f8")]
     assert [x.dtype for x in ops.cat([a], b, rest=())] == ["f4", "f8"]
     assert [x.dtype for x in ops.cat([a], None, rest=[None, b])] == ["f4", "f8"]
     size = FakeContext("k::cat").new_dynamic_size()
-    assert ops.cat([a], rest=[], n=size) == [a.new_empty((2 * size,))]
+    assert ops.cat([a], rest=[], n=size) == [a.new_empty((2, size))]
 
 
 def test_a_dynamic_size_can_be_returned_where_the_schema_says_symint(lib, ops):
@@ -334,10 +333,11 @@ def test_a_dynamic_size_can_be_returned_where_the_schema_says_symint(lib, ops):
     @register_fake("k::count", lib=lib)
     def _(x):
         size = get_ctx().new_dynamic_size()
-        return size, [size + 1, 3]
+        return size, [size, 3]
 
     size, more = ops.count(X)
-    assert more == [size + 1, 3]
+    assert isinstance(size, DynamicSize)
+    assert more == [size, 3]
 
 
 # --- in every place -------------------------------------------------------------------------------

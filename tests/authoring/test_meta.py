@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import array
+import itertools
+import operator
 import pickle
-import random
 
 import pytest
 
@@ -56,8 +57,38 @@ def test_strides_are_those_of_a_contiguous_array_unless_given():
     assert MetaTensor((2, 0, 4)).strides == (4, 4, 1)
     assert MetaTensor(()).strides == ()
     assert MetaTensor((2, 3), strides=(1, 2)).strides == (1, 2)
-    n = new_size("u0", 0, None)
-    assert MetaTensor((2, n, 3)).strides == (3 * n, 3, 1)
+
+
+def test_sizes_of_unknown_number_are_in_products_that_need_no_data():
+    n, three = new_size("u0", 0, None), new_size("u1", 3, 3)
+    assert MetaTensor((n, 2, 3)).strides == (6, 3, 1)
+    assert MetaTensor((7, n, 1)).strides == (n, 1, 1)
+    assert MetaTensor((2, three, 0)).strides == (3, 1, 1)
+    assert MetaTensor((2, n, 3), strides=(1, n, 2)).strides == (1, n, 2)
+    assert (MetaTensor((n,)).numel(), MetaTensor((1, n, 1)).numel()) == (n, n)
+    assert (MetaTensor((n, 0)).numel(), MetaTensor((three, 2)).numel()) == (0, 6)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1, 1), (2, 1), (1, 3)])
+def test_a_product_that_depends_on_data_is_refused_and_named(shape):
+    n, m = new_size("u0", 0, 9), new_size("u1", 0, None)
+    first, last = shape
+    x = MetaTensor((first, n, last, m))
+    with pytest.raises(errors.DataDependentError) as caught:
+        x.numel()
+    assert str(caught.value).startswith(
+        f"numel() of MetaTensor(({first}, u0, {last}, u1)) depends on data, and there is no data "
+        "here: it is a product with <dynamic size u0, from 0 to 9> and <dynamic size u1, 0 or more>"
+    )
+    assert "new_dynamic_size(min=, max=)" in str(caught.value)
+    with pytest.raises(errors.DataDependentError, match=r"strides of .*product with .*u0.* and "):
+        _ = x.strides
+    if last != 1:
+        for x in (MetaTensor((n, last)), MetaTensor((5, last, n))):
+            with pytest.raises(errors.DataDependentError, match="numel"):
+                x.numel()
+        with pytest.raises(errors.DataDependentError, match="strides"):
+            _ = MetaTensor((5, last, n)).strides
 
 
 @pytest.mark.parametrize(
@@ -70,7 +101,6 @@ def test_strides_are_those_of_a_contiguous_array_unless_given():
         ({"shape": (2, 1.0)}, "1.0 is not a size"),
         ({"shape": (True,)}, "True is not a size"),
         ({"shape": (2, -1)}, "less than 0"),
-        ({"shape": (new_size("u0", 0, 3) - 7,)}, "less than 0"),
         ({"shape": (2, 3), "strides": (1,)}, "one for each dimension"),
         ({"shape": (2,), "device": 0}, "it must be a name"),
         ({"shape": (2,), "device": ""}, "it must be a name"),
@@ -110,11 +140,14 @@ def test_a_shape_of_unknown_size_compares_without_asking_for_data():
 
 
 def test_it_comes_out_of_a_pickle_as_it_was():
-    n = new_size("u0", 1, 9)
-    x = MetaTensor((n, 2 * n + 1, 3), "f4", "cuda:1", strides=(1, 2, 3))
+    n, m = new_size("u0", 1, 9), new_size("u1", 0, None)
+    x = MetaTensor((n, m, 3), "f4", "cuda:1", strides=(1, 2, n))
     y = pickle.loads(pickle.dumps(x))
     assert (y, y.strides, repr(y)) == (x, x.strides, repr(x))
-    assert (y.shape[0].min, y.shape[0].max) == (1, 9)
+    assert [(str(size), size.min, size.max) for size in y.shape[:2]] == [
+        ("u0", 1, 9),
+        ("u1", 0, None),
+    ]
 
 
 def test_its_repr_says_what_is_not_usual():
@@ -248,41 +281,40 @@ def test_a_fake_call_replaces_the_tensors_and_nothing_else(registry):
 # --- sizes that depend on data --------------------------------------------------------------------
 
 
-def test_a_size_computes_like_an_int_and_reads_like_what_was_written():
-    n, m = new_size("u0", 0, None), new_size("u1", 2, 10)
-    written = {
-        n + 1: "u0 + 1",
-        1 + n: "u0 + 1",
-        n - m: "u0 - u1",
-        3 - n: "-u0 + 3",
-        2 * n * m: "2*u0*u1",
-        (n + 1) * m: "(u0 + 1)*u1",
-        (n + 1) // 2: "((u0 + 1) // 2)",
-        7 % m: "(7 % u1)",
-        100 // m: "(100 // u1)",
-        -n: "-u0",
-    }
-    for size, text in written.items():
-        assert isinstance(size, DynamicSize)
-        assert str(size) == text
+OPERATORS = ["+", "-", "*", "//", "%"]
 
 
-def test_what_no_longer_depends_on_data_is_an_int():
-    n = new_size("u0", 0, None)
-    assert [n - n, 0 * n, (4 * n + 3) % 4, (n + 5) - n] == [0, 0, 3, 5]
-    assert all(type(each) is int for each in (n - n, 0 * n, (4 * n + 3) % 4))
-    assert (4 * n + 3) // 4 == n
+@pytest.mark.parametrize("sign", OPERATORS)
+def test_to_compute_with_a_size_is_refused_and_says_what_to_do(sign):
+    n, m = new_size("u0", 0, 6), new_size("u1", 3, 3)
+    for text, says in (
+        (f"n {sign} 2", f"u0 {sign} 2 depends on data, and there is no data here\n  u0 is from 0"),
+        (f"2 {sign} n", f"2 {sign} u0 depends on data"),
+        (f"n {sign} n", f"u0 {sign} u0 depends on data"),
+        (f"n {sign} m", f"u0 {sign} u1 depends on data"),
+        (f"m {sign} 0", f"u1 {sign} 0 depends on data, and there is no data here\n  u1 is from 3"),
+    ):
+        with pytest.raises(errors.DataDependentError) as caught:
+            eval(text, {"n": n, "m": m})
+        assert str(caught.value).startswith(says)
+        assert "new_dynamic_size(min=, max=)" in str(caught.value)
+    with pytest.raises(errors.DataDependentError, match="-u0 depends on data"):
+        _ = -n
+    with pytest.raises(errors.DataDependentError, match=r"0 \+ u0 depends on data"):
+        sum([n, 2])
 
 
-def test_equal_expressions_of_the_same_sizes_are_equal_and_others_are_not():
+def test_a_size_is_equal_to_itself_and_to_no_other():
     n, m = new_size("u0", 0, None), new_size("u0", 0, None)
-    assert n + n == 2 * n
-    assert n + m == m + n
-    assert n * m * n == n * n * m
-    assert hash(n + m) == hash(m + n)
+    again = pickle.loads(pickle.dumps(n))
+    assert n == n == again
+    assert hash(n) == hash(again)
     assert n != m
-    assert n // 2 != m // 2
-    assert len({n, m, n + m, m + n, n * 1}) == 3
+    assert len({n, m, again}) == 2
+    assert n <= again
+    assert n >= n
+    assert not n < again
+    assert not n > n
 
 
 def test_sizes_of_which_one_number_is_left_are_equal_to_it_and_to_each_other():
@@ -295,24 +327,49 @@ def test_sizes_of_which_one_number_is_left_are_equal_to_it_and_to_each_other():
 
 
 def test_bounds_answer_what_they_decide():
-    n = new_size("u0", 2, 10)
+    n, m, k = new_size("u0", 2, 10), new_size("u1", 10, None), new_size("u2", 11, 12)
     assert n >= 2
     assert n <= 10
     assert not n < 2
     assert n > 1
     assert n < 11
     assert n != 11
+    assert n != 10**400
+    assert n < 10**400
+    assert n > -(10**400)
     assert n
-    assert n + 1 > n
-    assert not n - 11 > 0
-    assert 2 * n <= n + 10
-    assert int(new_size("u1", 3, 3)) == 3
+    assert n <= m
+    assert not n > m
+    assert n < k
+    assert k > n
+    assert not k <= n
+    assert int(new_size("u3", 3, 3)) == 3
+    assert not new_size("u4", 0, 0)
+
+
+@pytest.mark.parametrize("other", ["a number", "a size"])
+def test_an_answer_holds_for_every_number_within_the_bounds_and_all_that_hold_are_given(other):
+    ranges = list(itertools.combinations_with_replacement(range(5), 2))
+    for (low, high), (first, last) in itertools.product(ranges, ranges):
+        if other == "a number" and first != last:
+            continue
+        left = new_size("u0", low, high)
+        right = first if other == "a number" else new_size("u1", first, last)
+        for holds in (operator.lt, operator.le, operator.gt, operator.ge):
+            pairs = itertools.product(range(low, high + 1), range(first, last + 1))
+            possible = {holds(a, b) for a, b in pairs}
+            if len(possible) == 1:
+                assert {holds(left, right)} == possible
+            else:
+                with pytest.raises(errors.DataDependentError):
+                    holds(left, right)
 
 
 def test_everything_else_needs_data_and_says_so():
     n, m = new_size("u0", 0, 9), new_size("u1", 0, None)
     asked = [
         *(lambda: n == 5, lambda: n != 0, lambda: n < 3, lambda: n <= 3, lambda: n < m),
+        *(lambda: n > 3, lambda: n >= 9, lambda: n > 3, lambda: n >= m),
         *(
             lambda: bool(n),
             lambda: [1, 2, 3][n],
@@ -337,10 +394,6 @@ def test_sizes_refuse_what_ints_refuse():
             wrong()
     with pytest.raises(TypeError):
         sorted([n, "a"])
-    with pytest.raises(ZeroDivisionError):
-        n // 0
-    with pytest.raises(ZeroDivisionError):
-        n % 0
     assert n != "a"
 
 
@@ -357,44 +410,8 @@ def test_sizes_are_made_by_contexts_and_never_change():
 def test_a_size_admits_the_numbers_within_its_bounds():
     n = new_size("u0", 2, 10)
     assert [k for k in range(-1, 30) if n.admits(k)] == list(range(2, 11))
-    assert [k for k in range(30) if (2 * n + 1).admits(k)] == list(range(5, 22))
-    assert (n - 3).admits(-1)
+    assert new_size("u1", 0, None).admits(10**400)
     assert not n.admits("2")
-
-
-@pytest.mark.dear
-def test_the_bounds_of_an_expression_hold_for_every_number_in_it():
-    chance = random.Random(4)
-    expressions = [
-        lambda a, b, k, c: (a * k + c) * b,
-        lambda a, b, k, c: (a + c) // b,
-        lambda a, b, k, c: (a * k - c) % b,
-        lambda a, b, k, c: (a * 4 + b * 2 + c) // 2,
-        lambda a, b, k, c: c // b + a,
-        lambda a, b, k, c: c % b - a * b * a,
-        lambda a, b, k, c: (k * a) // -3 + (a * 6 + c) % 3,
-    ]
-    for _ in range(2000):
-        first, second = (sorted(chance.randint(-6, 6) for _ in "ab") for _ in "ab")
-        a, b = new_size("a", *first), new_size("b", *second)
-        k, c = chance.randint(-3, 3), chance.randint(-4, 4)
-        x, y = chance.randint(*first), chance.randint(*second)
-        for number, each in enumerate(expressions):
-            if y:
-                real, size = each(x, y, k, c), each(a, b, k, c)
-                fits = size.admits(real) if isinstance(size, DynamicSize) else size == real
-                assert fits, (number, first, second, k, c, x, y, size)
-
-
-def test_bounds_of_many_digits_are_exact_and_none_stays_none():
-    n, m = new_size("u0", 1, 2**63 - 1), new_size("u1", 0, None)
-    size = n
-    for _ in range(20):
-        size = size * n + n
-    assert size.min == 21
-    assert size.max == sum((2**63 - 1) ** k for k in range(1, 22))
-    assert (size * m).max is None
-    assert (size * m).min == 0
 
 
 # --- as arguments ---------------------------------------------------------------------------------
@@ -416,8 +433,8 @@ def take(registry):
 
 
 def test_operators_take_a_dynamic_size_for_symint_only(take):
-    n = new_size("u0", 0, None)
-    assert take("SymInt SymInt? SymInt[]", n, n + 1, [n, 3]) == (n, n + 1, [n, 3])
+    n, m = new_size("u0", 0, None), new_size("u1", 0, 9)
+    assert take("SymInt SymInt? SymInt[]", n, m, [n, 3]) == (n, m, [n, 3])
     assert take("SymInt[2]", n) == ([n, n],)
     assert take("SymInt? SymInt[]", None, (1, n)) == (None, [1, n])
     for types, value in (("int", n), ("int[]", [n]), ("float", n), ("Scalar", n), ("bool", n)):

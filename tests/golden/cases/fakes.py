@@ -126,7 +126,17 @@ def _(stage: Stage) -> None:
 
 @case("DataDependentError: a condition")
 def _(stage: Stage) -> None:
-    sized(stage, lambda size: "some" if 2 * size + 1 > 5 else "few")
+    sized(stage, lambda size: "some" if size > 5 else "few")
+
+
+@case("DataDependentError: a product")
+def _(stage: Stage) -> None:
+    sized(stage, lambda size: 2 * size)
+
+
+@case("DataDependentError: the number of elements of a shape")
+def _(stage: Stage) -> None:
+    sized(stage, lambda size: md.MetaTensor((size, 2)).numel())
 
 
 @case("DataDependentError: a loop")
