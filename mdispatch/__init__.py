@@ -59,7 +59,6 @@ _LATE = {
     "authoring.autograd": "register_autograd",
     "authoring.autograd.engines": "register_autograd_engine",
     "authoring.autograd.node": "AutogradContext",
-    "authoring.autograd.tape": "Tape",
     "authoring.custom_op": "CustomOpDef custom_op",
     "authoring.fake": "python_module register_fake",
     "authoring.functions": (
@@ -122,7 +121,6 @@ _MOVED = {
     "warming": "workers.warm_up",
     "pool": "workers.pool",
     "host": "workers.interpreters",
-    "tape": "authoring.autograd.tape",
     "autograd": "authoring.autograd",
     "meta": "authoring.meta",
     "pystub": "authoring.fake",

@@ -17,7 +17,6 @@ from . import modes as modes
 from . import operators as operators
 from . import pool as pool
 from . import pystub as pystub
-from . import tape as tape
 from . import telemetry as telemetry
 from . import torch as torch
 from . import transforms as transforms
@@ -26,7 +25,6 @@ from . import warming as warming
 from .authoring.autograd import register_autograd
 from .authoring.autograd.engines import register_autograd_engine
 from .authoring.autograd.node import AutogradContext
-from .authoring.autograd.tape import Tape
 from .authoring.custom_op import CustomOpDef, custom_op
 from .authoring.fake import python_module, register_fake
 from .authoring.functions import (
@@ -113,7 +111,6 @@ __all__ = [
     "Registration",
     "Registry",
     "SafeObject",
-    "Tape",
     "Tensor",
     "Transform",
     "TransformType",

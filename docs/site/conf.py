@@ -134,7 +134,7 @@ def signature(app, what, name, value, options, arguments, returns):
 
 
 def bare_name(app, env, node, contnode):
-    """Docstrings say :class:`Tape` wherever they stand: it is found by its last name."""
+    """Docstrings say :class:`Library` wherever they stand: it is found by its last name."""
     if node.get("refdomain") != "py":
         return None
     python = env.get_domain("py")

@@ -134,7 +134,7 @@ PAGES = {
     "gradients": (
         "Gradients, meta values",
         [
-            ("mdispatch", "", "Tape AutogradContext register_autograd_engine MetaTensor get_ctx"),
+            ("mdispatch", "", "AutogradContext register_autograd_engine MetaTensor get_ctx"),
             (
                 "mdispatch.autograd",
                 "For engines.",
@@ -193,7 +193,6 @@ INSIDE_OF = {
     "mdispatch.CustomOpDef": "operators_described",
     "mdispatch.HigherOrderOperator": "checked_answer",
     "mdispatch.Registration": "is_written",
-    "mdispatch.Tape": "record",
     "mdispatch.autograd.AutogradNode": "materialize saved",
     "mdispatch.facts.listeners.ListenerHandle": "catch_up is_locked tell tell_gone tell_in_turn",
 }

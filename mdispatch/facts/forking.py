@@ -22,7 +22,7 @@ function for this with ``os.register_at_fork``, in facts/living.py. It works fro
 
 The other thread may also have been in the midst of a change. So what these locks guard is changed
 by a single store, or is computed from what is: then ``forked`` computes it again. What the other
-thread had open (the pause of a tape, a guard on a device's kernels) stays open in the child, where
+thread had open (a guard on a device's kernels) stays open in the child, where
 nobody ends it. A library that it was closing is closed in the child, but the kernels that it had
 not taken away by then stay there.
 
@@ -65,7 +65,6 @@ _WITH_LOCKS = (
     "registry.type_facts",
     "authoring.device_kernels",
     "authoring.autograd.engines",
-    "authoring.autograd.tape",
     "authoring.torch.watch",
     "workers.pool_before_314",
 )

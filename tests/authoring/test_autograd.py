@@ -1,5 +1,5 @@
 """Formulas and engines: what may be registered, what a formula gets and must return, and which
-engine serves a call. test_tape.py has the tests of tapes.
+engine serves a call. tests/house/test_tape.py has the tests of tapes.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ import random
 
 import pytest
 from places import PLACES, run_at
+from tapes import Tape
 from vectors import Vec, close, differences, gradients, ones, operators, zeros
 
 import mdispatch as md
 from mdispatch import errors
 from mdispatch.authoring.autograd import needs_grad, register_autograd, register_autograd_engine
-from mdispatch.authoring.autograd.tape import Tape
 
 
 @pytest.fixture
@@ -684,7 +684,7 @@ def test_gradients_and_their_gradients_are_the_same_in_every_place(place, tmp_pa
     body = """
         import mdispatch as md
         from feature import Number
-        from mdispatch.tape import Tape
+        from tapes import Tape
 
         x, one = Number(5.0), Number(1.0)
         with Tape() as outer:
@@ -719,7 +719,7 @@ def test_a_worker_without_the_formula_is_told_which_module_has_it(place, tmp_pat
     body = """
         import mdispatch as md
         from feature import Number
-        from mdispatch.tape import Tape
+        from tapes import Tape
 
         x = Number()
         with Tape() as tape:

@@ -9,18 +9,19 @@ import sys
 import weakref
 
 import pytest
+from kinds import SUPPORT
 from patience import limit
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("PyTorch is not installed here", allow_module_level=True)
 
 import torch
+from tapes import Tape
 from torch.autograd import gradcheck, gradgradcheck
 
 import mdispatch as md
 from mdispatch import errors
 from mdispatch.authoring.autograd import register_autograd
-from mdispatch.authoring.autograd.tape import Tape
 
 
 @pytest.fixture
@@ -259,7 +260,7 @@ def test_nothing_imports_torch_to_find_out_whether_it_is_there(tmp_path):
 import sys
 import mdispatch as md
 from mdispatch.autograd import register_autograd
-from mdispatch.tape import Tape
+from tapes import Tape
 
 class Number(float):
     __dispatch_keys__ = "CPU"
@@ -278,6 +279,7 @@ from mdispatch.authoring.autograd import engines
 assert "torch" not in sys.modules
 assert engines._torch_engine is None
 """
+    text = f"import sys\nsys.path.insert(0, {SUPPORT!r})\n{text}"
     subprocess.run([sys.executable, "-c", text], check=True, timeout=limit(60))
 
 

@@ -16,10 +16,10 @@ import pytest
 from patience import limit
 from places import PLACES, run_at
 from runs import in_another_run
+from tapes import Tape
 
 import mdispatch as md
 from mdispatch import Tensor, errors
-from mdispatch.authoring.autograd.tape import Tape
 from mdispatch.authoring.custom_op import CustomOpDef, custom_op
 from mdispatch.authoring.functions import get_kernel, register_kernel
 from mdispatch.authoring.meta import MetaTensor, empty_like

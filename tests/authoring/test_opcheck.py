@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from places import PLACES, run_at
+from tapes import Tape
 
 import mdispatch as md
 from mdispatch import errors
-from mdispatch.authoring.autograd import register_autograd
-from mdispatch.authoring.autograd.tape import Tape
+from mdispatch.authoring.autograd import engines, register_autograd
 from mdispatch.authoring.fake import get_ctx, register_fake
 from mdispatch.authoring.meta import MetaTensor
 from mdispatch.authoring.opcheck.check import TESTS, opcheck
@@ -300,12 +300,48 @@ def test_what_a_tape_of_the_caller_watches_is_used_as_it_is(make: Make) -> None:
         assert autograd_fault(op, x).startswith("the return value came to require a gradient")
 
 
-def test_no_tape_stays_open(make: Make) -> None:
+def test_nothing_of_the_test_stays(make: Make) -> None:
     inner = graded(make)
+    before = engines._engines
     for kernel in (inner, lambda x: 1 / 0):
         op = make(f"f{id(kernel)}(Tensor x) -> Tensor", kernel)
         opcheck(op, (Vector([1.0]),), raise_exception=False)
         assert "AutogradFunctionality" not in included_keys()
+        assert engines._engines == before
+
+
+def test_what_depends_on_an_argument_by_several_calls_is_found_and_what_is_marked_is_not(
+    make: Make,
+) -> None:
+    inner = graded(make)
+    twice = make("twice(Tensor x) -> Tensor", lambda x: inner(inner(x)))
+    assert autograd_fault(twice, Vector([1.0])).startswith("the return value came to require")
+    marked = make("marked(Tensor x) -> Tensor", doubled)
+
+    def mark(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.mark_non_differentiable(output)
+
+    register_autograd(marked, lambda ctx, gradient: None, setup_context=mark, lib=make.lib)
+    after = make("after(Tensor x) -> Tensor", lambda x: inner(marked(x)))
+    assert autograd_fault(after, Vector([1.0])) == ""
+
+
+def test_what_another_thread_computes_meanwhile_is_none_of_it(make: Make) -> None:
+    class Leaf(Vector):
+        __dispatch_keys__ = ("CPU", "AutogradCPU")
+
+    inner = graded(make)
+    made: list[Vector] = []
+
+    def kernel(x: Vector) -> Vector:
+        thread = threading.Thread(target=lambda: made.append(inner(x)))
+        thread.start()
+        thread.join()
+        return made[-1]
+
+    op = make("outer(Tensor x) -> Tensor", kernel)
+    assert autograd_fault(op, Leaf([1.0])) == ""
+    assert made[-1].items == [2.0]
 
 
 def test_tensors_of_pytorch_that_require_gradients(make: Make) -> None:

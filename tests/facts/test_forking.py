@@ -59,7 +59,7 @@ done(status=os.waitstatus_to_exitcode(ended[1]))
 @pytest.mark.waits
 @pytest.mark.parametrize(
     "module",
-    ["dispatch.explain", "registry.differences", "registry.waiting", "authoring.autograd.tape"],
+    ["dispatch.explain", "registry.differences", "registry.waiting", "authoring.autograd.engines"],
 )
 def test_a_child_can_import_what_another_thread_was_importing_when_it_was_forked(module) -> None:
     assert run_main(FORK_IN_AN_IMPORT, module)["status"] == 7
@@ -193,11 +193,6 @@ class Engine:
 """
 WITH_ENGINE = "with md.register_autograd_engine(Engine()): pass"
 
-TAPE = "with md.Tape() as tape: tape.watch(2.0)"
-ONE_ENGINE = "from mdispatch.authoring.autograd import engines\nassert len(engines._engines) == 1"
-
-FLOAT = "md.register_type(float, 'CPU')\n"
-
 CUSTOM_OP = """
 @md.custom_op("shop::g", mutates_args=(), device_types="cpu")
 def g(x: md.Tensor) -> int:
@@ -275,37 +270,6 @@ STANDING = {
         ENGINE,
         WITH_ENGINE,
         WITH_ENGINE,
-    ),
-    "engine of the tapes": (
-        "authoring/autograd/tape.py",
-        "register_autograd_engine(_engine)",
-        FLOAT,
-        TAPE,
-        TAPE + "\n" + ONE_ENGINE,
-    ),
-    "engine of the tapes, half done": (
-        "authoring/autograd/engines.py",
-        "return EngineHandle(registration)",
-        FLOAT,
-        TAPE,
-        TAPE + "\n" + ONE_ENGINE,
-    ),
-    "tape": (
-        "authoring/autograd/tape.py",
-        "self._watched.update((id(each), each) for each in objects)",
-        FLOAT + "tape = md.Tape(persistent=True)\nother = md.Tape()",
-        "tape.watch(2.0)",
-        "with tape: tape.watch(3.0)\ntape.close()",
-    ),
-    "tape that ends": (
-        "authoring/autograd/tape.py",
-        "watched, self._watched = self._watched, {}",
-        FLOAT + "tape = md.Tape()",
-        "tape.close()",
-        "tape.close()\n"
-        "try: tape.watch(2.0)\n"
-        "except md.errors.AutogradError as error: assert 'was closed' in str(error)\n"
-        "else: assert False",
     ),
     "kernels of devices": (
         "authoring/device_kernels.py",

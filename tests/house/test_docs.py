@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,8 @@ RUN_HERE = [page for page in PAGES if snippets(page) and page.stem not in ELSEWH
 def run_page(page, folder, **more):
     script = folder / "page.py"
     script.write_text("\n".join(snippets(page)))
+    if "\nfrom tape import" in page.read_text():  # which the page has its reader copy
+        shutil.copy(ROOT / "examples" / "tape.py", folder)
     return subprocess.run(
         [sys.executable, "-W", "error", str(script)],
         cwd=folder,

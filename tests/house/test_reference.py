@@ -162,7 +162,6 @@ def words_of(value):
 RAISE_NOTHING = {
     "mdispatch.AutogradContext.save_for_backward",
     "mdispatch.HigherOrderOperator.replaces",
-    "mdispatch.Tape.is_watched",
     "mdispatch.Transform.process",
     "mdispatch.autograd.needs_grad",
     "mdispatch.config.cflags",
@@ -213,7 +212,6 @@ OF_OUR_OWN = {
     "Registry.create",
     "Registry.registrations",
     "Registry.why",
-    "Tape",  # TensorFlow's
     "allow_imports",
     "default_registry",
     "routing",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from patience import limit
 from places import PLACES, run_at
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 # The reader's file, as test_docs.py runs it.
@@ -100,6 +102,12 @@ def shown_after(sentence: str) -> str:
     return re.findall(r"^```text\n(.*?)^```", PAGE.split(sentence)[1], re.DOTALL | re.MULTILINE)[0]
 
 
+@pytest.fixture(autouse=True)
+def tape(tmp_path: Path) -> Path:
+    """The example that the page has its reader copy."""
+    return Path(shutil.copy(EXAMPLES / "tape.py", tmp_path))
+
+
 @pytest.fixture
 def vec_ops(tmp_path: Path) -> Path:
     file = tmp_path / "vec_ops.py"
@@ -114,6 +122,16 @@ def test_each_prompt_of_the_page_shows_what_comes_out(tmp_path):
     printed = run(script)
     assert prompts > 30
     assert printed.splitlines()[-1] == f"{prompts} 0", printed
+
+
+def test_the_command_of_the_page_copies_the_example(tape):
+    (command,) = [text for kind, text in BLOCKS if kind == "sh" and "tape.py" in text]
+    tape.unlink()
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(
+        ["sh", "-c", command], cwd=tape.parent, env={**os.environ, "PATH": path}, check=True
+    )
+    assert tape.read_text() == (EXAMPLES / "tape.py").read_text()
 
 
 def test_the_file_run_as_a_program_prints_what_the_page_says(vec_ops):

@@ -345,17 +345,6 @@ SLOTS = {
         lambda r, v, **o: md.MetaTensor(()).new_empty(v),
         {"empty list", "dict", "tuple"},
     ),
-    # Gradients.
-    "Tape.watch": (lambda r, v, **o: md.Tape().watch(v), set()),
-    "Tape.gradient(target)": (lambda r, v, **o: md.Tape().gradient(v, Array()), {"empty list"}),
-    "Tape.gradient(sources)": (
-        lambda r, v, **o: md.Tape().gradient([], v),
-        {"empty list"},
-    ),
-    "Tape.gradient(output_gradients)": (
-        lambda r, v, **o: md.Tape().gradient([Array()] * 3, [], v),
-        set(),
-    ),
     # Checks.
     "opcheck(op)": (lambda r, v, **o: md.opcheck(v, ()), set()),
     "opcheck(args)": (

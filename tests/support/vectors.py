@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from tapes import Tape
+
 import mdispatch as md
 from mdispatch.authoring.autograd import register_autograd
-from mdispatch.authoring.autograd.tape import Tape
 
 
 class Vec:

@@ -1,4 +1,4 @@
-"""Gradients: formulas of operators, the engines that run them, and a tape of our own.
+"""Gradients: formulas of operators, and the engines that run them.
 
 Users import from here the classes that formulas and engines work with.
 """

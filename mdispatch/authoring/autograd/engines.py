@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 __all__ = ["AutogradEngine", "EngineHandle", "TorchEngine", "engine_for", "needs_grad"]
-__all__ += ["is_registered", "register_autograd_engine"]
+__all__ += ["register_autograd_engine"]
 
 
 class EngineHandle(Handle):
@@ -88,10 +88,6 @@ def register_autograd_engine(engine: AutogradEngine) -> EngineHandle:
     with _lock:
         _engines = (registration, *_engines)
     return EngineHandle(registration)
-
-
-def is_registered(engine: AutogradEngine) -> bool:
-    return any(each.engine is engine for each in _engines)
 
 
 def forked() -> None:

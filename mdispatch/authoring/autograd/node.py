@@ -127,8 +127,8 @@ class AutogradContext:
         """Sets whether ``backward`` gets zeros or None for an output that no gradient has reached.
         By default it gets zeros.
 
-        It also gets None if the engine has no zeros: see :class:`~mdispatch.Tape`. (torch:
-        set_materialize_grads)
+        It also gets None if the engine has no zeros: see
+        :func:`~mdispatch.register_autograd_engine`. (torch: set_materialize_grads)
         """
         self._materialize = bool(value)
 

@@ -8,8 +8,8 @@ the operators that it is made of.
 A formula computes no gradient by itself. When an operator is called, the kernel asks the engines
 whether one of its tensors needs a gradient. If none does, the call goes on below autograd.
 Otherwise the engine that said yes runs the operator, keeps what the way back needs, and calls the
-formula later. There is an engine for tapes (see tape.py) and one for PyTorch's tensors; users can
-register others.
+formula later. There is an engine for PyTorch's tensors; users can register others. An example has
+one for any objects that can be added (examples/tape.py).
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ it declares; nothing in a call checks it.
 from __future__ import annotations
 
 import copy
+from _thread import get_ident
 
+from ...dispatch.context.guards import IncludeDispatchKeyGuard
 from ...dispatch.context.values import is_torch_tensor, key_set_of
 from ...dispatch.operators import OpOverload, OpOverloadPacket
 from ...errors import InvalidArgumentError, OpCheckError
@@ -16,8 +18,7 @@ from ...errors.words import nearest, shown
 from ...keys import DispatchKey, DispatchKeySet, backend_keys_of_autograd
 from ...keys.numbers import RUNTIME_KEYS
 from ...registry import default_registry
-from ..autograd.engines import needs_grad
-from ..autograd.tape import Tape
+from ..autograd.engines import needs_grad, register_autograd_engine
 from .fake import NotCheckable, differences, run_fake, tensors
 from .schema import Call, undeclared
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal, Protocol
 
     from ...schema import FunctionSchema
+    from ..autograd.node import AutogradCall
 
     class Definition(Protocol):
         """An object that custom_op made."""
@@ -54,8 +56,8 @@ def opcheck(
 
     test_schema: the schema declares, as ``Tensor(a!)``, every write to an argument, and every alias
     of a return value to an argument or to another.
-    test_autograd_registration: if an argument requires a gradient (a tape watches all of them if
-    none does) and a return value comes to require one, a kernel at an autograd key has seen to it,
+    test_autograd_registration: if an argument requires a gradient (all of them do if none does
+    by itself) and a return value comes to require one, a kernel at an autograd key has seen to it,
     or the operator is at CompositeImplicitAutograd, made of others that have formulas.
     test_faketensor: with meta values (FakeTensors for PyTorch's tensors, if custom_op made the
     operator or it was exported), the operator returns as many values as with real ones, of the
@@ -217,6 +219,26 @@ def _test_schema(trial: _Trial) -> None:
         raise trial.fault("test_schema", found)
 
 
+class _Watching:
+    """An engine for the calls of this thread. It tells what depends on the tensors that it watches,
+    and keeps no graph.
+    """
+
+    def __init__(self, watched: Iterable[Any]) -> None:
+        self._watched = {id(each): each for each in watched}
+        self._thread = get_ident()
+
+    def needs_grad(self, value: Any) -> bool:
+        return id(value) in self._watched and get_ident() == self._thread
+
+    def apply(self, call: AutogradCall) -> Any:
+        result, outputs, node = call.forward([self.needs_grad(each) for each in call.inputs])
+        for value, differentiable in zip(outputs, node.differentiable, strict=True):
+            if differentiable:
+                self._watched[id(value)] = value
+        return result
+
+
 def _test_autograd_registration(trial: _Trial) -> None:
     """(torch: autograd_registration_check)"""
     test = "test_autograd_registration"
@@ -238,10 +260,9 @@ def _test_autograd_registration(trial: _Trial) -> None:
         found = _differentiated(trial, positional, keywords)
     else:
         positional, keywords = trial.bound()
-        with Tape() as tape:
-            tape.watch(*tensors((positional, keywords)))
+        engine = _Watching(tensors((positional, keywords)))
+        with register_autograd_engine(engine), IncludeDispatchKeyGuard("AutogradFunctionality"):
             found = _differentiated(trial, positional, keywords)
-            tape.close()
     if found:
         raise trial.fault(
             test,

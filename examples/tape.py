@@ -1,12 +1,20 @@
-"""A tape records calls of this thread while it is open, and can differentiate them afterwards.
+"""An engine for gradients of any objects: a tape records the calls of this thread while it is open,
+and can differentiate them afterwards.
 
 The objects need to support only ``+``, so that gradients from several places can be added up. The
-operators' formulas know everything else that a gradient needs (see register.py)::
+formulas, which ``mdispatch.register_autograd`` registers, know everything else that a gradient
+needs::
+
+    from tape import Tape
 
     with Tape(ones_like=lambda x: Vector([1.0] * len(x.items))) as tape:
         tape.watch(x)
         y = ops.vec.mul(x, x)
     dx = tape.gradient(y, x)
+
+To use it, copy the file. As a program it shows a gradient, and the gradient of a gradient::
+
+    python examples/tape.py
 
 A tape knows objects by identity. So it holds a reference to each of them until it is closed or used
 up, and an operator must return new objects. It knows nothing of an object's memory: gradients are
@@ -15,9 +23,9 @@ wrong if an object that is on the tape is written to.
 While a tape is open, its thread's calls dispatch as if an argument carried AutogradFunctionality
 too: objects of key CPU come to the kernels at AutogradCPU. Objects of keys that belong to no
 backend (Vulkan, FPGA and the like) come to autograd kernels only if they carry AutogradOther
-themselves. At an autograd key at which nothing falls through (AutogradHIP and others, see
-BUILTIN_FALLBACKS in dispatch/pairing.py) every operator that is called needs a formula, or a
-fallback. Calls inside kernels that run below autograd are not recorded.
+themselves. At an autograd key at which nothing falls through (AutogradHIP and others) every
+operator that is called needs a formula, or a fallback. Calls inside kernels that run below autograd
+are not recorded.
 
 Locking: every change of what a tape holds is made under its ``_lock``. A tape is open in the thread
 that opened it, and records only calls of that thread, so do not await while it is open. Any thread
@@ -26,35 +34,30 @@ may use every other method.
 
 from __future__ import annotations
 
-from _thread import RLock, _local, allocate_lock
-from _weakref import ref
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Protocol
+from weakref import WeakSet
 
-from ...dispatch.context.guards import IncludeDispatchKeyGuard
-from ...dispatch.context.values import is_tensor
-from ...errors import AutogradError
-from .engines import is_registered, register_autograd_engine
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from types import TracebackType
-    from typing import Any, Protocol
-
-    from .node import AutogradCall
-
-    class Node(Protocol):
-        """One call, as far as the way back needs to know it; an AutogradNode is one."""
-
-        @property
-        def differentiable(self) -> Sequence[bool]: ...
-
-        @property
-        def materialize(self) -> bool: ...
-
-        def gradients(self, gradients: Sequence[Any], needs: Sequence[bool], /) -> list[Any]: ...
+import mdispatch as md
+from mdispatch.autograd import AutogradCall
+from mdispatch.errors import AutogradError
+from mdispatch.values import is_tensor
 
 
-__all__ = ["Tape"]
+class Node(Protocol):
+    """One call, as far as the way back needs to know it; an AutogradNode is one."""
+
+    @property
+    def differentiable(self) -> Sequence[bool]: ...
+
+    @property
+    def materialize(self) -> bool: ...
+
+    def gradients(self, gradients: Sequence[Any], needs: Sequence[bool], /) -> list[Any]: ...
 
 
 class Tape:
@@ -83,15 +86,15 @@ class Tape:
         self.persistent = persistent
         self._ones_like = ones_like
         self._zeros_like = zeros_like
-        self._guard = IncludeDispatchKeyGuard("AutogradFunctionality")
+        self._guard = md.IncludeDispatchKeyGuard("AutogradFunctionality")
         self._stopped = 0
         self._opened = False
-        self._lock = RLock()
+        self._lock = threading.RLock()
         self._tapes: list[Tape] = []  # of the thread that opened it
         self._watched: dict[int, Any] = {}
         self._calls: list[Recorded] | None = []
         self._why_ended = ""
-        _references.add(ref(self, _references.discard))
+        _all.add(self)
 
     # --- recording
 
@@ -104,7 +107,6 @@ class Tape:
                     "another tape, or use stop_recording() for a pause."
                 )
             self._opened = True
-        _be_asked()
         self._tapes = _open.tapes
         try:
             self._tapes.append(self)
@@ -236,7 +238,7 @@ class Tape:
 
     def forked(self) -> None:
         """In the child of a fork: another thread may have held the lock."""
-        self._lock = RLock()
+        self._lock = threading.RLock()
 
     def _recorded(self) -> list[Recorded]:
         if self._calls is None:
@@ -252,11 +254,11 @@ class Tape:
         else:
             recording = ", recording" if self.is_recording else ""
             state = f"{len(self._calls)} calls{recording}"
-        return f"<mdispatch.Tape: {state}>"
+        return f"<Tape: {state}>"
 
 
-# To all tapes of this interpreter: the child of a fork replaces their locks.
-_references: set[ref[Tape]] = set()
+#: All tapes of this interpreter: the child of a fork replaces their locks.
+_all: WeakSet[Tape] = WeakSet()
 
 
 class _Pause:
@@ -319,7 +321,7 @@ def _gradients_given(target: Any, targets: list[Any], given: Any) -> Sequence[An
 # that watches one of its tensors.
 
 
-class _OpenTapes(_local):
+class _OpenTapes(threading.local):
     def __init__(self) -> None:
         self.tapes: list[Tape] = []
 
@@ -383,25 +385,15 @@ def _added(one: Any, other: Any) -> Any:
     return total
 
 
-_engine = TapeEngine()
-_registering = allocate_lock()
+def _forked() -> None:
+    """In the child of a fork."""
+    for tape in list(_all):
+        tape.forked()
 
 
-def _be_asked() -> None:
-    """Registers the engine when the first tape of this interpreter is opened."""
-    if not is_registered(_engine):
-        with _registering:
-            if not is_registered(_engine):
-                register_autograd_engine(_engine)
-
-
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py."""
-    global _registering
-    _registering = allocate_lock()
-    for tape in [each() for each in _references]:
-        if tape is not None:
-            tape.forked()
+md.register_autograd_engine(TapeEngine())
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 # --- the way back ---------------------------------------------------------------------------------
@@ -494,3 +486,62 @@ def _walk(
             if gradient is not None:
                 arrive(value, gradient)
     return [at.get(id(each)) for each in sources]
+
+
+# --- as a program ---------------------------------------------------------------------------------
+
+
+class Number:
+    """A number that can be added, which is all that a tape asks for."""
+
+    __dispatch_keys__ = "CPU"
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __add__(self, other: Number) -> Number:
+        return Number(self.value + other.value)
+
+
+def main() -> None:
+    library = md.Library("number", "DEF")
+    ops = md.ops.number
+
+    def keep_inputs(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    def mul_backward(ctx: Any, gradient: Number) -> tuple[Number, Number]:
+        a, b = ctx.saved_tensors
+        return ops.mul(gradient, b), ops.mul(gradient, a)
+
+    def sin_backward(ctx: Any, gradient: Number) -> Any:
+        (x,) = ctx.saved_tensors
+        return ops.mul(gradient, ops.cos(x))
+
+    library.define("mul(Tensor a, Tensor b) -> Tensor")
+    library.impl("mul", lambda a, b: Number(a.value * b.value), "CPU")
+    md.register_autograd("number::mul", mul_backward, setup_context=keep_inputs, lib=library)
+    library.define("cos(Tensor x) -> Tensor")
+    library.impl("cos", lambda x: Number(math.cos(x.value)), "CPU")
+    library.define("sin(Tensor x) -> Tensor")
+    library.impl("sin", lambda x: Number(math.sin(x.value)), "CPU")
+    md.register_autograd("number::sin", sin_backward, setup_context=keep_inputs, lib=library)
+
+    def slope(function: Callable[[Number], Number], x: Number) -> Number:
+        with Tape(ones_like=lambda _: Number(1.0)) as tape:
+            tape.watch(x)
+            y = function(x)
+        found: Number = tape.gradient(y, x)
+        return found
+
+    x = Number(2.0)
+    first = slope(lambda x: ops.sin(ops.mul(x, x)), x)
+    print(f"the slope of sin(x * x) at 2 is {first.value:.6f}")
+    assert math.isclose(first.value, 4 * math.cos(4))
+    second = slope(lambda x: slope(lambda x: ops.mul(ops.mul(x, x), x), x), x)
+    print(f"the slope of the slope of x * x * x at 2 is {second.value:.6f}")
+    assert math.isclose(second.value, 12)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,13 +8,14 @@ import threading
 import weakref
 
 import pytest
+from kinds import run_main
 from places import PLACES, run_at
+from tapes import Tape
 from vectors import Vec, close, differences, ones, operators
 
 import mdispatch as md
 from mdispatch import errors
 from mdispatch.authoring.autograd import register_autograd, register_autograd_engine
-from mdispatch.authoring.autograd.tape import Tape
 from mdispatch.dispatch.context import guards
 
 
@@ -56,7 +57,7 @@ def test_a_tape_records_what_depends_on_what_it_watches_and_nothing_else(vec):
     outside = vec.sin(X)
     watched = [tape.is_watched(each) for each in (X, before, after, beside, far, outside)]
     assert watched == [True, False, True, False, True, False]
-    assert repr(tape) == "<mdispatch.Tape: 2 calls>"
+    assert repr(tape) == "<Tape: 2 calls>"
 
 
 def test_equal_objects_are_not_the_same_object_to_a_tape(vec):
@@ -432,7 +433,7 @@ def test_a_tape_gives_one_gradient_and_a_persistent_one_any_number(vec):
             with pytest.raises(errors.AutogradError, match=words):
                 ask()
         tape.close()
-        assert repr(tape) == "<mdispatch.Tape: ended>"
+        assert repr(tape) == "<Tape: ended>"
 
 
 def test_a_tape_whose_formula_raised_gives_its_gradient_later(registry):
@@ -526,7 +527,7 @@ def test_a_sum_that_calls_an_operator_is_recorded_once(registry):
         first = inner.gradient(y, x)
     assert first.items == (4.0,)
     # mul; two for the formula; one sum
-    assert repr(outer) == "<mdispatch.Tape: 4 calls>"
+    assert repr(outer) == "<Tape: 4 calls>"
     assert outer.gradient(first, x).items == (2.0,)
 
 
@@ -552,7 +553,7 @@ def test_another_thread_may_watch_pause_and_end_a_tape(vec):
         assert tape.is_watched(vec.sin(X))
         in_thread(lambda: tape.close() or True)
         vec.sin(X)
-        assert repr(tape) == "<mdispatch.Tape: ended>"
+        assert repr(tape) == "<Tape: ended>"
 
 
 @pytest.mark.parametrize("end", ["close", "pause"])
@@ -616,6 +617,41 @@ def test_threads_may_ask_one_persistent_tape_at_once(vec):
     assert found == [expected] * 200
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_a_child_uses_a_tape_whose_lock_another_thread_had_when_it_was_forked(held):
+    got = run_main(
+        """
+import threading, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+from tapes import Tape
+md.register_type(float, "CPU")
+tape, inside, forked = Tape(persistent=True), threading.Event(), threading.Event()
+def hold():
+    if args[0]:
+        with tape._lock:
+            inside.set()
+            forked.wait()
+    else:
+        inside.set()
+thread = threading.Thread(target=hold)
+thread.start()
+inside.wait()
+child = os.fork()
+if not child:
+    signal.alarm(int(limit(30)))  # it would wait for ever
+    with tape:
+        tape.watch(2.0)
+    tape.close()
+    os._exit(7)
+forked.set()
+thread.join()
+done(status=os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""",
+        held,
+    )
+    assert got["status"] == 7, got["stderr"]
+
+
 # --- in four places -------------------------------------------------------------------------------
 
 
@@ -646,7 +682,7 @@ def test_a_tape_records_pauses_and_ends_alike_in_every_place(place, tmp_path):
     body = """
         import mdispatch as md
         from feature import Number
-        from mdispatch.tape import Tape
+        from tapes import Tape
 
         x, y = Number(5.0), Number(1.0)
         with Tape(ones_like=lambda value: Number(1.0)) as tape:
