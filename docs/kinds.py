@@ -41,7 +41,7 @@ _HEAD += ("pickle", "file of choices", "Redis", "TCPStore")
 _SECOND = {MD_UNIQUE: "refused", MD_STACK: "beside it; the newest counts", 0: "queues"}
 #: What else there is to say of other hosts.
 _OF_HOSTS = {
-    facts.TYPE: " with the leader's",
+    facts.TYPE: " with the leader's, else with the first host's",
     facts.CHOICE: ', but with `scope="host"`',
 }
 

@@ -41,7 +41,7 @@ from ..errors import (
     RegistryExistsError,
     WaitCancelledError,
 )
-from ..facts import IMPL, OF_ANY_MEMBER, PYSTUB, TRAVELS
+from ..facts import IMPL, OF_ANY_MEMBER, PYSTUB, TRAVELS, TYPE
 from ..facts.hosts import ASTRAY, OPEN, SEALED, Told, host, tell
 from ..facts.opening import DEFAULT_CAPACITY
 from ..facts.shared import SharedRegistry
@@ -60,6 +60,7 @@ from .log import (
     json_bytes,
     pack,
     pack_batch,
+    place_on,
     read_json,
 )
 from .records import Record, read_record, time_in_words
@@ -161,6 +162,8 @@ class Publisher:
         self._has_read = self._is_cut = self._must_lead = False
         self._queue: deque[tuple[list[int], list[Fact]]] = deque()  # batches
         self._pending: tuple[tuple[int, int], bytes] | None = None  # the tail before, the entry
+        #: What it has registered for workers, by name, keys and place.
+        self._taken: dict[tuple[str, str, str], Registration] = {}
         self._told: dict[int, bool] = {}  # by number: whether it travels
         self._seq = self._seen = 0
         self._log_size = 0
@@ -352,7 +355,9 @@ class Publisher:
     def _renew(self) -> None:
         at = self._follower.at
         self._engine.renew(at.epoch, self._token, self._url.lease, at.id)
-        for record in self._records():
+        me = self._me.host, self._me.pid
+        others = [each for each in self._records() if (each.host, each.pid) != me]
+        for record in others:
             is_other = record.root != at.root or record.phase == ASTRAY
             if record.epoch > at.epoch or (record.epoch == at.epoch and is_other):
                 raise Forgot
@@ -360,7 +365,37 @@ class Publisher:
         record = Record.of("leader", self._url.run, at, facts, self._phase())
         record = record.of_workers(self._book, {})
         self._engine.announce(self._key(), record.packed(), self._url.lease)
+        self._take_over_types([record, *others])
         self._next_renewal = monotonic() + self._url.lease / 3
+
+    def _take_over_types(self, records: list[Record]) -> None:
+        """Registers, of each type that this process does not register itself, what the first host
+        has: so it travels, and whoever has other keys is told. It stays as long as that host has
+        it. The first is that of the log, then that of this host, then the first by name.
+        """
+        book, taken = self._book, self._taken
+        log = {(f.name, f.text) for f in self._follower.state.facts.values() if f.kind == TYPE}
+        there: dict[tuple[str, str, str], None] = {}
+        for host_ in [records[0], *sorted(records[1:], key=lambda each: (each.host, each.pid))]:
+            for pid, name, keys, where in host_.types:
+                there[name, keys, place_on(host_.host, pid, where)] = None
+        me = self._me.pid, book.interpreter
+        mine = {f.seq: f for f in book.registrations_since(TYPE, 0)[1] if f[7:] == me}
+        seqs = {fact.seq for fact in taken.values()}
+        own = {fact.name for fact in mine.values() if fact.seq not in seqs}
+        for what, fact in list(taken.items()):
+            # Its own took the place of one, and may have ended since.
+            if what not in there or what[0] in own or fact.seq not in mine:
+                book.strike(fact)
+                del taken[what]
+        known = own | {name for name, _, _ in taken}
+        for what in sorted(there, key=lambda each: each[:2] not in log):
+            name, keys, where = what
+            if name not in known:
+                known.add(name)
+                with suppress(MdispatchError):  # the registry is full, or it is registered just now
+                    taken[what] = book.register(TYPE, 0, name, keys, where)
+        book.forget_published()
 
     def _records(self) -> list[Record]:
         found = []

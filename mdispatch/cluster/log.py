@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["BATCH", "SEAL", "START", "Entry", "Fact", "Garbled", "Leader", "chained"]
 __all__ += ["NO_CHAIN", "as_fact", "batches", "json_bytes", "pack", "pack_batch", "pack_bytes"]
 __all__ += ["pack_facts", "read_batch", "read_facts", "read_json", "unpack", "unpack_bytes"]
-__all__ += ["whole"]
+__all__ += ["place_on", "whole"]
 
 START, BATCH, SEAL = 1, 2, 3
 NO_CHAIN = bytes(16)
@@ -268,6 +268,14 @@ def _unpacked(form: struct.Struct, said: bytes, at: int) -> tuple[int, ...]:
 # --- what is small --------------------------------------------------------------------------------
 
 _LONGEST_JSON = 1 << 20
+
+
+def place_on(host: str, pid: int, place: str) -> str:
+    """A place with its host and process before it. Of one that is too long the end is kept."""
+    by = f"{host}[{pid}]:"
+    if place.isascii() and len(by) + len(place) <= MD_MAX_WHERE:
+        return by + place
+    return by + place.encode()[-(MD_MAX_WHERE - len(by)) :].decode(errors="ignore")
 
 
 def json_bytes(value: object) -> bytes:

@@ -7,9 +7,12 @@ import platform
 import time
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from typing import NamedTuple
 
+from ..facts import AS_BRIDGE, TYPE, WORKER
 from ..facts.differing import told
 from ..facts.hosts import host, workers
+from ..facts.native.constants import MD_MAX_NAME, MD_MAX_WHERE
 from .log import Garbled, json_bytes, read_json
 from .state import as_chain, as_host, as_number, as_versions
 
@@ -20,16 +23,27 @@ if TYPE_CHECKING:
     from ..facts.abc import Facts
     from .following import Position
 
-__all__ = ["Record", "accepted_bytes", "read_accepted", "read_record", "time_in_words"]
+__all__ = ["OtherType", "Record", "accepted_bytes", "read_accepted", "read_record", "time_in_words"]
 
 #: Bytes of a record at most, characters of one difference, and how many of these.
 _MOST, _LONGEST, _COUNT = 1 << 16, 2000, 16
+#: Bytes of all types in a record.
+_OF_TYPES = 20_000
+
+
+class OtherType(NamedTuple):
+    """A type that a worker of the host has registered: process, name, keys and place."""
+
+    pid: int
+    name: str
+    keys: str
+    where: str
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """One host. ``versions`` are the distributions of which this host has another version than the
-    leader; "" is none.
+    leader; "" is none. ``types`` are those of its workers, the oldest first.
     """
 
     role: str
@@ -47,6 +61,7 @@ class Record:
     mdispatch: str
     versions: dict[str, str]
     differences: list[tuple[int, str]]
+    types: list[OtherType]
     why: str = ""
 
     @classmethod
@@ -69,16 +84,41 @@ class Record:
             mdispatch=_own_version(),
             versions={},
             differences=[],
+            types=[],
             why=why[:500],
         )
 
     def of_workers(self, facts: Facts, versions: dict[str, str]) -> Record:
         differences = [(each.pid, each.text[:_LONGEST]) for each in told(facts)[:_COUNT]]
-        return replace(self, workers=workers(facts), versions=versions, differences=differences)
+        return replace(
+            self,
+            workers=workers(facts),
+            versions=versions,
+            differences=differences,
+            types=_types(facts),
+        )
 
     def packed(self) -> bytes:
         told = asdict(self) | {"root": self.root.hex(), "chain": self.chain.hex()}
         return json_bytes(told)
+
+
+def _types(facts: Facts) -> list[OtherType]:
+    """The types of this host's living members, but those of a bridge, and of the leader."""
+    members = facts.members()
+    kept = {(each[1], each[0]) for each in members if each[3] and each[2] == WORKER}
+    found, left = [], _OF_TYPES
+    for fact in facts.registrations_since(TYPE, 0)[1]:
+        if (fact.pid, fact.interpreter) not in kept or fact.interpreter == AS_BRIDGE:
+            continue
+        one = OtherType(fact.pid, fact.name, fact.body, fact.where)
+        if not _is_told(one.name, one.keys, one.where):
+            continue
+        left -= len(json_bytes(one))
+        if left < 0:
+            break
+        found.append(one)
+    return found
 
 
 @cache
@@ -106,6 +146,9 @@ def read_record(data: bytes) -> Record:
         if not (isinstance(each, list) and len(each) == 2 and isinstance(each[1], str)):
             raise Garbled("a difference is none")
         found.append((as_number(each[0]), each[1][:_LONGEST]))
+    types = told.get("types")
+    if not isinstance(types, list) or len(types) > _OF_TYPES // 20:
+        raise Garbled("the types are none")
     for key in ("pid", "epoch", "seq", "facts", "workers"):
         fields[key] = as_number(told.get(key))
     if fields["epoch"] >= 1 << 48:  # no leader could have a higher one
@@ -117,6 +160,24 @@ def read_record(data: bytes) -> Record:
         chain=as_chain(told.get("chain")),
         versions=as_versions(told.get("versions")),
         differences=found,
+        types=[_as_type(each) for each in types],
+    )
+
+
+def _as_type(value: object) -> OtherType:
+    if not (isinstance(value, list) and len(value) == 4):
+        raise Garbled("a type is none")
+    pid, name, keys, where = value
+    if not _is_told(name, keys, where):
+        raise Garbled("the text of a type is none")
+    return OtherType(as_number(pid), name, keys, where)
+
+
+def _is_told(name: object, keys: object, where: object) -> bool:
+    """Whether these can be a type of a record."""
+    return all(
+        isinstance(text, str) and 0 < len(text) <= most and text.isprintable()
+        for text, most in ((name, MD_MAX_NAME), (keys, _LONGEST), (where, MD_MAX_WHERE))
     )
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 
 from ..errors import RegistryClosedError
+from ..errors.places import origin
 from ..facts import AS_BRIDGE, CLAIM, DEF, LIBRARY, OF_ANY_MEMBER, TRAVELS, Elected, living
 from ..facts.native import native
-from ..facts.native.constants import MD_MAX_WHERE
 from ..facts.opening import create_or_elect
 from ..facts.shared import SharedRegistry
 from .following import Position
-from .log import Fact, Garbled, Leader
+from .log import Fact, Garbled, Leader, place_on
 from .state import State, as_chain
 
 TYPE_CHECKING = False
@@ -154,7 +154,15 @@ class Region:
     def ended_of_others(self, changes: Changes) -> list[Registration]:
         """What changes would end here that another than the leader of now has registered."""
         leader = self._follower.state.leader
-        return [self._there[each] for each in changes.strike if each[0] != leader]
+        others = [self._there[each] for each in changes.strike if each[0] != leader]
+        return [fact for fact in others if not self._is_of_worker(fact)]
+
+    def _is_of_worker(self, there: Registration) -> bool:
+        """Whether a leader has registered it for a worker of some host, with whom it ends."""
+        if there.kind not in OF_ANY_MEMBER:
+            return False
+        leaders = self._follower.state.leaders.values()
+        return origin(there.where) not in [(each.host, each.pid) for each in leaders]
 
     def leave_out_others(self, changes: Changes) -> None:
         """Takes from the changes, and from the follower's state, what they would register of others
@@ -184,12 +192,10 @@ class Region:
         return self._book.register(fact.kind, fact.key, fact.name, text, self._origin(fact))
 
     def _origin(self, fact: Fact) -> str:
+        if fact.kind in OF_ANY_MEMBER and origin(fact.origin) is not None:
+            return fact.origin  # of a worker, whose host the leader has named
         leader = self._follower.state.leaders[fact.leader]
-        by = f"{leader.host}[{fact.pid}]:"
-        if fact.origin.isascii() and len(by) + len(fact.origin) <= MD_MAX_WHERE:
-            return by + fact.origin
-        kept = fact.origin.encode()[-(MD_MAX_WHERE - len(by)) :]
-        return by + kept.decode(errors="ignore")
+        return place_on(leader.host, fact.pid, fact.origin)
 
 
 def _as_fact(there: Registration, leader: int) -> Fact:

@@ -118,7 +118,7 @@ KINDS = {
     # Of the providers that come first, by operator or namespace.
     PRIORITY: Kind("priority", MD_STACK | MD_RAISE_ALL),
     CLASS: Kind("class", MD_UNIQUE),  # that schemas name: registry/classes.py
-    TYPE: Kind("type", MD_UNIQUE, by_any=True),  # a member's own; hosts get the leader's
+    TYPE: Kind("type", MD_UNIQUE, by_any=True),  # a member's own; for hosts: _take_over_types
     NOTE: Kind("note", MD_STACK, SEEN, by_any=True, hosts=STAYS),  # of a member about itself
     # Of one member for all.
     CHOICE: Kind("choice", MD_UNIQUE, AGREED, by_any=True, files=COMPARED, hosts=REFUSED),

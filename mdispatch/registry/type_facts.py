@@ -8,7 +8,8 @@ by a warm-up. A fact ends with the registration, with the class, or with its mem
 
 Members compare with the oldest fact of another living member, not with that of the main one: a type
 may be registered where the main interpreter never imports it. On another host than the leader's,
-the bridge has what the leader has registered. That is the first, whenever it came.
+the bridge has what the leader has registered, also for workers of any host (cluster/leading.py).
+That is the first, whenever it came.
 
 Locking: a change of types, and :func:`keep_up` once there are types, run under the lock of the
 types (dispatch/context/values.py), which is taken before those of a book. What ends with a class
@@ -26,7 +27,7 @@ from _weakref import ref
 from ..dispatch.own_types import own_types
 from ..errors import MdispatchError, TypeKeysMismatchError
 from ..errors.places import printable
-from ..facts import AS_BRIDGE, TYPE, interpreter_id
+from ..facts import AS_BRIDGE, MAIN, TYPE, interpreter_id
 from ..facts.native import unlock
 from .verify import keep, mended, tell, warn
 
@@ -59,8 +60,11 @@ class WrittenType:
         self.fact: Registration | None = None
 
     def register(self, dispatcher: Dispatcher, name: str) -> None:
+        book = dispatcher.facts
         try:
-            self.fact = dispatcher.facts.register(TYPE, 0, name, self.keys, self.where)
+            for fact in _of_workers(dispatcher, name):
+                book.strike(fact)
+            self.fact = book.register(TYPE, 0, name, self.keys, self.where)
         except MdispatchError:
             self.fact = None
 
@@ -71,6 +75,17 @@ class WrittenType:
                 dispatcher.facts.strike(fact)
             except MdispatchError:
                 return  # the registry is gone, and the fact with it
+
+
+def _of_workers(dispatcher: Dispatcher, name: str) -> list[Registration]:
+    """What the leader of a cluster has registered under this name for a worker (cluster/leading.py)
+    and has no more once it registers its own.
+    """
+    me = dispatcher.facts.role == MAIN and (os.getpid(), interpreter_id)
+    if not me or not dispatcher.facts.has(TYPE, 0, name):
+        return []
+    there = dispatcher.facts.registrations(name)[2]
+    return [f for f in there if f.kind == TYPE and (f.pid, f.interpreter) == me]
 
 
 #: The registries in use. Changed by single steps. At the interpreter's end the types refer to no

@@ -203,39 +203,166 @@ def test_errors_of_calls_name_the_leaders_process(begun):
 
 
 @pytest.mark.thorough
-def test_hosts_have_the_leaders_types_and_none_of_its_workers(hosts, begun, run):
+def test_hosts_have_the_leaders_types_and_of_others_those_that_the_leader_has_taken_over(
+    hosts, begun, run
+):
     leader, worker, url = begun
     beside = hosts[0].program(run)
     beside.do(SHOP.format(timeout=limit(20)))
     leader.do("kept = md.register_type(bytes, 'CPU')")
     beside.do("md.register_type(bytes, 'CPU'); md.register_type(bytearray, 'CUDA')")
     catches_up(leader, worker, "one")
-    worker.do("md.register_type(bytearray, 'CPU')")
+    worker.do(UNTIL_TAKEN_OVER.format(name="builtins.bytearray"))
+    kind, text = worker.fails("md.register_type(bytearray, 'CPU')")
+    assert kind == "TypeKeysMismatchError"
+    assert f"type builtins.bytearray is registered for CUDA in pid {beside.pid} on node-0" in text
     there = """
 from mdispatch.facts import TYPE
 book = md.default_registry().dispatcher.facts
 result = [(fact.name, fact.pid) for fact in book.registrations_since(TYPE, 0)[1]]
 """
     first = hosts[1].processes[0].pid
-    assert sorted(worker.do(there)) == [
-        ["builtins.bytearray", worker.pid],
-        ["builtins.bytes", first],
-    ]
+    both = "builtins.bytearray", "builtins.bytes"
+    assert sorted(worker.do(there)) == [[name, first] for name in both]
     # They end with their bridge, and come again with the next one.
     hosts[1].processes[0].kill()
     hosts[1].processes[0].wait()
     second = hosts[1].bridge(url).pid
     catches_up(leader, worker, "two")
-    assert sorted(worker.do(there)) == [
-        ["builtins.bytearray", worker.pid],
-        ["builtins.bytes", second],
-    ]
+    assert sorted(worker.do(there)) == [[name, second] for name in both]
     beside.kill()  # it was first on that host
     leader.do("kept.close(); md.register_type(bytearray, 'CPU')")
-    catches_up(leader, worker, "three")  # what a worker has is none that a bridge would end
+    catches_up(leader, worker, "three")
+    worker.do("md.register_type(bytearray, 'CPU'); md.warm_up([])")
     assert sorted(worker.do(there)) == [
         ["builtins.bytearray", pid] for pid in sorted((worker.pid, second))
     ]
+
+
+@pytest.mark.thorough
+def test_the_leaders_own_type_takes_the_place_of_one_that_it_has_taken_over(on_three):
+    leader, one, two, _ = on_three
+    one.do("kept = md.register_type(bytes, 'CPU')")
+    two.do(UNTIL_TAKEN_OVER.format(name="builtins.bytes"))
+    leader.do("own = md.register_type(bytes, 'CUDA')")
+    catches_up(leader, one, "here")
+    kind, text = one.fails("md.warm_up([])")
+    assert kind == "WarmUpError"
+    assert f"type builtins.bytes is registered for CUDA in pid {leader.pid} on node-0" in text
+    assert two.fails("md.register_type(bytes, 'CPU')")[0] == "TypeKeysMismatchError"
+    leader.do("own.close()")  # what the worker has had all the time counts again
+    two.do(
+        UNTIL_TAKEN_OVER.format(name="builtins.bytes").replace(
+            "not keys_there()", "keys_there() != ['CPU']"
+        )
+    )
+    one.do("md.warm_up([])")
+
+
+#: Until another host's type, or the leader's, is in this host's registry.
+UNTIL_TAKEN_OVER = """
+import os
+import mdispatch as md
+from mdispatch.facts import AS_BRIDGE, TYPE
+book = md.default_registry().dispatcher.facts
+def keys_there():
+    return [
+        fact.body for fact in book.registrations_since(TYPE, 0)[1]
+        if fact.name == {name!r} and (fact.interpreter == AS_BRIDGE or fact.pid != os.getpid())
+    ]
+seq = 0
+while not keys_there():
+    seq, _ = book.await_change(seq, 1)
+result = keys_there()
+"""
+ENDED = UNTIL_TAKEN_OVER.replace("while not", "while")
+
+
+@pytest.fixture
+def on_three(hosts, begun, tmp_path):
+    """Workers of two hosts, of which neither has the leader, beside it and a worker there."""
+    leader, one, url = begun
+    third = Host("node-2", tmp_path)
+    hosts.append(third)
+    third.bridge(url)
+    run = url.partition("run=")[2].partition("&")[0]
+    two, beside = third.program(run), hosts[0].program(run)
+    for each in (two, beside):
+        each.do(SHOP.format(timeout=limit(20)))
+    return leader, one, two, beside
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", ["to a host", "back", "to the leader's host", "from there"])
+def test_a_type_of_two_hosts_and_not_of_the_leader_is_told_on_the_second(on_three, way):
+    _, one, two, beside = on_three
+    first, second, node = {
+        "to a host": (one, two, 1),
+        "back": (two, one, 2),
+        "to the leader's host": (one, beside, 1),
+        "from there": (beside, two, 0),
+    }[way]
+    first.do("kept = md.register_type(bytes, 'CPU')")
+    assert second.do(UNTIL_TAKEN_OVER.format(name="builtins.bytes")) == ["CPU"]
+    kind, text = second.fails("md.register_type(bytes, 'CUDA')")
+    assert kind == "TypeKeysMismatchError"
+    told = f"type builtins.bytes is registered for CPU in pid {first.pid} on node-{node}, and here"
+    assert told in text
+    assert f"there: node-{node}[{first.pid}]:/ops/shop.py:1 (CPU)" in text
+    second.do("own = md.register_type(bytes, 'CPU'); md.warm_up([])")  # the same is welcome
+    first.do("md.warm_up([])")
+
+
+@pytest.mark.thorough
+def test_a_type_that_was_taken_over_stays_as_it_is_while_others_come(on_three):
+    _, one, two, _ = on_three
+    number = UNTIL_TAKEN_OVER + "result = [f.seq for f in book.registrations('builtins.bytes')[2]]"
+    one.do("kept = [md.register_type(bytes, 'CPU')]")
+    first = two.do(number.format(name="builtins.bytes"))
+    for cls in ("bytearray", "memoryview"):
+        one.do(f"kept.append(md.register_type({cls}, 'CPU'))")
+        assert two.do(number.format(name=f"builtins.{cls}")) == first
+
+
+@pytest.mark.thorough
+def test_a_type_that_two_hosts_register_at_once_is_told_by_a_warm_up_of_one_of_them(on_three):
+    _, one, two, _ = on_three
+    for worker, key in ((one, "CPU"), (two, "CUDA")):
+        worker.begin(f"kept = md.register_type(bytes, {key!r})")
+    errors = [each.end()[1] for each in (one, two)]
+    for worker in (one, two):
+        worker.do(UNTIL_TAKEN_OVER.format(name="builtins.bytes"))
+        worker.begin("md.warm_up([])")
+    told = [each.end()[1] for each in (one, two)]
+    assert [each is None for each in told].count(False) == 1, (errors, told)
+    assert "type builtins.bytes is registered for " in next(filter(None, told))[1]
+
+
+@pytest.mark.thorough
+def test_a_type_that_was_taken_over_ends_with_its_worker_and_the_next_one_counts(on_three):
+    leader, one, two, _ = on_three
+    one.do("kept = md.register_type(bytes, 'CPU')")
+    two.do(UNTIL_TAKEN_OVER.format(name="builtins.bytes"))
+    one.do("kept.close()")
+    two.do(ENDED.format(name="builtins.bytes"))
+    two.do("kept = md.register_type(bytes, 'CUDA')")
+    assert one.do(UNTIL_TAKEN_OVER.format(name="builtins.bytes")) == ["CUDA"]
+    assert one.fails("md.register_type(bytes, 'CPU')")[0] == "TypeKeysMismatchError"
+    assert leader.do("result = md.default_registry().check_invariants()") is None
+
+
+@pytest.mark.thorough
+def test_a_type_of_a_worker_that_has_ended_holds_no_leader(on_three, begun, hosts):
+    leader, one, two, beside = on_three
+    one.do("kept = md.register_type(bytes, 'CPU')")
+    two.do(UNTIL_TAKEN_OVER.format(name="builtins.bytes"))
+    for each in (leader, one, beside):
+        each.kill()
+    new = hosts[0].program(f"cluster:{begun[2]}")
+    new.do(SHOP.format(timeout=limit(20)))
+    catches_up(new, two, "again")
+    new.do("md.seal()")
+    two.do(ENDED.format(name="builtins.bytes"))
 
 
 @pytest.mark.thorough
