@@ -11,6 +11,7 @@ from runs import in_another_run
 
 import mdispatch as md
 from mdispatch import errors
+from mdispatch.dispatch import call_py
 from mdispatch.dispatch.context import guards, modes
 from mdispatch.dispatch.context.hermetic import SafeObject
 from mdispatch.dispatch.context.modes import (
@@ -315,6 +316,25 @@ def test_a_mode_is_no_tensor_and_a_type_may_have_attributes_of_any_name(ops):
 
 def test_a_subclass_can_take_the_handler_away(ops):
     assert ops.f(Quiet()) == ("cpu", 1, "")
+
+
+def test_nobody_is_told_of_a_type_whose_handler_was_taken_away(ops):
+    told = []
+
+    class Tell(DispatchMode):
+        def __md_dispatch__(self, op, types, args, kwargs):
+            told.append(types)
+            return op(*args, **kwargs)
+
+    for way in (ops.many, lambda *args: call_py.call(ops.many.default, args, {})):
+        with Tell():
+            assert way([Quiet(), X], Quiet()) == "cpu"
+        with Tell():
+            assert way([Quiet(), Typed()])[:2] == ("Typed", ["Typed"])
+        with pytest.raises(errors.HandlersDeclinedError) as caught:
+            way([Declines(), Quiet()])
+        assert len(caught.value.handlers) == 1
+    assert told == [(), (Typed,)] * 2
 
 
 def test_the_mode_is_asked_before_the_types_and_told_of_them(ops):
@@ -707,7 +727,7 @@ REFUSED = """
 import pickle
 from pathlib import Path
 import mdispatch as md
-from mdispatch import errors, modes
+from mdispatch import errors, guards, modes
 from mdispatch.dispatch.context.hermetic import SafeObject
 from feature import Array, Mode, ran
 
@@ -723,6 +743,11 @@ result = {"argument": refusal(lambda: f(held["array"]))}
 modes.push_mode(held["mode"])
 result["mode"] = refusal(lambda: f(Array()))
 modes.pop_mode()
+modes.push_pre_dispatch_mode(held["mode"])
+result["before dispatch"] = refusal(lambda: f(Array()))
+with guards.ExcludeDispatchKeyGuard("PreDispatch"), Mode():  # which does not ask it
+    result["below it"] = refusal(lambda: f(Array()))
+modes.pop_pre_dispatch_mode()
 f.default.rules.add_class(Mode, held["rule"], full=True)
 with Mode():
     result["rule"] = refusal(lambda: f(Array()))
@@ -749,6 +774,7 @@ def test_a_call_with_something_from_elsewhere_is_refused_before_anything_ran(pla
     values = run_main(MAIN, place, str(tmp_path), REFUSED)
     refused = ("ForeignObjectError", "m::f", True, [])
     assert values["argument"] == values["mode"] == values["rule"] == refused
+    assert values["before dispatch"] == values["below it"] == refused
     assert values["ran"] == ["autograd"]
 
 
