@@ -271,6 +271,31 @@ print(raised)
 
 @with_torch
 @with_gil
+def test_only_a_place_that_holds_in_every_tensor_counts():
+    """Each of these has its number in several places, as its length in a dimension, too."""
+    told = run(
+        """
+def long(tensor, at):
+    number = keys.ask(tensor).raw_repr()
+    made = tensor.expand(*[number if each == at else 2 for each in (0, 1)])
+    assert keys.ask(made).raw_repr() == number
+    return made
+
+one = [long(torch.ones(1, 1), 0), long(torch.ones(1, 1, device="meta"), 1)]
+with Functions():  # nobody makes a tensor that would tell more
+    assert all(map(agrees, one))  # Python translates these sets
+    assert agrees(one[0])
+    assert _call.torch_found() is None
+    assert agrees(one[1])
+    assert _call.torch_found()
+assert all(map(agrees, zoo))
+"""
+    )
+    assert re.fullmatch(r"\(\d+, \d+, \d+\) 0", told), told
+
+
+@with_torch
+@with_gil
 @pytest.mark.parametrize("move", [(0, 8), (0, -8), (0, 16)])
 def test_a_wrong_place_is_given_up_and_gives_no_wrong_set(move):
     told = run(
