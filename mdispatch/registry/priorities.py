@@ -34,17 +34,26 @@ class PriorityHandle(Handle):
 
     __slots__ = ("_asked", "_dispatcher", "_fact", "pattern")
 
-    def __init__(
-        self, dispatcher: Dispatcher, pattern: str, asked: Asked, fact: Registration | None
-    ) -> None:
+    def __init__(self, dispatcher: Dispatcher, pattern: str) -> None:
         self.pattern = pattern
         self._dispatcher = dispatcher
-        self._asked: Asked | None = asked
-        self._fact = fact
+        self._asked: Asked | None = None
+        self._fact: Registration | None = None
 
     def close(self) -> None:
         """Ends it: the one before for the same pattern returns. Idempotent."""
-        asked, self._asked = self._asked, None
+        surely(self._end)
+
+    def _begin(self, asked: Asked, fact: Registration | None) -> None:
+        self._fact, self._asked = fact, asked
+
+        def add(priorities: Priorities) -> None:
+            priorities.own[self.pattern] = (*priorities.own.get(self.pattern, ()), asked)
+
+        self._dispatcher.fallbacks.reorder(add)
+
+    def _end(self) -> None:
+        asked, fact = self._asked, self._fact
         if asked is None:
             return
 
@@ -53,9 +62,15 @@ class PriorityHandle(Handle):
             priorities.own[self.pattern] = tuple(each for each in before if each is not asked)
 
         self._dispatcher.fallbacks.reorder(drop)
-        fact, self._fact = self._fact, None
         if fact is not None:
             self._dispatcher.facts.strike(fact)
+        self._asked = None  # last: who was interrupted comes again
+
+    def _undo(self) -> None:
+        """Ends it, and what was published for it, if that has not come as far as here."""
+        self._end()
+        for ref, seq in self._dispatcher.facts.published:
+            self._dispatcher.disown(ref, seq)
 
 
 def set_priority(
@@ -88,19 +103,21 @@ def set_priority(
     text = priority_text(checked_names(names), bool(strict))
     dispatcher = given_or_default(registry).dispatcher
     place = registrants_place() if where is None else given_place(where)
-    fact, is_bound = None, False
-    if not elects(dispatcher):
-        body = text if required else f"{text}\noptional"
-        fact, is_bound = register_or_verify(dispatcher, _wanted, _register, _verify)(
-            dispatcher, pattern, body, place, timeout
-        )
-    asked = Asked(tuple(names), bool(strict), f"set_priority at {place}", is_bound)
-
-    def add(priorities: Priorities) -> None:
-        priorities.own[pattern] = (*priorities.own.get(pattern, ()), asked)
-
-    dispatcher.fallbacks.reorder(add)
-    return PriorityHandle(dispatcher, pattern, asked, fact)
+    handle = PriorityHandle(dispatcher, pattern)
+    dispatcher.facts.forget_published()
+    try:
+        fact, is_bound = None, False
+        if not elects(dispatcher):
+            body = text if required else f"{text}\noptional"
+            fact, is_bound = register_or_verify(dispatcher, _wanted, _register, _verify)(
+                dispatcher, pattern, body, place, timeout
+            )
+        by = f"set_priority at {place}"
+        handle._begin(Asked(tuple(names), bool(strict), by, is_bound), fact)
+    except BaseException:  # perhaps of a signal handler: see Note [Handlers that raise]
+        surely(handle._undo)
+        raise
+    return handle
 
 
 def _wanted(

@@ -274,6 +274,23 @@ def test_the_environment_is_refused_in_words(f, monkeypatch):
         f(A(), 1)
 
 
+def test_a_priority_ends_whole_though_a_signal_handler_raises_meanwhile(f, monkeypatch):
+    fallbacks, facts = f.dispatcher.fallbacks, f.dispatcher.facts
+    handle = md.set_priority("s::f", ["slow"], registry=f.dispatcher.holder)
+    assert both_ways(f, A(), 1) == "slow"
+    changed = fallbacks.when_changed
+
+    def interrupted():
+        monkeypatch.setattr(fallbacks, "when_changed", changed)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fallbacks, "when_changed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        handle.close()
+    assert facts.find(kinds_of_facts.PRIORITY, 0, "s::f") is None
+    assert both_ways(f, A(), 1) == "fast"
+
+
 def test_a_strict_priority_never_falls_back(f):
     with md.priority(f, ["fast", "gone"], strict=True):
         assert f(A(), 1) == "fast"

@@ -58,17 +58,27 @@ def guard():
     with md.ExcludeDispatchKeyGuard("AutogradCPU"):
         f(A())
 
-works = {"waits": wait, "choices": choose, "registrations": register, "guards": guard}
+def prioritise():
+    handle = md.set_priority("n::f", ["p"], registry=registry)
+    opened.append(handle)
+    handle.close()
+    opened.pop()
+
+opened = []
+works = {"waits": wait, "choices": choose, "registrations": register, "guards": guard,
+         "priorities": prioritise}
 for each in works.values():
     each()  # what is imported late is here then
 storm = Storm(seed)
-longest = {"waits": 5e-5, "choices": 4e-4, "registrations": 8e-4, "guards": 5e-5}
+longest = {"waits": 5e-5, "choices": 4e-4, "registrations": 8e-4, "guards": 5e-5,
+           "priorities": 1e-4}
 storm.run(works[what], rounds, longest[what])
 gc.collect()
 end_left = [each for runs in list(registry.dispatcher.libraries.values())
             for opened in list(runs.values()) for each in list(opened) if each is not lib]
-for each in end_left:
+for each in [*end_left, *opened]:
     each.close()
+opened.clear()
 for choice in choices.made(registry=registry):
     choices.withdraw(choice, registry=registry)
 left = dict(
@@ -77,6 +87,7 @@ left = dict(
     claims=facts.registrations_since(CLAIM, 0)[0],
     guards=len(guards.open) + guards.stack.priority,
     keys=changed_sets(),
+    priorities=sum(map(len, registry.dispatcher.fallbacks.prioritise().own.values())),
     facts=[each.text for each in facts.registrations()[2] if each not in before],
 )
 
@@ -95,12 +106,12 @@ done(interrupts=storm.interrupts, left=left, told=told)
 
 
 @pytest.mark.parametrize("book", ["local", "shared"])
-@pytest.mark.parametrize("what", ["waits", "choices", "registrations", "guards"])
+@pytest.mark.parametrize("what", ["waits", "choices", "registrations", "guards", "priorities"])
 def test_after_a_storm_of_signals_nothing_is_left_and_all_goes_on(what, book, long_form):
     got = run_main(STORM, what, book, 10_000 if long_form else 400, seed_of(long_form))
     if got.get("loses"):
         pytest.skip("this CPython forgets the __exit__ of a `with` where a signal handler raises")
     assert got["interrupts"] > 20
-    nothing = {"waits": 0, "turns": 0, "claims": 0, "guards": 0, "keys": None, "facts": []}
-    assert got["left"] == nothing
+    nothing = {"waits": 0, "turns": 0, "claims": 0, "guards": 0, "priorities": 0}
+    assert got["left"] == {**nothing, "keys": None, "facts": []}
     assert got["told"] == ["q"]
