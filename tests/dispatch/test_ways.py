@@ -249,7 +249,7 @@ done(answers=eval(file.read_text()), inner=len(inner))
 def test_a_call_past_its_deadline_is_not_run(monkeypatch):
     ran = []
     ticket = 1 << 40
-    monkeypatch.setitem(serving._served_outside, ticket, lambda *args: ran.append(args))
+    monkeypatch.setitem(serving._served_outside, ticket, (lambda *args: ran.append(args), None))
     caller = Caller(lambda: False)
     now = c_kernels.now()
     assert serving.answer([ticket, now - 1, [], [1], [], []], caller) == (LATE, None)

@@ -59,7 +59,7 @@ def test_the_description_on_an_index_has_no_link_that_leads_nowhere_there():
     assert description.startswith("# mdispatch\n")
     assert "`docs/quick-start.md`" in description
     assert re.findall(r"\]\((?!https?:)[^)]*\)|<!--", description) == []
-    for sentence in ("mdispatch notices.", "## Thirty seconds", "## Develop", "pytest -n auto"):
+    for sentence in ("mdispatch does.", "## Try it", "## Develop", "pytest -n auto"):
         assert sentence in description
 
 
