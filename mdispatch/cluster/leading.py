@@ -355,9 +355,8 @@ class Publisher:
     def _renew(self) -> None:
         at = self._follower.at
         self._engine.renew(at.epoch, self._token, self._url.lease, at.id)
-        me = self._me.host, self._me.pid
-        others = [each for each in self._records() if (each.host, each.pid) != me]
-        for record in others:
+        records = self._records()
+        for record in records:
             is_other = record.root != at.root or record.phase == ASTRAY
             if record.epoch > at.epoch or (record.epoch == at.epoch and is_other):
                 raise Forgot
@@ -365,7 +364,8 @@ class Publisher:
         record = Record.of("leader", self._url.run, at, facts, self._phase())
         record = record.of_workers(self._book, {})
         self._engine.announce(self._key(), record.packed(), self._url.lease)
-        self._take_over_types([record, *others])
+        me = self._me.host, self._me.pid
+        self._take_over_types([record, *(each for each in records if (each.host, each.pid) != me)])
         self._next_renewal = monotonic() + self._url.lease / 3
 
     def _take_over_types(self, records: list[Record]) -> None:

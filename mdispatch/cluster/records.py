@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from ..facts import AS_BRIDGE, TYPE, WORKER
+from ..facts import TYPE
 from ..facts.differing import told
-from ..facts.hosts import host, workers
+from ..facts.hosts import host, living_workers, workers
 from ..facts.native.constants import MD_MAX_NAME, MD_MAX_WHERE
 from .log import Garbled, json_bytes, read_json
 from .state import as_chain, as_host, as_number, as_versions
@@ -105,11 +105,10 @@ class Record:
 
 def _types(facts: Facts) -> list[OtherType]:
     """The types of this host's living members, but those of a bridge, and of the leader."""
-    members = facts.members()
-    kept = {(each[1], each[0]) for each in members if each[3] and each[2] == WORKER}
+    living = living_workers(facts)
     found, left = [], _OF_TYPES
     for fact in facts.registrations_since(TYPE, 0)[1]:
-        if (fact.pid, fact.interpreter) not in kept or fact.interpreter == AS_BRIDGE:
+        if (fact.pid, fact.interpreter) not in living:
             continue
         one = OtherType(fact.pid, fact.name, fact.body, fact.where)
         if not _is_told(one.name, one.keys, one.where):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .waits import Waited
 
 __all__ = ["ASTRAY", "CUT", "GONE", "HELD", "OPEN", "SEALED", "Told", "await_fact"]
-__all__ += ["bridges", "host", "has_bridge", "read", "tell", "told", "workers"]
+__all__ += ["bridges", "host", "has_bridge", "living_workers", "read", "tell", "told", "workers"]
 
 #: How a host stands: it goes on; all that the warm-up registers is there; the engine does not
 #: answer; nobody leads; what the engine has does not go on from what is here; the leader has other
@@ -99,6 +99,11 @@ def bridges(facts: Facts) -> int | None:
 def has_bridge(facts: Facts) -> bool:
     """Whether this host has a bridge, or has none because it has the leader."""
     return bridges(facts) != 0
+
+
+def living_workers(facts: Facts) -> set[tuple[int, int]]:
+    """The workers here that are alive: process and interpreter."""
+    return {(each[1], each[0]) for each in facts.members() if each[2] == WORKER and each[3]}
 
 
 def workers(facts: Facts) -> int:

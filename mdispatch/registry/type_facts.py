@@ -27,7 +27,7 @@ from _weakref import ref
 from ..dispatch.own_types import own_types
 from ..errors import MdispatchError, TypeKeysMismatchError
 from ..errors.places import printable
-from ..facts import AS_BRIDGE, MAIN, TYPE, interpreter_id
+from ..facts import AS_BRIDGE, TYPE, interpreter_id
 from ..facts.native import unlock
 from .verify import keep, mended, tell, warn
 
@@ -81,10 +81,9 @@ def _of_workers(dispatcher: Dispatcher, name: str) -> list[Registration]:
     """What the leader of a cluster has registered under this name for a worker (cluster/leading.py)
     and has no more once it registers its own.
     """
-    me = dispatcher.facts.role == MAIN and (os.getpid(), interpreter_id)
-    if not me or not dispatcher.facts.has(TYPE, 0, name):
+    if not dispatcher.facts.has(TYPE, 0, name):
         return []
-    there = dispatcher.facts.registrations(name)[2]
+    there, me = dispatcher.facts.registrations(name)[2], (os.getpid(), interpreter_id)
     return [f for f in there if f.kind == TYPE and (f.pid, f.interpreter) == me]
 
 

@@ -346,7 +346,8 @@ def test_a_type_that_was_taken_over_ends_with_its_worker_and_the_next_one_counts
     one.do("kept.close()")
     two.do(ENDED.format(name="builtins.bytes"))
     two.do("kept = md.register_type(bytes, 'CUDA')")
-    assert one.do(UNTIL_TAKEN_OVER.format(name="builtins.bytes")) == ["CUDA"]
+    until = UNTIL_TAKEN_OVER.replace("not keys_there()", "keys_there() != ['CUDA']")
+    one.do(until.format(name="builtins.bytes"))  # its own host may have the former one for longer
     assert one.fails("md.register_type(bytes, 'CPU')")[0] == "TypeKeysMismatchError"
     assert leader.do("result = md.default_registry().check_invariants()") is None
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import random
 import struct
+import subprocess
+import sys
 import tracemalloc
 import zlib
 
 import pytest
 
+import mdispatch as md
 from mdispatch import facts
+from mdispatch.cluster.following import Position
 from mdispatch.cluster.log import (
     BATCH,
     NO_CHAIN,
@@ -31,8 +37,9 @@ from mdispatch.cluster.log import (
     unpack,
     unpack_bytes,
 )
-from mdispatch.cluster.records import read_record
+from mdispatch.cluster.records import Record, read_record
 from mdispatch.cluster.state import Manifest, State, start_bytes
+from mdispatch.facts.hosts import OPEN
 from mdispatch.facts.native.constants import MD_UNIQUE
 
 pytestmark = [pytest.mark.shared, pytest.mark.specification]
@@ -335,3 +342,65 @@ def test_what_a_later_leader_has_taken_the_place_of_is_not_struck_out_for_it():
     assert state.apply(batch([], theirs[:1])).rename == [((7, 1), theirs[0])]
     changes = state.apply(batch([0], theirs[1:]))
     assert (changes.strike, changes.rename, changes.add) == ([(8, 0)], [], theirs[1:])
+
+
+# --- the types in a host's record -----------------------------------------------------------------
+
+
+class Array:
+    pass
+
+
+def record_of(registry):
+    record = Record.of("bridge", "x", Position(), 1, OPEN)
+    return record.of_workers(registry.dispatcher.facts, {})
+
+
+@pytest.mark.shared
+def test_a_record_has_the_types_of_workers_and_can_be_read_however_many_there_are(
+    registry, tmp_path
+):
+    program = tmp_path / "many_types.py"
+    program.write_text("""
+import mdispatch as md
+md.Library("s", "FRAGMENT")
+for number in range(1000):
+    cls = type(f"{'é' * 20}{number}", (), {})
+    globals()[cls.__name__] = cls
+    md.register_type(cls, "CPU")
+print("there", flush=True)
+input()
+""")
+    md.register_type(Array, "CPU").close()
+    env = os.environ | {"MDISPATCH_REGISTRY": registry.address}
+    with subprocess.Popen([sys.executable, str(program)], env=env, stdin=-1, stdout=-1) as worker:
+        assert worker.stdout.readline() == b"there\n"
+        read = read_record(record_of(registry).packed())
+        worker.communicate(b"\n")
+    assert 50 < len(read.types) < 1000
+    assert {each.pid for each in read.types} == {worker.pid}
+    assert read.types[0].name.endswith("é0")
+    assert [each.keys for each in read.types] == ["CPU"] * len(read.types)
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        {},
+        [1],
+        [[1, "a", "CPU"]],
+        [[-1, "a", "CPU", "f:1"]],
+        [[1, "", "CPU", "f:1"]],
+        [[1, "a\n", "CPU", "f:1"]],
+        [[1, "a", ["CPU"], "f:1"]],
+        [[1, "a", "CPU", "f" * 5000]],
+        [[1, "a", "CPU", "f:1"]] * 1001,
+    ],
+)
+def test_types_of_a_record_that_are_none_are_refused(types):
+    record = json.loads(Record.of("bridge", "x", Position(), 1, OPEN).packed())
+    with pytest.raises(Garbled):
+        read_record(json.dumps(record | {"types": types}).encode())
+    good = [[1, "a.B", "CPU, CUDA", "f.py:1"]]
+    read = read_record(json.dumps(record | {"types": good}).encode())
+    assert read.types == [(1, "a.B", "CPU, CUDA", "f.py:1")]
