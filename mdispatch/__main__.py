@@ -10,8 +10,6 @@ import sys
 
 from . import __version__
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Runs the command line. Ends the process with its exit status."""

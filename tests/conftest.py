@@ -27,7 +27,8 @@ from mdispatch.dispatch.own_types import own_types
 from mdispatch.facts import living, native
 from mdispatch.facts.local import LocalRegistry
 from mdispatch.facts.native import guards_py
-from mdispatch.facts.shared import ENVIRONMENT, SharedRegistry
+from mdispatch.facts.opening import ENVIRONMENT
+from mdispatch.facts.shared import SharedRegistry
 from mdispatch.registry import registry as registries
 from mdispatch.workers.pytest_plugin import own_folder
 

@@ -13,10 +13,11 @@ import sys
 from _thread import RLock
 
 from ..dispatch.context.values import is_torch_tensor
-from ..dispatch.custom import Unshared, called_by_c
 from ..errors import AliasingError, ArgumentError
 from ..errors.places import label_of
 from ..errors.words import shown
+from ..facts.native.calls import Unshared
+from ..facts.native.calls import callable as called_by_c
 from ..keys import DispatchKeySet
 from ..keys.devices import device_key
 from ..keys.numbers import DispatchKey
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from ..dispatch.operators import OpOverload
     from ..schema import Argument, FunctionSchema
     from ..schema.types import AliasInfo
-
-__all__ = ["AliasCheck", "DeviceKernel", "DeviceSwitch", "select_backend"]
-
 
 # Held while any switch of this interpreter changes, which is rare.
 _lock = RLock()

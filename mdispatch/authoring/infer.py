@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from inspect import Parameter, Signature
     from typing import Any, NoReturn
 
-__all__ = ["infer_schema"]
-
 # The types of parameters that PyTorch infers, and those of returns, alone or in a tuple.
 _PARAMETERS = frozenset(
     base + form

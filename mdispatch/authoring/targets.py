@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     Op: TypeAlias = str | OpOverload | HasOperator
     Types: TypeAlias = DispatchKey | str | Iterable[DispatchKey | str]
 
-__all__ = ["autocast_key", "keys_of", "library_for", "target_of"]
-
 #: Given in place of a device, this word stands for every device.
 DEFAULT = "default"
 

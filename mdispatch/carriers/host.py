@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 
     from .carrier import Answer
 
-__all__ = ["CALLS", "LINES", "HostCarrier"]
-
 #: How many calls of other processes an owner runs at once, how many lines it has, how many callers
 #: it greets at once, and how many wait until it greets them.
 CALLS, LINES, GREETERS, _BACKLOG = 64, 512, 64, 128

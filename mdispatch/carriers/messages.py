@@ -22,8 +22,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["INLINE", "LARGEST", "Messages", "TooLarge"]
-
 #: How many bytes a message has at most that does not lie in shared memory.
 INLINE = 1 << 15
 #: How many bytes a message has at most.

@@ -23,8 +23,6 @@ from errno import ENOENT, ENOSPC
 from ..errors import RegistryOwnerError, SystemCallError
 from ..facts.native import native
 
-__all__ = ["Place", "key_of", "path_of", "refused"]
-
 _NAME = re.compile(r"[0-9]{1,10}\.[0-9a-f]{16}")
 _KEY_SIZE = 32
 

@@ -10,34 +10,6 @@ file, although it is long: answers share objects, and one page is made from all 
 
 from typing import NotRequired, TypedDict
 
-__all__ = [
-    "ANSWERS",
-    "Accepted",
-    "Apart",
-    "Bench",
-    "Bridge",
-    "Check",
-    "Choice",
-    "Choices",
-    "Cluster",
-    "Difference",
-    "Doctor",
-    "Failure",
-    "Fallback",
-    "Figure",
-]
-__all__ += ["Host", "Standing", "Stands"]
-__all__ += ["Offer", "Serving"]
-__all__ += ["Inside", "Job", "JobFailure", "Kernel", "Latency", "LeftOut", "Leftover", "Library"]
-__all__ += ["Lock", "Ls", "Main", "Member"]
-__all__ += ["Operator", "OperatorWithTable", "Outside", "Place", "Processes"]
-__all__ += ["PythonModule"]
-__all__ += ["Raised", "Reaped", "Registrar", "Registry", "RegistryNow", "Report", "Rule", "Runs"]
-__all__ += ["Scenario", "Show", "Slot", "Slots", "Stress", "StressList", "Stubs", "Subject"]
-__all__ += ["Table", "Title", "Top", "Verified", "Verify", "VerifyDifference", "VerifyWorker"]
-__all__ += ["Wait", "Why"]
-
-
 # --- what several answers hold --------------------------------------------------------------------
 
 

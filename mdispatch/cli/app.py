@@ -16,8 +16,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["GROUPS", "MODULES", "app", "command"]
-
 #: By group, in the order of the help, and by command: its module, and the first sentence of its own
 #: help.
 GROUPS = {

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
-__all__ = ["WHERE", "answering", "attach", "imports", "keys_like", "opened", "reason"]
-__all__ += ["registries_like"]
-
 _PATIENCE = 0.5  # seconds until a registry that does not appear is an error
 
 #: How these commands are told where to look; part of their help.

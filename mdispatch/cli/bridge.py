@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from . import answers
 
-__all__ = ["bridge", "url_argument"]
-
 
 def _url(context: click.Context, parameter: click.Parameter, text: str) -> ClusterURL:
     if text == "-":

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..registry import Registry
     from . import answers
 
-__all__ = ["Catalogue", "Kernel", "Operator", "catalogue", "fallback_json", "operator_json"]
-
 _KNOWN = {int(key): key for key in DispatchKey.__members__.values()}
 _ORDER = {int(key): index for key, index in TABLE_INDEX.items()}
 _LAST = 10_000

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from . import answers
     from .columns import Row
 
-__all__ = ["Chosen", "choices"]
-
 _EPILOG = f"""\
 {WHERE}
 \b

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ..cluster import Engine
     from . import answers
 
-__all__ = ["cluster"]
-
 
 def _word(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> bool:
     if words not in ((), ("accept",)):

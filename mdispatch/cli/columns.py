@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     #: What stands under a row of a table, each text behind a word.
     Below = Sequence[tuple[str, Text]]
 
-__all__ = ["PAGE", "fit", "number_of", "place_text", "plain", "say", "say_columns", "say_figures"]
-__all__ += ["say_pairs", "size", "styled"]
-
 _GAP = 2
 _LEAST = 20  # A column is not made narrower than this.
 PAGE = 100  # A width that reads well where there is no screen.

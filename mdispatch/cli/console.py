@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["Answer", "complain", "console_on", "import_in_main", "json_option", "module_names"]
-__all__ += ["progress", "replace_file", "search_here", "standard_output", "tell_written"]
-__all__ += ["text_for", "write", "write_text"]
-
 
 class Answer(Protocol):
     """The result of a command, which it can print in two ways."""

@@ -40,10 +40,6 @@ if TYPE_CHECKING:
     from ..facts.outside import Apart, Member, Seen
     from . import answers
 
-__all__ = ["Diagnosis", "alarm", "awaited", "diagnose", "doctor"]
-__all__ += ["duration", "look", "main_text", "member_json", "members_text", "problems"]
-__all__ += ["registry_argument", "seen_json", "state_text", "waiting_text"]
-
 registry_argument = click.argument(
     "registry",
     metavar="[REGISTRY]",

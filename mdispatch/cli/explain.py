@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from .columns import Row, styled
     from .console import Answer
 
-__all__ = ["EPILOG", "Registrations", "Slots", "Way", "show", "table", "why"]
-
 #: What the help of each of these commands ends with.
 EPILOG = f"""\
 {WHERE}

@@ -13,8 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["Keyboard", "keyboard"]
-
 #: By what a terminal sends: the names of the keys that are not characters.
 _NAMES = {
     "\x1b[A": "up",

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from .catalogue import Catalogue, Operator
     from .columns import Row, styled
 
-__all__ = ["EPILOG", "Listing", "chosen", "ls"]
-
 #: What the help ends with.
 EPILOG = f"""\
 {WHERE}

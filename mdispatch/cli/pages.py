@@ -17,8 +17,6 @@ from .columns import plain
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["templates"]
-
 
 def templates(*folders: Path) -> Environment:
     """The templates of these folders; the first folder that has a name decides."""

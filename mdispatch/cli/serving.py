@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..facts.serving import Serving
     from . import answers
 
-__all__ = ["offer_json", "serving_json", "serving_lines"]
-
 _MOST_KERNELS = 5
 
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from ..facts.outside import Standing
     from . import answers
 
-__all__ = ["standing_json", "standing_text", "told_json"]
-
 
 def standing_text(standing: Standing) -> str:
     """How a host of a cluster stands, in words."""

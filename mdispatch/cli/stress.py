@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
     from . import answers
 
-__all__ = ["Stressed", "find_suite", "listing_json", "missing", "play", "scenarios", "stress"]
-__all__ += ["version_of"]
-
 _DAY = 86400.0
 _FAILED = 1  # pytest's status when tests failed
 

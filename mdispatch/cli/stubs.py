@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from ..schema import Argument, FunctionSchema
     from . import answers
 
-__all__ = ["EPILOG", "stub_text", "stubs"]
-
 #: What the help ends with.
 EPILOG = """\
 Give your project a module ops.py of these two lines, and the stub beside it:

@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from ..facts import Registration
     from . import answers
 
-__all__ = [
-    "Subject",
-    "by",
-    "kernel_json",
-    "kernel_text",
-    "key_name",
-    "names",
-    "place_json",
-    "place_of_fact",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Subject:

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 from .serving import serving_lines
 from .standing import standing_text
 
-__all__ = ["Moment", "top"]
-
 _DAY = 86400.0
 # To another screen without a cursor, and back. To the top; erase the rest of the line, the screen.
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"

@@ -20,8 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["BRIDGES", "IS_THERE", "NOT_NEEDED", "main"]
-
 IS_THERE = "ready"
 #: The host has the leader, or bridges enough.
 NOT_NEEDED = "not needed"

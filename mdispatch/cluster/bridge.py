@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from .engine import ClusterURL
     from .state import Changes
 
-__all__ = ["Bridge"]
-
 
 class Bridge:
     """Keeps the registry of this host as the run's leader has it."""

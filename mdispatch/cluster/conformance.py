@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     Make: TypeAlias = Callable[[], Engine]
 
-__all__ = ["CHECKS"]
-
 _A, _B = b"a" * 16, b"b" * 16
 
 

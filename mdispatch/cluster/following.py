@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from .engine import Engine, Status
     from .state import Changes
 
-__all__ = ["MANIFEST", "Follower", "Position"]
-
 MANIFEST = "snapshot"
 _AT_ONCE = 32  # entries
 

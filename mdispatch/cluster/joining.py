@@ -25,8 +25,6 @@ from .engine import parse_url
 from .leading import lead
 from .torchrun import url_of_job
 
-__all__ = ["joined"]
-
 #: Seconds that a worker beside the leader waits for its registry: rank 0 may import as long.
 _PATIENCE = 120.0
 

@@ -71,8 +71,6 @@ if TYPE_CHECKING:
     from ..facts import Registration
     from .engine import ClusterURL
 
-__all__ = ["LeaderBook", "lead"]
-
 _tickets = itertools.count(1 << 61)  # far from those of facts/watch.py
 
 _BETWEEN = 0.01  # seconds between two appends

@@ -29,11 +29,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["BATCH", "SEAL", "START", "Entry", "Fact", "Garbled", "Leader", "chained"]
-__all__ += ["NO_CHAIN", "as_fact", "batches", "json_bytes", "pack", "pack_batch", "pack_bytes"]
-__all__ += ["pack_facts", "read_batch", "read_facts", "read_json", "unpack", "unpack_bytes"]
-__all__ += ["place_on", "whole"]
-
 START, BATCH, SEAL = 1, 2, 3
 NO_CHAIN = bytes(16)
 

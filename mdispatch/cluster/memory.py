@@ -14,8 +14,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["MemoryEngine", "Store"]
-
 
 class Store:
     """What engines of one name share. ``lock`` guards all of it and is rung at each change."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..facts.abc import Facts
     from .following import Position
 
-__all__ = ["OtherType", "Record", "accepted_bytes", "read_accepted", "read_record", "time_in_words"]
-
 #: Bytes of a record at most, characters of one difference, and how many of these.
 _MOST, _LONGEST, _COUNT = 1 << 16, 2000, 16
 #: Bytes of all types in a record.

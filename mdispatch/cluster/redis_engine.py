@@ -31,8 +31,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["RedisEngine"]
-
 _LONGEST_ANSWER = 64 * LONGEST
 #: Bytes of an answer that have to come in each second beyond the socket's timeout.
 _SLOWEST = 1 << 16

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from .following import Follower
     from .state import Changes
 
-__all__ = ["HostBook", "Region", "position"]
-
 _QUEUE = "mdispatch.bridge"
 #: The number of a leader that is known by its host and process only: no leader draws it.
 _FORMER = 1

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
     Id: TypeAlias = tuple[int, int]
 
-__all__ = ["Changes", "Manifest", "State", "as_host", "as_number", "as_versions", "start_bytes"]
-
 _HOST = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _VERSION = re.compile(r"[A-Za-z0-9_.+!-]{0,100}")  # "": there is none

@@ -52,8 +52,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["TorchEngine"]
-
 _T = TypeVar("_T")
 
 _ENTRY = struct.Struct(">QQ16s")  # epoch, sequence, token

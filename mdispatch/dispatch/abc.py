@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ..keys import DispatchKeySet
     from .table import DispatchTable, TableEntry
 
-__all__ = ["Dispatched", "EntryTable", "KernelsEntry", "Operator", "TorchSide"]
-
 
 class Operator(Protocol):
     """An operator, as modes, types, transforms and handlers get it."""

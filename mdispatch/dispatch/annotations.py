@@ -9,8 +9,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn, TypeAlias
 
-__all__ = ["Tensor", "is_tensor_class"]
-
 
 def is_tensor_class(cls: object) -> bool:
     """Whether this is a class whose instances are Tensors, as far as the class can tell.

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     Convert = Callable[[Any], Any]
     AsTensor = Callable[[Any], Any]
 
-__all__ = ["Binder", "Unfit", "converter", "repeated"]
-
 
 class Unfit(Exception):
     """A value does not fit a type. The caller knows the value and the type."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     Fits = Callable[[Any], bool]
 
-__all__ = ["Arrivals"]
-
 #: Whose values are shown in errors.
 _PLAIN = (int, float, bool, str, type(None))
 _EXACT = {"int": int, "SymInt": int, "float": float, "bool": bool, "SymBool": bool, "str": str}

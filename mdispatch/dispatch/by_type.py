@@ -58,11 +58,6 @@ if TYPE_CHECKING:
         def is_fallthrough(self) -> bool: ...
 
 
-__all__ = ["ByType", "Tie", "checked_types", "classes_of", "given_in_words", "name_of_class"]
-__all__ += ["in_words", "misfit_of_types", "same_name", "split_types", "text_of_types", "tied_with"]
-__all__ += ["virtual_bases"]
-
-
 # --- the types of a kernel ------------------------------------------------------------------------
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ..facts.abc import Facts
     from ..schema.types import AliasInfo, Argument, FunctionSchema
 
-__all__ = ["is_here", "note_definition", "with_c_kernels"]
-
 # boxed.h: of an argument
 _TENSOR, _WRITTEN = 1, 2
 

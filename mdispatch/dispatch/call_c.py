@@ -13,6 +13,7 @@ import os
 
 from ..errors import InvalidArgumentError, MdispatchError
 from ..facts.native import calls
+from ..facts.native import interpreter_id as HERE
 from ..keys import DispatchKey, DispatchKeySet
 from ..keys.numbers import OFFSETS, PER_BACKEND_BITS, RUNTIME_KEYS
 from .by_type import ByType
@@ -32,7 +33,6 @@ from .entry import most_targets
 from .handlers import tell_c
 from .kernels import LocalKernel
 from .pairing import AbsentKernel
-from .placement import HERE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from .by_type import Given
     from .call_py import Operator
     from .table import DispatchTable
-
-__all__ = ["connect", "turn"]
 
 
 def turn(on: bool) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from ..errors import ArgumentError, ForeignObjectError
 from ..facts.native import calls
+from ..facts.native import interpreter_id as HERE
 from ..keys import DispatchKey, DispatchKeySet
 from ..keys.numbers import parse_key, table_index
 from ..schema.types import Type
@@ -27,7 +28,7 @@ from .context.values import raw_of
 from .kernels import LocalKernel
 from .overrides import PythonKernel
 from .pairing import AbsentKernel, missing, missing_at
-from .placement import HERE, check_handlers, foreign_kernel, refused
+from .placement import check_handlers, foreign_kernel, refused
 from .routing import routed
 from .table import TableEntry
 
@@ -50,12 +51,6 @@ if TYPE_CHECKING:
         @property
         def rules(self) -> Rules: ...
 
-
-__all__ = ["call", "call_boxed", "call_for_dispatch_key", "call_next_provider"]
-__all__ += ["call_with_keyset"]
-__all__ += ["call_python_kernel", "call_registered", "call_with_python_kernels", "check_result"]
-__all__ += ["checked_answer", "for_types"]
-__all__ += ["redispatch", "redispatch_boxed"]
 
 _HANDLERS = DispatchKey.Python.raw | DispatchKey.PreDispatch.raw
 _DISPATCHER = DispatchKey.PythonDispatcher.raw

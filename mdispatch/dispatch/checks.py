@@ -20,19 +20,6 @@ if TYPE_CHECKING:
     #: whether there may be more.
     Asked: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], bool]
 
-__all__ = [
-    "KINDS",
-    "WILDCARD",
-    "attributes_of",
-    "check_namespace",
-    "check_reserved",
-    "checked_callable",
-    "key_or_none",
-    "misfit",
-    "operator_name",
-    "stub_of",
-]
-
 #: The namespace that stands for all.
 WILDCARD = "_"
 

@@ -8,8 +8,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Self
 
-__all__ = ["Annotations", "Described"]
-
 
 class _Doc(str):
     """The docstring of a class, and in its place that of each object."""

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
         ) -> tuple[object, ...]: ...
 
 
-__all__ = ["Dispatcher"]
-
 #: How many locks the entries share. With one for each, a third of what the garbage collector visits
 #: for an operator would be its lock; with one for all, an operator's first call would wait for
 #: whoever registers another one.

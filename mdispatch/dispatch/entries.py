@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from .entry import OperatorEntry
 
-__all__ = ["Entries"]
-
 
 class _Ref(ref["OperatorEntry"]):
     """A reference that knows its name, and counts for nothing."""

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from .results import Returns
     from .table import DispatchTable
 
-__all__ = ["OperatorEntry", "Signature", "most_targets"]
-
 
 class Signature:
     """A definition, and what calls derive from it. The first call derives it; it never changes

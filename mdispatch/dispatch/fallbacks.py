@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .kernels import LocalKernel
     from .priorities import Priorities
 
-__all__ = ["Fallbacks", "inherit"]
-
 
 class Fallbacks:
     """The callables of this interpreter's backend fallbacks, by key; all operators share them.

@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from .abc import Dispatched, Operator
     from .context.transforms import Transform
 
-__all__ = ["NOBODY", "ask_mode", "ask_modes_and_types", "ask_pre_dispatch", "ask_transform"]
-__all__ += ["dispatcher_fallback", "overloaded_types", "pre_dispatch_fallback", "python_fallback"]
-__all__ += ["snapshot_fallback", "tell_c", "transform_fallback"]
-
 #: In place of a result: there was no handler to ask.
 NOBODY: Any = object()
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     # An OpOverload; its module needs this one.
     Operator = Any
 
-__all__ = ["annotations_of", "doc_of", "html_of", "signature_of", "text_signature_of"]
-
 
 def _operators(made: Any) -> list[Operator]:
     """The overloads of a packet, or the one operator that this is. AttributeError without any."""

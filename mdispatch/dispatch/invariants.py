@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from .pairing import Here, Order
     from .table import DispatchTable
 
-__all__ = ["faults_of_facts", "faults_of_table"]
-
 
 def faults_of_facts(
     name: str, there: list[Registration], here: Here, registers_all: bool

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from .abc import KernelsEntry
     from .by_type import Types
 
-__all__ = ["C_LABEL", "FALLBACK_NAME", "FALLTHROUGH", "METHOD_LABEL", "LocalKernel", "Provider"]
-__all__ += ["fallthrough_kernel"]
-
 #: Under this name the fallbacks of all operators are registered; no operator can be called so.
 FALLBACK_NAME = "_"
 #: The label of a kernel that means "as if this key were not there". An interpreter needs no

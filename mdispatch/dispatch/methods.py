@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from ..facts import Registration
 
-__all__ = ["MethodKernel", "checks", "label_of_method", "methods_of", "with_methods"]
-
 #: For the classes that are registered here: what finds an operator of their registry, and the names
 #: of their methods.
 methods_of: dict[str, tuple[Any, tuple[str, ...]]] = {}

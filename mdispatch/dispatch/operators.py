@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     C = TypeVar("C")
     F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["OpOverload", "OpOverloadPacket"]
-
 if TYPE_CHECKING:
 
     def _callable(cls: type[C]) -> type[C]: ...

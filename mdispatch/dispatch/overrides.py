@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     #: What a rule is for.
     RuleKey: TypeAlias = DispatchKey | type | TransformType
 
-__all__ = ["PythonKernel", "Rule", "RuleHandle", "Rules", "is_asked_by_torch", "lock"]
-
 # Held while any rules of this interpreter change, which is rare.
 _lock = RLock()
 

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
         def keys(self) -> tuple[str, ...]: ...
 
 
-__all__ = ["OwnTypes", "own_types"]
-
-
 class OwnTypes:
     """Who has types, and who is told of their changes. Each field is replaced by one store."""
 

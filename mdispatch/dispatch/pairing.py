@@ -62,10 +62,6 @@ if TYPE_CHECKING:
     #: What is asked for of the providers of an operator: see dispatch/providers.py.
     Order = Callable[[], tuple[Sequence[Asked], Priorities | None]]
 
-__all__ = ["BUILTIN_FALLBACKS", "AbsentKernel", "active", "missing", "missing_at"]
-__all__ += ["definition_in", "pair", "table_of", "variants_at"]
-
-
 _ALIASES = tuple(key for key in DispatchKey.__members__.values() if key.is_alias)
 
 

@@ -11,7 +11,6 @@ key, then takes the interpreter of the kernel)
 from __future__ import annotations
 
 from ..errors import ForeignObjectError
-from ..facts.native import interpreter_id as HERE
 from ..keys import DispatchKey
 from .arguments import Unfit
 from .context.guards import excluded_keys
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
     from .kernels import LocalKernel
     from .overrides import Rules
-
-__all__ = ["HERE", "as_tensor", "check_handlers", "foreign_kernel", "refused"]
 
 
 def as_tensor(value: Any) -> Any:

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from ..facts.abc import Facts
 
-__all__ = ["LONGEST_NAME", "Asked", "Guards", "Priorities", "asked_for", "checked_names", "guards"]
-__all__ += ["is_name", "patterns_of", "priority_text", "read_priority"]
-
 #: The environment's priorities: ``shop::norm=reference; shop::*=triton, reference!``.
 VARIABLE = "MDISPATCH_PRIORITY"
 

@@ -74,9 +74,6 @@ if TYPE_CHECKING:
         def order(self) -> tuple[Sequence[Asked], Priorities | None]: ...
 
 
-__all__ = ["Chain", "Several", "after_provider", "at_key", "by_rank", "checked_provider"]
-__all__ += ["in_table", "may_run", "ordered", "verdicts"]
-
 _KEPT = 64  # combinations of guards
 
 

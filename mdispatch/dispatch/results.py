@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from ..schema import FunctionSchema
 
-__all__ = ["Returns"]
-
 
 class Returns:
     """Checks what kernels of one schema return. Made once for a schema.

@@ -61,10 +61,6 @@ if TYPE_CHECKING:
     from .entry import OperatorEntry
     from .table import DispatchTable
 
-__all__ = ["OWNER_GONE", "Route", "allow_routing", "carry", "conditions", "deadline_for"]
-__all__ += ["error_of", "offers", "routed", "routing", "timeout_for", "until", "way"]
-
-
 # --- who may --------------------------------------------------------------------------------------
 
 #: The namespaces whose calls may be routed, each with the timeout in seconds: in this interpreter,

@@ -58,9 +58,6 @@ if TYPE_CHECKING:
     #: A function, and what says whether it takes a call; None where the function looks itself.
     Served = tuple[Callable[..., Any], Arrivals | None]
 
-__all__ = ["DROP", "HOLD", "METHOD", "answer", "cancelled", "describe", "forked", "serve"]
-__all__ += ["serve_objects", "serve_objects_outside", "under_way"]
-
 _served: dict[int, Callable[..., Any]] = {}
 #: Those of them that other processes may call.
 _served_outside: dict[int, Served] = {}

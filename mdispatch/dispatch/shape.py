@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     Take = tuple[int, type | None, bool, int, tuple[Any, ...]]
 
-__all__ = ["shape_of"]
-
 # The kinds of native/bind/call/state.h.
 _OTHER, _ANYTHING, _SOMETHING, _EXACT, _NUMBER, _TENSOR, _LIST, _SIZE, _DICT, _TUPLE = range(10)
 

@@ -68,8 +68,6 @@ if TYPE_CHECKING:
     Masks = tuple[int, tuple[int, ...] | None]
     Below = tuple[list["TableEntry"], list[int], Masks]
 
-__all__ = ["DispatchTable", "TableEntry", "compute_table", "fallback_entries"]
-
 _KERNEL = "kernel"
 _BACKEND = "default backend kernel"
 _NESTED = "nested kernel"

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from ..schema import FunctionSchema
     from .table import DispatchTable
 
-__all__ = ["AUTOCAST", "gate_of", "is_wanted"]
-
 # Keys at which handlers of mdispatch are asked, before PyTorch is.
 _OWN_HANDLERS = DispatchKeySet("Python", "PreDispatch", "FuncTorchDynamicLayerFrontMode").raw
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     C = TypeVar("C")
 
-__all__ = ["traced_in_torch"]
-
 
 def traced_in_torch(cls: type[C]) -> type[C]:
     """A decorator: the compiler sees calls of this class's objects so. Their method ``_exported``

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from types import FrameType, ModuleType
     from typing import Any, Self
 
-__all__ = ["Place", "caller", "file_of", "given_place", "label_of", "loaded_by", "module_name"]
-__all__ += ["name_in", "on_behalf", "origin", "place_of", "place_of_object", "printable"]
-__all__ += ["process_at", "registrants_place"]
-
 # Code that was compiled to C has no frame. While such a module is loaded, the nearest frame is one
 # of importlib's, and that knows which module it loads.
 _IMPORTLIB = "<frozen importlib."

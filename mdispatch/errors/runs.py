@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
     from typing import Any
 
-__all__ = ["AGAIN", "ANEW", "MORE", "OTHER", "SAME", "Run"]
-
 #: Another module, or the same for another; one run; more code of the module, as another cell, or
 #: the same cell edited; the module executed again; the module imported anew.
 OTHER, SAME, MORE, AGAIN, ANEW = range(5)

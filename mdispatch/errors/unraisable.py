@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["report"]
-
 
 def report(error: BaseException, message: str, culprit: object) -> None:
     """Hands an error to ``sys.unraisablehook``. Never raises."""

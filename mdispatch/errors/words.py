@@ -9,8 +9,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["nearest", "shown"]
-
 #: How many candidates one search compares at most. A registry may have 200,000 names, and a caller
 #: that had 10 ms waits for the words of the error, too: 500 names take some 10 ms.
 _COMPARED = 500

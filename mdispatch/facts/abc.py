@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from .registration import Registration
     from .waits import Waited
 
-__all__ = ["Facts", "Struck", "Told"]
-
 
 class Struck(Protocol):
     """Identifies a fact that is to be struck out."""

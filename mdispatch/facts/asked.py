@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
     from .abc import Facts
 
-__all__ = ["Asked", "asking"]
-
 #: The name of the notes. No namespace has such a one.
 _ASKS = f"{TORCH_SPACE}.asks"
 #: Seconds of a sleep after a look: of the first, and of the longest.

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     Reach = tuple[CodeType, Iterator[tuple[int, int, int | None]], int, int, int | None]
 
-__all__ = ["CallerLines"]
-
 _KNOWN = 64
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     #: Kind, key and name of what differs, and the variant of a kernel (Registration.variant).
     What: TypeAlias = tuple[int, int, str, str]
 
-__all__ = ["DIFFERS", "Differing", "Differs", "keep", "refused_here", "told", "told_by"]
-
 #: The name of the notes.
 DIFFERS = "mdispatch.differs"
 

@@ -9,8 +9,6 @@ from contextlib import suppress
 
 from .native import native
 
-__all__ = ["busy_text", "folder_holder"]
-
 
 def folder_holder() -> int | None:
     """The process that holds the lock; None when nobody does, 0 when it cannot be seen from here

@@ -36,8 +36,6 @@ import os
 import sys
 from _thread import _count
 
-__all__ = ["load_the_rest", "renew_locks"]
-
 #: The rooms whose modules calls load. The rooms above have commands, pools and PyTorch's names.
 _ROOMS = ("errors", "keys", "schema", "facts", "carriers", "dispatch", "registry", "authoring")
 #: Only users of asyncio load the first. An interpreter has its binding when it has a registry; the

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from .registration import Registration
     from .waits import Waited
 
-__all__ = ["ASTRAY", "CUT", "GONE", "HELD", "OPEN", "SEALED", "Told", "await_fact"]
-__all__ += ["bridges", "host", "has_bridge", "living_workers", "read", "tell", "told", "workers"]
-
 #: How a host stands: it goes on; all that the warm-up registers is there; the engine does not
 #: answer; nobody leads; what the engine has does not go on from what is here; the leader has other
 #: code than the one before, and nobody has accepted that.

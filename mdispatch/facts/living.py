@@ -33,8 +33,6 @@ if TYPE_CHECKING:
             """The other interpreters of this process that have the registry open."""
 
 
-__all__ = ["begin", "end", "neighbours", "waits"]
-
 _live: dict[int, Book] = {}
 
 

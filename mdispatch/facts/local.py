@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from .abc import Struck
     from .native.contract import MemberTuple, StatTuple
 
-__all__ = ["LocalRegistry"]
-
 #: The longest sleep of a waiter, in seconds.
 _SLICE = 0.1
 #: How the addresses of local registries begin. A pid follows.

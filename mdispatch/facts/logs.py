@@ -29,8 +29,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from logging import Logger
 
-__all__ = ["Area", "calls_log", "described", "registry_log", "verify_log", "waits_log"]
-
 _DEBUG, _WARNING = 10, 30
 
 #: The threads in which a handler runs now.

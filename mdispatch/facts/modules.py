@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from .abc import Facts
     from .registration import Registration
 
-__all__ = ["ImportPolicy", "check_module", "missing_fake", "module_of", "modules_bringing"]
-__all__ += ["modules_of_file", "sources_of_modules", "read_stub", "stub_policy"]
-
-
 # --- the module that registered an operator, and importing it -------------------------------------
 
 

@@ -16,8 +16,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .registration import Registration
 
-__all__ = ["Offer", "offer_of", "offer_text"]
-
 #: How the text of an offer begins.
 _SERVES = "mdispatch.serves"
 _DIGITS = 15

@@ -13,9 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DEFAULT_CAPACITY", "ENVIRONMENT", "attach", "check_capacity", "create_or_elect"]
-__all__ += ["handle_signals", "open_default"]
-
 #: The environment variable by which child processes find the default registry of their parent.
 ENVIRONMENT = "MDISPATCH_REGISTRY"
 

@@ -54,30 +54,6 @@ if TYPE_CHECKING:
 
     from .native.contract import InspectionTuple, MemberTuple
 
-__all__ = [
-    "Lock",
-    "Member",
-    "Seen",
-    "Standing",
-    "find_one",
-    "find_registries",
-    "folder_problem",
-    "look_at",
-]
-__all__ += [
-    "Apart",
-    "Check",
-    "Reaped",
-    "apart",
-    "check",
-    "folder",
-    "named_like",
-    "named_registries",
-    "reap",
-    "remove_unused",
-    "to_reap",
-]
-
 _MAIN_STATES = ("not joined", "alive", "left", "died")
 _STATES = {0: "open", MD_ECLOSED: "closed", MD_EDIED: "main died", MD_EDAMAGED: "damaged"}
 _MEMFD = "/memfd:mdispatch (deleted)"  # as the core names it

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from .offers import Offer
     from .registration import Registration
 
-__all__ = ["Serving", "serving"]
-
 
 @dataclass(frozen=True, slots=True)
 class Serving:

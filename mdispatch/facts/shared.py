@@ -36,7 +36,6 @@ from .native.constants import (
     MD_POLICY_MAIN,
 )
 from .opening import (
-    DEFAULT_CAPACITY,
     ENVIRONMENT,
     attach,
     create_or_elect,
@@ -74,9 +73,6 @@ if TYPE_CHECKING:
 
     Args = TypeVarTuple("Args")
     T = TypeVar("T")
-
-__all__ = ["DEFAULT_CAPACITY", "ENVIRONMENT", "SharedRegistry"]
-
 
 # For lists of thousands. Who makes one calls ``fact``, without this in between.
 _registration: Callable[[RecordTuple], Registration] = partial(fact, Registration)

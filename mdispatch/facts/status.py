@@ -40,8 +40,6 @@ from .native.constants import (
 )
 from .unusable import file_of, folder_words, owner_words, system_words
 
-__all__ = ["error_for"]
-
 _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     MD_EINVAL: (
         errors.InvalidArgumentError,

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .registration import Registration
     from .waits import Waited
 
-__all__ = ["UnreachableRegistry"]
-
 
 class UnreachableRegistry(LocalRegistry):
     """A worker's view of a registry that cannot be opened, because of ``error``."""

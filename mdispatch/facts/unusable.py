@@ -13,9 +13,6 @@ import stat
 from .native import native
 from .native.constants import MD_MAX_FOLDER
 
-__all__ = ["FOLDER_VARIABLE", "file_of", "folder_words", "nearest_folder", "owner_words"]
-__all__ += ["system_words"]
-
 FOLDER_VARIABLE = "MDISPATCH_FOLDER"
 _ELSEWHERE = (
     f"Or let {FOLDER_VARIABLE}, in the environment of all processes that are to share it, name a "

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["Waited", "Waits", "check_timeout", "deadline_after"]
-
 _SHUTTING_DOWN = "this interpreter is shutting down: no wait can begin"
 
 

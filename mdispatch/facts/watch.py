@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from .abc import Facts, Told
     from .registration import Registration
 
-__all__ = ["Watch"]
-
 # Far from those of registry/waiting_async.py: the two kinds of waits do not know of each other.
 _tickets = itertools.count(1 << 62)
 

@@ -16,8 +16,6 @@ from ..errors import DuplicateRegistrationError, InvalidKeyError, InvalidNameErr
 from .names import MAX_NAME, is_identifier
 from .numbers import BACKENDS, DispatchKey, key_names, names_of_backend, parse_key, publish_names
 
-__all__ = ["canonical_device", "device_key", "rename_privateuse_backend"]
-
 # The names of torch.device, the same in every interpreter. Metal has none.
 _COMMON_DEVICES = {
     name.lower(): parse_key(name) for name in (*BACKENDS[:12], "Meta", "Vulkan", "FPGA")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MAX_NAME", "RESERVED", "is_identifier"]
-
 #: The most letters that a namespace, operator, overload or device can have.
 MAX_NAME = 255
 

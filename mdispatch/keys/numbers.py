@@ -18,24 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = [
-    "BACKENDS",
-    "BACKEND_BITS",
-    "BY_NUMBER",
-    "FULL",
-    "RUNTIME_BITS",
-    "RUNTIME_KEYS",
-    "TABLE_INDEX",
-    "DispatchKey",
-    "backend_index",
-    "highest_index",
-    "key_names",
-    "names_of_backend",
-    "parse_key",
-    "publish_names",
-    "table_index",
-]
-
 if TYPE_CHECKING:
     _KEY: DispatchKey
 else:

@@ -18,8 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["LARGEST", "decoded", "encoded"]
-
 #: How many bytes a text has at most.
 LARGEST = 1 << 20
 _DO = "Such an object travels by what its codec makes of it: bytes, or what JSON can say."

@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
     Spec = tuple[int, int, int, int]
 
-__all__ = ["implement_by_label", "implement_in_c", "kernel_address", "plain_kernel"]
-
-
 # --- functions of cffi ----------------------------------------------------------------------------
 #
 # Kernels given as cffi's pointers to functions.

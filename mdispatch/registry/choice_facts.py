@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from ..facts.abc import Facts
     from .profiles import Asked
 
-__all__ = ["body_of", "chosen_elsewhere", "listed", "nested", "not_chosen"]
-__all__ += ["out_of_scope", "returned_no_candidate", "told_of"]
-
 _SHOWN = 8  # candidates in an error's text
 _MOST = 1 << 36  # seconds: the year 4147; and more than any count
 

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["CHOOSING_TIMEOUT", "choose", "choose_as", "find_choice", "named", "scopes_in"]
-
 #: Seconds that a member waits for another one's decision unless told otherwise.
 CHOOSING_TIMEOUT = 60.0
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Where = Callable[[], str]
 
-__all__ = ["CONSTANT", "class_text", "declare_c_class", "declare_class"]
-
 #: Lines of the text of a CLASS fact: the class travels by value; its objects and the kernels of its
 #: methods are in C (native/core/contract/library.c).
 CONSTANT = "it is a constant"

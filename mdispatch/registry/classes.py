@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     T = TypeVar("T", bound=type)
     Where = Callable[[], str]
 
-__all__ = ["register_class"]
-
 
 def register_class(
     name: str,

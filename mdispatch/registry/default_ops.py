@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from .ops import Namespace
 
-__all__ = ["ops"]
-
 
 def _make_ops(registry: Registry) -> None:
     """PyTorch's compiler runs this and does not trace it: it can trace a look-up, but not how what

@@ -26,24 +26,6 @@ if TYPE_CHECKING:
     from ..facts.abc import Facts
     from ..schema import FunctionSchema
 
-__all__ = [
-    "all_that_differs",
-    "beside",
-    "check_provider",
-    "check_signature",
-    "does_not_take",
-    "key_name",
-    "missing_in_worker",
-    "not_served",
-    "priority_differs",
-    "process_of",
-    "registered_twice",
-    "schema_differs",
-    "torch_differs",
-    "travelled_otherwise",
-    "type_differs",
-]
-
 
 def key_name(kind: int, key: int) -> str:
     """The dispatch key's name where the kind has one, else ""."""

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["FakeContext", "FakeKernel", "fake_kernel", "get_ctx", "runs_for_torch"]
-__all__ += ["with_sizes_of"]
-
 #: The greatest size there is, as in all array libraries.
 _GREATEST = 2**63 - 1
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from .. import errors, facts
 from ..errors.places import file_of
 from ..errors.words import nearest
-from ..facts.shared import ENVIRONMENT, SharedRegistry
+from ..facts.opening import ENVIRONMENT
+from ..facts.shared import SharedRegistry
 from .differences import beside, key_name, process_of
 from .roles import who
 from .versions import was_changed
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
     from ..facts import Registration
     from ..facts.abc import Facts
-
-__all__ = ["never_registered"]
-
 
 #: How many of the newest registrations one error looks at: some 10 ms in a registry of any size.
 _LOOKED_AT = 4000

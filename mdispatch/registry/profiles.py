@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-__all__ = ["HOST", "REGISTRY", "Asked", "choice_name", "plain", "text_of"]
-
 #: The scopes of a choice: whether it is to hold for all members of the registry, or whether it may
 #: be another one on each host of a cluster.
 REGISTRY, HOST = "registry", "host"

@@ -34,22 +34,6 @@ if TYPE_CHECKING:
     #: where one fact is enough, unless this interpreter has registered it: then it wants a second.
     Wanted: TypeAlias = tuple[int, int, str, Callable[[Sequence[Registration]], bool] | None]
 
-__all__ = [
-    "elects",
-    "forked",
-    "is_main",
-    "is_made_here",
-    "is_worker",
-    "joined",
-    "keeps_alive",
-    "leave_queue",
-    "queue_up",
-    "register_or_verify",
-    "registers",
-    "role_name",
-    "who",
-]
-
 
 def register_or_verify(
     dispatcher: Dispatcher,

@@ -8,8 +8,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["seal"]
-
 
 def seal(timeout: float | None = 30.0, *, registry: Registry | None = None) -> bool:
     """Tells all hosts of a cluster that what this process registers at its start is registered.

@@ -78,16 +78,6 @@ if TYPE_CHECKING:
     #: How other processes reach the home of an object: a carrier's name, and an address.
     Way = tuple[str, str]
 
-__all__ = [
-    "ObjectHandle",
-    "forked",
-    "from_outside",
-    "handle_of",
-    "if_of_class",
-    "not_made",
-    "share",
-]
-
 #: native/bind/ext/object.h: the home of an object that a kernel in C has made.
 _OF_C = -1
 

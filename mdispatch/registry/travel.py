@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Reduced: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
 
-__all__ = ["Unavailable", "found_here"]
-
 
 class Unavailable:
     """An operator that was pickled elsewhere and cannot be had here. A call, and the look-up of an

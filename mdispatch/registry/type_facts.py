@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     #: What a registry had under a name before it was changed.
     Change: TypeAlias = tuple[Dispatcher, str, "WrittenType | None"]
 
-__all__ = ["WrittenType", "compare_types", "forked", "keep_up", "leave"]
-
 
 class WrittenType:
     """A type of this interpreter in one registry. ``fact`` is None where the registry takes none:

@@ -19,8 +19,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["has_begun", "initializing_worker", "is_unheard", "is_worker_loop"]
-
 #: The functions in which the workers of process pools live, by the last part of their module.
 _LOOPS = {
     ("pool", "worker"),

@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from ..facts.abc import Facts
     from ..facts.differing import What
 
-__all__ = ["DEFAULT_TIMEOUT", "Audit", "all_kept", "audits", "compare_kernels", "keep", "known"]
-__all__ += ["agree", "keep_missing", "known_definition", "mended", "note", "refuse_calls", "tell"]
-__all__ += ["verify", "wait_for", "warn"]
-
 # Seconds that a wait for a kernel lasts at most where its key has others beside it.
 _LOOK_AGAIN = 1.0
 

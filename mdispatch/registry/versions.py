@@ -9,8 +9,6 @@ import time
 
 from ..errors.places import file_of, origin
 
-__all__ = ["remedy", "was_changed"]
-
 _DEPLOY = (
     "Where a new version is to take the place of an old one (a deploy), end the old processes "
     "first, or give the new ones a registry of their own: MDISPATCH_REGISTRY=elect:NAME-VERSION "

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     #: Of all that follows the name and "(": the arguments, the returns, whether "..." ends these.
     Parts: TypeAlias = tuple[tuple[Argument, ...], tuple[Argument, ...], bool]
 
-__all__ = ["canonical_schema", "schema_of"]
-
 # Limits of the caches. A larger text seldom comes again.
 _PIECES = 8192  # entries of each cache
 _LETTERS = 128  # letters of an argument or of the returns

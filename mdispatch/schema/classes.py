@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     #: What makes plain values of an object, and an object of these.
     Codec: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
-__all__ = ["add_class", "class_of", "codec_of", "drop_class", "is_constant", "name_of"]
-
 _by_name: dict[str, tuple[type, ...]] = {}
 _names: dict[type, str] = {}
 _codecs: dict[type, Codec] = {}

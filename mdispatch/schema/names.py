@@ -9,8 +9,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["Named", "OperatorName", "Value", "is_plain_name", "set_once", "split_name"]
-
 _BLANKS = " \t\r\n"
 
 

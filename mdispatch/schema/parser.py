@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     Annotated = tuple[Type, AliasInfo | None]
 
-__all__ = ["Parser"]
-
 MAX_ARGUMENTS = 64
 #: How deep types may be nested, since all that works on them is recursive.
 MAX_NESTING = 32

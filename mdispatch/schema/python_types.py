@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from .types import Argument, FunctionSchema
 
-__all__ = ["BY_NUMBER", "EITHER", "KEYWORD", "NAMES", "POSITIONAL", "Parameter", "own_name"]
-__all__ += ["parameters", "returned"]
-
 _PLAIN = {
     "Tensor": "Tensor",
     "SymInt": "int",

@@ -13,8 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-__all__ = ["MAX_TEXT", "Scanner"]
-
 #: Bytes of a schema: its definition must fit into one record of the registry.
 MAX_TEXT = 1 << 16
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Number = int | float  # a float is an infinity
 
-__all__ = ["DynamicSize", "new_size"]
-
 _INFINITY = float("inf")
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     #: The type of a default; a tuple stands for a list.
     Literal = None | bool | int | float | complex | str | tuple["Literal", ...]
 
-__all__ = ["AliasInfo", "Argument", "FunctionSchema", "Type"]
-
 #: By letter of a string that must be escaped: the letter after the backslash.
 ESCAPES = dict(zip("\\'\"\a\b\f\n\r\t\v", "\\'\"abfnrtv", strict=True))
 

@@ -25,19 +25,6 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
     R = TypeVar("R")
 
-__all__ = [
-    "_Local",
-    "_chosen",
-    "_debug_of",
-    "_forget_frames",
-    "_found",
-    "_key",
-    "_registry",
-    "_text",
-    "_theirs",
-    "using",
-]
-
 
 def _theirs(function: Callable[P, R]) -> Callable[P, R]:
     """Makes a function raise RuntimeError for each of mdispatch's own errors, as PyTorch's does. An

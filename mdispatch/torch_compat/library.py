@@ -26,17 +26,6 @@ if TYPE_CHECKING:
 
     from ..facts import Registration
 
-__all__ = [
-    "_DispatchModule",
-    "_T_T",
-    "_UNSET",
-    "_dispatch_library",
-    "_same",
-    "_warned",
-    "_with_theirs",
-]
-
-
 #: The schema of the kernels that their tests register: one Tensor in, one out.
 _T_T = "(Tensor _0) -> Tensor _0"
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["_Argument", "_FunctionSchema", "define", "impl", "impl_abstract"]
-
 
 def define(what: str | Library, schema: str, alias_analysis: str = "", **options: Any) -> Any:
     """:func:`mdispatch.define`. With a library in place of the name, a decorator: it defines the

@@ -17,8 +17,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["initializer"]
-
 
 def initializer(
     modules: str | Iterable[str],

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Task = tuple[Future[Any], bytes]
 
-__all__ = ["BrokenInterpreterPool", "InterpreterPool"]
-
 
 class BrokenInterpreterPool(errors.MdispatchError, BrokenThreadPool):
     """A worker's interpreter could not be made, or its initializer raised. The cause is chained."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-__all__ = ["answer_tasks_if_unhandled"]
-
 _LOKY_EXIT_SECONDS = 30.0  # as loky's own workers
 
 

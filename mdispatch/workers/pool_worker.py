@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     #: cannot be pickled), and the traceback as text.
     Answer = tuple[bool, bytes, str]
 
-__all__ = ["COPY", "put", "run", "taken"]
-
 #: The name of the program's copy.
 COPY = "__mp_main__"
 

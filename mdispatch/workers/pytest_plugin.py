@@ -24,7 +24,7 @@ from .. import facts
 from .. import registry as registries
 from ..errors import RegistryClosedError
 from ..facts import interpreter_id, outside
-from ..facts.books import alone_because
+from ..facts.native import alone_because
 from ..facts.opening import ENVIRONMENT
 from ..registry import Registry, default_registry
 from ..registry.differences import key_name
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from ..facts import Registration
-
-__all__ = ["Snapshot", "SnapshotOfAll", "WarmUpOfRun", "interpreter_pool", "own_registry"]
-__all__ += ["own_folder", "shared_registry", "snapshot"]
 
 #: The beginning of the name of each registry that the processes of a run share.
 _PREFIX = "pytest-"

@@ -17,7 +17,7 @@ from patience import limit
 import mdispatch as md
 from mdispatch.facts import TYPE, logs
 from mdispatch.facts.hosts import host
-from mdispatch.facts.shared import ENVIRONMENT
+from mdispatch.facts.opening import ENVIRONMENT
 from mdispatch.registry import verify
 from mdispatch.registry.verify import Audit
 

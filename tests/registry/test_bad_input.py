@@ -27,7 +27,7 @@ import mdispatch as md
 from mdispatch import errors
 from mdispatch.dispatch.operators import OpOverload
 from mdispatch.facts.native import native
-from mdispatch.facts.shared import ENVIRONMENT
+from mdispatch.facts.opening import ENVIRONMENT
 
 pytestmark = [pytest.mark.either_binding, pytest.mark.shared]
 

@@ -18,7 +18,7 @@ from patience import limit
 
 import mdispatch as md
 from mdispatch import errors
-from mdispatch.facts.shared import ENVIRONMENT
+from mdispatch.facts.opening import ENVIRONMENT
 
 CASES: dict[str, Callable[[Stage], object]] = {}
 

@@ -26,7 +26,7 @@ from hostile_files import FINE, FOLDER, KINDS, Bytes, Kind
 import mdispatch as md
 from mdispatch import errors, facts
 from mdispatch.facts.native import native, which
-from mdispatch.facts.shared import ENVIRONMENT
+from mdispatch.facts.opening import ENVIRONMENT
 from mdispatch.registry import registry
 
 LIMIT = 0.1  # seconds. After that it tries again, since a busy machine adds to the time

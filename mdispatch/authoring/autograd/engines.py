@@ -31,10 +31,6 @@ if TYPE_CHECKING:
             """Runs the call with ``call.forward``, records it, and returns its result."""
 
 
-__all__ = ["AutogradEngine", "EngineHandle", "TorchEngine", "engine_for", "needs_grad"]
-__all__ += ["register_autograd_engine"]
-
-
 class EngineHandle(Handle):
     """A registered engine. ``close`` takes it away; idempotent. Also a context manager."""
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ...schema import FunctionSchema
     from ...schema.types import Argument
 
-__all__ = ["AutogradCall", "AutogradContext", "AutogradNode", "Formula", "is_of_tensors"]
-
 #: The keys of a key set that are left below autograd. (PyTorch: after_autograd_keyset)
 AFTER_AUTOGRAD = DispatchKeySet.full_after("AutogradOther")
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     Result = Literal["SUCCESS"] | Exception
 
-__all__ = ["TESTS", "opcheck"]
-
 #: The tests, in the order they run.
 TESTS = ("test_schema", "test_autograd_registration", "test_faketensor")
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from ...dispatch.operators import OpOverload
 
-__all__ = ["NotCheckable", "differences", "run_fake", "tensors"]
-
 
 class NotCheckable(Exception):
     """There is nothing to compare. The text says what is missing."""

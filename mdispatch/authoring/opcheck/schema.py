@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ...schema import FunctionSchema
     from ...schema.types import AliasInfo, Argument
 
-__all__ = ["Call", "undeclared"]
-
 # Every use of these changes them; no schema marks them.
 _STATEFUL = ("Generator", "Stream")
 # These describe a Tensor, or name something: they have no memory to look at.

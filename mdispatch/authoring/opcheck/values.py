@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-__all__ = ["Snapshot", "aliases", "attributes_of", "is_immutable", "snapshot"]
-
-
 # --- whether a value was changed ------------------------------------------------------------------
 
 

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from ...schema import FunctionSchema
     from ..autograd.node import Formula
 
-__all__ = ["Exported", "export", "exported", "held"]
-
 _IMPLICIT = DispatchKey.CompositeImplicitAutograd
 _BATCHED = DispatchKey.FuncTorchBatched
 

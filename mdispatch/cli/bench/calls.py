@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     Pair = tuple[list[float], list[float]]
     Times = dict[str, Pair]
 
-__all__ = ["above", "compared", "figures", "python_aim"]
-
 ROUNDS = 80
 #: The aim of an operator with a C kernel. See python_aim for one with a Python kernel.
 _C_AIM = 1.3

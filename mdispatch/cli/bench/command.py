@@ -19,8 +19,6 @@ from .show import Measured
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["bench"]
-
 _MOST = 100_000
 
 

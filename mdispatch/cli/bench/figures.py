@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import TextIO
 
-__all__ = ["Answer", "Figure", "LeftOut", "figure", "merged", "ratio", "report", "reported"]
-
 #: A figure is unsteady unless half of its rounds lie within this part of the median.
 _STEADY = 0.1
 

@@ -13,8 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ...workers.interpreters import Interpreter
 
-__all__ = ["KIND", "answer_of", "create", "prelude", "run"]
-
 #: The kind of sub-interpreter that the benchmarks make here.
 KIND = "own-GIL" if OWN_GIL else "shared-GIL"
 

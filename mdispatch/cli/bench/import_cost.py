@@ -20,8 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["figures"]
-
 ROUNDS = 31
 
 _MODULE = """

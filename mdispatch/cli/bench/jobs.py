@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["JOBS", "Job", "checkout"]
-
 
 @dataclass(frozen=True, slots=True)
 class Job:

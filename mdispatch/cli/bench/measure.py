@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     #: Seconds that so many repetitions took.
     Work = Callable[[int], float]
 
-__all__ = ["ENVIRONMENT", "Settings", "compiled", "in_turns", "loops_for", "pin", "settings"]
-__all__ += ["undisturbed", "without_collector"]
-
 #: The environment variable that carries the settings to a measuring process.
 ENVIRONMENT = "MDISPATCH_BENCH"
 #: What one measurement takes: 5,000 times what reading the clock does, and much less than a time

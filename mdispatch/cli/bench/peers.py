@@ -23,19 +23,6 @@ if TYPE_CHECKING:
 
     Function = Callable[..., Any]
 
-__all__ = [
-    "AGAIN",
-    "KEYS",
-    "PEERS",
-    "PLAIN",
-    "SHAPES",
-    "TYPES",
-    "Case",
-    "Peer",
-    "Shape",
-    "UnfitError",
-]
-
 #: Where the kernels of the arrays are registered in mdispatch and in PyTorch.
 KEYS: tuple[str, ...] = (
     "CPU",

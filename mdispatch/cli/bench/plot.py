@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     #: A title, and what is drawn below it on one axis: labels and figures.
     Chart = tuple[str, list[tuple[str, Figure]]]
 
-__all__ = ["BAD", "BAR", "INK", "LINE", "MARK", "SOFT", "draw", "refusal", "rendered", "save"]
-
 BAR, MARK, INK, SOFT = "#2a78d6", "#eb6834", "#0b0b0b", "#52514e"
 LINE, BAD = "#dddcd6", "#c22f2f"
 #: In a page a drawing has the page's colours, which are others in the dark.

@@ -21,8 +21,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Failure", "Outcome", "Run", "processes_of", "run"]
-
 #: Variables that a measuring process does not inherit; it starts without a parent's registry.
 _LEFT_OUT = ("MDISPATCH_REGISTRY", ENVIRONMENT)
 #: A machine with more work than this for each processor disturbs the measurements.

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
     from .running import Outcome, Run
 
-__all__ = ["Measured", "aim_text", "listed", "number", "peers_of", "verdict"]
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:

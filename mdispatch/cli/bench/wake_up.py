@@ -26,8 +26,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["figures", "placements"]
-
 BLOCKS = 15
 PINGS, QUICK_PINGS = 120, 30
 #: Seconds that the worker gets to fall asleep.

@@ -17,8 +17,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["main"]
-
 
 def main(module: str, folder: str, alone: str = "") -> None:
     """Measures by a module, which may lie in a folder of its own; on one processor if it is to be

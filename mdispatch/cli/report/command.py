@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from ...facts.outside import Member, Seen
     from ..catalogue import Catalogue
 
-__all__ = ["EPILOG", "Registrar", "Report", "Slots", "Summary", "report"]
-
-
 # --- the report -----------------------------------------------------------------------------------
 
 

@@ -23,8 +23,6 @@ from ..doctor import awaited, duration
 from ..pages import templates
 from ..subject import by
 
-__all__ = ["FOLDER", "RULES", "page"]
-
 #: Where the template, the style and the script lie.
 FOLDER = Path(__file__).parent
 

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
     from ...workers.interpreters import Interpreter
 
-__all__ = ["Workers", "verify"]
-
 _MOST = 128  # workers of a kind: each takes open files and a thread
 _DAY = 86400.0
 _MAIN_PID = 7  # its index in the figures of a registry

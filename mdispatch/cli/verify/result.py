@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from .. import answers
     from .worker import Report
 
-__all__ = ["CATEGORIES", "Difference", "Plan", "Result", "Row", "row_of"]
-
 # Seconds that a worker may take beyond the timeout of its waits; more for each other worker.
 _GRACE, _SHARE = 5.0, 0.25
 

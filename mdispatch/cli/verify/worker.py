@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     #: pid, interpreter, seconds to import mdispatch and join the registry, ...
     Report = tuple[int, int, float, Figures, list[Told], Failure | None]
 
-__all__ = ["ATTRIBUTES", "read_began", "read_report", "run", "source"]
-
 #: Attributes of a VerificationError that describe a difference.
 ATTRIBUTES = (
     *("kind", "name", "key", "here", "there", "waited", "nearest"),

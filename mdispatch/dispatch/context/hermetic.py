@@ -44,10 +44,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["HermeticGuard", "SafeObject", "VisitingHandle", "hermetic", "is_hermetic"]
-__all__ += ["opened_for"]
-
-
 # --- the holder -----------------------------------------------------------------------------------
 
 

@@ -16,8 +16,6 @@ import sys
 from ...errors import ForeignObjectError, ObjectGoneError
 from ...facts.native import interpreter_id
 
-__all__ = ["Home", "foreign", "gone", "here"]
-
 #: The states, in /proc, of a zombie and of a process that is exiting.
 _ENDED = {b"Z", b"X", b"x"}
 

@@ -21,9 +21,6 @@ from itertools import count
 
 from ...facts.native import calls
 
-__all__ = ["CLOSED", "Cell", "Gone", "Hermetic", "find", "give_up", "keep"]
-__all__ += ["new_number", "open_guards"]
-
 
 class Gone:
     """Takes the place of an object that was given up. ``why`` completes "it is gone: "."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-__all__ = ["leaves", "opened"]
-
 
 def leaves(value: Any) -> Iterator[Any]:
     """The value, or the values in it at any depth, without the keys of dicts."""

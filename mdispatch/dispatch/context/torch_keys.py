@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["TorchKeys"]
-
 
 class TorchKeys:
     """Translates the sets of one PyTorch; ``torch`` is its module."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import Any, NoReturn
 
-__all__ = ["NotShared", "caller", "interpreter_number", "not_shared"]
-
 
 def not_shared(what: str, why: str, registry: str = "") -> NotSharedError:
     """The error for what needs a registry that interpreters and processes share. ``what`` begins

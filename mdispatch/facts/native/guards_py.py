@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
     G = TypeVar("G", bound="Guard")
 
-__all__ = ["Guard", "Stack", "change", "changed_sets", "forked", "local", "now", "number", "quick"]
-__all__ += ["sets", "start", "tags"]
-
 #: The bits of the functionalities that exist per backend. A backend in a set belongs to one of
 #: these. Without any of them it is no key, and must not draw calls to itself.
 _functionalities = 0

@@ -7,8 +7,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["problem"]
-
 
 def problem() -> str:
     """Why processes cannot share a registry on this system, for the middle of a sentence; "" where

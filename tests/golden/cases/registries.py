@@ -16,7 +16,7 @@ import mdispatch as md
 from mdispatch import errors, facts
 from mdispatch.facts.local import LocalRegistry
 from mdispatch.facts.native import native
-from mdispatch.facts.shared import ENVIRONMENT
+from mdispatch.facts.opening import ENVIRONMENT
 
 FOLDER = Path(os.fsdecode(native.folder()[1]))
 

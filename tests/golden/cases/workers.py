@@ -13,7 +13,7 @@ from pathlib import Path
 from golden_stage import Stage, case, elsewhere
 from patience import limit
 
-from mdispatch.facts.shared import ENVIRONMENT
+from mdispatch.facts.opening import ENVIRONMENT
 
 SHOP = """
 import mdispatch as md
