@@ -568,6 +568,10 @@ class _ExportedWhenNeeded:
         return exported(operator).overload
 
     @staticmethod
+    def close() -> None:
+        """There is nothing to take out of PyTorch."""
+
+    @staticmethod
     def keep_up() -> None:
         """Nothing is there yet."""
 

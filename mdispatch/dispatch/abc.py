@@ -89,5 +89,8 @@ class TorchSide(Protocol):
     def overload_of(self, operator: Any) -> Any:
         """The operator in ``torch.ops``, for PyTorch's compiler."""
 
+    def close(self) -> None:
+        """Takes it out of PyTorch, if it is there."""
+
     def keep_up(self) -> None:
         """A kernel was registered: exports the operator again, if PyTorch has to know of it."""

@@ -92,10 +92,15 @@ class Entries:
             return  # it is an entry by now
 
     def end(self) -> None:
-        """Drops them, and their callables, each of which refers to its entry."""
-        for entry in list(self.there.values()):
-            if not isinstance(entry, _Ref):
-                entry.callables = ()
+        """Drops them, and their callables, each of which refers to its entry. Takes them out of
+        PyTorch, where another registry may need their names.
+        """
+        for entry in self.values():
+            if entry.torch is not None:
+                entry.leave_torch()
+        for there in list(self.there.values()):
+            if not isinstance(there, _Ref):
+                there.callables = ()
         self.there.clear()  # to which each entry refers
 
     def items(self) -> Iterator[tuple[str, OperatorEntry]]:

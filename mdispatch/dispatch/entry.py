@@ -302,6 +302,13 @@ class OperatorEntry:
             self._changed()
         return end
 
+    def leave_torch(self) -> None:
+        """Takes the operator out of PyTorch."""
+        with self.lock:
+            if self.torch is not None:
+                self.torch.close()
+                self.torch = None
+
     def bind(self, definition: Registration | None) -> None:
         """The callables that were verified before their definition, or came with a fork, belong to
         this one from now on. See Note [Kernels and definitions] in dispatch/pairing.py.

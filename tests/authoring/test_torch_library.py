@@ -104,6 +104,24 @@ def test_closing_the_library_takes_its_operators_out_of_pytorch(ns, lib, registr
         theirs.define("f(Tensor x, int by) -> Tensor")  # the name is free
 
 
+def test_closing_the_registry_takes_its_operators_out_of_pytorch(ns):
+    for by in (2, 3):  # each time in a registry of its own, as after a restart of the main process
+        with md.Registry.create() as registry:
+            lib = md.Library(ns, "DEF", torch=True, registry=registry)
+            other = md.Library(ns, "FRAGMENT", registry=registry)
+            for each, name in ((lib, "f"), (other, "g")):
+                each.define(f"{name}(Tensor x) -> Tensor")
+                each.impl(name, lambda x, by=by: x * by, "CPU")
+            other.define("h(Tensor x) -> Tensor")  # without a kernel
+            assert md.torch.export(f"{ns}::h", registry=registry) == (f"{ns}::h",)
+            md.torch.export(f"{ns}::g", registry=registry)
+            assert of_torch(ns).f(torch.ones(1)).item() == by
+            assert of_torch(ns).g(torch.ones(1)).item() == by
+        for name in ("f", "g", "h"):
+            assert not hasattr(of_torch(ns), name)
+        lib.close()
+
+
 def test_an_operator_that_is_defined_anew_is_exported_anew(ns, lib, registry):
     lib.define("f(Tensor x) -> Tensor")
     lib.close()

@@ -66,7 +66,7 @@ def export(what: str | OpOverload, *, registry: Registry | None = None) -> tuple
     its name. Returns the names.
 
     Operators that :func:`mdispatch.custom_op` made are exported by themselves when a tensor of
-    PyTorch is among their arguments. An export ends with its operator.
+    PyTorch is among their arguments. An export ends with its operator, or with the registry here.
 
     Raises OperatorNotFoundError, InvalidArgumentError (``torch`` is not imported), TorchExportError
     (PyTorch has an operator of that name already, or does not understand the schema).
