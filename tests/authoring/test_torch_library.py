@@ -122,6 +122,29 @@ def test_closing_the_registry_takes_its_operators_out_of_pytorch(ns):
         lib.close()
 
 
+def test_an_operator_that_ends_while_it_is_exported_is_gone(ns, registry, monkeypatch):
+    lib = md.Library(ns, "DEF", registry=registry)
+    name = f"{ns}::f"
+    lib.define("f(Tensor x) -> Tensor")
+    real = torch.library.Library
+
+    def ends(*args):
+        lib.close()  # as another thread, or the main process
+        return real(*args)
+
+    monkeypatch.setattr(torch.library, "Library", ends)
+    with pytest.raises(errors.OperatorGoneError) as caught:
+        md.torch.export(name, registry=registry)
+    assert "another name" not in str(caught.value)
+    monkeypatch.undo()
+    assert not hasattr(of_torch(ns), "f")
+    again = md.Library(ns, "DEF", registry=registry)
+    again.define("f(Tensor x) -> Tensor")
+    again.impl("f", sine, "CPU")
+    md.torch.export(name, registry=registry)
+    assert torch.allclose(of_torch(ns).f(torch.ones(2)), torch.ones(2).sin())
+
+
 def test_an_operator_that_is_defined_anew_is_exported_anew(ns, lib, registry):
     lib.define("f(Tensor x) -> Tensor")
     lib.close()

@@ -68,8 +68,9 @@ def export(what: str | OpOverload, *, registry: Registry | None = None) -> tuple
     Operators that :func:`mdispatch.custom_op` made are exported by themselves when a tensor of
     PyTorch is among their arguments. An export ends with its operator, or with the registry here.
 
-    Raises OperatorNotFoundError, InvalidArgumentError (``torch`` is not imported), TorchExportError
-    (PyTorch has an operator of that name already, or does not understand the schema).
+    Raises OperatorNotFoundError, OperatorGoneError (it ends just now), InvalidArgumentError
+    (``torch`` is not imported), TorchExportError (PyTorch has an operator of that name already, or
+    does not understand the schema).
     """
     if "torch" not in sys.modules:
         raise InvalidArgumentError("mdispatch.torch.export needs PyTorch: import torch first")
@@ -182,6 +183,9 @@ class Exported:
             )
             _keep(torch, namespace, name)
             self._register(name)
+        except OperatorGoneError:  # its definition has ended meanwhile
+            self.close()
+            raise
         except Exception as error:
             self.close()
             raise TorchExportError(
