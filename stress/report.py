@@ -150,6 +150,9 @@ def lines(results: list[Result], about: dict[str, str]) -> Iterator[str]:
     for result in results:
         for reason, number in sorted({r: result.skipped.count(r) for r in result.skipped}.items()):
             yield f"skipped: {result.title}, {number} times: {reason}"
+        for what in result.figures.counts:
+            if what.startswith("left out: "):
+                yield f"{result.title}: {what}"
     for result in results:
         for worker, again in result.failures:
             yield f"FAILED: {result.title}, on worker {worker}, seed {about['seed']}; again:"

@@ -38,6 +38,7 @@ def test_crash(scenario):
 
 @pytest.mark.scenario("late")
 def test_late(scenario):
+    scenario.figures.count("left out: the sea, since it is far")
     scenario.judge("a wait", "somebody", 400_000_000, 0, 50_000_000)
 
 @pytest.mark.scenario("left out")
@@ -118,6 +119,10 @@ def test_the_table_counts_rounds_operations_and_what_was_skipped(played: str) ->
     assert row.split()[1:3] == ["6", "6"]  # of both parts
     assert row.endswith("FAILED")
     assert "skipped: left out, 1 times: for no reason" in played
+
+
+def test_what_a_scenario_left_out_is_told(played: str) -> None:
+    assert "\nlate: left out: the sea, since it is far\n" in played
 
 
 @with_matplotlib
