@@ -1,23 +1,25 @@
-"""Operators that are defined otherwise again and again, and the answers that callers get meanwhile.
+"""Operators that are defined otherwise again and again, choices that are withdrawn and made anew,
+main members that others replace; and the answers that callers get meanwhile.
 
 Every answer says which kernel gave it, and what that kernel got for ``x`` and ``by``. So the judge
-looks at answers and not at registrations: it knows from the main member's history which of them
-were possible at the time of a call.
+(answers_judge.py) looks at answers and not at registrations.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
 import struct
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-from measure import Dice
+from measure import PATIENCE, Dice
 
 import mdispatch as md
+from mdispatch import choices, errors
 
 #: The texts that a name has in turn. By name, ``x`` and ``by`` mean the same in each of them.
 TEXTS = (
@@ -30,17 +32,35 @@ NAMES = 4
 PROVIDERS = ("left", "right")
 #: The providers that come first, in turn.
 ORDERS = (("left", "right"), ("right", "left"))
+#: What is chosen for each of so many profiles. Two choices after each other are seldom the same.
+PROFILES, CANDIDATES = 4, list(range(200))
 
-#: A call: its name, door, begin, end, x and by; the text, provider, x and by of its answer.
-CALL = struct.Struct("<BBQQhhbbhh")
-DOORS = ("position", "name", "default", "handle", "packet", "pickle", "route")
+#: A call: the pid of the main member; its name, door, begin, end, x and by; the text, provider, x
+#: and by of its answer.
+CALL = struct.Struct("<IBBQQhhbbhh")
+#: Where a book's stat() has the main member.
+MAIN_PID = 7
+DOORS = ("position", "name", "default", "handle", "packet", "pickle", "torch", "route")
+#: The doors by which a caller goes on with an operator that it has found before.
+HOLDING = ("handle", "packet", "pickle")
+
+#: The errors that a call may raise while its operator changes, and those of single doors.
+REFUSALS = (errors.OperatorNotFoundError, errors.OperatorGoneError, errors.MissingKernelError)
+REFUSALS_BY = {
+    "default": (errors.ArgumentError,),  # a text without a default
+    "pickle": (errors.SchemaMismatchError,),
+    "torch": (AttributeError,),  # PyTorch's, until it is exported
+    "route": (errors.OwnerGoneError,),
+}
+#: What may be raised when nobody has the registry: between a main member and its successor.
+NOBODY = (errors.MainMemberGoneError, errors.RegistryNotFoundError, errors.RegistryClosedError)
 
 
 def kernel(text: int, provider: int) -> Callable[..., list[int]]:
     """A kernel for one of the texts, in whose order it gets its arguments."""
     if text == 1:
-        return lambda by, x: [text, provider, int(x), by]
-    return lambda x, by: [text, provider, int(x), by]
+        return lambda by, x: [text, provider, int(x), int(by)]
+    return lambda x, by: [text, provider, int(x), int(by)]
 
 
 def register(library: md.Library, name: str, text: int, serve: bool | str = False) -> None:
@@ -50,10 +70,25 @@ def register(library: md.Library, name: str, text: int, serve: bool | str = Fals
         library.impl(name, kernel(text, number), provider=provider, serve=serve)
 
 
+class Log:
+    """A file of lines. What was written is there, also after a SIGKILL."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file.open("ab", buffering=0)
+        self.close = self._file.close
+
+    def note(self, *words: object) -> None:
+        self._file.write((" ".join(map(str, words)) + "\n").encode())
+
+
 class Changes:
     """The main member's part: a thread that defines each name otherwise for ever. It writes down
-    what was possible, and from when to when: ``text NAME TEXT BEGAN WHOLE ENDING ENDED``, where all
-    kernels were there from WHOLE to ENDING, and ``order NUMBER BEGAN ENDED``.
+    what it does, with the time, into a file that has its pid for a name:
+
+        define NAME TEXT, defined NAME      before, and when the kernels are there as well
+        close NAME, closed NAME             before and after the end of these
+        order NUMBER, ordered NUMBER        before and after a priority is set
+        unordered NUMBER                    after its end
     """
 
     def __init__(
@@ -64,106 +99,174 @@ class Changes:
         self.counts = {"rounds": 0, "definitions": 0}
         self.failed = ""
         self._stop = threading.Event()
-        self._lines: list[str] = []
-        self._history = Path(history)
+        self._log = Log(Path(history, str(os.getpid())))
         self.thread = threading.Thread(target=self._run, name=f"changes {namespace}")
         self.thread.start()
 
     def _run(self) -> None:
         try:
             self._go_on()
-            self._history.write_text("\n".join(self._lines))
+        except md.errors.RegistryClosedError:
+            pass  # the main member leaves
         except BaseException:
             self.failed = traceback.format_exc()
 
     def _go_on(self) -> None:
-        there: dict[int, tuple[md.Library, int, int, int]] = {}
-        order: tuple[md.PriorityHandle, int, int] | None = None
+        there: dict[int, md.Library] = {}
+        order: tuple[int, md.PriorityHandle] | None = None
         while not self._stop.is_set():
-            name = self.dice.below(NAMES)
+            name, text = self.dice.below(NAMES), self.dice.below(len(TEXTS))
             if name in there:
-                self._end(name, *there.pop(name))
-            text, began = self.dice.below(len(TEXTS)), time.monotonic_ns()
-            library = md.Library(self.namespace, "FRAGMENT", registry=self.registry)
-            register(library, f"f{name}", text, serve="host")
-            there[name] = library, text, began, time.monotonic_ns()
+                self._end(name, there.pop(name))
+            self._note("define", name, text)
+            there[name] = md.Library(self.namespace, "FRAGMENT", registry=self.registry)
+            register(there[name], f"f{name}", text, serve="host")
+            self._note("defined", name)
             self.counts["definitions"] += 1
             if not self.dice.below(4):
                 before, order = order, self._ordered()
-                if before is not None:
-                    before[0].close()
-                    self._note("order", *before[1:])
+                self._end_order(before)
             self._stop.wait(self.dice.below(self.pause_ms * 1000 + 1) / 1e6)
             self.counts["rounds"] += 1
-        for name, its in there.items():
-            self._end(name, *its)
+        for name, library in there.items():
+            self._end(name, library)
+        self._end_order(order)
+
+    def _ordered(self) -> tuple[int, md.PriorityHandle]:
+        number, pattern = self.dice.below(len(ORDERS)), f"{self.namespace}::*"
+        self._note("order", number)
+        handle = md.set_priority(pattern, ORDERS[number], registry=self.registry)
+        self._note("ordered", number)
+        return number, handle
+
+    def _end_order(self, order: tuple[int, md.PriorityHandle] | None) -> None:
         if order is not None:
-            order[0].close()
-            self._note("order", *order[1:])
+            order[1].close()
+            self._note("unordered", order[0])
 
-    def _ordered(self) -> tuple[md.PriorityHandle, int, int]:
-        number, began = self.dice.below(len(ORDERS)), time.monotonic_ns()
-        pattern = f"{self.namespace}::*"
-        return md.set_priority(pattern, ORDERS[number], registry=self.registry), number, began
-
-    def _end(self, name: int, library: md.Library, text: int, began: int, whole: int) -> None:
-        ending = time.monotonic_ns()
+    def _end(self, name: int, library: md.Library) -> None:
+        self._note("close", name)
         library.close()
-        self._note("text", name, text, began, whole, ending)
+        self._note("closed", name)
 
     def _note(self, *words: object) -> None:
-        self._lines.append(" ".join(map(str, (*words, time.monotonic_ns()))))
+        self._log.note(*words, time.monotonic_ns())
 
     def end(self) -> None:
         self._stop.set()
         self.thread.join()
+        self._log.close()
 
 
 class Caller:
-    """A member that calls all names through all doors until ``until``, registers what is there by
-    now from time to time, and writes down each answer.
+    """A member that calls all names through its doors until it is time, registers what is there by
+    now from time to time, chooses, and writes down each answer: of calls into ``file``, and the
+    rest beside it, each line with the pid of the main member:
+
+        attached MAIN BEGAN RETURNED
+        decided MAIN PROFILE VALUE TIME                   in decide(), so before the choice is there
+        chosen MAIN PROFILE VALUE BEGAN RETURNED          the answer of choose()
+        withdrawn MAIN PROFILE VALUE BEGAN RETURNED
     """
 
-    def __init__(self, registry: md.Registry, namespace: str, seed: int, until: int, file: Path):
-        self.registry, self.namespace = registry, namespace
-        self.dice, self.until = Dice(seed), until
-        self.log = file.open("wb")
-        self.counts = {"answers": 0, "refused": 0, "verified": 0}
+    def __init__(
+        self,
+        attach: Callable[[], md.Registry],
+        namespace: str,
+        seed: int,
+        file: Path,
+        doors: list[str],
+        follows: bool,
+    ) -> None:
+        """``follows``: it attaches to the successors of the main member."""
+        self.attach, self.namespace, self.follows = attach, namespace, follows
+        self.dice, self.doors = Dice(seed), doors
+        self.calls, self.log = file.open("wb"), Log(notes_of(file))
+        self.counts = {"answers": 0, "refused": 0, "verified": 0, "choices": 0}
+        #: What it has registered, and by which text: that of its module.
         self.libraries: dict[int, md.Library] = {}
-        #: What it holds since some time: the older, the more can have changed.
-        self.held: dict[tuple[int, str], object] = {}
+        self.texts: dict[int, int] = {}
+        #: What it holds since some time, with the main member of its registry: the older, the more
+        #: can have changed.
+        self.held: dict[tuple[int, str], tuple[object, int]] = {}
+        #: What a call may raise by any door, and everything else. What is held of a former registry
+        #: is of one that was closed.
+        self.refusals: tuple[type[Exception], ...] = REFUSALS
+        self.nobody: tuple[type[Exception], ...] = ()
+        if follows:
+            self.refusals, self.nobody = (*REFUSALS, errors.RegistryClosedError), NOBODY
+        self.torch: object = None
+        if "torch" in doors:
+            import torch
 
-    def run(self, *, registers: bool, pickles: bool) -> dict[str, int]:
-        """Without ``registers`` it has no kernels, and asks those who have."""
-        doors = [each for each in DOORS if (each != "pickle" or pickles) and each != "route"]
-        if not registers:
-            doors = ["route"]
-        with self.log:
-            while time.monotonic_ns() < self.until:
-                name = self.dice.below(NAMES)
-                if registers and not self.dice.below(8):
-                    self._register(name)
-                for door in self.dice.shuffled(list(doors)):
-                    self._call(name, door)
+            self.torch = torch
+        self.registry: md.Registry | None = None
+        while not self._attach():
+            time.sleep(0.01)
+
+    def run(self, until: int, *, registers: bool) -> dict[str, int]:
+        """At least until it has got an answer, which takes long on a busy machine. Without
+        ``registers`` it has no kernels, and asks those who have.
+        """
+        while time.monotonic_ns() < until or not self.counts["answers"]:
+            if self.follows and not self.dice.below(20):
+                self._attach()
+            name = self.dice.below(NAMES)
+            if registers and not self.dice.below(8):
+                self._register(name, self._text_there(name))
+            for door in self.dice.shuffled(self.doors):
+                self._call(name, door)
+            if not self.dice.below(3):
+                self._choose()
+        self.registry.close()
+        self.calls.close()
+        self.log.close()
         return self.counts
 
-    def _register(self, name: int) -> None:
-        """As a module that is imported again in the version that the main member has."""
-        text = self._text_there(name)
+    def _attach(self) -> bool:
+        """Attaches anew, and registers there what it has: the main member may be another one, whose
+        texts are others. What it holds of the former registry it still holds. False when nobody is
+        there just now.
+        """
+        began = time.monotonic_ns()
+        try:
+            registry = self.attach()
+        except self.nobody:
+            return False
+        if self.registry is not None:
+            self.registry.close()
+            self.libraries.clear()
+        self.registry, self.main = registry, registry.dispatcher.facts.stat()[MAIN_PID]
+        self._note("attached", began, time.monotonic_ns())
+        for name, text in self.texts.items():
+            self._register(name, text)
+        return True
+
+    def _note(self, what: str, *numbers: int) -> None:
+        self.log.note(what, self.main, *numbers)
+
+    def _register(self, name: int, text: int | None) -> None:
+        """As a module that is imported, in the version that has this text."""
         if text is None:
             return
         if name in self.libraries:
             self.libraries.pop(name).close()
-        library = md.Library(self.namespace, "FRAGMENT", registry=self.registry, timeout=0.0)
+        try:
+            library = md.Library(self.namespace, "FRAGMENT", registry=self.registry, timeout=0.0)
+        except self.nobody:
+            return
         try:
             register(library, f"f{name}", text)
-        except md.errors.VerificationError:
-            library.close()  # it has changed meanwhile
+            if self.torch is not None:
+                md.torch.export(f"{self.namespace}::f{name}", registry=self.registry)
+        except (errors.VerificationError, *REFUSALS, *self.nobody):
+            library.close()  # the main member has another text, or none
             return
-        self.libraries[name] = library
+        self.libraries[name], self.texts[name] = library, text
         self.counts["verified"] += 1
 
     def _text_there(self, name: int) -> int | None:
+        """That of the main member at this moment."""
         full = f"{self.namespace}::f{name}"
         for fact in self.registry.registrations(full):
             signature = fact.body.removeprefix(full)
@@ -171,24 +274,24 @@ class Caller:
                 return TEXTS.index(signature)
         return None
 
-    def _found(self, name: int, door: str) -> object:
-        """The operator by this door, mostly one that was found before."""
-        if door in ("handle", "packet", "pickle") and self.dice.below(50):
-            held = self.held.get((name, door))
-            if held is not None:
-                return pickle.loads(held) if door == "pickle" else held  # type: ignore[arg-type]
-        packet = getattr(getattr(self.registry.ops, self.namespace), f"f{name}")
+    def _found(self, name: int, door: str) -> tuple[object, int]:
+        """The operator by this door, mostly one that was found before; and its main member."""
+        if door in HOLDING and self.dice.below(50) and (name, door) in self.held:
+            held, main = self.held[name, door]
+            return pickle.loads(held) if door == "pickle" else held, main  # type: ignore[arg-type]
+        ops = self.torch.ops if door == "torch" else self.registry.ops  # type: ignore[attr-defined]
+        packet = getattr(getattr(ops, self.namespace), f"f{name}")
         found = packet.default if door in ("handle", "pickle") else packet
-        if door in ("handle", "packet", "pickle"):
-            self.held[name, door] = pickle.dumps(found) if door == "pickle" else found
-        return found
+        if door in HOLDING:
+            self.held[name, door] = pickle.dumps(found) if door == "pickle" else found, self.main
+        return found, self.main
 
     def _call(self, name: int, door: str) -> None:
         x, by = self.dice.below(100), self.dice.below(100)
         for _ in range(1 + self.dice.below(20)):
             began = time.monotonic_ns()
             try:
-                found = self._found(name, door)
+                found, main = self._found(name, door)
                 if door == "position":
                     answer = found(x, by)  # type: ignore[operator]
                 elif door == "default":
@@ -198,79 +301,41 @@ class Caller:
                         answer = found(x=x, by=by)  # type: ignore[operator]
                 else:
                     answer = found(by=by, x=x)  # type: ignore[operator]
-            except md.MdispatchError:
+            except (*self.refusals, *REFUSALS_BY.get(door, ())):
                 self.counts["refused"] += 1
                 self.held.pop((name, door), None)
                 return
             returned = time.monotonic_ns()
             number = DOORS.index(door)
-            self.log.write(CALL.pack(name, number, began, returned, x, by, *answer))
+            self.calls.write(CALL.pack(main, name, number, began, returned, x, by, *answer))
             self.counts["answers"] += 1
 
+    def _choose(self) -> None:
+        """Asks for a choice, and withdraws what it finds now and then."""
+        profile, operator = self.dice.below(PROFILES), f"{self.namespace}::tile"
 
-def calls(file: Path) -> Iterator[tuple[int, ...]]:
-    """What a Caller has written."""
-    data = file.read_bytes()
-    return CALL.iter_unpack(data[: len(data) // CALL.size * CALL.size])
+        def decide() -> int:
+            value = self.dice.below(len(CANDIDATES))
+            self._note("decided", profile, value, time.monotonic_ns())
+            return value
+
+        more = {"timeout": PATIENCE, "registry": self.registry}
+        for _ in range(1 + self.dice.below(20)):
+            began = time.monotonic_ns()
+            try:
+                value = md.choose(operator, profile, CANDIDATES, decide, **more)
+            except self.nobody:
+                return
+            self._note("chosen", profile, value, began, time.monotonic_ns())
+            self.counts["choices"] += 1
+        if self.dice.below(8):
+            return
+        for each in choices.made(operator, registry=self.registry):
+            began = time.monotonic_ns()
+            if each.profile == profile and choices.withdraw(each, registry=self.registry):
+                self._note("withdrawn", profile, each.value, began, time.monotonic_ns())
 
 
-class Judge:
-    """Knows from the main member's history what was possible when."""
-
-    def __init__(self, history: Path) -> None:
-        self.texts: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
-        self.orders: list[tuple[int, int, int]] = []
-        for line in history.read_text().splitlines():
-            what, *numbers = line.split()
-            if what == "text":
-                name, text, began, whole, ending, ended = map(int, numbers)
-                self.texts.setdefault((name, text), []).append((began, ended, whole, ending))
-            else:
-                number, began, ended = map(int, numbers)
-                self.orders.append((number, began, ended))
-        for lives in self.texts.values():
-            lives.sort()
-
-    def impossible(self, call: tuple[int, ...]) -> str:
-        """Why this answer was impossible; "" if it was not."""
-        from bisect import bisect_right
-
-        name, door, began, returned, x, by, text, provider, got_x, got_by = call
-        how = DOORS[door]
-        lives = self.texts.get((name, text), ())
-        at = bisect_right(lives, (returned, 1 << 62, 0, 0)) - 1
-        if at < 0 or lives[at][1] < began:
-            return f"f{name} by {how} was answered by text {text}, which was not in effect"
-        if how == "default":
-            by = 7
-        if how == "position" and text == 1:
-            x, by = by, x
-        if (got_x, got_by) != (x, by):
-            return f"f{name} by {how}: the kernel got x={got_x}, by={got_by}, not x={x}, by={by}"
-        # While the main member registers, or closes, some of its kernels may not be there.
-        is_whole = lives[at][2] <= began and returned <= lives[at][3]
-        if is_whole and not self._comes_first(provider, began, returned):
-            return f"f{name} by {how} was answered by {PROVIDERS[provider]!r}, which came second"
-        return ""
-
-    def _comes_first(self, provider: int, began: int, returned: int) -> bool:
-        """Whether a priority was in effect at some moment of the call that has it first."""
-        if self._free(began, returned):
-            return True
-        there = [number for number, since, until in self._near(began, returned)]
-        return any(ORDERS[number][0] == PROVIDERS[provider] for number in there)
-
-    def _near(self, began: int, returned: int) -> list[tuple[int, int, int]]:
-        """The priorities that were in effect during a call; they come one after the other."""
-        from bisect import bisect_left
-
-        at = bisect_left(self.orders, began, key=lambda each: each[2])  # by their ends
-        found = []
-        while at < len(self.orders) and self.orders[at][1] <= returned:
-            found.append(self.orders[at])
-            at += 1
-        return found
-
-    def _free(self, began: int, returned: int) -> bool:
-        """Whether there may have been none: before the first, and after the last."""
-        return not self.orders or began < self.orders[0][1] or returned > self.orders[-1][2]
+def notes_of(file: Path) -> Path:
+    """What a Caller writes beside its calls."""
+    return file.with_suffix(".notes")

@@ -12,6 +12,7 @@ Roles that go on by themselves report each wait that was `late`, then `count`, `
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
@@ -267,19 +268,29 @@ class Restless:
         """Calls what is defined otherwise again and again, and writes down the answers."""
         from pathlib import Path
 
-        from answers import Caller
+        from answers import DOORS, Caller
 
-        namespace, file = self.words
-        seed = self.dice.below(1 << 30)
-        if self.is_alone:  # what is pickled is of the default registry
+        namespace, file, *how = self.words
+        has_default = self.is_alone and "follow" not in how
+        if has_default:  # what is pickled is of the default registry
             os.environ["MDISPATCH_REGISTRY"] = self.address
-            registry = md.default_registry()
-        else:
-            registry = md.Registry.attach(self.address)
-        with registry:
-            caller = Caller(registry, namespace, seed, self.until, Path(file))
-            for name, number in caller.run(registers=registers, pickles=self.is_alone).items():
-                self.figures.count(name, number)
+        attach = functools.partial(md.Registry.attach, self.address, timeout=0.0)
+        without = {"pickle"} if not has_default else set()
+        if "torch" not in how:
+            without.add("torch")
+        caller = Caller(
+            md.default_registry if has_default else attach,
+            namespace,
+            self.dice.below(1 << 30),
+            Path(file),
+            [door for door in DOORS[:-1] if door not in without] if registers else ["route"],
+            "follow" in how,
+        )
+        self.channel.say("ready")
+        until = int(self.channel.hear()[0])
+        counts = caller.run(until, registers=registers)
+        for name, number in counts.items():
+            self.figures.count(name, number)
 
     def answer_in_child(self) -> None:
         """The same in the child of a fork."""

@@ -133,7 +133,9 @@ class Client:
         return {}
 
     def do_change(self, namespace: str, seed: int, pause_ms: int, history: str) -> dict:
-        """As ``churn``: definitions, kernels and priorities that change (answers.py)."""
+        """As ``churn``: definitions, kernels and priorities that change (answers.py), which are
+        written down in the folder ``history``.
+        """
         self.churns[namespace] = Changes(self.registry, namespace, seed, pause_ms, history)
         return {}
 

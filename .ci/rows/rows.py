@@ -289,6 +289,11 @@ def extras(sources: Path, change: Change) -> Iterator[Row]:
     row = partial(row, everyday=False)
     yield row("extras/all", f"-n 3 --all -m 'not lint' {files}")
     yield row(
+        "extras/stress",
+        ".venv/bin/python -m pytest -q stress/test_answers.py --seconds 20",
+        counts="lines",
+    )
+    yield row(
         "extras/examples",
         ".venv/bin/python examples/run.py torch_job hosts/torchrun",
         counts="lines",
