@@ -50,7 +50,7 @@ REFUSALS_BY = {
     "default": (errors.ArgumentError,),  # a text without a default
     "pickle": (errors.SchemaMismatchError,),
     "torch": (AttributeError,),  # PyTorch's, until it is exported
-    "route": (errors.OwnerGoneError,),
+    "route": (errors.OwnerGoneError, errors.ArgumentError),  # a text that changes on the way
 }
 #: What may be raised when nobody has the registry: between a main member and its successor.
 NOBODY = (errors.MainMemberGoneError, errors.RegistryNotFoundError, errors.RegistryClosedError)
