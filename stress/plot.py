@@ -1,21 +1,39 @@
 """--plot FILE: what came out of a run for people who would rather look.
 
 matplotlib makes one drawing: the throughput of each scenario, and a histogram of each latency. A
-file .png is that drawing; a file .html is a page that holds it, with tables that can be read aloud.
+file .png is that drawing; a file .html is a page that holds it as SVG, with tables that can be read
+aloud. A page is one file with everything in it: nothing is loaded, and no script runs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import partial
+from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from measure import ALLOWED_NS
 from report import Result, columns_of, in_words, summary_of
 
-from mdispatch.cli.bench.plot import BAD, BAR, INK, LINE, MARK, SOFT, refusal, rendered, save
+BAR, MARK, INK, SOFT = "#2a78d6", "#eb6834", "#0b0b0b", "#52514e"
+LINE, BAD = "#dddcd6", "#c22f2f"
+#: In a page a drawing has the page's colours, which are others in the dark.
+IN_PAGE = {BAR: "bar", MARK: "mark", INK: "ink", SOFT: "soft", LINE: "line", BAD: "bad"}
+
+#: Texts stay texts in SVG, and a dollar sign is one; equal drawings have equal names inside.
+SETTINGS = {
+    "axes.facecolor": "none",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "mdispatch",
+    "text.color": INK,
+    "text.parse_math": False,
+    "xtick.labelcolor": SOFT,
+    "ytick.labelcolor": INK,
+}
+#: Facts about the file that matplotlib would add to the drawing.
+METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 #: Of the time axis: 1 us to 10 s, eight columns to a tenfold.
 FIRST_NS, DECADES, PER_DECADE = 1_000, 7, 8
@@ -24,32 +42,71 @@ TICKS = ("1 us", "10 us", "100 us", "1 ms", "10 ms", "100 ms", "1 s", "10 s")
 
 def check(file: str) -> None:
     """Asks before the run whether that file can be drawn. UsageError says what to do."""
-    reason = refusal(file)
-    if reason is not None:
-        raise pytest.UsageError(reason)
+    path = Path(file)
+    if path.suffix not in (".html", ".png"):
+        raise pytest.UsageError(f"--plot {file}: the name has to end in .html or .png")
+    if not path.resolve().parent.is_dir():
+        raise pytest.UsageError(f"--plot {file}: there is no folder {path.resolve().parent}")
+    for package in ("matplotlib", "jinja2"):
+        if find_spec(package) is None:
+            raise pytest.UsageError(
+                f"--plot {file}: it is drawn with {package}, which is not installed: "
+                f"python -m pip install {package}"
+            )
 
 
 def draw(results: list[Result], about: dict[str, str], file: str) -> None:
-    save(file, partial(drawing, results, about), partial(page, results, about))
+    """Writes the picture or the page. Raises OSError."""
+    from matplotlib import rc_context  # only a run that is drawn needs it
+
+    with rc_context(SETTINGS):
+        if file.endswith(".html"):
+            text = page(results, about, drawing(results, about, heading=False))
+            Path(file).write_text(text, encoding="utf-8")
+        else:
+            drawing(results, about, heading=True).savefig(file)
 
 
 # --- the page -------------------------------------------------------------------------------------
 
 
 def page(results: list[Result], about: dict[str, str], drawn) -> str:
-    return rendered(
-        "plot.html",
-        Path(__file__).parent,
-        drawn,
-        about=about,
-        allowed=in_words(ALLOWED_NS),
-        failed=sum(bool(result.failures) for result in results),
-        failures=[(result.title, *each) for result in results for each in result.failures],
-        latencies=latencies,
-        results=results,
-        skipped=[(result.title, why) for result in results for why in sorted({*result.skipped})],
-        summary=summary_of(results),
+    from markupsafe import Markup
+
+    from mdispatch.cli.pages import templates
+
+    folder = Path(__file__).parent
+    skipped = [(result.title, why) for result in results for why in sorted({*result.skipped})]
+    return (
+        templates(folder)
+        .get_template("plot.html")
+        .render(
+            about=about,
+            allowed=in_words(ALLOWED_NS),
+            drawing=Markup(svg(drawn)),
+            failed=sum(bool(result.failures) for result in results),
+            failures=[(result.title, *each) for result in results for each in result.failures],
+            latencies=latencies,
+            results=results,
+            skipped=skipped,
+            style=Markup((folder / "plot.css").read_text(encoding="utf-8")),
+            summary=summary_of(results),
+        )
     )
+
+
+def svg(drawn) -> str:
+    """A drawing as it stands in a page. matplotlib has escaped the texts in it."""
+    written = StringIO()
+    drawn.savefig(written, format="svg", facecolor="none", metadata=METADATA)
+    text = written.getvalue()
+    text = text[text.index("<svg") :]
+    for address in ("http://www.w3.org/1999/xlink", "http://www.w3.org/2000/svg"):
+        text = text.replace(f'="{address}"', '=""')
+    text = text.replace(' xmlns:xlink=""', "").replace(' xmlns=""', "")
+    for color, name in IN_PAGE.items():
+        text = text.replace(color, f"var(--{name})")
+    return text
 
 
 def latencies(result: Result) -> Iterator[tuple[str, list[str]]]:
@@ -63,7 +120,7 @@ def latencies(result: Result) -> Iterator[tuple[str, list[str]]]:
 
 
 def drawing(results: list[Result], about: dict[str, str], heading: bool):
-    from matplotlib.figure import Figure  # only a run that is drawn needs it
+    from matplotlib.figure import Figure
 
     timed = [(r.title, t, h) for r in results for t, h in r.figures.latencies.items()]
     first = 1.15 if heading else 0.3

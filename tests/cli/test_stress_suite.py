@@ -52,7 +52,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The suite's files with other scenarios."""
     folder = tmp_path_factory.mktemp("suite")
     (folder / "stress").mkdir()
-    for file in (*STRESS.glob("*.py"), *STRESS.glob("*.html")):
+    for file in (*STRESS.glob("*.py"), STRESS / "plot.html", STRESS / "plot.css"):
         if not file.name.startswith("test_"):
             shutil.copy(file, folder / "stress")
     (folder / "stress" / "test_injected.py").write_text(SCENARIOS)
@@ -168,11 +168,11 @@ def test_what_cannot_be_drawn_is_refused_before_the_run(suite: Path, file, words
 
 
 @pytest.mark.parametrize("file", ["run.png", "run.html"])
-def test_a_plot_without_matplotlib_names_the_extra(suite: Path, file: str) -> None:
+def test_a_plot_without_matplotlib_says_what_to_install(suite: Path, file: str) -> None:
     (suite / "hide_matplotlib.py").write_text("import sys; sys.modules['matplotlib'] = None\n")
     ran = play(suite, "stress", "--plot", file, "-p", "hide_matplotlib")
     assert ran.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "pip install 'mdispatch[plot]'" in ran.stderr
+    assert "pip install matplotlib" in ran.stderr
 
 
 @with_matplotlib

@@ -44,12 +44,12 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     for words in (
         ("report", folder / "report.html", "--import", "examples.audio_ops"),
-        ("bench", "import", "--quick", "--plot", folder / "bench.html"),
+        ("stress", "full of members", "--seconds", "1", "--plot", folder / "stress.html"),
     ):
         command = [sys.executable, "-m", "mdispatch", *map(str, words)]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=limit(300))
     site = {name: ROOT / "build" / "site" / f"{name}.html" for name in SITE}
-    return site | {name: folder / f"{name}.html" for name in ("report", "bench")}
+    return site | {name: folder / f"{name}.html" for name in ("report", "stress")}
 
 
 def serious(browser: Browser, page: Path, width: int, dark: bool) -> list[str]:
@@ -61,7 +61,7 @@ def serious(browser: Browser, page: Path, width: int, dark: bool) -> list[str]:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1400])
-@pytest.mark.parametrize("name", [*SITE, "report", "bench"])
+@pytest.mark.parametrize("name", [*SITE, "report", "stress"])
 def test_a_page_has_no_serious_fault(name, width, dark, browser, pages):
     assert serious(browser, pages[name], width, dark) == []
 
