@@ -93,12 +93,16 @@ static void child(struct shared *s, uint32_t pings) {
         uint32_t seen = atomic_load(&s->word);
         int len = name_of(name, sizeof name, ping);
         say(&s->ready, ping + 1);
-        if (toss(&coin) == REGISTRY)
-            must(md_await(reg, member, MD_DEF, 0, 1, name, (size_t)len, MD_FOREVER, 0, buf,
-                          sizeof buf, &stats),
-                 "md_await");
-        else
+        if (toss(&coin) == REGISTRY) {
+            int status;
+            do /* a pause of the machine ends the sleep of a futex, as a signal does */
+                status = md_await(reg, member, MD_DEF, 0, 1, name, (size_t)len, MD_FOREVER, 0, buf,
+                                  sizeof buf, &stats);
+            while (status == MD_EINTR);
+            must(status, "md_await");
+        } else {
             until(&s->word, seen + 1);
+        }
         atomic_store(&s->woken, md_now());
         say(&s->done, ping + 1);
     }
