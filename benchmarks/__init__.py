@@ -1,5 +1,5 @@
-"""The benchmarks for people who change mdispatch. They are no part of the package.
+"""The benchmarks, for people who change mdispatch. They are no part of the package.
 
-``mdispatch bench``, started in a checkout of the repository, finds them here and runs them beside
-its own jobs. ``python -m benchmarks`` is the same command.
+``python -m benchmarks`` runs all jobs, ``python -m benchmarks.own`` one. Each job is a script that
+pyperf measures (job.py).
 """

@@ -11,25 +11,26 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from multiprocessing.connection import Connection
 
 import mdispatch as md
-from mdispatch.cli.bench.figures import Figure, figure, ratio
-from mdispatch.cli.bench.measure import Settings, compiled, in_turns
 from mdispatch.workers.interpreters import OWN_GIL
+
+from .job import Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
-__all__ = ["figures"]
+    from pyperf import Benchmark
 
-ROUNDS = 60
+ROUNDS = 20
 _MIB = 1 << 20
 _AIM = 1.5
-_LATE = 1.0
+_LATE = 1e-3
 
 #: A registered class: both processes have it.
 _ADDER = """
@@ -147,54 +148,93 @@ def _process(code: str, *args: object, **options: object) -> Iterator[None]:
             process.stdin.close()
 
 
-def figures(asked: Settings) -> Iterator[Figure]:
-    md.register_type(bytearray, "CPU")
-    name = f"across-{os.getpid()}"
-    made: dict[str, Any] = {}
-    exec(_ADDER, made)
-    mine, theirs = socket.socketpair()
-    with (
-        mine,
-        theirs,
-        _process(_OWNER, name),
-        _process(_ECHO, theirs.fileno(), pass_fds=[theirs.fileno()]),
-        Connection(mine.detach()) as line,
-        md.Registry.attach(name) as registry,
-        md.routing("far", "near"),
-    ):
+class _World:
+    """The owners, the echo and what is called; each is started when it is asked for first."""
+
+    def __init__(self, ends: ExitStack) -> None:
+        self._ends = ends
+        self.name = f"across-{os.getpid()}"
+        self.memory = bytearray(_MIB)
+        md.register_type(bytearray, "CPU")
+
+    @cached_property
+    def registry(self) -> md.Registry:
+        self._ends.enter_context(_process(_OWNER, self.name))
+        registry = self._ends.enter_context(md.Registry.attach(self.name))
+        self._ends.enter_context(md.routing("far", "near"))
+        return registry
+
+    @cached_property
+    def line(self) -> Connection:
+        mine, theirs = socket.socketpair()
+        self._ends.enter_context(_process(_ECHO, theirs.fileno(), pass_fds=[theirs.fileno()]))
+        theirs.close()
+        return self._ends.enter_context(Connection(mine.detach()))
+
+    @property
+    def far(self) -> Any:
+        return self.registry.ops.far
+
+    @cached_property
+    def near(self) -> Any:
+        registry = self.registry
         neighbour = md.create_interpreter()
-        neighbour.exec(f"NAME = {name!r}\n{_NEIGHBOUR}")
-        memory = bytearray(_MIB)
-        far, near = registry.ops.far, registry.ops.near
-        adder = made["register"](registry)()
-        echo = {"send": line.send, "recv": line.recv, "x": memory}
-        works = {
-            "Pipe echo, two ints": compiled("send((1, 2)); recv()", echo),
-            "Pipe echo, 1 MiB": compiled("send(x); recv()", echo),
-            "plain call": compiled("f(1, 2)", {"f": lambda a, b: a + b}),
-            "other process, two ints": compiled("f(1, 2)", {"f": far.add.default}),
-            "other process, 1 MiB": compiled("f(x)", {"f": far.size.default, "x": memory}),
-            "visit, two ints": compiled("f(1, 2)", {"f": near.add.default}),
-            "visit, 1 MiB": compiled("f(x)", {"f": near.size.default, "x": memory}),
-            "method of a handle, other process": compiled("h.add(1, 2)", {"h": far.shelf()}),
-            "method of a handle, visit": compiled("h.add(1, 2)", {"h": near.shelf()}),
-            "method of a handle, at home": compiled("h.add(1, 2)", {"h": md.share(adder)}),
-            "its operator": compiled("f(x, 1, 2)", {"f": far.Adder.add, "x": adder}),
-        }
-        against = {
-            "other process, two ints": "Pipe echo, two ints",
-            "other process, 1 MiB": "Pipe echo, 1 MiB",
-            "visit, two ints": "plain call",
-            "visit, 1 MiB": "visit, two ints",
-            "method of a handle, other process": "Pipe echo, two ints",
-            "method of a handle, visit": "plain call",
-            "method of a handle, at home": "its operator",
-        }
-        times = in_turns(works, against, asked, ROUNDS)
-        neighbour.close()
-        late = list(_busy(name, near, ROUNDS // 3)) if OWN_GIL else []
-    aims = {"other process, two ints": _AIM}
-    for what in against:
-        yield ratio(f"{what} / {against[what]}", *times[what], aim=aims.get(what))
-    if late:
-        yield figure("visit of an owner that computes, p99", late, "ms", scale=1e3, aim=_LATE)
+        self._ends.callback(neighbour.close)
+        neighbour.exec(f"NAME = {self.name!r}\n{_NEIGHBOUR}")
+        return registry.ops.near
+
+    @cached_property
+    def adder(self) -> Any:
+        made: dict[str, Any] = {}
+        exec(_ADDER, made)
+        return made["register"](self.registry)()
+
+    def operator_of_a_method(self) -> tuple[Any, ...]:
+        adder = self.adder
+        return self.far.Adder.add, adder
+
+
+def main() -> None:
+    with ExitStack() as ends:
+        job, world = Job(), _World(ends)
+        _measured(job, world)
+        if OWN_GIL and not job.measures:
+            late = _busy(world.name, world.near, job.rounds(ROUNDS))
+            job.values("visit of an owner that computes, p99", late, aim=_LATE)
+        job.end()
+
+
+def _measured(job: Job, world: _World) -> None:
+    def of(what: str, statement: str, names: str, prepare: Callable[[], Any]) -> Benchmark | None:
+        return job.statement(what, statement, names, prepare)
+
+    plain = of("plain call", "f(1, 2)", "f", lambda: lambda a, b: a + b)
+    ends, handle = "send, recv, x", "h.add(1, 2)"
+    echo = of("Pipe echo, two ints", "send((1, 2)); recv()", ends, lambda: _echo(world))
+    whole = of("Pipe echo, 1 MiB", "send(x); recv()", ends, lambda: _echo(world))
+    ints = of("other process, two ints", "f(1, 2)", "f", lambda: world.far.add.default)
+    job.ratio("other process / Pipe echo, two ints", ints, echo, aim=_AIM)
+    size = of(
+        "other process, 1 MiB", "f(x)", "f, x", lambda: (world.far.size.default, world.memory)
+    )
+    job.ratio("other process / Pipe echo, 1 MiB", size, whole)
+    visit = of("visit, two ints", "f(1, 2)", "f", lambda: world.near.add.default)
+    job.ratio("visit, two ints / plain call", visit, plain)
+    size = of("visit, 1 MiB", "f(x)", "f, x", lambda: (world.near.size.default, world.memory))
+    job.ratio("visit, 1 MiB / visit, two ints", size, visit)
+    method = "method of a handle"
+    there = of(f"{method}, other process", handle, "h", lambda: world.far.shelf())
+    job.ratio(f"{method}, other process / Pipe echo, two ints", there, echo)
+    there = of(f"{method}, visit", handle, "h", lambda: world.near.shelf())
+    job.ratio(f"{method}, visit / plain call", there, plain)
+    here = of(f"{method}, at home", handle, "h", lambda: md.share(world.adder))
+    operator = of("its operator", "f(x, 1, 2)", "f, x", world.operator_of_a_method)
+    job.ratio(f"{method}, at home / its operator", here, operator)
+
+
+def _echo(world: _World) -> tuple[Any, ...]:
+    return world.line.send, world.line.recv, world.memory
+
+
+if __name__ == "__main__":
+    main()

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import mdispatch as md
-from mdispatch.cli.bench.figures import Figure, figure
-from mdispatch.cli.bench.measure import (
-    Settings,
-    compiled,
-    loops_for,
-    undisturbed,
-    without_collector,
-)
-from mdispatch.cli.bench.peers import of_one
+
+from .job import Job
+from .peers import of_one
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
-__all__ = ["figures"]
-
-ROUNDS = 60
 _PROFILE, _TILES = (128, 64, 32), [16, 32, 64, 128]
+#: A statement, and how many seconds it may take.
 _WORKS = {
     "plain call": ("f(profile)", None),
-    "choose, from the second time on": ("choose('shop::gemm', profile, tiles, f)", 0.3),
-    "choose, met for the first time": ("forget(); choose('shop::gemm', profile, tiles, f)", 1.0),
+    "choose, from the second time on": ("choose('shop::gemm', profile, tiles, f)", 0.3e-6),
+    "choose, met for the first time": ("forget(); choose('shop::gemm', profile, tiles, f)", 1e-6),
     "choose and withdraw, decided here": ("decide()", None),
 }
 
 
-def figures(asked: Settings) -> Iterator[Figure]:
+def _prepare() -> tuple[Callable[..., object], ...]:
     dispatcher = md.default_registry().dispatcher
     md.choose("shop::gemm", _PROFILE, _TILES, lambda: 64)
 
@@ -39,20 +29,21 @@ def figures(asked: Settings) -> Iterator[Figure]:
         md.choose("shop::gemm", (), _TILES, lambda: 64)
         md.choices.withdraw(md.choices.made("shop::gemm")[-1])
 
-    names = {
-        "f": of_one,
-        "choose": md.choose,
-        "forget": dispatcher.chosen.clear,
-        "decide": decide,
-        "profile": _PROFILE,
-        "tiles": _TILES,
-    }
-    works = {what: compiled(statement, names) for what, (statement, _) in _WORKS.items()}
-    counts = {what: loops_for(work, 1e-4 if asked.quick else 1e-3) for what, work in works.items()}
-    found: dict[str, list[float]] = {what: [] for what in works}
-    with without_collector():
-        for _ in range(asked.rounds_of(ROUNDS)):
-            for what, work in works.items():
-                found[what].append(undisturbed(partial(work, counts[what])) / counts[what])
-    for what, (_, aim) in _WORKS.items():
-        yield figure(what, found[what], "us", scale=1e6, aim=aim)
+    return of_one, md.choose, dispatcher.chosen.clear, decide
+
+
+def main() -> None:
+    job = Job()
+    for what, (statement, aim) in _WORKS.items():
+        job.statement(
+            what,
+            statement,
+            "(f, choose, forget, decide), profile, tiles",
+            lambda: (_prepare(), _PROFILE, _TILES),
+            aim=aim,
+        )
+    job.end()
+
+
+if __name__ == "__main__":
+    main()

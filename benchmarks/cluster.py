@@ -16,19 +16,16 @@ import sys
 import tempfile
 import warnings
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from time import monotonic, sleep
 
-from mdispatch.cli.bench.figures import Figure, LeftOut, figure, ratio
-from mdispatch.cli.bench.measure import Settings
+from .job import Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
-
-__all__ = ["figures"]
 
 ROUNDS, QUICK_ROUNDS = 101, 5
 OPERATORS, QUICK_OPERATORS = 50_000, 1_000
@@ -172,8 +169,8 @@ class _Cluster:
         return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
 
 
-def _wakes(cluster: _Cluster, asked: Settings) -> Iterator[Figure]:
-    rounds = QUICK_ROUNDS if asked.quick else asked.rounds_of(ROUNDS)
+def _wakes(cluster: _Cluster, job: Job) -> None:
+    rounds = QUICK_ROUNDS if job.quick else job.rounds(ROUNDS)
     leader, waiter = cluster.leader("wake"), cluster.agent(1)
     # The bridge is a process beside the waiter: each agent has a /dev/shm of its own.
     waiter.do(
@@ -212,17 +209,17 @@ def _wakes(cluster: _Cluster, asked: Settings) -> Iterator[Figure]:
             ours.append(second)
             parts.append((done - began) * 1e-9)
     where = f"two hosts as {cluster.where}"
-    yield figure(f"{where}: XADD to a blocked XREAD, in Python", bare, "us", scale=1e6)
-    yield figure(f"{where}: define to wait_for_def", ours, "us", scale=1e6)
-    yield figure(f"{where}: define itself", parts, "us", scale=1e6)
-    yield ratio(f"{where}: define to wait_for_def / XADD to XREAD", ours, bare, aim=1.3)
+    theirs = job.values(f"{where}: XADD to a blocked XREAD, in Python", bare)
+    wake = job.values(f"{where}: define to wait_for_def", ours)
+    job.values(f"{where}: define itself", parts)
+    job.ratio(f"{where}: define to wait_for_def / XADD to XREAD", wake, theirs, aim=1.3)
     waiter.do("bridge.kill()")
     for each in (waiter, leader):
         each.close()
 
 
-def _many(cluster: _Cluster, asked: Settings) -> Iterator[Figure]:
-    count = QUICK_OPERATORS if asked.quick else OPERATORS
+def _many(cluster: _Cluster, job: Job) -> None:
+    count = QUICK_OPERATORS if job.quick else OPERATORS
     words = f"{count:,} operators with a kernel"
     plain = cluster.agent(0)
     plain.do("import mdispatch as md\nregistry = md.Registry.create('plain', capacity=1 << 27)")
@@ -233,20 +230,22 @@ def _many(cluster: _Cluster, asked: Settings) -> Iterator[Figure]:
     plain.close()
     leader = cluster.leader("many", snapshot=1 << 18)
     sealed, used = leader.do(f"{began}define(0, {count}); md.seal(120, registry=registry)\n{times}")
-    yield figure(f"{words}: registered, without a cluster", [alone], "s")
-    yield figure(f"{words}: registered, published and sealed", [sealed], "s")
-    yield figure(f"{words}: what publishing adds", [sealed - alone], "s", aim=3.0)
-    yield figure(f"{words}: the same, time of a processor", [used - alone_used], "s")
+    plain_ = job.values(f"{words}: registered, without a cluster", [alone])
+    led = job.values(f"{words}: registered, published and sealed", [sealed])
+    job.more(f"{words}: what publishing adds", led, plain_, aim=3.0)
+    plain_ = job.values(f"{words}: without a cluster, time of a processor", [alone_used])
+    led = job.values(f"{words}: published, time of a processor", [used])
+    job.more(f"{words}: what publishing adds, time of a processor", led, plain_)
     size = leader.do(
         "leader = registry.dispatcher.facts.publisher\n"
         "packed = leader._follower.state.chunks()\n"
         "result = [len(packed), sum(map(len, packed.values())), len(leader._follower.state.facts)]"
     )
-    yield figure(f"{words}: chunks of a snapshot", [size[0]], "")
-    yield figure(f"{words}: bytes of a snapshot", [size[1] / 1e6], "MB")
+    job.values(f"{words}: chunks of a snapshot", [size[0]], "integer")
+    job.values(f"{words}: bytes of a snapshot", [size[1]], "byte")
     tail = leader.do("result = list(leader._follower.at.id)")
     took, cpu, read = [], [], []
-    for number in range(1 if asked.quick else 5):
+    for number in range(1 if job.quick else 5):
         bridge = cluster.bridge("many")
         bridge.do("import redis, importlib.metadata; from mdispatch.cluster import redis_engine")
         bridge.do(
@@ -269,18 +268,18 @@ def _many(cluster: _Cluster, asked: Settings) -> Iterator[Figure]:
         took.append(seconds)
         cpu.append(used)
         bridge.close()
-    yield figure(f"{words}: read and checked by a bridge, nothing registered", read, "s")
-    yield figure(f"{words}: registered by a fresh bridge", took, "s", aim=1.0)
-    yield figure(f"{words}: so, time of a processor", cpu, "s")
+    job.values(f"{words}: read and checked by a bridge, nothing registered", read)
+    job.values(f"{words}: registered by a fresh bridge", took, aim=1.0)
+    job.values(f"{words}: so, time of a processor", cpu)
     for name, what in (("eval", "a script"), ("xread", "a read"), ("getrange", "a chunk")):
         code = f"result = client.info('commandstats')['cmdstat_{name}']['usec_per_call']"
-        yield figure(f"the server's own time for {what}", [cluster.client.do(code)], "us")
+        job.values(f"the server's own time for {what}", [cluster.client.do(code) * 1e-6])
     leader.close()
 
 
-def _define(cluster: _Cluster, asked: Settings) -> Iterator[Figure]:
+def _define(cluster: _Cluster, job: Job) -> None:
     """Blocks of definitions in turns, in one process; in a pause the leader catches up."""
-    rounds = QUICK_ROUNDS if asked.quick else asked.rounds_of(41)
+    rounds = QUICK_ROUNDS if job.quick else job.rounds(41)
     leader = cluster.leader("define")
     leader.do(
         "beside = md.Registry.create(None, capacity=1 << 27)\n"
@@ -300,14 +299,14 @@ def _define(cluster: _Cluster, asked: Settings) -> Iterator[Figure]:
             took = leader.do(f"result = block({into}, {number})")
             if number:
                 (ours if into == "library" else plain).append(took)
-    yield figure("define, without a cluster", plain, "us", scale=1e6)
-    yield figure("define, by a leader", ours, "us", scale=1e6)
-    yield ratio("define, by a leader / without a cluster", ours, plain, aim=1.05)
+    alone = job.values("define, without a cluster", plain)
+    led = job.values("define, by a leader", ours)
+    job.ratio("define, by a leader / without a cluster", led, alone, aim=1.05)
     leader.close()
 
 
-def _rest(cluster: _Cluster, asked: Settings) -> Iterator[Figure]:
-    seconds = QUICK_REST if asked.quick else REST
+def _rest(cluster: _Cluster, job: Job) -> None:
+    seconds = QUICK_REST if job.quick else REST
     leader, bridge = cluster.leader("rest"), cluster.bridge("rest")
     bridge.do("one, thread = serve('rest')")
     leader.do("define(0, 10)")
@@ -321,17 +320,19 @@ def _rest(cluster: _Cluster, asked: Settings) -> Iterator[Figure]:
         sleep(seconds)
         asked_for, took = cluster.calls() - calls, monotonic() - began
         after = [each.do(used) for each in others]
-        yield figure(f"at rest, {who}: calls of the server", [asked_for / took * 60], "per min")
+        job.values(
+            f"at rest, {who}: calls of the server, per minute", [asked_for / took * 60], "integer"
+        )
         if who != "leader":
-            share = (after[1] - before[1]) / took * 100
-            yield figure("at rest: a bridge, of a processor", [share], "%", aim=0.1)
+            share = (after[1] - before[1]) / took
+            job.values("at rest: a bridge, of each second of a processor", [share], aim=1e-3)
     leader.close()
 
 
-def _crowd(cluster: _Cluster, asked: Settings) -> Iterator[Figure]:
+def _crowd(cluster: _Cluster, job: Job) -> None:
     """Bridges as children of one process: it has imported what they need."""
-    count = QUICK_BRIDGES if asked.quick else BRIDGES
-    seconds = QUICK_REST if asked.quick else REST
+    count = QUICK_BRIDGES if job.quick else BRIDGES
+    seconds = QUICK_REST if job.quick else REST
     leader, bridges = cluster.leader("crowd"), cluster.agent(1)
     leader.do("define(0, 500)\nmd.seal(60, registry=registry)")
     bridges.do(
@@ -362,16 +363,17 @@ def _crowd(cluster: _Cluster, asked: Settings) -> Iterator[Figure]:
     seq = "leader = registry.dispatcher.facts.publisher; result = leader._follower.at.seq"
     began = monotonic()
     bridges.do(f"start({count})\nresult = last({leader.do(seq)})")
-    yield figure(f"{count} bridges started, each with 500 operators", [monotonic() - began], "s")
+    job.values(f"{count} bridges started, each with 500 operators", [monotonic() - began])
     sleep(2.0)
     calls, used, began = cluster.calls(), cluster.processor_seconds(), monotonic()
     sleep(seconds)
     asked_for, took = cluster.calls() - calls, monotonic() - began
-    share = (cluster.processor_seconds() - used) / took * 100
-    yield figure(f"{count} bridges at rest: calls of the server", [asked_for / took], "per s")
-    yield figure(f"{count} bridges at rest: the server, of a processor", [share], "%")
+    share = (cluster.processor_seconds() - used) / took
+    rest = f"{count} bridges at rest"
+    job.values(f"{rest}: calls of the server, per second", [asked_for / took], "integer")
+    job.values(f"{rest}: the server, of each second of a processor", [share])
     half, whole = [], []
-    for number in range(QUICK_ROUNDS if asked.quick else 11):
+    for number in range(QUICK_ROUNDS if job.quick else 11):
         now = leader.do(
             f"result = monotonic_ns(); library.define('late_{number}(Tensor x) -> Tensor')"
         )
@@ -379,22 +381,25 @@ def _crowd(cluster: _Cluster, asked: Settings) -> Iterator[Figure]:
         there = bridges.do(f"result = last({leader.do(seq)})")
         half.append((median(there) - now) * 1e-9)
         whole.append((there[-1] - now) * 1e-9)
-    yield figure(f"{count} bridges: a definition, until half have it", half, "ms", scale=1e3)
-    yield figure(f"{count} bridges: a definition, until all have it", whole, "ms", scale=1e3)
+    job.values(f"{count} bridges: a definition, until half have it", half)
+    job.values(f"{count} bridges: a definition, until all have it", whole)
     bridges.close()
     leader.close()
 
 
-def figures(asked: Settings) -> Iterator[Figure | LeftOut]:
-    try:
-        import redis  # noqa: F401
-    except ImportError:
-        yield LeftOut("all", "redis-py is not installed")
-        return
-    if shutil.which("redis-server") is None:
-        yield LeftOut("all", "redis-server is not installed")
-        return
-    with ExitStack() as ends:
-        cluster = _Cluster(ends)
-        for part in (_wakes, _define, _rest, _many, _crowd):
-            yield from part(cluster, asked)
+def main() -> None:
+    job = Job()
+    if find_spec("redis") is None:
+        job.left_out("all", "redis-py is not installed")
+    elif shutil.which("redis-server") is None:
+        job.left_out("all", "redis-server is not installed")
+    else:
+        with ExitStack() as ends:
+            cluster = _Cluster(ends)
+            for part in (_wakes, _define, _rest, _many, _crowd):
+                part(cluster, job)
+    job.end()
+
+
+if __name__ == "__main__":
+    main()

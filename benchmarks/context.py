@@ -11,10 +11,10 @@ from importlib import import_module
 from importlib.util import find_spec
 
 import mdispatch as md
-from mdispatch.cli.bench.figures import Figure, ratio
-from mdispatch.cli.bench.measure import Settings, compiled, in_turns
 from mdispatch.guards import ExcludeDispatchKeyGuard
 from mdispatch.modes import DispatchMode
+
+from .job import Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
-    from mdispatch.cli.bench.measure import Work
+    Prepare = Callable[[], tuple[Any, ...]]
 
-__all__ = ["figures"]
 
-ROUNDS = 40
 _UNROLLED = 20
 _LATER = sys.version_info >= (3, 12)
 
@@ -67,84 +65,97 @@ def _seen(call: object) -> None:
     pass
 
 
-def _inside(work: Work, block: Callable[[], AbstractContextManager[Any]]) -> Work:
-    """The work, in a block that is open for all of its repetitions."""
+class _Works:
+    """What is measured: each is prepared when it is measured."""
 
-    def inside(count: int) -> float:
-        with block():
-            return work(count)
+    def __init__(self) -> None:
+        md.register_type(Array, "CPU")
+        md.register_type(Graded, ("CPU", "AutogradCPU"))
+        registry = md.Registry.create()
+        library = md.Library("context", "DEF", registry=registry)
+        for name in ("f", "differentiated"):
+            library.impl(library.define(f"{name}(Tensor x) -> Tensor"), _one, "CPU")
+        ops = registry.ops.context
+        self.f, self.differentiated = ops.f.default, ops.differentiated.default
+        below = md.DispatchKeySet.full_after("AutogradCPU")
 
-    return inside
+        def autograd(key_set: Any, x: Any) -> Any:
+            return self.differentiated.redispatch(key_set & below, x)
+
+        library.impl("differentiated", autograd, "AutogradCPU", with_keyset=True)
+        other = Array()
+        self.made = md.custom_op(
+            "context::made",
+            lambda x: other,  # what a custom_op returns has memory of its own
+            mutates_args=(),
+            schema="(Tensor x) -> Tensor",
+            registry=registry,
+        )
+        self.x, self.keys = Array(), md.DispatchKeySet("AutogradCPU")
+
+    def inside(self, block: Callable[[], AbstractContextManager[Any]]) -> Prepare:
+        """A call in a block, which stays open until the process ends."""
+
+        def prepare() -> tuple[Any, ...]:
+            block().__enter__()
+            return self.f, self.x
+
+        return prepare
 
 
-def _unrolled(statement: str, **names: Any) -> Work:
-    return compiled("; ".join([statement] * _UNROLLED), names)
+def _theirs() -> Any:
+    return import_module("torch")._C._AutoDispatchBelowAutograd
 
 
-def _blocks(statement: str, **names: Any) -> Work:
-    """A with block, so many times: one line each."""
-    return compiled("\n        ".join([statement] * _UNROLLED), names)
-
-
-def _works(registry: md.Registry) -> Iterator[tuple[str, Work, float | None]]:
-    """What is done, the work, and how many plain calls it may cost."""
-    library = md.Library("context", "DEF", registry=registry)
-    for name in ("f", "differentiated"):
-        library.impl(library.define(f"{name}(Tensor x) -> Tensor"), _one, "CPU")
-    f, differentiated = registry.ops.context.f.default, registry.ops.context.differentiated.default
-    below = md.DispatchKeySet.full_after("AutogradCPU")
-
-    def autograd(key_set: Any, x: Any) -> Any:
-        return differentiated.redispatch(key_set & below, x)
-
-    library.impl("differentiated", autograd, "AutogradCPU", with_keyset=True)
-    other = Array()
-    made = md.custom_op(
-        "context::made",
-        lambda x: other,  # what a custom_op returns has memory of its own
-        mutates_args=(),
-        schema="(Tensor x) -> Tensor",
-        registry=registry,
+def _works() -> Iterator[tuple[str, str, str, Prepare, float | None]]:
+    """What is done, the statement, its names, what they are, and how many plain calls it may
+    cost.
+    """
+    made = _Works()
+    f, x, keys = made.f, made.x, made.keys
+    call, names = "f(x)", "f, x"
+    open_ = made.inside(lambda: ExcludeDispatchKeyGuard(keys))
+    yield "any guard open", call, names, open_, 2.6
+    yield (
+        "a guard opened and closed around a call",
+        "with guard(keys): f(x)",
+        "guard, keys, f, x",
+        lambda: (ExcludeDispatchKeyGuard, keys, f, x),
+        11 if _LATER else 8,
     )
-    x, keys = Array(), md.DispatchKeySet("AutogradCPU")
-    call = _unrolled("f(x)", f=f, x=x)
-    yield "any guard open", _inside(call, lambda: ExcludeDispatchKeyGuard(keys)), 2.6
-    opened = "with guard(keys): f(x)"
-    names = {"guard": ExcludeDispatchKeyGuard, "keys": keys, "f": f, "x": x}
-    yield "a guard opened and closed around a call", _blocks(opened, **names), 11 if _LATER else 8
     yield (
         "the guard alone",
-        _blocks("with guard(keys): pass", guard=names["guard"], keys=keys),
+        "with guard(keys): pass",
+        "guard, keys",
+        lambda: (ExcludeDispatchKeyGuard, keys),
         None,
     )
     if find_spec("torch"):
-        torch: Any = import_module("torch")
-        theirs = torch._C._AutoDispatchBelowAutograd
         yield (
             "PyTorch's guard around a plain call",
-            _blocks("with guard(): f(x)", guard=theirs, f=_one, x=x),
+            "with guard(): f(x)",
+            "guard, f, x",
+            lambda: (_theirs(), _one, x),
             None,
         )
-    yield "in a mode that answers", _inside(call, AnswersAll), 12 if _LATER else 10
-    yield "in a mode that calls on", _inside(call, CallsOn), 18 if _LATER else 15
-    yield "a type with __md_dispatch__", _unrolled("f(x)", f=f, x=Answers()), 12
-    yield (
-        "observed by an empty observer",
-        _inside(call, lambda: md.observe_calls(before=_seen)),
-        20,
-    )
-    yield "custom_op", _unrolled("f(x)", f=made, x=x), 4
-    yield "autograd kernel and redispatch", _unrolled("f(x)", f=differentiated, x=Graded()), 6
+    yield "in a mode that answers", call, names, made.inside(AnswersAll), 12 if _LATER else 10
+    yield "in a mode that calls on", call, names, made.inside(CallsOn), 18 if _LATER else 15
+    yield "a type with __md_dispatch__", call, names, lambda: (f, Answers()), 12
+    observed = made.inside(lambda: md.observe_calls(before=_seen))
+    yield "observed by an empty observer", call, names, observed, 20
+    yield "custom_op", call, names, lambda: (made.made, x), 4
+    graded = lambda: (made.differentiated, Graded())  # noqa: E731
+    yield "autograd kernel and redispatch", call, names, graded, 6
 
 
-def figures(asked: Settings) -> Iterator[Figure]:
-    md.register_type(Array, "CPU")
-    md.register_type(Graded, ("CPU", "AutogradCPU"))
-    plain = "plain call"
-    with md.Registry.create() as registry:
-        found = list(_works(registry))
-        works = {plain: _unrolled("f(x)", f=_one, x=Array())}
-        works.update((what, work) for what, work, _ in found)
-        times = in_turns(works, dict.fromkeys([what for what, _, _ in found], plain), asked, ROUNDS)
-    for what, _, aim in found:
-        yield ratio(what, *times[what], aim=aim)
+def main() -> None:
+    job = Job()
+    plain = job.statement("plain call", "f(x)", "f, x", lambda: (_one, Array()), times=_UNROLLED)
+    for what, statement, names, prepare, aim in _works():
+        bench = job.statement(what, statement, names, prepare, times=_UNROLLED)
+        job.ratio(f"{what} / plain call", bench, plain, aim=aim)
+    job.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -9,36 +9,27 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from ast import literal_eval
 from functools import partial
 from pathlib import Path
 
 import mdispatch as md
 from mdispatch import facts
-from mdispatch.cli.bench import fresh
-from mdispatch.cli.bench.figures import Figure, figure
-from mdispatch.cli.bench.measure import (
-    Settings,
-    compiled,
-    loops_for,
-    undisturbed,
-    without_collector,
-)
 
+from . import fresh
+from .job import Job
 from .pairs import Workers, in_turns, times_the_work
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from typing import Any
 
-    from mdispatch.cli.bench.measure import Work
+    from .job import Work
 
-__all__ = ["figures"]
 
-ROUNDS, TURNS = 60, 31
+TURNS = 31
 _OPERATORS, _QUICK_OPERATORS = 1_000, 50
-#: Microseconds; how many times as much two processes find as one.
-_AIM, _TWICE_AIM = 1.0, 1.9
+#: Seconds; how many times as much two processes find as one.
+_AIM, _TWICE_AIM = 1e-6, 1.9
 
 _MODULE = """
 import mdispatch as md
@@ -71,79 +62,60 @@ def many(count, find=facts.find, name="{name}"):
 many(100)
 """
 
-_WORKER = """
-from functools import partial
-from mdispatch.cli.bench.measure import compiled, loops_for, undisturbed
-names = dict(wait=md.wait_for_def, wait_impl=md.wait_for_impl, find=facts.find, name={name!r})
-works = {{
-    "find a fact, in a worker": compiled("find({kind}, 0, name)", names),
-    "verify: wait_for_def(name)": compiled("wait(name)", names),
-    "verify: wait_for_impl(name, key)": compiled("wait_impl(name, 'CPU')", names),
-}}
-found = {{what: [] for what in works}}
-for what, work in works.items():
-    count = loops_for(work, {seconds})
-    for _ in range({rounds}):
-        found[what].append(undisturbed(partial(work, count)) / count)
-tell(found)
+_IN_WORKER = {
+    "find a fact, in a worker": "find({kind}, 0, name)",
+    "verify: wait_for_def(name)": "wait(name)",
+    "verify: wait_for_impl(name, key)": "wait_impl(name, 'CPU')",
+}
+_TIMED = """
+def timed(count, find=facts.find, wait=md.wait_for_def, wait_impl=md.wait_for_impl, name={name!r}):
+    began = perf_counter()
+    for _ in range(count):
+        {statement}
+    return perf_counter() - began
 """
 
 
-def figures(asked: Settings) -> Iterator[Figure]:
-    operators = _QUICK_OPERATORS if asked.quick else _OPERATORS
+def main() -> None:
+    job = Job()
+    operators = _QUICK_OPERATORS if job.quick else _OPERATORS
+    before = _BEFORE.format(name=_NAME, kind=facts.DEF)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "find_ops.py").write_text(
             _MODULE.format(operators=operators), encoding="utf-8"
         )
         sys.path.insert(0, folder)
         md.warm_up("find_ops")
-        yield from _alone(asked)
-        before = _BEFORE.format(name=_NAME, kind=facts.DEF)
-        yield from _in_worker(asked, before)
-        yield from _at_once(asked, before)
+        for what, statement in _MAIN.items():
+            names = "find, has, ops_find, wait_for_def, kind, name"
+            job.statement(what, statement, names, _names, aim=_AIM)
+        for what, statement in _IN_WORKER.items():
+            told = f"{what}, {fresh.KIND} interpreter"
+            code = _TIMED.format(name=_NAME, statement=statement.format(kind=facts.DEF))
+            job.seconds(told, partial(_in_worker, before + code), aim=_AIM)
+        if not job.measures:
+            _at_once(job, before)
+    job.end()
 
 
-def _alone(asked: Settings) -> Iterator[Figure]:
-    registry = md.default_registry()
-    names = {
-        "find": registry.dispatcher.facts.find,
-        "has": registry.dispatcher.facts.has,
-        "ops_find": md.ops.find,
-        "wait_for_def": md.wait_for_def,
-        "kind": facts.DEF,
-        "name": _NAME,
-    }
-    works = {what: compiled(statement, names) for what, statement in _MAIN.items()}
-    for what, rounds in _rounds(works, asked).items():
-        yield figure(what, rounds, "us", scale=1e6, aim=_AIM)
+def _names() -> tuple[Any, ...]:
+    found = md.default_registry().dispatcher.facts
+    return found.find, found.has, md.ops.find, md.wait_for_def, facts.DEF, _NAME
 
 
-def _rounds(works: dict[str, Work], asked: Settings) -> dict[str, list[float]]:
-    counts = {what: loops_for(work, _seconds(asked)) for what, work in works.items()}
-    found: dict[str, list[float]] = {what: [] for what in works}
-    with without_collector():
-        for _ in range(asked.rounds_of(ROUNDS)):
-            for what, work in works.items():
-                count = counts[what]
-                found[what].append(undisturbed(partial(work, count)) / count)
-    return found
+def _in_worker(code: str) -> Work:
+    interpreter, _ = fresh.create()
+    fresh.answer_of(interpreter, f"{code}\ntell(timed(100))\n")
+    return lambda count: float(str(fresh.answer_of(interpreter, f"{code}\ntell(timed({count}))\n")))
 
 
-def _seconds(asked: Settings) -> float:
-    return 1e-4 if asked.quick else 1e-3
-
-
-def _in_worker(asked: Settings, before: str) -> Iterator[Figure]:
-    rounds = asked.rounds_of(ROUNDS)
-    code = _WORKER.format(name=_NAME, kind=facts.DEF, rounds=rounds, seconds=_seconds(asked))
-    _, answer = fresh.run(before + code)
-    for what, times in literal_eval(str(answer)).items():
-        yield figure(f"{what}, {fresh.KIND} interpreter", times, "us", scale=1e6, aim=_AIM)
-
-
-def _at_once(asked: Settings, before: str) -> Iterator[Figure]:
-    turns = 2_000 if asked.quick else 5_000
+def _at_once(job: Job, before: str) -> None:
+    turns = 2_000 if job.quick else 5_000
     with Workers() as workers:
         pair = [workers.process(before, f"many({turns})") for _ in range(2)]
-        found = in_turns({"find a fact": pair}, asked.rounds_of(TURNS))
-    yield from times_the_work(found, "processes", {"find a fact": _TWICE_AIM})
+        found = in_turns({"find a fact": pair}, job.rounds(TURNS))
+    times_the_work(job, found, "processes", {"find a fact": _TWICE_AIM})
+
+
+if __name__ == "__main__":
+    main()

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-
-from mdispatch.cli.bench.figures import Figure, figure
-from mdispatch.cli.bench.measure import Settings
 
 from .compiled import build, lines
+from .job import Job
 
 ROUNDS = 31
 FINDS = 200_000
 NAMES = (10, 4_000, 100_000)
-#: Nanoseconds, and how many times as much two processes find as one.
-AIM, TWICE_AIM = 50.0, 1.9
+#: Seconds, and how many times as much two processes find as one.
+AIM, TWICE_AIM = 50e-9, 1.9
+_TWICE = "work of two processes / of one"
 
 
-def figures(asked: Settings) -> Iterator[Figure]:
-    finds = FINDS // 10 if asked.quick else FINDS
+def main() -> None:
+    job = Job()
+    finds = FINDS // 10 if job.quick else FINDS
     with tempfile.TemporaryDirectory() as folder:
         program = build("find", folder)
         for names in NAMES:
-            rounds = lines(program, asked.rounds_of(ROUNDS), finds, names)
-            one, both, spin, spin_both = ([each[i] for each in rounds] for i in range(4))
-            yield figure(f"md_find among {names:,}", one, "ns", aim=AIM)
-            yield twice(f"md_find among {names:,}", one, both, TWICE_AIM)
-            yield twice("the same loop without md_find", spin, spin_both)
+            rounds = lines(program, job.rounds(ROUNDS), finds, names)
+            one, both, spin, spin_both = ([each[i] * 1e-9 for each in rounds] for i in range(4))
+            among = f"md_find among {names:,}"
+            found = job.values(among, one, aim=AIM)
+            at_once = job.values(f"{among}, two processes at once", both)
+            job.ratio(f"{among}: {_TWICE}", found, at_once, aim=TWICE_AIM, at_least=True, factor=2)
+            without = f"without md_find, among {names:,}"
+            bare = job.values(without, spin)
+            at_once = job.values(f"{without}, two processes at once", spin_both)
+            job.ratio(f"{without}: {_TWICE}", bare, at_once, factor=2)
+    job.end()
 
 
-def twice(what: str, one: list[float], both: list[float], aim: float | None = None) -> Figure:
-    rounds = [2 * a / b for a, b in zip(one, both, strict=True)]
-    name = f"{what}: work of two processes / of one"
-    best = 2 * min(one) / min(both)
-    return figure(name, rounds, "x", aim=aim, at_least=True, best=best)
+if __name__ == "__main__":
+    main()

@@ -10,16 +10,13 @@ from __future__ import annotations
 import tracemalloc
 
 import mdispatch as md
-from mdispatch.cli.bench.figures import Figure, figure
-from mdispatch.cli.bench.measure import Settings
 from mdispatch.facts.shared import SharedRegistry
+
+from .job import Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
-
-__all__ = ["figures"]
 
 COUNTS, QUICK_COUNT = (1_000, 10_000, 100_000), 300
 #: Tracing makes everything several times slower.
@@ -50,18 +47,18 @@ exec(compile(_MODULE, "/srv/project/package/array_operators.py", "exec"), _SCOPE
 _fill = _SCOPE["fill"]
 
 
-def _shared(count: int) -> Iterator[Figure]:
+def _shared(job: Job, count: int) -> None:
     facts = SharedRegistry.create(None, CAPACITY)
     with md.Registry(facts) as registry:
         _, _, empty, *_ = facts.stat()
         _fill(registry, count)
         _, committed, used, *_ = facts.stat()
     what = f"shared bytes per operator with 2 kernels, at {count:,}"
-    yield figure(f"{what}, used", [(used - empty) / count], "B", aim=_SHARED_AIM)
-    yield figure(f"{what}, committed", [committed / count], "B", aim=_SHARED_AIM)
+    job.values(f"{what}, used", [(used - empty) / count], "byte", aim=_SHARED_AIM)
+    job.values(f"{what}, committed", [committed / count], "byte", aim=_SHARED_AIM)
 
 
-def _local(count: int) -> Figure:
+def _local(job: Job, count: int) -> None:
     with md.Registry.create(capacity=CAPACITY) as registry:
         _fill(registry, 10).close()  # imports whatever registering imports
         tracemalloc.start()
@@ -71,10 +68,16 @@ def _local(count: int) -> Figure:
         tracemalloc.stop()
         del library
     what = f"local bytes per operator with 2 kernels, main interpreter, at {count:,}"
-    return figure(what, [(after - before) / count], "B", aim=_LOCAL_AIM)
+    job.values(what, [(after - before) / count], "byte", aim=_LOCAL_AIM)
 
 
-def figures(asked: Settings) -> Iterator[Figure]:
-    for count in (QUICK_COUNT,) if asked.quick else COUNTS:
-        yield from _shared(count)
-    yield _local(QUICK_COUNT if asked.quick else TRACED)
+def main() -> None:
+    job = Job()
+    for count in (QUICK_COUNT,) if job.quick else COUNTS:
+        _shared(job, count)
+    _local(job, QUICK_COUNT if job.quick else TRACED)
+    job.end()
+
+
+if __name__ == "__main__":
+    main()

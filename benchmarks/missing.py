@@ -9,14 +9,8 @@ from contextlib import suppress
 from time import perf_counter, sleep
 
 import mdispatch as md
-from mdispatch.cli.bench.figures import Figure, figure
-from mdispatch.cli.bench.measure import Settings
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["figures"]
+from .job import Job
 
 ROUNDS = 20
 COUNTS, QUICK_COUNT = (1_000, 10_000, 200_000), 300
@@ -46,20 +40,26 @@ class _Other:
         return self.longest
 
 
-def figures(asked: Settings) -> Iterator[Figure]:
-    for count in (QUICK_COUNT,) if asked.quick else COUNTS:
+def main() -> None:
+    job = Job()
+    for count in (QUICK_COUNT,) if job.quick else COUNTS:
         with md.Registry.create(capacity=CAPACITY) as registry:
             library = md.Library("bench", "DEF", registry=registry)
             for i in range(count):
                 library.define(f"operator_{i:06}(Tensor x) -> Tensor")
             for what, name in _NAMES.items():
                 waits, stood = [], []
-                for _ in range(asked.rounds_of(ROUNDS)):
+                for _ in range(job.rounds(ROUNDS)):
                     other, begun = _Other(), perf_counter()
                     with suppress(md.errors.NotRegisteredError):
                         md.wait_for_def(name, timeout=0.01, registry=registry)
                     waits.append(perf_counter() - begun)
                     stood.append(other.end())
                 told = f"{what}, {count:,}"
-                yield figure(f"wait, {told}", waits, "ms", scale=1e3)
-                yield figure(f"another thread, {told}", stood, "ms", scale=1e3)
+                job.values(f"wait, {told}", waits)
+                job.values(f"another thread, {told}", stood)
+    job.end()
+
+
+if __name__ == "__main__":
+    main()

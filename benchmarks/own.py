@@ -5,21 +5,16 @@ attributes; with other operators around; redispatched.
 from __future__ import annotations
 
 import mdispatch as md
-from mdispatch.cli.bench.calls import above, compared, python_aim
-from mdispatch.cli.bench.figures import Figure, ratio
-from mdispatch.cli.bench.measure import Settings, compiled, in_turns
-from mdispatch.cli.bench.peers import of_one
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from .calls import python_aim
+from .job import Job
+from .peers import of_one
 
-__all__ = ["figures"]
-
-ROUNDS = 80
 _OTHERS, _QUICK_OTHERS = 10_000, 200
 _CAPACITY = 256 << 20
 _REDISPATCH_AIM = 1.5
+#: By how many plain calls other operators may make a call longer.
+_ABOVE = 0.3
 _CALL = "operator at hand"
 _PLAIN = "plain call"
 #: As it stands in people's code, without a loop around it.
@@ -29,10 +24,6 @@ _UNROLLED, _WRITTEN_OUT_AIM = 20, 4.0
 
 class Array:
     pass
-
-
-def _unrolled(call: str) -> str:
-    return "; ".join([call] * _UNROLLED)
 
 
 def _operator(registry: md.Registry, others: int = 0) -> md.OpOverload:
@@ -45,42 +36,66 @@ def _operator(registry: md.Registry, others: int = 0) -> md.OpOverload:
     return registry.ops.find("bench::f")
 
 
-def figures(asked: Settings) -> Iterator[Figure]:
+def main() -> None:
+    job = Job()
     md.register_type(Array, "CPU")
     x = Array()
-    others = _QUICK_OTHERS if asked.quick else _OTHERS
-    # Each with the registry to itself that its operator is in.
-    with (
-        md.Registry.create() as registry,
-        md.Registry.create(capacity=_CAPACITY) as crowded,
-    ):
-        f, among = _operator(registry), _operator(crowded, others)
-        key_set = md.DispatchKeySet("CPU")
-        crowd = f"{others:,} other operators"
-        _operator(md.default_registry())
-        works = {
-            _PLAIN: compiled("f(x)", {"f": of_one, "x": x}),
-            _CALL: compiled("f(x)", {"f": f, "x": x}),
-            crowd: compiled("f(x)", {"f": among, "x": x}),
-            "packet at hand": compiled("f(x)", {"f": registry.ops.bench.f, "x": x}),
-            "ops.ns.f(x)": compiled("ops.bench.f(x)", {"ops": registry.ops, "x": x}),
-            "ops.ns.f.default(x)": compiled(
-                "ops.bench.f.default(x)", {"ops": registry.ops, "x": x}
-            ),
-            "redispatch(keys, x)": compiled(
-                "redispatch(keys, x)", {"redispatch": f.redispatch, "keys": key_set, "x": x}
-            ),
-            _WRITTEN_OUT: compiled(_unrolled("md.ops.bench.f(x)"), {"md": md, "x": x}),
-        }
-        against = dict.fromkeys([name for name in works if name != _PLAIN], _PLAIN)
-        against[_WRITTEN_OUT] = f"{_PLAIN}, unrolled"
-        works[against[_WRITTEN_OUT]] = compiled(_unrolled("f(x)"), {"f": of_one, "x": x})
-        times = in_turns(works, against, asked, ROUNDS)
-    aims = {_CALL: python_aim(), _WRITTEN_OUT: _WRITTEN_OUT_AIM}
-    for name in against:
-        yield ratio(name, *times[name], aim=aims.get(name))
-    call = times[_CALL]
-    yield above(f"{crowd}, above the call without", times[crowd], call)
-    yield compared("packet / overload", times["packet at hand"], call)
-    redispatched = times["redispatch(keys, x)"]
-    yield compared("redispatch / call", redispatched, call, aim=_REDISPATCH_AIM)
+    others = _QUICK_OTHERS if job.quick else _OTHERS
+
+    def among(count: int) -> tuple[object, ...]:
+        registry = md.Registry.create(capacity=_CAPACITY)
+        return _operator(registry, count), x
+
+    def through(registry: md.Registry, found: object) -> tuple[object, ...]:
+        _operator(registry)
+        return found, x
+
+    def redispatch() -> tuple[object, ...]:
+        return among(0)[0].redispatch, md.DispatchKeySet("CPU"), x
+
+    def packet() -> tuple[object, ...]:
+        registry = md.Registry.create()
+        _operator(registry)
+        return registry.ops.bench.f, x
+
+    def ops() -> tuple[object, ...]:
+        registry = md.Registry.create()
+        return through(registry, registry.ops)
+
+    plain = job.statement(_PLAIN, "f(x)", "f, x", lambda: (of_one, x))
+    call = job.statement(_CALL, "f(x)", "f, x", lambda: among(0))
+    crowd = f"{others:,} other operators"
+    found = {
+        _CALL: call,
+        crowd: job.statement(crowd, "f(x)", "f, x", lambda: among(others)),
+        "packet at hand": job.statement("packet at hand", "f(x)", "f, x", packet),
+        "ops.ns.f(x)": job.statement("ops.ns.f(x)", "ops.bench.f(x)", "ops, x", ops),
+        "ops.ns.f.default(x)": job.statement(
+            "ops.ns.f.default(x)", "ops.bench.f.default(x)", "ops, x", ops
+        ),
+        "redispatch(keys, x)": job.statement(
+            "redispatch(keys, x)", "f(keys, x)", "f, keys, x", redispatch
+        ),
+    }
+    unrolled = job.statement(
+        f"{_PLAIN}, unrolled", "f(x)", "f, x", lambda: (of_one, x), times=_UNROLLED
+    )
+    written_out = job.statement(
+        _WRITTEN_OUT,
+        "md.ops.bench.f(x)",
+        "md, x",
+        lambda: through(md.default_registry(), md),
+        times=_UNROLLED,
+    )
+    for name, bench in found.items():
+        job.ratio(f"{name} / {_PLAIN}", bench, plain, aim=python_aim() if name == _CALL else None)
+    job.ratio(f"{_WRITTEN_OUT} / {_PLAIN}", written_out, unrolled, aim=_WRITTEN_OUT_AIM)
+    with_, without = (found[crowd], plain), (call, plain)
+    job.above(f"{crowd}, above the call without", with_, without, aim=_ABOVE)
+    job.ratio("packet / overload", found["packet at hand"], call)
+    job.ratio("redispatch / call", found["redispatch(keys, x)"], call, aim=_REDISPATCH_AIM)
+    job.end()
+
+
+if __name__ == "__main__":
+    main()

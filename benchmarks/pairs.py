@@ -10,19 +10,23 @@ import sys
 from threading import Thread
 from time import perf_counter
 
-from mdispatch.cli.bench import fresh
-from mdispatch.cli.bench.figures import Figure, figure
 from mdispatch.workers.interpreters import create_interpreter
+
+from . import fresh
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyperf import Benchmark
+
+    from .job import Job
 
     Work = Callable[[], object]
     #: Seconds of one alone and of two at once, round by round.
     Times = tuple[Sequence[float], Sequence[float]]
 
-__all__ = ["Workers", "in_turns", "times_the_work"]
+__all__ = ["Workers", "in_turns", "kept", "times_the_work"]
 
 _SERVE = """
 import sys
@@ -99,12 +103,19 @@ def in_turns(kinds: Mapping[str, Sequence[Work]], rounds: int) -> dict[str, Time
     return dict(found)
 
 
+def kept(job: Job, found: Mapping[str, Times]) -> dict[str, tuple[Benchmark | None, ...]]:
+    """The seconds of each kind of workers: of one alone, and of two at once."""
+    return {
+        kind: (job.values(f"{kind}, one", one), job.values(f"{kind}, two at once", both))
+        for kind, (one, both) in found.items()
+    }
+
+
 def times_the_work(
-    found: Mapping[str, Times], what: str, aims: Mapping[str, float]
-) -> Iterator[Figure]:
+    job: Job, found: Mapping[str, Times], what: str, aims: Mapping[str, float]
+) -> None:
     """How many times as much two did as one in the same time: 2.0 is two cores, 1.0 is one GIL."""
-    for kind, (one, both) in found.items():
-        rounds = [2 * a / b for a, b in zip(one, both, strict=True)]
-        best = 2 * min(one) / min(both)
+    named = {f"{kind}, {what}": times for kind, times in found.items()}
+    for kind, (one, both) in zip(found, kept(job, named).values(), strict=True):
         name = f"{kind}: work of two {what} / of one"
-        yield figure(name, rounds, "x", aim=aims.get(kind), at_least=True, best=best)
+        job.ratio(name, one, both, aim=aims.get(kind), at_least=True, factor=2)

@@ -11,17 +11,10 @@ import tempfile
 from pathlib import Path
 
 import mdispatch as md
-from mdispatch.cli.bench.figures import Figure, ratio
-from mdispatch.cli.bench.measure import Settings
 from mdispatch.workers.interpreters import OWN_GIL
 
-from .pairs import Workers, in_turns
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["figures"]
+from .job import Job
+from .pairs import Workers, in_turns, kept
 
 #: Short and many: on a busy machine some of them find it calm, and the column of the best shows it.
 ROUNDS = 101
@@ -55,7 +48,8 @@ md.ops.busy.spin(x, 10)
 _BUSY = "for _ in range(8): md.ops.busy.spin(x, 50_000)"
 
 
-def figures(asked: Settings) -> Iterator[Figure]:
+def main() -> None:
+    job = Job()
     with tempfile.TemporaryDirectory() as folder, Workers() as workers:
         Path(folder, "busy_ops.py").write_text(_MODULE, encoding="utf-8")
         sys.path.insert(0, folder)
@@ -66,7 +60,12 @@ def figures(asked: Settings) -> Iterator[Figure]:
                 kinds[f"{name} interpreters"] = [
                     workers.interpreter(_BEFORE, _BUSY, own_gil=own_gil) for _ in range(2)
                 ]
-        times = in_turns(kinds, asked.rounds_of(ROUNDS))
-    for kind, (one, both) in times.items():
+        times = in_turns(kinds, job.rounds(ROUNDS))
+    for kind, (one, both) in kept(job, times).items():
         aim = _AIM if kind.startswith("own-GIL") else None
-        yield ratio(f"two {kind} at once / one alone", both, one, aim=aim)
+        job.ratio(f"two {kind} at once / one alone", both, one, aim=aim)
+    job.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -10,29 +10,26 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
+from timeit import Timer
 
 import mdispatch as md
-from mdispatch.cli.bench.figures import Figure, LeftOut
-from mdispatch.cli.bench.measure import Settings, compiled, loops_for
 from mdispatch.workers.interpreters import OWN_GIL
 
+from .job import Job
 from .pairs import Workers, in_turns, times_the_work
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import ModuleType
 
     from .pairs import Work
-
-__all__ = ["figures"]
 
 ROUNDS = 60
 _OPERATOR, _PLAIN = "operator", "plain call"
 #: How many times the calls of one alone.
 _INTERPRETERS_AIM, _THREADS_AIM = 1.7, 1.8
-#: Of one turn: much more than starting a thread takes.
-_SECONDS = 10e-3
+#: Of one turn. It takes some 10 ms: much more than starting a thread does.
+_CALLS, _QUICK_CALLS = 200_000, 20_000
 
 _MODULE = """
 import mdispatch as md
@@ -69,52 +66,47 @@ call_plain(1000)
 """
 
 
-def figures(asked: Settings) -> Iterator[Figure | LeftOut]:
+def main() -> None:
+    job = Job()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "calls_ops.py").write_text(_MODULE, encoding="utf-8")
         sys.path.insert(0, folder)
         md.warm_up("calls_ops")
-        module = sys.modules["calls_ops"]
-        seconds = _SECONDS / 10 if asked.quick else _SECONDS
-        names = {"f": module.operator, "x": module.Array()}
-        counts = {_OPERATOR: loops_for(compiled("f(x)", names), seconds)}
-        counts[_PLAIN] = loops_for(compiled("f(x)", names | {"f": module.kernel}), seconds)
-        yield from _interpreters(asked, counts)
-        yield from _threads(asked, counts, module)
-        module.lib.close()
+        calls = _QUICK_CALLS if job.quick else _CALLS
+        _interpreters(job, calls)
+        _threads(job, calls, sys.modules["calls_ops"])
+    job.end()
 
 
-def _interpreters(asked: Settings, counts: dict[str, int]) -> Iterator[Figure | LeftOut]:
+def _interpreters(job: Job, calls: int) -> None:
     if not OWN_GIL:
-        yield LeftOut("own-GIL interpreters", "there are none before Python 3.12")
+        job.left_out("own-GIL interpreters", "there are none before Python 3.12")
         return
-    busy = {
-        _OPERATOR: f"call_operator({counts[_OPERATOR]})",
-        _PLAIN: f"call_plain({counts[_PLAIN]})",
-    }
+    busy = {_OPERATOR: f"call_operator({calls})", _PLAIN: f"call_plain({calls})"}
     with Workers() as workers:
         kinds = {
             kind: [workers.interpreter(_BEFORE, code, own_gil=True) for _ in range(2)]
             for kind, code in busy.items()
         }
-        found = in_turns(kinds, asked.rounds_of(ROUNDS))
-    yield from times_the_work(found, "own-GIL interpreters", {_OPERATOR: _INTERPRETERS_AIM})
+        found = in_turns(kinds, job.rounds(ROUNDS))
+    times_the_work(job, found, "own-GIL interpreters", {_OPERATOR: _INTERPRETERS_AIM})
 
 
-def _threads(
-    asked: Settings, counts: dict[str, int], module: ModuleType
-) -> Iterator[Figure | LeftOut]:
+def _threads(job: Job, calls: int, module: ModuleType) -> None:
     if getattr(sys, "_is_gil_enabled", lambda: True)():
-        yield LeftOut("threads without a GIL", "this Python has a GIL")
+        job.left_out("threads without a GIL", "this Python has a GIL")
         return
 
-    def pair(kind: str, f: object) -> list[Work]:
+    def pair(f: object) -> list[Work]:
         """Each with an array and with code of its own, one function for both."""
-        works = [compiled("f(x)", {"f": f, "x": module.Array()}) for _ in range(2)]
-        for work in works:
-            work(1000)
-        return [partial(work, counts[kind]) for work in works]
+        timers = [Timer("f(x)", "f, x = made", globals={"made": (f, module.Array())}) for _ in "ab"]
+        return [partial(timer.timeit, calls) for timer in timers]
 
-    kinds = {_OPERATOR: pair(_OPERATOR, module.operator), _PLAIN: pair(_PLAIN, module.kernel)}
-    found = in_turns(kinds, asked.rounds_of(ROUNDS))
-    yield from times_the_work(found, "threads", {_OPERATOR: _THREADS_AIM})
+    found = in_turns(
+        {_OPERATOR: pair(module.operator), _PLAIN: pair(module.kernel)}, job.rounds(ROUNDS)
+    )
+    times_the_work(job, found, "threads", {_OPERATOR: _THREADS_AIM})
+
+
+if __name__ == "__main__":
+    main()

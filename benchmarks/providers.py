@@ -1,23 +1,21 @@
 """Calls that choose among providers: by how many plain calls of the kernel they take more than a
-call of an operator with one kernel, in the same round.
+call of an operator with one kernel.
 """
 
 from __future__ import annotations
 
 import mdispatch as md
-from mdispatch.cli.bench.figures import Figure, figure, ratio
-from mdispatch.cli.bench.measure import Settings, compiled, in_turns
+
+from .job import Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
-__all__ = ["figures"]
-
-ROUNDS = 40
 _UNROLLED = 20
 _ONE = "one kernel"
+#: What is open until the process ends.
+_GUARDS: list[md.Handle] = []
 
 
 class Array:
@@ -66,33 +64,40 @@ _CALLS: dict[str, tuple[list[dict[str, Any]], bool | None, float | None]] = {
 }
 
 
-def figures(asked: Settings) -> Iterator[Figure]:
+def main() -> None:
+    job = Job()
     md.register_type(Array, "CPU")
     md.register_type(Other, "CPU")
     array = Array()
-    plain = "plain call"
-    works = {plain: compiled("; ".join(["f(x)"] * _UNROLLED), {"f": _kernel, "x": array})}
-    guards = []
-    with md.Registry.create() as registry:
-        library = md.Library("providers", "DEF", registry=registry)
-        for number, what in enumerate((_ONE, *_CALLS)):
-            kernels, guarded, _ = _CALLS.get(what, ([{}], None, None))
-            name = library.define(f"f{number}(Tensor x) -> Tensor")
+    registry = md.Registry.create()
+    library = md.Library("providers", "DEF", registry=registry)
+
+    def measured(what: str, kernels: list[dict[str, Any]], guarded: bool | None) -> Any:
+        name = f"f{[_ONE, *_CALLS].index(what)}"
+
+        def prepare() -> tuple[Any, ...]:
+            full = library.define(f"{name}(Tensor x) -> Tensor")
             for each in kernels:
-                library.impl(name, _kernel, "CPU", **each)
-            operator = registry.ops.find(name)
+                library.impl(full, _kernel, "CPU", **each)
+            operator = registry.ops.find(full)
             if guarded is not None:
                 guard = md.priority(operator, ["p1"])
-                guards.append(guard)
-                if not guarded:
+                if guarded:
+                    _GUARDS.append(guard)
+                else:
                     guard.close()
-            works[what] = compiled("; ".join(["f(x)"] * _UNROLLED), {"f": operator, "x": array})
-        times = in_turns(works, dict.fromkeys((_ONE, *_CALLS), plain), asked, ROUNDS)
-        for guard in guards:
-            guard.close()
-    yield ratio(_ONE, *times[_ONE])
-    one = [these / those for these, those in zip(*times[_ONE], strict=True)]
-    for what, (_, _, aim) in _CALLS.items():
-        mine = [these / those for these, those in zip(*times[what], strict=True)]
-        more = [a - b for a, b in zip(mine, one, strict=True)]
-        yield figure(f"{what}: above one kernel", more, "+x", aim=aim)
+            return operator, array
+
+        return job.statement(what, "f(x)", "f, x", prepare, times=_UNROLLED)
+
+    plain = job.statement("plain call", "f(x)", "f, x", lambda: (_kernel, array), times=_UNROLLED)
+    one = measured(_ONE, [{}], None)
+    job.ratio(f"{_ONE} / plain call", one, plain)
+    for what, (kernels, guarded, aim) in _CALLS.items():
+        these = measured(what, kernels, guarded), plain
+        job.above(f"{what}: above one kernel", these, (one, plain), aim=aim)
+    job.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -10,34 +10,38 @@ change.
 from __future__ import annotations
 
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import count
+from statistics import median
 from time import perf_counter
 
 import mdispatch as md
-from mdispatch.cli.bench.figures import Figure, figure, ratio
-from mdispatch.cli.bench.measure import Settings, undisturbed, without_collector
-from mdispatch.cli.bench.peers import KEYS, TYPES, of_one
 from mdispatch.registry import operator_of
+
+from .job import Job
+from .peers import KEYS, TYPES, of_one
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable
     from typing import Any
+
+    from pyperf import Benchmark
+
+    from .job import Work
 
     Change = Callable[[], object]
     Call = Callable[[object], object]
 
-__all__ = ["figures"]
-
-ROUNDS = 300
-#: Microseconds, whatever the number of kernels and overloads.
-_AIM = 30.0
+#: Seconds, whatever the number of kernels and overloads.
+_AIM = 30e-6
 _KERNELS = (1, 2, 5, 10, 20)
 _OVERLOADS = (5, 20)
+#: Of a value.
+_CHANGES = 10
 #: The operator whose first call after a change is compared with plum's first call.
 _MOST = f"{_KERNELS[-1]} kernels"
-#: How many plain calls are timed together.
-_PLAIN = 1000
 
 
 def _change(name: str) -> None:
@@ -61,6 +65,7 @@ def _of_more(x: object, *others: object) -> object:
 
 def _packet(library: md.Library, name: str, overloads: int) -> tuple[Call, Change]:
     """As many overloads with a kernel each; the change is at the first one, which is called."""
+    md.register_type(TYPES[0], "CPU")
     for number in range(overloads):
         more = "".join(f", Tensor y{i}" for i in range(number))
         full = library.define(f"{name}.o{number}(Tensor x{more}) -> Tensor")
@@ -70,50 +75,59 @@ def _packet(library: md.Library, name: str, overloads: int) -> tuple[Call, Chang
     return packet, lambda: _change(first)
 
 
-def _measured(
-    operators: dict[str, tuple[Call, Change]], asked: Settings
-) -> dict[str, tuple[list[float], list[float]]]:
-    """The seconds of the first call after a change, and of the second one, in turns."""
-    found: dict[str, tuple[list[float], list[float]]] = {what: ([], []) for what in operators}
-    x = TYPES[0]()
+def _called(prepare: Callable[[], tuple[Call, Change]], second: bool) -> Work:
+    """By the first call after a change, or by the second one: the median of some, as a change takes
+    much longer than a call.
+    """
+    (call, change), x = prepare(), TYPES[0]()
 
-    def take(call: Call, change: Change) -> tuple[float, float]:
+    def once() -> float:
         change()
+        if second:
+            call(x)
         began = perf_counter()
         call(x)
-        then = perf_counter()
-        call(x)
-        return then - began, perf_counter() - then
+        return perf_counter() - began
 
-    with without_collector():
-        for round_ in range(asked.rounds_of(ROUNDS) + 1):
-            for what, (call, change) in operators.items():
-                first, second = undisturbed(partial(take, call, change))
-                if round_:  # the first one imports what only calls need
-                    found[what][0].append(first)
-                    found[what][1].append(second)
-    return found
-
-
-def _first(numbers: Iterator[int], library: md.Library, plum: Any) -> tuple[float, float, float]:
-    """Seconds of the very first call of an operator, of one of plum's, and of a plain one."""
-    x = TYPES[0]()
-    name = library.define(f"first_{next(numbers)}(Tensor x, float factor=2.0) -> Tensor")
-    library.impl(name, _with_factor, "CPU")
-    function = plum.Dispatcher()(_annotated()) if plum is not None else None
-    began = perf_counter()
-    operator_of(name)(x)
-    called = perf_counter()
-    if function is not None:
-        function(x)
-    theirs = perf_counter()
-    for _ in range(_PLAIN):
-        _with_factor(x)
-    return called - began, theirs - called, (perf_counter() - theirs) / _PLAIN
+    return lambda count: count * median(once() for _ in range(_CHANGES))
 
 
 def _with_factor(x: object, factor: float = 2.0) -> object:
     return x
+
+
+def _first(library: md.Library) -> Work:
+    """By the very first call of an operator, which is found for it."""
+    md.register_type(TYPES[0], "CPU")
+    x, numbers = TYPES[0](), count()
+
+    def work(repeats: int) -> float:
+        took = 0.0
+        for _ in range(repeats):
+            name = library.define(f"first_{next(numbers)}(Tensor x, float factor=2.0) -> Tensor")
+            library.impl(name, _with_factor, "CPU")
+            began = perf_counter()
+            operator_of(name)(x)
+            took += perf_counter() - began
+        return took
+
+    return work
+
+
+def _first_of_plum() -> Work:
+    plum: Any = import_module("plum")
+    x = TYPES[0]()
+
+    def work(repeats: int) -> float:
+        took = 0.0
+        for _ in range(repeats):
+            function = plum.Dispatcher()(_annotated())
+            began = perf_counter()
+            function(x)
+            took += perf_counter() - began
+        return took
+
+    return work
 
 
 def _annotated() -> Callable[..., object]:
@@ -124,41 +138,40 @@ def _annotated() -> Callable[..., object]:
     return function
 
 
-def _first_calls(
-    library: md.Library, asked: Settings
-) -> Generator[Figure, None, list[float] | None]:
-    """Returns the seconds of the first calls of plum, None without it."""
-    try:
-        import plum
-    except ImportError:
-        plum = None
-    md.register_type(TYPES[0], "CPU")
-    take = partial(_first, count(), library, plum)
-    with without_collector():
-        rounds = [undisturbed(take) for _ in range(asked.rounds_of(ROUNDS) + 1)][
-            1:
-        ]  # the first one imports what only calls need
-    first, theirs, plain = ([each[i] for each in rounds] for i in range(3))
-    yield figure("find and very first call", first, "us", scale=1e6, aim=_AIM)
-    yield ratio("find and very first call / a plain call", first, plain)
-    if plum is None:
+def _first_calls(job: Job, library: md.Library) -> Benchmark | None:
+    """Returns the first calls of plum, None without it."""
+    first = job.seconds("find and very first call", partial(_first, library), aim=_AIM)
+    plain = job.statement("plain call", "f(x)", "f, x", lambda: (_with_factor, TYPES[0]()))
+    job.ratio("find and very first call / a plain call", first, plain)
+    if find_spec("plum") is None:
+        job.left_out("plum", "not installed (pip install plum-dispatch)")
         return None
-    yield ratio("find and very first call / first call of plum", first, theirs, aim=0.8)
+    theirs = job.seconds("first call of plum", _first_of_plum)
+    job.ratio("find and very first call / first call of plum", first, theirs, aim=0.8)
     return theirs
 
 
-def figures(asked: Settings) -> Iterator[Figure]:
+def main() -> None:
+    job = Job()
     library = md.Library("rebuild", "DEF")
-    theirs = yield from _first_calls(library, asked)
+    theirs = _first_calls(job, library)
     operators = {
-        f"{kernels} kernel{'s' * (kernels > 1)}": _operator(library, f"of_{kernels}", kernels)
+        f"{kernels} kernel{'s' * (kernels > 1)}": partial(
+            _operator, library, f"of_{kernels}", kernels
+        )
         for kernels in _KERNELS
     }
     for some in _OVERLOADS:
-        operators[f"{some} overloads, by the packet"] = _packet(library, f"packet_{some}", some)
-    times = _measured(operators, asked)
-    for what, (first, second) in times.items():
-        yield figure(f"first call, {what}", first, "us", scale=1e6, aim=_AIM)
-        yield figure(f"second call, {what}", second, "us", scale=1e6)
-        if theirs is not None and what == _MOST:
-            yield ratio(f"first call, {what} / first call of plum", first, theirs, aim=0.7)
+        operators[f"{some} overloads, by the packet"] = partial(
+            _packet, library, f"packet_{some}", some
+        )
+    for what, prepare in operators.items():
+        first = job.seconds(f"first call, {what}", partial(_called, prepare, False), aim=_AIM)
+        job.seconds(f"second call, {what}", partial(_called, prepare, True))
+        if what == _MOST:
+            job.ratio(f"first call, {what} / first call of plum", first, theirs, aim=0.7)
+    job.end()
+
+
+if __name__ == "__main__":
+    main()

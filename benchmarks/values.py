@@ -15,18 +15,14 @@ from importlib import import_module
 from importlib.util import find_spec
 
 import mdispatch as md
-from mdispatch.cli.bench.calls import compared
-from mdispatch.cli.bench.figures import Figure, ratio
-from mdispatch.cli.bench.measure import Settings, compiled, in_turns
+
+from .job import Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-__all__ = ["figures"]
-
-ROUNDS = 40
 _UNROLLED = 20
 
 _OPERATORS = {
@@ -95,6 +91,9 @@ def _both(x: Any, y: Any) -> Any:
 #: Where it is none of these.
 _KERNELS: dict[str, Any] = {"pair": _both, "in_c": callable, "two_in_c": operator.is_}
 
+#: Kept: a library's registrations end with it.
+_LIBRARIES: list[Any] = []
+
 _TENSOR, _LIBRARY = "a PyTorch tensor", "the same, an operator of torch.library"
 
 
@@ -135,37 +134,48 @@ def _values() -> Iterator[tuple[str, str, tuple[Any, ...], float | None]]:
     yield "with two arguments", "two_in_c", (Array(), Array()), 1.8
 
 
-def figures(asked: Settings) -> Iterator[Figure]:
+def main() -> None:
+    job = Job()
     md.register_type(Array, "CPU")
     md.register_type(Third, "CPU")
-    works, against, aims = {}, {}, {}
-    with md.Registry.create() as registry:
-        library = md.Library("values", "DEF", registry=registry)
-        for number, (what, name, values, aim) in enumerate(_values()):
-            # Each with an operator of its own: a plan remembers one call.
-            schema = _OPERATORS[name].replace("(", f"{number}(", 1)
-            kernel = _KERNELS.get(name, _first if "Tensor y" in schema else _one)
-            key = "CPU" if "Tensor" in schema else "CompositeExplicitAutograd"
-            defined = library.define(schema)
-            for types in _TYPES.get(name, (None,)):
-                library.impl(defined, kernel, key, types=types)
-            names = dict(zip("xy", values, strict=False))
-            call = "; ".join([f"f({', '.join(names)})"] * _UNROLLED)
-            plain = f"plain call: {what}"
-            works[plain] = compiled(call, {"f": kernel, **names})
-            works[what] = compiled(call, {"f": registry.ops.find(defined), **names})
-            against[what], aims[what] = plain, aim
-        if _TENSOR in works:
-            torch: Any = import_module("torch")
-            theirs = torch.library.Library("mdispatch_values", "DEF")
-            theirs.define("tensor(Tensor x) -> Tensor")
-            theirs.impl("tensor", _one, "CPU")
-            names = {"f": torch.ops.mdispatch_values.tensor.default, "x": torch.ones(2)}
-            works[_LIBRARY] = compiled("; ".join(["f(x)"] * _UNROLLED), names)
-            against[_LIBRARY], aims[_LIBRARY] = against[_TENSOR], None
-        times = in_turns(works, against, asked, ROUNDS)
-    for what, found in times.items():
-        yield ratio(what, *found, aim=aims[what])
-    if _LIBRARY in times:
+    library = md.Library("values", "DEF", registry=md.Registry.create())
+    found = {}
+    for number, (what, name, values, aim) in enumerate(_values()):
+        # Each with an operator of its own: a plan remembers one call.
+        schema = _OPERATORS[name].replace("(", f"{number}(", 1)
+        kernel = _KERNELS.get(name, _first if "Tensor y" in schema else _one)
+        key = "CPU" if "Tensor" in schema else "CompositeExplicitAutograd"
+        defined = library.define(schema)
+        for types in _TYPES.get(name, (None,)):
+            library.impl(defined, kernel, key, types=types)
+        names = ", ".join("fxy"[: 1 + len(values)])
+        call = f"f({names[3:]})"
+
+        def with_(f: Any, values: tuple[Any, ...] = values) -> Any:
+            return lambda: (f, *values)
+
+        called = library.registry.ops.find(defined)
+        plain = job.statement(f"plain call: {what}", call, names, with_(kernel), times=_UNROLLED)
+        found[what] = job.statement(what, call, names, with_(called), times=_UNROLLED)
+        job.ratio(f"{what} / plain call", found[what], plain, aim=aim)
+        if what == _TENSOR:
+            found[_LIBRARY] = job.statement(_LIBRARY, "f(x)", "f, x", _torch, times=_UNROLLED)
+            job.ratio(f"{_LIBRARY} / plain call", found[_LIBRARY], plain)
+    if _LIBRARY in found:
         what = f"torch.library / mdispatch, {_TENSOR}"
-        yield compared(what, times[_LIBRARY], times[_TENSOR], aim=12, at_least=True)
+        job.ratio(what, found[_LIBRARY], found[_TENSOR], aim=12, at_least=True)
+    job.end()
+
+
+def _torch() -> tuple[Any, ...]:
+    """The same operator of PyTorch's, and a tensor."""
+    torch: Any = import_module("torch")
+    theirs = torch.library.Library("mdispatch_values", "DEF")
+    theirs.define("tensor(Tensor x) -> Tensor")
+    theirs.impl("tensor", _one, "CPU")
+    _LIBRARIES.append(theirs)
+    return torch.ops.mdispatch_values.tensor.default, torch.ones(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -12,14 +12,8 @@ from multiprocessing import get_context
 from time import monotonic_ns, sleep
 
 from mdispatch import Library, default_registry, wait_for_def
-from mdispatch.cli.bench.figures import Figure, figure, ratio
-from mdispatch.cli.bench.measure import Settings
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["figures"]
+from .job import Job
 
 WAITERS, QUICK_WAITERS = 256, 32
 ROUNDS = 21
@@ -77,9 +71,10 @@ class _Waiters:
             os.close(end)
 
 
-def figures(asked: Settings) -> Iterator[Figure]:
-    count = QUICK_WAITERS if asked.quick else WAITERS
-    rounds = asked.rounds_of(ROUNDS) + 1
+def main() -> None:
+    job = Job()
+    count = QUICK_WAITERS if job.quick else WAITERS
+    rounds = job.rounds(ROUNDS) + 1
     default_registry()
     library = Library("waiters", "DEF")
     waiters = _Waiters(count, rounds)
@@ -97,15 +92,19 @@ def figures(asked: Settings) -> Iterator[Figure]:
                     library.define(f"op_{round_}(Tensor x) -> Tensor")
                 woken = waiters.woken()
                 if round_:  # the children join in the first one
-                    first[way].append(woken[0] - began)
-                    last[way].append(woken[-1] - began)
+                    first[way].append((woken[0] - began) * 1e-9)
+                    last[way].append((woken[-1] - began) * 1e-9)
     finally:
         waiters.close()
         library.close()
     for what, took in (("first", first), ("last", last)):
-        condition, users = took["condition"], took["users"]
         each = f"{what} of {count} waiters"
-        yield figure(f"{each}, multiprocessing.Condition", condition, "us", scale=1e-3)
-        yield figure(f"{each}, define to wait_for_def", users, "us", scale=1e-3)
+        condition = job.values(f"{each}, multiprocessing.Condition", took["condition"])
+        users = job.values(f"{each}, define to wait_for_def", took["users"])
         aim = _AIM if what == "last" else None
-        yield ratio(f"{each}, wait_for_def / Condition", users, condition, aim=aim)
+        job.ratio(f"{each}, wait_for_def / Condition", users, condition, aim=aim)
+    job.end()
+
+
+if __name__ == "__main__":
+    main()

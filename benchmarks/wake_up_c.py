@@ -5,26 +5,29 @@ futex between two processes (wake_up.c).
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-
-from mdispatch.cli.bench.figures import Figure, figure, ratio
-from mdispatch.cli.bench.measure import Settings
-from mdispatch.cli.bench.wake_up import placements
 
 from .compiled import build, lines
+from .job import Job
+from .wake_up import placements
 
 BLOCKS = 15
 PINGS = 400
 AIM = 2.0
 
 
-def figures(asked: Settings) -> Iterator[Figure]:
-    blocks = asked.rounds_of(BLOCKS)
+def main() -> None:
+    job = Job()
+    blocks = job.rounds(BLOCKS)
     with tempfile.TemporaryDirectory() as folder:
         program = build("wake_up", folder)
         for where, cpus in placements().items():
             rounds = lines(program, blocks, PINGS, *cpus)
-            bare, registry = ([each[i] for each in rounds] for i in (0, 1))
-            yield figure(f"C to C, {where}, bare futex", bare, "us", scale=1e-3)
-            yield figure(f"C to C, {where}, md_register to md_await", registry, "us", scale=1e-3)
-            yield ratio(f"C to C, {where}, registry / bare futex", registry, bare, aim=AIM)
+            taken = ([each[i] * 1e-9 for each in rounds] for i in (0, 1))
+            bare = job.values(f"{where}, bare futex", next(taken))
+            ours = job.values(f"{where}, md_register to md_await", next(taken))
+            job.ratio(f"{where}, registry / bare futex", ours, bare, aim=AIM)
+    job.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -77,7 +77,7 @@ def read_block(readme: Path, name: str) -> str:
 
 def lint(sources: Path, change: Change) -> Iterator[Row]:
     row = partial(Row, folder="lint", python="3.11")
-    yield row("lint/install", ".ci/environment 3.11 --without-package dev docs packages plot")
+    yield row("lint/install", ".ci/environment 3.11 --without-package dev docs packages")
     row = partial(row, needs=("lint/install",))
     yield row("lint/ruff", ".venv/bin/ruff check .")
     yield row("lint/format", ".venv/bin/ruff format --check .")
@@ -100,7 +100,7 @@ def lint(sources: Path, change: Change) -> Iterator[Row]:
         ".venv/bin/python .ci/packages.py",
         everyday=change.touches(*PACKAGING),
     )
-    # What axe-core calls serious: on the site that lint/docs built, the report, the bench page.
+    # What axe-core calls serious: on the site that lint/docs built, the report, the stress page.
     yield row(
         "lint/axe",
         f"""
@@ -278,7 +278,9 @@ def extras(sources: Path, change: Change) -> Iterator[Row]:
     """What is there only with PyTorch, matplotlib or the tools that people have."""
     everyday = change.has("authoring", "torch_compat", "dispatch", "workers", "cli")
     row = partial(Row, folder="extras", python="3.11", everyday=everyday)
-    yield row("extras/install", ".ci/environment 3.11 -r torch==2.13.0 -r expecttest test plot")
+    yield row(
+        "extras/install", ".ci/environment 3.11 -r torch==2.13.0 -r expecttest -r matplotlib test"
+    )
     files = " ".join(
         str(file.relative_to(sources))
         for file in sorted((sources / "tests").rglob("test_*.py"))

@@ -812,100 +812,6 @@ class Report(TypedDict):
     registrars: list[Registrar]
 
 
-# --- bench ----------------------------------------------------------------------------------------
-
-
-class Figure(TypedDict):
-    """A figure that was measured."""
-
-    #: what was measured
-    what: str
-    #: of whom; "" where there is but one
-    peer: str
-    #: "x" for a ratio, whose sides were measured in turns in one process; "+x" for the difference
-    #: of two ratios; else the unit of the other numbers
-    unit: str
-    #: over all rounds of all processes
-    median: float
-    #: the smallest; of a ratio the smallest of these over the smallest of those, as it was in the
-    #: middle process
-    best: float
-    #: lower quartile of the rounds
-    low: float
-    #: upper quartile of the rounds
-    high: float
-    #: rounds of all processes together
-    rounds: int
-    #: how many processes there were
-    processes: int
-    #: whether half of the rounds do not lie within a tenth of the median, or of a plain call where
-    #: it is a difference
-    unsteady: bool
-    #: largest value wanted, or with `at_least` the smallest
-    aim: float | None
-    #: whether the aim is the smallest value
-    at_least: bool
-    #: whether the median is on the wrong side of the aim; null when there is none
-    missed: bool | None
-
-
-class LeftOut(TypedDict):
-    """A peer that is not installed, or cannot do it."""
-
-    #: the peer
-    who: str
-    #: the reason
-    why: str
-
-
-class JobFailure(TypedDict):
-    """The end of a job's process."""
-
-    #: exit status
-    status: int
-    #: what it said last
-    said: str
-
-
-class Job(TypedDict):
-    """A job."""
-
-    #: its name
-    job: str
-    #: what it measures
-    what: str
-    #: the figures
-    figures: list[Figure]
-    #: peers that were left out
-    left_out: list[LeftOut]
-    #: why the job cannot be measured here
-    missing: str | None
-    #: how it failed
-    failure: JobFailure | None
-
-
-class Bench(TypedDict):
-    """What `mdispatch bench` answers."""
-
-    #: 1
-    format: int
-    #: versions of mdispatch, of Python, of the system and of the peers that are installed, and the
-    #: number of processors
-    about: dict[str, str]
-    #: whether it was rough
-    quick: bool
-    #: load average of a minute when it began, and when it ended
-    load: list[float]
-    #: whether others worked when it began
-    busy: bool
-    #: seconds since 1970
-    began: float
-    #: how long it took
-    seconds: float
-    #: the jobs
-    jobs: list[Job]
-
-
 # --- stress ---------------------------------------------------------------------------------------
 
 
@@ -1113,6 +1019,5 @@ ANSWERS: dict[str, list[type]] = {
     "top": [Top],
     "bridge": [Bridge],
     "cluster": [Cluster, Accepted],
-    "bench": [Bench],
     "stress": [Stress, StressList],
 }

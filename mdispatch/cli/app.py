@@ -45,8 +45,7 @@ GROUPS = {
             "Show the hosts of a cluster, how far each is, and who differs.",
         ),
     },
-    "Measure and try": {
-        "bench": ("bench.command", "Measure what calls, imports and waits cost here, as ratios."),
+    "Try": {
         "stress": ("stress", "Run the stress suite on this machine."),
     },
 }

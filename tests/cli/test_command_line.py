@@ -17,7 +17,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from patience import limit
 import mdispatch as md
 from mdispatch.cli import stress
 from mdispatch.cli.app import GROUPS, MODULES, command
-from mdispatch.cli.bench import command as bench
 from mdispatch.cli.catalogue import Catalogue, catalogue
 from mdispatch.cli.ls import chosen
 from mdispatch.registry import opened_default
@@ -67,7 +66,7 @@ def test_short(scenario):
 
 HERE = ("--import", "loud")
 
-#: Arguments for each command: of ``bench``, the smallest job.
+#: Arguments for each command.
 ASKED = {
     "verify": ("loud", "--interpreters", "1", "--processes", "1"),
     "ls": HERE,
@@ -80,7 +79,6 @@ ASKED = {
     "doctor": (NAME,),
     "top": (NAME, "--count", "1"),
     "stress": ("--suite", "suite", "--seconds", "1", "--rounds", "1"),
-    "bench": ("import", "--quick"),
 }
 #: The commands that need an engine: see tests/cluster/test_hosts.py and docs/cluster.md.
 OF_ENGINES = {"bridge", "cluster"}
@@ -110,20 +108,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def measured_once() -> Iterator[None]:
-    """What bench and stress have measured by processes of their own, commands in this process show
-    in several ways: the same is measured once.
+def played_once() -> Iterator[None]:
+    """What stress has played by processes of its own, commands in this process show in several
+    ways: the same is played once.
     """
-    measured, played = cache(partial(bench.run, step=lambda: None)), cache(stress.play)
+    played = cache(stress.play)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(bench, "run", lambda jobs, asked, step: measured(tuple(jobs), asked))
         patched.setattr(stress, "play", lambda suite, words: played(suite, tuple(words)))
         yield
 
 
 def test_every_command_is_asked_something_here() -> None:
     assert set(COMMANDS) - set(ASKED) == OF_ENGINES
-    assert set(ASKED) - set(COMMANDS) <= {"bench"}, "it may come later"
+    assert set(ASKED) <= set(COMMANDS)
 
 
 every_command = pytest.mark.parametrize("command", [each for each in COMMANDS if each in ASKED])
@@ -339,7 +336,6 @@ COLUMNS = {
         "recovered": "0",
         "waiting": "0",
     },
-    "bench": {"median": r"\d", "best": r"\d", "half of all": r"\d", "aim": r"\d"},
 }
 
 
@@ -355,7 +351,7 @@ def test_a_table_of_any_width_has_all_columns(folder: Path, command: str, column
     for number, (heading, cell) in enumerate(COLUMNS[command].items()):
         assert heading in text or number == 0, f"{heading} in\n{text}"
         assert re.search(cell, text), f"{cell} in\n{text}"
-    if command not in ("bench", "verify"):
+    if command != "verify":
         assert max(map(len, text.splitlines())) <= columns
     assert "\u2026" not in text
 
@@ -646,7 +642,7 @@ TRANSCRIPTS = [
     )
 ]
 #: Their figures belong to one run and one machine.
-FIGURES = {"verify", "doctor", "top", "stress", "bench", "stubs", "report"}
+FIGURES = {"verify", "doctor", "top", "stress", "stubs", "report"}
 
 
 def same(text: str, figures: bool) -> list[str]:
@@ -683,4 +679,4 @@ def test_a_transcript_of_the_page_is_what_comes_out(
 
 
 def test_there_is_a_transcript_of_each_command() -> None:
-    assert {command.split()[0] for command, _, _ in TRANSCRIPTS} >= set(ASKED) - {"bench"}
+    assert {command.split()[0] for command, _, _ in TRANSCRIPTS} >= set(ASKED)

@@ -14,9 +14,8 @@ from importlib.util import find_spec
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ...dispatch.context.values import register_type
-from ...registry import operator_of
-from ...registry.library import Library
+from mdispatch import Library, register_type
+from mdispatch.registry import operator_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,13 +105,11 @@ SHAPES = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A function and what it is called with. ``call`` where it is not called as the others are."""
+    """A function and what it is called with."""
 
     f: Function
     x: object
     y: object
-    call: str = ""
-    names: tuple[tuple[str, Any], ...] = ()
 
 
 class Peer:
@@ -123,20 +120,15 @@ class Peer:
     package = ""
 
     @property
-    def version(self) -> str:
-        """Of the installed one; "" for what needs none."""
-        if not self.package:
-            return ""
-        from importlib.metadata import version  # every command imports this module
-
-        return version(self.package)
-
-    @property
     def missing(self) -> str:
         """Why it cannot be measured here; "" when it can."""
         if self.module and find_spec(self.module) is None:
             return f"not installed (pip install {self.package})"
         return ""
+
+    def call(self, shape: Shape) -> str:
+        """How its function is called."""
+        return shape.call
 
     def case(self, shape: Shape) -> Case:
         """Raises UnfitError, and whatever its libraries raise."""
@@ -320,8 +312,11 @@ class Numpy(Peer):
                 return answers[f](*args, **kwargs)
 
         if shape.keyword:
-            return Case(numpy.around, Array(), None, "f(x, decimals=3)")
+            return Case(numpy.around, Array(), None)
         return Case(numpy.kron if shape.arity == 2 else numpy.ndim, Array(), Array())
+
+    def call(self, shape: Shape) -> str:
+        return "f(x, decimals=3)" if shape.keyword else shape.call
 
 
 class TorchLibrary(Peer):

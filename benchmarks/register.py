@@ -1,7 +1,7 @@
 """Defining operators and giving each a kernel, in the main interpreter: a thousand, and a hundred
 thousand; closing them again; and a module of thousands of lines.
 
-An operator takes ``define`` and one ``impl``. The time is given in microseconds and in calls of an
+An operator takes ``define`` and one ``impl``. The time is given in seconds and in calls of an
 empty Python function, which is measured in turns with it, so that machines can be compared. The
 schemas are of 600 kinds. Times are those of the thread, because other processes on the machine
 disturb them less than they disturb the wall clock. The garbage collector does not run meanwhile: it
@@ -22,14 +22,13 @@ from time import perf_counter, thread_time
 from typing import TYPE_CHECKING
 
 import mdispatch as md
-from mdispatch.cli.bench.figures import figure, ratio
+
+from .job import Job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
-    from mdispatch.cli.bench.figures import Figure
-    from mdispatch.cli.bench.measure import Settings
 
 FEW, MANY, QUICK_MANY = 1_000, 100_000, 10_000
 ROUNDS, ROUNDS_OF_MANY = 21, 3
@@ -126,33 +125,32 @@ def once(count: int, close: Callable[[md.Library], None]) -> tuple[float, float,
     return (registered - began) / count, (closed - registered) / count, wall / count
 
 
-def rates(asked: Settings) -> Iterator[Figure]:
-    most = QUICK_MANY if asked.quick else MANY
-    rounds = {FEW: asked.rounds_of(ROUNDS), most: asked.rounds or ROUNDS_OF_MANY}
+def rates(job: Job) -> None:
+    most = QUICK_MANY if job.quick else MANY
+    rounds = {FEW: job.rounds(ROUNDS), most: ROUNDS_OF_MANY}
     took: dict[tuple[int, str], list[tuple[float, float, float]]] = {}
-    plain: dict[tuple[int, str], list[float]] = {}
+    plain: dict[int, list[float]] = {FEW: [], most: []}
     once(FEW, close_newest_first)  # imports, and reads every kind of schema
     for count in (FEW, most):
         for _ in range(rounds[count]):
             for order, close in CLOSE.items():
-                plain.setdefault((count, order), []).append(calls())
+                plain[count].append(calls())
                 took.setdefault((count, order), []).append(once(count, close))
+    registered = {}
     for count in (FEW, most):
-        every = [t for order in CLOSE for t in took[count, order]]
-        bare = [p for order in CLOSE for p in plain[count, order]]
+        every = [each for order in CLOSE for each in took[count, order]]
         what = f"define and impl, {count:,} operators"
-        yield figure(f"{what}: us each", [t[0] for t in every], "us", scale=1e6, aim=10)
-        yield figure(f"{what}: us each, by the wall", [t[2] for t in every], "us", scale=1e6)
-        yield ratio(f"{what} / call of an empty function", [t[0] for t in every], bare)
-    few, many = ([t[0] for order in CLOSE for t in took[n, order]] for n in (FEW, most))
-    least = min(len(few), len(many))
-    yield ratio(f"the same, {most:,} / {FEW:,}", many[:least], few[:least], aim=1.3)
+        registered[count] = job.values(f"{what}, each", [each[0] for each in every], aim=10e-6)
+        job.values(f"{what}, each, by the wall", [each[2] for each in every])
+        bare = job.values(f"call of an empty function, {count:,}", plain[count])
+        job.ratio(f"{what} / call of an empty function", registered[count], bare)
+    job.ratio(f"the same, {most:,} / {FEW:,}", registered[most], registered[FEW], aim=1.3)
     for count in (FEW, most):
         for order in CLOSE:
-            register, close_ = ([t[i] for t in took[count, order]] for i in (0, 1))
-            yield ratio(f"closing {order} / registering, {count:,}", close_, register, aim=1)
-            aim = 3 if order == "newest first" else None  # as Library.close does
-            yield figure(f"closing {order}, {count:,}: us each", close_, "us", scale=1e6, aim=aim)
+            aim = 3e-6 if order == "newest first" else None  # as Library.close does
+            seconds = [each[1] for each in took[count, order]]
+            closed = job.values(f"closing {order}, {count:,}, each", seconds, aim=aim)
+            job.ratio(f"closing {order} / registering, {count:,}", closed, registered[count], aim=1)
 
 
 _PROGRAM = """
@@ -187,21 +185,22 @@ def program(count: int) -> tuple[float, float]:
     return registered, usage.ru_utime + usage.ru_stime - until
 
 
-def exits(asked: Settings) -> Iterator[Figure]:
-    count = QUICK_MANY if asked.quick else MANY
+def exits(job: Job) -> None:
+    count = QUICK_MANY if job.quick else MANY
     registered, ended = [], []
-    for _ in range(asked.rounds or ROUNDS_OF_MANY):
+    for _ in range(ROUNDS_OF_MANY):
         _, idle = program(1)
         took, end = program(count)
         registered.append(took)
-        ended.append(max(end - idle, 0.0))
-    each = [seconds / count for seconds in registered]
+        ended.append(max(end - idle, 1e-9))  # pyperf keeps no zeros
     what = f"{count:,} operators, the collector on"
-    yield figure(f"define and impl, {what}: us each", each, "us", scale=1e6, aim=8)
-    yield ratio(f"exit with {what} / registering them", ended, registered, aim=0.05)
+    took = job.values(f"define and impl, {what}", registered)
+    job.values(f"define and impl, {what}, each", [each / count for each in registered], aim=8e-6)
+    exit_ = job.values(f"exit with {what}", ended)
+    job.ratio(f"exit with {what} / registering them", exit_, took, aim=0.05)
 
 
-def straight() -> Iterator[Figure]:
+def straight(job: Job) -> None:
     """A module that is nothing but definitions, one to a line: the last lines against the first."""
     lines = ["from time import thread_time", "began = thread_time()"]
     lines += [f'lib.define("op_{i}(Tensor x) -> Tensor")' for i in range(LINES)]
@@ -217,19 +216,20 @@ def straight() -> Iterator[Figure]:
             exec(code, scope)
         first.append(float(str(scope["first"])))
         last.append(float(str(scope["last"])))
-    what = f"the last {third:,} lines of a module of {LINES:,} definitions / the first"
-    yield ratio(what, last, first)
+    what = f"{third:,} lines of a module of {LINES:,} definitions"
+    begin = job.values(f"the first {what}", first)
+    job.ratio(f"the last {what} / the first", job.values(f"the last {what}", last), begin)
 
 
-def memory() -> Iterator[Figure]:
+def memory(job: Job) -> None:
     """Each operator with two kernels, each from a function and a line of its own."""
-    lines = []
-    for i in range(TRACED):
+    traced, lines = TRACED // 10 if job.quick else TRACED, []
+    for i in range(traced):
         lines.append(f"name = lib.define({f'operator_{i:06}' + KINDS[i % len(KINDS)]!r})")
         lines.append(f'lib.impl(name, kernels[{2 * i}], "CPU")')
         lines.append(f'lib.impl(name, kernels[{2 * i + 1}], "CUDA")')
     code = compile("\n".join(lines), "/home/user/project/package/module.py", "exec")
-    codes = [KERNELS[i // 2 % len(KINDS)].__code__ for i in range(2 * TRACED)]
+    codes = [KERNELS[i // 2 % len(KINDS)].__code__ for i in range(2 * traced)]
     kernels = [type(kernel)(code, {}, f"kernel_{i}") for i, code in enumerate(codes)]
     with md.Registry.create(capacity=CAPACITY) as registry:
         library = md.Library("bench", "DEF", registry=registry)
@@ -241,19 +241,20 @@ def memory() -> Iterator[Figure]:
         after, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         _, committed, used, *_ = registry.dispatcher.facts.stat()  # type: ignore[attr-defined]
-    what = f"bytes per operator with two kernels, at {TRACED:,}"
-    yield figure(f"local {what}", [(after - before) / TRACED], "B", aim=2048)
-    yield figure(f"shared {what}, used", [(used - empty) / TRACED], "B", aim=1024)
-    yield figure(f"shared {what}, committed", [committed / TRACED], "B", aim=1024)
+    what = f"bytes per operator with two kernels, at {traced:,}"
+    job.values(f"local {what}", [(after - before) / traced], "byte", aim=2048)
+    job.values(f"shared {what}, used", [(used - empty) / traced], "byte", aim=1024)
+    job.values(f"shared {what}, committed", [committed / traced], "byte", aim=1024)
 
 
-def figures(asked: Settings) -> Iterator[Figure]:
-    yield from rates(asked)
-    yield from exits(asked)
-    yield from straight()
-    yield from memory()
+def main() -> None:
+    job = Job()
+    rates(job)
+    exits(job)
+    straight(job)
+    memory(job)
+    job.end()
 
 
-if __name__ == "__main__":  # for perf and valgrind: nothing but registering so many
-    once(int(sys.argv[-1]), close_newest_first)
-    os._exit(0)
+if __name__ == "__main__":
+    main()

@@ -10,29 +10,35 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from itertools import count, islice
-from random import Random
+from functools import partial
+from itertools import count
 from statistics import median
 from time import monotonic_ns, sleep
 
-from ... import facts
-from ...registry import default_registry
-from ...registry.library import Library
-from ...registry.waiting import wait_for_def
-from .figures import Figure, figure, ratio
-from .measure import Settings
+from mdispatch import Library, default_registry, facts, wait_for_def
+
+from .job import Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-BLOCKS = 15
-PINGS, QUICK_PINGS = 120, 30
+    from .job import Work
+
+__all__ = ["placements", "work"]
+
+#: A value is the median of so many pings.
+_PINGS = 30
 #: Seconds that the worker gets to fall asleep.
-PAUSE = 300e-6
+_PAUSE = 300e-6
 _AIM, _USERS_AIM = 1.5, 2.5
 #: The ways in which one Python process wakes the other.
-WAYS = ("pipe", "facts", "users")
+_WAYS = {
+    "pipe": "os.pipe",
+    "facts": "register to await_fact",
+    "users": "define to wait_for_def",
+}
+_WORKER = "import sys; from benchmarks.wake_up import work; work(*map(int, sys.argv[1:]))"
 
 
 def placements() -> dict[str, tuple[int, int]]:
@@ -46,13 +52,13 @@ def placements() -> dict[str, tuple[int, int]]:
 
 class _Worker:
     """Another Python process: it waits in the way that each order names, and answers with the time
-    at which it woke.
+    at which it woke. It ends with this process, whose pipe it reads.
     """
 
     def __init__(self, cpu: int) -> None:
         self.pipe_here, self.pipe_there = os.pipe()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "mdispatch.cli.bench.wake_up", str(self.pipe_here), str(cpu)],
+            [sys.executable, "-c", _WORKER, str(self.pipe_here), str(cpu)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=[self.pipe_here],
@@ -67,15 +73,10 @@ class _Worker:
         orders.write(f"{way} {ping}\n".encode())
         if answers.readline() != b"ready\n":
             raise RuntimeError("the worker has gone")
-        sleep(PAUSE)
+        sleep(_PAUSE)
         began = monotonic_ns()
         tell(way, ping)
         return int(answers.readline()) - began
-
-    def close(self) -> None:
-        self.process.communicate()
-        os.close(self.pipe_here)
-        os.close(self.pipe_there)
 
 
 def _run_on(cpu: int) -> None:
@@ -83,7 +84,7 @@ def _run_on(cpu: int) -> None:
         os.sched_setaffinity(0, [cpu])
 
 
-def _work(pipe: int, cpu: int) -> None:
+def work(pipe: int, cpu: int) -> None:
     """The worker: one wait for each line that comes in."""
     _run_on(cpu)
     registry = default_registry()
@@ -100,15 +101,12 @@ def _work(pipe: int, cpu: int) -> None:
         os.write(1, f"{woken}\n".encode())
 
 
-def _measured(
-    where: str, cpus: tuple[int, int], pings: Iterator[int], asked: Settings
-) -> Iterator[Figure]:
-    allowed = os.sched_getaffinity(0)
+def _waking(way: str, cpus: tuple[int, int]) -> Work:
     registry = default_registry()
     library = Library("users", "FRAGMENT")
     worker = _Worker(cpus[1])
-    coin = Random(1)
     _run_on(cpus[0])
+    pings = count()  # every name is waited for once
 
     def tell(way: str, ping: int) -> None:
         if way == "pipe":
@@ -118,32 +116,25 @@ def _measured(
         else:
             library.define(f"op_{ping}(Tensor x) -> Tensor")
 
-    def block() -> dict[str, float]:
-        took: dict[str, list[float]] = {way: [] for way in WAYS}
-        for ping in islice(pings, QUICK_PINGS if asked.quick else PINGS):
-            way = coin.choice(WAYS)
-            took[way].append(worker.woken_after(way, ping, tell))
-        return {way: median(times) for way, times in took.items()}
+    def block(repeats: int) -> float:
+        """As if each of the repetitions took what half of the pings take."""
+        took = [worker.woken_after(way, next(pings), tell) for _ in range(_PINGS)]
+        return repeats * median(took) * 1e-9
 
-    try:
-        found = [block() for _ in range(asked.rounds_of(BLOCKS))]
-    finally:
-        worker.close()
-        library.close()
-        os.sched_setaffinity(0, allowed)
-    pipe, by_facts, by_users = ([b[way] for b in found] for way in WAYS)
-    yield figure(f"{where}, os.pipe", pipe, "us", scale=1e-3)
-    yield figure(f"{where}, register to await_fact", by_facts, "us", scale=1e-3)
-    yield ratio(f"{where}, register to await_fact / os.pipe", by_facts, pipe, aim=_AIM)
-    told = f"{where}, define to wait_for_def / os.pipe"
-    yield ratio(told, by_users, pipe, aim=_USERS_AIM)
+    return block
 
 
-def figures(asked: Settings) -> Iterator[Figure]:
-    pings = count()  # every name is waited for once
+def main() -> None:
+    job = Job()
     for where, cpus in placements().items():
-        yield from _measured(where, cpus, pings, asked)
+        pipe, by_facts, by_users = (
+            job.seconds(f"{where}, {told}", partial(_waking, way, cpus))
+            for way, told in _WAYS.items()
+        )
+        job.ratio(f"{where}, {_WAYS['facts']} / os.pipe", by_facts, pipe, aim=_AIM)
+        job.ratio(f"{where}, {_WAYS['users']} / os.pipe", by_users, pipe, aim=_USERS_AIM)
+    job.end()
 
 
 if __name__ == "__main__":
-    _work(int(sys.argv[1]), int(sys.argv[2]))
+    main()

@@ -3,8 +3,7 @@ the whole life of such an interpreter, from the import to its end, less that of 
 are those of the thread, which other processes on the machine disturb less than the wall clock.
 
 The module registers in a loop: the figure is to show the verifying, and not the reading of a module
-with 10,000 functions. ``python -m benchmarks.verify_many`` shows where the time goes (not on 3.12,
-whose profiler does not load in sub-interpreters).
+with 10,000 functions.
 """
 
 from __future__ import annotations
@@ -15,20 +14,17 @@ from importlib import import_module
 from pathlib import Path
 from time import thread_time
 
-from mdispatch.cli.bench import fresh
-from mdispatch.cli.bench.figures import Figure, figure, ratio
-from mdispatch.cli.bench.measure import Settings
+from . import fresh
+from .job import Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["figures"]
-
 OPERATORS, QUICK_OPERATORS = 10_000, 200
 ROUNDS = 9
-#: Milliseconds, for 10,000: to verify them, by a warm-up too, and the worker's whole life.
-_AIM, _WARM_UP_AIM, _LIFE_AIM = 100.0, 80.0, 150.0
+#: Seconds, for 10,000: to verify them, by a warm-up too, and the worker's whole life.
+_AIM, _WARM_UP_AIM, _LIFE_AIM = 0.1, 0.08, 0.15
 
 _MODULE = """
 import mdispatch as md
@@ -64,15 +60,6 @@ began = thread_time()
 tell(thread_time() - began)
 """
 _IDLE = "tell(0.0)"
-_PROFILED = """
-import cProfile, pstats
-profile = cProfile.Profile()
-profile.enable()
-{verify}
-profile.disable()
-pstats.Stats(profile).sort_stats("tottime").print_stats(25)
-tell(None)
-"""
 
 
 def _cases(operators: int) -> Iterator[tuple[str, str, str]]:
@@ -89,24 +76,29 @@ def _cases(operators: int) -> Iterator[tuple[str, str, str]]:
         sys.path.remove(folder)
 
 
-def figures(asked: Settings) -> Iterator[Figure]:
-    operators = QUICK_OPERATORS if asked.quick else OPERATORS
+def main() -> None:
+    job = Job()
+    operators = QUICK_OPERATORS if job.quick else OPERATORS
     for case, verify, folder in _cases(operators):
         code = _BEFORE + _TIMED.format(verify=verify)
-        created, verified, lives = [], [], []
-        for _ in range(asked.rounds_of(ROUNDS)):
-            idle = _life(_BEFORE + _IDLE, folder)[2]
+        created, verified, lives, idle = [], [], [], []
+        for _ in range(job.rounds(ROUNDS)):
+            idle.append(_life(_BEFORE + _IDLE, folder)[2])
             seconds, took, life = _life(code, folder)
             created.append(seconds)
             verified.append(took)
-            lives.append(life - idle)
+            lives.append(life)
         what = f"{operators:,} operators, {case}"
         is_all, by_warm_up = operators == OPERATORS, "warm_up" in case
         aim = _WARM_UP_AIM if by_warm_up else _AIM
-        yield figure(what, verified, "ms", scale=1e3, aim=aim if is_all else None)
-        yield ratio(f"{what} / creating the {fresh.KIND} interpreter", verified, created)
+        ours = job.values(what, verified, aim=aim if is_all else None)
+        creation = job.values(f"{what}: creating the {fresh.KIND} interpreter", created)
+        job.ratio(f"{what} / creating the {fresh.KIND} interpreter", ours, creation)
+        whole = job.values(f"{what}: the interpreter's life", lives)
+        other = job.values(f"{what}: an idle one's life", idle)
         aim = _LIFE_AIM if is_all and by_warm_up else None
-        yield figure(f"{what}, until the interpreter has ended", lives, "ms", scale=1e3, aim=aim)
+        job.more(f"{what}, until the interpreter has ended", whole, other, aim=aim)
+    job.end()
 
 
 def _life(code: str, folder: str) -> tuple[float, float, float]:
@@ -121,11 +113,5 @@ def _life(code: str, folder: str) -> tuple[float, float, float]:
     return created, float(str(told)), thread_time() - began
 
 
-def _profile() -> None:
-    for case, verify, folder in _cases(OPERATORS):
-        print(f"--- {case}", flush=True)
-        fresh.run(_BEFORE + _PROFILED.format(verify=verify), folder)
-
-
 if __name__ == "__main__":
-    _profile()
+    main()

@@ -1,1 +1,0 @@
-"""The command ``mdispatch bench``: speed as ratios, measured in one run."""
