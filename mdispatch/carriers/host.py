@@ -28,6 +28,7 @@ import socket
 import struct
 import threading
 import time
+from _thread import allocate_lock
 from contextlib import suppress
 from errno import EAGAIN, ECONNREFUSED, ECONNRESET, ENOENT, EPIPE, ESRCH
 from multiprocessing import AuthenticationError
@@ -508,7 +509,7 @@ class HostCarrier:
         self._idle: dict[str, list[_Line]] = {}
         self._lines: dict[_Line, None] = {}  # all of them, for a child
         self._holding: dict[str, _Line] = {}
-        self._opening = threading.Lock()
+        self._opening = allocate_lock()
 
     def serve(self, answer: Answer) -> str:
         if interpreter_id != 0:
@@ -600,7 +601,7 @@ class HostCarrier:
         return line
 
     def forked(self) -> None:
-        self._opening = threading.Lock()
+        self._opening = allocate_lock()
         for line in list(self._lines):
             line.close()
         self._idle, self._lines, self._holding = {}, {}, {}

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+from _thread import allocate_lock
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from time import monotonic, monotonic_ns
@@ -270,7 +271,7 @@ class _InProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._began = 0
         self._killed = False
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
 
     def run(self) -> Row:
         with self._lock:
