@@ -40,6 +40,11 @@ class Lock:
     guards: str
     under: frozenset[str]
 
+    @property
+    def is_of_finalizers(self) -> bool:
+        """Whether a finalizer may take it, and so a thread that holds any other lock."""
+        return self.guards.endswith("; finalizers take it, too")
+
 
 @dataclass(frozen=True)
 class Place:
@@ -158,8 +163,8 @@ def lacking(found: list[Edge], known: dict[str, Lock]) -> list[Edge]:
     """The first edge of each pair that the table lacks. Code of tests needs no edges."""
     first: dict[tuple[str, str], Edge] = {}
     for edge in found:
-        lock = known.get(edge.held)
-        if not edge.is_of_package:
+        lock, wanted = known.get(edge.held), known.get(edge.wanted)
+        if not edge.is_of_package or (wanted and wanted.is_of_finalizers):
             continue
         if lock is None or edge.wanted not in lock.under:
             first.setdefault((edge.held, edge.wanted), edge)
