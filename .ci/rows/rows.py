@@ -42,6 +42,7 @@ SHARDS = {
     "pins": 8,
     "arm": 9,
     "coverage": 10,
+    "locks": 10,
     "long": 11,
 }
 
@@ -448,6 +449,18 @@ def rare() -> Iterator[Row]:
         counts="readme",
         limit=3600,
     )
+    # In which order threads take locks: an edge that the table in docs/locks.md lacks is red.
+    row = partial(Row, folder="locks", python="3.11", everyday=False)
+    yield row("locks/install", ".ci/environment 3.11 test")
+    row = partial(row, needs=("locks/install",), cores=2)
+    command = ".venv/bin/python .ci/locks"
+    yield row(
+        "locks/suite",
+        f"{command} -q -n 3 -m '{SAME}' --record=$RECORD tests",
+        counts="readme",
+        limit=1800,
+    )
+    yield row("locks/stress", f"{command} -q -n 2 stress --seconds 20", counts="lines", limit=1800)
     # Every test in its long form, with numbers that are drawn anew.
     row = partial(Row, folder="long", python="3.13", everyday=False)
     yield row("long/install", ".ci/environment 3.13 -r gunicorn -r mypy test")
