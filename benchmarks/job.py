@@ -67,6 +67,9 @@ class Job:
         self.quick = bool(self.args.quick)
         if self.quick and not self.measures:
             self.args.processes, self.args.values = 1, _QUICK_VALUES
+        # What chooses the binding, or calls in Python, holds in the processes that measure, too.
+        own = [name for name in os.environ if name.startswith("MDISPATCH_")]
+        self.args.inherit_environ = [*(self.args.inherit_environ or ()), *own]
         self._left_out: dict[str, str] = {}
         self._rows: list[tuple[str, ...]] = []
         self._missed = self._aims = 0

@@ -68,11 +68,21 @@ job.above("above, in ratios", (these, those), (those, other), aim=0.3)
 job.left_out("plum", "not installed")
 job.end()
 """
+#: Looks for a variable of mdispatch's where it measures.
+LOOKING = """
+import os
+from benchmarks.job import Job
+job = Job()
+job.statement("look", "pass", "found", lambda: os.environ["MDISPATCH_CALLS"], aim=1.0)
+job.end()
+"""
 FAILING = "import os\nprint('noise', flush=True)\nos.kill(os.getpid(), 9)\n"
 RUNS = """
 import sys
 from benchmarks import __main__ as benchmarks
 benchmarks.JOBS = {"failing": "it fails", "sample-job": "it works"}
+if sys.argv[1:2] == ["looking"]:
+    benchmarks.JOBS = {"looking": "it looks"}
 sys.exit(benchmarks.main(sys.argv[1:]))
 """
 
@@ -86,6 +96,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / "benchmarks" / f"{name}.py", folder / "benchmarks")
     (folder / "benchmarks" / "sample_job.py").write_text(SAMPLE)
     (folder / "benchmarks" / "failing.py").write_text(FAILING)
+    (folder / "benchmarks" / "looking.py").write_text(LOOKING)
     return folder
 
 
@@ -145,6 +156,14 @@ def test_a_job_that_fails_is_told_with_what_it_said_and_the_others_go_on(made):
     assert "failing failed with status -9" in done.stderr
     assert "--- sample-job: it works\n" in done.stdout
     assert "4 of 6 aims missed" in done.stdout
+
+
+@pytest.mark.dear
+def test_variables_of_mdispatch_hold_in_the_processes_that_measure(made, monkeypatch):
+    monkeypatch.setenv("MDISPATCH_CALLS", "python")
+    done = ran("looking", *ONCE, code=RUNS, folder=made)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^look .* met$", done.stdout, re.M)
 
 
 # --- peers ----------------------------------------------------------------------------------------
