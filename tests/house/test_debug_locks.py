@@ -84,6 +84,10 @@ CASES = {
         "    library._lock.acquire(); store._changed.wait(0.001); library._lock.release()",
         {("LocalRegistry._lock", "library._lock"), ("library._lock", "LocalRegistry._lock")},
     ),
+    "a Condition that is made under another lock": (
+        "with library._lock:\n    LocalRegistry()",
+        set(),
+    ),
     "in the child of a fork that ends at once": (
         "import os\n"
         "pid = os.fork()\n"
