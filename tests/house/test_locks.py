@@ -142,5 +142,6 @@ def test_code_of_a_test_under_a_lock_needs_no_edge(between, is_of_package):
 
 
 @pytest.mark.skipif(not SCRIPT.exists(), reason="this is not a checkout")
-def test_a_run_that_records_nothing_is_red(tmp_path):
+def test_a_run_that_records_nothing_is_red(tmp_path, capsys):
     assert not runpy.run_path(str(SCRIPT))["compare"](tmp_path, PACKAGE)
+    assert "nothing was recorded" in capsys.readouterr().out
