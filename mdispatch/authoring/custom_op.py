@@ -23,13 +23,12 @@ import sys
 
 from .. import errors, facts
 from ..dispatch.checks import attributes_of, checked_callable
+from ..dispatch.custom import Forward, called_by_c
 from ..dispatch.described import Annotations, Described
 from ..dispatch.kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
 from ..dispatch.traced import traced_in_torch
 from ..errors.places import label_of
 from ..errors.words import shown
-from ..facts.native.calls import Forward
-from ..facts.native.calls import callable as called_by_c
 from ..keys.numbers import DispatchKey
 from ..registry import Registry
 from ..registry.library import Library, given_provider

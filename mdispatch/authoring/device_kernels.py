@@ -13,11 +13,10 @@ import sys
 from _thread import RLock
 
 from ..dispatch.context.values import is_torch_tensor
+from ..dispatch.custom import Unshared, called_by_c
 from ..errors import AliasingError, ArgumentError
 from ..errors.places import label_of
 from ..errors.words import shown
-from ..facts.native.calls import Unshared
-from ..facts.native.calls import callable as called_by_c
 from ..keys import DispatchKeySet
 from ..keys.devices import device_key
 from ..keys.numbers import DispatchKey

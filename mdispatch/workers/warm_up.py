@@ -22,8 +22,8 @@ from ..dispatch.kernels import Provider
 from ..errors.places import file_of
 from ..errors.words import shown
 from ..facts import interpreter_id
+from ..facts.books import alone_because
 from ..facts.modules import sources_of_modules
-from ..facts.native import alone_because
 from ..facts.opening import ENVIRONMENT
 from ..facts.registration import source_of
 from ..facts.waits import check_timeout
