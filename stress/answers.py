@@ -205,10 +205,13 @@ class Caller:
             time.sleep(0.01)
 
     def run(self, until: int, *, registers: bool) -> dict[str, int]:
-        """At least until it has got an answer, which takes long on a busy machine. Without
-        ``registers`` it has no kernels, and asks those who have.
+        """At least until it has got an answer, which takes long on a busy machine, within limits.
+        Without ``registers`` it has no kernels, and asks those who have.
         """
-        while time.monotonic_ns() < until or not self.counts["answers"]:
+        at_last = until + int(PATIENCE * 1e9)
+        while (now := time.monotonic_ns()) < until or (
+            now < at_last and not self.counts["answers"]
+        ):
             if self.follows and not self.dice.below(20):
                 self._attach()
             name = self.dice.below(NAMES)
