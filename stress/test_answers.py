@@ -5,6 +5,7 @@ impossible answer.
 from __future__ import annotations
 
 import importlib.util
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -117,6 +118,9 @@ class Successors:
 def test_no_call_is_answered_as_a_main_member_has_it_that_was_replaced(
     scenario: Scenario, main: MainClient, tmp_path: Path
 ) -> None:
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        # Seen by gdb in 3.13.5: flush_std_files waits for the lock of a stream, for ever.
+        pytest.skip("a free-threaded CPython may hang as a main member with threads ends")
     histories = tmp_path / "histories"
     histories.mkdir()
     files = [tmp_path / f"{number}" for number in range(len(CAST))]
