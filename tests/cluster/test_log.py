@@ -404,3 +404,14 @@ def test_types_of_a_record_that_are_none_are_refused(types):
     good = [[1, "a.B", "CPU, CUDA", "f.py:1"]]
     read = read_record(json.dumps(record | {"types": good}).encode())
     assert read.types == [(1, "a.B", "CPU, CUDA", "f.py:1")]
+
+
+@pytest.mark.parametrize(
+    "differences", [{}, [1], [[1]], [["1", "text"]], [[1, 2]], [[1, "text"]] * 17]
+)
+def test_differences_of_a_record_that_are_none_are_refused(differences):
+    record = json.loads(Record.of("bridge", "x", Position(), 1, OPEN).packed())
+    with pytest.raises(Garbled):
+        read_record(json.dumps(record | {"differences": differences}).encode())
+    read = read_record(json.dumps(record | {"differences": [[1, "text"]] * 16}).encode())
+    assert read.differences == [(1, "text")] * 16
