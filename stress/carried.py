@@ -36,7 +36,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import mdispatch as md
-from mdispatch.carriers import carrier_named
+from mdispatch.transports import transport_named
 
 TIMEOUT = 0.5
 #: Seconds beyond the timeout after which a call is a hang.
@@ -232,7 +232,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--figures", type=Path)
     asked = parser.parse_args()
-    carrier_named("host")  # imported once, before the forks
+    transport_named("host")  # imported once, before the forks
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
         begin = time.monotonic()

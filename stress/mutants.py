@@ -61,11 +61,11 @@ NEAREST = {
     "mdispatch/dispatch/": ("tests/dispatch", "tests/authoring", "tests/c_kernels", "tests/house"),
     "mdispatch/registry/": ("tests/registry", "tests/authoring", "tests/c_kernels"),
     "mdispatch/schema/": ("tests/schema", "tests/authoring", "tests/registry"),
-    "mdispatch/carriers/": ("tests/carriers", "--all tests/carriers"),
+    "mdispatch/transports/": ("tests/transports", "--all tests/transports"),
     "mdispatch/cluster/": ("tests/cluster", "--all tests/cluster"),
     "native/bind/call/": ("tests/dispatch", "tests/torch_compat"),
     "native/bind/ext/": (
-        "tests/carriers",
+        "tests/transports",
         "tests/c_kernels",
         "tests/dispatch",
         "ext tests/facts",

@@ -269,7 +269,7 @@ class Offer(TypedDict):
     #: label
     kernel: str
     #: what carries calls of other processes, as "host"; null where only its own process may call
-    carrier: str | None
+    transport: str | None
     #: since when, in seconds since 1970
     since: int
     #: who serves it, and the line that says so
@@ -415,7 +415,7 @@ class Why(Subject):
     #: what a call raises; null where something runs
     error: Raised | None
     #: who serves that kernel to others, the newest first: the newest of its process is called, else
-    #: the newest with a carrier
+    #: the newest with a transport
     offers: list[Offer]
 
 

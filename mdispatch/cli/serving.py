@@ -27,7 +27,7 @@ def serving_lines(seen: Seen) -> list[tuple[str, Text]]:
 
 def _serves(one: Serving) -> str:
     kernels = Counter(
-        offer.fact.name + f" ({offer.carrier})" * bool(offer.carrier) for offer in one.offers
+        offer.fact.name + f" ({offer.transport})" * bool(offer.transport) for offer in one.offers
     )
     names = list(kernels)
     if len(names) > _MOST_KERNELS:
@@ -41,7 +41,7 @@ def offer_json(offer: Offer) -> answers.Offer:
         "operator": offer.fact.name,
         "key": key_name(offer.fact.key),
         "kernel": offer.label,
-        "carrier": offer.carrier or None,
+        "transport": offer.transport or None,
         "since": offer.since,
         "place": place_json(offer.fact),
     }

@@ -4,7 +4,7 @@ who may make them, where they go, and what becomes of their errors.
 Both sides agree to such a call. The owner has registered the kernel with ``serve=True``; the caller
 allows it for a namespace. Then a call whose kernel has no callable here goes to the home of a
 handle among its arguments, if that serves the kernel; else to the interpreter of this process that
-serves it, the newest one of several; else, by a carrier, to the newest of other processes whose
+serves it, the newest one of several; else, by a transport, to the newest of other processes whose
 offer has one (``serve="host"``). Else it is refused as ever.
 
 Only the kernel runs there. The call is bound, and its keys are collected, here; modes, observers
@@ -21,7 +21,12 @@ import sys
 from contextvars import ContextVar
 
 from .. import errors
-from ..carriers.carrier import (
+from ..facts import DEF, IMPL
+from ..facts.native import alone_because, c_kernels, calls, interpreter_id
+from ..facts.offers import offer_of
+from ..facts.waits import check_timeout
+from ..keys.numbers import RUNTIME_KEYS, DispatchKey, highest_index
+from ..transports.transport import (
     BUSY,
     DAMAGED,
     DEEP,
@@ -32,13 +37,8 @@ from ..carriers.carrier import (
     NO_KERNEL,
     RAISED,
     UNFIT,
-    carrier_named,
+    transport_named,
 )
-from ..facts import DEF, IMPL
-from ..facts.native import alone_because, c_kernels, calls, interpreter_id
-from ..facts.offers import offer_of
-from ..facts.waits import check_timeout
-from ..keys.numbers import RUNTIME_KEYS, DispatchKey, highest_index
 from . import serving
 from .context.hermetic import VisitingHandle
 from .context.homes import Home, here
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, NoReturn, Self
 
-    from ..carriers.carrier import Carrier
     from ..facts import Registration
     from ..facts.abc import Facts
     from ..facts.offers import Offer
+    from ..transports.transport import Transport
     from .by_type import ByType
     from .entry import OperatorEntry
     from .table import DispatchTable
@@ -253,7 +253,7 @@ def _reachable(found: Sequence[Offer]) -> list[Offer]:
     """
     pid = os.getpid()
     near = [o for o in found if o.fact.pid == pid and o.fact.interpreter != interpreter_id]
-    far = [offer for offer in found if offer.fact.pid != pid and offer.carrier]
+    far = [offer for offer in found if offer.fact.pid != pid and offer.transport]
     return [] if alone_because else near + far
 
 
@@ -297,7 +297,7 @@ def _way(namespace: str, found: Sequence[Offer]) -> str:
     by = (
         "a visit on the caller's thread"
         if offer.fact.pid == os.getpid()
-        else f'the carrier "{offer.carrier}"'
+        else f'the transport "{offer.transport}"'
     )
     there = f"routed to {home}, which serves it, by {by}    ({offer.fact.where})"
     if len(reachable) > 1:
@@ -331,7 +331,7 @@ def _by_handles(
     by_home: dict[tuple[int, int], Offer] = {}
     for offer in found:
         by_home.setdefault((offer.fact.pid, offer.fact.interpreter), offer)
-    # Made when a call needs it: this interpreter may lack the carrier of one that none goes to.
+    # Made when a call needs it: this interpreter may lack the transport of one that none goes to.
     ways: dict[tuple[int, int], Callable[..., Any]] = {}
 
     def elsewhere(*args: Any, **kwargs: Any) -> Any:
@@ -398,7 +398,7 @@ def _carried(
     """What runs as the kernel, which is another process's."""
     name, namespace = entry.name, entry.name.partition("::")[0]
     ticket, with_keyset, address = offer.ticket, offer.with_keyset, offer.address
-    carrier = carrier_named(offer.carrier)
+    transport = transport_named(offer.transport)
     now, allowed = c_kernels.now, _now.get
 
     def home_of() -> Home:
@@ -421,7 +421,16 @@ def _carried(
             number, args = -ticket, (*told, *args)
         deadline = 0 if timeout is None else now() + int(timeout * _NS)
         return carry(
-            name, home_of, carrier, address, number, args, kwargs, changed, deadline, timeout or 0.0
+            name,
+            home_of,
+            transport,
+            address,
+            number,
+            args,
+            kwargs,
+            changed,
+            deadline,
+            timeout or 0.0,
         )
 
     return elsewhere
@@ -429,14 +438,14 @@ def _carried(
 
 #: Until when the call that this context has sent to another process waits, in ns; 0 for ever.
 _until: ContextVar[int] = ContextVar("mdispatch.until", default=0)
-#: The same, for what a carrier's own thread asks of others meanwhile.
+#: The same, for what a transport's own thread asks of others meanwhile.
 until = _until.get
 
 
 def carry(
     name: str,
     home_of: Callable[[], Home],
-    carrier: Carrier,
+    transport: Transport,
     address: str,
     ticket: int,
     args: tuple[Any, ...],
@@ -460,7 +469,7 @@ def carry(
     call = [ticket, deadline, way, args, tuple(kwargs), tuple(kwargs.values())]
     token = _until.set(deadline)
     try:
-        why, told, started = carrier.call(address, call, changed, deadline)
+        why, told, started = transport.call(address, call, changed, deadline)
     finally:
         _until.reset(token)
     if not why:

@@ -8,8 +8,8 @@ the function in ``_served`` (native/bind/ext/visit.c) or, for another process, i
 ``_served_outside``. The ticket with a minus stands for the same function, called with the caller's
 included and excluded keys, and in its trace. Handles of objects of registered classes that are at
 home here are taken for the objects, as the binder does for calls from here. An offer to other
-processes has the name of a carrier, too, and the address at which that listens (the room
-``carriers``); what comes from there has to fit the schema here (arrivals.py).
+processes has the name of a transport, too, and the address at which that listens (the room
+``transports``); what comes from there has to fit the schema here (arrivals.py).
 
 Who calls waits until this interpreter gives its GIL away, which one that computes in Python does
 every switch interval. So the first that it serves makes CPython's interval a tenth, 0.5 ms; one
@@ -27,13 +27,13 @@ from contextvars import ContextVar
 from itertools import count
 from time import time
 
-from ..carriers.carrier import LATE, NO_KERNEL, RAISED, carrier_named
 from ..errors import MdispatchError
 from ..errors.places import label_of
 from ..facts import NOTE
 from ..facts.native import alone_because, c_kernels
 from ..facts.offers import offer_text
 from ..keys import DispatchKeySet
+from ..transports.transport import LATE, NO_KERNEL, RAISED, transport_named
 from .context.guards import ForceDispatchKeyGuard
 from .context.hermetic import VisitingHandle
 
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any, Protocol
 
-    from ..carriers.carrier import Caller
     from ..facts import Registration
     from ..facts.abc import Facts
+    from ..transports.transport import Caller
     from .arrivals import Arrivals
     from .kernels import LocalKernel
 
@@ -73,13 +73,13 @@ tracing: Tracing | None = None
 
 
 def serve(
-    facts: Facts, name: str, kernel: LocalKernel, where: str, carrier: str = ""
+    facts: Facts, name: str, kernel: LocalKernel, where: str, transport: str = ""
 ) -> tuple[Registration, Callable[[], object]]:
     """Lets other interpreters of this process call a kernel of this one; other processes too, by
-    the carrier of that name. Returns the fact, and what ends it. Raises InvalidArgumentError (no
-    such carrier), and what the carrier raises.
+    the transport of that name. Returns the fact, and what ends it. Raises InvalidArgumentError (no
+    such transport), and what the transport raises.
     """
-    address = carrier_named(carrier).serve(answer) if carrier else ""
+    address = transport_named(transport).serve(answer) if transport else ""
     _open()
     ticket = next(_numbers)
     function = kernel.function
@@ -99,7 +99,7 @@ def serve(
         kernel.provider_name,
         kernel.with_keyset,
         ticket,
-        carrier,
+        transport,
         address,
         int(time()),
         ("", "") if its is None else (its.body, its.attributes),
@@ -130,12 +130,12 @@ def serve_objects(method: Callable[..., Any], drop: Callable[[int], object]) -> 
 
 
 def serve_objects_outside(
-    carrier: str, method: Callable[..., Any], hold: Callable[[list[int]], object]
+    transport: str, method: Callable[..., Any], hold: Callable[[list[int]], object]
 ) -> str:
-    """Lets other processes call methods of objects by a carrier, and say which ones they hold.
-    Returns the address. Raises InvalidArgumentError, and what the carrier raises.
+    """Lets other processes call methods of objects by a transport, and say which ones they hold.
+    Returns the address. Raises InvalidArgumentError, and what the transport raises.
     """
-    address = carrier_named(carrier).serve(answer)
+    address = transport_named(transport).serve(answer)
     _served_outside.update({METHOD: (method, None), -METHOD: (_under(method), None)})
     _served_outside[HOLD] = hold, None
     return address

@@ -37,12 +37,12 @@ import sys
 from _thread import _count
 
 #: The rooms whose modules calls load. The rooms above have commands, pools and PyTorch's names.
-_ROOMS = ("errors", "keys", "schema", "facts", "carriers", "dispatch", "registry", "authoring")
+_ROOMS = ("errors", "keys", "schema", "facts", "transports", "dispatch", "registry", "authoring")
 #: Only users of asyncio load the first. An interpreter has its binding when it has a registry; the
 #: second is another binding in some, and free-threaded CPython before 3.14 has no cffi for it.
 _APART = {"mdispatch.registry.waiting_async", "mdispatch.facts.native.cffi_binding"}
 if sys.platform != "linux":  # what no other system has
-    _APART |= {f"mdispatch.carriers.{name}" for name in ("host", "messages", "place")}
+    _APART |= {f"mdispatch.transports.{name}" for name in ("host", "messages", "place")}
 
 #: The modules that have something to replace or to forget in a child, in their order there.
 _WITH_LOCKS = (
@@ -55,7 +55,7 @@ _WITH_LOCKS = (
     "dispatch.overrides",
     "dispatch.serving",
     "dispatch.routing",
-    "carriers.carrier",
+    "transports.transport",
     "registry.registry",
     "registry.library",
     "registry.provider_counts",

@@ -23,21 +23,21 @@ _DIGITS = 15
 
 class Offer:
     """What an offer says: the label, the types and the provider ("" without one) of the kernel,
-    whether it takes the key set, its ticket, and the carrier and the address where other processes
-    call it, "" if they may not. It stands ``since`` that second after 1970. ``definition`` is the
-    schema and the attributes that the kernel was verified for, ("", "") where its member has
-    registered it.
+    whether it takes the key set, its ticket, and the transport and the address where other
+    processes call it, "" if they may not. It stands ``since`` that second after 1970.
+    ``definition`` is the schema and the attributes that the kernel was verified for, ("", "")
+    where its member has registered it.
     """
 
     __slots__ = (
         "address",
-        "carrier",
         "definition",
         "fact",
         "label",
         "provider",
         "since",
         "ticket",
+        "transport",
         "types",
         "with_keyset",
     )
@@ -50,7 +50,7 @@ class Offer:
         provider: str,
         keys: str,
         ticket: int,
-        carrier: str,
+        transport: str,
         address: str,
         since: int,
         definition: tuple[str, str],
@@ -61,7 +61,7 @@ class Offer:
         self.provider = provider
         self.with_keyset = bool(keys)
         self.ticket = ticket
-        self.carrier = carrier
+        self.transport = transport
         self.address = address
         self.since = since
         self.definition = definition
@@ -69,7 +69,8 @@ class Offer:
     @property
     def to_whom(self) -> str:
         """To whom, and since when, and where that was said."""
-        to = f'other processes, by the carrier "{self.carrier}"' if self.carrier else "its process"
+        far = self.transport
+        to = f'other processes, by the transport "{far}"' if far else "its process"
         at = strftime("%Y-%m-%d %H:%M:%S", localtime(self.since))
         return f"to {to}, since {at}    ({self.fact.where})"
 
@@ -80,7 +81,7 @@ def offer_text(
     provider: str,
     with_keyset: bool,
     ticket: int,
-    carrier: str,
+    transport: str,
     address: str,
     since: int,
     definition: tuple[str, str],
@@ -94,7 +95,7 @@ def offer_text(
         provider,
         keys,
         ticket,
-        carrier,
+        transport,
         address,
         since,
         *definition,
@@ -109,7 +110,7 @@ def offer_of(fact: Registration) -> Offer | None:
     parts = fact.text.split("\n")
     if len(parts) != 11:
         return None
-    _, label, types, provider, keys, ticket, carrier, address, since, *definition = parts
+    _, label, types, provider, keys, ticket, transport, address, since, *definition = parts
     numbers = [_number(each) for each in (ticket, since)]
     if numbers[0] is None or numbers[1] is None:
         return None
@@ -121,7 +122,7 @@ def offer_of(fact: Registration) -> Offer | None:
         provider,
         keys,
         numbers[0],
-        carrier,
+        transport,
         address,
         numbers[1],
         (body, attributes),

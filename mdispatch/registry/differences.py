@@ -257,10 +257,10 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
     )
 
 
-def not_served(registry: Facts, name: str, carrier: str) -> errors.NotSharedError:
+def not_served(registry: Facts, name: str, transport: str) -> errors.NotSharedError:
     """The registry is shared with nobody, and the kernel was to be served to other processes."""
     return errors.NotSharedError(
-        f"serve={carrier!r} says that other processes may call the kernel of {name}, and the "
+        f"serve={transport!r} says that other processes may call the kernel of {name}, and the "
         f"registry in which it is registered is shared with none: {registry.alone}\n"
         "Register it where registries are shared (docs/other-systems.md), or leave serve out.",
         registry.label,

@@ -404,17 +404,17 @@ class Library:
 
         ``serve`` says that other interpreters of this process, which have no such kernel, may call
         this one: see :class:`mdispatch.routing`. A kernel in C is in all of them anyway. The name
-        of a carrier says that other processes may, too: "host" is that of this host's. That is
+        of a transport says that other processes may, too: "host" is that of this host's. That is
         refused where the registry is shared with nobody; True has no effect there.
 
         ``where`` is as for :meth:`define`.
 
         Raises InvalidArgumentError (not callable, another namespace, no classes, two classes of one
-        name, a kernel in C that is to be served, no such carrier, ``where``), InvalidKeyError,
+        name, a kernel in C that is to be served, no such transport, ``where``), InvalidKeyError,
         SignatureMismatchError, DuplicateRegistrationError (``allow_override``), AmbiguousTypesError
         (another kernel fits arguments that this one fits, and neither is more specific),
-        LibraryClosedError, RegistryFullError, NotSharedError (a carrier, and the registry is shared
-        with nobody); in a worker KeyMismatchError, TypesMismatchError,
+        LibraryClosedError, RegistryFullError, NotSharedError (a transport, and the registry is
+        shared with nobody); in a worker KeyMismatchError, TypesMismatchError,
         ProviderMissingError, PriorityMismatchError, NameMismatchError, MainNeverArrivedError. (c10:
         Library::_impl, registerImpl)
         """
@@ -661,12 +661,12 @@ class Library:
         is_everywhere = function is fallthrough_kernel
         if not isinstance(serve, (bool, str)):
             raise errors.InvalidArgumentError(
-                f'serve is True, or the name of a carrier as "host", not {shown(serve)}'
+                f'serve is True, or the name of a transport as "host", not {shown(serve)}'
             )
         if isinstance(serve, str):
-            from ..carriers import carrier_named
+            from ..transports import transport_named
 
-            carrier_named(serve)
+            transport_named(serve)
             if self._dispatcher.facts.alone:
                 from .differences import not_served
 
@@ -709,21 +709,23 @@ class Library:
         handle = self.implement(op, kernel, allow_override, here)
         if serve and handle is not None:
             try:
-                carrier = serve if isinstance(serve, str) else ""
-                self._serve(operator_name(self.namespace, op), kernel, carrier)
+                transport = serve if isinstance(serve, str) else ""
+                self._serve(operator_name(self.namespace, op), kernel, transport)
             except BaseException:
                 self.let_go([handle])
                 raise
         return handle
 
-    def _serve(self, name: str, kernel: LocalKernel, carrier: str) -> None:
+    def _serve(self, name: str, kernel: LocalKernel, transport: str) -> None:
         from ..dispatch.serving import serve  # few libraries do
 
         self._take_place_of(facts.NOTE, kernel.key, name)
         where = self._here()
 
         def register() -> RegistrationHandle:
-            return RegistrationHandle(*serve(self._dispatcher.facts, name, kernel, where, carrier))
+            return RegistrationHandle(
+                *serve(self._dispatcher.facts, name, kernel, where, transport)
+            )
 
         self._hold_what(register)
 

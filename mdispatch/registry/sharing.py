@@ -12,7 +12,7 @@ home drop the object, in home. The end of an interpreter ends its handles, and g
 handles elsewhere find them gone.
 
 The wire form, what a pickle has: the home (boot and PID namespace, pid, start time, interpreter),
-the object's number there, the name of its type, its keys, the name of its class, and the carrier
+the object's number there, the name of its type, its keys, the name of its class, and the transport
 and the address by which other processes call it, if they may. It means the same in every process.
 
 Another process tells home which of its objects it has handles of: all of them, whenever one has
@@ -38,7 +38,6 @@ from _thread import RLock, allocate_lock
 from _weakref import ref
 from types import MethodType
 
-from ..carriers.carrier import carrier_named
 from ..dispatch.context.hermetic import SafeObject, VisitingHandle, is_hermetic
 from ..dispatch.context.homes import Home, foreign, gone, here
 from ..dispatch.context.keeping import CLOSED, Cell, Gone, give_up, new_number
@@ -69,13 +68,14 @@ from ..facts.books import check_shared
 from ..facts.native import c_kernels
 from ..facts.native.calls import noted
 from ..schema.classes import is_constant, name_of
+from ..transports.transport import transport_named
 from .registry import given_or_default
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    #: How other processes reach the home of an object: a carrier's name, and an address.
+    #: How other processes reach the home of an object: a transport's name, and an address.
     Way = tuple[str, str]
 
 #: native/bind/ext/object.h: the home of an object that a kernel in C has made.
@@ -162,7 +162,7 @@ class ObjectHandle(VisitingHandle):
         self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Calls a method of the object in its home, on the thread that calls (see
-        native/bind/ext/visit.c), or by the carrier of the process that it is at home in. ``name``
+        native/bind/ext/visit.c), or by the transport of the process that it is at home in. ``name``
         is the operator, or what else the errors shall call it.
 
         The timeout is that of the innermost ``routing()`` for the operator's namespace, if there is
@@ -208,9 +208,9 @@ class ObjectHandle(VisitingHandle):
         ticket, told = METHOD, conditions()
         if told is not None:
             ticket, given = -METHOD, (*told, *given)
-        carrier = carrier_named(way[0])
+        transport = transport_named(way[0])
         return carry(
-            name, lambda: home, carrier, way[1], ticket, given, kwargs, (), deadline, timeout
+            name, lambda: home, transport, way[1], ticket, given, kwargs, (), deadline, timeout
         )
 
     def to_outside(self) -> list[Any] | str:
@@ -280,9 +280,9 @@ def share(obj: object, *, serve: str = "") -> ObjectHandle:
     The object's methods are called by the threads that call the handles, one at a time where this
     interpreter has a GIL.
 
-    With ``serve="host"``, the name of a carrier, the handle can also go to other processes of this
-    user on this host, and be called there, as can what such a method returns of registered classes.
-    This process keeps the object until they have let go of it, or have ended. Only a main
+    With ``serve="host"``, the name of a transport, the handle can also go to other processes of
+    this user on this host, and be called there, as can what such a method returns of registered
+    classes. This process keeps the object until they have let go of it, or have ended. Only a main
     interpreter can serve them.
 
     Raises InvalidArgumentError for what travels as a value, also by a codec, and where nobody can
@@ -332,14 +332,14 @@ def share(obj: object, *, serve: str = "") -> ObjectHandle:
             return _interned(held, interpreter_id, made.number, name_of(type(obj)), made)
 
 
-def _serve(handle: ObjectHandle, carrier: str) -> None:
+def _serve(handle: ObjectHandle, transport: str) -> None:
     """Lets other processes call it from now on."""
     if handle._cell is None:
         raise InvalidArgumentError(
             f"an object of {handle.type_name} is at home in {handle.home}: share it there"
         )
-    address = serve_objects_outside(carrier, _call_from_outside, _hold)
-    handle._way = _outside[handle._number] = (carrier, address)
+    address = serve_objects_outside(transport, _call_from_outside, _hold)
+    handle._way = _outside[handle._number] = (transport, address)
     c_kernels.object_give_out(handle._mdispatch_object)
 
 
@@ -388,11 +388,11 @@ def from_outside(text: str) -> ObjectHandle:
 
     try:
         (space, pid, started, interpreter), number, type_name, keys, class_name, way = loads(text)
-        carrier, address = way
+        transport, address = way
     except (TypeError, ValueError, RecursionError):
         raise ValueError("a message of a routed call is damaged: it has an odd handle") from None
     kinds = (str, int, int, int, int, str, str, str, str)
-    told = (space, pid, started, interpreter, number, type_name, class_name, carrier, address)
+    told = (space, pid, started, interpreter, number, type_name, class_name, transport, address)
     if (
         tuple(map(type, told)) != kinds
         or type(keys) not in (int, type(None))
@@ -402,8 +402,8 @@ def from_outside(text: str) -> ObjectHandle:
         raise ValueError("a message of a routed call is damaged: it has an odd handle")
     home = Home(space, pid, started, interpreter)
     if home.process == here().process:
-        return _returned(interpreter, number, type_name, class_name, (carrier, address))
-    return _arrived(home, number, type_name, keys, class_name, (carrier, address))
+        return _returned(interpreter, number, type_name, class_name, (transport, address))
+    return _arrived(home, number, type_name, keys, class_name, (transport, address))
 
 
 #: No number of a process, an interpreter or an object is as large.
@@ -688,7 +688,7 @@ class _Far:
             _drop_noted()
             call = [HOLD, deadline, [], [numbers], [], []]
             try:
-                self.is_told = not carrier_named(way[0]).hold(way[1], call, deadline)[0]
+                self.is_told = not transport_named(way[0]).hold(way[1], call, deadline)[0]
             except MdispatchError:
                 self.is_told = False
         finally:

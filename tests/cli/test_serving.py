@@ -62,7 +62,7 @@ def test_doctor_top_and_why_tell_who_serves_what_and_since_when(name: str, main:
     assert (there["pid"], there["interpreter"], there["stopped"]) == (main.pid, 0, False)
     near, hold = there["offers"]
     assert [each["operator"] for each in (near, hold)] == ["shop::near", "shop::hold"]
-    assert [each["carrier"] for each in (near, hold)] == [None, "host"]
+    assert [each["transport"] for each in (near, hold)] == [None, "host"]
     assert begun <= near["since"] <= hold["since"] <= time.time()
     for command in (("doctor", name), ("top", name, "--count", "1")):
         said = " ".join(mdispatch(*command).stdout.split())
@@ -75,7 +75,7 @@ def test_doctor_top_and_why_tell_who_serves_what_and_since_when(name: str, main:
     assert found["offers"] == [near]
     said = mdispatch("why", "shop::hold", "--registry", name).stdout
     assert (
-        f'pid {main.pid}, interpreter 0: to other processes, by the carrier "host", since' in said
+        f'pid {main.pid}, interpreter 0: to other processes, by the transport "host", since' in said
     )
     assert (
         json.loads(mdispatch("why", "shop::scale", "CPU", "--registry", name, "--json").stdout)[
@@ -145,7 +145,7 @@ def note(text: str) -> Registration:
 def test_what_is_no_offer_is_passed_by() -> None:
     offer = offer_of(note(GOOD))
     assert offer is not None
-    assert (offer.ticket, offer.carrier, offer.since) == (3, "host", 10)
+    assert (offer.ticket, offer.transport, offer.since) == (3, "host", 10)
     parts = GOOD.split("\n")
     for place, bad in ((0, "another"), (5, "-3"), (5, "three"), (8, "1" * 16), (8, "")):
         assert offer_of(note("\n".join([*parts[:place], bad, *parts[place + 1 :]]))) is None

@@ -8,7 +8,6 @@ import pytest
 from kinds import run_main
 
 import mdispatch as md
-from mdispatch.carriers.carrier import NO_KERNEL, RAISED
 from mdispatch.dispatch import arrivals
 from mdispatch.dispatch.arguments import Binder
 from mdispatch.dispatch.context.homes import here
@@ -18,6 +17,7 @@ from mdispatch.dispatch.shape import shape_of
 from mdispatch.errors import ArgumentError, RoutedError
 from mdispatch.facts.native import c_kernels, calls
 from mdispatch.schema import parse_schema
+from mdispatch.transports.transport import NO_KERNEL, RAISED
 
 pytestmark = pytest.mark.shared
 
@@ -36,7 +36,7 @@ def served(schema, **options):
 FORGED = '''
 import sys
 import mdispatch as md
-from mdispatch.carriers import carrier_named
+from mdispatch.transports import transport_named
 from mdispatch.facts.offers import offer_of
 md.wait_for_def("shop::ready", timeout=limit(60.0))
 facts = md.default_registry().dispatcher.facts
@@ -45,7 +45,7 @@ def offer(name):
 def send(name, *args, _as=1, **named):
     its = offer(name)
     call = [_as * its.ticket, 0, [], list(args), list(named), list(named.values())]
-    why, told, _ = carrier_named("host").call(its.address, call, (), 0)
+    why, told, _ = transport_named("host").call(its.address, call, (), 0)
     return [why, told]
 '''
 def forged(text):
@@ -219,7 +219,7 @@ def called(name, front, args, names, values):
     its = offer(name.lstrip("-"))
     ticket = -its.ticket if name.startswith("-") else its.ticket
     call = [ticket, 0, [], front + args, names, values]
-    return list(carrier_named("host").call(its.address, call, (), 0)[:2])
+    return list(transport_named("host").call(its.address, call, (), 0)[:2])
 told = {}
 for name, (front, odd) in {"plain": ([], []), **FRONTS}.items():
     for case, call in {**GOOD, **BAD}.items():
@@ -271,7 +271,7 @@ CALLS_AGAIN = """
 its = next(o for o in map(offer_of, facts.registrations("far::f")[2]) if o)
 def told(value):
     call = [its.ticket, 0, [], [value], [], []]
-    return list(carrier_named("host").call(its.address, call, (), 0)[:2])
+    return list(transport_named("host").call(its.address, call, (), 0)[:2])
 found = [told(1), told("x")]
 with md.routing("shop", timeout=limit(60.0)):
     md.ops.shop.change()
@@ -302,7 +302,7 @@ first = md.Library("far", "DEF")
 first.define("share(int x, int by) -> int")
 first.impl("share", lambda x, by: x // by, "CompositeExplicitAutograd")
 worker = Worker("subprocess", OWNS, 0, Path(tempfile.mkdtemp(dir=Path(__file__).parent)))
-from mdispatch.carriers import carrier_named
+from mdispatch.transports import transport_named
 from mdispatch.facts.offers import offer_of
 facts = md.default_registry().dispatcher.facts
 def offers():
@@ -311,7 +311,7 @@ until(offers)
 [its] = offers()
 def told():
     call = [its.ticket, 0, [], [8, 2], [], []]
-    return carrier_named("host").call(its.address, call, (), 0)[:2]
+    return transport_named("host").call(its.address, call, (), 0)[:2]
 before = told()
 first.close()
 second = md.Library("far", "DEF")

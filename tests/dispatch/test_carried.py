@@ -8,9 +8,9 @@ import pytest
 from kinds import PROCESSES, run_main
 
 import mdispatch as md
-from mdispatch.carriers.carrier import RAISED
 from mdispatch.dispatch.context.homes import here
 from mdispatch.dispatch.routing import error_of
+from mdispatch.transports.transport import RAISED
 
 pytestmark = pytest.mark.shared
 
@@ -90,13 +90,13 @@ def test_what_is_served_within_its_process_is_not_served_to_others():
     got = shop(
         """
 worker = begin('''
-from mdispatch.carriers import carrier_named
+from mdispatch.transports import transport_named
 from mdispatch.facts.offers import offer_of
 facts = md.default_registry().dispatcher.facts
 def ticket(name):
     return next(o for o in map(offer_of, facts.registrations(name)[2]) if o)
 def call(ticket, address):
-    return carrier_named("host").call(address, [ticket, 0, [], [], [], []], (), 0)[0]
+    return transport_named("host").call(address, [ticket, 0, [], [], [], []], (), 0)[0]
 with md.routing("shop"):
     try:
         md.ops.shop.near()
@@ -211,13 +211,13 @@ def test_a_kernel_that_has_ended_is_served_to_nobody_whose_plan_is_older():
     got = shop(
         """
 worker = begin('''
-from mdispatch.carriers import carrier_named
+from mdispatch.transports import transport_named
 from mdispatch.facts.offers import offer_of
 facts = md.default_registry().dispatcher.facts
 offer = next(o for o in map(offer_of, facts.registrations("shop::f")[2]) if o)
 def call(ticket):
     values = [0, 0, []] if ticket < 0 else []
-    return carrier_named("host").call(offer.address, [ticket, 0, [], values, [], []], (), 0)[:2]
+    return transport_named("host").call(offer.address, [ticket, 0, [], values, [], []], (), 0)[:2]
 before = [call(offer.ticket), call(-offer.ticket)]
 with md.routing("shop", timeout=limit(60.0)):
     md.ops.shop.end_it()
@@ -464,7 +464,7 @@ ANY = "CompositeExplicitAutograd"
 OWNER = '''
 import os, signal, sys, threading, time
 import mdispatch as md
-from mdispatch.carriers import host
+from mdispatch.transports import host
 folder = sys.argv[1]
 def journal(word):
     with open(f"{folder}/journal", "a") as file:

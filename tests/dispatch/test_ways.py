@@ -11,25 +11,25 @@ import pytest
 from kinds import run_main
 
 import mdispatch as md
-from mdispatch.carriers.carrier import LATE, NO_KERNEL, Caller
 from mdispatch.dispatch import routing, serving
 from mdispatch.dispatch.context.homes import here
 from mdispatch.facts import IMPL, NOTE, Registration, interpreter_id
 from mdispatch.facts.native import c_kernels
 from mdispatch.facts.offers import offer_of, offer_text
+from mdispatch.transports.transport import LATE, NO_KERNEL, Caller
 
 pytestmark = pytest.mark.shared
 
 CPU = md.DispatchKey.CPU
 
 
-def text_of(label: str, ticket: int, *, carrier: str = "", types: str = "") -> str:
-    address = "there" if carrier else ""
-    return offer_text(label, types, "", False, ticket, carrier, address, 0, ("", ""))
+def text_of(label: str, ticket: int, *, transport: str = "", types: str = "") -> str:
+    address = "there" if transport else ""
+    return offer_text(label, types, "", False, ticket, transport, address, 0, ("", ""))
 
 
-def offered(ticket: int, pid: int, interpreter: int, carrier: str = ""):
-    text = text_of("k", ticket, carrier=carrier)
+def offered(ticket: int, pid: int, interpreter: int, transport: str = ""):
+    text = text_of("k", ticket, transport=transport)
     fact = Registration(1, ticket, NOTE, CPU, "s::f", text, "a.py:1", pid, interpreter)
     return offer_of(fact)
 
@@ -128,7 +128,7 @@ done(outcomes=eval(ran.stdout), pids=[each.pid for each in owners])
 
 
 class Loop:
-    """A carrier that notes what it is to carry."""
+    """A transport that notes what it is to carry."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[list[object], int]] = []

@@ -328,7 +328,7 @@ ELSEWHERE = {
     "facts.watch": "none: the child closes the handles, and has no such thread",
     "dispatch.dispatcher": "the Registry",
     "dispatch.fallbacks": "the Dispatcher",
-    "carriers.host": "carriers/carrier.py",
+    "transports.host": "transports/transport.py",
     "cluster.bridge": "none: the process of a bridge forks nobody",
     "cluster.leading": "none: the child's book forgets its publisher, which has them",
     "cluster.memory": "none: an engine for tests, in one process",

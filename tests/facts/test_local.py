@@ -408,7 +408,7 @@ def test_so_it_is_in_the_default_registry_where_nothing_is_shared():
     assert told.endswith("False\n")
 
 
-def test_a_carrier_that_does_not_exist_is_called_so_first():
+def test_a_transport_that_does_not_exist_is_called_so_first():
     with md.Registry.local() as registry:
         lib, _ = counts(registry)
         with pytest.raises(errors.InvalidArgumentError, match="pigeon"):

@@ -51,7 +51,7 @@ def is_for_types(node):
 # --- rooms ----------------------------------------------------------------------------------------
 
 ROOMS = ["errors", "keys", "schema", "facts", "dispatch", "registry", "authoring", "workers"]
-ROOMS += ["torch_compat", "cli", "cluster", "carriers"]
+ROOMS += ["torch_compat", "cli", "cluster", "transports"]
 FACES = [name for name, path in MODULES.items() if path.name == "__init__.py" and name]
 
 

@@ -416,16 +416,16 @@ done(**told, mine=os.read(read, 4096).decode())
 
 
 FORGE = """
-from mdispatch.carriers import carrier_named
+from mdispatch.transports import transport_named
 from mdispatch.dispatch.serving import HOLD, METHOD
 from mdispatch.registry import sharing
 real = got()
-carrier, address = carrier_named("host"), real._way[1]
+transport, address = transport_named("host"), real._way[1]
 def forged(number, class_name, interpreter=0):
     home = real.home.neighbour(interpreter)
     return sharing._arrived(home, number, "Box", None, class_name, real._way)
 def asked(*call):
-    why, told, _ = carrier.call(address, [*call, [], []], (), 0)
+    why, told, _ = transport.call(address, [*call, [], []], (), 0)
     return [why, told[1] if why == 1 else told]
 def passed(handle):
     told = outcome(md.ops.shop.look, handle)

@@ -92,14 +92,14 @@ with open({path!r}, "wb") as file:
 """
 
 
-#: A process that serves by a carrier that no other one has.
+#: A process that serves by a transport that no other one has.
 FAR = """
 import sys
-from mdispatch.carriers import carrier
+from mdispatch.transports import transport
 class Far:
     def serve(self, answer):
         return "nowhere"
-carrier._carriers["far"] = Far()
+transport._transports["far"] = Far()
 OWNER
 print("ready", flush=True)
 sys.stdin.read()

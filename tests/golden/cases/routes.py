@@ -167,14 +167,14 @@ def _(stage: Stage) -> None:
     library.impl("roll", md.fallthrough_kernel, "CPU", serve=True)
 
 
-@case("InvalidArgumentError: a carrier that is not installed")
+@case("InvalidArgumentError: a transport that is not installed")
 def _(stage: Stage) -> None:
     library = stage.library("games", "DEF")
     library.define("roll(Any x) -> Any")
     library.impl("roll", lambda x: x, "CPU", serve="hots")
 
 
-@case("InvalidArgumentError: no name of a carrier")
+@case("InvalidArgumentError: no name of a transport")
 def _(stage: Stage) -> None:
     library = stage.library("games", "DEF")
     library.define("roll(Any x) -> Any")
@@ -182,13 +182,13 @@ def _(stage: Stage) -> None:
 
 
 def carried(why: str, started: bool = False, told: object = None) -> None:
-    """Raises what a caller is told of a carrier's refusal."""
-    from mdispatch.carriers import carrier
+    """Raises what a caller is told of a transport's refusal."""
     from mdispatch.dispatch import routing
     from mdispatch.dispatch.context.homes import Home, here
+    from mdispatch.transports import transport
 
     home = Home(here().space, here().pid + 1, 0, 0)
-    raise routing.error_of("shop::price", home, getattr(carrier, why), told, 2.0, started)
+    raise routing.error_of("shop::price", home, getattr(transport, why), told, 2.0, started)
 
 
 @case("CallTimeoutError: another process that was stopped in the kernel")

@@ -1,11 +1,12 @@
-"""What a carrier is, and how it is found: as an entry point of the group ``mdispatch.carriers``.
+"""What a transport is, and how it is found: as an entry point of the group
+``mdispatch.transports``.
 
-An owner serves a kernel by a carrier's name, ``impl(..., serve="host")``. The offer has the name,
-and the address at which the carrier of the owner listens; the caller's carrier of that name takes
-the call there.
+An owner serves a kernel by a transport's name, ``impl(..., serve="host")``. The offer has the
+name, and the address at which the transport of the owner listens; the caller's transport of that
+name takes the call there.
 
 A call is values, as is its answer: None, bool, int of 64 bits, float, str, bytes, memory, objects
-of classes with a codec, and lists of these. A carrier makes bytes of them as it likes; ``host``
+of classes with a codec, and lists of these. A transport makes bytes of them as it likes; ``host``
 does it by native/bind/ext/wire.c. It unpickles nothing, and runs nothing but ``answer`` and the
 codecs (registry/by_value.py).
 """
@@ -25,7 +26,7 @@ else:
     Protocol = object  # typing takes as long to load as a tenth of a worker's start
 
 __all__ = ["BUSY", "DAMAGED", "DEEP", "GONE", "KEPT", "LARGE", "LATE", "NO_KERNEL", "RAISED"]
-__all__ += ["UNFIT", "UNFIT_RESULT", "Answer", "Caller", "Carrier", "carrier_named"]
+__all__ += ["UNFIT", "UNFIT_RESULT", "Answer", "Caller", "Transport", "transport_named"]
 
 #: Why a call came to nothing. The first eight are those of a visit, in native/bind/ext/visit.c.
 RAISED, GONE, NO_KERNEL, LATE, UNFIT, UNFIT_RESULT, DEEP, KEPT = range(1, 9)
@@ -33,8 +34,8 @@ BUSY, DAMAGED, LARGE = 9, 10, 11
 
 
 class Caller:
-    """Another process, as the owner of a line sees it. A carrier makes one for each line, and calls
-    ``end`` when that has ended. All of it belongs to the thread that answers the line.
+    """Another process, as the owner of a line sees it. A transport makes one for each line, and
+    calls ``end`` when that has ended. All of it belongs to the thread that answers the line.
 
     ``has_gone()`` says whether the other process has ended, or waits for no answer. ``kept`` has
     what this process keeps for the other one, by number; ``sent`` the objects of the last answer,
@@ -61,8 +62,8 @@ class Answer(Protocol):
         """
 
 
-class Carrier(Protocol):
-    """The interface of a carrier. An interpreter makes one, without arguments, and keeps it. All
+class Transport(Protocol):
+    """The interface of a transport. An interpreter makes one, without arguments, and keeps it. All
     its functions may be called by several threads at once.
     """
 
@@ -90,29 +91,31 @@ class Carrier(Protocol):
         """In the child of a fork: lets go of what belongs to the parent, and takes no lock."""
 
 
-_carriers: dict[str, Carrier] = {}
+_transports: dict[str, Transport] = {}
 
 
-def carrier_named(name: str) -> Carrier:
-    """This interpreter's carrier of that name. Raises InvalidArgumentError if none is installed."""
-    found = _carriers.get(name)
+def transport_named(name: str) -> Transport:
+    """This interpreter's transport of that name. Raises InvalidArgumentError if none is
+    installed.
+    """
+    found = _transports.get(name)
     if found is not None:
         return found
     from importlib.metadata import entry_points
 
-    installed = {each.name: each for each in entry_points(group="mdispatch.carriers")}
+    installed = {each.name: each for each in entry_points(group="mdispatch.transports")}
     if name not in installed:
         near = nearest(name, sorted(installed))
         raise InvalidArgumentError(
-            f"no carrier is named {shown(name)}"
+            f"no transport is named {shown(name)}"
             + (f", but {', '.join(near)} is" if near else "")
             + f". Installed are {', '.join(sorted(installed)) or 'none'}; others are entry points "
-            "of the group 'mdispatch.carriers'."
+            "of the group 'mdispatch.transports'."
         )
-    return _carriers.setdefault(name, installed[name].load()())
+    return _transports.setdefault(name, installed[name].load()())
 
 
 def forked() -> None:
     """See Note [Locks across a fork] in facts/forking.py."""
-    for each in list(_carriers.values()):
+    for each in list(_transports.values()):
         each.forked()

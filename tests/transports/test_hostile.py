@@ -9,11 +9,11 @@ import sys
 import pytest
 from kinds import run_main
 
-from mdispatch.carriers import messages
-from mdispatch.carriers.messages import Messages
 from mdispatch.errors import CannotTravelError
 from mdispatch.facts.native import c_kernels
 from mdispatch.registry.by_value import LARGEST
+from mdispatch.transports import messages
+from mdispatch.transports.messages import Messages
 
 pytestmark = pytest.mark.shared
 

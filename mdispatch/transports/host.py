@@ -1,4 +1,4 @@
-"""The carrier for other processes of this host: a unix socket and a key that only this user can
+"""The transport for other processes of this host: a unix socket and a key that only this user can
 reach, by multiprocessing.connection, and one thread of the owner for each line.
 
 Note [Off the wire]
@@ -36,7 +36,9 @@ from multiprocessing.connection import answer_challenge, deliver_challenge
 
 from ..errors import InvalidArgumentError, MdispatchError, RegistryOwnerError, SystemCallError
 from ..facts.native import c_kernels, interpreter_id
-from .carrier import (
+from .messages import Messages, TooLarge
+from .place import Place, key_of, path_of, refused
+from .transport import (
     BUSY,
     DAMAGED,
     GONE,
@@ -48,14 +50,12 @@ from .carrier import (
     UNFIT_RESULT,
     Caller,
 )
-from .messages import Messages, TooLarge
-from .place import Place, key_of, path_of, refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .carrier import Answer
+    from .transport import Answer
 
 #: How many calls of other processes an owner runs at once, how many lines it has, how many callers
 #: it greets at once, and how many wait until it greets them.
@@ -206,7 +206,7 @@ class _Line:
     def call(
         self, call: list[Any], written: tuple[Any, ...], deadline: int
     ) -> tuple[int, Any, bool | None]:
-        """As that of the carrier. The line is idle again after an answer. Else it is closed, and
+        """As that of the transport. The line is idle again after an answer. Else it is closed, and
         the call is taken back, also when a signal handler raises at any point.
         """
         messages = self._messages
@@ -501,7 +501,7 @@ class _Owner:
 # --- both -----------------------------------------------------------------------------------------
 
 
-class HostCarrier:
+class HostTransport:
     """See the module."""
 
     def __init__(self) -> None:

@@ -9,9 +9,9 @@ import pytest
 from kinds import until
 from patience import limit
 
-from mdispatch.carriers import carrier, host
-from mdispatch.carriers.messages import Messages
 from mdispatch.facts.native import c_kernels
+from mdispatch.transports import host, transport
+from mdispatch.transports.messages import Messages
 
 pytestmark = pytest.mark.shared
 
@@ -21,7 +21,7 @@ class Interrupted(BaseException):
 
 
 def interrupted(call, at: int) -> tuple[object, int]:
-    """Calls; at this instruction of the carrier, counted from 0, the handler raises. Returns the
+    """Calls; at this instruction of the transport, counted from 0, the handler raises. Returns the
     outcome, and how many instructions there were.
 
     In a thread of its own: what a tracer raises where an `except` ends leaves that exception as the
@@ -29,7 +29,7 @@ def interrupted(call, at: int) -> tuple[object, int]:
     """
     inside = {
         each.__code__
-        for cls in (host._Line, Messages, host.HostCarrier)
+        for cls in (host._Line, Messages, host.HostTransport)
         for each in vars(cls).values()
         if hasattr(each, "__code__")
     }
@@ -88,7 +88,7 @@ def test_a_call_that_is_interrupted_at_any_instruction_is_taken_back(stalled, si
     owner, events, took = stalled
     # Python 3.12 tells nothing of the instructions of code that it traces for the first time.
     for at in [-1, *range(100_000)]:
-        caller = host.HostCarrier()
+        caller = host.HostTransport()
         line = caller._opened(owner.address, 0)
         caller._idle[owner.address] = [line]
         deadline = c_kernels.now() + 2_000_000
@@ -105,5 +105,5 @@ def test_a_call_that_is_interrupted_at_any_instruction_is_taken_back(stalled, si
         events.append(threading.Event())
         if outcome is not Interrupted and at >= 0:
             break
-    assert outcome == (carrier.LATE, None, False)
+    assert outcome == (transport.LATE, None, False)
     assert at == count > 50

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.shared
 HEAD = """
 import resource, socket, stat, tempfile
 from mdispatch import errors
-from mdispatch.carriers import carrier, host, messages
-from mdispatch.carriers.place import Place
+from mdispatch.transports import transport, host, messages
+from mdispatch.transports.place import Place
 from mdispatch.dispatch import serving
 from mdispatch.facts.outside import folder
 mine = tempfile.TemporaryDirectory(dir="/dev/shm")
@@ -22,7 +22,7 @@ os.environ["MDISPATCH_FOLDER"] = mine.name
 place = Path(os.path.normpath(folder()) + ".calls")
 def answer(call, caller):
     if isinstance(call, errors.MdispatchError):
-        return carrier.RAISED, serving.describe(call)
+        return transport.RAISED, serving.describe(call)
     return 0, "x" * call[0] if isinstance(call[0], int) else len(call[0])
 def files():
     return sorted(os.listdir(place))
@@ -54,7 +54,7 @@ place.rmdir()
 os.umask(args[0])
 owner = host._Owner(answer)
 modes = [stat.S_IMODE(each.stat().st_mode) for each in (place, *map(place.joinpath, files()))]
-answered = host.HostCarrier().call(owner.address, ["four"], (), 0)
+answered = host.HostTransport().call(owner.address, ["four"], (), 0)
 owner.close()
 place.chmod(0)  # as whoever died between the making and this
 owns()
@@ -132,13 +132,13 @@ owner = host._Owner(answer)
 outcomes = {}
 for what in ("x" * 50_000, 50_000):
     for count in range(9):
-        caller = host.HostCarrier()
+        caller = host.HostTransport()
         first = caller.call(owner.address, [1], (), 0)
         assert first == (0, "x", True), first
         holes = spare(count)
         try:
             why, told, _ = caller.call(owner.address, [what], (), 0)
-            outcome = told[1] if why == carrier.RAISED else why
+            outcome = told[1] if why == transport.RAISED else why
         except errors.SystemCallError as error:
             outcome = str(error)
             assert error.errno == 24, error
@@ -198,7 +198,7 @@ os.mkfifo(place / (names[0] + ".key"))
 (place / (names[2] + ".key")).symlink_to(place / (owner.address + ".key"))
 (place / (names[3] + ".key")).write_bytes(b"short")
 os.mknod(place / (names[4] + ".key"), stat.S_IFSOCK | 0o600)
-caller = host.HostCarrier()
+caller = host.HostTransport()
 outcomes = []
 for each in names:
     try:
@@ -229,7 +229,7 @@ def test_a_line_that_its_owner_has_closed_is_no_owner_that_has_ended():
         HEAD
         + """
 owner = host._Owner(answer)
-caller = host.HostCarrier()
+caller = host.HostTransport()
 first = caller.call(owner.address, ["four"], (), 0)
 held = caller.hold(owner.address, ["four"], 0)
 for each in list(owner._lines.values()):
@@ -254,7 +254,7 @@ def test_no_address_leads_out_of_the_folder():
         HEAD
         + """
 owner = host._Owner(answer)
-caller = host.HostCarrier()
+caller = host.HostTransport()
 elsewhere = Path(mine.name) / "elsewhere"
 elsewhere.mkdir(mode=0o700)
 (place / "within").mkdir(mode=0o700)
@@ -283,7 +283,7 @@ def test_an_owner_whose_key_was_taken_for_a_dead_one_s_makes_another():
     got = run_main(
         HEAD
         + """
-from mdispatch.carriers import place as module
+from mdispatch.transports import place as module
 lock = module.fcntl.flock
 cleaned = []
 def later(file, how):
@@ -296,7 +296,7 @@ module.fcntl.flock = later
 before = len(descriptors())
 owner = host._Owner(answer)
 module.fcntl.flock = lock
-answered = host.HostCarrier().call(owner.address, ["four"], (), 0)
+answered = host.HostTransport().call(owner.address, ["four"], (), 0)
 there = files()
 owner.close()
 done(cleaned=len(set(cleaned)), answered=answered, there=there, address=owner.address, left=files())
@@ -371,7 +371,7 @@ def listen():
 child = as_another(listen)
 until(ready.exists)
 os.chmod(place, 0o700)
-called = host.HostCarrier().call(owner.address, ["secret"], (), 0)
+called = host.HostTransport().call(owner.address, ["secret"], (), 0)
 done(calls=calls, same=same, called=called, listens=told(*child))
 """
     )
@@ -387,7 +387,7 @@ def test_a_child_of_a_fork_has_lines_of_its_own():
         + """
 import warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads
-caller = carrier.carrier_named("host")
+caller = transport.transport_named("host")
 address = caller.serve(answer)
 first = caller.call(address, ["four"], (), 0), caller.hold(address, ["four"], 0)
 lines = list(caller._lines)

@@ -13,10 +13,10 @@ import pytest
 from kinds import until
 from patience import limit
 
-from mdispatch.carriers import carrier, host, messages
-from mdispatch.carriers.messages import LARGEST, Messages, TooLarge
-from mdispatch.carriers.place import key_of, path_of
 from mdispatch.facts.native import c_kernels
+from mdispatch.transports import host, messages, transport
+from mdispatch.transports.messages import LARGEST, Messages, TooLarge
+from mdispatch.transports.place import key_of, path_of
 
 pytestmark = pytest.mark.shared
 
@@ -27,7 +27,7 @@ class Owner:
     """An owner in this process, whose answer is the call itself, and callers of it."""
 
     def __init__(self) -> None:
-        self.carrier = host.HostCarrier()
+        self.transport = host.HostTransport()
         self.owner = host._Owner(self.answer)
         self.address = self.owner.address
         self.took: list[object] = []
@@ -38,7 +38,7 @@ class Owner:
 
     def call(self, *values: object, seconds: float = limit(60.0)) -> tuple[object, ...]:
         deadline = c_kernels.now() + int(seconds * _NS)
-        return self.carrier.call(self.address, list(values), (), deadline)
+        return self.transport.call(self.address, list(values), (), deadline)
 
     def peer(self) -> socket.socket:
         """A process of this user, as the owner sees it, that has connected and no more."""
@@ -49,7 +49,7 @@ class Owner:
         return made
 
     def close(self) -> None:
-        self.carrier.forked()
+        self.transport.forked()
         self.owner.close()
 
 
@@ -119,7 +119,7 @@ def test_so_many_callers_are_greeted_at_once_and_the_next_waits(owner, monkeypat
     with owner.peer() as first, owner.peer() as second:
         assert first.recv(4)
         assert second.recv(4)
-        assert owner.call(1, seconds=0.3) == (carrier.LATE, None, False)
+        assert owner.call(1, seconds=0.3) == (transport.LATE, None, False)
         assert len(owner.owner._greeting) == 2
         first.close()
         assert owner.call(2) == (0, [2], True)
@@ -139,10 +139,10 @@ def test_an_owner_ends_while_it_greets_all_that_it_may(owner, monkeypatch):
 def test_an_owner_has_so_many_lines_and_refuses_the_next(owner, monkeypatch):
     monkeypatch.setattr(host, "LINES", 1)
     assert owner.call(1) == (0, [1], True)
-    other = host.HostCarrier()
-    assert other.call(owner.address, [2], (), 0) == (carrier.BUSY, None, False)
+    other = host.HostTransport()
+    assert other.call(owner.address, [2], (), 0) == (transport.BUSY, None, False)
     assert owner.call(3) == (0, [3], True)
-    owner.carrier.forked()  # closes its line
+    owner.transport.forked()  # closes its line
     until(lambda: not owner.owner._lines)
     assert other.call(owner.address, [4], (), 0) == (0, [4], True)
     other.forked()
@@ -174,7 +174,7 @@ def test_a_caller_has_a_deadline_towards_an_owner_that_stops_in_mid_greeting(own
 
         thread = threading.Thread(target=own)
         thread.start()
-        assert owner.call(1, seconds=0.3) == (carrier.LATE, None, False)
+        assert owner.call(1, seconds=0.3) == (transport.LATE, None, False)
         ended.set()
         thread.join()
 
@@ -204,7 +204,7 @@ def test_an_answer_that_comes_at_the_deadline_is_not_lost(owner, monkeypatch):
     assert owner.call(1, seconds=0.05) == (0, [1], True)
     monkeypatch.undo()
     assert owner.call(2) == (0, [2], True)
-    assert len(owner.carrier._lines) == 1  # and the line goes on
+    assert len(owner.transport._lines) == 1  # and the line goes on
 
 
 # --- messages -------------------------------------------------------------------------------------
@@ -310,15 +310,15 @@ def test_a_list_of_more_values_than_a_message_has_takes_no_memory():
 def test_what_is_more_than_a_message_takes_is_told_on_both_sides_and_the_line_goes_on(
     owner, monkeypatch
 ):
-    assert owner.call([None] * MOST) == (carrier.LARGE, f"has {MOST + 2:,} values", False)
+    assert owner.call([None] * MOST) == (transport.LARGE, f"has {MOST + 2:,} values", False)
     owner.owner._answer = lambda call, caller: (0, [None] * MOST if call == [1] else call)
-    assert owner.call(1) == (carrier.LARGE, f"has {MOST + 3:,} values", True)
+    assert owner.call(1) == (transport.LARGE, f"has {MOST + 3:,} values", True)
     monkeypatch.setattr(messages, "LARGEST", 1 << 20)
     assert owner.call(b"x" * (1 << 19))[0] == 0
     (why, told, has_run) = owner.call(b"x" * (1 << 20))
-    assert (why, has_run) == (carrier.LARGE, False)
+    assert (why, has_run) == (transport.LARGE, False)
     assert told.startswith("takes 1,048,")
-    assert len(owner.carrier._lines) == len(owner.owner._lines) == 1
+    assert len(owner.transport._lines) == len(owner.owner._lines) == 1
 
 
 def test_a_message_takes_memory_that_is_there_before_it_is_written(pair):
@@ -349,6 +349,6 @@ def test_a_line_whose_owner_has_gone_says_so_whatever_is_sent(owner, size):
     line = host._Line(owner.address, 0)
     owner.owner.close()
     until(lambda: line.is_over())
-    assert line.call([b"x" * size], (), 0) == (carrier.GONE, None, False)
+    assert line.call([b"x" * size], (), 0) == (transport.GONE, None, False)
     assert not line.is_idle
     owner.owner._place.__init__()  # for the fixture, which closes it as well
