@@ -227,7 +227,7 @@ def _():
 @operation("call, provider with a predicate", _CALLS)
 def _():
     f = _operator("provided(Tensor x) -> Tensor", provider="plain")
-    options = {"provider": "fast", "rank": 1, "supports": _accepts}
+    options = {"provider": "fast", "order": 1, "supports": _accepts}
     _library("counted").impl("provided", _one, "CPU", **options)
     return _unrolled("f(x)", f=f, x=_array())
 

@@ -38,28 +38,28 @@ def _refuses(x: Any) -> bool:
     return False
 
 
-_BY_RANK: list[dict[str, Any]] = [{"provider": f"p{rank}", "rank": rank} for rank in range(3)]
+_BY_ORDER: list[dict[str, Any]] = [{"provider": f"p{order}", "order": order} for order in range(3)]
 
 
 def _asks(*supports: Any) -> list[dict[str, Any]]:
     """Three providers, of which the first ones have these predicates."""
     these = (*supports, None, None)
-    return [{**each, "supports": these[2 - i]} for i, each in enumerate(_BY_RANK)]
+    return [{**each, "supports": these[2 - i]} for i, each in enumerate(_BY_ORDER)]
 
 
 #: The providers, what guards have asked for before, and whether one is open; and the aim.
 _CALLS: dict[str, tuple[list[dict[str, Any]], bool | None, float | None]] = {
-    "three providers by rank": (_BY_RANK, None, 0.2),
+    "three providers by order": (_BY_ORDER, None, 0.2),
     "three providers by type": (
-        [{**_BY_RANK[0], "types": Array}, {**_BY_RANK[1], "types": Other}, _BY_RANK[2]],
+        [{**_BY_ORDER[0], "types": Array}, {**_BY_ORDER[1], "types": Other}, _BY_ORDER[2]],
         None,
         0.2,
     ),
     "the first has a predicate, which accepts": (_asks(_takes), None, 2.5),
     "the first two have predicates, the first refuses": (_asks(_refuses, _takes), None, None),
     "the first two refuse": (_asks(_refuses, _refuses), None, None),
-    "a guard was open": (_BY_RANK, False, 0.3),
-    "a guard is open": (_BY_RANK, True, 0.3),
+    "a guard was open": (_BY_ORDER, False, 0.3),
+    "a guard is open": (_BY_ORDER, True, 0.3),
     "a guard is open, and a predicate accepts": (_asks(None, _takes), True, 2.8),
 }
 

@@ -35,7 +35,7 @@ def has_torch() -> bool:
     "norm",
     dispatch_key="CPU",
     provider="torch",
-    rank=20,
+    order=20,
     types=np.ndarray,
     supports=is_matrix,
     available=has_torch,
@@ -48,7 +48,7 @@ def norm_torch(x: np.ndarray[Any, Any], eps: float) -> np.ndarray[Any, Any]:
     return np.asarray(normed)
 
 
-@library.impl("norm", dispatch_key="CPU", provider="numpy", rank=10, types=np.ndarray)
+@library.impl("norm", dispatch_key="CPU", provider="numpy", order=10, types=np.ndarray)
 def norm_numpy(x: np.ndarray[Any, Any], eps: float) -> np.ndarray[Any, Any]:
     centred = x - x.mean(-1, keepdims=True)
     return np.asarray(centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps))

@@ -351,7 +351,7 @@ class CustomOpDef(Forward, Named, Described):
             *,
             types: Classes | None = None,
             provider: str | None = None,
-            rank: int = 0,
+            order: int = 0,
             supports: Callable[..., object] | None = None,
             available: Callable[[], object] | bool | None = None,
             required: bool = True,
@@ -364,7 +364,7 @@ class CustomOpDef(Forward, Named, Described):
             *,
             types: Classes | None = None,
             provider: str | None = None,
-            rank: int = 0,
+            order: int = 0,
             supports: Callable[..., object] | None = None,
             available: Callable[[], object] | bool | None = None,
             required: bool = True,
@@ -377,7 +377,7 @@ class CustomOpDef(Forward, Named, Described):
         *,
         types: Classes | None = None,
         provider: str | None = None,
-        rank: int = 0,
+        order: int = 0,
         supports: Callable[..., object] | None = None,
         available: Callable[[], object] | bool | None = None,
         required: bool = True,
@@ -407,13 +407,13 @@ class CustomOpDef(Forward, Named, Described):
                 checked_callable(decorated),
                 types=classes or None,
                 provider=provider,
-                rank=rank,
+                order=order,
                 supports=supports,
                 available=available,
                 required=required,
             )
         checked_callable(function)
-        named = given_provider(function, provider, rank, supports, available, required)
+        named = given_provider(function, provider, order, supports, available, required)
         self._library.check_open()
         self._library.check_arguments(
             self.name, LocalKernel(keys[0], function, types=classes, provider=named)

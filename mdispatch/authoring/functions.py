@@ -138,7 +138,7 @@ if TYPE_CHECKING:
         with_keyset: bool = False,
         allow_override: bool = True,
         provider: str | None = None,
-        rank: int = 0,
+        order: int = 0,
         supports: Callable[..., object] | None = None,
         available: Callable[[], object] | bool | None = None,
         required: bool = True,
@@ -154,7 +154,7 @@ if TYPE_CHECKING:
         with_keyset: bool = False,
         allow_override: bool = True,
         provider: str | None = None,
-        rank: int = 0,
+        order: int = 0,
         supports: Callable[..., object] | None = None,
         available: Callable[[], object] | bool | None = None,
         required: bool = True,
@@ -171,7 +171,7 @@ def impl(
     with_keyset: bool = False,
     allow_override: bool = True,
     provider: str | None = None,
-    rank: int = 0,
+    order: int = 0,
     supports: Callable[..., object] | None = None,
     available: Callable[[], object] | bool | None = None,
     required: bool = True,
@@ -184,7 +184,7 @@ def impl(
     arguments and the errors are those of ``Library.impl``; for kernels by type use that, or
     :func:`register_kernel`. (torch: torch.library.impl)
     """
-    named = (provider, rank, supports, available, required)
+    named = (provider, order, supports, available, required)
     keys = keys_of(types)
     return _impl(op, keys, function, lib, registry, with_keyset, allow_override, named=named)
 
@@ -239,7 +239,7 @@ if TYPE_CHECKING:
         *,
         types: Classes | None = None,
         provider: str | None = None,
-        rank: int = 0,
+        order: int = 0,
         supports: Callable[..., object] | None = None,
         available: Callable[[], object] | bool | None = None,
         required: bool = True,
@@ -254,7 +254,7 @@ if TYPE_CHECKING:
         *,
         types: Classes | None = None,
         provider: str | None = None,
-        rank: int = 0,
+        order: int = 0,
         supports: Callable[..., object] | None = None,
         available: Callable[[], object] | bool | None = None,
         required: bool = True,
@@ -270,7 +270,7 @@ def register_kernel(
     *,
     types: Classes | None = None,
     provider: str | None = None,
-    rank: int = 0,
+    order: int = 0,
     supports: Callable[..., object] | None = None,
     available: Callable[[], object] | bool | None = None,
     required: bool = True,
@@ -292,12 +292,12 @@ def register_kernel(
             function,
             types=types,
             provider=provider,
-            rank=rank,
+            order=order,
             supports=supports,
             available=available,
             required=required,
         )
-    named = (provider, rank, supports, available, required)
+    named = (provider, order, supports, available, required)
     keys = keys_of("default" if device_types is None else device_types)
     return _impl(op, keys, function, lib, registry, types=types, named=named)
 

@@ -43,8 +43,8 @@ class Kernel(TypedDict):
     types: list[str]
     #: its name among the providers of its key; null without one
     provider: str | None
-    #: its rank among them; null without a provider
-    rank: int | None
+    #: its `order` among them, the highest first; null without a provider
+    order: int | None
     #: where it was registered
     place: Place
 

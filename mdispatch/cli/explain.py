@@ -353,7 +353,7 @@ class Registrations:
             provider = Provider.of(fact.provider_text)
             kernel.append(f"\nprovider {plain(fact.provider)}", style="dim")
             if provider is not None:
-                kernel.append(f", rank {provider.rank}", style="dim")
+                kernel.append(f", order {provider.order}", style="dim")
                 if provider.lacks:
                     kernel.append(f", not available: {plain(provider.lacks)}", style="dim")
         place = place_text(fact.where) + ("" if alone else f" {by(fact)}")

@@ -83,7 +83,7 @@ def kernel_json(key: str, alias: bool, active: bool, fact: Registration) -> answ
         "signature": fact.signature or None,
         "types": list(split_types(fact.types)),
         "provider": fact.provider or None,
-        "rank": None if provider is None else provider.rank,
+        "order": None if provider is None else provider.order,
         "place": place_json(fact),
     }
 

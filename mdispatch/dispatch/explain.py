@@ -21,7 +21,7 @@ from .context.guards import excluded_keys, included_keys
 from .kernels import FALLBACK_NAME, FALLTHROUGH, LocalKernel, Provider, fallthrough_kernel
 from .pairing import missing, table_of
 from .priorities import asked_for, guards
-from .providers import Chain, by_rank, verdicts
+from .providers import Chain, by_order, verdicts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Explanation:
         self.key = RUNTIME_KEYS[highest_index(self.key_set.raw)]
         self.rules = table.why(self.key)
         near = [k for k in kernels if k.key is self.key or is_included_in_alias(self.key, k.key)]
-        self.providers = tuple(verdicts(by_rank(near), asked, types or None))
+        self.providers = tuple(verdicts(by_order(near), asked, types or None))
         slot = table.lookup(self.key_set.raw)
         self.row = TableRow(self.key, slot.reason, slot.kernel, slot.is_fallthrough)
         self.error = undefined
@@ -338,7 +338,7 @@ def dump(registry: Facts, name: str) -> str:
             kernel = facts.kernel_name(f"{fact.body}{own}", fact.types, fact.provider)
             provider = Provider.of(fact.provider_text)
             if provider is not None:
-                kernel += f", rank {provider.rank}"
+                kernel += f", order {provider.order}"
                 kernel += f", not available: {provider.lacks}" * bool(provider.lacks)
             lines.append(f"  {key}{alias}{inactive}: {kernel}    ({_origin(fact)})")
     return "\n".join(lines)

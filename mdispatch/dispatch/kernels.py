@@ -50,18 +50,18 @@ class Provider:
     Note [Providers] in dispatch/providers.py.
     """
 
-    __slots__ = ("lacks", "name", "rank", "required", "supports")
+    __slots__ = ("lacks", "name", "order", "required", "supports")
 
     def __init__(
         self,
         name: str,
-        rank: int = 0,
+        order: int = 0,
         supports: Callable[..., Any] | None = None,
         lacks: str = "",
         required: bool = True,
     ) -> None:
         self.name = name
-        self.rank = rank
+        self.order = order
         self.supports = supports
         self.lacks = lacks
         self.required = required
@@ -71,16 +71,16 @@ class Provider:
         """As the registry has it."""
         required = "required" if self.required else "optional"
         asks = "asks" if self.supports is not None else "-"
-        return f"{self.name} {self.rank} {required} {asks} {self.lacks}".rstrip()
+        return f"{self.name} {self.order} {required} {asks} {self.lacks}".rstrip()
 
     @classmethod
     def of(cls, text: str) -> Provider | None:
         """The provider of a kernel's fact; None where it has none."""
         if not text:
             return None
-        name, rank, required, asks, lacks = (*text.split(" ", 4), "")[:5]
+        name, order, required, asks, lacks = (*text.split(" ", 4), "")[:5]
         supports = _elsewhere if asks == "asks" else None
-        return cls(name, int(rank), supports, lacks, required == "required")
+        return cls(name, int(order), supports, lacks, required == "required")
 
 
 def _elsewhere(*args: object, **keywords: object) -> bool:

@@ -9,7 +9,7 @@ beside each other, in this order.
 2. Those that the environment asks for (MDISPATCH_PRIORITY).
 3. Those that this interpreter has set (``set_priority``).
 4. Those that the main interpreter has set, which is a fact.
-5. All others: the higher rank first, of the same rank the newest.
+5. All others: the higher ``order`` first, of the same ``order`` the newest.
 
 A provider that is not available here is left out: it counts as no kernel. Of the others the first
 one runs that accepts the call. It accepts if its types fit (Note [Kernels by type]) and if its
@@ -81,7 +81,7 @@ _KEPT = 64  # combinations of guards
 
 
 def checked_provider(
-    name: object, rank: object, supports: object, available: object, required: object
+    name: object, order: object, supports: object, available: object, required: object
 ) -> Provider | None:
     """What a user gave as a provider; None where that is no provider. ``available`` is asked here.
 
@@ -90,9 +90,9 @@ def checked_provider(
     from ..errors.words import shown
 
     if name is None:
-        if rank != 0 or supports is not None or available is not None or required is not True:
+        if order != 0 or supports is not None or available is not None or required is not True:
             raise InvalidArgumentError(
-                "rank, supports, available and required say something of a provider: name it "
+                "order, supports, available and required say something of a provider: name it "
                 "(provider=)"
             )
         return None
@@ -101,9 +101,9 @@ def checked_provider(
             "a provider's name is made of letters, digits, '_', '.' and '-', at most "
             f"{LONGEST_NAME} of them; {shown(name)} is not"
         )
-    if type(rank) is not int or not -(10**9) <= rank <= 10**9:
+    if type(order) is not int or not -(10**9) <= order <= 10**9:
         raise InvalidArgumentError(
-            f"a rank is an int of at most nine digits, not {shown(rank)}: the highest comes first"
+            f"order is an int of at most nine digits, not {shown(order)}: the highest comes first"
         )
     if supports is not None and not callable(supports):
         raise InvalidArgumentError(
@@ -116,7 +116,7 @@ def checked_provider(
         )
     if type(required) is not bool:
         raise InvalidArgumentError(f"required is True or False, not {shown(required)}")
-    return Provider(str(name), rank, supports, _lack(available), required)
+    return Provider(str(name), order, supports, _lack(available), required)
 
 
 def _lack(available: Any) -> str:
@@ -139,7 +139,7 @@ def _lack(available: Any) -> str:
 def ordered(kernels: Sequence[Any], asked: Iterable[Asked]) -> tuple[tuple[Any, ...], Asked | None]:
     """The providers in their order, and the strict level that leaves others out; None without one.
 
-    ``kernels`` are in the order of their ranks, see :func:`by_rank`.
+    ``kernels`` are as :func:`by_order` has them.
     """
     named = {kernel.provider.name: kernel for kernel in kernels}
     order: dict[str, Any] = {}
@@ -152,9 +152,11 @@ def ordered(kernels: Sequence[Any], asked: Iterable[Asked]) -> tuple[tuple[Any, 
     return tuple({**order, **{n: k for n, k in named.items() if n not in order}}.values()), None
 
 
-def by_rank(kernels: Sequence[Any]) -> tuple[Any, ...]:
-    """``kernels`` are oldest first."""
-    return tuple(sorted(kernels, key=lambda kernel: kernel.provider.rank)[::-1])
+def by_order(kernels: Sequence[Any]) -> tuple[Any, ...]:
+    """The highest ``order`` first, of the same ``order`` the newest. ``kernels`` are oldest
+    first.
+    """
+    return tuple(sorted(kernels, key=lambda kernel: kernel.provider.order)[::-1])
 
 
 def at_key(
@@ -167,7 +169,7 @@ def at_key(
     rest = unnamed[0] if unnamed else None
     if any(kernel.types for kernel in unnamed):
         rest = ByType(tuple(unnamed))
-    providers = by_rank([k for k in kernels if k.provider is not None and may_run(k)])
+    providers = by_order([k for k in kernels if k.provider is not None and may_run(k)])
     if isinstance(rest, ByType) or any(kernel.types for kernel in providers):
         return Several(operator, providers, rest, asked, priorities)
     return in_table(operator, providers, rest, asked, priorities)
@@ -184,7 +186,8 @@ def may_run(kernel: Any) -> bool:
 
 class Several(ByType):
     """Stands in a table at a key whose providers, or the kernels without a name after them, are for
-    types. ``providers`` are those that are available, by rank; ``rest`` comes after them.
+    types. ``providers`` are those that are available, as :func:`by_order` has them; ``rest`` comes
+    after them.
     """
 
     __slots__ = ("_asked", "_operator", "_priorities", "providers", "rest")
@@ -230,8 +233,8 @@ def in_table(
     asked: Sequence[Asked],
     priorities: Priorities | None,
 ) -> Any:
-    """What stands in a table for these providers, which are available, by rank, and whose types
-    fit: a kernel, a Chain, or None.
+    """What stands in a table for these providers, which are available and whose types fit: a
+    kernel, a Chain, or None. The providers are as :func:`by_order` has them.
     """
     order, strict = ordered(providers, asked)
     if strict is None and not providers and rest is None:
@@ -493,7 +496,7 @@ def after_provider(entry: Entry, kernel: Any, after: str, given: Given) -> Any:
     asked, priorities = entry.order()
     levels = [] if priorities is None else priorities.of_guards(entry.name, guards.open)
     levels += asked
-    fitting = by_rank([k for k in at or () if k.provider and may_run(k) and _takes(k, given)])
+    fitting = by_order([k for k in at or () if k.provider and may_run(k) and _takes(k, given)])
     order, strict = ordered(fitting, levels)
     names = [each.provider.name for each in order]
     if after not in names:
@@ -521,7 +524,8 @@ def verdicts(
     kernels: Sequence[Any], asked: Sequence[Asked], given: Given | None
 ) -> list[tuple[str, str]]:
     """Each provider of a key with what becomes of it, in words, in their order. ``kernels`` are all
-    of them, by rank; ``given`` the classes of a call's tensors, if they are known.
+    of them, as :func:`by_order` has them; ``given`` the classes of a call's tensors, if they are
+    known.
     """
     order, strict = ordered(kernels, asked)
     found: list[tuple[str, str]] = []
@@ -541,7 +545,7 @@ def verdicts(
         else:
             word, taken = "accepted", True
         by = next((level.by for level in asked if provider.name in level.names), "")
-        place = f"asked for by {by}" if by else f"rank {provider.rank}"
+        place = f"asked for by {by}" if by else f"order {provider.order}"
         found.append((provider.name, f"{word}; {place}"))
     if strict is not None:
         found += [

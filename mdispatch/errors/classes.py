@@ -364,10 +364,11 @@ class ProviderMissingError(NotRegisteredError):
 
 
 class PriorityMismatchError(NotRegisteredError):
-    """This interpreter and the main one order their providers differently: by another rank, or by
-    another priority.
+    """This interpreter and the main one do not put providers in the same sequence: the ``order``
+    of a provider differs, or a priority that they have set.
 
-    ``priority_here`` and ``priority_there`` are the two ranks, or the two priorities; "" is none.
+    ``priority_here`` and ``priority_there`` are the two values of ``order``, or the two
+    priorities; "" is none.
     """
 
     priority_here: str = ""

@@ -75,12 +75,12 @@ def check_provider(
             types_there=(fact.types,),
             **words,
         )
-    if mine.rank != main.rank:
+    if mine.order != main.order:
         raise errors.PriorityMismatchError(
-            f"{what} with rank {mine.rank} here, and with rank {main.rank} in {told}{places}"
+            f"{what} with order {mine.order} here, and with order {main.order} in {told}{places}"
             f"{remedy(here, fact.where, fact.pid)}",
-            priority_here=str(mine.rank),
-            priority_there=str(main.rank),
+            priority_here=str(mine.order),
+            priority_there=str(main.order),
             **words,
         )
     if main.required and bool(mine.lacks) != bool(main.lacks):

@@ -324,7 +324,7 @@ class Library:
             allow_override: bool = True,
             serve: bool | str = False,
             provider: str | None = None,
-            rank: int = 0,
+            order: int = 0,
             supports: Callable[..., object] | None = None,
             available: Callable[[], object] | bool | None = None,
             required: bool = True,
@@ -343,7 +343,7 @@ class Library:
             allow_override: bool = True,
             serve: bool | str = False,
             provider: str | None = None,
-            rank: int = 0,
+            order: int = 0,
             supports: Callable[..., object] | None = None,
             available: Callable[[], object] | bool | None = None,
             required: bool = True,
@@ -362,7 +362,7 @@ class Library:
         allow_override: bool = True,
         serve: bool | str = False,
         provider: str | None = None,
-        rank: int = 0,
+        order: int = 0,
         supports: Callable[..., object] | None = None,
         available: Callable[[], object] | bool | None = None,
         required: bool = True,
@@ -388,13 +388,13 @@ class Library:
         this kernel calls serve meta values.
 
         ``provider`` names the kernel, as one of several that stand beside each other at the key:
-        see docs/choosing-kernels.md. The one with the highest ``rank`` runs, of the same rank the
-        newest, unless a priority asks for another (:func:`mdispatch.set_priority`,
+        see docs/choosing-kernels.md. The one with the highest ``order`` runs, of the same ``order``
+        the newest, unless a priority asks for another (:func:`mdispatch.set_priority`,
         :func:`mdispatch.priority`, MDISPATCH_PRIORITY). ``supports`` is called with a call's
         arguments, and says whether the provider takes them; ``available``, which is asked now, and
         once, whether it can be used in this interpreter. Workers have the same providers, with the
-        same rank and as available, unless the main interpreter says ``required=False``. A kernel
-        without a name comes after all providers. A provider's name is unique at its key.
+        same ``order`` and as available, unless the main interpreter says ``required=False``. A
+        kernel without a name comes after all providers. A provider's name is unique at its key.
 
         ``signature`` is the kernel's own schema without a name, ``"(Tensor x) -> Tensor"``: where
         it does not fit the operator's (number and types of arguments and returns), the kernel or
@@ -429,7 +429,7 @@ class Library:
                 allow_override=allow_override,
                 serve=serve,
                 provider=provider,
-                rank=rank,
+                order=order,
                 supports=supports,
                 available=available,
                 required=required,
@@ -443,7 +443,7 @@ class Library:
             signature,
             allow_override,
             types,
-            given_provider(function, provider, rank, supports, available, required),
+            given_provider(function, provider, order, supports, available, required),
             serve,
             None if where is None else given_place(where).itself,
         )
@@ -884,7 +884,7 @@ class Library:
 def given_provider(
     function: object,
     name: object,
-    rank: object,
+    order: object,
     supports: object,
     available: object,
     required: object,
@@ -892,7 +892,7 @@ def given_provider(
     """What a user gave as the provider of a kernel. ``available`` is asked here.
     InvalidArgumentError.
     """
-    if name is None and rank == 0 and supports is None and available is None and required is True:
+    if name is None and order == 0 and supports is None and available is None and required is True:
         return None
     from ..dispatch.providers import checked_provider  # most kernels have no name
 
@@ -902,7 +902,7 @@ def given_provider(
             "fallthrough_kernel is no provider: there is nothing that could take a call. Register "
             "it without a name; it then comes after all providers"
         )
-    return checked_provider(name, rank, supports, available, required)
+    return checked_provider(name, order, supports, available, required)
 
 
 def _export_of(namespace: str, kind: str) -> Callable[[Registry, str], Callable[[], None]]:

@@ -360,7 +360,7 @@ def test_kernels_for_types_stand_beside_the_method_of_a_class(registry):
 def test_types_that_choose_the_same_have_one_table(registry, lib):
     lib.define("g(Tensor x, int n) -> str")
     lib.impl("g", says("a"), "CPU", provider="a", types=B, supports=lambda x, n: n < 5)
-    lib.impl("g", says("b"), "CPU", provider="b", types=B, rank=-1)
+    lib.impl("g", says("b"), "CPU", provider="b", types=B, order=-1)
     lib.impl("g", says("c"), "CPU", types=B)
     lib.impl("g", says("d"), "CPU", types=C)
     table = registry.ops.s.g.default.entry.current_table()

@@ -305,8 +305,8 @@ def test_next_provider_does_not_lead_to_an_outdated_kernel(registry, worker):
 
         lib = in_another_run(lambda: md.Library("s", "DEF", registry=registry, timeout=0))()
         name = lib.define(schema)
-        lib.impl(name, first, "CPU", provider="first", rank=2)
-        lib.impl(name, function, "CPU", provider="second", rank=1)
+        lib.impl(name, first, "CPU", provider="first", order=2)
+        lib.impl(name, function, "CPU", provider="second", order=1)
 
     opened(registry, OF_TENSORS[0], div_old)
     opened(worker, OF_TENSORS[0], div_old)
@@ -401,8 +401,8 @@ def test_a_priority_that_was_verified_counts_while_the_main_interpreter_has_the_
     for each in (registry, worker):
         lib = md.Library("s", "FRAGMENT", registry=each, timeout=0)
         lib.define("who() -> str")
-        for rank, name in enumerate(("b", "a")):
-            lib.impl("who", lambda name=name: name, provider=name, rank=rank)
+        for order, name in enumerate(("b", "a")):
+            lib.impl("who", lambda name=name: name, provider=name, order=order)
 
     def both():
         return registry.ops.s.who() + worker.ops.s.who()
@@ -425,8 +425,8 @@ def test_a_priority_that_may_differ_stays_whatever_the_main_interpreter_has(regi
     for each in (registry, worker):
         lib = md.Library("s", "FRAGMENT", registry=each, timeout=0)
         lib.define("who() -> str")
-        for rank, name in enumerate(("b", "a")):
-            lib.impl("who", lambda name=name: name, provider=name, rank=rank)
+        for order, name in enumerate(("b", "a")):
+            lib.impl("who", lambda name=name: name, provider=name, order=order)
     first = md.set_priority("s::who", ["a"], registry=registry, required=False)
     md.set_priority("s::who", ["b"], registry=worker, timeout=0)
     assert worker.ops.s.who() == "b"

@@ -43,20 +43,20 @@ def small(x, n):
 
 
 def model(kernels, settings, guards, value, number):
-    """What a call gives. ``kernels`` are (name or "", rank, types, predicate), oldest first,
+    """What a call gives. ``kernels`` are (name or "", order, types, predicate), oldest first,
     ``settings`` by pattern and ``guards`` are lists of (names, strict), oldest first.
     """
     providers = [each for each in kernels if each[0]]
     fitting = [each for each in kernels if each[2] is None or isinstance(value, each[2])]
-    ranked = sorted((each for each in fitting if each[0]), key=lambda each: each[1])[::-1]
+    by_order = sorted((each for each in fitting if each[0]), key=lambda each: each[1])[::-1]
     rest = [each for each in fitting if not each[0]]
     nearest = [settings[pattern][-1] for pattern in PATTERNS if settings[pattern]]
     order = []
     for names, strict in [*reversed(guards), *nearest] if providers else []:
-        order += [each for name in names for each in ranked if each[0] == name]
+        order += [each for name in names for each in by_order if each[0] == name]
         if strict:
-            ranked = rest = []
-    for name, _, _, supports in [*order, *ranked]:
+            by_order = rest = []
+    for name, _, _, supports in [*order, *by_order]:
         if supports is None or supports(value, number):
             return name
     # A kernel for a base comes after one for the class, and one without types after both.
@@ -86,9 +86,9 @@ def play(numbers, registry):
             where[:] = [each for each in where if each is not what]
         elif kind == "kernel":
             name, supports = numbers.choice(["", *NAMES]), numbers.choice([None, small])
-            types, rank = numbers.choice([None, A, B, C, D]), numbers.choice([0, 0, 1, 2])
-            how = {"provider": name, "rank": rank, "supports": supports} if name else {}
-            what, where = (name, rank, types, supports if name else None), kernels
+            types, order = numbers.choice([None, A, B, C, D]), numbers.choice([0, 0, 1, 2])
+            how = {"provider": name, "order": order, "supports": supports} if name else {}
+            what, where = (name, order, types, supports if name else None), kernels
             library = md.Library("n", "IMPL", registry=registry)
             with suppress(errors.DuplicateRegistrationError):
                 if name in [each[0] for each in kernels if name or each[2] is types]:

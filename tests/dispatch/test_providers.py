@@ -60,9 +60,9 @@ def broken(x, n):
 
 # --- the plain model ------------------------------------------------------------------------------
 
-# Name ("" for a kernel without one), rank, types, predicate, whether it is available.
+# Name ("" for a kernel without one), order, types, predicate, whether it is available.
 POOLS = {
-    "ranks": [("a", 0, None, None, True), ("b", 5, None, None, True), ("c", 0, None, None, True)],
+    "orders": [("a", 0, None, None, True), ("b", 5, None, None, True), ("c", 0, None, None, True)],
     "predicates": [
         ("a", 2, None, small, True),
         ("b", 1, None, broken, True),
@@ -144,11 +144,11 @@ def walk(registry, f, pool, order, known=0):
             opened[unit].close()
             (live if is_kernel else settings).remove(kernel)
         elif is_kernel:
-            name, rank, types, supports, available = kernel
+            name, number, types, supports, available = kernel
             opened[unit] = library = md.Library("s", "IMPL", registry=registry)
             more = {}
             if name:
-                more = {"provider": name, "rank": rank, "supports": supports}
+                more = {"provider": name, "order": number, "supports": supports}
                 more["available"] = available
             library.impl("f", says(name or "without a name"), "CPU", types=types, **more)
             live.append(kernel)
@@ -196,7 +196,7 @@ def test_every_order_of_three_kernels_gives_what_the_model_says(pool, long_form)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("pool", ["ranks", "predicates"])
+@pytest.mark.parametrize("pool", ["orders", "predicates"])
 def test_every_order_of_kernels_and_priorities_gives_what_the_model_says(pool, long_form):
     walk_all([*POOLS[pool][:2], *PRIORITIES[1:]], of_all=1 if long_form else 97)
     walk_all([*POOLS[pool], *PRIORITIES[:2]], of_all=97 if long_form else 9001)
@@ -215,13 +215,13 @@ def test_every_order_of_five_providers_gives_what_the_model_says(first, long_for
 def f(registry, lib):
     """Three providers: one for small numbers, one in between, one for any call."""
     lib.define("f(Tensor x, int n) -> str")
-    lib.impl("f", says("fast"), "CPU", provider="fast", rank=10, supports=small)
-    lib.impl("f", says("middle"), "CPU", provider="middle", rank=5)
+    lib.impl("f", says("fast"), "CPU", provider="fast", order=10, supports=small)
+    lib.impl("f", says("middle"), "CPU", provider="middle", order=5)
     lib.impl("f", says("slow"), "CPU", provider="slow")
     return registry.ops.s.f.default
 
 
-def test_the_highest_rank_that_takes_the_call_runs(f):
+def test_the_highest_order_that_takes_the_call_runs(f):
     assert [f(A(), 1), f(A(), 9)] == ["fast", "middle"]
 
 
@@ -358,7 +358,7 @@ def test_what_no_provider_takes_is_refused_with_each_reason(registry, lib):
 
 def test_what_a_kernel_raises_is_no_refusal(registry, lib):
     lib.define("g(Tensor x, int n) -> str")
-    lib.impl("g", broken, "CPU", provider="fast", rank=1, supports=small)
+    lib.impl("g", broken, "CPU", provider="fast", order=1, supports=small)
     lib.impl("g", says("slow"), "CPU", provider="slow")
     with pytest.raises(ValueError, match="no idea"):
         registry.ops.s.g(A(), 1)
@@ -382,8 +382,8 @@ def test_a_kernel_calls_the_next_provider(registry, lib):
     def doubling(x, n):
         return "twice " + md.next_provider(op[0], "first", x, n * 2)
 
-    lib.impl("g", doubling, "CPU", provider="first", rank=9)
-    lib.impl("g", says("small"), "CPU", provider="second", rank=5, supports=small)
+    lib.impl("g", doubling, "CPU", provider="first", order=9)
+    lib.impl("g", says("small"), "CPU", provider="second", order=5, supports=small)
     lib.impl("g", says("any"), "CPU")
     op.append(registry.ops.s.g.default)
     assert [op[0](A(), 1), op[0](A(), 3)] == ["twice small", "twice any"]
@@ -401,7 +401,7 @@ def test_functions_that_register_kernels_register_providers(registry, lib):
     def available():
         return not asked.append(1)
 
-    md.impl("s::g", ["cpu", "cuda"], says("fast"), registry=registry, provider="fast", rank=9,
+    md.impl("s::g", ["cpu", "cuda"], says("fast"), registry=registry, provider="fast", order=9,
             supports=small, available=available)  # fmt: skip
     assert asked == [1]
     register = md.register_kernel("s::g", "cpu", registry=registry, provider="slow", required=False)
@@ -410,7 +410,7 @@ def test_functions_that_register_kernels_register_providers(registry, lib):
     assert [both_ways(g, A(), 1), both_ways(g, A(), 9)] == ["fast", "slow"]
     assert [name for name, _ in registry.why("s::g", "CUDA").providers] == ["fast"]
     with pytest.raises(errors.InvalidArgumentError, match="name it"):
-        md.impl("s::g", "cpu", says("no"), registry=registry, rank=3)
+        md.impl("s::g", "cpu", says("no"), registry=registry, order=3)
     with pytest.raises(errors.DuplicateRegistrationError):
         md.impl("s::g", ["xpu", "cpu"], says("no"), registry=registry, provider="fast")
     assert not registry.why("s::g", "XPU").providers
@@ -422,7 +422,7 @@ def test_a_custom_operator_has_providers(registry):
         return "own"
 
     norm.register_kernel(None, says("any"), provider="any", supports=small)
-    norm.register_kernel("cpu", provider="fast", rank=1, supports=small)(says("fast"))
+    norm.register_kernel("cpu", provider="fast", order=1, supports=small)(says("fast"))
     norm.register_kernel("cpu", says("slow"), provider="slow")
     f = norm.operator
     assert [both_ways(f, A(), 1), both_ways(f, A(), 9)] == ["fast", "slow"]
@@ -437,7 +437,7 @@ def test_the_key_set_goes_to_the_kernels_that_want_it(registry, lib):
     lib.define("g(Tensor x, int n) -> str")
     lib.impl("g", lambda keys, x, n: str(keys), "CPU", provider="a", supports=small,
              with_keyset=True)  # fmt: skip
-    lib.impl("g", says("plain"), "CPU", provider="b", rank=-1)
+    lib.impl("g", says("plain"), "CPU", provider="b", order=-1)
     assert "CPU" in registry.ops.s.g(A(), 1)
     assert registry.ops.s.g(A(), 9) == "plain"
 
@@ -470,8 +470,8 @@ def test_the_next_provider_comes_in_the_order_that_is_set(registry, lib):
     def first(x):
         return md.next_provider(registry.ops.s.g.default, "first", x)
 
-    lib.impl("g", first, "CPU", provider="first", rank=9)
-    lib.impl("g", says("second"), "CPU", provider="second", rank=5)
+    lib.impl("g", first, "CPU", provider="first", order=9)
+    lib.impl("g", says("second"), "CPU", provider="second", order=5)
     lib.impl("g", says("third"), "CPU", provider="third")
     assert registry.ops.s.g(A()) == "second"
     with md.set_priority("s::g", ["first", "third"], registry=registry):
@@ -487,7 +487,7 @@ def test_a_predicate_refuses_by_any_exception(registry, lib, error):
         raise error("no")
 
     lib.define("g(Tensor x) -> str")
-    lib.impl("g", says("a"), "CPU", provider="a", rank=1, supports=supports)
+    lib.impl("g", says("a"), "CPU", provider="a", order=1, supports=supports)
     lib.impl("g", says("b"), "CPU", provider="b")
     assert both_ways(registry.ops.s.g.default, A()) == "b"
 
@@ -544,7 +544,7 @@ def test_c_asks_predicates_by_itself(registry, lib):
         return n < 5
 
     lib.impl("g", lambda x, n: who_calls(x, n) and "a", "CPU", provider="a", supports=who_calls)
-    lib.impl("g", lambda x, n: who_calls(x, 0) and "b", "CPU", provider="b", rank=-1)
+    lib.impl("g", lambda x, n: who_calls(x, 0) and "b", "CPU", provider="b", order=-1)
     g, own = registry.ops.s.g.default, sys._getframe().f_code.co_name
     for _ in range(3):
         assert [g(A(), 1), g(A(), 9)] == ["a", "b"]
@@ -601,7 +601,7 @@ def test_predicates_get_what_the_kernel_gets(registry, lib):
 
     lib.impl("g", lambda keys, x, n, *, scale: ("a", n, scale), "CPU", provider="a",
              supports=notes, with_keyset=True)  # fmt: skip
-    lib.impl("g", lambda x, n, *, scale: ("b", n, scale), "CPU", provider="b", rank=-1)
+    lib.impl("g", lambda x, n, *, scale: ("b", n, scale), "CPU", provider="b", order=-1)
     g = registry.ops.s.g.default
     for way in (g, lambda *args, **keywords: call_py.call(g, args, keywords)):
         seen.clear()
@@ -765,8 +765,8 @@ with md.count_providers() as counts:
 
 def test_without_predicates_the_kernel_itself_is_in_the_table(registry, lib):
     lib.define("g(Tensor x) -> str")
-    for rank, word in enumerate("abc"):
-        lib.impl("g", says(word), "CPU", provider=word, rank=rank)
+    for order, word in enumerate("abc"):
+        lib.impl("g", says(word), "CPU", provider=word, order=order)
     with md.observe_calls(after=lambda call: told.append(call.provider)):
         told: list[str] = []
         assert registry.ops.s.g(A()) == "c"
@@ -776,16 +776,16 @@ def test_without_predicates_the_kernel_itself_is_in_the_table(registry, lib):
 def test_why_lists_every_provider(f):
     registry = f.dispatcher.holder
     assert registry.why("s::f", "CPU").providers == (
-        ("fast", "asked: its predicate decides for each call; rank 10"),
-        ("middle", "accepted; rank 5"),
-        ("slow", "not asked: one before it takes every call; rank 0"),
+        ("fast", "asked: its predicate decides for each call; order 10"),
+        ("middle", "accepted; order 5"),
+        ("slow", "not asked: one before it takes every call; order 0"),
     )
     with md.priority(f, ["middle"], strict=True):
         why = registry.why("s::f", "CPU")
     assert [name for name, _ in why.providers] == ["middle", "fast", "slow"]
     assert dict(why.providers)["fast"].startswith("skipped: the guard at ")
     assert why.row.kernel.endswith(" of middle")
-    assert "rank 10" in registry.dump("s::f")
+    assert "order 10" in registry.dump("s::f")
     assert "fast, or middle" in registry.dump_table("s::f")
 
 
@@ -803,7 +803,7 @@ def test_a_name_is_unique_at_its_key(f, lib):
 def test_allow_override_means_any_kernel_for_the_same_types(f, lib):
     with pytest.raises(errors.DuplicateRegistrationError):
         lib.impl("f", says("again"), "CPU", provider="new", allow_override=False)
-    lib.impl("f", says("for A"), "CPU", provider="new", types=A, allow_override=False, rank=99)
+    lib.impl("f", says("for A"), "CPU", provider="new", types=A, allow_override=False, order=99)
     assert f(A(), 1) == "for A"
 
 
@@ -813,12 +813,12 @@ def test_allow_override_means_any_kernel_for_the_same_types(f, lib):
         {"provider": "a b"},
         {"provider": ""},
         {"provider": 5},
-        {"provider": "a", "rank": 1.5},
-        {"provider": "a", "rank": True},
+        {"provider": "a", "order": 1.5},
+        {"provider": "a", "order": True},
         {"provider": "a", "supports": 5},
         {"provider": "a", "available": "yes"},
         {"provider": "a", "required": 1},
-        {"rank": 5},
+        {"order": 5},
         {"supports": small},
         {"available": True},
         {"required": False},
@@ -870,15 +870,15 @@ main = md.is_main_interpreter()
 md.register_type(bytearray, "CPU")
 lib = md.Library("shop", "DEF")
 lib.define("norm(Tensor x) -> str")
-ranks = [1, 2] if main or {same} else [2, 1]
-lib.impl("norm", lambda x: "a", "CPU", provider="a", rank=ranks[0])
-lib.impl("norm", lambda x: "b", "CPU", provider="b", rank=ranks[1])
-lib.impl("norm", lambda x: "gpu", "CPU", provider="gpu", rank=9, required={required},
+orders = [1, 2] if main or {same} else [2, 1]
+lib.impl("norm", lambda x: "a", "CPU", provider="a", order=orders[0])
+lib.impl("norm", lambda x: "b", "CPU", provider="b", order=orders[1])
+lib.impl("norm", lambda x: "gpu", "CPU", provider="gpu", order=9, required={required},
          available=lambda: main or {same} and not {lacks})
 if main or {same}:
-    lib.impl("norm", lambda x: "c", "CPU", provider="c", rank=-1)
+    lib.impl("norm", lambda x: "c", "CPU", provider="c", order=-1)
 else:
-    lib.impl("norm", lambda x: "d", "CPU", provider="d", rank=-1)
+    lib.impl("norm", lambda x: "d", "CPU", provider="d", order=-1)
 md.set_priority("shop::norm", ["a"] if main or {same} else ["b"], timeout=1)
 """
 
@@ -941,14 +941,14 @@ def test_a_worker_that_has_the_same_runs_the_same(kind, tmp_path):
 def test_a_worker_is_told_of_all_that_its_providers_differ_in(kind, tmp_path):
     got = warmed_up(kind, tmp_path, same=False, required=True, lacks=True)
     names = sorted(name for name, _ in got["found"])
-    assert names.count("PriorityMismatchError") == 3  # two ranks, and what is set
+    assert names.count("PriorityMismatchError") == 3  # two orders, and what is set
     assert names.count("ProviderMissingError") == 2  # not available, and not registered there
     text = "\n".join(text for _, text in got["found"])
     assert (
         "available in the main interpreter and not in this one: provided_ops.<lambda> said no"
         in text
     )
-    assert "the provider 'a' at CPU with rank 2 here, and with rank 1" in text
+    assert "the provider 'a' at CPU with order 2 here, and with order 1" in text
     assert "the priority for shop::norm is b here, and a in the main interpreter" in text
     assert "CPU of the provider 'd'" in text
 
@@ -1022,8 +1022,8 @@ def at_least(wanted, here):
 md.register_type(bytearray, "CPU")
 lib = md.Library("shop", "DEF")
 lib.define("norm(Tensor x) -> str")
-lib.impl("norm", lambda x: "a", "CPU", provider="a", rank=1 if main else 2)
-lib.impl("norm", lambda x: "tiles", "CPU", provider="tiles", rank=3,
+lib.impl("norm", lambda x: "a", "CPU", provider="a", order=1 if main else 2)
+lib.impl("norm", lambda x: "tiles", "CPU", provider="tiles", order=3,
          available=lambda: at_least("1.2", "1.3" if main else "1.1"))
 md.set_priority("shop::norm", ["a" if main else "tiles"], timeout=1)
 """
@@ -1062,14 +1062,14 @@ with eval(pool) as pool:
         "get_context('forkserver').Pool(1)",
     ],
 )
-def test_every_pool_tells_of_another_rank_priority_and_version(pool, tmp_path, monkeypatch):
+def test_every_pool_tells_of_another_order_priority_and_version(pool, tmp_path, monkeypatch):
     # CPython's own pool of interpreters gives them the path that the process began with.
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (tmp_path / "versioned_ops.py").write_text(VERSIONED)
     (tmp_path / "pool_task.py").write_text(TASK)
-    rank, priority, missing = run_main(IN_POOLS, str(tmp_path), pool)["told"]
-    assert rank[0] == priority[0] == "PriorityMismatchError"
-    assert "rank 2 here, and with rank 1" in rank[1] + priority[1]
-    assert "the priority for shop::norm is tiles here, and a in the" in rank[1] + priority[1]
+    order, priority, missing = run_main(IN_POOLS, str(tmp_path), pool)["told"]
+    assert order[0] == priority[0] == "PriorityMismatchError"
+    assert "order 2 here, and with order 1" in order[1] + priority[1]
+    assert "the priority for shop::norm is tiles here, and a in the" in order[1] + priority[1]
     assert missing[0] == "ProviderMissingError"
     assert "<lambda> raised ImportError: tiles 1.2 is needed, and 1.1 is here" in missing[1]

@@ -108,8 +108,8 @@ def of_provider(registry):
     return implement(registry, provider="fast")
 
 
-def ranked(registry):
-    return implement(registry, provider="fast", rank=3)
+def with_order(registry):
+    return implement(registry, provider="fast", order=3)
 
 
 #: What the worker does, the class of its error, and what the main interpreter lacks: that again.
@@ -152,12 +152,12 @@ def test_a_schema_that_differed_is_told_until_it_is_the_same(registry, lib, work
     assert differs(worker) == notes(registry) == []
 
 
-def test_a_rank_that_differed_is_told_until_it_is_the_same(registry, lib, worker):
+def test_an_order_that_differed_is_told_until_it_is_the_same(registry, lib, worker):
     lib.define(SCHEMAS[0])
-    kept = ranked(registry)
+    kept = with_order(registry)
     load(of_provider, worker)
     assert differs(worker) == [("PriorityMismatchError", "impl", "s::f")]
-    kept = [kept, ranked(worker)]
+    kept = [kept, with_order(worker)]
     assert differs(worker) == notes(registry) == []
 
 

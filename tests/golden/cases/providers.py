@@ -21,7 +21,7 @@ def halves(x: object, parts: int) -> tuple[object, object]:
 
 def two(stage: Stage) -> None:
     stage.lib.define("halve(Tensor x, int parts) -> (Tensor, Tensor)")
-    stage.lib.impl("halve", halves, "CPU", provider="fast", rank=10, supports=small)
+    stage.lib.impl("halve", halves, "CPU", provider="fast", order=10, supports=small)
     stage.lib.impl("halve", halves, "CPU", provider="odd", supports=broken)
 
 
@@ -61,9 +61,9 @@ def _(stage: Stage) -> None:
     stage.lib.impl("halve", halves, "CPU", provider="the fast one")
 
 
-@case("InvalidArgumentError: a rank without a provider")
+@case("InvalidArgumentError: an order without a provider")
 def _(stage: Stage) -> None:
-    stage.lib.impl("halve", halves, "CPU", rank=5)
+    stage.lib.impl("halve", halves, "CPU", order=5)
 
 
 @case("InvalidArgumentError: fallthrough_kernel as a provider")
