@@ -106,8 +106,21 @@ __all__ = [
 _NOTHING: Mapping[str, str] = type(object.__dict__)({})
 
 
+#: What _fields_of has found, by class.
+_FIELDS: dict[type, tuple[str, ...]] = {}
+
+
 def _fields_of(cls: type) -> tuple[str, ...]:
-    return getattr(cls, "_fields", ())
+    """The annotations of an error class and of its bases. Classes of users have none: they have
+    constructors of their own.
+    """
+    found = _FIELDS.get(cls)
+    if found is None:
+        ours = [base for base in reversed(cls.__mro__) if base.__module__ == _HOME]
+        names = dict.fromkeys(name for base in ours for name in base.__annotations__)
+        names.pop("message", None)
+        found = _FIELDS[cls] = tuple(names)
+    return found
 
 
 @dataclass_transform()
@@ -117,19 +130,9 @@ class _Described(Exception):
     that are not given keep the default of the class.
     """
 
-    _fields: Sequence[str] = ()
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        names = dict.fromkeys(name for base in cls.__bases__ for name in _fields_of(base))
-        if cls.__module__ == __name__:  # classes of users have constructors of their own
-            names |= dict.fromkeys(cls.__annotations__)
-            names.pop("message", None)
-        cls._fields = tuple(names)
-
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given[:1])
-        names = self._fields
+        names = _fields_of(type(self))
         fields = dict(zip(names, given[1:], strict=False))
         is_twice = fields.keys() & named.keys()
         fields |= named
@@ -910,6 +913,7 @@ class BindingError(MdispatchError, ImportError):
     """The native part cannot serve in this interpreter as asked (MDISPATCH_BINDING, ABI number)."""
 
 
-# Tracebacks and pickles name the classes as users import them, from mdispatch.errors.
+# Tracebacks and pickles name the classes as users import them.
+_HOME = "mdispatch.errors"
 for _name in __all__:
-    globals()[_name].__module__ = "mdispatch.errors"
+    globals()[_name].__module__ = _HOME
