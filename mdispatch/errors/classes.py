@@ -106,7 +106,7 @@ __all__ = [
 _NOTHING: Mapping[str, str] = type(object.__dict__)({})
 
 
-#: What _fields_of has found, by class.
+#: The results of _fields_of, by class.
 _FIELDS: dict[type, tuple[str, ...]] = {}
 
 

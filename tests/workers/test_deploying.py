@@ -32,11 +32,14 @@ lib = md.Library("shop", "FRAGMENT")
 lib.define("price(int pieces, int each={each}) -> int")
 lib.impl("price", lambda pieces, each: pieces * each, "CompositeExplicitAutograd")
 """
-# Asked for /hold it says that it has begun, and answers when it is told to.
+# A worker that has imported all makes a file. Asked for /hold it says that it has begun, and
+# answers at a sign.
 SITE = """\
 import json, os
 import mdispatch as md
 import pricing
+
+open(f"imported-{os.getpid()}", "w").close()
 
 def application(environ, start_response):
     if environ["PATH_INFO"] == "/hold":
@@ -79,6 +82,11 @@ class Server:
                 stderr=log,
                 pass_fds=[fd],
             )
+
+    def await_workers(self) -> None:
+        """Until both have imported the version that is there."""
+        while len(list(self.folder.glob("imported-*"))) < 2:
+            assert self.process.poll() is None, self.log()
 
     def deploy(self, each: int) -> None:
         (self.folder / "pricing.py").write_text(PRICING.format(each=each) + "#" * each)
@@ -125,6 +133,7 @@ def started(tmp_path):
 
 def test_each_version_has_a_registry_of_its_own_while_both_serve(started):
     server = started(lines_of_the_page())
+    server.await_workers()
     old, price = server.ask()
     assert re.fullmatch(r"elect:shop-[0-9a-f]{8}", old)
     assert price == 6
@@ -157,6 +166,7 @@ def test_each_version_has_a_registry_of_its_own_while_both_serve(started):
 
 def test_in_one_registry_the_new_version_is_refused(started):
     server = started('raw_env = ["MDISPATCH_REGISTRY=elect:shop"]')
+    server.await_workers()
     assert server.ask() == ["elect:shop", 6]
     held: list[list[object]] = []
     asking = threading.Thread(target=lambda: held.append(server.ask("hold")))
