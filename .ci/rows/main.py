@@ -356,16 +356,19 @@ def snapshot(folder: Path) -> None:
         ["git", "-C", ROOT, "status", "--porcelain"],
         env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
     )
+    subprocess.check_call(["git", "clone", "-q", ROOT, folder])
     if not status:
-        subprocess.check_call(["git", "clone", "-q", ROOT, folder])
         return
     listed = subprocess.check_output(
         ["git", "-C", ROOT, "ls-files", "-zco", "--exclude-standard"], text=True
     )
     for name in filter(None, listed.split("\0")):
-        if (ROOT / name).exists():
+        if not (ROOT / name).exists():
+            (folder / name).unlink(missing_ok=True)
+        else:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
+    subprocess.check_call(["git", "-C", folder, "add", "--all"])  # lint/packages asks git
 
 
 def chosen(all_rows: list[Row], given: argparse.Namespace) -> list[Row]:
