@@ -107,7 +107,8 @@ def interpreters(request: pytest.FixtureRequest) -> Iterator[Executor]:
 
 @pytest.fixture
 def registry_snapshot(request: pytest.FixtureRequest) -> Iterator[Snapshot]:
-    """Fails a test that leaves registrations behind. The failure lists them with their places."""
+    """Fails a test that leaves registrations behind. The failure lists them with their
+    locations."""
     from mdispatch.workers.pytest_plugin import snapshot
 
     with snapshot(request.config) as taken:

@@ -302,7 +302,8 @@ def extension(name: str, sources: list[Path]) -> Extension:
 
 def long_description() -> str:
     """README.md for an index, which has none of the files that it links to: their names stand in
-    place of links, and the picture is left out. Once the sources have an address, put it in front.
+    location of links, and the picture is left out. Once the sources have an address, put it in
+    front.
     """
     text = re.sub(r"^!\[[^]]*\]\((?!https?:)[^)]*\)\n+", "", README, flags=re.M)
     text = re.sub(r"^<!--.*-->\n", "", text, flags=re.M)

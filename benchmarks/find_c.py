@@ -1,4 +1,4 @@
-"""Finding a fact that is there, in C: in one process, and in two at once (find.c)."""
+"""Finding a registration that is there, in C: in one process, and in two at once (find.c)."""
 
 from __future__ import annotations
 

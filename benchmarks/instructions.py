@@ -10,9 +10,9 @@ over 1 % more is red unless a commit after the base says why, in a line of its b
 
     Instructions: call, keyword: what it does more, and why that is worth it
 
-Addresses change counts, too: CPython finds methods by a cache whose places are made of addresses,
-and any change moves them. What is over 1 % is therefore counted in another layout of memory, too,
-and is red when it is over 1 % there as well.
+Addresses change counts, too: CPython finds methods by a cache whose locations are made of
+addresses, and any change moves them. What is over 1 % is therefore counted in another layout of
+memory, too, and is red when it is over 1 % there as well.
 
 What was built is kept by a digest of its sources, the Python and the compiler. Beside it lies the
 history. Nothing is judged by it: another processor or another libc gives other counts.
@@ -178,7 +178,7 @@ def _package(sources: Path, toolchain: str) -> Path:
             dirs_exist_ok=True,
             ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.so.*"),
         )
-        # Bytecode that is believed, so that no source is read; it names the place it will have.
+        # Bytecode that is believed, so that no source is read; it names the location it will have.
         words = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
         _said(sys.executable, *words, "-s", folder, "-p", kept, folder)
 

@@ -2,7 +2,7 @@
 
 Shared bytes are those of a registry with nothing else in it: "used" leaves out its fixed part,
 "committed" is the memory that the kernel has given to all of it. They grow with the texts: names
-here have about 22 bytes, schemas 60, places 40.
+here have about 22 bytes, schemas 60, locations 40.
 """
 
 from __future__ import annotations

@@ -413,8 +413,8 @@ def run(counting, names=()):
 
 
 def _moved(layout):
-    """Moves all that follows to other addresses. A method's place in CPython's cache of methods is
-    made of addresses, and two of one place drive each other out: that costs up to 1.6 %.
+    """Moves all that follows to other addresses. A method's location in CPython's cache of methods
+    is made of addresses, and two of one place drive each other out: that costs up to 1.6 %.
     """
     kept = []
     for i in range(1000 * layout):

@@ -1,6 +1,7 @@
 """Which files of the package five walks pass: ``python docs/walks.py``.
 
-Each walk is made once to load what it needs, then profiled. house.md tells what they come to.
+Each walk is made once to load what it needs, then profiled. architecture.md tells what they come
+to.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An engine for gradients of any objects: a tape records the calls of this thread while it is open,
 and can differentiate them afterwards.
 
-The objects need to support only ``+``, so that gradients from several places can be added up. The
-formulas, which ``mdispatch.register_autograd`` registers, know everything else that a gradient
+The objects need to support only ``+``, so that gradients from several locations can be added up.
+The formulas, which ``mdispatch.register_autograd`` registers, know everything else that a gradient
 needs::
 
     from tape import Tape

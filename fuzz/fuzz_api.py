@@ -88,7 +88,7 @@ class Program:
         namespace = ["ns", "other", "_", "ns", "a.b", ""][self.b % 6]
         values = (self.pick([namespace], self.b), self.pick(KINDS[:3], self.c))
         key = self.pick(KEYS, self.a) if self.a & 1 else ""
-        # From several places: a library opened again from the same one replaces the earlier one.
+        # From several locations: a library opened again from the same one replaces the earlier one.
         if self.a & 2:
             library = md.Library(*values, key, registry=self.registry, timeout=0)
         else:

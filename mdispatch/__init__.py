@@ -28,8 +28,8 @@ def is_main_interpreter() -> bool:
 
     That is the main interpreter of the process that created the registry; False in its
     sub-interpreters and in every process that found the registry through the environment. Where the
-    registry has no main member, it is the interpreter that registers all that it imports: see
-    :meth:`Registry.registers`. (PyTorch: isMainPyInterpreter)
+    registry has no registrar for all namespaces, it is the interpreter that registers all that it
+    imports: see :meth:`Registry.registers`. (PyTorch: isMainPyInterpreter)
     """
     return given_or_default(None).registers()
 
@@ -38,9 +38,9 @@ def register_or_verify(namespace: str | None = None) -> str:
     """``"register"`` where this interpreter's registrations are made, ``"verify"`` where they are
     compared.
 
-    Where the default registry has no main member (:meth:`Registry.elect`) that is decided for each
-    namespace; without a ``namespace`` the answer is that of :func:`is_main_interpreter`.
-    InvalidNameError for what is no namespace. (c10: _RegisterOrVerify)
+    Where the default registry has no registrar for all namespaces (:meth:`Registry.elect`) that is
+    decided for each namespace; without a ``namespace`` the answer is that of
+    :func:`is_main_interpreter`. InvalidNameError for what is no namespace. (c10: _RegisterOrVerify)
     """
     return "register" if given_or_default(None).registers(namespace) else "verify"
 

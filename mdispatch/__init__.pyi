@@ -1,6 +1,6 @@
 # What type checkers read in place of __init__.py, which has most names in a table by which it loads
 # them late. A module stands here where the documentation names its path and no file lies there.
-# tests/house/test_structure.py compares the two.
+# tests/project/test_structure.py compares the two.
 
 from . import autograd as autograd
 from . import choices as choices

@@ -1,5 +1,5 @@
 """Operators that are defined otherwise again and again, choices that are withdrawn and made anew,
-main members that others replace; and the answers that callers get meanwhile.
+registrars that others replace; and the answers that callers get meanwhile.
 
 Every answer says which kernel gave it, and what that kernel got for ``x`` and ``by``. So the judge
 (answers_judge.py) looks at answers and not at registrations.
@@ -35,16 +35,16 @@ ORDERS = (("left", "right"), ("right", "left"))
 #: What is chosen for each of so many profiles. Two choices after each other are seldom the same.
 PROFILES, CANDIDATES = 4, list(range(200))
 
-#: A call: the pid of the main member; its name, door, begin, end, x and by; the text, provider, x
+#: A call: the pid of the registrar; its name, path, begin, end, x and by; the text, provider, x
 #: and by of its answer.
 CALL = struct.Struct("<IBBQQhhbbhh")
-#: Where a book's stat() has the main member.
+#: Where a registry's stat() has the registrar.
 MAIN_PID = 7
-DOORS = ("position", "name", "default", "handle", "packet", "pickle", "torch", "route")
-#: The doors by which a caller goes on with an operator that it has found before.
+PATHS = ("position", "name", "default", "handle", "packet", "pickle", "torch", "route")
+#: The paths by which a caller goes on with an operator that it has found before.
 HOLDING = ("handle", "packet", "pickle")
 
-#: The errors that a call may raise while its operator changes, and those of single doors.
+#: The errors that a call may raise while its operator changes, and those of single paths.
 REFUSALS = (errors.OperatorNotFoundError, errors.OperatorGoneError, errors.MissingKernelError)
 REFUSALS_BY = {
     "default": (errors.ArgumentError,),  # a text without a default
@@ -52,8 +52,8 @@ REFUSALS_BY = {
     "torch": (AttributeError,),  # PyTorch's, until it is exported
     "route": (errors.OwnerGoneError, errors.ArgumentError),  # a text that changes on the way
 }
-#: What may be raised when nobody has the registry: between a main member and its successor.
-NOBODY = (errors.MainMemberGoneError, errors.RegistryNotFoundError, errors.RegistryClosedError)
+#: What may be raised when nobody has the registry: between a registrar and its successor.
+NOBODY = (errors.RegistrarGoneError, errors.RegistryNotFoundError, errors.RegistryClosedError)
 
 
 def kernel(text: int, provider: int) -> Callable[..., list[int]]:
@@ -82,7 +82,7 @@ class Log:
 
 
 class Changes:
-    """The main member's part: a thread that defines each name otherwise for ever. It writes down
+    """The registrar's part: a thread that defines each name otherwise for ever. It writes down
     what it does, with the time, into a file that has its pid for a name:
 
         define NAME TEXT, defined NAME      before, and when the kernels are there as well
@@ -107,7 +107,7 @@ class Changes:
         try:
             self._go_on()
         except md.errors.RegistryClosedError:
-            pass  # the main member leaves
+            pass  # the registrar leaves
         except BaseException:
             self.failed = traceback.format_exc()
 
@@ -159,9 +159,9 @@ class Changes:
 
 
 class Caller:
-    """A member that calls all names through its doors until it is time, registers what is there by
+    """A member that calls all names through its paths until it is time, registers what is there by
     now from time to time, chooses, and writes down each answer: of calls into ``file``, and the
-    rest beside it, each line with the pid of the main member:
+    rest beside it, each line with the pid of the registrar:
 
         attached MAIN BEGAN RETURNED
         decided MAIN PROFILE VALUE TIME                   in decide(), so before the choice is there
@@ -175,28 +175,28 @@ class Caller:
         namespace: str,
         seed: int,
         file: Path,
-        doors: list[str],
+        paths: list[str],
         follows: bool,
     ) -> None:
-        """``follows``: it attaches to the successors of the main member."""
+        """``follows``: it attaches to the successors of the registrar."""
         self.attach, self.namespace, self.follows = attach, namespace, follows
-        self.dice, self.doors = Dice(seed), doors
+        self.dice, self.paths = Dice(seed), paths
         self.calls, self.log = file.open("wb"), Log(notes_of(file))
         self.counts = {"answers": 0, "refused": 0, "verified": 0, "choices": 0}
         #: What it has registered, and by which text: that of its module.
         self.libraries: dict[int, md.Library] = {}
         self.texts: dict[int, int] = {}
-        #: What it holds since some time, with the main member of its registry: the older, the more
+        #: What it holds since some time, with the registrar of its registry: the older, the more
         #: can have changed.
         self.held: dict[tuple[int, str], tuple[object, int]] = {}
-        #: What a call may raise by any door, and everything else. What is held of a former registry
+        #: What a call may raise by any path, and everything else. What is held of a former registry
         #: is of one that was closed.
         self.refusals: tuple[type[Exception], ...] = REFUSALS
         self.nobody: tuple[type[Exception], ...] = ()
         if follows:
             self.refusals, self.nobody = (*REFUSALS, errors.RegistryClosedError), NOBODY
         self.torch: object = None
-        if "torch" in doors:
+        if "torch" in paths:
             import torch
 
             self.torch = torch
@@ -217,8 +217,8 @@ class Caller:
             name = self.dice.below(NAMES)
             if registers and not self.dice.below(8):
                 self._register(name, self._text_there(name))
-            for door in self.dice.shuffled(self.doors):
-                self._call(name, door)
+            for path in self.dice.shuffled(self.paths):
+                self._call(name, path)
             if not self.dice.below(3):
                 self._choose()
         self.registry.close()
@@ -227,7 +227,7 @@ class Caller:
         return self.counts
 
     def _attach(self) -> bool:
-        """Attaches anew, and registers there what it has: the main member may be another one, whose
+        """Attaches anew, and registers there what it has: the registrar may be another one, whose
         texts are others. What it holds of the former registry it still holds. False when nobody is
         there just now.
         """
@@ -263,13 +263,13 @@ class Caller:
             if self.torch is not None:
                 md.torch.export(f"{self.namespace}::f{name}", registry=self.registry)
         except (errors.VerificationError, *REFUSALS, *self.nobody):
-            library.close()  # the main member has another text, or none
+            library.close()  # the registrar has another text, or none
             return
         self.libraries[name], self.texts[name] = library, text
         self.counts["verified"] += 1
 
     def _text_there(self, name: int) -> int | None:
-        """That of the main member at this moment."""
+        """That of the registrar at this moment."""
         full = f"{self.namespace}::f{name}"
         for fact in self.registry.registrations(full):
             signature = fact.body.removeprefix(full)
@@ -277,39 +277,39 @@ class Caller:
                 return TEXTS.index(signature)
         return None
 
-    def _found(self, name: int, door: str) -> tuple[object, int]:
-        """The operator by this door, mostly one that was found before; and its main member."""
-        if door in HOLDING and self.dice.below(50) and (name, door) in self.held:
-            held, main = self.held[name, door]
-            return pickle.loads(held) if door == "pickle" else held, main  # type: ignore[arg-type]
-        ops = self.torch.ops if door == "torch" else self.registry.ops  # type: ignore[attr-defined]
+    def _found(self, name: int, path: str) -> tuple[object, int]:
+        """The operator by this path, mostly one that was found before; and its registrar."""
+        if path in HOLDING and self.dice.below(50) and (name, path) in self.held:
+            held, main = self.held[name, path]
+            return pickle.loads(held) if path == "pickle" else held, main  # type: ignore[arg-type]
+        ops = self.torch.ops if path == "torch" else self.registry.ops  # type: ignore[attr-defined]
         packet = getattr(getattr(ops, self.namespace), f"f{name}")
-        found = packet.default if door in ("handle", "pickle") else packet
-        if door in HOLDING:
-            self.held[name, door] = pickle.dumps(found) if door == "pickle" else found, self.main
+        found = packet.default if path in ("handle", "pickle") else packet
+        if path in HOLDING:
+            self.held[name, path] = pickle.dumps(found) if path == "pickle" else found, self.main
         return found, self.main
 
-    def _call(self, name: int, door: str) -> None:
+    def _call(self, name: int, path: str) -> None:
         x, by = self.dice.below(100), self.dice.below(100)
         for _ in range(1 + self.dice.below(20)):
             began = time.monotonic_ns()
             try:
-                found, main = self._found(name, door)
-                if door == "position":
+                found, main = self._found(name, path)
+                if path == "position":
                     answer = found(x, by)  # type: ignore[operator]
-                elif door == "default":
+                elif path == "default":
                     answer = found(x=x)  # type: ignore[operator]
-                elif door == "route":
+                elif path == "route":
                     with md.routing(self.namespace):
                         answer = found(x=x, by=by)  # type: ignore[operator]
                 else:
                     answer = found(by=by, x=x)  # type: ignore[operator]
-            except (*self.refusals, *REFUSALS_BY.get(door, ())):
+            except (*self.refusals, *REFUSALS_BY.get(path, ())):
                 self.counts["refused"] += 1
-                self.held.pop((name, door), None)
+                self.held.pop((name, path), None)
                 return
             returned = time.monotonic_ns()
-            number = DOORS.index(door)
+            number = PATHS.index(path)
             self.calls.write(CALL.pack(main, name, number, began, returned, x, by, *answer))
             self.counts["answers"] += 1
 

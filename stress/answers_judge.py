@@ -1,7 +1,7 @@
-"""Knows which answers were possible when, from what main members and callers have written down: see
+"""Knows which answers were possible when, from what registrars and callers have written down: see
 Changes and Caller in answers.py.
 
-All times are of one clock. What a main member had when it was killed, or left, is so for ever for
+All times are of one clock. What a registrar had when it was killed, or left, is so for ever for
 those who are still attached to its registry: their calls go on.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from answers import CALL, DOORS, ORDERS, PROVIDERS, notes_of
+from answers import CALL, ORDERS, PATHS, PROVIDERS, notes_of
 
 EVER = 1 << 62
 
@@ -44,7 +44,7 @@ class Life:
 
 @dataclass
 class Past:
-    """What one main member has done."""
+    """What one registrar has done."""
 
     texts: dict[tuple[int, int], list[Life]] = field(default_factory=lambda: defaultdict(list))
     orders: list[tuple[int, Life]] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Past:
 
 
 class Judge:
-    """``histories`` has a file of each main member, whose name is its pid; ``reigns``, when each
+    """``histories`` has a file of each registrar, whose name is its pid; ``reigns``, when each
     was there: from before its start until after its end.
     """
 
@@ -103,7 +103,7 @@ class Judge:
     ) -> None:
         self.pasts = {int(file.name): Past.read(file) for file in histories.iterdir()}
         self.reigns = reigns
-        #: Of a main member, a profile and a value: when it was decided, and withdrawn.
+        #: Of a registrar, a profile and a value: when it was decided, and withdrawn.
         self.decided: dict[tuple[int, ...], list[int]] = defaultdict(list)
         self.withdrawn: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
         for file in files:
@@ -117,8 +117,8 @@ class Judge:
 
     def impossible(self, call: tuple[int, ...]) -> str:
         """Why this answer of a call was impossible; "" if it was not."""
-        main, name, door, began, returned, x, by, text, provider, got_x, got_by = call
-        how, past = DOORS[door], self.pasts[main]
+        main, name, path, began, returned, x, by, text, provider, got_x, got_by = call
+        how, past = PATHS[path], self.pasts[main]
         life = past.life(name, text, began, returned)
         if life is None:
             return f"f{name} by {how} was answered by text {text}, which was not in effect"
@@ -128,7 +128,7 @@ class Judge:
             x, by = by, x
         if (got_x, got_by) != (x, by):
             return f"f{name} by {how}: the kernel got x={got_x}, by={got_by}, not x={x}, by={by}"
-        # While the main member registers, or closes, some of its kernels may not be there.
+        # While the registrar registers, or closes, some of its kernels may not be there.
         is_whole = life.whole <= began and returned <= life.ending
         if is_whole and not past.comes_first(provider, began, returned):
             return f"f{name} by {how} was answered by {PROVIDERS[provider]!r}, which came second"
@@ -140,7 +140,7 @@ class Judge:
         if what == "attached":
             start, end = self.reigns[main]
             if not (start <= returned and began <= end):
-                return f"attached to the main member {main}, which was not there"
+                return f"attached to the registrar {main}, which was not there"
         if what == "chosen" and not self._was_chosen((main, *which), began, returned):
             return f"{which[1]} was chosen for the profile {which[0]}, and not in effect"
         return ""

@@ -5,12 +5,14 @@ mdispatch/cluster/log.py, and imports neither: entries are unpacked, chained and
 more. An event is a dict with ``t`` in seconds and ``what``:
 
     led         a leader took an epoch
-    registered  the program of a leader registered or struck a fact (``name``, ``text``, None)
+    registered  the program of a leader registered or removed a registration (``name``, ``text``,
+    None)
     meant       a leader made an entry: its ``kind``, ``said``, its ``chain`` and that ``before`` it
     acked       an append of a leader that ``began`` then was acknowledged
     lost        the engine forgot what it had acknowledged
     killed      a bridge of a host was, perhaps in the midst of a batch
-    stands      a host's bridge told how far it is, and these facts were in the host's registry
+    stands      a host's bridge told how far it is, and these registrations were in the host's
+    registry
 
 Each entry is a node in a tree: the chain before it names its parent. Every host must at each moment
 have what its node adds up to, whoever wrote it and however it came there.
@@ -49,7 +51,7 @@ class Node(NamedTuple):
 
 
 def contents(kind: int, key: int, name: str, text: str, definition: int) -> tuple:
-    """What a fact says, without the generation that a host gives it."""
+    """What a registration says, without the generation that a host gives it."""
     lines = text.split("\n", 3)
     if kind == definition and len(lines) == 4:
         text = "\n".join([lines[0], *lines[1:2], *lines[3:]]).rstrip("\n")
@@ -57,14 +59,14 @@ def contents(kind: int, key: int, name: str, text: str, definition: int) -> tupl
 
 
 def judge(history: list[dict], definition: int, unique: set[int]) -> dict[str, int]:
-    """Counts of what was judged. ``definition`` is the number of that kind of fact, ``unique`` are
-    the kinds of which a name has one. Raises Unjust.
+    """Counts of what was judged. ``definition`` is the number of that kind of registration,
+    ``unique`` are the kinds of which a name has one. Raises Unjust.
     """
     nodes = {_ROOT: Node(0, 0, False, {})}
     leaderships: dict[str, int] = {}  # of each leader, its last
     hosts: dict[str, tuple[int, int, Counter]] = {}
     killed: set[str] = set()
-    ever: dict[tuple, set[int]] = {}  # who has written a fact at all
+    ever: dict[tuple, set[int]] = {}  # who has written a registration at all
     programs: dict[str, list] = {}
     written: dict[str, int] = {}
     led: list[tuple[float, str]] = []
@@ -122,8 +124,8 @@ def _after(
     facts, me = dict(before.facts), before.leader
     if kind == _SEAL:
         return Node(leadership, me, True, {k: v for k, v in facts.items() if k[0] == me})
-    struck, added = _read(said)
-    for number in struck:
+    removed, added = _read(said)
+    for number in removed:
         facts.pop((me, number), None)
     for leader, number, fact in added:
         fact = contents(*fact, definition)
@@ -141,7 +143,7 @@ def _after(
 
 def _read(said: bytes) -> tuple[list[int], list[tuple[int, int, tuple]]]:
     (count,) = struct.unpack_from(">I", said)
-    struck = list(struct.unpack_from(f">{count}Q", said, 4))
+    removed = list(struct.unpack_from(f">{count}Q", said, 4))
     at = 4 + 8 * count
     (count,) = struct.unpack_from(">I", said, at)
     at += 4
@@ -152,12 +154,12 @@ def _read(said: bytes) -> tuple[list[int], list[tuple[int, int, tuple]]]:
         name, text = said[at : at + n].decode(), said[at + n : at + n + t].decode()
         at += n + t + w
         added.append((leader, number, (kind, key, name, text)))
-    return struck, added
+    return removed, added
 
 
 def _compare_with_program(leader: str, said: bytes, programs: dict, written: dict) -> None:
-    """Batches have the program's registrations in its order. What was registered and struck between
-    two looks is in none.
+    """Batches have the program's registrations in its order. What was registered and removed
+    between two looks is in none.
     """
     program, at = programs.get(leader, []), written.get(leader, 0)
     for _, _, (_, _, name, text) in _read(said)[1]:

@@ -387,18 +387,18 @@ def _lead(world: World, me: Child, seed: float) -> None:
     leading.pack = noted
     connect = leading.connect
     leading.connect = lambda url: _Noted(world, me.name, connect(url))  # type: ignore
-    book = leading.LeaderBook.made(f"{world.run_name}-{me.name}", _CAPACITY)
-    publisher = leading.Publisher(world.url, book)
+    registry = leading.LeaderRegistry.made(f"{world.run_name}-{me.name}", _CAPACITY)
+    publisher = leading.Publisher(world.url, registry)
     try:
         publisher.begin()
     except MdispatchError:
         return  # somebody else leads, or the engine does not answer
-    book.publisher = publisher
+    registry.publisher = publisher
     mine: dict[str, object] = {}
 
     def register(name: str, text: str) -> None:
         world.note("registered", leader=me.name, name=name, text=text)
-        mine[name] = book.register(DEF, 0, name, text, "m.py:1")
+        mine[name] = registry.register(DEF, 0, name, text, "m.py:1")
 
     try:
         while True:
@@ -410,7 +410,7 @@ def _lead(world: World, me: Child, seed: float) -> None:
                 publisher._stand("sealed")
             name = dice.choice(_NAMES)
             if name in mine and dice.random() < 0.6:
-                book.strike(mine.pop(name))  # type: ignore[arg-type]
+                registry.remove(mine.pop(name))  # type: ignore[arg-type]
             elif name not in mine:
                 register(name, dice.choice(_TEXTS))
     except FencedError:
@@ -446,7 +446,7 @@ class _Bridge(bridge.Bridge):
         super()._stand(phase, why, say)
         at = self._follower.at
         if self._goes_on_from is None and at.seq:
-            facts = [(f.kind, int(f.key), f.name, f.text) for f in self.book.registrations()[2]]
+            facts = [(f.kind, int(f.key), f.name, f.text) for f in self.registry.registrations()[2]]
             self.world.note(
                 "stands",
                 host=self.host,

@@ -3,8 +3,8 @@ engine is that in memory, and one seeded choice says who goes on, when, and what
 
 Each leader and each bridge is a thread that runs only while it has the baton, and gives it back
 before each call of the engine, between its effect and its answer, and where it would sleep. So a
-seed is a schedule, and the same one each time. Here it can be killed (also between two facts that
-it writes), stopped for longer than its lease, or cut off.
+seed is a schedule, and the same one each time. Here it can be killed (also between two
+registrations that it writes), stopped for longer than its lease, or cut off.
 
 Time is patched into the modules of mdispatch.cluster, so this runs in a process of its own
 (cluster_schedules.py).
@@ -92,7 +92,9 @@ class Actor:
         self.until, self.wakes = 0.0, None  # sleeps until then, or until that is true
         self.stopped_until = 0.0
         self.is_killed = self.is_cut = self.has_ended = False
-        self.writes_left = -1  # facts that it still writes before it is killed; -1: it is not
+        self.writes_left = (
+            -1
+        )  # registrations that it still writes before it is killed; -1: it is not
         self.error: BaseException | None = None
         self.go = threading.Lock()
         self.go.acquire()
@@ -197,16 +199,16 @@ class Publisher(leading.Publisher):
 
     world: World
 
-    def __init__(self, url: object, book: leading.LeaderBook) -> None:
-        super().__init__(url, book)
+    def __init__(self, url: object, registry: leading.LeaderRegistry) -> None:
+        super().__init__(url, registry)
         self._ended = _Event(self.world)
         self._thread = SimpleNamespace(start=lambda: None, ident=None)
         self.writer = self.world.current.name
 
     def _wait(self) -> None:
-        book, seq = self._book, self._seq
+        registry, seq = self._registry, self._seq
         left = max(0.0, self._next_renewal - self.world.now)
-        self.world.sleep(left, lambda: book.await_change(0, 0)[0] != seq)
+        self.world.sleep(left, lambda: registry.await_change(0, 0)[0] != seq)
         left = self._appended + leading._BETWEEN - self.world.now
         if left > 0:
             self.world.sleep(left)
@@ -231,7 +233,7 @@ class Bridge(bridge.Bridge):
     lives: dict[str, int]
 
     def _take_over(self, say: Callable[[str], object]) -> bool:
-        if told(self.book) is None:  # the registry went with the last one who had it open
+        if told(self.registry) is None:  # the registry went with the last one who had it open
             self.lives[self.host] = self.lives.get(self.host, 0) + 1
         return super()._take_over(say)
 
@@ -245,12 +247,12 @@ class Bridge(bridge.Bridge):
                 epoch=at.epoch,
                 seq=at.seq,
                 chain=bytes(at.chain).hex(),
-                facts=_facts(self.book),
+                facts=_facts(self.registry),
             )
 
 
-def _facts(book: object) -> list[tuple[int, int, str, str]]:
-    there = book.registrations()[2]
+def _facts(registry: object) -> list[tuple[int, int, str, str]]:
+    there = registry.registrations()[2]
     return sorted((f.kind, int(f.key), f.name, f.text) for f in there if f.kind in TRAVELS)
 
 
@@ -275,7 +277,7 @@ class World:
         self.run_name = f"w{os.getpid()}-{World._count}"
         self.url = parse_url(f"memory:x?run={self.run_name}&lease={LEASE:g}&policy=follow")
         self.store = memory.stores.setdefault(self.url.shown, memory.Store())
-        self.leaders: list[tuple[Actor, leading.LeaderBook]] = []
+        self.leaders: list[tuple[Actor, leading.LeaderRegistry]] = []
         self.hosts: dict[str, Actor] = {}
         self.bridges: dict[str, Bridge] = {}
         self.lives: dict[str, int] = {}
@@ -383,20 +385,20 @@ class World:
 
     def start_leader(self) -> None:
         name = f"L{len(self.leaders)}"
-        book = leading.LeaderBook.made(f"{self.run_name}-{name}", _CAPACITY)
+        registry = leading.LeaderRegistry.made(f"{self.run_name}-{name}", _CAPACITY)
 
         def body() -> None:
-            publisher = Publisher(self.url, book)
+            publisher = Publisher(self.url, registry)
             try:
                 publisher.begin()
             except MdispatchError as error:
                 self.say(f"{name} does not lead: {type(error).__name__}")
                 return
-            book.publisher = publisher
+            registry.publisher = publisher
             publisher._run()
             self.say(f"{name} ends, {publisher.fenced_by or 'nobody'} leads")
 
-        self.leaders.append((self._act(name, body), book))
+        self.leaders.append((self._act(name, body), registry))
         self.programs[name] = {}
         self.say(f"{name} starts")
 
@@ -409,7 +411,7 @@ class World:
             one = Bridge(self.url, region, _CAPACITY)
             one.ended = _Event(self)  # type: ignore[assignment]
             one.host, one.lives = host, self.lives
-            register = one.book.register
+            register = one.registry.register
 
             def counted(*args: object) -> object:
                 actor = self.current
@@ -421,7 +423,7 @@ class World:
                 actor.writes_left -= actor.writes_left > 0
                 return register(*args)
 
-            one.book.register = counted
+            one.registry.register = counted
             self.bridges[host] = one
             if life == 0 and self.dice.random() < 0.7:  # a worker keeps the host's registry
                 self.keepers.append(SharedRegistry.attach(region, 1.0))
@@ -437,26 +439,26 @@ class World:
             actor.is_killed = True
             self._give(actor)
 
-    def program(self, name: str, book: leading.LeaderBook) -> None:
-        """The leader's program registers something, or strikes something."""
+    def program(self, name: str, registry: leading.LeaderRegistry) -> None:
+        """The leader's program registers something, or removes something."""
         mine = self.programs[name]
         here = self.dice.choice(_NAMES)
         with suppress(RegistryError):
             self.current = next(actor for actor in self.actors if actor.name == name)
             if here in mine and self.dice.random() < 0.6:
-                book.strike(mine.pop(here))
+                registry.remove(mine.pop(here))
                 self.note("registered", leader=name, name=here, text=None)
             elif here not in mine:
-                self.register(name, book, here, self.dice.choice(_TEXTS))
+                self.register(name, registry, here, self.dice.choice(_TEXTS))
             if self.dice.random() < 0.3:
                 kernel = f"m{self.dice.randrange(3)}"
                 self.note("registered", leader=name, name=here, text=kernel)
-                book.register(IMPL, 1, here, kernel, "m.py:1")
+                registry.register(IMPL, 1, here, kernel, "m.py:1")
 
-    def register(self, name: str, book: leading.LeaderBook, what: str, text: str) -> None:
+    def register(self, name: str, registry: leading.LeaderRegistry, what: str, text: str) -> None:
         self.note("registered", leader=name, name=what, text=text)
         try:
-            self.programs[name][what] = book.register(DEF, 0, what, text, "m.py:1")
+            self.programs[name][what] = registry.register(DEF, 0, what, text, "m.py:1")
         except RegistryError:
             self.history.pop()
             raise
@@ -485,11 +487,11 @@ class World:
         end = self.now + seconds
         while self.now < end:
             self.go_on(min(end, self.now + self.dice.random() * 0.3))
-            for actor, book in self.leaders:
+            for actor, registry in self.leaders:
                 if not actor.has_ended and self.now >= actor.stopped_until:
-                    self.program(actor.name, book)
+                    self.program(actor.name, registry)
 
-    def _living_leaders(self) -> list[tuple[Actor, leading.LeaderBook]]:
+    def _living_leaders(self) -> list[tuple[Actor, leading.LeaderRegistry]]:
         return [each for each in self.leaders if not each[0].has_ended]
 
     def _befalls(self, names: list[str], backups: list) -> None:
@@ -546,12 +548,12 @@ class World:
             self.start_bridge(names[-1])
 
     def _seal(self) -> None:
-        for actor, book in self._living_leaders():
-            if book.publisher is not None and not book.publisher._seal_asked:
+        for actor, registry in self._living_leaders():
+            if registry.publisher is not None and not registry.publisher._seal_asked:
                 self.current = actor
-                book.publisher._seal_asked = True
+                registry.publisher._seal_asked = True
                 with suppress(RegistryError):
-                    book.publisher._stand("sealed")
+                    registry.publisher._stand("sealed")
                 self.say(f"{actor.name} seals")
 
     def _heal(self, names: list[str]) -> float:
@@ -572,20 +574,20 @@ class World:
             if not self._living_leaders():  # who was stopped has found another one, who is dead
                 self.start_leader()
                 began = self.now
-            for actor, book in self._living_leaders():
-                publisher = book.publisher
+            for actor, registry in self._living_leaders():
+                publisher = registry.publisher
                 if publisher is None or publisher._must_lead or publisher.fenced_by:
                     continue
                 if actor.name not in probed:
                     probed.add(actor.name)
                     self.current = actor
-                    self.register(actor.name, book, f"s::probe{len(probed)}", "() -> int")
+                    self.register(actor.name, registry, f"s::probe{len(probed)}", "() -> int")
                     return False
                 at = publisher._follower.at
                 if (
                     publisher._pending
                     or publisher._queue
-                    or publisher._seq != (book.await_change(0, 0)[0])
+                    or publisher._seq != (registry.await_change(0, 0)[0])
                 ):
                     continue
                 stand = [self.bridges.get(host) for host in names]
@@ -610,9 +612,9 @@ class World:
                 self.back.acquire()
         for actor in self.actors:
             actor.thread.join()
-        for _, book in self.leaders:
-            book.publisher = None
-            book.close()
+        for _, registry in self.leaders:
+            registry.publisher = None
+            registry.close()
         for keeper in self.keepers:
             keeper.close()
         memory.stores.pop(self.url.shown, None)

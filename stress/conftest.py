@@ -5,7 +5,7 @@ its own that attaches to it.
 
 A new scenario is a test with the mark ``scenario``: its title in the table, and its share of the
 time where it needs more or less than others. The fixture ``scenario`` has dice, rounds, figures and
-crews; ``main`` is a connection to the run's main member, and whoever kills, fills or closes a
+crews; ``main`` is a connection to the run's registrar, and whoever kills, fills or closes a
 registry starts a ``mains.Main`` of its own.
 """
 
@@ -97,7 +97,7 @@ def scenario(request: pytest.FixtureRequest) -> Scenario:
 
 @pytest.fixture
 def main(pytestconfig: pytest.Config, scenario: Scenario):
-    """The run's main member. After the scenario its registry is whole, as it sees it and as this
+    """The run's registrar. After the scenario its registry is whole, as it sees it and as this
     process does.
     """
     place = getattr(pytestconfig, "workerinput", None)

@@ -1,4 +1,4 @@
-"""The process that controls a run: it starts the main member, gathers what came out, and shows it.
+"""The process that controls a run: it starts the registrar, gathers what came out, and shows it.
 
 It does not register itself. A registering main needs threads that answer many scenarios at once;
 beside the event loop of pytest-xdist they would wait for it and it for them, and a fault of either

@@ -109,7 +109,7 @@ class Obedient:
         return came_of(found) if "began=" in found.body else 0
 
     def verify(self, namespace: str, timeout: str, variant: str) -> str:
-        """Verifies three operators and calls one; a variant differs from the main member's."""
+        """Verifies three operators and calls one; a variant differs from the registrar's."""
         registry = self.there()
         schema = "f(Tensor x, int y=3) -> Tensor"
         wrong = {"schema": "f(Tensor x, int y=4) -> Tensor", "name": "ff(Tensor x) -> Tensor"}
@@ -268,7 +268,7 @@ class Restless:
         """Calls what is defined otherwise again and again, and writes down the answers."""
         from pathlib import Path
 
-        from answers import DOORS, Caller
+        from answers import PATHS, Caller
 
         namespace, file, *how = self.words
         has_default = self.is_alone and "follow" not in how
@@ -283,7 +283,7 @@ class Restless:
             namespace,
             self.dice.below(1 << 30),
             Path(file),
-            [door for door in DOORS[:-1] if door not in without] if registers else ["route"],
+            [path for path in PATHS[:-1] if path not in without] if registers else ["route"],
             "follow" in how,
         )
         self.channel.say("ready")
@@ -309,7 +309,7 @@ class Restless:
             self.channel.say("failed", "the child ended with", status)
 
     def ask(self) -> None:
-        """The same without kernels: the main member answers."""
+        """The same without kernels: the registrar answers."""
         self.answer(registers=False)
 
     def listen(self) -> None:
@@ -320,7 +320,7 @@ class Restless:
             with registry.add_listener(listener, everywhere=True):
                 while self.going():
                     time.sleep(0.005)
-                self.channel.say("ready")  # now the main member does no more
+                self.channel.say("ready")  # now the registrar does no more
                 self.channel.hear()
                 end = time.monotonic() + 30
                 while set(told) != (there := self._there(registry)) and time.monotonic() < end:

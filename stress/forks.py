@@ -23,7 +23,7 @@ import mdispatch as md
 
 def use_what_was_inherited(registry: md.Registry, space: str, deep: int, write: int) -> None:
     """A child: it is a worker, waits, verifies and calls, and may fork itself."""
-    assert not registry.is_main, "a child of the main member believes that it may register"
+    assert not registry.is_main, "a child of the registrar believes that it may register"
     if deep:
         pid = fork_one(registry, space, deep - 1, write)
     queued, began = queued_ns(), time.monotonic_ns()
@@ -116,7 +116,7 @@ class Restless:
 
 
 class Storm:
-    """One run: ``define`` makes the main member define, or is it ourselves."""
+    """One run: ``define`` makes the registrar define, or is it ourselves."""
 
     def __init__(self, figures: Figures, registry: md.Registry, space: str, dice: Dice) -> None:
         self.figures = figures
@@ -178,7 +178,7 @@ class Storm:
 def storm_of_forks(
     figures: Figures, own: str, shared: list[str], seed: int, seconds: float, rounds: int
 ) -> None:
-    """As the main member of a registry called ``own``, or as a worker of the shared one."""
+    """As the registrar of a registry called ``own``, or as a worker of the shared one."""
     dice = Dice(seed)
     end = time.monotonic() + seconds
     made = md.Registry.create(own) if own else md.Registry.attach(shared[0])

@@ -1,6 +1,6 @@
-"""Killed holders of the lock. A registry with thousands of facts is checked by processes that do
-nothing else: a check holds the lock throughout, so most of them are killed in it. The main member
-registers, and another process waits for that, meanwhile.
+"""Killed holders of the lock. A registry with thousands of registrations is checked by processes
+that do nothing else: a check holds the lock throughout, so most of them are killed in it. The
+registrar registers, and another process waits for that, meanwhile.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def check_for_ever(write: int, name: str) -> None:
 
 def nurse(write: int, orders: int, name: str, dice: Dice) -> None:
     """Forks victims, one ahead of time, and kills one for each order. This process has one thread:
-    the main member's, which has some, is not to fork.
+    the registrar's, which has some, is not to fork.
     """
     pid, ready = fork(check_for_ever, name)
     while os.read(orders, 1):
@@ -90,7 +90,7 @@ def register_for_ever(
     registry: md.Registry, figures: Figures, faults: list[str], stop: threading.Event
 ) -> dict[int, int]:
     """Registers against those who hold the lock; when each definition returned, by its beginning.
-    A recovery takes its time: it looks at every fact.
+    A recovery takes its time: it looks at every registration.
     """
     returned: dict[int, int] = {}
     while not stop.is_set():
@@ -110,7 +110,7 @@ def register_for_ever(
 def killed_holders(
     figures: Figures, name: str, seed: int, seconds: float, rounds: int
 ) -> dict[str, int]:
-    """This process is the main member; it forks before it has threads."""
+    """This process is the registrar; it forks before it has threads."""
     end = time.monotonic() + seconds
     orders_read, orders = os.pipe()
     os.set_inheritable(orders, False)

@@ -2,7 +2,7 @@
 
     python stress/kill_python.py [--light] [--seconds N] [--rounds N] [--seed S]
 
-One round is the life of one main member: a process that defines and closes operators in three
+One round is the life of one registrar: a process that defines and closes operators in three
 threads. Other processes wait, verify, call, listen and attach, in threads and in sub-interpreters
 with a GIL of their own; they are killed with SIGKILL and replaced. Then the main one is killed as
 well, or leaves. Afterwards:
@@ -10,7 +10,7 @@ well, or leaves. Afterwards:
 - every definition that was acknowledged (`define` had returned, and that was written down) is
   there, unless the end of its library had begun; what was closed is not there;
 - check_invariants finds nothing;
-- all the others have heard that the main member is gone and have ended by themselves; nobody hangs;
+- all the others have heard that the registrar is gone and have ended by themselves; nobody hangs;
 - every wait has returned within 300 ms of its outcome, the time not counted in which this machine
   had no processor for threads of its process (what returned later by the clock is shown as well).
 
@@ -179,7 +179,7 @@ class Killer:
         self.total.kills += 1
 
     def play_round(self) -> None:
-        """One main member's life."""
+        """One registrar's life."""
         read, write = os.pipe()
         main = self.start(-1, read)
         started = [main]
@@ -257,7 +257,7 @@ class Killer:
     # --- looking
 
     def compare(self, registry: md.Registry, main: Victim) -> None:
-        """The main member's diary with what is there."""
+        """The registrar's diary with what is there."""
         state: dict[str, str] = {}
         left = False
         for word, *rest in lines_of(main):

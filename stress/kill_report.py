@@ -82,7 +82,7 @@ class Totals:
             "the registering thread"
         )
         print(
-            f"seed {seed}: {self.kills} kills ({self.mains} of main members) in {seconds:.1f} s, "
+            f"seed {seed}: {self.kills} kills ({self.mains} of registrars) in {seconds:.1f} s, "
             f"{self.rounds} rounds\n{self.acknowledged} acknowledged definitions, "
             f"{self.compared} names compared, {self.verified} verified and called, "
             f"{self.heard} told to listeners, {self.attached} attached"

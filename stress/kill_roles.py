@@ -4,12 +4,12 @@ Runs in main interpreters and in sub-interpreters: nothing is imported here but 
 every interpreter has. Each victim writes down what it does, one line and one system call each, so
 that the lines of the dead are there and whole: `word name numbers...`.
 
-    begun NAME                  a definition of the main member, before the call
+    begun NAME                  a definition of the registrar, before the call
     defined NAME BEGAN RETURNED the same, after it
     refused NAME                a definition for which there was no room, say: it is not there
     closing, closed NAMESPACE   the end of a library with all that it has defined, before and after
     waited OUTCOME BEGAN CAME RETURNED QUEUED   times in ns; CAME is 0 where the killer knows it
-    missing                     no registry of that name: right when the main member has left
+    missing                     no registry of that name: right when the registrar has left
     failed TEXT                 what must not be
 
 A definition says when it began in the default of one of its arguments: so whoever has waited for it
@@ -41,10 +41,10 @@ class Diary:
         os.write(self._file, (" ".join(map(str, words)) + "\n").encode())
 
     def run(self, body, *args) -> None:
-        """Whatever a body raises, other than that the main member is gone, is a failure."""
+        """Whatever a body raises, other than that the registrar is gone, is a failure."""
         try:
             body(self, *args)
-        except (md.errors.MainMemberGoneError, md.errors.RegistryClosedError):
+        except (md.errors.RegistrarGoneError, md.errors.RegistryClosedError):
             self.write("ended")
         except md.errors.RegistryNotFoundError:
             self.write("missing")
@@ -62,11 +62,11 @@ def scale(x):
     return x
 
 
-# --- the main member ------------------------------------------------------------------------------
+# --- the registrar ------------------------------------------------------------------------------
 
 
 def define_stable(registry: md.Registry) -> md.Library:
-    """What workers verify and call: the same text and place in every interpreter."""
+    """What workers verify and call: the same text and location in every interpreter."""
     library = md.Library("stable", "FRAGMENT", registry=registry, timeout=5.0)
     library.define("f(Tensor x) -> Tensor")
     library.impl("f", scale, "CPU")
@@ -111,7 +111,7 @@ def churn(
 
 
 def wait(diary: Diary, registry: md.Registry, seed: int) -> None:
-    """Waits for what comes and goes, until the main member is gone."""
+    """Waits for what comes and goes, until the registrar is gone."""
     dice = Dice(seed)
     while True:
         timeout = None if dice.below(3) == 0 else dice.below(20) / 1000
@@ -126,7 +126,7 @@ def wait(diary: Diary, registry: md.Registry, seed: int) -> None:
             came = int(found.body.partition("began=")[2].partition(")")[0])
         except md.errors.NotRegisteredError:
             outcome, came = "deadline", began + int(timeout * 1e9)
-        except md.errors.MainMemberGoneError as error:
+        except md.errors.RegistrarGoneError as error:
             outcome, gone = "killed", error
         except md.errors.RegistryClosedError as error:
             outcome, gone = "left", error
@@ -137,7 +137,7 @@ def wait(diary: Diary, registry: md.Registry, seed: int) -> None:
 
 
 def verify(diary: Diary, registry: md.Registry, seed: int) -> None:
-    """Verifies what stays, calls it, calls what comes and goes, until the main member is gone."""
+    """Verifies what stays, calls it, calls what comes and goes, until the registrar is gone."""
     dice = Dice(seed)
     value = Tensor()
     while True:
@@ -163,7 +163,7 @@ def verify(diary: Diary, registry: md.Registry, seed: int) -> None:
 
 
 def attach(diary: Diary, name: str, seed: int) -> None:
-    """Attaches by name, looks, closes, until the main member is gone."""
+    """Attaches by name, looks, closes, until the registrar is gone."""
     while True:
         with md.Registry.attach(name, timeout=0) as registry:
             registry.operators()
@@ -174,7 +174,7 @@ def attach(diary: Diary, name: str, seed: int) -> None:
 
 
 def listen(diary: Diary, registry: md.Registry) -> None:
-    """Hears of all definitions, until the main member is gone."""
+    """Hears of all definitions, until the registrar is gone."""
 
     class Listener:
         def on_operator_registered(self, registration: md.Registration) -> None:

@@ -1,4 +1,4 @@
-"""Main members, as those use them who told them to start, or found them: see main_member.py."""
+"""Registrars, as those use them who told them to start, or found them: see registrar.py."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pathlib import Path
 
 from measure import HANG_SECONDS
 
-PROGRAM = Path(__file__).with_name("main_member.py")
+PROGRAM = Path(__file__).with_name("registrar.py")
 CAPACITY = 256 * 1024 * 1024
 
 
 class RefusedError(Exception):
-    """The main member raised an exception: ``kind`` is the name of its class."""
+    """The registrar raised an exception: ``kind`` is the name of its class."""
 
     def __init__(self, kind: str, text: str) -> None:
-        super().__init__(f"in the main member:\n{text}")
+        super().__init__(f"in the registrar:\n{text}")
         self.kind = kind
 
 
 class MainClient:
-    """A connection to a main member. ``address`` is that of its registry."""
+    """A connection to a registrar. ``address`` is that of its registry."""
 
     def __init__(self, address: str, path: str) -> None:
         self.address = address
@@ -44,7 +44,7 @@ class MainClient:
         self._stream.flush()
         line = self._stream.readline()
         if not line:
-            raise ConnectionError("the main member is gone")
+            raise ConnectionError("the registrar is gone")
         answer: dict = json.loads(line)
         if "error" in answer:
             raise RefusedError(answer["error"], answer["text"])
@@ -57,7 +57,7 @@ class MainClient:
 
 
 class Main:
-    """A main member that was started here, and its registry."""
+    """A registrar that was started here, and its registry."""
 
     def __init__(self, name: str = "", capacity: int = CAPACITY) -> None:
         self.folder = tempfile.mkdtemp(prefix="mdispatch-stress-")
@@ -73,7 +73,7 @@ class Main:
         self.address = self.process.stdout.readline().decode().strip()
         if not self.address:
             self.leave()
-            raise RuntimeError("the main member did not start: it has said why")
+            raise RuntimeError("the registrar did not start: it has said why")
 
     @property
     def pid(self) -> int:

@@ -1,11 +1,11 @@
-"""Mixed blows: three main members, sixteen workers of every kind and two teams. Anybody may be
+"""Mixed blows: three registrars, sixteen workers of every kind and two teams. Anybody may be
 killed, stopped, robbed of its descriptors, its user or its memory; the disk fills up at times.
 
     python stress/mixed_blows.py [--seconds N] [--blows N] [--seed S]
 
-Each main member with its workers is a round of kill_python.py, judged from the same journals: what
+Each registrar with its workers is a round of kill_python.py, judged from the same journals: what
 was acknowledged is there, what was closed or refused is not, nobody else has defined anything,
-check_invariants finds nothing, all hear of the main member's end. A wait returns within the limit
+check_invariants finds nothing, all hear of the registrar's end. A wait returns within the limit
 after which a stopped holder of the lock is given up (10 s), and some seconds for the machine.
 
 Who was robbed may fail with the errors that docs/reliability.md promises it ("What a process can
@@ -43,7 +43,7 @@ from measure import HANG_SECONDS, Dice
 import mdispatch as md
 
 MAINS, MEMBERS, TEAMS = 3, 3, 2
-#: The sixteen workers, by the number of their main member. "fork" is a process that forks others.
+#: The sixteen workers, by the number of their registrar. "fork" is a process that forks others.
 CASTS = (
     (("wait",), ("wait", "verify"), ("+wait", "+verify"), ("attach",), ("fork",), ("listen",)),
     (("verify",), ("+wait", "wait"), ("attach", "wait"), ("fork",), ("wait", "listen")),
@@ -121,7 +121,7 @@ def be_main(name: str, path: str, seed: int, leave: int) -> None:
 
 
 def fork_on(diary: roles.Diary, name: str) -> None:
-    """Forks children, which wait and end, until the main member is gone."""
+    """Forks children, which wait and end, until the registrar is gone."""
     with md.Registry.attach(name, timeout=0) as registry:
         while True:
             pid = os.fork()
@@ -175,7 +175,7 @@ NO_DISK = (md.errors.SystemCallError, md.errors.RegistryFullError)
 # --- who deals the blows --------------------------------------------------------------------------
 
 
-class House(Killer):
+class Site(Killer):
     """One registry with all who have to do with it."""
 
     def __init__(
@@ -230,13 +230,13 @@ class House(Killer):
         self.began, self.alive, self.blows = [], [], {}
         self.read, self.write = os.pipe()
         self.main = self.start(-1, self.read)
-        # A full disk, a killed predecessor: it may take the main member a moment.
+        # A full disk, a killed predecessor: it may take the registrar a moment.
         self.registry = md.Registry.attach(self.name, timeout=HANG_SECONDS)
         for kind in range(len(self.cast)):
             self.start(kind)
 
     def finish(self, leaves: bool) -> None:
-        """The end of its main member, and of all others by it."""
+        """The end of its registrar, and of all others by it."""
         gone = 0
         self.alive.remove(self.main)
         if leaves:
@@ -271,8 +271,8 @@ class House(Killer):
         self.start(victim.kind, self.read)
 
 
-class Team(House):
-    """A registry without a main member."""
+class Team(Site):
+    """A registry whose namespaces have registrars of their own."""
 
     def __init__(self, name: str, seed: int, folder: Path) -> None:
         super().__init__(name, seed, folder, (("member",),) * MEMBERS)
@@ -309,37 +309,37 @@ class Blows:
         self.most, self.seed, self.dice = most, seed, Dice(seed)
         self.disk = own_disk(folder)
         name = f"mixed-{os.getpid()}"
-        self.houses: list[House] = []
+        self.sites: list[Site] = []
         for i in range(MAINS + TEAMS):
-            mine = folder / f"house{i}"
+            mine = folder / f"site{i}"
             mine.mkdir()
             if i < MAINS:
-                self.houses.append(House(f"{name}-{i}", seed * 8 + i, mine, CASTS[i]))
+                self.sites.append(Site(f"{name}-{i}", seed * 8 + i, mine, CASTS[i]))
             else:
-                self.houses.append(Team(f"{name}-{i}", seed * 8 + i, mine))
+                self.sites.append(Team(f"{name}-{i}", seed * 8 + i, mine))
         self.counts = dict.fromkeys(("kill", "stop", "descriptor", "user", "memory", "disk"), 0)
 
     def deal(self) -> None:
         """One blow."""
         dice = self.dice
         select.select([], [], [], dice.below(100) / 1000)
-        house = self.houses[dice.below(len(self.houses))]
-        victim = house.alive[dice.below(len(house.alive))]
+        site = self.sites[dice.below(len(self.sites))]
+        victim = site.alive[dice.below(len(site.alive))]
         blow = list(self.counts)[dice.below(6)]
         if (
             (blow == "disk" and self.disk is None)
             or (blow == "user" and os.geteuid() != 0)
-            or (blow in BLOWS and victim.pid in house.blows)  # it has lost enough
+            or (blow in BLOWS and victim.pid in site.blows)  # it has lost enough
         ):
             blow = "kill"
         self.counts[blow] += 1
         if blow == "kill":
-            if victim is house.main:
-                house.finish(leaves=dice.below(3) == 0)
-                house.alive = []
-                house.begin()
+            if victim is site.main:
+                site.finish(leaves=dice.below(3) == 0)
+                site.alive = []
+                site.begin()
             else:
-                house.replace(victim)
+                site.replace(victim)
         elif blow == "stop":
             os.kill(victim.pid, signal.SIGSTOP)
             select.select([], [], [], dice.below(1000) / 1000)
@@ -347,7 +347,7 @@ class Blows:
         elif blow == "disk":
             self.fill_disk(dice.below(500) / 1000)
         else:
-            house.blows[victim.pid] = blow
+            site.blows[victim.pid] = blow
             os.kill(victim.pid, BLOWS[blow])
 
     def fill_disk(self, seconds: float) -> None:
@@ -366,34 +366,34 @@ class Blows:
     def run(self) -> int:
         began = time.monotonic()
         load_everything()
-        for house in self.houses:
-            house.begin()
+        for site in self.sites:
+            site.begin()
         while not self.failures() and time.monotonic() < self.end:
             self.deal()
             if self.most and sum(self.counts.values()) >= self.most:
                 break
-        for house in self.houses:
+        for site in self.sites:
             if self.failures():
-                house.clear()
+                site.clear()
             else:
-                house.finish(leaves=True)
+                site.finish(leaves=True)
         self.report(time.monotonic() - began)
         return 1 if self.failures() else 0
 
     def failures(self) -> list[str]:
-        return [failure for house in self.houses for failure in house.total.failures]
+        return [failure for site in self.sites for failure in site.total.failures]
 
     def figures(self) -> dict:
-        first, *others = [house.total.figures() for house in self.houses]
+        first, *others = [site.total.figures() for site in self.sites]
         for each in others:
             first.merge(each)
         first.count("blows", sum(self.counts.values()))
-        first.count("operations", sum(h.lives for h in self.houses if isinstance(h, Team)))
+        first.count("operations", sum(h.lives for h in self.sites if isinstance(h, Team)))
         return first.as_dict()
 
     def report(self, seconds: float) -> None:
-        totals = [house.total for house in self.houses]
-        lives = sum(house.lives for house in self.houses if isinstance(house, Team))
+        totals = [site.total for site in self.sites]
+        lives = sum(site.lives for site in self.sites if isinstance(site, Team))
         waits = sum(len(took) for t in totals for took in t.times.values())
         slowest = max(
             (max(took, default=0) for t in totals for took in t.times.values()), default=0
@@ -404,7 +404,7 @@ class Blows:
         )
         print(
             f"{sum(t.rounds for t in totals)} lives of registries, "
-            f"{sum(t.mains for t in totals)} main members killed; "
+            f"{sum(t.mains for t in totals)} registrars killed; "
             f"{sum(t.acknowledged for t in totals)} acknowledged definitions, "
             f"{sum(t.compared for t in totals)} names compared, "
             f"{waits} waits, the slowest after {slowest / 1e6:.0f} ms, {lives} lives in teams"

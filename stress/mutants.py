@@ -8,16 +8,16 @@ fails.
 
 A comparison is turned or shifted by one, a condition is negated, `and` becomes `or`, a number is
 one more, a statement (a call, an assignment to an attribute, a raise) is left out, a result is not
-returned. The seed gives each mutant of native/core, native/bind and six rooms of the package its
-place in a queue, and the first ones are tried. The place depends on the changed line alone, not on
-what stands elsewhere. So with --tried, which keeps what came out, several runs add up to one
+returned. The seed gives each mutant of native/core, native/bind and six packages its
+place in a queue, and the first ones are tried. The place depends on the changed line alone, not
+on what stands elsewhere. So with --tried, which keeps what came out, several runs add up to one
 sample, also when the code goes on changing between them.
 
 Each mutant is made in a copy of the checkout. Asked are the tests that pass through its line (with
---map, which coverage makes when the file is not there yet), then the files of the room's tests that
-have most of its words, then all of the room's, and with --whole all others. A mutant with which the
-tests do not end has been noticed. What is printed: each mutant and what noticed it, then the part
-that was noticed, with its interval of 95 % (Wilson's).
+--map, which coverage makes when the file is not there yet), then the files of the package's tests
+that have most of its words, then all of the package's, and with --whole all others. A mutant with
+which the tests do not end has been noticed. What is printed: each mutant and what noticed it, then
+the part that was noticed, with its interval of 95 % (Wilson's).
 
 stress/equivalents.txt names mutants that cannot be told from the original, each with the reason.
 They are not tried. A mutant is known by its lines, before and after, so it may move. One in C does
@@ -58,7 +58,12 @@ SONAME = "libmdispatch.so.1"
 #: or make, for the C tests.
 NEAREST = {
     "mdispatch/facts/": ("tests/facts", "tests/registry", "tests/cli", "cffi tests/facts"),
-    "mdispatch/dispatch/": ("tests/dispatch", "tests/authoring", "tests/c_kernels", "tests/house"),
+    "mdispatch/dispatch/": (
+        "tests/dispatch",
+        "tests/authoring",
+        "tests/c_kernels",
+        "tests/project",
+    ),
     "mdispatch/registry/": ("tests/registry", "tests/authoring", "tests/c_kernels"),
     "mdispatch/schema/": ("tests/schema", "tests/authoring", "tests/registry"),
     "mdispatch/transports/": ("tests/transports", "--all tests/transports"),
@@ -327,11 +332,13 @@ class Lines:
 
 
 def likely(mutant: Mutant) -> list[str]:
-    """The files of the room's tests that have most of the words around a mutant's line, and the
+    """The files of the package's tests that have most of the words around a mutant's line, and the
     rarest ones: what they say most of the time is about it.
     """
-    rooms = [f"{ROOT}/{each.split()[-1]}" for each in NEAREST[mutant.place] if "make" not in each]
-    files = sorted({file for room in rooms for file in Path(room).rglob("test_*.py")})
+    packages = [
+        f"{ROOT}/{each.split()[-1]}" for each in NEAREST[mutant.place] if "make" not in each
+    ]
+    files = sorted({file for package in packages for file in Path(package).rglob("test_*.py")})
     lines = (ROOT / mutant.path).read_text().splitlines()
     around = [Path(mutant.path).stem, *lines[max(0, mutant.line - 12) : mutant.line + 3]]
     words = set(re.findall(r"[a-z]{4,}", " ".join(around).lower()))
@@ -473,7 +480,7 @@ def wilson(noticed: int, tried: int) -> tuple[float, float]:
 
 
 def score(attempts: Attempts) -> str:
-    """A line for each place that was tried, and one for all: as they were drawn, and now."""
+    """A line for each location that was tried, and one for all: as they were drawn, and now."""
     counts: dict[str, list[int]] = {}
     for (path, *_), noticed in attempts.items():
         if noticed[-1] == NO_CODE_OF_ITS_OWN:

@@ -32,7 +32,7 @@ SETTINGS = {
     "xtick.labelcolor": SOFT,
     "ytick.labelcolor": INK,
 }
-#: Facts about the file that matplotlib would add to the drawing.
+#: Registrations about the file that matplotlib would add to the drawing.
 METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 #: Of the time axis: 1 us to 10 s, eight columns to a tenfold.

@@ -167,7 +167,7 @@ def figures(results: list[Result], about: dict[str, str]) -> dict[str, object]:
         "scenarios": [
             {
                 "scenario": result.title,
-                "place": result.place,
+                "location": result.place,
                 "result": result.verdict.lower(),
                 **{what: result[what] for what in kept},
                 "per_second": result.per_second,

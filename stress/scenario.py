@@ -1,4 +1,4 @@
-"""What a scenario holds: its dice, its time, its figures, and its main member."""
+"""What a scenario holds: its dice, its time, its figures, and its registrar."""
 
 from __future__ import annotations
 

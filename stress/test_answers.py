@@ -1,4 +1,4 @@
-"""Definitions, kernels, priorities, choices and main members change under callers; nobody gets an
+"""Definitions, kernels, priorities, choices and registrars change under callers; nobody gets an
 impossible answer.
 """
 
@@ -17,7 +17,7 @@ from mains import Main, MainClient
 from measure import HANG_SECONDS
 from scenario import Scenario
 
-#: Who calls. The last of each kind registers nothing: its calls go to the main member.
+#: Who calls. The last of each kind registers nothing: its calls go to the registrar.
 CAST = ("thread", "shared-gil", OWN, "process", "process", "process", "process", "process")
 ROLES = ("answer", "answer", "answer", "answer", "answer", "answer_in_child", "answer", "ask")
 #: Those that call through torch.ops as well, where there is PyTorch.
@@ -86,7 +86,7 @@ def test_no_call_is_answered_as_a_definition_has_it_that_is_not_in_effect(
 
 
 class Successors:
-    """Main members of one name, of which each replaces the one before."""
+    """Registrars of one name, of which each replaces the one before."""
 
     def __init__(self, scenario: Scenario, name: str, histories: Path) -> None:
         self.scenario, self.name, self.histories = scenario, name, histories
@@ -97,7 +97,7 @@ class Successors:
     def _start(self) -> None:
         self._began = time.monotonic_ns()
         self.main = Main(self.name)
-        assert self.main.pid not in self.reigns, "two main members had one pid"
+        assert self.main.pid not in self.reigns, "two registrars had one pid"
         self._teller = self.main.connect()  # the changes go on as long as it is open
         change(self._teller, self.scenario, self.histories, 12)
 
@@ -115,12 +115,12 @@ class Successors:
 
 
 @pytest.mark.scenario("answers of successors", share=2.0)
-def test_no_call_is_answered_as_a_main_member_has_it_that_was_replaced(
+def test_no_call_is_answered_as_a_registrar_has_it_that_was_replaced(
     scenario: Scenario, main: MainClient, tmp_path: Path
 ) -> None:
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         # Seen by gdb in 3.13.5: flush_std_files waits for the lock of a stream, for ever.
-        pytest.skip("a free-threaded CPython may hang as a main member with threads ends")
+        pytest.skip("a free-threaded CPython may hang as a registrar with threads ends")
     histories = tmp_path / "histories"
     histories.mkdir()
     files = [tmp_path / f"{number}" for number in range(len(CAST))]

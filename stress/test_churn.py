@@ -33,7 +33,7 @@ def test_whoever_looks_at_what_comes_and_goes_for_ever_is_told_the_truth(
         scenario.play(crew, main, scenario.seconds)
     for space in spaces:
         done = main.tell("stop", namespace=space)
-        assert done["rounds"], "the main member has closed nothing"
+        assert done["rounds"], "the registrar has closed nothing"
         scenario.figures.count("rounds", done["rounds"])
         scenario.figures.count("definitions", done["definitions"])
         scenario.figures.count("operations", 2 * done["definitions"])
@@ -45,7 +45,7 @@ def test_whoever_looks_at_what_comes_and_goes_for_ever_is_told_the_truth(
 def test_a_registry_that_is_closed_sends_home_whoever_waits_in_it(
     part: int, scenario: Scenario, main: MainClient
 ) -> None:
-    """By the interpreter that waits, and by the main member, for all."""
+    """By the interpreter that waits, and by the registrar, for all."""
     cast = ("thread", "thread", "shared-gil", OWN)
     roles = ["close_while_waiting"] * len(cast)
     more = words_of(scenario, len(cast), [], max(scenario.left / 2, 0.1))

@@ -145,7 +145,7 @@ def test_members_by_whose_clock_it_is_another_time_take_part_like_all(
                 scenario.figures.count("kills")
                 teller.close()
                 for done in crew.done(len(cast)):
-                    assert done.ended == "MainMemberGoneError", done.ended
+                    assert done.ended == "RegistrarGoneError", done.ended
                     judge("kill to waiter", done, *times)
     with Main(name):
         pass  # its name is free again

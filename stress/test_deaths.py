@@ -1,4 +1,4 @@
-"""Deaths by SIGKILL: of the main member, and of who holds the lock. Those of everybody, at random
+"""Deaths by SIGKILL: of the registrar, and of who holds the lock. Those of everybody, at random
 moments, are in test_kill.py.
 """
 
@@ -12,7 +12,7 @@ from scenario import Scenario
 
 @pytest.mark.parametrize("part", [0, 1])
 @pytest.mark.scenario("kill -9 of the main")
-def test_all_who_wait_hear_of_the_main_members_death_and_another_takes_its_place(
+def test_all_who_wait_hear_of_the_registrars_death_and_another_takes_its_place(
     part: int, scenario: Scenario, main: MainClient
 ) -> None:
     dice, name = scenario.dice, f"{main.address[4:]}-kill{part}"
@@ -36,12 +36,12 @@ def test_all_who_wait_hear_of_the_main_members_death_and_another_takes_its_place
             scenario.figures.count("kills")
             for done in crew.done(len(everyone)):
                 who = crew.name(done.who)
-                assert done.ended == "MainMemberGoneError", f"{who}: {done.ended}"
+                assert done.ended == "RegistrarGoneError", f"{who}: {done.ended}"
                 assert done.more == str(own.pid), f"{who} was told of pid {done.more}"
                 first, least = max(came, done.began), max(sure, done.began)
                 scenario.judge("kill to waiter", who, done.returned, first, least, done.queued)
             crew.tell(0, "attach", own.address, 0)
-            assert crew.done(1)[0].ended == "MainMemberGoneError"
+            assert crew.done(1)[0].ended == "RegistrarGoneError"
             crew.ready(1)
             teller.close()
             own.leave()

@@ -47,7 +47,7 @@ def test_all_who_wait_get_what_is_defined_however_the_two_meet(
 
 @PARTS
 @pytest.mark.scenario("late main")
-def test_workers_that_come_before_the_main_member_wait_for_it_or_say_that_it_never_came(
+def test_workers_that_come_before_the_registrar_wait_for_it_or_say_that_it_never_came(
     part: int, scenario: Scenario, main: MainClient
 ) -> None:
     dice, space = scenario.dice, f"late{part}"

@@ -17,10 +17,10 @@ KILLER = Path(__file__).with_name("kill_python.py")
 
 @pytest.mark.parametrize("part", [0, 1])
 @pytest.mark.scenario("kill -9 of anybody", share=2.0)
-def test_what_killed_processes_leave_is_whole_and_all_hear_of_the_main_members_end(
+def test_what_killed_processes_leave_is_whole_and_all_hear_of_the_registrars_end(
     part: int, scenario: Scenario, tmp_path: Path
 ) -> None:
-    """Its registry is its own. One process, at any moment a main member, readers or waiters die."""
+    """Its registry is its own. One process, at any moment a registrar, readers or waiters die."""
     figures = tmp_path / "figures"
     options = {"seconds": scenario.seconds, "rounds": scenario.limit, "seed": scenario.seed}
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]

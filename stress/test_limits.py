@@ -1,4 +1,4 @@
-"""A registry that is full: of facts, and of members."""
+"""A registry that is full: of registrations, and of members."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST = 2047
 def test_a_full_registry_refuses_cleanly_and_takes_as_much_again_after_each_close(
     scenario: Scenario, main: MainClient
 ) -> None:
-    """Memory comes back by size: the same facts fit each time. Who waits gets what fits."""
+    """Memory comes back by size: the same registrations fit each time. Who waits gets what fits."""
     with scenario.crew(main.address) as crew, Main(capacity=600 * 1024) as own:
         for number in range(len(CAST)):
             crew.tell(number, "attach", own.address, 5)

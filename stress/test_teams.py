@@ -1,5 +1,5 @@
-"""A team without a main member, killed and replaced: Python processes, each with a sub-interpreter,
-import the same module for ever.
+"""A team whose namespaces have registrars of their own, killed and replaced: Python processes, each
+with a sub-interpreter, import the same module for ever.
 
 Whoever has imported it finds all of it and gets right answers, one of them at a time is the
 registrar, and with the last one the name goes. The registrar's token is a link: made by who is told

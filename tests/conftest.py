@@ -171,9 +171,9 @@ def a_failed_test_leaves_no_registry(request: pytest.FixtureRequest):
     yield
     if request.node.stash.get(_failed, False):
         default = registries.default and registries.default.dispatcher.facts
-        for opened, book in list(living._live.items()):
-            if opened not in before and book is not default:
-                book.close()
+        for opened, registry in list(living._live.items()):
+            if opened not in before and registry is not default:
+                registry.close()
 
 
 @pytest.fixture(autouse=True)
@@ -224,7 +224,7 @@ def long_form(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(params=["local", pytest.param("shared", marks=pytest.mark.shared)])
 def facts(request: pytest.FixtureRequest):
-    """A registry of facts in the main role, once for each implementation."""
+    """A registry of registrations in the main role, once for each implementation."""
     registry = LocalRegistry() if request.param == "local" else SharedRegistry.create(None, 1 << 22)
     yield registry
     if request.param == "shared" and not registry._closed:

@@ -1,7 +1,7 @@
 """What has changed since the last commit that main shares with this tree, and what that can break.
 
-The rooms of the package import downwards only, which lint/imports checks. So a change in a room can
-break that room and those above it. In any doubt, everything is looked at.
+The packages import downwards only, which lint/imports checks. So a change in a package can
+break that package and those above it. In any doubt, everything is looked at.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-#: The lowest room whose change does not make the whole suite run, and those above it.
+#: The lowest package whose change does not make the whole suite run, and those above it.
 UPPER = "authoring"
 
 
 @dataclass(frozen=True)
 class Change:
-    """The rooms whose tests have to run; None if these are all, and then ``reason`` says why.
+    """The packages whose tests have to run; None if these are all, and then ``reason`` says why.
     ``files`` are those that have changed, None if nobody can tell.
     """
 
-    rooms: frozenset[str] | None
+    packages: frozenset[str] | None
     reason: str
     files: frozenset[str] | None = None
 
@@ -30,13 +30,13 @@ class Change:
         return self.files is None or any(file.startswith(beginnings) for file in self.files)
 
     def has(self, *names: str) -> bool:
-        return self.rooms is None or not self.rooms.isdisjoint(names)
+        return self.packages is None or not self.packages.isdisjoint(names)
 
     def folders(self, sources: Path) -> tuple[str, ...]:
         """The folders of tests that have to run."""
-        if self.rooms is None:
+        if self.packages is None:
             return ("tests",)
-        wanted = sorted({*self.rooms, "house"})
+        wanted = sorted({*self.packages, "project"})
         return tuple(f"tests/{name}" for name in wanted if (sources / "tests" / name).is_dir())
 
 
@@ -44,10 +44,10 @@ EVERYTHING = Change(None, "asked for")
 
 
 def layers(root: Path) -> list[list[str]]:
-    """The rooms, from the roof down; those of one layer do not know each other."""
+    """The packages, from the top down; those of one layer do not know each other."""
     project = tomllib.loads((root / "pyproject.toml").read_text())
     contract = project["tool"]["importlinter"]["contracts"][0]
-    return [[room.strip() for room in line.split("|")] for line in contract["layers"]]
+    return [[package.strip() for package in line.split("|")] for line in contract["layers"]]
 
 
 def git(root: Path, *words: str) -> str | None:
@@ -96,16 +96,20 @@ def change(root: Path, good: Path) -> Change:
         above.update(names)
         if UPPER in names:
             break
-    rooms: set[str] = set()
+    packages: set[str] = set()
     for file in files:
         top, _, rest = file.partition("/")
-        room = rest.partition("/")[0].removesuffix(".py")
+        package = rest.partition("/")[0].removesuffix(".py")
         if top == "docs" or ("/" not in file and file.endswith(".md")):
             continue
-        if top in ("mdispatch", "tests") and room in upper:
-            rooms |= upper[room] if top == "mdispatch" else {room}
-        elif top == "tests" and "/" in rest and room not in ("support", "data", "golden", "oracle"):
-            rooms.add(room)
+        if top in ("mdispatch", "tests") and package in upper:
+            packages |= upper[package] if top == "mdispatch" else {package}
+        elif (
+            top == "tests"
+            and "/" in rest
+            and package not in ("support", "data", "golden", "oracle")
+        ):
+            packages.add(package)
         else:
             return Change(None, f"{file} can break anything", changed)
-    return Change(frozenset(rooms), f"{len(files)} files have changed", changed)
+    return Change(frozenset(packages), f"{len(files)} files have changed", changed)

@@ -108,7 +108,7 @@ def lint(sources: Path, change: Change) -> Iterator[Row]:
         export NODE_EXTRA_CA_CERTS=${{SSL_CERT_FILE:-}} # npm's name for it
         npm install --silent --no-audit --no-fund --prefix build/axe axe-core@4
         [ -e build/site ] || {site}
-        .venv/bin/python -m pytest -q --all --record="$RECORD" tests/house/test_accessible.py""",
+        .venv/bin/python -m pytest -q --all --record="$RECORD" tests/project/test_accessible.py""",
         counts="readme",
         environment={
             "MDISPATCH_BROWSER": "chromium",
@@ -207,7 +207,7 @@ def suite(version: str, sources: Path, change: Change) -> Iterator[Row]:
     row = partial(Row, folder=f"suite-{version}", python=version)
     whole = version == WHOLE
     more = "-r gunicorn -r mypy " if whole else ""
-    everyday = change.rooms is None or bool(change.rooms)
+    everyday = change.packages is None or bool(change.packages)
     yield row(
         f"{name}/install",
         f".ci/environment {version} {more}test",
@@ -320,7 +320,7 @@ def torch(version: str, runtime: str) -> Iterator[Row]:
     tests += ["tests/authoring/test_torch_export.py"]
     left_out: list[str] = []
     if version.startswith("2.6."):
-        # What 2.6's compiler does not follow; and it tells other places of registrations than
+        # What 2.6's compiler does not follow; and it tells other locations of registrations than
         # watch() looks for.
         held = "statements.py::test_a_statement_holds_or_fails_for_the_reason_in_the_table"
         left_out = [
@@ -438,11 +438,11 @@ def rare() -> Iterator[Row]:
             limit=2400,
             everyday=False,
         )
-    # What of each room the tests run: figures, on no condition.
+    # What of each package the tests run: figures, on no condition.
     row = partial(Row, folder="coverage", python="3.11", everyday=False)
     yield row("coverage/install", ".ci/environment 3.11 -r coverage test")
     yield row(
-        "coverage/rooms",
+        "coverage/packages",
         ".venv/bin/python .ci/coverage -q -n 3 --all -m 'not lint' --record=$RECORD tests",
         needs=("coverage/install",),
         cores=2,
@@ -478,9 +478,9 @@ def rows(sources: Path, change: Change) -> list[Row]:
     """All rows. Those of an everyday run are marked, and depend on the change."""
     found = [*lint(sources, change)]
     first = [*readme(sources), *counts()]
-    rooms = [*suite(WHOLE, sources, change)]
-    # Where the rooms that have changed are known, their tests are the likeliest to fail.
-    found += first + rooms if change.rooms is None else rooms + first
+    parts = [*suite(WHOLE, sources, change)]
+    # Where the packages that have changed are known, their tests are the likeliest to fail.
+    found += first + parts if change.packages is None else parts + first
     found += native(change)
     for version in PYTHONS:
         if version != WHOLE:

@@ -38,7 +38,7 @@ def listing(header):
     """The manual of a header, and then its code as it stands: half of that one is macros."""
     text = header.read_text()
     lines = ["Kernels and hosts in C", "=" * 22, "", f"This is ``{header.name}``.", ""]
-    # What mdispatch.h declares has a place to link to; the rest stands below, on the same page.
+    # What mdispatch.h declares has a location to link to; the rest stands below, on the same page.
     elsewhere = set(re.findall(r"\bMD_\w+|\bmd_\w+", header.with_name("mdispatch.h").read_text()))
     for line in _manual(re.match(r"/\*(.*?)\*/", text, re.DOTALL).group(1)):
         lines.append(

@@ -1,7 +1,8 @@
 """The pages of the Python reference: which public name stands on which, and what is left out.
 
-The words are those of the docstrings. tests/house/test_reference.py compares the lists with
-``__all__`` of the package and of its public modules, so a new name has to be given its place here.
+The words are those of the docstrings. tests/project/test_reference.py compares the lists with
+``__all__`` of the package and of its public modules, so a new name has to be given its location
+here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A job of PyTorch on two nodes whose ranks prove at their start that they registered the same.
 
-Nothing is run beside it: the facts travel through the store that torchrun keeps for the job. This
-program starts torchrun twice on this machine, as two nodes; each has a folder of its own for its
-registry, as if it were another host. In a cluster, start it as ever, on each node:
+Nothing is run beside it: the registrations travel through the store that torchrun keeps for the
+job. This program starts torchrun twice on this machine, as two nodes; each has a folder of its own
+for its registry, as if it were another host. In a cluster, start it as ever, on each node:
 
     MDISPATCH_REGISTRY=cluster:torchrun torchrun --nnodes 2 ... train.py
 """

@@ -34,7 +34,7 @@ def too_late():
     become_daemon()
     try:
         md.Library("more", "DEF")
-    except md.errors.MainMemberGoneError as error:
+    except md.errors.RegistrarGoneError as error:
         print("becomes a daemon does so first" in str(error), web_ops.slug("The Ferry"))
 
 

@@ -1,4 +1,4 @@
 """Making operators: custom operators, fakes, gradients, schemas from annotations, checks.
 
-The room itself exports nothing: users find the public names of its modules in mdispatch.
+The package itself exports nothing: users find the public names of its modules in mdispatch.
 """

@@ -25,7 +25,7 @@ class ComputedKernel:
     """The kernel that an operator had at one key when it was asked for.
 
     ``operator`` and ``key`` say where it was found, ``label`` names the kernel, ``reason`` is the
-    rule that put it there and ``where`` the place of its registration.
+    rule that put it there and ``where`` the location of its registration.
 
     It runs as long as it is registered, even if a newer kernel has taken its place. After its
     registration is closed a call raises MissingKernelError; after the operator is gone,
@@ -92,8 +92,9 @@ class ComputedKernel:
             kind, name, here = facts.IMPL, operator.name, operator.entry.kernels
         _, _, there = dispatcher.facts.registrations(name)
         same = [fact for fact in there if (fact.kind, fact.key) == (kind, kernel.key)]
-        # A worker pairs facts with callables by what is left when others have gone. The kernel is
-        # still registered if it is in effect now, or was in effect before the newer ones came.
+        # A worker pairs registrations with callables by what is left when others have gone. The
+        # kernel is still registered if it is in effect now, or was in effect before the newer ones
+        # came.
         callables = list(here.get(kernel.key, ()))
         if not any(pair(same[:count], callables) is kernel for count in range(1, len(same) + 1)):
             raise MissingKernelError(

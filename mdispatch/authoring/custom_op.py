@@ -27,7 +27,7 @@ from ..dispatch.custom import Forward, called_by_c
 from ..dispatch.described import Annotations, Described
 from ..dispatch.kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
 from ..dispatch.traced import traced_in_torch
-from ..errors.places import label_of
+from ..errors.locations import label_of
 from ..errors.words import shown
 from ..keys.numbers import DispatchKey
 from ..registry import Registry
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ..dispatch.kernels import Provider
     from ..dispatch.operators import OpOverload
     from ..dispatch.table import DispatchTable, TableEntry
-    from ..errors.places import Place
+    from ..errors.locations import Location
     from ..keys import DispatchKeySet
     from ..registry.register import Held
     from ..schema import FunctionSchema
@@ -124,9 +124,9 @@ def custom_op(
 
     Raises InvalidNameError, InvalidArgumentError (no schema can be inferred, ``mutates_args`` and
     the schema differ, no argument for the device), InvalidKeyError, SchemaSyntaxError,
-    DuplicateRegistrationError (the name is defined elsewhere, with both places), RegistryFullError;
-    in a worker SchemaMismatchError, NameMismatchError, KeyMismatchError, MainNeverArrivedError.
-    After an error nothing stays registered. (torch: torch.library.custom_op)
+    DuplicateRegistrationError (the name is defined elsewhere, with both locations),
+    RegistryFullError; in a worker SchemaMismatchError, NameMismatchError, KeyMismatchError,
+    MainNeverArrivedError. After an error nothing stays registered. (torch: torch.library.custom_op)
     """
     if mutates_args is _NOT_SAID:
         raise errors.InvalidArgumentError(
@@ -602,7 +602,7 @@ class _OperatorLibrary(Library):
         op: str | OpOverload,
         kernel: LocalKernel,
         allow_override: bool = True,
-        here: Callable[[], Place] | None = None,
+        here: Callable[[], Location] | None = None,
     ) -> LocalKernel | None:
         if self._defaults and not kernel.is_fallthrough:
             kernel = LocalKernel(

@@ -15,7 +15,7 @@ from _thread import RLock
 from ..dispatch.context.values import is_torch_tensor
 from ..dispatch.custom import Unshared, called_by_c
 from ..errors import AliasingError, ArgumentError
-from ..errors.places import label_of
+from ..errors.locations import label_of
 from ..errors.words import shown
 from ..keys import DispatchKeySet
 from ..keys.devices import device_key

@@ -13,7 +13,7 @@ from typing import NotRequired, TypedDict
 # --- what several answers hold --------------------------------------------------------------------
 
 
-class Place(TypedDict):
+class Location(TypedDict):
     """Where something was registered, and by whom."""
 
     #: file and line, as "ops.py:12"
@@ -46,7 +46,7 @@ class Kernel(TypedDict):
     #: its `order` among them, the highest first; null without a provider
     order: int | None
     #: where it was registered
-    place: Place
+    location: Location
 
 
 class Fallback(TypedDict):
@@ -59,7 +59,7 @@ class Fallback(TypedDict):
     #: whether a call goes on to the next key
     falls_through: bool
     #: where it was registered
-    place: Place
+    location: Location
 
 
 # --- verify ---------------------------------------------------------------------------------------
@@ -119,9 +119,9 @@ class VerifyDifference(TypedDict):
     name: str
     #: dispatch key
     key: str
-    #: place in the worker
+    #: location in the worker
     here: str
-    #: place in the main interpreter
+    #: location in the main interpreter
     there: str
     #: schema in the worker
     schema_here: str
@@ -185,7 +185,7 @@ class Operator(TypedDict):
     #: schema in canonical form; null when the operator is not defined
     schema: str | None
     #: where it was defined
-    defined: Place | None
+    defined: Location | None
     #: "FROM_SCHEMA", "CONSERVATIVE" or "PURE_FUNCTION"; null when it is not defined
     alias_analysis: str | None
     #: tags
@@ -197,7 +197,7 @@ class Operator(TypedDict):
     #: kernels in table order, alias keys last, the newest of each key first
     kernels: list[Kernel]
     #: where the name is held without a definition
-    names: list[Place]
+    names: list[Location]
 
 
 class Ls(TypedDict):
@@ -240,7 +240,7 @@ class Choice(TypedDict):
     #: whether this command has withdrawn it
     withdrawn: bool
     #: the member that decided, and where it asked, or the file that was loaded
-    place: Place
+    location: Location
 
 
 class Choices(TypedDict):
@@ -273,7 +273,7 @@ class Offer(TypedDict):
     #: since when, in seconds since 1970
     since: int
     #: who serves it, and the line that says so
-    place: Place
+    location: Location
 
 
 class Subject(TypedDict):
@@ -299,14 +299,14 @@ class PythonModule(TypedDict):
     #: what the registration says beside it
     context: str
     #: where that was registered
-    place: Place
+    location: Location
 
 
 class Show(Subject):
     """What `mdispatch show` answers."""
 
     #: where it was defined
-    defined: Place | None
+    defined: Location | None
     #: "FROM_SCHEMA", "CONSERVATIVE" or "PURE_FUNCTION"; null when it is not defined
     alias_analysis: str | None
     #: tags
@@ -320,7 +320,7 @@ class Show(Subject):
     #: kernels in table order, alias keys last, the newest of each key first
     kernels: list[Kernel]
     #: where the name is held without a definition
-    names: list[Place]
+    names: list[Location]
 
 
 class Slot(TypedDict):
@@ -335,7 +335,7 @@ class Slot(TypedDict):
     #: whether a call goes on to the next key
     falls_through: bool
     #: where the kernel was registered; null for a fallback that is built in, and for none
-    place: Place | None
+    location: Location | None
 
 
 class Table(Subject):
@@ -364,7 +364,7 @@ class Runs(TypedDict):
     #: label
     kernel: str
     #: where it was registered; null for a fallback that is built in
-    place: Place | None
+    location: Location | None
 
 
 # No class statement takes the key ``class``.
@@ -475,8 +475,8 @@ class Member(TypedDict):
     waits: Wait | None
 
 
-class Main(TypedDict):
-    """The main member of a registry."""
+class Registrar(TypedDict):
+    """The registrar of a registry."""
 
     #: process
     pid: int
@@ -515,7 +515,7 @@ class Outside(TypedDict):
     address: str
     #: null for an anonymous registry
     name: str | None
-    #: "open", "closed", "main died", "damaged" or "refused"
+    #: "open", "closed", "registrar died", "damaged" or "refused"
     state: str
     #: class of mdispatch.errors that attaching to it raises
     error: str | None
@@ -591,8 +591,8 @@ class Inside(TypedDict):
 
     #: "main", "elect" or, for a host of a cluster, "bridge"
     policy: str | None
-    #: the main member; null with another policy than "main"
-    main: Main | None
+    #: the registrar; null with another policy than "main"
+    registrar: Registrar | None
     #: how it stands, where it is of a cluster
     cluster: Standing | None
     #: the processes that joined
@@ -608,7 +608,7 @@ class Inside(TypedDict):
     #: how many kernels are registered
     kernels: int | None
     #: how many registrations there are
-    facts: int | None
+    registrations: int | None
     #: how many names there are
     names: int | None
     #: how many places of names that have ended are kept for others
@@ -621,7 +621,7 @@ class Inside(TypedDict):
     used: int | None
     #: bytes left
     free: int | None
-    #: how many registrations and strikes there were
+    #: how many registrations and removals there were
     sequence: int | None
     #: how often a dead holder of the lock was cleaned up after
     recoveries: int | None
@@ -701,7 +701,7 @@ class Doctor(TypedDict):
 class RegistryNow(Registry):
     """A registry, and what changed since the look before."""
 
-    #: registrations and strikes; null when the registry was not seen before
+    #: registrations and removals; null when the registry was not seen before
     changes_per_second: float | None
     #: how often a dead holder of the lock was cleaned up after; null when it was not seen before
     recovered: int | None
@@ -735,7 +735,7 @@ class Slots(TypedDict):
     #: whether a call goes on to the next key
     falls_through: bool
     #: where the kernel was registered; null for a fallback that is built in, and for none
-    place: Place | None
+    location: Location | None
 
 
 class OperatorWithTable(Operator):
@@ -753,10 +753,10 @@ class Library(TypedDict):
     #: "library" or "claim"
     kind: str
     #: where it was registered
-    place: Place
+    location: Location
 
 
-class Registrar(TypedDict):
+class Registered(TypedDict):
     """What one interpreter has registered from one file."""
 
     #: process
@@ -790,7 +790,7 @@ class Report(TypedDict):
     page: str | None
     #: how many keys have a slot in a table
     keys: int
-    #: "open", "closed", "main died", ...; null when it could not be looked at
+    #: "open", "closed", "registrar died", ...; null when it could not be looked at
     state: str | None
     #: "main", "elect" or "bridge"; null when it could not be looked at
     policy: str | None
@@ -809,7 +809,7 @@ class Report(TypedDict):
     #: the libraries and claims of namespaces
     libraries: list[Library]
     #: who registered what
-    registrars: list[Registrar]
+    registrars: list[Registered]
 
 
 # --- stress ---------------------------------------------------------------------------------------
@@ -847,7 +847,7 @@ class Title(TypedDict):
     #: title
     scenario: str
     #: the test
-    place: str
+    location: str
 
 
 class Scenario(Title):
@@ -955,8 +955,8 @@ class Host(TypedDict):
     behind: bool
     #: why it is astray or held
     why: str | None
-    #: how many facts it has
-    facts: int
+    #: how many registrations it has
+    registrations: int
     #: how many processes are workers there
     workers: int
     #: version of mdispatch

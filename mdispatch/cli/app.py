@@ -26,7 +26,7 @@ GROUPS = {
         ),
     },
     "Look at operators": {
-        "ls": ("ls", "List operators, the keys of their kernels, and their places."),
+        "ls": ("ls", "List operators, the keys of their kernels, and their locations."),
         "table": ("explain", "Print the dispatch table of an operator."),
         "show": ("explain", "Print what is registered for an operator."),
         "why": ("explain", "Print how a call with these keys comes to its kernel."),

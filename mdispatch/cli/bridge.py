@@ -73,7 +73,7 @@ def bridge(url: ClusterURL, name: str | None, as_json: bool) -> None:
         def say(text: str) -> None:
             if as_json:
                 answer: answers.Bridge = {
-                    "format": 1,
+                    "format": 2,
                     "registry": one.name,
                     "serves": one.serves,
                     "cluster": None if one.told is None else told_json(one.told),

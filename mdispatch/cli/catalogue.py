@@ -1,7 +1,8 @@
 """Everything in a registry, by operator, as ``mdispatch ls`` and ``mdispatch report`` print it.
 
-A catalogue is made from one listing of the facts. A process can write anything into a registry,
-also malformed names and keys that do not exist. Both are listed; only tables leave them out.
+A catalogue is made from one listing of the registrations. A process can write anything into a
+registry, also malformed names and keys that do not exist. Both are listed; only tables leave them
+out.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ..dispatch.explain import are_active, computed, rows_of
 from ..dispatch.kernels import FALLTHROUGH
 from ..facts.registration import is_of_choice
 from ..keys.numbers import TABLE_INDEX, DispatchKey
-from .subject import kernel_json, key_name, place_json, place_of_fact
+from .subject import kernel_json, key_name, location_json, location_of_fact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,8 +32,8 @@ _LAST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel's fact, and whether it is the newest at its key for its types. The newest is in
-    effect.
+    """A kernel's registration, and whether it is the newest at its key for its types. The newest is
+    in effect.
     """
 
     fact: Registration
@@ -81,7 +82,7 @@ class Operator:
 
     @property
     def holds(self) -> list[Registration]:
-        """The facts that only hold the name."""
+        """The registrations that only hold the name."""
         return [fact for fact in self.there if fact.kind == facts.NAME]
 
     @property
@@ -105,7 +106,7 @@ class Operator:
         return facts.IMPL in kinds and facts.DEF not in kinds
 
     def table(self, fallbacks: Sequence[Registration]) -> list[TableRow]:
-        """One row for each runtime key, computed from the facts whose keys exist."""
+        """One row for each runtime key, computed from the registrations whose keys exist."""
         return rows_of(computed(_usable(self.there), _usable(fallbacks)))
 
 
@@ -116,7 +117,8 @@ def _usable(there: Iterable[Registration]) -> list[Registration]:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The facts of a registry: operators by name, and the facts that belong to no operator."""
+    """The registrations of a registry: operators by name, and the registrations that belong to no
+    operator."""
 
     registry: str
     operators: Sequence[Operator]
@@ -160,7 +162,7 @@ def operator_json(operator: Operator) -> answers.Operator:
         "namespace": operator.namespace,
         "overload": operator.overload,
         "schema": None if there is None else there.body,
-        "defined": place_of_fact(there),
+        "defined": location_of_fact(there),
         "alias_analysis": None if there is None else there.alias_analysis,
         "tags": [] if there is None else list(there.tags),
         "python_module": None if stub is None else stub.body.partition("\n")[0],
@@ -169,7 +171,7 @@ def operator_json(operator: Operator) -> answers.Operator:
             kernel_json(kernel.key, kernel.alias, kernel.active, kernel.fact)
             for kernel in operator.kernels
         ],
-        "names": [place_json(fact) for fact in operator.holds],
+        "names": [location_json(fact) for fact in operator.holds],
     }
 
 
@@ -179,5 +181,5 @@ def fallback_json(fact: Registration) -> answers.Fallback:
         "key": key_name(fact.key),
         "kernel": fact.body,
         "falls_through": fact.body == FALLTHROUGH,
-        "place": place_json(fact),
+        "location": location_json(fact),
     }

@@ -15,9 +15,9 @@ from .. import __version__
 from ..facts import who
 from ..registry.choices import Choice, export, made, withdraw
 from .asking import WHERE, answering, attach, imports, opened
-from .columns import fit, number_of, place_text, plain, say, say_columns, styled
+from .columns import fit, location_text, number_of, plain, say, say_columns, styled
 from .console import complain, json_option, standard_output, tell_written, write
-from .subject import place_json
+from .subject import location_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ Exit status:
   0    answered
   1    nobody has chosen anything, or nothing for these operators
   2    unusable arguments; no such module, or one that fails; no such
-       registry, or one whose main process is dead; the file could not be
+       registry, or one whose registrar is dead; the file could not be
        written
   130  interrupted
 """
@@ -95,7 +95,7 @@ class Chosen:
 
     def json(self) -> str:
         answer: answers.Choices = {
-            "format": 1,
+            "format": 2,
             "mdispatch": __version__,
             "registry": self.registry,
             "choices": [_json(each, each in self.gone) for each in self.choices],
@@ -124,7 +124,7 @@ def _json(choice: Choice, gone: bool) -> answers.Choice:
         "seconds": choice.seconds,
         "waited": choice.waited,
         "withdrawn": gone,
-        "place": place_json(choice.fact),
+        "location": location_json(choice.fact),
     }
 
 
@@ -141,5 +141,5 @@ def _cells(choice: Choice) -> Row:
         styled(f"{choice.seconds:.3g} s"),
         styled(str(choice.waited)),
         styled(who(choice.pid, choice.interpreter)),
-        styled(place_text(choice.where), style="dim"),
+        styled(location_text(choice.where), style="dim"),
     )

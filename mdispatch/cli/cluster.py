@@ -83,7 +83,7 @@ def cluster(accepts: bool, url: ClusterURL, as_json: bool) -> None:
     lines += ["", *(f"! {each}" for each in problems)] if problems else []
     if as_json:
         answer: answers.Cluster = {
-            "format": 1,
+            "format": 2,
             "mdispatch": __version__,
             "engine": url.shown,
             "led": bool(status.leader),
@@ -111,7 +111,7 @@ def _accept(url: ClusterURL, engine: Engine, as_json: bool) -> str:
     if not as_json:
         return plain(f"{url.shown}: accepted {name}, which leads since epoch {manifest.epoch}")
     answer: answers.Accepted = {
-        "format": 1,
+        "format": 2,
         "mdispatch": __version__,
         "engine": url.shown,
         "leader": name,
@@ -126,7 +126,7 @@ def _host(record: Record, problems: list[str], tail: Sequence[int]) -> list[str]
     at = f"epoch {record.epoch}, sequence {record.seq}, chain {record.chain.hex()[:8]}"
     lines = [
         f"{record.role} {name}: {record.phase}, {at}",
-        f"  {record.facts} facts, {record.workers} workers at {record.registry}; "
+        f"  {record.registrations} registrations, {record.workers} workers at {record.registry}; "
         f"mdispatch {record.mdispatch}, Python {record.python}",
     ]
     if _is_behind(record, tail):
@@ -160,7 +160,7 @@ def _host_json(record: Record, tail: Sequence[int]) -> answers.Host:
         "sequence": record.seq,
         "behind": _is_behind(record, tail),
         "why": record.why or None,
-        "facts": record.facts,
+        "registrations": record.registrations,
         "workers": record.workers,
         "mdispatch": record.mdispatch,
         "python": record.python,

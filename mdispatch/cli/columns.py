@@ -62,8 +62,8 @@ def size(number: int) -> str:
     return f"{figure:.1f}".removesuffix(".0") + f" {unit}"
 
 
-def place_text(where: str) -> str:
-    """A place as it is found from the current directory."""
+def location_text(where: str) -> str:
+    """A location as it is found from the current directory."""
     try:
         here = os.path.join(os.getcwd(), "")
     except FileNotFoundError:  # it was removed

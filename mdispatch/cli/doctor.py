@@ -96,7 +96,7 @@ def doctor(
     """List the registries of this user, and what is wrong with them. It tells who is alive, what is
     in them, who serves kernels to whom, who waits for what, and who differs and goes on.
 
-    Looking joins nothing, takes no lock and changes nothing; a registry whose main process is dead
+    Looking joins nothing, takes no lock and changes nothing; a registry whose registrar is dead
     or whose lock is held by a stopped one is shown all the same.
 
     --reap removes the files of registries whose processes are all dead. Whether somebody of a
@@ -110,7 +110,7 @@ def doctor(
     \b
     Exit status:
       0    nothing is wrong (after --reap: any more)
-      1    something needs attention: a dead main member, others that died
+      1    something needs attention: a dead registrar, others that died
            without leaving, a member that differs from what is registered, a
            file left over, a stopped process, damage, a file that cannot be
            read, a folder that is kept locked; lines with ! say what
@@ -172,13 +172,13 @@ def _of_its_state(seen: Seen) -> Iterator[str]:
     if seen.is_leftover:
         left = {
             "closed": "it was closed and its file was left",
-            "main died": f"its main member, pid {seen.main_pid}, died and nobody of it is left",
+            "registrar died": f"its registrar, pid {seen.registrar_pid}, died; no member is left",
         }
         yield f"{left.get(seen.state, 'nobody of it is left')}: {_REAP}"
-    elif seen.state == "main died":
+    elif seen.state == "registrar died":
         yield (
-            f"its main member, pid {seen.main_pid}, died: nobody registers in it any more. Start "
-            "that again, then its workers"
+            f"its registrar, pid {seen.registrar_pid}, died: nobody registers in it any more. "
+            "Start that again, then its workers"
         )
     elif seen.state in ("damaged", "refused"):
         after = f". {_REAP} if no process has it open" if seen.is_odd else ""
@@ -188,8 +188,9 @@ def _of_its_state(seen: Seen) -> Iterator[str]:
 
 
 def _of_its_members(seen: Seen) -> Iterator[str]:
-    if seen.main_stopped:
-        yield f"its main process, pid {seen.main_pid}, is stopped: kill -CONT {seen.main_pid}"
+    if seen.registrar_stopped:
+        pid = seen.registrar_pid
+        yield f"its registrar, pid {pid}, is stopped: kill -CONT {pid}"
     if seen.lock is not None and seen.lock.stopped:
         yield (
             f"its lock is held by pid {seen.lock.pid}, which is stopped, and all who need it wait: "
@@ -198,7 +199,7 @@ def _of_its_members(seen: Seen) -> Iterator[str]:
     if seen.lock is not None and seen.lock.died and seen.state == "open":
         yield "whoever held its lock died: the next one to take it cleans up"
     for one in seen.serving:
-        if one.is_stopped and not (one.pid == seen.main_pid and seen.main_stopped):
+        if one.is_stopped and not (one.pid == seen.registrar_pid and seen.registrar_stopped):
             yield (
                 f"pid {one.pid}, which serves {one.offers[0].fact.name}"
                 + f" and {len(one.offers) - 1} more" * (len(one.offers) > 1)
@@ -226,7 +227,7 @@ def _of_what_differs(seen: Seen) -> Iterator[str]:
 
 
 def _main_if_dead(seen: Seen) -> set[int]:
-    return {seen.main_pid} if seen.main_state == "died" else set()
+    return {seen.registrar_pid} if seen.registrar_state == "died" else set()
 
 
 def _of_its_memory(seen: Seen) -> Iterator[str]:
@@ -250,8 +251,8 @@ def _pids(pids: Iterable[int]) -> str:
 # --- the answer -----------------------------------------------------------------------------------
 
 _MOST_WAITING = 20
-_HEADINGS = ("registry", "state", "main", "members", "processes")
-_FIGURES = ("operators", "facts", "names", "waiting")
+_HEADINGS = ("registry", "state", "registrar", "members", "processes")
+_FIGURES = ("operators", "registered", "waiting")
 _STYLES = {"open": "green", "closed": "yellow"}
 
 
@@ -280,7 +281,7 @@ class Diagnosis:
 
     def json(self) -> str:
         answer: answers.Doctor = {
-            "format": 1,
+            "format": 2,
             "mdispatch": __version__,
             "problems": self.needs_attention,
             "folder_problem": self.folder_problem,
@@ -339,8 +340,8 @@ class Diagnosis:
     def _cells(self, seen: Seen) -> tuple[Text, ...]:
         label = styled(plain(seen.label), style="bold")
         if not seen.readable:
-            return (label, state_text(seen), *[styled("-", style="dim")] * 7)
-        figures = (seen.alive, seen.operators, seen.facts, seen.names)
+            return (label, state_text(seen), *[styled("-", style="dim")] * 6)
+        figures = (seen.alive, seen.operators, seen.facts)
         waiting = sum(member.threads for member in seen.waiting)
         cells = [styled(str(figure)) for figure in (*figures, waiting)]
         return (label, state_text(seen), main_text(seen), members_text(seen), *cells)
@@ -394,9 +395,11 @@ def main_text(seen: Seen) -> Text:
             if there is None or there.is_gone
             else styled(f"bridge {there.pid}")
         )
-    if seen.main_stopped:
-        return styled(f"{seen.main_pid} stopped", style="yellow")
-    return styled(str(seen.main_pid), style="dim" if seen.main_state in ("left", "died") else "")
+    if seen.registrar_stopped:
+        return styled(f"{seen.registrar_pid} stopped", style="yellow")
+    return styled(
+        str(seen.registrar_pid), style="dim" if seen.registrar_state in ("left", "died") else ""
+    )
 
 
 def members_text(seen: Seen) -> Text:
@@ -471,15 +474,15 @@ def seen_json(seen: Seen) -> answers.Registry:
         "held_by": list(seen.held_by),
         "problems": problems(seen),
     }
-    main: answers.Main = {
-        "pid": seen.main_pid,
-        "state": seen.main_state,
-        "stopped": seen.main_stopped,
+    registrar: answers.Registrar = {
+        "pid": seen.registrar_pid,
+        "state": seen.registrar_state,
+        "stopped": seen.registrar_stopped,
     }
     lock = seen.lock
     inside: answers.Inside = {
         "policy": "elect" if seen.elects else "bridge" if seen.is_host else "main",
-        "main": None if seen.elects or seen.is_host else main,
+        "registrar": None if seen.elects or seen.is_host else registrar,
         "cluster": None if seen.standing is None else standing_json(seen.standing),
         "processes": {"alive": seen.alive, "dead": seen.dead},
         "members": [member_json(member) for member in seen.members],
@@ -490,7 +493,7 @@ def seen_json(seen: Seen) -> answers.Registry:
         ],
         "operators": seen.operators,
         "kernels": seen.kinds[facts.IMPL],
-        "facts": seen.facts,
+        "registrations": seen.facts,
         "names": seen.names,
         "idle": seen.idle,
         "capacity": seen.capacity,

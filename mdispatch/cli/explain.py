@@ -19,10 +19,10 @@ from ..keys import DispatchKeySet, functionality_to_backend_keys, runtime_keys
 from ..keys.numbers import RUNTIME_KEYS, TABLE_INDEX, parse_key
 from ..schema.names import OperatorName
 from .asking import WHERE, answering, attach, imports, keys_like, opened
-from .columns import fit, place_text, plain, say, say_columns, say_pairs, styled
+from .columns import fit, location_text, plain, say, say_columns, say_pairs, styled
 from .console import json_option, standard_output, write
 from .serving import offer_json
-from .subject import Subject, by, kernel_json, kernel_text, names, place_json, place_of_fact
+from .subject import Subject, by, kernel_json, kernel_text, location_json, location_of_fact, names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ Exit status:
   0    answered
   1    there is no such operator: the nearest names are told
   2    unusable arguments, also a key that does not exist; no such module,
-       or one that fails; no such registry, or one whose main process is
+       or one that fails; no such registry, or one whose registrar is
        dead; the answer could not be written
   130  interrupted
 """
@@ -103,7 +103,7 @@ def table(
 @json_option("show")
 def show(op: str, modules: tuple[str, ...], registry: str | None, as_json: bool) -> None:
     """Print what is registered for an operator. That is its definition, its kernels at keys and
-    alias keys, and the place of each.
+    alias keys, and the location of each.
     """
 
     def answer(source: Registry, subject: Subject) -> Answer:
@@ -149,9 +149,9 @@ def why(
             excluded=DEFAULT_EXCLUDED,
         )
         fact = found.row.registration if found.error is None else None
-        book = source.dispatcher.facts
-        defined = book.find(facts.DEF, 0, found.operator)
-        served = [] if fact is None else offers(book, found.operator, fact, defined)
+        registry = source.dispatcher.facts
+        defined = registry.find(facts.DEF, 0, found.operator)
+        served = [] if fact is None else offers(registry, found.operator, fact, defined)
         return Way(subject, asked, found, served)
 
     _run(op, modules, registry, as_json, answer)
@@ -219,7 +219,7 @@ class Slots:
                 "reason": row.reason,
                 "kernel": None if row.is_fallthrough else row.kernel or None,
                 "falls_through": row.is_fallthrough,
-                "place": place_of_fact(row.registration),
+                "location": location_of_fact(row.registration),
             }
             for row in self._shown()
         ]
@@ -248,10 +248,10 @@ class Slots:
         else:
             runs = styled("nothing: a call is refused", style="red")
         style = "dim" if row.is_fallthrough or not row.kernel else ""
-        place = (
-            styled(place_text(row.where), style="dim") if row.where else styled("-", style="dim")
+        location = (
+            styled(location_text(row.where), style="dim") if row.where else styled("-", style="dim")
         )
-        return styled(row.key.name, style=style), styled(row.reason, style=style), runs, place
+        return styled(row.key.name, style=style), styled(row.reason, style=style), runs, location
 
     def _summary(self) -> str:
         passed = sum(row.is_fallthrough for row in self.rows)
@@ -274,7 +274,7 @@ class Registrations:
     overloads: Sequence[str]
 
     def _kernels(self) -> list[tuple[DispatchKey, bool, Registration]]:
-        """Each kernel: its key, whether it is in effect there, and its fact."""
+        """Each kernel: its key, whether it is in effect there, and its registration."""
         return [
             (key, active, fact)
             for key, kernels in explain.kernels_by_key(list(self.subject.there))
@@ -289,14 +289,16 @@ class Registrations:
         there = self.subject.definition
         answer: answers.Show = {
             **self.subject.common(),
-            "defined": place_of_fact(there),
+            "defined": location_of_fact(there),
             "alias_analysis": None if there is None else there.alias_analysis,
             "tags": [] if there is None else list(there.tags),
             "python_module": self._python_module(),
             "overloads": list(self.overloads),
             "dangling": there is None and bool(kernels),
             "kernels": kernels,
-            "names": [place_json(fact) for fact in self.subject.there if fact.kind == facts.NAME],
+            "names": [
+                location_json(fact) for fact in self.subject.there if fact.kind == facts.NAME
+            ],
         }
         return json.dumps(answer, indent=2)
 
@@ -305,7 +307,7 @@ class Registrations:
         if stub is None:
             return None
         module, _, context = stub.body.partition("\n")
-        return {"module": module, "context": context, "place": place_json(stub)}
+        return {"module": module, "context": context, "location": location_json(stub)}
 
     def show(self, console: Console) -> None:
         fit(console)
@@ -314,7 +316,7 @@ class Registrations:
         there = self.subject.definition
         pairs = []
         if there is not None:
-            pairs.append(("defined at", f"{place_text(there.where)} {by(there)}"))
+            pairs.append(("defined at", f"{location_text(there.where)} {by(there)}"))
             pairs.append(("alias analysis", there.alias_analysis))
             pairs.append(("tags", plain(", ".join(there.tags)) or "none"))
         module = self._python_module()
@@ -327,7 +329,7 @@ class Registrations:
             pairs.append(("other overloads", ", ".join(others)))
         for fact in self.subject.there:
             if fact.kind == facts.NAME:
-                pairs.append(("name held at", f"{place_text(fact.where)} {by(fact)}"))
+                pairs.append(("name held at", f"{location_text(fact.where)} {by(fact)}"))
         say_pairs(console, pairs)
         say(console)
         if not kernels:
@@ -356,12 +358,12 @@ class Registrations:
                 kernel.append(f", order {provider.order}", style="dim")
                 if provider.lacks:
                     kernel.append(f", not available: {plain(provider.lacks)}", style="dim")
-        place = place_text(fact.where) + ("" if alone else f" {by(fact)}")
+        location = location_text(fact.where) + ("" if alone else f" {by(fact)}")
         return (
             styled(f"{key.name}{' (alias)' * key.is_alias}", style=style),
             styled("active" if active else "inactive", style=style),
             kernel,
-            styled(place, style="dim"),
+            styled(location, style="dim"),
         )
 
     def _summary(
@@ -411,7 +413,7 @@ class Way:
             ],
             "runs": None
             if error is not None
-            else {"kernel": found.row.kernel, "place": place_of_fact(found.row.registration)},
+            else {"kernel": found.row.kernel, "location": location_of_fact(found.row.registration)},
             "error": None if error is None else {"class": type(error).__name__, "text": str(error)},
             "offers": [offer_json(offer) for offer in self.offers],
         }
@@ -455,7 +457,11 @@ class Way:
         row = self.found.row
         say(console, styled("runs ", style="bold green").append_text(kernel_text(row.kernel)))
         if row.registration is not None:
-            say(console, f"registered at {place_text(row.where)} {by(row.registration)}", indent=5)
+            say(
+                console,
+                f"registered at {location_text(row.where)} {by(row.registration)}",
+                indent=5,
+            )
 
     def _show_offers(self, console: Console) -> None:
         if self.offers:

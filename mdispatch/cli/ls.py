@@ -15,7 +15,7 @@ from ..errors.words import nearest, shown
 from ..keys.numbers import parse_key
 from .asking import WHERE, answering, attach, imports, keys_like, opened
 from .catalogue import catalogue, fallback_json, operator_json
-from .columns import fit, number_of, place_text, plain, say, say_columns, styled
+from .columns import fit, location_text, number_of, plain, say, say_columns, styled
 from .console import complain, json_option, standard_output, write
 from .subject import key_name
 
@@ -38,7 +38,7 @@ Exit status:
   0    answered
   1    there is no such operator: the nearest names are told; or none at all
   2    unusable arguments, also a key that does not exist; no such module,
-       or one that fails; no such registry, or one whose main process is
+       or one that fails; no such registry, or one whose registrar is
        dead; the answer could not be written
   130  interrupted
 """
@@ -69,7 +69,7 @@ Exit status:
     help="Only those with this tag (repeatable: any).",
 )
 @click.option(
-    "--at", metavar="TEXT", help="Only those with a registration whose place has this text."
+    "--at", metavar="TEXT", help="Only those with a registration whose location has this text."
 )
 @click.option("--dangling", is_flag=True, help="Only those with kernels and no definition.")
 @click.option("--schemas", is_flag=True, help="Print schemas in place of the names.")
@@ -85,7 +85,7 @@ def ls(
     schemas: bool,
     as_json: bool,
 ) -> None:
-    """List operators, the keys of their kernels, and their places. A number after a key says how
+    """List operators, the keys of their kernels, and their locations. A number after a key says how
     many kernels there are.
     """
     output = standard_output()
@@ -110,7 +110,7 @@ def chosen(
     dangling: bool = False,
 ) -> list[Operator]:
     """The operators that match one of the patterns. If keys, tags or a text are given, an operator
-    must also have one of the keys, one of the tags, and a place with this text.
+    must also have one of the keys, one of the tags, and a location with this text.
     """
     return [
         each
@@ -170,7 +170,7 @@ class Listing:
 
     def json(self) -> str:
         answer: answers.Ls = {
-            "format": 1,
+            "format": 2,
             "mdispatch": __version__,
             "registry": self.registry,
             "operators": [operator_json(each) for each in self.operators],
@@ -193,11 +193,11 @@ class Listing:
         there = operator.definition
         name = operator.name if there is None or not self.schemas else there.body
         if there is not None:
-            place = styled(place_text(there.where), style="dim")
+            location = styled(location_text(there.where), style="dim")
         else:
             words = "not defined" if operator.dangling else "not defined: a name that is held"
-            place = styled(words, style="yellow")
-        return styled(plain(name), style="bold"), _kernels_text(operator), place
+            location = styled(words, style="yellow")
+        return styled(plain(name), style="bold"), _kernels_text(operator), location
 
     def _summary(self) -> str:
         defined = [each for each in self.operators if each.definition is not None]

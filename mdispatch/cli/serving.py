@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .. import facts
 from .columns import plain, styled
-from .subject import key_name, place_json
+from .subject import key_name, location_json
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -43,7 +43,7 @@ def offer_json(offer: Offer) -> answers.Offer:
         "kernel": offer.label,
         "transport": offer.transport or None,
         "since": offer.since,
-        "place": place_json(offer.fact),
+        "location": location_json(offer.fact),
     }
 
 

@@ -164,9 +164,9 @@ def find_suite(given: str | None) -> Path | None:
     """The folder of the suite: the given one, or else the one beside the package or in the current
     directory. A folder that holds the suite's folder will do. None when there is no suite.
     """
-    places = [Path(given)] if given is not None else [Path(__file__).parents[2], Path.cwd()]
-    for place in places:
-        for folder in (place, place / "stress"):
+    locations = [Path(given)] if given is not None else [Path(__file__).parents[2], Path.cwd()]
+    for location in locations:
+        for folder in (location, location / "stress"):
             if all((folder / file).is_file() for file in _FILES):
                 return folder.resolve()
     return None
@@ -229,11 +229,11 @@ def play(suite: Path, words: list[str]) -> tuple[int, dict[str, Any] | None]:
 def listing_json(suite: str, scenarios: dict[str, str]) -> str:
     """The scenarios of the suite as JSON, sorted by title."""
     answer: answers.StressList = {
-        "format": 1,
+        "format": 2,
         "mdispatch": __version__,
         "suite": suite,
         "scenarios": [
-            {"scenario": title, "place": scenarios[title]} for title in sorted(scenarios)
+            {"scenario": title, "location": scenarios[title]} for title in sorted(scenarios)
         ],
     }
     return json.dumps(answer, indent=2)
@@ -249,7 +249,7 @@ class Stressed:
 
     def json(self) -> str:
         answer: answers.Stress = {
-            "format": 1,
+            "format": 2,
             "mdispatch": __version__,
             "suite": self.suite,
             "passed": self.passed,

@@ -73,7 +73,7 @@ Exit status:
   0    answered
   1    there are no operators
   2    unusable arguments; no such module, or one that fails; no such
-       registry, or one whose main process is dead; the file could not be
+       registry, or one whose registrar is dead; the file could not be
        written
   130  interrupted
 """
@@ -125,7 +125,7 @@ def stubs(
                 replace_file(output, text)
             if as_json:
                 told: answers.Stubs = {
-                    "format": 1,
+                    "format": 2,
                     "mdispatch": __version__,
                     "registry": address,
                     "modules": list(modules),

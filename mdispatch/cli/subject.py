@@ -1,4 +1,5 @@
-"""What ``mdispatch table``, ``show`` and ``why`` share, and words and JSON for single facts."""
+"""What ``mdispatch table``, ``show`` and ``why`` share, and words and JSON for single
+registrations."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ class Subject:
     def common(self) -> answers.Subject:
         """The keys that the JSON of each of these answers begins with."""
         return {
-            "format": 1,
+            "format": 2,
             "mdispatch": __version__,
             "registry": self.registry,
             "operator": self.name,
@@ -63,12 +64,12 @@ def key_name(number: int) -> str:
         return str(number)
 
 
-def place_json(fact: Registration) -> answers.Place:
+def location_json(fact: Registration) -> answers.Location:
     return {"where": fact.where, "pid": fact.pid, "interpreter": fact.interpreter}
 
 
-def place_of_fact(fact: Registration | None) -> answers.Place | None:
-    return None if fact is None else place_json(fact)
+def location_of_fact(fact: Registration | None) -> answers.Location | None:
+    return None if fact is None else location_json(fact)
 
 
 def kernel_json(key: str, alias: bool, active: bool, fact: Registration) -> answers.Kernel:
@@ -84,7 +85,7 @@ def kernel_json(key: str, alias: bool, active: bool, fact: Registration) -> answ
         "types": list(split_types(fact.types)),
         "provider": fact.provider or None,
         "order": None if provider is None else provider.order,
-        "place": place_json(fact),
+        "location": location_json(fact),
     }
 
 

@@ -353,8 +353,17 @@ def _ends_by_signal() -> Iterator[None]:
 
 # --- one moment -----------------------------------------------------------------------------------
 
-_HEADINGS = ("registry", "state", "main", "members", "operators", "facts", "used", "free")
-_FIGURES = ("changes/s", "recovered", "waiting")
+_HEADINGS = (
+    "registry",
+    "state",
+    "registrar",
+    "members",
+    "operators",
+    "registered",
+    "used",
+    "free",
+)
+_FIGURES = ("changes/s", "waiting")
 _MOST_WAITING = 8
 
 
@@ -379,7 +388,7 @@ class Moment:
         return next(same, None) if seen.readable else None
 
     def changes(self, seen: Seen) -> float | None:
-        """Registrations and strikes per second since the moment before."""
+        """Registrations and removals per second since the moment before."""
         earlier = self._earlier(seen)
         if earlier is None or not self.seconds:
             return None
@@ -394,7 +403,7 @@ class Moment:
 
     def json(self) -> str:
         answer: answers.Top = {
-            "format": 1,
+            "format": 2,
             "time": round(self.clock, 3),
             "seconds": None if self.seconds is None else round(self.seconds, 6),
             "registries": [
@@ -435,15 +444,14 @@ class Moment:
     def _cells(self, seen: Seen) -> tuple[Text, ...]:
         label = styled(plain(_short(seen)), style="bold")
         if not seen.readable:
-            return (label, state_text(seen), *[styled("-", style="dim")] * 9)
+            return (label, state_text(seen), *[styled("-", style="dim")] * 8)
         changes = self.changes(seen)
         rate = styled("-", style="dim") if changes is None else styled(f"{changes:.0f}")
         memory = _short_size(seen.used), _short_size(seen.free)
         figures = str(seen.operators), str(seen.facts), *memory
-        recovered = styled(str(seen.recoveries), style="yellow" if self.recovered(seen) else "")
         waiting = styled(str(sum(member.threads for member in seen.waiting)))
         first = label, state_text(seen), main_text(seen), members_text(seen)
-        return (*first, *map(styled, figures), rate, recovered, waiting)
+        return (*first, *map(styled, figures), rate, waiting)
 
 
 class View:

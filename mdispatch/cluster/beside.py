@@ -34,7 +34,7 @@ def main() -> None:
         print(NOT_NEEDED, flush=True)
         return
     # By their places in one queue, not by their number: of many that come at once the first stay.
-    if bridge.book.place() >= BRIDGES:
+    if bridge.registry.place() >= BRIDGES:
         bridge.close()
         print(NOT_NEEDED, flush=True)
         return

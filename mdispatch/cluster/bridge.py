@@ -1,7 +1,7 @@
 """The bridge of a host: registers in the host's registry what the log says.
 
-Workers of the host are workers as ever. Each fact keeps the leader's file and line, with the
-leader's host and process before them. Nothing that comes from the engine is imported or run.
+Workers of the host are workers as ever. Each registration keeps the leader's file and line, with
+the leader's host and process before them. Nothing that comes from the engine is imported or run.
 
 A bridge has one thread, which calls the engine. It tells the workers how the host stands
 (facts/hosts.py) and the engine how far the host is. A host may have several bridges: one serves it,
@@ -26,7 +26,7 @@ from ..facts.opening import DEFAULT_CAPACITY
 from .engine import Unreachable, connect
 from .following import Follower, Position
 from .records import Record, read_accepted, time_in_words
-from .region import HostBook, Region, position
+from .region import HostRegistry, Region, position
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ class Bridge:
         self, url: ClusterURL, name: str | None = None, capacity: int = DEFAULT_CAPACITY
     ) -> None:
         """Opens the host's registry, by the name of the run unless another is given, and makes it
-        where there is none. Raises as HostBook.opened.
+        where there is none. Raises as HostRegistry.opened.
         """
         self.url = url
         self.name = name or url.run
         engine = connect(url)
         try:
-            self.book = HostBook.opened(self.name, capacity)
+            self.registry = HostRegistry.opened(self.name, capacity)
         except RegistryExistsError as error:
             engine.close()
             error.args = (
@@ -59,7 +59,7 @@ class Bridge:
             raise
         self._engine = engine
         self._follower = Follower(engine)
-        self._region = Region(self.book, self._follower)
+        self._region = Region(self.registry, self._follower)
         #: Whether it serves the host, and how that stands; else it waits to take over.
         self.serves = self._waits = False
         #: Where the bridge before this one was, until this one is there.
@@ -104,18 +104,18 @@ class Bridge:
     def close(self) -> None:
         """Ends it at once, without a word to the engine."""
         self._engine.close()
-        self.book.close()
+        self.registry.close()
 
     def _take_over(self, say: Callable[[str], object]) -> bool:
         """Waits for its turn for a while; whether this bridge serves the host now."""
-        if not self.book.is_next():
+        if not self.registry.is_next():
             if not self._waits:
                 self._waits = True
                 say("another bridge serves this host; this one waits to take over")
-            if not self.book.await_turn(self.url.lease / 8):
+            if not self.registry.await_turn(self.url.lease / 8):
                 return False
         self.serves = True
-        before = told(self.book)
+        before = told(self.registry)
         self._goes_on_from = None if before is None else position(before)
         if before is not None and self._goes_on_from is not None:
             self._leader, self._at = before.leader, self._goes_on_from
@@ -206,12 +206,12 @@ class Bridge:
         self.told = now
         if not is_same:
             say(str(now))
-        tell(self.book, now)
+        tell(self.registry, now)
 
     def _announce(self, phase: str) -> None:
         at, facts = self._at, len(self._region)
         record = Record.of("bridge", self.name, at, facts, phase, self._why())
-        record = record.of_workers(self.book, self._other_versions())
+        record = record.of_workers(self.registry, self._other_versions())
         self._engine.announce(f"{record.host}:{record.pid}", record.packed(), self.url.lease)
 
     def _other_versions(self) -> dict[str, str]:

@@ -54,13 +54,13 @@ def _has_enough(name: str) -> bool:
     once some end at once (beside.py).
     """
     try:
-        book = SharedRegistry.attach(name, 0.0)
+        registry = SharedRegistry.attach(name, 0.0)
     except RegistryNotFoundError:
         return False
     try:
-        there = bridges(book)
+        there = bridges(registry)
     finally:
-        book.close()
+        registry.close()
     return there is None or there >= BRIDGES
 
 

@@ -78,17 +78,17 @@ _BETWEEN = 0.01  # seconds between two appends
 SNAPSHOT_AFTER = 4 << 20
 
 
-class LeaderBook(SharedRegistry):
-    """The facts of a leader: those of its host, which a :class:`Publisher` publishes."""
+class LeaderRegistry(SharedRegistry):
+    """The registrations of a leader: those of its host, which a :class:`Publisher` publishes."""
 
     publisher: Publisher | None = None
 
     @classmethod
-    def made(cls, name: str, capacity: int) -> LeaderBook:
+    def made(cls, name: str, capacity: int) -> LeaderRegistry:
         """A new registry of this name. Raises as :meth:`create`."""
-        book = cls.create(name, capacity)
-        assert isinstance(book, cls)
-        return book
+        registry = cls.create(name, capacity)
+        assert isinstance(registry, cls)
+        return registry
 
     def seal(self, timeout: float | None) -> bool:
         """See registry/sealing.py."""
@@ -108,8 +108,9 @@ class LeaderBook(SharedRegistry):
         return super().forked(at_once)
 
 
-class FencedBook(LeaderBook):
-    """What the book of a leader becomes when another one leads: who leads pays nothing for it."""
+class FencedRegistry(LeaderRegistry):
+    """What the registry of a leader becomes when another one leads: who leads pays nothing for
+    it."""
 
     def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
         if self.publisher is not None and kind in TRAVELS and kind not in OF_ANY_MEMBER:
@@ -117,7 +118,7 @@ class FencedBook(LeaderBook):
         return super().register(kind, key, name, body, where)
 
 
-def lead(text: str, capacity: int = DEFAULT_CAPACITY) -> LeaderBook:
+def lead(text: str, capacity: int = DEFAULT_CAPACITY) -> LeaderRegistry:
     """Opens the registry of the run that the URL names, as its leader. Waits up to two leases for a
     leader that has died.
 
@@ -126,7 +127,7 @@ def lead(text: str, capacity: int = DEFAULT_CAPACITY) -> LeaderBook:
     """
     url = parse_url(text)
     try:
-        book = LeaderBook.made(url.run, capacity)
+        registry = LeaderRegistry.made(url.run, capacity)
     except RegistryExistsError as error:
         error.args = (
             f"{error.args[0]}\nThis host has a leader or a bridge of run {url.run!r}: a process "
@@ -134,23 +135,23 @@ def lead(text: str, capacity: int = DEFAULT_CAPACITY) -> LeaderBook:
         )
         raise
     try:
-        book.publisher = Publisher(url, book)
-        book.publisher.begin()
+        registry.publisher = Publisher(url, registry)
+        registry.publisher.begin()
     except BaseException:
-        publisher, book.publisher = book.publisher, None
+        publisher, registry.publisher = registry.publisher, None
         if publisher is not None:
             publisher.abandon()
-        book.close()
+        registry.close()
         raise
-    return book
+    return registry
 
 
 class Publisher:
-    """Publishes one book. Made and begun by :func:`lead`."""
+    """Publishes one registry. Made and begun by :func:`lead`."""
 
-    def __init__(self, url: ClusterURL, book: LeaderBook) -> None:
+    def __init__(self, url: ClusterURL, registry: LeaderRegistry) -> None:
         self._url = url
-        self._book = book
+        self._registry = registry
         self._engine = connect(url)
         self._follower = Follower(self._engine)  # holds state and position
         self._token = os.urandom(16)
@@ -160,7 +161,7 @@ class Publisher:
         self._has_read = self._is_cut = self._must_lead = False
         self._queue: deque[tuple[list[int], list[Fact]]] = deque()  # batches
         self._pending: tuple[tuple[int, int], bytes] | None = None  # the tail before, the entry
-        #: What it has registered for workers, by name, keys and place.
+        #: What it has registered for workers, by name, keys and location.
         self._taken: dict[tuple[str, str, str], Registration] = {}
         self._told: dict[int, bool] = {}  # by number: whether it travels
         self._seq = self._seen = 0
@@ -234,7 +235,7 @@ class Publisher:
         if self._thread.ident in (None, threading.get_ident()):
             return
         while self._waiting:
-            self._book.cancel(self._ticket)  # again, until it caught the sleep
+            self._registry.cancel(self._ticket)  # again, until it caught the sleep
             time.sleep(0.001)
         self._thread.join()
 
@@ -269,7 +270,7 @@ class Publisher:
             # Set before it is asked, so end() either is seen here or sees the wait and cancels it.
             if not self._ended.is_set():
                 left = max(0.0, self._next_renewal - monotonic())
-                self._book.await_change(self._seq, left, self._ticket)
+                self._registry.await_change(self._seq, left, self._ticket)
         finally:
             self._waiting = False
         left = self._appended + _BETWEEN - monotonic()
@@ -300,7 +301,7 @@ class Publisher:
             self._must_lead, self._next_renewal = True, 0.0
         except Fenced:
             self.fenced_by = self._who_leads()
-            self._book.__class__ = FencedBook
+            self._registry.__class__ = FencedRegistry
             return False
         except Unreachable:
             self._is_cut = True
@@ -360,7 +361,7 @@ class Publisher:
                 raise Forgot
         facts = len(self._follower.state.facts)
         record = Record.of("leader", self._url.run, at, facts, self._phase())
-        record = record.of_workers(self._book, {})
+        record = record.of_workers(self._registry, {})
         self._engine.announce(self._key(), record.packed(), self._url.lease)
         me = self._me.host, self._me.pid
         self._take_over_types([record, *(each for each in records if (each.host, each.pid) != me)])
@@ -371,20 +372,20 @@ class Publisher:
         has: so it travels, and whoever has other keys is told. It stays as long as that host has
         it. The first is that of the log, then that of this host, then the first by name.
         """
-        book, taken = self._book, self._taken
+        registry, taken = self._registry, self._taken
         log = {(f.name, f.text) for f in self._follower.state.facts.values() if f.kind == TYPE}
         there: dict[tuple[str, str, str], None] = {}
         for host_ in [records[0], *sorted(records[1:], key=lambda each: (each.host, each.pid))]:
             for pid, name, keys, where in host_.types:
                 there[name, keys, place_on(host_.host, pid, where)] = None
-        me = self._me.pid, book.interpreter
-        mine = {f.seq: f for f in book.registrations_since(TYPE, 0)[1] if f[7:] == me}
+        me = self._me.pid, registry.interpreter
+        mine = {f.seq: f for f in registry.registrations_since(TYPE, 0)[1] if f[7:] == me}
         seqs = {fact.seq for fact in taken.values()}
         own = {fact.name for fact in mine.values() if fact.seq not in seqs}
         for what, fact in list(taken.items()):
             # Its own took the place of one, and may have ended since.
             if what not in there or what[0] in own or fact.seq not in mine:
-                book.strike(fact)
+                registry.remove(fact)
                 del taken[what]
         known = own | {name for name, _, _ in taken}
         for what in sorted(there, key=lambda each: each[:2] not in log):
@@ -392,8 +393,8 @@ class Publisher:
             if name not in known:
                 known.add(name)
                 with suppress(MdispatchError):  # the registry is full, or it is registered just now
-                    taken[what] = book.register(TYPE, 0, name, keys, where)
-        book.forget_published()
+                    taken[what] = registry.register(TYPE, 0, name, keys, where)
+        registry.forget_published()
 
     def _records(self) -> list[Record]:
         found = []
@@ -422,26 +423,26 @@ class Publisher:
 
     def _look(self) -> None:
         """Queues the difference to the last look. See facts/watch.py."""
-        book = self._book
-        seq, _ = book.await_change(0, 0)
-        live, there = book.registrations_since(0, self._seen)
-        struck: list[int] = []
+        registry = self._registry
+        seq, _ = registry.await_change(0, 0)
+        live, there = registry.registrations_since(0, self._seen)
+        removed: list[int] = []
         if live != len(self._told) + len(there):
-            _, there = book.registrations_since(0, 0)
+            _, there = registry.registrations_since(0, 0)
             now = {fact.seq for fact in there}
             ended = [number for number in self._told if number not in now]
-            struck = [number for number in ended if self._told.pop(number)]
+            removed = [number for number in ended if self._told.pop(number)]
         begun = [fact for fact in there if self._seen <= fact.seq < seq]
         begun.sort(key=lambda fact: fact.seq)
         self._told.update((fact.seq, self._travels(fact)) for fact in begun)
         self._seen = self._seq = seq
         facts = [self._fact(fact) for fact in begun if self._told[fact.seq]]
-        if struck or facts:
-            self._queue.extend(batches(struck, facts))
+        if removed or facts:
+            self._queue.extend(batches(removed, facts))
 
     def _travels(self, fact: Registration) -> bool:
         """Of what any member registers for itself, only the leader's own: hosts compare with it."""
-        if fact.kind in OF_ANY_MEMBER and fact[7:] != (self._me.pid, self._book.interpreter):
+        if fact.kind in OF_ANY_MEMBER and fact[7:] != (self._me.pid, self._registry.interpreter):
             return False
         return fact.kind in TRAVELS
 
@@ -510,7 +511,7 @@ class Publisher:
             *(phase, self._url.shown, f"{me.host}[{me.pid}]", at.epoch, at.seq),
             *(time_in_words(), at.root.hex(), at.chain.hex(), ""),
         )
-        tell(self._book, now)
+        tell(self._registry, now)
 
     def _who_leads(self) -> str:
         try:

@@ -2,8 +2,8 @@
 
     entry   "md", version, what (START, BATCH, SEAL), chain (16 bytes), length (4), zlib
     chain   the first 16 bytes of SHA-256 over the chain before, what, and the unpacked bytes
-    batch   what was struck (count, then 8 bytes each), then facts
-    fact    see _HEAD; then name, text and place
+    batch   what was removed (count, then 8 bytes each), then registrations
+    registration    see _HEAD; then name, text and location
     start   JSON, and so is a seal
 
 Bytes that come from an engine are hostile. Every length is compared with a limit before anything of
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 START, BATCH, SEAL = 1, 2, 3
 NO_CHAIN = bytes(16)
 
-#: Unpacked bytes of an entry or a chunk, and facts in it, at most.
+#: Unpacked bytes of an entry or a chunk, and registrations in it, at most.
 _MOST, _MOST_FACTS = 8 << 20, 1 << 14
-#: How many facts are packed together, and about how many bytes: far less.
+#: How many registrations are packed together, and about how many bytes: far less.
 _TOGETHER = 4096, 1 << 19
-_MOST_STRUCK = 1 << 16
+_MOST_REMOVED = 1 << 16
 _HEADER = struct.Struct(">2sBB16sI")
 _HEAD = struct.Struct(">QQBiIqHIH")  # leader, number, kind, key, pid, interpreter, three lengths
 _COUNT = struct.Struct(">I")
@@ -49,7 +49,7 @@ class Garbled(Exception):
 
 class Fact(NamedTuple):
     """A registration of a leader. ``leader`` tells this leader process from others, ``number`` is
-    that of the fact in its registry.
+    that of the registration in its registry.
     """
 
     leader: int
@@ -83,7 +83,7 @@ class Fact(NamedTuple):
         """What it says, whoever says it from where: without the generation."""
         lines = self.text.split("\n", 3) if self.kind == DEF else [self.text]
         if self.kind == TORCH:
-            lines = self.text.split("\n", 1)[:1]  # without the place that it replaces
+            lines = self.text.split("\n", 1)[:1]  # without the location that it replaces
         if len(lines) == 4:
             lines[2] = ""
             if not any(lines[1:]):
@@ -164,7 +164,8 @@ def _inflated(packed: bytes, size: int) -> bytes:
     return said
 
 
-# --- facts ----------------------------------------------------------------------------------------
+# --- registrations
+# ----------------------------------------------------------------------------------------
 
 
 def pack_facts(facts: Iterable[Fact]) -> bytes:
@@ -178,11 +179,11 @@ def pack_facts(facts: Iterable[Fact]) -> bytes:
 
 
 def read_facts(said: bytes, at: int = 0) -> list[Fact]:
-    """The facts from ``at`` to the end. Garbled."""
+    """The registrations from ``at`` to the end. Garbled."""
     (count,) = _unpacked(_COUNT, said, at)
     at += _COUNT.size
     if count > _MOST_FACTS or count * _HEAD.size > len(said) - at:
-        raise Garbled(f"{count} facts are declared, and there are fewer")
+        raise Garbled(f"{count} registrations are declared, and there are fewer")
     found = []
     head, size = _HEAD.unpack_from, _HEAD.size
     for _ in range(count):
@@ -190,22 +191,22 @@ def read_facts(said: bytes, at: int = 0) -> list[Fact]:
             raise Garbled("it ends too early")
         leader, number, kind, key, pid, interpreter, n, t, w = head(said, at)
         if kind not in TRAVELS or not 0 < n <= MD_MAX_NAME or t > MD_MAX_BODY or w > MD_MAX_WHERE:
-            raise Garbled("a fact is of no kind that travels, or too long")
+            raise Garbled("a registration is of no kind that travels, or too long")
         begin = at + size
-        body, place = begin + n, begin + n + t
-        at = place + w
+        body, location = begin + n, begin + n + t
+        at = location + w
         if at > len(said):
-            raise Garbled("a fact ends beyond its batch")
+            raise Garbled("a registration ends beyond its batch")
         try:
-            name, text = said[begin:body].decode(), said[body:place].decode()
-            origin = said[place:at].decode()
+            name, text = said[begin:body].decode(), said[body:location].decode()
+            origin = said[location:at].decode()
         except UnicodeDecodeError:
             raise Garbled("a text is not UTF-8") from None
         if kind == DEF and "\n" in text and not _is_definition(text):
             raise Garbled("a definition has a text that none has")
         found.append(as_fact((leader, number, kind, key, pid, interpreter, name, text, origin)))
     if at != len(said):
-        raise Garbled("something follows the facts")
+        raise Garbled("something follows the registrations")
     return found
 
 
@@ -216,18 +217,18 @@ def _is_definition(text: str) -> bool:
     return len(lines) in (1, 4) and (not generation or is_number)
 
 
-def batches(struck: list[int], facts: list[Fact]) -> Iterator[tuple[list[int], list[Fact]]]:
-    """A change as batches of a size that an engine takes: what was struck is in the first."""
-    while len(struck) > _MOST_STRUCK:
-        yield struck[:_MOST_STRUCK], []
-        struck = struck[_MOST_STRUCK:]
+def batches(removed: list[int], facts: list[Fact]) -> Iterator[tuple[list[int], list[Fact]]]:
+    """A change as batches of a size that an engine takes: what was removed is in the first."""
+    while len(removed) > _MOST_REMOVED:
+        yield removed[:_MOST_REMOVED], []
+        removed = removed[_MOST_REMOVED:]
     for some in whole(facts):
-        yield struck, some
-        struck = []
+        yield removed, some
+        removed = []
 
 
 def whole(facts: list[Fact]) -> Iterator[list[Fact]]:
-    """The facts in parts that an engine takes; one part at least."""
+    """The registrations in parts that an engine takes; one part at least."""
     part: list[Fact] = []
     size = 0
     for each in facts:
@@ -239,19 +240,19 @@ def whole(facts: list[Fact]) -> Iterator[list[Fact]]:
     yield part
 
 
-def pack_batch(struck: list[int], facts: list[Fact]) -> bytes:
-    numbers = struct.pack(f">{len(struck)}Q", *struck)
-    return _COUNT.pack(len(struck)) + numbers + pack_facts(facts)
+def pack_batch(removed: list[int], facts: list[Fact]) -> bytes:
+    numbers = struct.pack(f">{len(removed)}Q", *removed)
+    return _COUNT.pack(len(removed)) + numbers + pack_facts(facts)
 
 
 def read_batch(said: bytes) -> tuple[tuple[int, ...], list[Fact]]:
-    """What was struck, and what was registered. Garbled."""
+    """What was removed, and what was registered. Garbled."""
     (count,) = _unpacked(_COUNT, said, 0)
     end = _COUNT.size + count * _NUMBER.size
     if end > len(said):
         raise Garbled(f"{count} numbers are declared, and there are fewer")
-    struck = struct.unpack_from(f">{count}Q", said, _COUNT.size)
-    return struck, read_facts(said, end)
+    removed = struct.unpack_from(f">{count}Q", said, _COUNT.size)
+    return removed, read_facts(said, end)
 
 
 def _unpacked(form: struct.Struct, said: bytes, at: int) -> tuple[int, ...]:
@@ -265,12 +266,12 @@ def _unpacked(form: struct.Struct, said: bytes, at: int) -> tuple[int, ...]:
 _LONGEST_JSON = 1 << 20
 
 
-def place_on(host: str, pid: int, place: str) -> str:
-    """A place with its host and process before it. Of one that is too long the end is kept."""
+def place_on(host: str, pid: int, location: str) -> str:
+    """A location with its host and process before it. Of one that is too long the end is kept."""
     by = f"{host}[{pid}]:"
-    if place.isascii() and len(by) + len(place) <= MD_MAX_WHERE:
-        return by + place
-    return by + place.encode()[-(MD_MAX_WHERE - len(by)) :].decode(errors="ignore")
+    if location.isascii() and len(by) + len(location) <= MD_MAX_WHERE:
+        return by + location
+    return by + location.encode()[-(MD_MAX_WHERE - len(by)) :].decode(errors="ignore")
 
 
 def json_bytes(value: object) -> bytes:

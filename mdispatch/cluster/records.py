@@ -30,7 +30,7 @@ _OF_TYPES = 20_000
 
 
 class OtherType(NamedTuple):
-    """A type that a worker of the host has registered: process, name, keys and place."""
+    """A type that a worker of the host has registered: process, name, keys and location."""
 
     pid: int
     name: str
@@ -53,7 +53,7 @@ class Record:
     root: bytes
     seq: int
     chain: bytes
-    facts: int
+    registrations: int
     workers: int
     python: str
     mdispatch: str
@@ -64,7 +64,7 @@ class Record:
 
     @classmethod
     def of(
-        cls, role: str, registry: str, at: Position, facts: int, phase: str, why: str = ""
+        cls, role: str, registry: str, at: Position, registrations: int, phase: str, why: str = ""
     ) -> Record:
         return cls(
             role=role,
@@ -76,7 +76,7 @@ class Record:
             root=at.root,
             seq=at.seq,
             chain=at.chain,
-            facts=facts,
+            registrations=registrations,
             workers=0,
             python=platform.python_version(),
             mdispatch=_own_version(),
@@ -146,7 +146,7 @@ def read_record(data: bytes) -> Record:
     types = told.get("types")
     if not isinstance(types, list) or len(types) > _OF_TYPES // 20:
         raise Garbled("the types are none")
-    for key in ("pid", "epoch", "seq", "facts", "workers"):
+    for key in ("pid", "epoch", "seq", "registrations", "workers"):
         fields[key] = as_number(told.get(key))
     if fields["epoch"] >= 1 << 48:  # no leader could have a higher one
         raise Garbled("an epoch is none")

@@ -1,9 +1,9 @@
 """The registry of a host, as its bridges write it.
 
 Bridges queue up for the right to write (BRIDGES in native/mdispatch.h). When the first one dies,
-the next goes on with what is there. The fact that says how the host stands (facts/hosts.py) says
-how far the log was applied; the next bridge reads the state that belongs to that, and makes the
-registry agree with it, also where the one before it was killed in the midst of a batch.
+the next goes on with what is there. The registration that says how the host stands (facts/hosts.py)
+says how far the log was applied; the next bridge reads the state that belongs to that, and makes
+the registry agree with it, also where the one before it was killed in the midst of a batch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from ..errors import RegistryClosedError
-from ..errors.places import origin
+from ..errors.locations import origin
 from ..facts import AS_BRIDGE, CLAIM, DEF, LIBRARY, OF_ANY_MEMBER, TRAVELS, Elected, living
 from ..facts.native import native
 from ..facts.opening import create_or_elect
@@ -30,27 +30,27 @@ if TYPE_CHECKING:
 _QUEUE = "mdispatch.bridge"
 #: The number of a leader that is known by its host and process only: no leader draws it.
 _FORMER = 1
-#: Added to the number of a fact here that the log does not have (any more).
+#: Added to the number of a registration here that the log does not have (any more).
 _HERE = 1 << 62
 
 
-class HostBook(SharedRegistry):
+class HostRegistry(SharedRegistry):
     """A bridge's membership in the registry of its host, beside that of its interpreter."""
 
     interpreter = AS_BRIDGE
 
     @classmethod
-    def opened(cls, name: str, capacity: int) -> HostBook:
+    def opened(cls, name: str, capacity: int) -> HostRegistry:
         """The registry of this name, made where there is none. RegistryExistsError where one of
         another kind has the name, a leader's for example; else as :meth:`create`.
         """
         while True:
             try:
-                book = cls._of(create_or_elect(native.bridge, name, capacity))
+                registry = cls._of(create_or_elect(native.bridge, name, capacity))
             except RegistryClosedError:
                 continue  # the last one of the host has left in between
-            assert isinstance(book, cls)
-            return book
+            assert isinstance(registry, cls)
+            return registry
 
     def is_next(self) -> bool:
         """Whether this bridge is the host's. Queues up for it."""
@@ -91,16 +91,16 @@ def position(told: Told) -> Position | None:
 class Region:
     """Writes changes into the registry of this host."""
 
-    def __init__(self, book: SharedRegistry, follower: Follower) -> None:
-        self._book = book
+    def __init__(self, registry: SharedRegistry, follower: Follower) -> None:
+        self._registry = registry
         self._follower = follower
         self._there: dict[tuple[int, int], Registration] = {}
         #: The generation here of one there, by leader and number.
         self._generations: dict[tuple[int, int], int] = {}
 
     def apply(self, changes: Changes) -> None:
-        for each in changes.strike:
-            self._book.strike(self._there.pop(each))
+        for each in changes.remove:
+            self._registry.remove(self._there.pop(each))
         for old, fact in changes.rename:
             self._note(fact, self._there.pop(old))
         for fact in changes.add:
@@ -108,13 +108,13 @@ class Region:
 
     def has_facts(self) -> bool:
         """Whether a bridge has registered something here."""
-        return any(self._is_of_log(fact) for fact in self._book.registrations()[2])
+        return any(self._is_of_log(fact) for fact in self._registry.registrations()[2])
 
     def _is_of_log(self, there: Registration) -> bool:
         """Whether a registration of this host is one that bridges have made. Those that end with
         their member are this bridge's own: those of the one before have ended, or are about to.
         """
-        if there.kind in OF_ANY_MEMBER and there[7:] != (self._book.pid, AS_BRIDGE):
+        if there.kind in OF_ANY_MEMBER and there[7:] != (self._registry.pid, AS_BRIDGE):
             return False
         return there.kind in TRAVELS
 
@@ -127,7 +127,7 @@ class Region:
         self._there, self._generations = {}, {}
         here: dict[object, list[Registration]] = {}
         found: list[tuple[int, Fact]] = []  # with the number here: what is newer stands above
-        for there in self._book.registrations()[2]:
+        for there in self._registry.registrations()[2]:
             if self._is_of_log(there):
                 here.setdefault(_as_fact(there, _FORMER).content, []).append(there)
         for fact in state.facts.values():
@@ -152,7 +152,7 @@ class Region:
     def ended_of_others(self, changes: Changes) -> list[Registration]:
         """What changes would end here that another than the leader of now has registered."""
         leader = self._follower.state.leader
-        others = [self._there[each] for each in changes.strike if each[0] != leader]
+        others = [self._there[each] for each in changes.remove if each[0] != leader]
         return [fact for fact in others if not self._is_of_worker(fact)]
 
     def _is_of_worker(self, there: Registration) -> bool:
@@ -187,7 +187,7 @@ class Region:
                 lines += [""] * (4 - len(lines))
                 lines[2] = str(known or "")
                 text = "\n".join(lines)
-        return self._book.register(fact.kind, fact.key, fact.name, text, self._origin(fact))
+        return self._registry.register(fact.kind, fact.key, fact.name, text, self._origin(fact))
 
     def _origin(self, fact: Fact) -> str:
         if fact.kind in OF_ANY_MEMBER and origin(fact.origin) is not None:
@@ -197,7 +197,7 @@ class Region:
 
 
 def _as_fact(there: Registration, leader: int) -> Fact:
-    """A registration of this host as a fact of that leader."""
+    """A registration of this host as a registration of that leader."""
     return Fact(
         *(leader, _HERE + there.seq, there.kind, int(there.key), 0, 0),
         *(there.name, there.text, there.origin),

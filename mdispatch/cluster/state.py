@@ -1,16 +1,17 @@
-"""What a log adds up to: the facts of a run, by whose they are.
+"""What a log adds up to: the registrations of a run, by whose they are.
 
-A leader's facts are known by the leader process and their number in its registry. When another
-leader process begins, what its predecessors registered is *left over*: a fact that says the same
-takes the left one's place and is no change; one that contradicts it ends it; the seal ends the
-rest. Nothing is struck out before.
+A leader's registrations are known by the leader process and their number in its registry. When
+another leader process begins, what its predecessors registered is *left over*: a registration that
+says the same takes the left one's place and is no change; one that contradicts it ends it; the seal
+ends the rest. Nothing is removed before.
 
 Note [The newest counts]
-Of several facts of one name that stand one on another (MD_STACK), the newest counts: of priorities,
-of modules with fakes, of providers. One that takes a left one's place stays where that stood. So
-it may do so only where nothing of its own leader stands above it. Else the left one is struck, and
-the fact is registered anew, above all. That is a change: of a leader that registers in another
-order, something else is in effect. A leader that registers as the one before it changes nothing.
+Of several registrations of one name that stand one on another (MD_STACK), the newest counts: of
+priorities, of modules with fakes, of providers. One that takes a left one's place stays where that
+stood. So it may do so only where nothing of its own leader stands above it. Else the left one is
+removed, and the registration is registered anew, above all. That is a change: of a leader that
+registers in another order, something else is in effect. A leader that registers as the one before
+it changes nothing.
 """
 
 from __future__ import annotations
@@ -58,14 +59,14 @@ _MOST_VERSIONS, _MOST_LEADERS, _MOST_CHUNKS, _MOST_FACTS = 512, 64, 4096, 1 << 2
 class Changes:
     """What a registry has to do, in this order."""
 
-    strike: list[Id] = field(default_factory=list)
+    remove: list[Id] = field(default_factory=list)
     rename: list[tuple[Id, Fact]] = field(default_factory=list)
     add: list[Fact] = field(default_factory=list)
 
 
 class Highest:
-    """How high the highest fact stands that a leader has, among those of its kind, key and name
-    that a registry has had: see Note [The newest counts].
+    """How high the highest registration stands that a leader has, among those of its kind, key and
+    name that a registry has had: see Note [The newest counts].
     """
 
     __slots__ = ("_at",)
@@ -74,8 +75,8 @@ class Highest:
         self._at: dict[object, float] = {}
 
     def taken(self, fact: Fact, same: list[Id], there: list[Id]) -> Id | None:
-        """Takes out of ``same`` what the fact may take the place of; None where that is nothing.
-        ``there`` has all that stand one on another, the lowest first.
+        """Takes out of ``same`` what the registration may take the place of; None where that is
+        nothing. ``there`` has all that stand one on another, the lowest first.
         """
         if fact.kind not in _STACKED:
             return same.pop(0)
@@ -89,18 +90,18 @@ class Highest:
         return None
 
     def above_all(self, fact: Fact) -> None:
-        """The fact is registered anew."""
+        """The registration is registered anew."""
         if fact.kind in _STACKED:
             self._at[fact.what] = inf
 
 
 class State:
-    """The facts of a run at one position of its log."""
+    """The registrations of a run at one position of its log."""
 
     def __init__(self) -> None:
         self.facts: dict[Id, Fact] = {}
         self.leaders: dict[int, Leader] = {}
-        self.leader = 0  # the leader process whose facts are registered now
+        self.leader = 0  # the leader process whose registrations are registered now
         self.is_sealed = False
         self.versions: dict[str, str] = {}  # distributions, as the seal names them
         self._left: dict[object, list[Id]] | None = None
@@ -116,22 +117,22 @@ class State:
         elif entry.what == SEAL:
             self.versions = as_versions(read_json(entry.said).get("versions"))
             self.is_sealed = True
-            changes.strike += [each for each in self.facts if each[0] != self.leader]
-            for each in changes.strike:
+            changes.remove += [each for each in self.facts if each[0] != self.leader]
+            for each in changes.remove:
                 del self.facts[each]
             self._left = None
         return changes
 
-    def change(self, struck: Sequence[int], facts: list[Fact]) -> Changes:
+    def change(self, removed: Sequence[int], facts: list[Fact]) -> Changes:
         """Goes on by a batch. Garbled, and then nothing was changed."""
         changes, leader = Changes(), self.leader
         if len(self.facts) + len(facts) > _MOST_FACTS:
-            raise Garbled(f"there are more than {_MOST_FACTS} facts")
+            raise Garbled(f"there are more than {_MOST_FACTS} registrations")
         if any(fact.leader != leader for fact in facts):
-            raise Garbled("a fact is of another leader than its entry")
-        for number in struck:
+            raise Garbled("a registration is of another leader than its entry")
+        for number in removed:
             if self.facts.pop((leader, number), None) is not None:
-                changes.strike.append((leader, number))
+                changes.remove.append((leader, number))
         left = self._left_over()
         for fact in facts:
             if left:
@@ -145,15 +146,15 @@ class State:
         used = {each[0] for each in self.facts}
         leaders = {k: v for k, v in self.leaders.items() if k in used}
         if len(leaders) >= _MOST_LEADERS:
-            raise Garbled(f"facts of {len(leaders)} leaders, {_MOST_LEADERS} are the limit")
+            raise Garbled(f"registrations of {len(leaders)} leaders, {_MOST_LEADERS} are the limit")
         if leader.number != self.leader:
             self.is_sealed, self._left = False, None
             self.leader = leader.number
         self.leaders = leaders | {leader.number: leader}
 
     def _take_place(self, fact: Fact, left: dict[object, list[Id]], changes: Changes) -> None:
-        """Adds a fact where there may be one of a former leader that says the same, or contradicts
-        it.
+        """Adds a registration where there may be one of a former leader that says the same, or
+        contradicts it.
         """
         same = left.get(fact.content, [])
         while same and same[0] not in self.facts:
@@ -164,7 +165,7 @@ class State:
                 changes.rename.append((old, fact))
             else:
                 old = same.pop(0)
-                changes.strike.append(old)
+                changes.remove.append(old)
                 changes.add.append(fact)
             del self.facts[old]
         else:
@@ -172,11 +173,11 @@ class State:
             if POLICY[fact.kind] & MD_UNIQUE:
                 for each in left.pop(fact.what, ()):
                     if self.facts.pop(each, None) is not None:
-                        changes.strike.append(each)
+                        changes.remove.append(each)
             changes.add.append(fact)
 
     def _left_over(self) -> dict[object, list[Id]]:
-        """The facts of former leaders, by what they say, and by kind, key and name."""
+        """The registrations of former leaders, by what they say, and by kind, key and name."""
         if self._left is None:
             self._left, self._highest = {}, Highest()
             for each in self.facts.values():
@@ -203,7 +204,7 @@ class State:
         for fact in later.facts.values():
             if fact.id in self.facts:
                 if highest.taken(fact, [fact.id], stacks.get(fact.what, [])) is None:
-                    changes.strike.append(fact.id)
+                    changes.remove.append(fact.id)
                     changes.add.append(fact)
                 continue
             same = by_content.get(fact.content)
@@ -212,13 +213,13 @@ class State:
                 changes.rename.append((old, fact))
                 continue
             if same:
-                changes.strike.append(same.pop(0))
+                changes.remove.append(same.pop(0))
             highest.above_all(fact)
             changes.add.append(fact)
         unique = {fact.what for fact in later.facts.values() if POLICY[fact.kind] & MD_UNIQUE}
         for each in [self.facts[key] for some in by_content.values() for key in some]:
             if each.leader == later.leader or later.is_sealed or each.what in unique:
-                changes.strike.append(each.id)
+                changes.remove.append(each.id)
             else:
                 later.facts[each.id] = each
                 later.leaders.setdefault(each.leader, self.leaders[each.leader])
@@ -228,28 +229,28 @@ class State:
     # --- snapshots
 
     def chunks(self) -> dict[str, bytes]:
-        """The facts as chunks, by the name under which an engine keeps them: the hash of the
-        bytes.
+        """The registrations as chunks, by the name under which an engine keeps them: the hash of
+        the bytes.
         """
         packed = [pack_bytes(pack_facts(some)) for some in whole(list(self.facts.values()))]
         return {f"chunk:{hashlib.sha256(each).hexdigest()}": each for each in packed}
 
     def read_chunk(self, name: str, data: bytes) -> None:
-        """Adds the facts of a chunk. Garbled."""
+        """Adds the registrations of a chunk. Garbled."""
         if name != f"chunk:{hashlib.sha256(data).hexdigest()}":
             raise Garbled("a chunk is not the one that its snapshot names")
         for fact in read_facts(unpack_bytes(data)):
             if fact.leader not in self.leaders:
-                raise Garbled("a fact is of a leader that its snapshot does not name")
+                raise Garbled("a registration is of a leader that its snapshot does not name")
             self.facts[fact[:2]] = fact
         if len(self.facts) > _MOST_FACTS:
-            raise Garbled(f"a snapshot has more than {_MOST_FACTS} facts")
+            raise Garbled(f"a snapshot has more than {_MOST_FACTS} registrations")
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Of a snapshot: its position, and all but the facts. ``before`` are the chunks of the snapshot
-    before it.
+    """Of a snapshot: its position, and all but the registrations. ``before`` are the chunks of the
+    snapshot before it.
     """
 
     epoch: int
@@ -277,7 +278,7 @@ class Manifest:
 
     @classmethod
     def read(cls, data: bytes) -> tuple[Manifest, State]:
-        """The manifest, and its state without facts. Garbled."""
+        """The manifest, and its state without registrations. Garbled."""
         told = read_json(data)
         leaders = _list(told.get("leaders"), _MOST_LEADERS + 1)
         state = State()

@@ -1,4 +1,4 @@
-"""What the files of this room need to know of an operator that they are handed.
+"""What the files of this package need to know of an operator that they are handed.
 
 Imported for types only. An OpOverload and a HigherOrderOperator keep it; both lie above the files
 that use it.
@@ -54,7 +54,8 @@ class KernelsEntry(Protocol):
         """
 
     def remove(self, kernel: Any) -> None:
-        """Ends the fact of the kernel, if that is this interpreter's to end, and drops it."""
+        """Ends the registration of the kernel, if that is this interpreter's to end, and drops
+        it."""
 
 
 class EntryTable(Protocol):

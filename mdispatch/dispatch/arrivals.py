@@ -46,8 +46,8 @@ class Arrivals:
         #: What is in front of the arguments.
         self._kinds = ((int, int, list) if under else ()) + ((int,) if kernel.with_keyset else ())
         self._front = len(self._kinds)
-        #: What reads the version of the operator's facts, what it was, and the definition and its
-        #: shape then: None where the kernel is not for that, or has ended.
+        #: What reads the version of the operator's registrations, what it was, and the definition
+        #: and its shape then: None where the kernel is not for that, or has ended.
         self._known: tuple[Callable[[], int], int, Signature | None, Any] | None = None
 
     def check(self, args: list[Any], names: list[str], values: list[Any]) -> bool:

@@ -27,7 +27,7 @@ one, by the classes themselves.
 from __future__ import annotations
 
 from ..errors import InvalidArgumentError
-from ..errors.places import printable
+from ..errors.locations import printable
 from ..schema.types import Type
 
 TYPE_CHECKING = False
@@ -221,7 +221,7 @@ class Tie:
 
 class ByType:
     """Stands in a table at a key whose kernels are for types: the newest of each. They stand in the
-    order of their facts.
+    order of their registrations.
     """
 
     __slots__ = ("_made", "kernels")
@@ -309,7 +309,7 @@ def _base(cls: type, wanted: type | str) -> type | None:
 
 def in_words(kernel: Any) -> str:
     """A kernel's label with its types and its provider."""
-    from ..facts import kernel_name  # only for errors: a table needs no facts
+    from ..facts import kernel_name  # only for errors: a table needs no registrations
 
     provider = "" if kernel.provider is None else kernel.provider.name
     return kernel_name(kernel.label, text_of_types(kernel.types), provider)

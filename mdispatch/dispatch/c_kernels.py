@@ -1,11 +1,11 @@
-"""Kernels in C: which function of this process stands for a fact, as a callable of this
+"""Kernels in C: which function of this process stands for a registration, as a callable of this
 interpreter.
 
 The registry knows such a kernel by its label, as any other. The process has a table from labels to
 functions (native/core/contract/kernels.c), which its interpreters share: an interpreter can call
 the kernels of a library that it has not loaded. The callable is a builtin of this interpreter
 (native/bind/ext/boxed.c). It knows which arguments of the schema are tensors, and returns what the
-function wrote. This file is loaded once there are such facts.
+function wrote. This file is loaded once there are such registrations.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def note_definition(registry: Facts, key: int, label: str, definition: Registrat
 
 
 def definition_of(registry: SharedRegistry, fact: Registration) -> Registration | None:
-    """The definition that was noted for the function of a kernel's fact; None without one."""
+    """The definition that was noted for the function of a kernel's registration; None without
+    one."""
     told = c_kernels.kernel_definition(registry.handle, fact.name, fact.key, fact.body)
     if told is None:
         return None
@@ -87,7 +88,7 @@ def definition_of(registry: SharedRegistry, fact: Registration) -> Registration 
 
 
 def is_here(registry: Facts, fact: Registration) -> bool:
-    """Whether this process has the function of such a fact."""
+    """Whether this process has the function of such a registration."""
     _, _, there = registry.registrations(fact.name)
     return any(kernel.seq == fact.seq for each in with_c_kernels(registry, there, {}).values()
                for kernel in each)  # fmt: skip

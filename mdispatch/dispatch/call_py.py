@@ -311,7 +311,7 @@ def _run_boxed(operator: Operator, how: str, raw: int | None, stack: list[Any]) 
     if raw is None:
         raw = _effective(operator, table, _keys_of_arguments(signature, positional, keywords))
     result = _run(operator, how, table, signature, raw, positional, keywords)
-    # Only these places change: the kernel may have pushed something onto the same stack.
+    # Only these locations change: the kernel may have pushed something onto the same stack.
     stack[first : first + count] = signature.returns.values(result)
 
 

@@ -1,6 +1,6 @@
 """One interpreter's side of one registry: its operators and their callables.
 
-The facts are shared. Everything in this file belongs to one interpreter. (c10: Dispatcher)
+The registrations are shared. Everything in this file belongs to one interpreter. (c10: Dispatcher)
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Dispatcher:
         self.libraries: dict[tuple[str, ...], dict[Run, dict[Any, None]]] = {}
         #: The shared libraries, by their number in this process.
         self.loaded_libraries: dict[int, Any] = {}
-        #: The places of the libraries that are open, by namespace. Under ``claims_lock``. A list is
-        #: never removed: a signal handler may open or close a library at any point.
+        #: The locations of the libraries that are open, by namespace. Under ``claims_lock``. A list
+        #: is never removed: a signal handler may open or close a library at any point.
         self.claims: dict[str, list[str]] = {}
         self.claims_lock = RLock()
         # What this interpreter has verified and not ended since, as far as neither the listeners
@@ -165,17 +165,18 @@ class Dispatcher:
             refusal()
 
     def note_counterpart(self, where: str, fact: Registration) -> None:
-        """Notes that the code at a place here has opened the library that another member has."""
+        """Notes that the code at a location here has opened the library that another member has."""
         self.counterparts.setdefault(source_of(where), set()).add(fact.source)
 
     def note_verified(self, kind: int, key: int, name: str) -> Callable[[], object]:
-        """Notes that a fact was verified which leaves nothing else here. Returns what ends that."""
+        """Notes that a registration was verified which leaves nothing else here. Returns what ends
+        that."""
         here, token = self._verified.setdefault((kind, int(key), name), set()), object()
         here.add(token)
         return lambda: here.discard(token)
 
     def times_verified(self, kind: int, key: int, name: str, variant: str = "") -> int:
-        """How often this interpreter has verified such a fact, and not ended that since.
+        """How often this interpreter has verified such a registration, and not ended that since.
         ``variant`` is that of a kernel.
 
         Definitions and kernels are not counted apart: there are tens of thousands.
@@ -219,17 +220,17 @@ class Dispatcher:
                 if not known:
                     del self._overloads[base]
             self.facts.touch()
-            self.facts.strike(fact)
+            self.facts.remove(fact)
             entry = self.entries.get(name) if name in self.entries.there else None
             if entry is not None:
                 entry.drop_rules(fact)
-            self.listeners.ended(fact)  # even where other members keep the fact
+            self.listeners.ended(fact)  # even where other members keep the registration
         self.listeners.tell()
         if self.when_gone is not None and base not in self._overloads:
             self.when_gone(base)
 
     def disown(self, ref: int, seq: int) -> None:
-        """Ends a fact that was published here, with what it has here by now. Idempotent."""
+        """Ends a registration that was published here, with what it has here by now. Idempotent."""
         for definition in self.listeners.definitions():
             if definition.seq == seq:
                 self.end(definition)
@@ -241,7 +242,7 @@ class Dispatcher:
             for kernel in tuple(fallbacks):
                 if kernel.seq == seq:
                     self.fallbacks.drop(kernel)
-        self.facts.strike(facts.Registration(ref, seq, 0, 0, "", "", "", 0, 0))
+        self.facts.remove(facts.Registration(ref, seq, 0, 0, "", "", "", 0, 0))
 
     def overloads(self, base: str) -> list[str]:
         """The overloads of ``ns::name`` in the order of their definitions, whichever of them were
@@ -256,10 +257,11 @@ class Dispatcher:
         return list(self._overloads_there().get(base, ()))
 
     def _overloads_there(self) -> dict[str, list[str]]:
-        """The overloads of every name by the facts, listed anew when these have changed."""
-        # A change raises ``following``, then publishes a fact. (A local book does both at once.) It
-        # may have raised it before this read, and published after the facts were listed. Then
-        # ``count`` differs from the length of that list, and the next look lists the facts again.
+        """The overloads of every name by the registrations, listed anew when these have changed."""
+        # A change raises ``following``, then publishes a registration. (A local registry does both
+        # at once.) It may have raised it before this read, and published after the registrations
+        # were listed. Then ``count`` differs from the length of that list, and the next look lists
+        # the registrations again.
         _, _, _, count, _, following, *_ = self.facts.stat()
         listed = self._listed
         if listed[:2] != (following, count):
@@ -289,8 +291,8 @@ class Dispatcher:
                     library.registry_has_ended()
 
     def forked(self, is_heir: bool) -> None:
-        """In the child of a fork: other threads may have held the locks. ``is_heir``: the facts of
-        what was registered here belong to the parent.
+        """In the child of a fork: other threads may have held the locks. ``is_heir``: the
+        registrations of what was registered here belong to the parent.
         """
         unlock(self, self.entries.there, self.claims, self.fallbacks)
         unlock(self._verified, *self._verified.values(), self.counterparts, self.unwarned)

@@ -1,4 +1,5 @@
-"""One operator in one interpreter: its callables, and the table computed from them and the facts.
+"""One operator in one interpreter: its callables, and the table computed from them and the
+registrations.
 
 Table and definition are kept until the operator's version word shows that they are out of date.
 Then one object with both replaces the old one; it is never patched, so a call in another thread
@@ -9,8 +10,8 @@ Locking: ``lock`` is held while callables are added or removed and while a table
 take no lock. Some entries share one. The lock is reentrant: signal handlers and finalizers run at
 any point, and may call or change this very operator. ``_changes`` counts changes of the callables,
 so that a table is not kept if such code changed them while it was computed. The interpreter that
-registers a kernel publishes its fact and adds its callable under one hold of the lock, and ends
-both under one hold: no table has the fact without the callable.
+registers a kernel publishes its registration and adds its callable under one hold of the lock, and
+ends both under one hold: no table has the registration without the callable.
 """
 
 from __future__ import annotations
@@ -127,7 +128,8 @@ _NO_LABELS: dict[tuple[int, str], list[Registration | None]] = {}
 
 
 class _State:
-    """The table and the definition that the facts of one version give. Replaced as a whole."""
+    """The table and the definition that the registrations of one version give. Replaced as a
+    whole."""
 
     __slots__ = ("fallbacks", "node", "signature", "table", "version")
 
@@ -253,8 +255,9 @@ class OperatorEntry:
             self._note()
 
     def forked(self, is_heir: bool, lock: RLock, definition: Registration | None) -> None:
-        """In the child of a fork; there is one thread then. ``is_heir``: the facts of the callables
-        belong to the parent. ``definition`` is the one that the parent had made, or verified.
+        """In the child of a fork; there is one thread then. ``is_heir``: the registrations of the
+        callables belong to the parent. ``definition`` is the one that the parent had made, or
+        verified.
         """
         unlock(self)
         self.lock = lock
@@ -267,7 +270,7 @@ class OperatorEntry:
 
     def add(self, kernel: LocalKernel) -> None:
         """Adds a callable. The caller holds the lock; if it registers the kernel, it publishes the
-        fact under the same hold.
+        registration under the same hold.
         """
         kernel.entry = self
         self.callables += (kernel,)
@@ -275,7 +278,7 @@ class OperatorEntry:
         self._changed()
 
     def keep(self, kernel: LocalKernel) -> None:
-        """Adds the callable of a fact that was verified."""
+        """Adds the callable of a registration that was verified."""
         with self.lock:
             self.add(kernel)
 
@@ -334,13 +337,13 @@ class OperatorEntry:
         return is_changed
 
     def remove(self, kernel: LocalKernel) -> None:
-        """Ends the fact, if that is this interpreter's to end, then the callable, under one hold of
-        the lock.
+        """Ends the registration, if that is this interpreter's to end, then the callable, under one
+        hold of the lock.
         """
         fact = kernel.registration
         with self.lock:
             if fact is not None:
-                self.facts.strike(fact)
+                self.facts.remove(fact)
             here = self.callables
             is_last = here == (kernel,)
             self.callables = () if is_last else tuple(k for k in here if k is not kernel)
@@ -375,15 +378,18 @@ class OperatorEntry:
             return self._cell
 
     def renew(self, generation: int) -> None:
-        """Makes a plan for calls in C from the facts as they are now. It needs a registry whose
-        version words C can read; for another registry it does nothing. Raises OperatorGoneError.
+        """Makes a plan for calls in C from the registrations as they are now. It needs a registry
+        whose version words C can read; for another registry it does nothing. Raises
+        OperatorGoneError.
         """
         cell = self._cell
         assert cell is not None
         refusal = self._fallbacks.refusal
         if refusal is not None:
             refusal()
-        begun = cell.begin()  # before the facts are read: if they change, the plan is not kept
+        begun = (
+            cell.begin()
+        )  # before the registrations are read: if they change, the plan is not kept
         state = self._current()
         signature = state.signature
         if signature is None or signature.generation != generation:
@@ -440,7 +446,7 @@ class OperatorEntry:
         return state
 
     def current(self, generation: int) -> tuple[DispatchTable, Signature]:
-        """The table and the definition of the facts as they are now.
+        """The table and the definition of the registrations as they are now.
 
         Raises OperatorGoneError when the definition of this generation has ended, and the reason
         where this interpreter may call no operator.
@@ -460,13 +466,13 @@ class OperatorEntry:
 
     def defined(self) -> tuple[Callable[[], int], int, Signature | None]:
         """The definition as it is now, None without one; before it what reads the version of the
-        operator's facts, and what that was.
+        operator's registrations, and what that was.
         """
         state = self._current()
         return self.facts.reader(state.node), state.version, state.signature
 
     def current_table(self) -> DispatchTable:
-        """The table of the facts as they are now."""
+        """The table of the registrations as they are now."""
         return self._current().table
 
     def recompute(self) -> None:
@@ -475,8 +481,8 @@ class OperatorEntry:
             self._changed()
 
     def _callables(self, there: list[Registration]) -> dict[DispatchKey, list[LocalKernel]]:
-        """The callables of this interpreter; if there are facts of kernels in C or of methods,
-        followed by those that are made by their labels.
+        """The callables of this interpreter; if there are registrations of kernels in C or of
+        methods, followed by those that are made by their labels.
         """
         labels = [fact.text for fact in there if fact.kind == facts.IMPL]
         found = self.kernels
@@ -502,7 +508,8 @@ class OperatorEntry:
         return asked_for(self.facts, self.name, priorities), priorities
 
     def at(self, key: DispatchKey, there: list[Registration]) -> list[Any]:
-        """The kernels of these facts at one key, of each variant the active one, oldest first."""
+        """The kernels of these registrations at one key, of each variant the active one, oldest
+        first."""
         from .pairing import definition_in, variants_at
 
         its = [fact for fact in there if fact.kind == facts.IMPL and fact.key == key]
@@ -515,8 +522,8 @@ class OperatorEntry:
 
         with self.lock:
             changes = self._changes
-            # The version is read with the facts. If they change after this, the state is out of
-            # date, and the next call sees that.
+            # The version is read with the registrations. If they change after this, the state is
+            # out of date, and the next call sees that.
             version, node, there = self.facts.registrations(self.name)
             definition = definition_in(there)
             if definition is None:
@@ -565,12 +572,13 @@ class OperatorEntry:
     # --- checking
 
     def broken_invariants(self, registers_all: bool) -> list[str]:
-        """The contradictions between the facts, the callables and the table in use, in words.
+        """The contradictions between the registrations, the callables and the table in use, in
+        words.
 
-        This reads the operator's facts, then those of the fallbacks. Another member may change them
-        in between. It raises the operator's version before it releases the registry's lock, and
-        ``check`` takes that lock. So if the version is the same after ``check``, nobody changed
-        anything, and a contradiction is a fault.
+        This reads the operator's registrations, then those of the fallbacks. Another member may
+        change them in between. It raises the operator's version before it releases the registry's
+        lock, and ``check`` takes that lock. So if the version is the same after ``check``, nobody
+        changed anything, and a contradiction is a fault.
         """
         while True:
             version, node, found = self._broken(registers_all)
@@ -580,7 +588,8 @@ class OperatorEntry:
                 return [f"{self.name}: {each}" for each in found]
 
     def _broken(self, registers_all: bool) -> tuple[int, int, list[str]]:
-        """The version of the facts, their node, and the contradictions if they did not change."""
+        """The version of the registrations, their node, and the contradictions if they did not
+        change."""
         from .invariants import faults_of_facts, faults_of_table
 
         with self.lock:

@@ -1,15 +1,16 @@
 """Text for people about registrations and their consequences: dumps, tables, and the way of a key
 set to its kernel.
 
-All of it is computed from the facts of the registry alone, so every member sees the same, whichever
-modules it has imported. A kernel here is a fact; it stands for the callables of all interpreters.
+All of it is computed from the registrations of the registry alone, so every member sees the same,
+whichever modules it has imported. A kernel here is a registration; it stands for the callables of
+all interpreters.
 """
 
 from __future__ import annotations
 
 from .. import facts
 from ..errors import OperatorNotFoundError
-from ..errors.places import process_at
+from ..errors.locations import process_at
 from ..errors.words import nearest, shown
 from ..keys import DispatchKeySet
 from ..keys.key_sets import is_included_in_alias
@@ -59,12 +60,12 @@ __all__ = [
 
 # --- the way of one call --------------------------------------------------------------------------
 
-#: The place of a fallback that mdispatch brings and nobody registered.
+#: The location of a fallback that mdispatch brings and nobody registered.
 BUILT_IN = "built in"
 
 
 class RegisteredKernel(LocalKernel):
-    """The kernel of a fact, wherever its callable is."""
+    """The kernel of a registration, wherever its callable is."""
 
     __slots__ = ("fact",)
 
@@ -87,13 +88,13 @@ def _elsewhere(*args: object, **kwargs: object) -> None:
 
 
 class TableRow:
-    """One slot of a computed table: what runs at ``key``, by which rule (``reason``), and the place
-    at which it was registered.
+    """One slot of a computed table: what runs at ``key``, by which rule (``reason``), and the
+    location at which it was registered.
 
     ``kernel`` is its label, "fallthrough" where calls pass the key by, "" where there is nothing to
-    run. ``registration`` is its fact; None if there is nothing, or a builtin fallback, or several
-    kernels of which the types of a call, or predicates, choose one: then ``kernel`` and ``where``
-    name them all.
+    run. ``registration`` is its registration; None if there is nothing, or a builtin fallback, or
+    several kernels of which the types of a call, or predicates, choose one: then ``kernel`` and
+    ``where`` name them all.
     """
 
     __slots__ = ("is_fallthrough", "kernel", "key", "reason", "registration", "where")
@@ -262,7 +263,7 @@ def dangling(registry: Facts) -> list[str]:
 
 
 def found(registry: Facts, name: str) -> list[Registration]:
-    """All facts of one operator, oldest first; [] when there are none."""
+    """All registrations of one operator, oldest first; [] when there are none."""
     _, _, there = registry.registrations(str(OperatorName.parse(name)))
     return [f for f in there if f.kind in (facts.DEF, facts.IMPL, facts.NAME)]
 
@@ -358,8 +359,8 @@ def _lacks(fact: Registration) -> bool:
 
 
 def kernels_by_key(there: Sequence[Registration]) -> list[tuple[DispatchKey, list[Registration]]]:
-    """The kernels among these facts by key: runtime keys in table order, then alias keys. The
-    newest kernel of a key, which is the active one, comes first.
+    """The kernels among these registrations by key: runtime keys in table order, then alias keys.
+    The newest kernel of a key, which is the active one, comes first.
     """
     by_key: dict[DispatchKey, list[Registration]] = {}
     for fact in there:
@@ -393,7 +394,7 @@ def computed(
     fallbacks: Sequence[Registration],
     asked: Sequence[Asked] = (),
 ) -> DispatchTable:
-    """The table that these facts of one operator and those fallbacks give."""
+    """The table that these registrations of one operator and those fallbacks give."""
     return table_of(
         there,
         _kernels(there, facts.IMPL),

@@ -22,9 +22,9 @@ class Fallbacks:
     """The callables of this interpreter's backend fallbacks, by key; all operators share them.
 
     ``lock`` is held while they change and while a table is computed from them. As with an entry's
-    kernels, the interpreter that registers a fallback publishes its fact and adds its callable
-    under one hold, and ends both under one hold. The lock is taken after an entry's own lock.
-    ``changes`` counts the changes; a table that was computed at another count is out of date.
+    kernels, the interpreter that registers a fallback publishes its registration and adds its
+    callable under one hold, and ends both under one hold. The lock is taken after an entry's own
+    lock. ``changes`` counts the changes; a table that was computed at another count is out of date.
     ``refusal`` is set where this interpreter may call no operator: it raises the reason.
     """
 
@@ -41,27 +41,28 @@ class Fallbacks:
         self.lock = RLock()
 
     def add(self, kernel: LocalKernel, publish: Callable[[], Registration]) -> Registration:
-        """Registers a fallback: ``publish`` its fact, then add its callable, under one hold."""
+        """Registers a fallback: ``publish`` its registration, then add its callable, under one
+        hold."""
         with self.lock:
             fact = publish()
             kernel.seq = fact.seq
             self.keep(kernel)
         return fact
 
-    def remove(self, kernel: LocalKernel, strike: Callable[[], bool]) -> None:
-        """Ends what was registered here: the fact, then the callable, under one hold."""
+    def remove(self, kernel: LocalKernel, end: Callable[[], bool]) -> None:
+        """Ends what was registered here: the registration, then the callable, under one hold."""
         with self.lock:
-            strike()
+            end()
             self.drop(kernel)
 
     def keep(self, kernel: LocalKernel) -> None:
-        """Adds the callable of a fact that was verified."""
+        """Adds the callable of a registration that was verified."""
         with self.lock:
             self.kernels.setdefault(kernel.key, []).append(kernel)
             self._changed()
 
     def drop(self, kernel: LocalKernel) -> None:
-        """Removes the callable of a fact that was verified."""
+        """Removes the callable of a registration that was verified."""
         with self.lock:
             here = self.kernels.get(kernel.key, [])
             if kernel in here:
@@ -95,7 +96,7 @@ class Fallbacks:
 
 
 def inherit(kernels: dict[DispatchKey, list[LocalKernel]]) -> None:
-    """In the child of a fork: the facts of these callables belong to the parent."""
+    """In the child of a fork: the registrations of these callables belong to the parent."""
     unlock(kernels)
     for each in kernels.values():
         unlock(each)

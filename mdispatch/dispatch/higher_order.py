@@ -33,7 +33,7 @@ from ..errors import (
     OperatorGoneError,
     OperatorNotFoundError,
 )
-from ..errors.places import caller, place_of
+from ..errors.locations import caller, location_of
 from ..errors.runs import Run
 from ..errors.words import nearest, shown
 from ..facts.native import calls
@@ -267,7 +267,7 @@ class HigherOrderOperator(Named):
         self.non_fallthrough_keys = DispatchKeySet.full() - DispatchKeySet(_FALLTHROUGH)
         frame = maker(self)
         #: ``file:line`` at which it was made.
-        self.where = place_of(frame)
+        self.where = location_of(frame)
         self._made_in = None if frame is None else Run(frame)
         self._gone = False
         take_name(self)

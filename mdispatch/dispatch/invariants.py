@@ -1,7 +1,8 @@
-"""What must hold between the facts, this interpreter's callables and the tables kept from both.
+"""What must hold between the registrations, this interpreter's callables and the tables kept from
+both.
 
-Checks recompute: the table from facts and callables, by the code that calls rely on, and each of
-its entries by the rules, one key at a time. (c10: OperatorEntry::checkInvariants,
+Checks recompute: the table from registrations and callables, by the code that calls rely on, and
+each of its entries by the rules, one key at a time. (c10: OperatorEntry::checkInvariants,
 Dispatcher::checkInvariants)
 """
 
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 def faults_of_facts(
     name: str, there: list[Registration], here: Here, registers_all: bool
 ) -> Iterator[str]:
-    """The faults of the facts of one operator, and of the callables beside them.
+    """The faults of the registrations of one operator, and of the callables beside them.
 
-    ``registers_all`` says that this interpreter has registered every fact, so that each callable
-    has one.
+    ``registers_all`` says that this interpreter has registered every registration, so that each
+    callable has one.
     """
     from ..schema import parse_schema
 
@@ -41,14 +42,14 @@ def faults_of_facts(
         if str(parsed) != fact.body or str(parsed.name) != name:
             yield f"its schema {fact.body!r} is not canonical, or that of another operator"
     if [f.seq for f in there] != sorted({f.seq for f in there}):
-        yield "its facts are not in the order of their numbers"
+        yield "its registrations are not in the order of their numbers"
     live = {(f.key, f.seq) for f in there if f.kind == facts.IMPL}
     for key, kernels in here.items():
         for kernel in kernels:
             if same_name(kernel.types, kernels):
                 yield f"two classes of one name choose between the kernels at {key}"
             if registers_all and (key, kernel.seq) not in live:
-                yield f"{kernel!r} is here without its fact, number {kernel.seq}"
+                yield f"{kernel!r} is here without its registration, number {kernel.seq}"
 
 
 def faults_of_table(
@@ -82,8 +83,8 @@ def faults_of_table(
 
 def _shown(kernel: object) -> object:
     """What two tables of the same registrations have in common at an entry: the callable, or the
-    fact that has no callable here. Each table has kernels of its own of what is made by labels, and
-    for what decides between kernels.
+    registration that has no callable here. Each table has kernels of its own of what is made by
+    labels, and for what decides between kernels.
     """
     if isinstance(kernel, Chain):
         only = None if kernel.strict is None else kernel.strict.names

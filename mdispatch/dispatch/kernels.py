@@ -5,7 +5,7 @@ worker needs it.
 from __future__ import annotations
 
 from .. import errors
-from ..errors.places import label_of
+from ..errors.locations import label_of
 from ..facts import IMPL, kernel_name
 from ..facts.native import interpreter_id
 
@@ -75,7 +75,7 @@ class Provider:
 
     @classmethod
     def of(cls, text: str) -> Provider | None:
-        """The provider of a kernel's fact; None where it has none."""
+        """The provider of a kernel's registration; None where it has none."""
         if not text:
             return None
         name, order, required, asks, lacks = (*text.split(" ", 4), "")[:5]
@@ -92,17 +92,17 @@ class LocalKernel:
     """A callable of this interpreter, registered at one key.
 
     ``label`` is its name in the registry, ``signature`` its own schema without a name, or "".
-    ``seq`` is the number of its fact if this interpreter has registered it; that number with a
-    minus in a child that got the kernel by a fork; 0 if this interpreter has verified it. ``home``
-    is the interpreter that the callable belongs to; no other interpreter calls it. ``types`` are
-    the classes that it is for, see Note [Kernels by type] in dispatch/by_type.py; () for any.
-    ``provider`` is None for a kernel without a name. ``definition`` is the one that it was verified
-    against here: see Note [Kernels and definitions] in dispatch/pairing.py.
+    ``seq`` is the number of its registration if this interpreter has registered it; that number
+    with a minus in a child that got the kernel by a fork; 0 if this interpreter has verified it.
+    ``home`` is the interpreter that the callable belongs to; no other interpreter calls it.
+    ``types`` are the classes that it is for, see Note [Kernels by type] in dispatch/by_type.py; ()
+    for any. ``provider`` is None for a kernel without a name. ``definition`` is the one that it was
+    verified against here: see Note [Kernels and definitions] in dispatch/pairing.py.
 
     Once it is one of an operator's, it is the handle of that: ``close`` ends it. There are more of
     these handles than of any other kind, so they are no objects of their own. ``entry`` is that of
-    the operator until it has ended, ``registration`` the fact that ends with it; None where that is
-    another member's.
+    the operator until it has ended, ``registration`` the registration that ends with it; None where
+    that is another member's.
     """
 
     __slots__ = (

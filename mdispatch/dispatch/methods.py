@@ -1,4 +1,5 @@
-"""Methods of registered classes, as kernels: which function of this interpreter stands for a fact.
+"""Methods of registered classes, as kernels: which function of this interpreter stands for a
+registration.
 
 A method is an operator ``shop::Tokenizer.encode``, whose first argument is a ``shop.Tokenizer``.
 Its kernel has a label by which every interpreter makes the callable for itself, also one that has
@@ -58,7 +59,7 @@ def label_of_method(name: str) -> str:
 def with_methods(
     there: list[Registration], here: dict[DispatchKey, list[LocalKernel]]
 ) -> dict[DispatchKey, list[LocalKernel]]:
-    """The callables of one operator, together with those of its facts that are methods. The
+    """The callables of one operator, together with those of its registrations that are methods. The
     arguments stay as they are.
     """
     found = {key: list(kernels) for key, kernels in here.items()}

@@ -283,7 +283,7 @@ class OpOverload(calls.Operator, Named, Described):
 
 
 def _told(fact: Registration) -> tuple[str, str, str]:
-    """What a pickle holds of a definition: what verifying compares, and the place."""
+    """What a pickle holds of a definition: what verifying compares, and the location."""
     return fact.body, fact.where, fact.attributes
 
 

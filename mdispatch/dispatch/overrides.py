@@ -1,9 +1,9 @@
 """Rules: what one operator does in one interpreter only. They are its Python kernels by key, and
 its rules by class and by type of transform.
 
-A rule is not a fact of the registry: it is a callable for objects (modes, types, transforms) that
-no other interpreter has. It ends with the definition. A rule that a module registers again when it
-is run again replaces the earlier one; any other second rule is an error.
+A rule is not a registration of the registry: it is a callable for objects (modes, types,
+transforms) that no other interpreter has. It ends with the definition. A rule that a module
+registers again when it is run again replaces the earlier one; any other second rule is an error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from _thread import RLock
 
 from ..errors import DuplicateRegistrationError, InvalidArgumentError, InvalidKeyError
-from ..errors.places import caller, label_of, place_of
+from ..errors.locations import caller, label_of, location_of
 from ..errors.runs import Run
 from ..keys.numbers import DispatchKey, parse_key
 from .checks import checked_callable
@@ -59,7 +59,7 @@ class Rule:
     def __init__(self, function: Callable[..., Any], full: bool = False) -> None:
         frame = caller()
         self.function = function
-        self.where = place_of(frame)
+        self.where = location_of(frame)
         self.run = None if frame is None else Run(frame)
         self.full = full
 

@@ -1,6 +1,6 @@
 """The link between the types of this interpreter (dispatch/context/values.py) and the registries
-that have facts of them (registry/type_facts.py). Many programs need only one of the two, so neither
-loads the other.
+that have registrations of them (registry/type_facts.py). Many programs need only one of the two, so
+neither loads the other.
 """
 
 from __future__ import annotations

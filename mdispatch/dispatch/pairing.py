@@ -1,4 +1,4 @@
-"""Pairs facts with callables of this interpreter, and computes a table from the pairs.
+"""Pairs registrations with callables of this interpreter, and computes a table from the pairs.
 
 The registry knows which kernels exist; this interpreter has callables for some of them. Everything
 here is a pure function of the two, so a table can always be thrown away and computed again. The
@@ -18,9 +18,10 @@ that a table is computed with. One that came with a fork belongs to the definiti
 This is asked here alone, where a table is computed; a call asks nothing. What orders the two: a
 member publishes a definition, and raises the version word of the operator's name, under one hold of
 the registry's lock, before ``define`` returns there. A call reads the word when it begins. So a
-call that begins after that computes the table anew, from facts that were read together and have the
-new definition: signature and kernels of a table belong to each other. A call that has begun keeps
-its table: it has bound its arguments by the old definition, and runs the kernel of that.
+call that begins after that computes the table anew, from registrations that were read together and
+have the new definition: signature and kernels of a table belong to each other. A call that has
+begun keeps its table: it has bound its arguments by the old definition, and runs the kernel of
+that.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from __future__ import annotations
 import sys
 
 from .. import errors, facts
-from ..errors.places import process_at
+from ..errors.locations import process_at
 from ..facts import kernel_name
 from ..facts.modules import missing_fake, modules_bringing
 from ..keys import DispatchKeySet, is_included_in_alias
@@ -179,13 +180,13 @@ def pair(
     here: list[LocalKernel],
     definition: Registration | None = None,
 ) -> LocalKernel | AbsentKernel | None:
-    """The kernel that is active at one key: the newest fact's callable. ``definition`` is that in
-    effect, see Note [Kernels and definitions].
+    """The kernel that is active at one key: the newest registration's callable. ``definition`` is
+    that in effect, see Note [Kernels and definitions].
 
-    A callable belongs to the fact it was registered with (main interpreter, and what a fork got
-    from it), else, where others register, to a fact of its label, else to the first fact that is
-    left: the order of imports is the same everywhere. A pure function of both lists, so nothing has
-    to be kept in step when the main interpreter closes or registers again.
+    A callable belongs to the registration it was registered with (main interpreter, and what a fork
+    got from it), else, where others register, to a registration of its label, else to the first
+    registration that is left: the order of imports is the same everywhere. A pure function of both
+    lists, so nothing has to be kept in step when the main interpreter closes or registers again.
     """
     if not there:
         return None
@@ -227,10 +228,10 @@ def active(
     more: Callable[[], Here] | None = None,
     order: Order | None = None,
 ) -> dict[DispatchKey, LocalKernel | AbsentKernel | ByType]:
-    """The active kernel of each key that has facts of this kind, which come oldest first.
+    """The active kernel of each key that has registrations of this kind, which come oldest first.
 
-    ``more`` is asked for all callables when ``here`` has none that was registered with a fact,
-    ``order`` where there are providers.
+    ``more`` is asked for all callables when ``here`` has none that was registered with a
+    registration, ``order`` where there are providers.
     """
     newest = {fact.key: fact for fact in there if fact.kind == kind}  # keys are their numbers
     found: dict[DispatchKey, LocalKernel | AbsentKernel | ByType] = {}
@@ -267,7 +268,7 @@ def active(
 
 
 def definition_in(there: Sequence[Registration]) -> Registration | None:
-    """The definition in effect, among the facts of an operator."""
+    """The definition in effect, among the registrations of an operator."""
     for fact in reversed(there):
         if fact.kind == facts.DEF:
             return fact
@@ -321,8 +322,8 @@ def table_of(
     more: Callable[[], Here] | None = None,
     order: Order | None = None,
 ) -> DispatchTable:
-    """The table of an operator with these facts and callables; ``more`` and ``order`` as for
-    :func:`active`.
+    """The table of an operator with these registrations and callables; ``more`` and ``order`` as
+    for :func:`active`.
     """
     kernels = active(there, facts.IMPL, here, more, order)
     fallbacks = active(fallbacks_there, facts.FALLBACK, fallbacks_here)
@@ -418,14 +419,14 @@ def _tied(
 ) -> errors.AmbiguousTypesError:
     _, _, there = registry.registrations(name)
     where = {fact.seq: fact.where for fact in there}
-    places = []
+    locations = []
     for kernel in tie.kernels:
-        # A kernel that was verified here does not know its fact.
+        # A kernel that was verified here does not know its registration.
         its = kernel.fact.seq if isinstance(kernel, AbsentKernel) else abs(kernel.seq)
-        places.append(where.get(its, "verified here"))
+        locations.append(where.get(its, "verified here"))
     listed = "".join(
-        f"\n  {in_words(kernel)}    ({place})"
-        for kernel, place in zip(tie.kernels, places, strict=True)
+        f"\n  {in_words(kernel)}    ({location})"
+        for kernel, location in zip(tie.kernels, locations, strict=True)
     )
     at = next((f" at {k.key.name}" for k in tie.kernels if isinstance(k, LocalKernel)), "")
     return errors.AmbiguousTypesError(
@@ -435,7 +436,7 @@ def _tied(
         key.name,
         available,
         types=tuple(text_of_types(kernel.types) for kernel in tie.kernels),
-        places=tuple(places),
+        locations=tuple(locations),
     )
 
 
@@ -450,8 +451,8 @@ def _kernels(table: DispatchTable) -> tuple[list[str], str]:
             here.append(key.name)
         for kernel, is_absent in zip(kernels, absent, strict=True):
             types = text_of_types(kernel.types) if isinstance(there, ByType) else ""
-            place = kernel_name(key.name, types)
-            listed.append(f"{place} (not loaded here)" if is_absent else place)
+            location = kernel_name(key.name, types)
+            listed.append(f"{location} (not loaded here)" if is_absent else location)
     return here, ", ".join(listed) or "none"
 
 

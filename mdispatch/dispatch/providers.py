@@ -8,7 +8,7 @@ beside each other, in this order.
 1. The names that this thread asks for (``priority``), the innermost guard first.
 2. Those that the environment asks for (MDISPATCH_PRIORITY).
 3. Those that this interpreter has set (``set_priority``).
-4. Those that the main interpreter has set, which is a fact.
+4. Those that the main interpreter has set, which is a registration.
 5. All others: the higher ``order`` first, of the same ``order`` the newest.
 
 A provider that is not available here is left out: it counts as no kernel. Of the others the first
@@ -37,7 +37,7 @@ from __future__ import annotations
 from _functools import partial  # type: ignore[import-not-found]  # functools loads much more
 
 from ..errors import InvalidArgumentError, ProviderRefusedError
-from ..errors.places import label_of, printable, process_at
+from ..errors.locations import label_of, printable, process_at
 from ..facts.native.calls import Steps
 from .by_type import ByType, Tie, _fit
 from .context.observers import FELL_BACK, observe, observing

@@ -243,7 +243,7 @@ def _all_offers(
 
 
 def _is_for(each: Registration | Offer, fact: Registration) -> bool:
-    """Whether it is for the same types, and of the same provider, as a kernel's fact."""
+    """Whether it is for the same types, and of the same provider, as a kernel's registration."""
     return (each.types, each.provider) == (fact.types, fact.provider)
 
 
@@ -265,9 +265,9 @@ def _home_of(offer: Offer) -> Home:
 def way(
     entry: OperatorEntry, key: DispatchKey, seq: int
 ) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Where calls run whose highest key this is and whose kernel has the fact of this number, in
-    words; and who serves it, with to whom and since when. "" and nothing if they run here, or if
-    nobody serves it.
+    """Where calls run whose highest key this is and whose kernel has the registration of this
+    number, in words; and who serves it, with to whom and since when. "" and nothing if they run
+    here, or if nobody serves it.
     """
     table = entry.current_table()
     slot: Any = table.entries[RUNTIME_KEYS.index(key)].kernel

@@ -1,14 +1,14 @@
 """The owner's side of calls from other interpreters and processes: which kernels of this
 interpreter they may call, and what they are told of an exception.
 
-A kernel that is served has a fact of its own, a note of its member: an *offer* (facts/offers.py).
-It stands under the operator's name and at the kernel's key, so it ends with its member, and a
-change of it renews the tables of those who call. It has a ticket: the number by which a visit finds
-the function in ``_served`` (native/bind/ext/visit.c) or, for another process, in
+A kernel that is served has a registration of its own, a note of its member: an *offer*
+(facts/offers.py). It stands under the operator's name and at the kernel's key, so it ends with its
+member, and a change of it renews the tables of those who call. It has a ticket: the number by which
+a visit finds the function in ``_served`` (native/bind/ext/visit.c) or, for another process, in
 ``_served_outside``. The ticket with a minus stands for the same function, called with the caller's
 included and excluded keys, and in its trace. Handles of objects of registered classes that are at
 home here are taken for the objects, as the binder does for calls from here. An offer to other
-processes has the name of a transport, too, and the address at which that listens (the room
+processes has the name of a transport, too, and the address at which that listens (the package
 ``transports``); what comes from there has to fit the schema here (arrivals.py).
 
 Who calls waits until this interpreter gives its GIL away, which one that computes in Python does
@@ -28,7 +28,7 @@ from itertools import count
 from time import time
 
 from ..errors import MdispatchError
-from ..errors.places import label_of
+from ..errors.locations import label_of
 from ..facts import NOTE
 from ..facts.native import alone_because, c_kernels
 from ..facts.offers import offer_text
@@ -76,8 +76,8 @@ def serve(
     facts: Facts, name: str, kernel: LocalKernel, where: str, transport: str = ""
 ) -> tuple[Registration, Callable[[], object]]:
     """Lets other interpreters of this process call a kernel of this one; other processes too, by
-    the transport of that name. Returns the fact, and what ends it. Raises InvalidArgumentError (no
-    such transport), and what the transport raises.
+    the transport of that name. Returns the registration, and what ends it. Raises
+    InvalidArgumentError (no such transport), and what the transport raises.
     """
     address = transport_named(transport).serve(answer) if transport else ""
     _open()
@@ -111,7 +111,7 @@ def serve(
         raise
 
     def end() -> None:
-        facts.strike(fact)
+        facts.remove(fact)
         _forget(ticket)
 
     return fact, end

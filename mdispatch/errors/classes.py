@@ -52,7 +52,7 @@ __all__ = [
     "LibraryClosedError",
     "LibraryLoadError",
     "LocalKernelMissingError",
-    "MainMemberGoneError",
+    "RegistrarGoneError",
     "MainNeverArrivedError",
     "MdispatchError",
     "MissingInWorkerError",
@@ -214,7 +214,7 @@ class SchemaSyntaxError(InvalidArgumentError):
         start = text.rfind("\n", 0, position) + 1
         end = text.find("\n", position)
         line = text[start:] if end < 0 else text[start:end]
-        # A schema can be very long: show a window of it, with the caret under the place.
+        # A schema can be very long: show a window of it, with the caret under the location.
         offset = position - start
         left = max(0, offset - 70)
         window = "".join(c if c.isprintable() else "\ufffd" for c in line[left : offset + 30])
@@ -239,7 +239,7 @@ class ArgumentError(MdispatchError, TypeError):
 class DuplicateRegistrationError(MdispatchError):
     """Something that may be registered once is there already.
 
-    ``kind``, ``name`` and ``key`` identify it; ``first`` and ``second`` are the places of both
+    ``kind``, ``name`` and ``key`` identify it; ``first`` and ``second`` are the locations of both
     registrations.
     """
 
@@ -283,7 +283,7 @@ class VerificationError(MdispatchError):
 
     ``kind`` is "library", "def", "impl", "fallback", "class", "type" or "torch"; ``name`` the
     operator, namespace, class or type; ``key`` the dispatch key's name or ""; ``here`` and
-    ``there`` the places (``file:line``) in this interpreter and in the main one.
+    ``there`` the locations (``file:line``) in this interpreter and in the main one.
     """
 
     kind: str = ""
@@ -388,7 +388,7 @@ class KeyMismatchError(NotRegisteredError):
 
 class TypeKeysMismatchError(VerificationError):
     """Another member of the registry has registered the type with other keys, and was first.
-    ``keys_here`` and ``keys_there`` are the names of the keys, ``there`` is that member's place.
+    ``keys_here`` and ``keys_there`` are the names of the keys, ``there`` is that member's location.
     """
 
     keys_here: Sequence[str] = ()
@@ -464,11 +464,12 @@ class AmbiguousKernelError(MissingKernelError):
 class AmbiguousTypesError(AmbiguousKernelError):
     """Several kernels of a key fit the same types, and none of them is the most specific.
 
-    ``types`` are the classes that each is for, by name, and ``places`` where each was registered.
+    ``types`` are the classes that each is for, by name, and ``locations`` where each was
+    registered.
     """
 
     types: Sequence[str] = ()
-    places: Sequence[str] = ()
+    locations: Sequence[str] = ()
 
 
 class ProviderRefusedError(MissingKernelError):
@@ -484,7 +485,7 @@ class LocalKernelMissingError(MissingKernelError):
     """The registry has a kernel, but this interpreter has no callable for it: the kernel's module
     was not imported here.
 
-    ``where`` is the place at which the main interpreter registered it, ``module`` the module to
+    ``where`` is the location at which the main interpreter registered it, ``module`` the module to
     import, if that is known.
     """
 
@@ -497,7 +498,7 @@ class KernelOutdatedError(LocalKernelMissingError):
     than the one in effect.
 
     ``schema_here`` and ``schema_there`` are the two canonical texts, ``here`` and ``there`` the
-    places where the two were defined.
+    locations where the two were defined.
     """
 
     schema_here: str = ""
@@ -737,7 +738,7 @@ class NotACandidateError(ChoiceError, ValueError):
     nothing was chosen.
 
     ``choice`` is what was chosen, ``candidates`` and ``candidates_there`` are those of this
-    interpreter and those it was chosen from, ``here`` and ``there`` the two places.
+    interpreter and those it was chosen from, ``here`` and ``there`` the two locations.
     """
 
     choice: object = None
@@ -750,7 +751,7 @@ class NotACandidateError(ChoiceError, ValueError):
 class ChoiceScopeError(ChoiceError, RuntimeError):
     """The registry is of several hosts, on which another choice could be made, and it was not said
     that this host's own is meant. Nothing was chosen, or loaded. ``registry`` is its name or
-    address, ``here`` the place that asked.
+    address, ``here`` the location that asked.
     """
 
     registry: str = ""
@@ -793,11 +794,11 @@ class RegistryError(MdispatchError):
 
 
 class RegistryClosedError(RegistryError):
-    """The registry was closed, here or by its main member."""
+    """The registry was closed, here or by its registrar."""
 
 
-class MainMemberGoneError(RegistryError):
-    """The main member died or left; nothing will be registered any more. ``pid`` was its
+class RegistrarGoneError(RegistryError):
+    """The registrar died or left; nothing will be registered any more. ``pid`` was its
     process.
     """
 

@@ -21,7 +21,7 @@ may have a decorator that registers, and the module that uses it is the one that
 
 from __future__ import annotations
 
-from .places import loaded_by, module_name, place_of
+from .locations import loaded_by, location_of, module_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ class Run:
 
     def __init__(self, frame: FrameType) -> None:
         self._space = _Space(frame)
-        # Code without a name is as good as its place.
-        self.module = self._space.name = self._space.name or place_of(frame)
+        # Code without a name is as good as its location.
+        self.module = self._space.name = self._space.name or location_of(frame)
         top = _top_level(frame)
         self.is_direct = top is frame
         self._top: _Space | None = None

@@ -1,4 +1,4 @@
-"""What every book of facts can do. Imported for types only.
+"""What every registry can do. Imported for types only.
 
 ``shared`` is the one in shared memory, over the native contract. ``local`` is plain Python for one
 process.
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from .waits import Waited
 
 
-class Struck(Protocol):
-    """Identifies a fact that is to be struck out."""
+class Removable(Protocol):
+    """Identifies a registration that is to be removed."""
 
     @property
     def ref(self) -> int: ...
@@ -43,14 +43,14 @@ class Told(Protocol):
         """Tells it of a definition, or of the end of one."""
 
     def tell_gone(self, error: Exception) -> None:
-        """Tells it that the registry is closed or its main process dead."""
+        """Tells it that the registry is closed or its registrar dead."""
 
     def close(self) -> None:
         """Ends it. Idempotent."""
 
 
 class Facts(Protocol):
-    """The interface on which the rooms above rely. It raises :mod:`mdispatch.errors`."""
+    """The interface on which the packages above rely. It raises :mod:`mdispatch.errors`."""
 
     #: Called in the child of a fork, to replace the locks that other threads may have held: see
     #: Note [Locks across a fork] in facts/forking.py.
@@ -77,7 +77,7 @@ class Facts(Protocol):
         """The registry's name or address, for messages."""
 
     def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
-        """Adds a fact. Raises DuplicateRegistrationError, RegistryFullError,
+        """Adds a registration. Raises DuplicateRegistrationError, RegistryFullError,
         RegistryClosedError.
         """
 
@@ -86,18 +86,18 @@ class Facts(Protocol):
 
     @property
     def published(self) -> list[tuple[int, int]]:
-        """The ref and the number of each fact that this thread has registered since then, the
-        first few: also of one whose registration has raised, since a signal handler did.
+        """The ref and the number of each registration that this thread has registered since then,
+        the first few: also of one whose registration has raised, since a signal handler did.
         """
 
-    def strike(self, registration: Struck) -> bool:
-        """Strikes a fact out; False when it is gone, or not this member's to strike."""
+    def remove(self, registration: Removable) -> bool:
+        """Removes a registration out; False when it is gone, or not this member's to remove."""
 
     def find(self, kind: int, key: int, name: str) -> Registration | None:
-        """The newest live fact of exactly this kind, key and name."""
+        """The newest live registration of exactly this kind, key and name."""
 
     def has(self, kind: int, key: int, name: str) -> bool:
-        """Whether there is such a fact."""
+        """Whether there is such a registration."""
 
     def await_fact(
         self,
@@ -109,7 +109,7 @@ class Facts(Protocol):
         ticket: int = 0,
         or_elect: bool = False,
     ) -> tuple[Registration | None, Waited]:
-        """Waits until there are ``at_least`` such facts. Returns the newest, or None after
+        """Waits until there are ``at_least`` such registrations. Returns the newest, or None after
         ``timeout`` seconds. With ``or_elect`` it raises Elected when it is this member's turn to
         register them.
         """
@@ -117,22 +117,23 @@ class Facts(Protocol):
     def await_change(self, seq: int, timeout: float | None, ticket: int = 0) -> tuple[int, Waited]:
         """Waits until the registry's sequence differs from ``seq``. Returns the present sequence,
         which is ``seq`` itself after ``timeout`` seconds. It is never 0. Every registration and
-        every strike raises it. All facts with a smaller number can be listed already, so a caller
-        that takes the sequence first and lists the facts afterwards misses no change.
+        every remove raises it. All registrations with a smaller number can be listed already, so a
+        caller that takes the sequence first and lists the registrations afterwards misses no
+        change.
         """
 
     def cancel(self, ticket: int = 0) -> None:
         """Ends the waits of this interpreter that carry the ticket, or all of them."""
 
     def registrations(self, name: str | None = None) -> tuple[int, int, list[Registration]]:
-        """(version, node, live facts) of one name, oldest first. Without a name: the facts of all
-        names; version and node are 0.
+        """(version, node, live registrations) of one name, oldest first. Without a name: the
+        registrations of all names; version and node are 0.
         """
 
     def registrations_since(self, kind: int, seq: int) -> tuple[int, list[Registration]]:
-        """How many facts of a kind (0: of any) are live, and the live ones whose number is ``seq``
-        or greater. A caller that remembers the other facts can tell from the count whether one of
-        them has gone.
+        """How many registrations of a kind (0: of any) are live, and the live ones whose number is
+        ``seq`` or greater. A caller that remembers the other registrations can tell from the count
+        whether one of them has gone.
         """
 
     def claim(self, namespace: str, where: str) -> bool:
@@ -141,7 +142,8 @@ class Facts(Protocol):
         """
 
     def release(self, namespace: str) -> None:
-        """Leaves the queue. PEER: the last member to leave takes the namespace's facts with it."""
+        """Leaves the queue. PEER: the last member to leave takes the namespace's registrations with
+        it."""
 
     def is_untold(self) -> bool:
         """Whether this is the child of a fork of which Python was not told: still in the role that

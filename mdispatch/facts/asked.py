@@ -1,20 +1,20 @@
 """Asking the member that registers to look again.
 
 What a library in C++ registers with PyTorch is known to nobody in Python until somebody looks at
-PyTorch's tables. So a member that begins to wait for such a fact asks for a look: while it waits,
-it has a note that names the fact. A member that registers has a thread that sleeps until there is a
-note, then looks. While nobody waits, the thread sleeps, and uses no CPU.
+PyTorch's tables. So a member that begins to wait for such a registration asks for a look: while it
+waits, it has a note that names the registration. A member that registers has a thread that sleeps
+until there is a note, then looks. While nobody waits, the thread sleeps, and uses no CPU.
 
 Note [Asking loses no wait]
-The waiter 1. registers its note, 2. waits for the fact, 3. strikes its note. The thread 1. waits
-until there is a note, 2. lists the notes, 3. looks, and registers what it finds, 4. sleeps until
-there are more notes than it has listed, at most for a pause; then it lists again. It sleeps without
-an end only after a list without any note.
+The waiter 1. registers its note, 2. waits for the registration, 3. removes its note. The thread 1.
+waits until there is a note, 2. lists the notes, 3. looks, and registers what it finds, 4. sleeps
+until there are more notes than it has listed, at most for a pause; then it lists again. It sleeps
+without an end only after a list without any note.
 
 - A waiter whose note is on a list gets a look that begins after its note was there. What the look
   registers wakes the waiter, or is there when its wait begins: Note [Event words].
 - A waiter whose note came after a list of n notes ends the sleep at once, for there are n + 1 now.
-  Or a note of the list was struck meanwhile: then the sleep ends after its pause. So the waiter
+  Or a note of the list was removed meanwhile: then the sleep ends after its pause. So the waiter
   waits longer by a pause, and not for ever.
 - A waiter that waits for what does not exist yet gets a look after every pause, so that it hears of
   a library that was loaded without anybody being told (dlopen). The pauses grow up to _LONGEST.
@@ -58,8 +58,8 @@ _tickets = itertools.count(3 << 61)
 
 @contextmanager
 def asking(facts: Facts, name: str, where: str) -> Iterator[None]:
-    """While it is open, the member that registers looks for the fact of this name. Where the
-    registry takes no note (it is full), the wait goes on without one.
+    """While it is open, the member that registers looks for the registration of this name. Where
+    the registry takes no note (it is full), the wait goes on without one.
     """
     note = None
     try:
@@ -68,12 +68,12 @@ def asking(facts: Facts, name: str, where: str) -> Iterator[None]:
         yield
     finally:
         if note is not None:
-            facts.strike(note)
+            facts.remove(note)
 
 
 class Asked:
-    """A thread of a member that registers. It calls ``look`` with the names of the facts for which
-    others wait. See Note [Asking loses no wait].
+    """A thread of a member that registers. It calls ``look`` with the names of the registrations
+    for which others wait. See Note [Asking loses no wait].
     """
 
     def __init__(self, facts: Facts, look: Callable[[set[str]], None]) -> None:

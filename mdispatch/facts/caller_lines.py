@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors.places import Place, name_in, printable, registrants_place
+from ..errors.locations import Location, name_in, printable, registrants_location
 from .native import caller
 
 TYPE_CHECKING = False
@@ -29,25 +29,25 @@ class CallerLines:
     __slots__ = ("_known", "_reach")
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[CodeType, Place]] = {}  # by the instruction
+        self._known: dict[int, tuple[CodeType, Location]] = {}  # by the instruction
         self._reach: list[Reach] = []  # at most one: how far the last search got
 
-    def here(self) -> Place:
-        """The place of the code that registers."""
+    def here(self) -> Location:
+        """The location of the code that registers."""
         found = caller("__name__")
         if found is None:
-            return registrants_place()
+            return registrants_location()
         code, at, names = found
         known = self._known.get(at)
         if known is not None and known[0] is code:
             return known[1]
         if code.co_filename.startswith("<"):  # not a file: the module says more
-            return registrants_place()
-        place = Place(printable(f"{code.co_filename}:{self._line(code, at)}"), name_in(names))
+            return registrants_location()
+        location = Location(printable(f"{code.co_filename}:{self._line(code, at)}"), name_in(names))
         if len(self._known) >= _KNOWN:
             self._known.clear()
-        self._known[at] = code, place
-        return place
+        self._known[at] = code, location
+        return location
 
     def _line(self, code: CodeType, at: int) -> int | None:
         try:

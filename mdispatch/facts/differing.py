@@ -45,8 +45,8 @@ _LONGEST = 4000  # characters of a note
 
 
 class Differs:
-    """A difference, as its member tells it to others: process, interpreter, words, and place, and
-    whether a registration was refused.
+    """A difference, as its member tells it to others: process, interpreter, words, and location,
+    and whether a registration was refused.
     """
 
     __slots__ = ("interpreter", "is_refused", "pid", "text", "where")
@@ -80,8 +80,8 @@ class _Kept:
 class Differing:
     """The differences of one interpreter in one registry, in the order in which they were found.
 
-    There is one for each registration, by what it is and its place. ``kept`` is empty where nothing
-    differs; whoever registers looks at that first.
+    There is one for each registration, by what it is and its location. ``kept`` is empty where
+    nothing differs; whoever registers looks at that first.
     """
 
     __slots__ = ("_facts", "_lock", "_noted", "kept")
@@ -89,7 +89,7 @@ class Differing:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._lock = RLock()
-        #: By what it is, and then by its place. Whoever registers drops all of one.
+        #: By what it is, and then by its location. Whoever registers drops all of one.
         self.kept: dict[What, dict[str, _Kept]] = {}
         self._noted: set[_Kept] = set()  # those that have a note
 
@@ -129,7 +129,7 @@ class Differing:
                 kept.note = note
                 self._noted.add(kept)
         if not is_kept:  # another thread has just registered it well
-            self._strike(note)
+            self._remove(note)
 
     def forget(self, what: What) -> bool:
         """It is registered well now, wherever that was done. Returns whether nothing differs any
@@ -172,11 +172,11 @@ class Differing:
         for each in ended:
             if each.note is not None:
                 self._noted.discard(each)
-                self._strike(each.note)
+                self._remove(each.note)
 
-    def _strike(self, note: Registration) -> None:
+    def _remove(self, note: Registration) -> None:
         try:
-            self._facts.strike(note)
+            self._facts.remove(note)
         except MdispatchError:
             return  # the registry is gone, and the note with it
 
@@ -204,10 +204,10 @@ def told(facts: Facts) -> tuple[Differs, ...]:
 
 
 def refused_here(facts: Facts, fact: Registration) -> Differs | None:
-    """The difference for which this interpreter lacks what a fact says: of the same name, or from
-    the same file. The newest, if there are several.
+    """The difference for which this interpreter lacks what a registration says: of the same name,
+    or from the same file. The newest, if there are several.
     """
-    from ..errors.places import file_of
+    from ..errors.locations import file_of
 
     me, file = (getpid(), interpreter_id), file_of(fact.where)
     mine = [e for e in told(facts) if (e.pid, e.interpreter) == me and e.is_refused]

@@ -36,8 +36,9 @@ import os
 import sys
 from _thread import _count
 
-#: The rooms whose modules calls load. The rooms above have commands, pools and PyTorch's names.
-_ROOMS = ("errors", "keys", "schema", "facts", "transports", "dispatch", "registry", "authoring")
+#: The packages whose modules calls load. The packages above have commands, pools and PyTorch's
+#: names.
+_PACKAGES = ("errors", "keys", "schema", "facts", "transports", "dispatch", "registry", "authoring")
 #: Only users of asyncio load the first. An interpreter has its binding when it has a registry; the
 #: second is another binding in some, and free-threaded CPython before 3.14 has no cffi for it.
 _APART = {"mdispatch.registry.waiting_async", "mdispatch.facts.native.cffi_binding"}
@@ -76,8 +77,8 @@ def load_the_rest() -> None:
     if _loaded or not _count():
         return
     package = os.path.dirname(os.path.dirname(__file__))
-    for room in _ROOMS:
-        for folder, _, files in sorted(os.walk(os.path.join(package, room))):
+    for part in _PACKAGES:
+        for folder, _, files in sorted(os.walk(os.path.join(package, part))):
             inside = folder[len(package) :].replace(os.sep, ".")
             for file in sorted(files):
                 name, ending = os.path.splitext(file)

@@ -1,8 +1,8 @@
-"""What the members of one host tell each other of their cluster (docs/cluster.md), as facts of
-their own: the leader or the host's bridge, how the host stands. That stays when its bridge dies:
+"""What the members of one host tell each other of their cluster (docs/cluster.md), as registrations
+of their own: the leader or the host's bridge, how the host stands. That stays when its bridge dies:
 the next one goes on from there (cluster/bridge.py).
 
-Only where there is such a fact is anything else done than in a registry of one host.
+Only where there is such a registration is anything else done than in a registry of one host.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from time import monotonic
 from typing import NamedTuple
 
-from ..errors import EngineUnreachableError, MainMemberGoneError
+from ..errors import EngineUnreachableError, RegistrarGoneError
 from .registration import BRIDGE, CLUSTER, MAIN, STANDING, WORKER
 
 TYPE_CHECKING = False
@@ -65,13 +65,13 @@ def host() -> str:
 
 
 def tell(facts: Facts, now: Told) -> None:
-    """The leader or the bridge tells how the host stands now. There is always one such fact at
-    least; who is killed between its two steps leaves two, and the newer one counts.
+    """The leader or the bridge tells how the host stands now. There is always one such registration
+    at least; who is killed between its two steps leaves two, and the newer one counts.
     """
     fact = facts.register(STANDING, 0, CLUSTER, "\n".join(map(str, now)), "")
     for each in facts.registrations(CLUSTER)[2]:
         if each.kind == STANDING and each.seq < fact.seq:
-            facts.strike(each)
+            facts.remove(each)
 
 
 def told(facts: Facts) -> Told | None:
@@ -81,7 +81,7 @@ def told(facts: Facts) -> Told | None:
 
 
 def read(text: str) -> Told:
-    """What such a fact says."""
+    """What such a registration says."""
     phase, engine, leader, epoch, seq, *rest = [*text.split("\n", 8), *9 * [""]]
     at = [int(each) if each.isdigit() else 0 for each in (epoch, seq)]
     return Told(phase, engine, leader, at[0], at[1], *rest[:4])
@@ -121,14 +121,14 @@ def await_fact(
 ) -> tuple[Registration | None, Waited]:
     """As Facts.await_fact. In a cluster the wait also ends when nothing can come: with None where
     the run is sealed, else with an error that says what ended it. Raises EngineUnreachableError,
-    MainMemberGoneError.
+    RegistrarGoneError.
     """
     if told(facts) is None:
         return facts.await_fact(kind, key, name, at_least, timeout, ticket, or_elect)
     end = None if timeout is None else monotonic() + timeout
     alone: float | None = None  # since when the host has no bridge
     while True:
-        # How the host stands first, then the fact: what was there before the seal is seen.
+        # How the host stands first, then the registration: what was there before the seal is seen.
         now = told(facts)
         is_last = now is not None and now.phase in (SEALED, GONE)
         left = _LOOK_AGAIN if end is None else min(_LOOK_AGAIN, max(0.0, end - monotonic()))
@@ -138,7 +138,7 @@ def await_fact(
         if fact is not None or now is None or now.phase == SEALED:
             return fact, waited
         if now.phase == GONE:
-            raise MainMemberGoneError(
+            raise RegistrarGoneError(
                 f"nobody leads any more, and {name} is not there: {now}\nStart the leader again; "
                 "calls of what is registered go on.",
                 facts.label,
@@ -149,7 +149,7 @@ def await_fact(
             alone = monotonic()
         is_over = end is not None and monotonic() >= end
         if alone is not None and (is_over or monotonic() - alone >= _WITHOUT_BRIDGE):
-            raise MainMemberGoneError(
+            raise RegistrarGoneError(
                 f"the bridge of this host has ended, none waits to take over, and {name} is not "
                 f"there: before, it said {now}\nStart it again: `mdispatch bridge`. Calls of what "
                 "is registered go on, and so does this process then.",

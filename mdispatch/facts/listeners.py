@@ -241,17 +241,17 @@ class Listeners:
         """The definition of an operator that this interpreter has made, or verified."""
         return self._live.get(name)
 
-    def struck(self, fact: Registration, strike: Callable[[], bool]) -> bool:
-        """Ends a definition by calling ``strike``, and tells the listeners if that returns True."""
+    def removed(self, fact: Registration, remove: Callable[[], bool]) -> bool:
+        """Ends a definition by calling ``remove``, and tells the listeners if that returns True."""
         with self.lock:
-            done = strike()
+            done = remove()
             if done:
                 self.ended(fact)
         self.tell()
         return done
 
     def ended(self, fact: Registration) -> None:
-        """Queues the end of a definition. Call it under the lock, after the strike, then
+        """Queues the end of a definition. Call it under the lock, after the remove, then
         :meth:`tell`.
         """
         live = self._live.get(fact.name)

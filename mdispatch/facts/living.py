@@ -1,5 +1,5 @@
-"""The books that this interpreter has open. Its end closes them, so that no waiter is left asleep;
-the child of a fork renews them.
+"""The registries that this interpreter has open. Its end closes them, so that no waiter is left
+asleep; the child of a fork renews them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
-    class Book(Protocol):
-        """A book of facts, as far as its beginning and end are concerned."""
+    class Living(Protocol):
+        """A registry, as far as its beginning and end are concerned."""
 
         def cancel(self) -> None:
             """Ends all waits of this interpreter."""
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
 
         def forked(self, at_once: bool) -> bool:
             """In the child of a fork; ``at_once``: it may wait for others. Returns whether the
-            books after it may.
+            registries after it may.
             """
 
         def neighbours(self) -> set[int]:
             """The other interpreters of this process that have the registry open."""
 
 
-_live: dict[int, Book] = {}
+_live: dict[int, Living] = {}
 
 
-def begin(book: Book) -> None:
-    _live[id(book)] = book
+def begin(registry: Living) -> None:
+    _live[id(registry)] = registry
 
 
-def end(book: Book) -> None:
-    _live.pop(id(book), None)
+def end(registry: Living) -> None:
+    _live.pop(id(registry), None)
 
 
 def neighbours() -> set[int]:
     """The other interpreters of this process that have a registry open which is open here."""
-    return {each for book in _live.values() for each in book.neighbours()}
+    return {each for registry in _live.values() for each in registry.neighbours()}
 
 
 def _cancel_all() -> None:
-    for book in list(_live.values()):
-        book.cancel()
+    for registry in list(_live.values()):
+        registry.cancel()
 
 
 #: The waits under way in this interpreter, whatever they wait for.
@@ -59,8 +59,8 @@ waits = Waits(_cancel_all)
 
 
 def _close_all() -> None:
-    for book in list(_live.values()):
-        book.close()
+    for registry in list(_live.values()):
+        registry.close()
 
 
 def _in_child() -> None:
@@ -70,10 +70,10 @@ def _in_child() -> None:
     unlock(waits)
     waits.forked()
     at_once = True
-    for book in list(_live.values()):
-        unlock(book)
+    for registry in list(_live.values()):
+        unlock(registry)
         # Who holds the lock of one may be stopped: a fork waits for that once, and not for each.
-        at_once = book.forked(at_once) and at_once
+        at_once = registry.forked(at_once) and at_once
 
 
 def _before_fork() -> None:

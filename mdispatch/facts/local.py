@@ -2,19 +2,18 @@
 (docs/other-systems.md), ``Registry.local()`` elsewhere, and the oracle to which tests compare the
 shared one.
 
-Locking: ``_lock`` is held by whoever changes the facts or is about to wait. It is taken as it is,
-not by the condition, whose ``with`` is a function of Python: a signal handler that raises there
-would leave it taken. Readers take no
-lock: what they read is replaced as a whole, by one store. A change stores the facts of its name
-first, and raises the name's version and the registry's sequence after that; a reader reads the
-version first. So it has a version with its own facts or with newer ones, and in the second case the
-next look finds another version.
+Locking: ``_lock`` is held by whoever changes the registrations or is about to wait. It is taken as
+it is, not by the condition, whose ``with`` is a function of Python: a signal handler that raises
+there would leave it taken. Readers take no lock: what they read is replaced as a whole, by one
+store. A change stores the registrations of its name first, and raises the name's version and the
+registry's sequence after that; a reader reads the version first. So it has a version with its own
+registrations or with newer ones, and in the second case the next look finds another version.
 
-No wake is lost: a waiter holds the lock while it looks at the facts and until it sleeps (the
-condition releases it in the same step), and a change is made and told under the lock. So a change
-comes before the look, which sees it, or after the sleep has begun, which it ends. A signal handler
-may raise between a change and its telling; therefore a sleep lasts 0.1 s at most, and the waiter
-looks again. (On Windows nothing else would let the main thread run a handler.)
+No wake is lost: a waiter holds the lock while it looks at the registrations and until it sleeps
+(the condition releases it in the same step), and a change is made and told under the lock. So a
+change comes before the look, which sees it, or after the sleep has begun, which it ends. A signal
+handler may raise between a change and its telling; therefore a sleep lasts 0.1 s at most, and the
+waiter looks again. (On Windows nothing else would let the main thread run a handler.)
 
 Note [Commits]
 The lock is reentrant, since a signal handler or a finalizer may use the registry at any point, also
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .abc import Struck
+    from .abc import Removable
     from .native.contract import MemberTuple, StatTuple
 
 #: The longest sleep of a waiter, in seconds.
@@ -81,8 +80,8 @@ class _Published(threading.local):
 
 
 class _Name:
-    """The facts of one name, oldest first, and its version. Changed under ``_lock``. It ends
-    with the last fact, and its number is never given out again.
+    """The registrations of one name, oldest first, and its version. Changed under ``_lock``. It
+    ends with the last registration, and its number is never given out again.
     """
 
     __slots__ = ("facts", "node", "version")
@@ -94,7 +93,7 @@ class _Name:
 
 
 class LocalRegistry:
-    """The facts of this interpreter, which registers all of them."""
+    """The registrations of this interpreter, which registers all of them."""
 
     alone = alone_because or "it was made by Registry.local()"
     differing: Any = None
@@ -108,7 +107,7 @@ class LocalRegistry:
         self.after_close: Callable[[], None] | None = None
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._names: dict[str, _Name] = {}  # in the order of their first facts
+        self._names: dict[str, _Name] = {}  # in the order of their first registrations
         self._nodes: dict[int, _Name] = {}
         self._numbers = itertools.count(1)
         self._last_node = 0
@@ -251,7 +250,7 @@ class LocalRegistry:
                 where,
             )
 
-    def strike(self, registration: Struck) -> bool:
+    def remove(self, registration: Removable) -> bool:
         wanted = registration.seq
         with self._lock:
             if self._closed:
@@ -276,8 +275,8 @@ class LocalRegistry:
                 return True
         return False
 
-    def _holder(self, registration: Struck) -> tuple[_Name | None, Registration | None]:
-        """The name whose fact this is, and the fact."""
+    def _holder(self, registration: Removable) -> tuple[_Name | None, Registration | None]:
+        """The name whose registration this is, and the registration."""
         known = self._names.get(getattr(registration, "name", ""))
         for its in (known,) if known is not None else list(self._names.values()):
             for fact in its.facts:
@@ -360,7 +359,7 @@ class LocalRegistry:
         """
         with self._lock:
             return "".join(
-                f"{fact.name}: it has a fact of number {fact.seq}, before its time\n"
+                f"{fact.name}: it has a registration of number {fact.seq}, before its time\n"
                 for its in self._names.values()
                 for fact in its.facts
                 if fact.seq >= self._next_seq
@@ -484,14 +483,14 @@ class LocalRegistry:
 
     def release(self, namespace: str) -> None:
         for claim in self._matching(CLAIM, 0, namespace):
-            self.strike(claim)
+            self.remove(claim)
 
     @property
     def is_host(self) -> bool:
         return False
 
     def is_untold(self) -> bool:
-        return False  # the child has a book of its own
+        return False  # the child has a registry of its own
 
     def is_mine(self, registration: Registration) -> bool:
         return True
@@ -513,13 +512,13 @@ class LocalRegistry:
         return set()
 
     def forked(self, at_once: bool) -> bool:
-        """The child goes on alone, with a copy of all facts."""
+        """The child goes on alone, with a copy of all registrations."""
         self._parent, self.pid = self.pid, os.getpid()
         self.label = f"{_PREFIX}{self.pid}"
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._waits = {}
-        # Without a GIL, another thread may have stored a fact and not yet its number.
+        # Without a GIL, another thread may have stored a registration and not yet its number.
         numbers = [fact.seq for its in self._names.values() for fact in its.facts]
         self._next_seq = max([self._next_seq, *(number + 1 for number in numbers)])
         if self.after_fork is not None:

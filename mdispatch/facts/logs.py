@@ -36,7 +36,7 @@ _telling: set[int] = set()
 
 
 def described(kind: int, key: int, name: str) -> str:
-    """A fact in a few words."""
+    """A registration in a few words."""
     if kind not in (IMPL, FALLBACK):
         return f"{KIND_NAMES[kind]} {shown_choice(name)}"
     from ..keys.numbers import DispatchKey  # who tells of no kernel may need no keys

@@ -4,9 +4,9 @@ It is the module that the operator names (its *pystub*), else the module that re
 registration that has no module's name, it is the module of its file, if this interpreter finds that
 on its path.
 
-``Library.set_python_module`` registers the pystub as a shared fact beside the definition. So every
-process of the registry knows it, also for an operator that another process defined. It is read when
-a call finds no kernel, and when a fake kernel runs for the first time.
+``Library.set_python_module`` registers the pystub as a shared registration beside the definition.
+So every process of the registry knows it, also for an operator that another process defined. It is
+read when a call finds no kernel, and when a fake kernel runs for the first time.
 
 (c10: Dispatcher::registerPythonModule, getPyStub, throw_abstract_impl_not_imported_error;
 torch._library.utils.check_pystub)
@@ -19,7 +19,7 @@ import sys
 from _imp import extension_suffixes
 
 from ..errors import FakeKernelMissingError, InvalidArgumentError, WrongModuleError
-from ..errors.places import file_of, module_name
+from ..errors.locations import file_of, module_name
 from .logs import calls_log
 from .registration import DEF, FALLBACK, PYSTUB
 
@@ -80,7 +80,7 @@ def modules_of_file(file: str) -> list[str]:
 
 
 def sources_of_modules(names: Iterable[str]) -> set[str]:
-    """The names of these modules, as far as they are imported, and their files, as places tell
+    """The names of these modules, as far as they are imported, and their files, as locations tell
     them.
     """
     found: set[str] = set()
@@ -164,7 +164,8 @@ stub_policy = _StubPolicy()
 
 
 def read_stub(registry: Facts, name: str) -> tuple[str, str, Registration] | None:
-    """Module, context and fact of the stub that is in effect for the operator; None without one."""
+    """Module, context and registration of the stub that is in effect for the operator; None without
+    one."""
     fact = registry.find(PYSTUB, 0, name)
     if fact is None:
         return None
@@ -228,8 +229,8 @@ def missing_fake(
     one, if the operator says so.
 
     ``available`` are the keys of the kernels that could run here; ``listed`` are the keys of all
-    kernels, in words. ``absent`` is the fact of a fake kernel that the registry has and this
-    interpreter lacks; ``brought_by`` is the module that registered it, if that is known.
+    kernels, in words. ``absent`` is the registration of a fake kernel that the registry has and
+    this interpreter lacks; ``brought_by`` is the module that registered it, if that is known.
     """
     stub = read_stub(registry, name)
     what = f"{name} was called with meta values and has no fake kernel"

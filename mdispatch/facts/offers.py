@@ -104,7 +104,7 @@ def offer_text(
 
 
 def offer_of(fact: Registration) -> Offer | None:
-    """The offer that a fact is, or None."""
+    """The offer that a registration is, or None."""
     if fact.kind != NOTE or not fact.text.startswith(_SERVES + "\n"):
         return None
     parts = fact.text.split("\n")

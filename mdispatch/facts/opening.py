@@ -111,7 +111,7 @@ def _asked_for(error: errors.MdispatchError, variable: str, address: str) -> str
         name = address.removeprefix("shm:")
         return (
             f"{text}\n{variable} in the environment asks for it: in {folder} on this host, where "
-            "nobody has it now. Unset it to work alone, start its main process first, or let "
+            "nobody has it now. Unset it to work alone, start its registrar first, or let "
             f"whoever comes first make it: {ENVIRONMENT}=elect:{name}."
         )
     return f"{text}\n{variable} in the environment asks for it. Unset it to work alone."

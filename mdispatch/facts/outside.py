@@ -17,7 +17,7 @@ from time import sleep
 from ..errors import (
     ForeignRegistryError,
     InvalidNameError,
-    MainMemberGoneError,
+    RegistrarGoneError,
     RegistryNotFoundError,
 )
 from ..errors.words import nearest
@@ -55,10 +55,10 @@ if TYPE_CHECKING:
     from .native.contract import InspectionTuple, MemberTuple
 
 _MAIN_STATES = ("not joined", "alive", "left", "died")
-_STATES = {0: "open", MD_ECLOSED: "closed", MD_EDIED: "main died", MD_EDAMAGED: "damaged"}
+_STATES = {0: "open", MD_ECLOSED: "closed", MD_EDIED: "registrar died", MD_EDAMAGED: "damaged"}
 _MEMFD = "/memfd:mdispatch (deleted)"  # as the core names it
 _LOOKS = 30  # 10 ms between two
-_NONE_SUCH = (ForeignRegistryError, InvalidNameError, MainMemberGoneError, RegistryNotFoundError)
+_NONE_SUCH = (ForeignRegistryError, InvalidNameError, RegistrarGoneError, RegistryNotFoundError)
 
 
 # --- one registry ---------------------------------------------------------------------------------
@@ -67,7 +67,8 @@ _NONE_SUCH = (ForeignRegistryError, InvalidNameError, MainMemberGoneError, Regis
 @dataclass(frozen=True, slots=True)
 class Member:
     """An interpreter that joined. ``threads`` of its threads wait now. The newest of them has
-    waited ``seconds`` for a fact of ``kind``, ``name`` and ``key`` (kind 0: for any change).
+    waited ``seconds`` for a registration of ``kind``, ``name`` and ``key`` (kind 0: for any
+    change).
     """
 
     pid: int
@@ -112,13 +113,13 @@ class Seen:
     """One registry as it was found. If the file of that name cannot be read as a registry,
     ``readable`` is False, ``error`` says why, and all figures are 0.
 
-    ``state`` is "open", "closed", "main died", "damaged" or "refused"; it follows from ``status``,
-    the answer to an attempt to attach. ``held_by`` are the processes that have an anonymous or
-    deleted registry open. ``deleted``: its file was taken away. ``alive`` and ``dead`` count the
-    processes that joined. ``names`` have registrations; ``idle`` places of names that have ended
-    are kept for others. ``is_host``: only bridges register there; ``standing``: it is of a cluster.
-    ``serving``: who serves kernels; ``differing``: who differs from what is registered, and goes
-    on.
+    ``state`` is "open", "closed", "registrar died", "damaged" or "refused"; it follows from
+    ``status``, the answer to an attempt to attach. ``held_by`` are the processes that have an
+    anonymous or deleted registry open. ``deleted``: its file was taken away. ``alive`` and ``dead``
+    count the processes that joined. ``names`` have registrations; ``idle`` places of names that
+    have ended are kept for others. ``is_host``: only bridges register there; ``standing``: it is of
+    a cluster. ``serving``: who serves kernels; ``differing``: who differs from what is registered,
+    and goes on.
     """
 
     address: str
@@ -133,9 +134,9 @@ class Seen:
     standing: Standing | None = None
     serving: tuple[Serving, ...] = ()
     differing: tuple[Differs, ...] = ()
-    main_pid: int = 0
-    main_state: str = ""
-    main_stopped: bool = False
+    registrar_pid: int = 0
+    registrar_state: str = ""
+    registrar_stopped: bool = False
     members: tuple[Member, ...] = ()
     held_by: tuple[int, ...] = ()
     alive: int = 0
@@ -181,7 +182,9 @@ class Seen:
     @property
     def is_leftover(self) -> bool:
         """Whether it is the file of a registry whose processes are all dead."""
-        return self.is_file and self.state in ("open", "closed", "main died") and not self.alive
+        return (
+            self.is_file and self.state in ("open", "closed", "registrar died") and not self.alive
+        )
 
 
 def _is_stopped(pid: int) -> bool:
@@ -232,7 +235,7 @@ def look_at(
 
 @contextmanager
 def _opened(address: bytes) -> Iterator[int | None]:
-    """Opens a registry to read facts, and joins nothing. None where that cannot be."""
+    """Opens a registry to read registrations, and joins nothing. None where that cannot be."""
     status, handle = native.attach(address, 0)
     if status:
         yield None
@@ -265,7 +268,7 @@ def _serving(address: bytes, members: tuple[Member, ...]) -> tuple[Serving, ...]
 
 
 def _standing(address: bytes, members: tuple[Member, ...]) -> Standing | None:
-    """Reads the one fact that says it."""
+    """Reads the one registration that says it."""
     with _opened(address) as handle:
         record = None if handle is None else often.find(handle, STANDING, 0, CLUSTER)[1]
     if record is None:
@@ -287,7 +290,7 @@ def _seen(
 ) -> Seen:
     figures, device, inode, kinds, attach, alive, dead, tid, died, torn, fixed, at = found
     capacity, committed, used, live, names, sequence, recoveries, *rest = figures
-    main, main_state, *_, policy, idle = rest
+    main, registrar_state, *_, policy, idle = rest
     now = native.now()
     members = tuple(_member(member, now) for member in found_members)
     has_notes = attach == 0 and kinds[NOTE] > 0
@@ -305,9 +308,11 @@ def _seen(
         standing=_standing(at, members) if attach == 0 and kinds[STANDING] else None,
         serving=_serving(at, members) if has_notes else (),
         differing=told_by(_notes(at, DIFFERS), _alive(members)) if has_notes else (),
-        main_pid=main,
-        main_state=_MAIN_STATES[main_state] if main_state < len(_MAIN_STATES) else "unknown",
-        main_stopped=ours and main_state < 2 and _is_stopped(main),
+        registrar_pid=main,
+        registrar_state=_MAIN_STATES[registrar_state]
+        if registrar_state < len(_MAIN_STATES)
+        else "unknown",
+        registrar_stopped=ours and registrar_state < 2 and _is_stopped(main),
         members=members,
         held_by=held_by,
         alive=alive,
@@ -375,7 +380,7 @@ def find_registries() -> list[Seen]:
 
 def find_one(label: str) -> Seen:
     """The registry of a name or an address. If there is none, it raises the error of an attempt to
-    attach: InvalidNameError, RegistryNotFoundError, MainMemberGoneError (no such process),
+    attach: InvalidNameError, RegistryNotFoundError, RegistrarGoneError (no such process),
     ForeignRegistryError.
     """
     if label.startswith("fd:"):
@@ -433,15 +438,15 @@ def _open_somewhere() -> Iterator[Seen]:
 
 def _is_being_made(seen: Seen) -> bool:
     """Whether its maker has not finished: it has no header yet, or no name yet."""
-    return seen.status == MD_EFORMAT or (seen.deleted and seen.main_state == "not joined")
+    return seen.status == MD_EFORMAT or (seen.deleted and seen.registrar_state == "not joined")
 
 
 def _at_main(seen: Seen, found: dict[int, tuple[int, str]]) -> Seen:
-    """The same under the address that leads through the main member, which lasts longest."""
-    if seen.main_pid not in found:
+    """The same under the address that leads through the registrar, which lasts longest."""
+    if seen.registrar_pid not in found:
         return seen
     _, _, _, rest = seen.address.split(":", 3)
-    return replace(seen, address=f"fd:{seen.main_pid}:{found[seen.main_pid][0]}:{rest}")
+    return replace(seen, address=f"fd:{seen.registrar_pid}:{found[seen.registrar_pid][0]}:{rest}")
 
 
 def _name_in(link: str) -> str | None:
@@ -498,10 +503,10 @@ def apart(registries: Iterable[Seen]) -> list[Apart]:
     for seen in registries:
         if seen.name is None and seen.state == "open" and seen.alive == 1 and not seen.elects:
             with suppress(OSError, ValueError):  # it has ended meanwhile
-                parent, words = _started(seen.main_pid)
+                parent, words = _started(seen.registrar_pid)
                 alike = bytes(c for c in words if c not in b"0123456789")
                 told = words.rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")
-                found.setdefault((parent, alike), {})[seen.main_pid] = told
+                found.setdefault((parent, alike), {})[seen.registrar_pid] = told
     several = [same for same in found.values() if len(same) > 1]
     return [Apart(next(iter(same.values())), tuple(sorted(same))) for same in several]
 
@@ -601,8 +606,8 @@ def reap(registries: Iterable[Seen] | None = None) -> list[Reaped]:
 
 
 def _died_of(seen: Seen) -> str:
-    if seen.state == "main died":
-        return f"its main member, pid {seen.main_pid}, was dead, and so was everybody else"
+    if seen.state == "registrar died":
+        return f"its registrar, pid {seen.registrar_pid}, was dead, and so was everybody else"
     if seen.is_leftover:
         return f"it was {seen.state}, and nobody of it was alive"
     return f"no process had it open; {seen.error}"

@@ -1,4 +1,4 @@
-"""The values of the book of facts, and the policy: the kinds of registrations, and what a second
+"""The values of the registry, and the policy: the kinds of registrations, and what a second
 registration of one kind means. Also the base class of what ends a registration of any kind.
 """
 
@@ -102,8 +102,8 @@ class Kind:
         self.hosts = hosts
 
 
-#: The one table of kinds. docs/cluster.md and the tests of each door (tests/cluster/test_kinds.py)
-#: are made from it.
+#: The one table of kinds. docs/cluster.md and the tests of each way to travel
+#: (tests/cluster/test_kinds.py) are made from it.
 KINDS = {
     LIBRARY: Kind("library", MD_UNIQUE),
     DEF: Kind("def", MD_UNIQUE, pickles=COMPARED),
@@ -111,7 +111,8 @@ KINDS = {
     FALLBACK: Kind("fallback", MD_UNIQUE | MD_RAISE_ALL),
     PYSTUB: Kind("pystub", MD_STACK),
     NAME: Kind("name", MD_STACK),
-    # On a namespace, where there is no main member, or on a choice: md_claim makes it a queue.
+    # On a namespace, where each namespace has a registrar of its own, or on a choice: md_claim
+    # makes it a queue.
     CLAIM: Kind("claim", 0, SEEN, by_any=True, hosts=STAYS),
     TORCH: Kind("torch", MD_UNIQUE),  # what torch.library has registered
     STANDING: Kind("standing", MD_STACK, SEEN, hosts=STAYS),  # how a host stands: facts/hosts.py
@@ -131,8 +132,8 @@ OF_ANY_MEMBER = tuple([number for number, kind in KINDS.items() if kind.by_any])
 #: The kinds that go to all hosts of a cluster; of those that any member registers the leader's.
 TRAVELS = frozenset([number for number, kind in KINDS.items() if kind.hosts == COMPARED])
 
-#: The name of the fact by which the leader or the bridge of a host in a cluster tells how the host
-#: stands: see facts/hosts.py.
+#: The name of the registration by which the leader or the bridge of a host in a cluster tells how
+#: the host stands: see facts/hosts.py.
 CLUSTER = "mdispatch.cluster"
 
 #: Stands for a program that embeds Python, in place of an interpreter's number.
@@ -178,8 +179,8 @@ _LONGEST_WRITTEN = 1024
 
 
 def def_text(canonical: str, written: str, attributes: str = "", generation: int = 0) -> str:
-    """The text of a DEF fact. Its first line is the canonical schema. Unless all are empty, three
-    lines follow: the attributes, the generation, and the schema as it was written.
+    """The text of a DEF registration. Its first line is the canonical schema. Unless all are empty,
+    three lines follow: the attributes, the generation, and the schema as it was written.
 
     ``attributes`` is the kind of alias analysis ("" for that of the schema) and the tags, with a
     space before each. ``generation`` is that of the definition that this one replaces.
@@ -211,15 +212,15 @@ def shown_choice(name: str) -> str:
 
 
 def source_of(where: str) -> str:
-    """What members know the code at a place by: see ``Registration.source``."""
-    from ..errors.places import file_of  # few starts compare
+    """What members know the code at a location by: see ``Registration.source``."""
+    from ..errors.locations import file_of  # few starts compare
 
     return getattr(where, "module", "") or file_of(where)
 
 
 def impl_text(label: str, signature: str = "", types: str = "", provider: str = "") -> str:
-    """The text of an IMPL fact: the kernel's label and, unless all are empty, its signature, its
-    types and its provider (``Provider.text``), each on a line of its own.
+    """The text of an IMPL registration: the kernel's label and, unless all are empty, its
+    signature, its types and its provider (``Provider.text``), each on a line of its own.
     """
     if provider:
         return f"{label}\n{signature}\n{types}\n{provider}"
@@ -250,31 +251,31 @@ def _load_keys() -> Mapping[int, DispatchKey]:
     return _keys
 
 
-def field_of(place: int) -> Any:
-    """An attribute of a value that is a tuple: what it has at this place."""
-    return _tuplegetter(place, None)
+def field_of(index: int) -> Any:
+    """An attribute of a value that is a tuple: what it has at this location."""
+    return _tuplegetter(index, None)
 
 
-#: The namespace of the facts about PyTorch. No operator of ours can have it.
+#: The namespace of the registrations about PyTorch. No operator of ours can have it.
 TORCH_SPACE = "torch.library"
 
 
 def torch_name(operator: str, part: str = "") -> str:
-    """The name of a TORCH fact: of the definition of an operator of PyTorch, or of another part of
-    it, as a kernel at a key.
+    """The name of a TORCH registration: of the definition of an operator of PyTorch, or of another
+    part of it, as a kernel at a key.
     """
     return f"{TORCH_SPACE}::{operator}@{part}" if part else f"{TORCH_SPACE}::{operator}"
 
 
 def torch_parts(name: str) -> tuple[str, str]:
-    """The operator and the part ("" for the definition) that a TORCH fact is about."""
+    """The operator and the part ("" for the definition) that a TORCH registration is about."""
     operator, _, part = name.removeprefix(f"{TORCH_SPACE}::").partition("@")
     return operator, part
 
 
 class Registration(tuple[object, ...]):
-    """One fact: which member registered it, what it says, and the line that registered it. A value:
-    it does not know whether the fact was struck out since.
+    """One registration: which member registered it, what it says, and the line that registered it.
+    A value: it does not know whether the registration was removed since.
     """
 
     # A tuple, like the records of the bindings: thousands are made at once.
@@ -327,7 +328,7 @@ class Registration(tuple[object, ...]):
     @property
     def module(self) -> str:
         """The name by which any member can import that code; "" where there is none. See Note
-        [Modules of registrations] in errors/places.py.
+        [Modules of registrations] in errors/locations.py.
         """
         return self.origin.partition("\n")[2]
 
@@ -442,7 +443,7 @@ class Registration(tuple[object, ...]):
             by = ", or a file (mdispatch.choices.export)"
         raise TypeError(
             f"a Registration is of the registry in which it was found, and cannot be pickled: "
-            f"{kind.name} {self.name!r} ({self.where})\nSend its name, text and place{by}."
+            f"{kind.name} {self.name!r} ({self.where})\nSend its name, text and location{by}."
         )
 
     def __repr__(self) -> str:

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar, TypeVarTuple
 
-    from .abc import Struck
+    from .abc import Removable
     from .native._call import View
     from .native.contract import MemberTuple, RecordTuple, StatTuple, WaitTuple
 
@@ -133,7 +133,9 @@ class SharedRegistry:
         self._forked_from = 0
         self._is_host: bool | None = None
         self.forget_published = often.forget_published
-        self._mine: set[int] = set()  # PEER: the numbers of the facts that it has registered
+        self._mine: set[int] = (
+            set()
+        )  # PEER: the numbers of the registrations that it has registered
         # In the child of a fork, until it has joined: why it has not, as a status, and the lock
         # under which a thread joins; no lock while the fork is under way.
         self._unjoined = 0
@@ -181,10 +183,10 @@ class SharedRegistry:
     def _joined(cls, open_it: Callable[[], int]) -> SharedRegistry:
         """Opens a registry by ``open_it`` and joins it.
 
-        In a registry without a main member, the last member may leave, and so close it, after this
-        process has found the registry and before it joins: then this opens it anew. That ends,
-        since each retry means that another member came and left in between. Errors of ``open_it``
-        come through.
+        In a registry whose namespaces have registrars of their own, the last member may leave, and
+        so close it, after this process has found the registry and before it joins: then this opens
+        it anew. That ends, since each retry means that another member came and left in between.
+        Errors of ``open_it`` come through.
         """
         while True:
             handle = open_it()
@@ -209,7 +211,7 @@ class SharedRegistry:
         from .status import error_for  # only what has failed needs it
 
         error = error_for(status, self.label)
-        if isinstance(error, errors.MainMemberGoneError):
+        if isinstance(error, errors.RegistrarGoneError):
             error.pid = native.stat(self._handle)[1][_MAIN_PID]
         if self._is_left_behind(status):
             error.args = (f"{error.args[0]}\n{_DAEMON.format(self._forked_from)}",)
@@ -233,7 +235,7 @@ class SharedRegistry:
             return True
 
     def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
-        origin = getattr(where, "origin", where)  # of a Place; else a text of the registry
+        origin = getattr(where, "origin", where)  # of a Location; else a text of the registry
         try:
             status, ref, seq, first = often.register(
                 self._handle, self._member, kind, POLICY[kind], key, name, body, origin
@@ -272,14 +274,15 @@ class SharedRegistry:
     def published(self) -> list[tuple[int, int]]:
         return often.published(self._handle)
 
-    def strike(self, registration: Struck) -> bool:
+    def remove(self, registration: Removable) -> bool:
         if self._unjoined:
             return False  # a child of a fork: nothing is its own yet
         status = often.strike(self._handle, self._member, registration.ref, registration.seq)
         if status == 0 and not self._mine:
             return True
         if status in (0, MD_ENOENT, MD_EROLE, MD_ECLOSED):
-            # After MD_EROLE the fact stays: it belongs to the namespace now, not to this member.
+            # After MD_EROLE the registration stays: it belongs to the namespace now, not to this
+            # member.
             self._mine.discard(registration.seq)
             return status == 0
         raise self._fail(status)
@@ -460,7 +463,7 @@ class SharedRegistry:
         return figures
 
     def main_is_absent(self) -> bool:
-        """Whether this is a sub-interpreter of the main process, and the main interpreter there has
+        """Whether this is a sub-interpreter of the registrar, and the main interpreter there has
         not opened the registry (yet).
         """
         pid = os.getpid()
@@ -500,9 +503,9 @@ class SharedRegistry:
 
         The child joins at its first call that only a member makes, as the user that it is by then
         (Note [A child of a fork looks only], native/core/store/region.c); where it cannot, each
-        such call tries again, and raises why. Where there is no main member it joins ``at_once``:
-        what its parent has registered stays as long as somebody of its namespace is there.
-        Returns whether the lock could be had.
+        such call tries again, and raises why. Where each namespace has a registrar of its own it
+        joins ``at_once``: what its parent has registered stays as long as somebody of its namespace
+        is there. Returns whether the lock could be had.
         """
         self._mine = set()
         self._late = None
@@ -596,5 +599,5 @@ def _go_on(
             return status, result, before
 
 
-# Its end runs before that of living.py, which closes the books.
+# Its end runs before that of living.py, which closes the registries.
 atexit.register(_warn_of_those_left)

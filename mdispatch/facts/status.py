@@ -52,8 +52,8 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     ),
     MD_ECLOSED: (errors.RegistryClosedError, "registry {0} is closed; open or create one again"),
     MD_EDIED: (
-        errors.MainMemberGoneError,
-        "the main process of registry {0} died: start it again, then its workers",
+        errors.RegistrarGoneError,
+        "the registrar of registry {0} died: start it again, then its workers",
     ),
     MD_EEXIST: (
         errors.RegistryExistsError,
@@ -65,8 +65,9 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     ),
     MD_EROLE: (
         errors.RegistryError,
-        "only the main member, or the registrar of a namespace, may register in registry {0}; this "
-        "interpreter may only verify, or it is in a forked child of the process that registers",
+        "only its registrar may register in registry {0}, or where it elects, that of the "
+        "namespace; this interpreter may only verify, or it is in a forked child of the process "
+        "that registers",
     ),
     MD_EFULL: (
         errors.RegistryFullError,
@@ -79,7 +80,7 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     MD_ETOOLONG: (
         errors.InvalidArgumentError,
         f"too long for a registry: names have at most {MD_MAX_NAME} bytes, schemas {MD_MAX_BODY}, "
-        f"places {MD_MAX_WHERE}",
+        f"locations {MD_MAX_WHERE}",
     ),
     MD_EFORMAT: (
         errors.RegistryFormatError,

@@ -1,4 +1,5 @@
-"""The facts of a worker that could not open its registry, at a moment when nobody would hear so.
+"""The registrations of a worker that could not open its registry, at a moment when nobody would
+hear so.
 
 See registry/unheard.py. Nothing is in there, and every wait raises why.
 """

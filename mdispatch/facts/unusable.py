@@ -83,7 +83,7 @@ def nearest_folder(folder: str) -> str:
 
 
 def folder_words() -> str:
-    """What is wrong with the place of the folders of all users: a sentence."""
+    """What is wrong with the location of the folders of all users: a sentence."""
     asked = os.environ.get(FOLDER_VARIABLE, "")
     if not asked:
         return (

@@ -1,10 +1,10 @@
 """Listeners for everywhere: a thread sleeps until something in the registry changes, and tells the
 difference.
 
-Each look takes the registry's sequence first and lists the facts afterwards. It leaves out facts
-with a later number: the list may have some of them and lack others. The next look follows at once
-then, and has them all. So definitions are told in the order of their numbers, within a look and
-from one look to the next.
+Each look takes the registry's sequence first and lists the registrations afterwards. It leaves out
+registrations with a later number: the list may have some of them and lack others. The next look
+follows at once then, and has them all. So definitions are told in the order of their numbers,
+within a look and from one look to the next.
 
 The thread is no daemon: interpreters with a GIL of their own allow none. The end of its interpreter
 ends its wait like all others (facts/waits.py).
@@ -40,7 +40,7 @@ class Watch:
         self._handle = handle
         self._told: dict[int, Registration] = {}  # by number, in their order
         self._seq = 0  # the next wait ends when the sequence differs from it
-        self._seen = 0  # facts with this number and later ones were not told yet
+        self._seen = 0  # registrations with this number and later ones were not told yet
         self._ticket = next(_tickets)
         self._ended = False
         self._waiting = False  # the thread is in a wait, or just before it
@@ -118,8 +118,8 @@ class Watch:
             self._call(self._handle.tell, True, fact)
 
     def _tell_gone(self, error: RegistryError) -> None:
-        """Takes a last look, since a main interpreter that died may have committed facts after the
-        one before. Then tells the listener that the registry is gone.
+        """Takes a last look, since a main interpreter that died may have committed registrations
+        after the one before. Then tells the listener that the registry is gone.
         """
         with contextlib.suppress(RegistryError):  # the registry cannot be read any more
             self._look(1 << 64)

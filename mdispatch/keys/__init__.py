@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> object:
     """Loads key_sets.py when a name of its own is first asked for: many who import a module of this
-    room need none.
+    package need none.
     """
     value: object = getattr(__import__(f"{__name__}.key_sets", fromlist=[name]), name)
     globals()[name] = value

@@ -4,8 +4,8 @@ Given names are the only changing thing about keys. They belong to this interpre
 interpreters share the numbers and the canonical names of keys, and never a given name.
 
 ``_renaming`` guards every change. Readers take no lock: a writer replaces the mappings that they
-read as a whole. Of these, ``_given`` is the fact, and the others are computed from it: so a change
-is made by one store, and what a thread left undone at a fork can be done again in the child.
+read as a whole. Of these, ``_given`` is the registration, and the others are computed from it: so a
+change is made by one store, and what a thread left undone at a fork can be done again in the child.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ def rename_privateuse_backend(backend: DispatchKey | str, name: str) -> None:
 
     Raises InvalidKeyError for another backend; InvalidNameError for a name that is no identifier,
     or that would make a name which a device or key has already, in any case;
-    DuplicateRegistrationError, with both places, for a backend that has another name. An error
+    DuplicateRegistrationError, with both locations, for a backend that has another name. An error
     changes nothing. (PyTorch:
     torch.utils.rename_privateuse1_backend, c10: register_privateuse1_backend. There it is once per
     process, for PrivateUse1 alone, and names of keys have the word in capitals only.)
     """
-    from ..errors.places import caller, place_of
+    from ..errors.locations import caller, location_of
     from ..errors.words import shown
 
     key = parse_key(backend)
@@ -107,7 +107,7 @@ def rename_privateuse_backend(backend: DispatchKey | str, name: str) -> None:
             f"{MAX_NAME} ASCII letters, digits and underscores, such as npu",
             name,
         )
-    where = place_of(caller())
+    where = location_of(caller())
     with _renaming:
         there, first = _given.get(key, ("", ""))
         if there and there != name:

@@ -1,6 +1,6 @@
 """The dispatch keys and their numbers, those of PyTorch 2.13.
 
-All rooms above work with these numbers: the order of the keys decides which kernel runs, values
+All packages above work with these numbers: the order of the keys decides which kernel runs, values
 carry the keys' bits, and the call path computes the table index. The numbers are frozen; tests
 compare them with a recording of the original.
 

@@ -1,4 +1,4 @@
-"""Register or verify: the door that users hold, and what goes through it.
+"""Register or verify: the Registry that users hold, and its operations.
 
 Users import Registry and default_registry from here. ``library`` has Library, ``waiting`` the waits
 for what others register. ``roles`` decides who registers and who verifies, ``register`` and

@@ -1,8 +1,9 @@
 """Registers or verifies kernels in C: those of a library that is loaded, or one by one.
 
-The fact is like that of any kernel. The function is kept in the table of the process, under the
-fact's label. It is put there before the fact is registered, so that an interpreter that sees the
-fact finds the function; it is removed after the fact was struck out.
+The registration is like that of any kernel. The function is kept in the table of the process, under
+the registration's label. It is put there before the registration is registered, so that an
+interpreter that sees the registration finds the function; it is removed after the registration was
+removed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from time import monotonic
 from .. import facts
 from ..dispatch.kernels import C_LABEL, LocalKernel
 from ..errors import InvalidArgumentError
-from ..facts.books import check_shared
+from ..facts.backing import check_shared
 from ..facts.native import c_kernels
 from ..facts.native.alone import not_shared
 from ..facts.shared import SharedRegistry
@@ -122,7 +123,7 @@ def implement_in_c(
 ) -> RegistrationHandle | None:
     """A kernel in C of an operator, for every interpreter of this process.
 
-    To be verified it needs a fact with the same label at the same key.
+    To be verified it needs a registration with the same label at the same key.
     """
     shared = dispatcher.facts
     if not isinstance(shared, SharedRegistry):
@@ -193,7 +194,7 @@ def _register(
         refuse_override(dispatcher, name, key, here)
     fact = publish(dispatcher, facts.IMPL, key, name, label, here)
     _note(dispatcher, key, label, definition_for(dispatcher, name))
-    return RegistrationHandle(fact, lambda: dispatcher.facts.strike(fact), drop)
+    return RegistrationHandle(fact, lambda: dispatcher.facts.remove(fact), drop)
 
 
 def _note(
@@ -215,10 +216,10 @@ def _verify(
     allow_override: bool,
     drop: Callable[[], object],
 ) -> RegistrationHandle | None:
-    """Waits for a fact with the label. A fact with another label belongs to somebody else, whatever
-    its number: to another library, or to a kernel in Python, which no function in C may stand for.
-    Facts of kernels for types and of providers do not count, as everywhere where kernels without
-    either are verified.
+    """Waits for a registration with the label. A registration with another label belongs to
+    somebody else, whatever its number: to another library, or to a kernel in Python, which no
+    function in C may stand for. Registrations of kernels for types and of providers do not count,
+    as everywhere where kernels without either are verified.
     """
     deadline = None if timeout is None else monotonic() + timeout
     while True:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..errors import InvalidArgumentError, MdispatchError
-from ..errors.places import printable
+from ..errors.locations import printable
 from ..errors.words import shown
 from ..facts import CLAIM, who
 from ..facts.native.constants import MD_MAX_BODY
@@ -36,8 +36,8 @@ def body_of(
     seconds: float = 0.0,
     waited: int = 0,
 ) -> str:
-    """The text of the fact: which candidate it is, on a line of its own, and all that is told of
-    the choice. InvalidArgumentError when that is too long.
+    """The text of the registration: which candidate it is, on a line of its own, and all that is
+    told of the choice. InvalidArgumentError when that is too long.
     """
     told = {
         "operator": operator,
@@ -52,7 +52,7 @@ def body_of(
     if len(body) > MD_MAX_BODY - 64:  # the figures of the choice itself may be longer than these
         raise InvalidArgumentError(
             f"the choice for {operator}, with all {len(candidates)} candidates, takes "
-            f"{len(body) // 1024} KiB, and a fact has at most {MD_MAX_BODY // 1024}\n"
+            f"{len(body) // 1024} KiB, and a registration has at most {MD_MAX_BODY // 1024}\n"
             "Let the candidates be short names of what they stand for."
         )
     return body

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..errors import MdispatchError
-from ..errors.places import caller, place_of, printable
+from ..errors.locations import caller, location_of, printable
 from ..errors.words import shown
 from ..facts import CHOICE
 from .choice_facts import body_of, listed, out_of_scope, told_of
@@ -40,7 +40,7 @@ class Choice:
 
     Tuples are lists here, as in JSON. ``seconds`` is how long ``decide()`` took, ``waited`` how
     many other members waited for it in the end, ``at`` the time (``time.time()``). ``where`` is
-    the place that asked, or the file that it was loaded from; ``pid`` and ``interpreter`` are of
+    the location that asked, or the file that it was loaded from; ``pid`` and ``interpreter`` are of
     the member that decided, or loaded it.
     """
 
@@ -98,7 +98,7 @@ def withdraw(choice: Choice, *, registry: Registry | None = None) -> bool:
 
     False when it was withdrawn already. Raises RegistryClosedError, InvalidArgumentError.
     """
-    return given_or_default(registry).dispatcher.facts.strike(choice.fact)
+    return given_or_default(registry).dispatcher.facts.remove(choice.fact)
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -182,14 +182,14 @@ def load(
     """
     facts = given_or_default(registry).dispatcher.facts
     if scope not in scopes_in(facts):
-        here = place_of(caller())
+        here = location_of(caller())
         raise out_of_scope(facts, operator, None, scope, here, printable(str(path)))
     among = list(candidates)
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         text = file.read()
     chosen = _matching(str(path), text, operator, among, environment)
     texts = [text_of(each, "candidates") for each in among]
-    place, new = f"{printable(str(path))}:1", 0
+    location, new = f"{printable(str(path))}:1", 0
     bodies = []
     for each in chosen:
         at = texts.index(text_of(each["choice"], "choice"))
@@ -197,7 +197,7 @@ def load(
         bodies.append((name, body_of(operator, each["profile"], environment, among, at)))
     for name, body in bodies:
         with suppress(errors.DuplicateRegistrationError):
-            facts.register(CHOICE, 0, name, body, place)
+            facts.register(CHOICE, 0, name, body, location)
             new += 1
     return new
 

@@ -1,9 +1,9 @@
 """One member decides, and all use what it has chosen.
 
-A choice is a fact that any member makes, once, and that outlives it. The members that want one
-which is not there queue up for it by a claim: see Note [Claims] in native/core/state/claims.c. The
-first in the queue decides; the others wait for the fact as for any other, and for the death of who
-decides, by its lease. Whoever takes no part is missed by nobody.
+A choice is a registration that any member makes, once, and that outlives it. The members that want
+one which is not there queue up for it by a claim: see Note [Claims] in native/core/state/claims.c.
+The first in the queue decides; the others wait for the registration as for any other, and for the
+death of who decides, by its lease. Whoever takes no part is missed by nobody.
 
 Note [One turn for each interpreter]
 A claim belongs to an interpreter, so of its threads one at a time queues up: its envoy, which is in
@@ -11,10 +11,11 @@ A claim belongs to an interpreter, so of its threads one at a time queues up: it
 registry. An envoy leaves its place only after its claim is released: the next one would take the
 claim for its own, and lose it to the release. No wake is lost. An envoy marks its turn as ending
 first, releases its claim, which is a change, and then leaves. A thread that waits reads the
-registry's sequence, looks for the fact, and then tries to be the envoy. If it meets a turn without
-the mark, the release comes later, and the wait for another sequence ends. If it meets the mark, it
-looks again after ``_SOON`` seconds. Where there was nothing to release, since the claim was
-refused, the thread looks again after ``_LOOK_AGAIN`` seconds. native/model/choices.pml has it all.
+registry's sequence, looks for the registration, and then tries to be the envoy. If it meets a turn
+without the mark, the release comes later, and the wait for another sequence ends. If it meets the
+mark, it looks again after ``_SOON`` seconds. Where there was nothing to release, since the claim
+was refused, the thread looks again after ``_LOOK_AGAIN`` seconds. native/model/choices.pml has it
+all.
 
 Locking: none. ``decide`` runs while this interpreter has a claim, and nothing else. What is
 remembered, and whose turn it is, are items of dicts, put and removed in one step.
@@ -26,7 +27,7 @@ from _thread import get_ident
 from time import monotonic
 
 from ..errors import DuplicateRegistrationError, InvalidArgumentError
-from ..errors.places import registrants_place
+from ..errors.locations import registrants_location
 from ..facts import CHOICE, CLAIM, CLUSTER, STANDING, Elected
 from ..facts.native.calls import surely
 from ..facts.waits import check_timeout
@@ -85,7 +86,7 @@ def choose(
     Raises ChoiceScopeError (a host of a cluster, and ``scope`` is not "host"), NotACandidateError
     (what was chosen is not among the candidates here, or ``decide`` returned something else),
     ChoiceTimeoutError, NestedChoiceError (``decide`` asks for the same
-    choice), InvalidArgumentError, MainMemberGoneError, RegistryClosedError, RegistryFullError, and
+    choice), InvalidArgumentError, RegistrarGoneError, RegistryClosedError, RegistryFullError, and
     what ``decide`` raises.
     """
     try:
@@ -115,7 +116,7 @@ def choose(
         )
     asked = Asked(name, profile, candidates, decide, environment)
     its = given_or_default(registry).dispatcher
-    return choose_as(its, asked, timeout, registrants_place, scope)  # type: ignore[no-any-return]
+    return choose_as(its, asked, timeout, registrants_location, scope)  # type: ignore[no-any-return]
 
 
 def named(operator: object, registry: Registry | None) -> tuple[str, Registry | None]:

@@ -1,4 +1,4 @@
-"""The fact of a typed class, and how it is registered or verified.
+"""The registration of a typed class, and how it is registered or verified.
 
 registry/classes.py does so for classes of Python, load_library.py for those of libraries in C
 (md_class).
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
     Where = Callable[[], str]
 
-#: Lines of the text of a CLASS fact: the class travels by value; its objects and the kernels of its
-#: methods are in C (native/core/contract/library.c).
+#: Lines of the text of a CLASS registration: the class travels by value; its objects and the
+#: kernels of its methods are in C (native/core/contract/library.c).
 CONSTANT = "it is a constant"
 _IN_C = "it is made in C"
 
 
 def class_text(schemas: Iterable[str], how: str = "") -> str:
-    """The text of a CLASS fact: the canonical schemas of the methods, sorted, one on each line, and
-    what else there is to say about the class.
+    """The text of a CLASS registration: the canonical schemas of the methods, sorted, one on each
+    line, and what else there is to say about the class.
     """
     lines = sorted(str(parse_schema(each)) for each in schemas)
     return "\n".join([*lines, how] if how else lines)
@@ -41,7 +41,7 @@ def class_text(schemas: Iterable[str], how: str = "") -> str:
 def declare_class(
     dispatcher: Dispatcher, name: str, text: str, where: Where, timeout: float | None
 ) -> RegistrationHandle | None:
-    """Registers the fact of a class, or compares with it.
+    """Registers the registration of a class, or compares with it.
 
     Raises DuplicateRegistrationError, RegistryFullError; in a worker ClassMismatchError,
     NotRegisteredError.
@@ -55,7 +55,8 @@ def declare_c_class(
     dispatcher: Dispatcher, name: str, text: str, where: Where, timeout: float | None
 ) -> tuple[str, RegistrationHandle]:
     """The same for a class of a library in C: its name in schemas, and what ends it here. ``text``
-    is that of its fact, with the schemas as they were written, which may raise SchemaSyntaxError.
+    is that of its registration, with the schemas as they were written, which may raise
+    SchemaSyntaxError.
     """
     known = name.replace("::", ".")
     schemas = text.split("\n")[:-1]
@@ -81,7 +82,7 @@ def _register(
     dispatcher: Dispatcher, name: str, text: str, where: Where, timeout: float | None
 ) -> RegistrationHandle:
     fact = publish(dispatcher, facts.CLASS, 0, name, text, where())
-    return RegistrationHandle(fact, lambda: dispatcher.facts.strike(fact))
+    return RegistrationHandle(fact, lambda: dispatcher.facts.remove(fact))
 
 
 def _verify(

@@ -1,10 +1,10 @@
 """Typed classes: a class by a name that schemas know, whose methods are operators.
 
-The main interpreter registers a fact with the class's name and the schemas of its methods, and a
-definition and a kernel for each method. A worker that registers the class waits for the fact,
-compares, and verifies each method like any operator. Whether the class has a codec, and so travels
-by value, and whether it is made in C (md_class), is a part of the fact. (PyTorch: torchbind,
-m.class_)
+The main interpreter registers a registration with the class's name and the schemas of its methods,
+and a definition and a kernel for each method. A worker that registers the class waits for the
+registration, compares, and verifies each method like any operator. Whether the class has a codec,
+and so travels by value, and whether it is made in C (md_class), is a part of the registration.
+(PyTorch: torchbind, m.class_)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``mdispatch.ops``: a door to the default registry that opens it at the first look."""
+"""``mdispatch.ops``: the operators of the default registry, opened at the first look."""
 
 from __future__ import annotations
 

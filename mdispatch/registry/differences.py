@@ -1,7 +1,7 @@
 """The errors of an interpreter whose registrations differ from those of the main interpreter.
 
 Slow paths only: each function looks at the registry once more for the words, the nearest names and
-the places.
+the locations.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from os import getpid
 
 from .. import errors, facts
 from ..dispatch.kernels import Provider
-from ..errors.places import file_of, origin, process_at
+from ..errors.locations import file_of, origin, process_at
 from ..keys.numbers import DispatchKey
 from .roles import who
 from .versions import remedy, was_changed
@@ -33,12 +33,13 @@ def key_name(kind: int, key: int) -> str:
 
 
 def process_of(fact: Registration) -> str:
-    """The process that registered a fact, on whatever host."""
+    """The process that registered a registration, on whatever host."""
     return process_at(fact.where, fact.pid)
 
 
 def beside(fact: Registration, here: str) -> str:
-    """A place of this process; with host and process where those of the fact are known."""
+    """A location of this process; with host and process where those of the registration are
+    known."""
     if origin(fact.where) is None:
         return here
     from ..facts.hosts import host
@@ -65,11 +66,11 @@ def check_provider(
         "there": fact.where,
     }
     what = f"{fact.name} has the provider {mine.name!r} at {key}"
-    places = f"\n  here:  {here}\n  there: {fact.where} ({process_of(fact)})\n"
+    locations = f"\n  here:  {here}\n  there: {fact.where} ({process_of(fact)})\n"
     if fact.types != kernel.types_text:
         raise errors.TypesMismatchError(
             f"{what} for {kernel.types_text or 'any types'} here, and for "
-            f"{fact.types or 'any types'} in {told}{places}"
+            f"{fact.types or 'any types'} in {told}{locations}"
             "Register the kernel for the same types in both.",
             types_here=kernel.types_text,
             types_there=(fact.types,),
@@ -77,7 +78,7 @@ def check_provider(
         )
     if mine.order != main.order:
         raise errors.PriorityMismatchError(
-            f"{what} with order {mine.order} here, and with order {main.order} in {told}{places}"
+            f"{what} with order {mine.order} here, and with order {main.order} in {told}{locations}"
             f"{remedy(here, fact.where, fact.pid)}",
             priority_here=str(mine.order),
             priority_there=str(main.order),
@@ -87,7 +88,7 @@ def check_provider(
         lacks = mine.lacks or main.lacks
         there, lacking = (told, "this one") if mine.lacks else ("this interpreter", told)
         raise errors.ProviderMissingError(
-            f"{what}, which is available in {there} and not in {lacking}: {lacks}{places}"
+            f"{what}, which is available in {there} and not in {lacking}: {lacks}{locations}"
             "Make it available in both. Where a worker may lack it, let the main interpreter say "
             "required=False.",
             provider=mine.name,
@@ -119,8 +120,8 @@ def priority_differs(
 def torch_differs(
     registry: Facts, fact: Registration, body: str, here: str
 ) -> errors.SchemaMismatchError:
-    """torch.library has registered something else under the name of the fact here. Or it is another
-    version of PyTorch.
+    """torch.library has registered something else under the name of the registration here. Or it is
+    another version of PyTorch.
     """
     operator, part = facts.torch_parts(fact.name)
     main, here = f"{who(registry, facts.TORCH_SPACE)} ({process_of(fact)})", beside(fact, here)
@@ -171,7 +172,7 @@ def travelled_otherwise(
 def _schemas_differ(
     name: str, head: str, here: tuple[str, str], there: tuple[str, str], do: str
 ) -> errors.SchemaMismatchError:
-    """``here`` and ``there`` are schemas with their places, ``do`` is the remedy."""
+    """``here`` and ``there`` are schemas with their locations, ``do`` is the remedy."""
     error = errors.SchemaMismatchError(
         f"{head}\n  here:  {here[0]}    ({here[1]})\n  there: {there[0]}    ({there[1]})\n{do}",
         kind="def",
@@ -285,7 +286,7 @@ def all_that_differs(
 def registered_twice(
     error: errors.DuplicateRegistrationError, key: int
 ) -> errors.DuplicateRegistrationError:
-    """The registry's refusal, with the first registration, both places and the remedy."""
+    """The registry's refusal, with the first registration, both locations and the remedy."""
     key_text = key_name(facts.FALLBACK, key)
     what, remedy = _twice(error, key_text)
     # In a loop, or in a function that is called again. A compiled module has no lines.
@@ -305,7 +306,7 @@ def registered_twice(
 
 
 def _twice(error: errors.DuplicateRegistrationError, key_text: str) -> tuple[str, str]:
-    """What is registered twice, and what to do where two places register it."""
+    """What is registered twice, and what to do where two locations register it."""
     return {
         "library": (
             f"namespace {error.name!r} has a DEF library already",
@@ -329,8 +330,8 @@ def _twice(error: errors.DuplicateRegistrationError, key_text: str) -> tuple[str
 def check_signature(
     schema: FunctionSchema, signature: str, key: str, label: str, first: str, second: str
 ) -> None:
-    """Refuses a kernel that does not fit a schema. ``first`` is the place of the kernel, ``second``
-    that of the schema.
+    """Refuses a kernel that does not fit a schema. ``first`` is the location of the kernel,
+    ``second`` that of the schema.
     """
     from ..schema import compare_signature, parse_schema
 
@@ -350,8 +351,8 @@ def check_signature(
 def does_not_take(
     name: str, schema: str, kernel: LocalKernel, reason: str, first: str, second: str
 ) -> errors.SignatureMismatchError:
-    """A Python function cannot be called with the arguments of the schema. ``first`` is the place
-    of the kernel, ``second`` that of the schema.
+    """A Python function cannot be called with the arguments of the schema. ``first`` is the
+    location of the kernel, ``second`` that of the schema.
     """
     import inspect
 

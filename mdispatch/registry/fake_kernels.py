@@ -1,7 +1,7 @@
 """Fake kernels, which run at Meta, and the context that gives them sizes that depend on data.
 
-A fake kernel is registered like any kernel: it is a fact that workers verify, the newest one is in
-effect, and the one before it returns when the newest is closed.
+A fake kernel is registered like any kernel: it is a registration that workers verify, the newest
+one is in effect, and the one before it returns when the newest is closed.
 
 (torch._library.fake_impl: FakeImplHolder, FakeImplCtx)
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from _thread import _local
 
 from ..errors import InvalidArgumentError, MdispatchError
-from ..errors.places import caller, label_of, place_of
+from ..errors.locations import caller, label_of, location_of
 from ..facts.modules import check_module, module_of
 from ..schema.sizes import new_size
 
@@ -173,4 +173,4 @@ def fake_kernel(facts: Facts, operator: str, function: Callable[..., Any]) -> Fa
     mdispatch.
     """
     frame = caller()
-    return FakeKernel(facts, operator, function, module_of(frame), place_of(frame))
+    return FakeKernel(facts, operator, function, module_of(frame), location_of(frame))

@@ -22,7 +22,7 @@ from ..dispatch.checks import (
     stub_of,
 )
 from ..dispatch.kernels import FALLBACK_NAME, LocalKernel, fallthrough_kernel
-from ..errors.places import caller, given_place, label_of, place_of
+from ..errors.locations import caller, given_location, label_of, location_of
 from ..errors.runs import ANEW, MORE, OTHER, SAME, Run
 from ..errors.words import shown
 from ..facts.caller_lines import CallerLines
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ..dispatch.by_type import Classes
     from ..dispatch.kernels import Provider
     from ..dispatch.operators import OpOverload
-    from ..errors.places import Place
+    from ..errors.locations import Location
     from ..facts import Registration
     from .register import Held, What
 
@@ -105,10 +105,10 @@ class Library:
         timeout: float | None = DEFAULT_TIMEOUT,
         torch: bool = False,
         _tag: str = "",
-        _place: Place | None = None,
+        _location: Location | None = None,
     ) -> None:
         check_namespace(namespace, kind)
-        if not _place:  # torch_compat passes one, and may use PyTorch's own namespaces
+        if not _location:  # torch_compat passes one, and may use PyTorch's own namespaces
             check_reserved(namespace, kind)
         self.key = key_or_none(dispatch_key)
         if self.key is not None and kind != "IMPL":
@@ -123,11 +123,11 @@ class Library:
         self.registry = given_or_default(registry)
         self._dispatcher = self.registry.dispatcher
         keep_up(self._dispatcher)
-        frame = None if _place else caller()
-        self.where = _place or place_of(frame)
+        frame = None if _location else caller()
+        self.where = _location or location_of(frame)
         #: Finds the line that registers. Who registers needs it, and each frame of ours that is to
         #: be passed by costs: so it is asked early. Who verifies needs it for an error only.
-        self._here = _place.itself if _place else CallerLines().here
+        self._here = _location.itself if _location else CallerLines().here
         self.closed = False
         self._is_counted = False  # among the open libraries of the namespace
         self._handles: list[Held] = []
@@ -246,8 +246,8 @@ class Library:
         interpreter; without it, that of a kernel is.
 
         ``where`` is the function, class or module for which you register, if you write a helper for
-        others: members compare what the same module registers, and errors name its place. Without
-        it that is the module that is being imported or, if none is, the code that calls.
+        others: members compare what the same module registers, and errors name its location.
+        Without it that is the module that is being imported or, if none is, the code that calls.
 
         In a worker, waits until the main interpreter has defined the operator and compares.
 
@@ -293,7 +293,7 @@ class Library:
         define.
 
         Where another module, or context, is named already, PystubOverrideWarning tells both, with
-        their places; the newest is in effect, and the earlier one returns when it is closed.
+        their locations; the newest is in effect, and the earlier one returns when it is closed.
 
         In a worker, waits until the main interpreter has done the same and compares.
 
@@ -445,7 +445,7 @@ class Library:
             types,
             given_provider(function, provider, order, supports, available, required),
             serve,
-            None if where is None else given_place(where).itself,
+            None if where is None else given_location(where).itself,
         )
         return function
 
@@ -579,7 +579,7 @@ class Library:
         state = ", closed" if self.closed else ""
         return f"<mdispatch.Library {self.kind} {self.namespace!r} from {self.where}{state}>"
 
-    # --- for the rooms of mdispatch
+    # --- for the packages of mdispatch
 
     def define_with_attributes(
         self, schema: str, attributes: str, doc: str = "", where: object = None
@@ -604,7 +604,7 @@ class Library:
             if before:  # refused before anything ends
                 register.check_kernels_take(self._dispatcher, name, canonical, self._here, leave)
             self._take_place_of(facts.DEF, 0, name)
-        here = self._here if where is None else given_place(where).itself
+        here = self._here if where is None else given_location(where).itself
         self._forget_published()
         try:
             name, handle = register.define(
@@ -650,7 +650,7 @@ class Library:
         types: Classes | None = None,
         provider: Provider | None = None,
         serve: bool | str = False,
-        here: Callable[[], Place] | None = None,
+        here: Callable[[], Location] | None = None,
     ) -> Held | None:
         """As :meth:`impl`; returns the handle. None where an open audit noted a difference."""
         if self.closed:
@@ -734,7 +734,7 @@ class Library:
         op: str | OpOverload,
         kernel: LocalKernel,
         allow_override: bool = True,
-        here: Callable[[], Place] | None = None,
+        here: Callable[[], Location] | None = None,
     ) -> LocalKernel | None:
         """Registers a kernel that is made already. Returns it, as its handle; None where an open
         audit noted a difference.
@@ -916,8 +916,9 @@ def _export_of(namespace: str, kind: str) -> Callable[[Registry, str], Callable[
         raise errors.InvalidArgumentError(
             f"Library({namespace!r}, ..., torch=True) needs PyTorch: import torch first"
         )
-    # It lies in a room above this one, which needs formulas and fake kernels to make an export of
-    # them. So it is looked up by the name of its module, as users do, and not imported at the top.
+    # It lies in a package above this one, which needs formulas and fake kernels to make an export
+    # of them. So it is looked up by the name of its module, as users do, and not imported at the
+    # top.
     held: Callable[[Registry, str], Callable[[], None]]
     held = __import__("mdispatch.authoring.torch.exported", fromlist=["held"]).held
     return held

@@ -11,7 +11,7 @@ import os
 
 from .. import errors
 from ..dispatch.checks import check_namespace, check_reserved
-from ..errors.places import Place, registrants_place
+from ..errors.locations import Location, registrants_location
 from ..errors.words import shown
 from ..facts import CLASS, DEF, Handle
 from ..facts.native import c_kernels
@@ -151,16 +151,16 @@ def _register(
     library: LoadedLibrary, kind: str, where: str, items: list[Any], timeout: float | None
 ) -> None:
     dispatcher, namespace = library._dispatcher, library.namespace
-    module = registrants_place().module  # the lines are those of the library's source
+    module = registrants_location().module  # the lines are those of the library's source
 
     def keep(handle: RegistrationHandle | None) -> None:
         if handle is not None:
             library._handles.append(handle)
 
     if kind == "DEF":
-        keep(open_namespace(dispatcher, namespace, Place(where, module).itself, timeout))
-    for what, number, text, label, place, spec in items:
-        here = Place(place, module).itself
+        keep(open_namespace(dispatcher, namespace, Location(where, module).itself, timeout))
+    for what, number, text, label, location, spec in items:
+        here = Location(location, module).itself
         if what == DEF:
             name, handle = define(dispatcher, text, namespace, here, timeout)
             library.operators += (name,)

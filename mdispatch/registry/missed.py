@@ -1,6 +1,7 @@
 """Why a wait has found no registration, and the error that says so.
 
-Slow path only: it looks at the registry once more for the words, the nearest names and the places.
+Slow path only: it looks at the registry once more for the words, the nearest names and the
+locations.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import sys
 from typing import NamedTuple
 
 from .. import errors, facts
-from ..errors.places import file_of
+from ..errors.locations import file_of
 from ..errors.words import nearest
 from ..facts.opening import ENVIRONMENT
 from ..facts.shared import SharedRegistry
@@ -97,16 +98,16 @@ def _what(
         return f"register a fallback at {key}"
     if kind == facts.PYSTUB:
         return f"name the Python module of {name}"
-    place = facts.kernel_name(key, types)
+    at = facts.kernel_name(key, types)
     if provider:
-        place += f" of the provider {provider!r}"
+        at += f" of the provider {provider!r}"
     if at_least > 1:
-        return f"register {at_least} kernels for {name} at {place}, as this interpreter does,"
-    return f"register a kernel for {name} at {place}"
+        return f"register {at_least} kernels for {name} at {at}, as this interpreter does,"
+    return f"register a kernel for {name} at {at}"
 
 
 def _kernels(there: list[Registration], what: str) -> str:
-    """The keys of kernels or fallbacks with their places."""
+    """The keys of kernels or fallbacks with their locations."""
     shown = [f"{key_name(f.kind, f.key)} ({f.where})" for f in there[:8]]
     return f"{what} at {', '.join(shown)}{', ...' * (len(there) > 8)}"
 
@@ -118,7 +119,7 @@ class _Missed(NamedTuple):
     kind: int
     key: str
     name: str
-    #: The place of the registration here.
+    #: The location of the registration here.
     here: str
     #: Of a kernel: for which types it is wanted, and of which provider. None where any kernel will
     #: do that can serve.
@@ -134,7 +135,7 @@ class _Missed(NamedTuple):
         return self.name.partition("::")[0]
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The nearest that is known of the registrar's module."""
         nearest_there = self.seen.same or self.seen.known
         return nearest_there[0].where if self.seen.known else ""
@@ -162,8 +163,8 @@ def never_registered(
     waited: float,
     variant: str | None = None,
 ) -> errors.NotRegisteredError:
-    """The wait ended without the fact: says which of the reasons it is. ``variant`` is that of a
-    kernel (Registration.variant); None where any will do that can serve.
+    """The wait ended without the registration: says which of the reasons it is. ``variant`` is that
+    of a kernel (Registration.variant); None where any will do that can serve.
     """
     if kind == facts.PRIORITY:
         return _no_priority(registry, name, here, waited)
@@ -192,7 +193,7 @@ def never_registered(
         name=name,
         key=key_text,
         here=here,
-        there=missed.place,
+        there=missed.location,
         waited=waited,
     )
     for attribute, value in (cause.more or {}).items():
@@ -251,7 +252,7 @@ def _other_key(missed: _Missed) -> _Cause | None:
     kernels = missed.kernels
     if missed.kind != facts.IMPL or not missed.seen.same:
         return None
-    nothing = f"no kernels; the operator comes from {missed.place}"
+    nothing = f"no kernels; the operator comes from {missed.location}"
     return _Cause(
         errors.KeyMismatchError,
         _kernels(kernels, "kernels") if kernels else nothing,
@@ -278,7 +279,7 @@ def _other_name(missed: _Missed) -> _Cause | None:
     if missed.kind == facts.LIBRARY or not known:
         return None
     near = nearest(missed.name, sorted({f.name for f in known if "::" in f.name}))
-    there = f"namespace {missed.namespace!r} comes from {missed.place}"
+    there = f"namespace {missed.namespace!r} comes from {missed.location}"
     if near:
         there += f"\n  nearest names there{missed.seen.among}: {', '.join(near)}"
     return _Cause(
@@ -296,7 +297,7 @@ def _no_library(missed: _Missed) -> _Cause | None:
         return None
     return _Cause(
         errors.MainNeverArrivedError,
-        f"namespace {missed.namespace!r} comes from {missed.place}, without a DEF library",
+        f"namespace {missed.namespace!r} comes from {missed.location}, without a DEF library",
         "Operators of custom_op and mdispatch.define need none. Open it as 'FRAGMENT' here, or "
         "as 'DEF' in both; or give it more time (timeout=).",
     )
@@ -350,7 +351,7 @@ def _torch_never_registered(
     known = {fact: facts.torch_parts(fact.name) for fact in there}
     near = [fact for fact, (its, _) in known.items() if its.startswith(space)]
     its = [fact for fact in near if known[fact][0] == operator]
-    place = next(iter(its or near), None)
+    location = next(iter(its or near), None)
     keys_there = tuple(known[fact][1] for fact in its if known[fact][1])
     nearest_names: tuple[str, ...] = ()
     cls: type[errors.NotRegisteredError]
@@ -371,9 +372,9 @@ def _torch_never_registered(
             do = "Call mdispatch.torch.watch() there too, or give it more time (timeout=)."
     do += _asked_in_vain(registry, here)
     main = who(registry, facts.TORCH_SPACE)
-    if place is not None:
-        does += f"    ({place.where})"
-        main, here = f"{main} ({process_of(place)})", beside(place, here)
+    if location is not None:
+        does += f"    ({location.where})"
+        main, here = f"{main} ({process_of(location)})", beside(location, here)
     what = f"{operator} at {part}" if part else operator
     what = what if operator else "anything"  # its version would be the first
     head = f"torch.library has not registered {what} in {main} within {round(waited, 3):g} s"
@@ -385,7 +386,7 @@ def _torch_never_registered(
         name=operator,
         key=part,
         here=here,
-        there="" if place is None else place.where,
+        there="" if location is None else location.where,
         waited=waited,
         nearest=nearest_names,
     )
@@ -396,7 +397,7 @@ def _torch_never_registered(
 
 def _asked_in_vain(registry: Facts, here: str) -> str:
     """What else may be the cause where a library in C++ registers it and the leader is on another
-    host: see Note [Asking loses no wait] in facts/asked.py. ``here`` is its place.
+    host: see Note [Asking loses no wait] in facts/asked.py. ``here`` is its location.
     """
     if file_of(here).endswith(".py") or not _cluster(registry):
         return ""

@@ -72,9 +72,9 @@ class Namespace(calls.Names, Named):
             known = self.__names()
             near = nearest(name, known)
             kernels = self.__dispatcher.facts.registrations(base)[2]
-            places = [fact.where for fact in kernels if fact.kind == facts.IMPL]
-            if places:
-                hint = f"it has kernels but no definition\n  a kernel registered at {places[-1]}"
+            locations = [fact.where for fact in kernels if fact.kind == facts.IMPL]
+            if locations:
+                hint = f"it has kernels but no definition\n  a kernel registered at {locations[-1]}"
                 hint += f"\nDid you mean {', '.join(near)}?" if near else "\nDefine it."
             elif near:
                 hint = f"did you mean {', '.join(near)}?"

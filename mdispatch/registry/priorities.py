@@ -1,14 +1,15 @@
 """Which providers come first: what this interpreter sets, and what its threads ask for.
 
-The main interpreter's settings are facts, which hold in every member that has set nothing of its
-own; a worker that runs the same code compares. See Note [Providers] in dispatch/providers.py.
+The main interpreter's settings are registrations, which hold in every member that has set nothing
+of its own; a worker that runs the same code compares. See Note [Providers] in
+dispatch/providers.py.
 """
 
 from __future__ import annotations
 
 from ..dispatch.priorities import Asked, Guard, Priorities, checked_names, guards, priority_text
 from ..errors import InvalidArgumentError
-from ..errors.places import caller, given_place, printable, registrants_place
+from ..errors.locations import caller, given_location, printable, registrants_location
 from ..facts import PRIORITY, Handle
 from ..facts.native.calls import surely
 from . import register
@@ -63,7 +64,7 @@ class PriorityHandle(Handle):
 
         self._dispatcher.fallbacks.reorder(drop)
         if fact is not None:
-            self._dispatcher.facts.strike(fact)
+            self._dispatcher.facts.remove(fact)
         self._asked = None  # last: who was interrupted comes again
 
     def _undo(self) -> None:
@@ -90,10 +91,10 @@ def set_priority(
     nor any kernel without a name: a call that none of them takes raises ProviderRefusedError. The
     newest for a pattern is in effect, until its handle is closed.
 
-    What the main interpreter sets is a fact. It holds in workers, after what they set themselves,
-    and in a cluster on all hosts. A worker that sets a priority waits until the main interpreter
-    has set one for the pattern, and compares, unless that said ``required=False``; its own counts
-    while the two are the same. In a team it concerns this interpreter only.
+    What the main interpreter sets is a registration. It holds in workers, after what they set
+    themselves, and in a cluster on all hosts. A worker that sets a priority waits until the main
+    interpreter has set one for the pattern, and compares, unless that said ``required=False``; its
+    own counts while the two are the same. In a team it concerns this interpreter only.
 
     ``where`` is the function, class or module for which you set it, as for :meth:`Library.define`.
 
@@ -102,7 +103,7 @@ def set_priority(
     _check_pattern(pattern)
     text = priority_text(checked_names(names), bool(strict))
     dispatcher = given_or_default(registry).dispatcher
-    place = registrants_place() if where is None else given_place(where)
+    location = registrants_location() if where is None else given_location(where)
     handle = PriorityHandle(dispatcher, pattern)
     dispatcher.facts.forget_published()
     try:
@@ -110,9 +111,9 @@ def set_priority(
         if not elects(dispatcher):
             body = text if required else f"{text}\noptional"
             fact, is_bound = register_or_verify(dispatcher, _wanted, _register, _verify)(
-                dispatcher, pattern, body, place, timeout
+                dispatcher, pattern, body, location, timeout
             )
-        by = f"set_priority at {place}"
+        by = f"set_priority at {location}"
         handle._begin(Asked(tuple(names), bool(strict), by, is_bound), fact)
     except BaseException:  # perhaps of a signal handler: see Note [Handlers that raise]
         surely(handle._undo)

@@ -79,7 +79,7 @@ def text_of(value: object, what: str = "profile") -> str:
 
 
 def choice_name(operator: str, profile: object, environment: object) -> str:
-    """The name of the fact that is the choice, and of the queue for it: so it has no "::".
+    """The name of the registration that is the choice, and of the queue for it: so it has no "::".
 
     In place of one that is too long, its beginning and a digest: it does not end like a whole one.
     """

@@ -1,15 +1,15 @@
 """What a library does: one function for each kind of registration.
 
-Each kind is three functions with the same arguments: the fact that is wanted, how it is registered,
-and how it is verified. registry/roles.py decides which one runs. What it returns is a handle that
-ends the registration.
+Each kind is three functions with the same arguments: the registration that is wanted, how it is
+registered, and how it is verified. registry/roles.py decides which one runs. What it returns is a
+handle that ends the registration.
 
 A refused registration changes nothing. If a verification fails while an audit is open, the audit
 notes the difference, and there is no handle: there is nothing to end.
 
 Locking: definitions, and kernels that carry a signature, are registered under
 ``dispatcher.definitions_lock``, and a verified definition is noted under it, so that neither misses
-the other. What a kernel's fact and its callable need is said in
+the other. What a kernel's registration and its callable need is said in
 dispatch/entry.py.
 """
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 from .. import errors, facts
 from ..dispatch.checks import misfit, operator_name
 from ..dispatch.kernels import FALLBACK_NAME
-from ..errors.places import caller, label_of
+from ..errors.locations import caller, label_of
 from ..keys.numbers import DispatchKey, table_index
 from ..schema.canonical import canonical_schema
 from ..schema.names import split_name
@@ -69,8 +69,8 @@ __all__ = [
 class RegistrationHandle:
     """One registration of this interpreter. ``close`` ends it.
 
-    ``registration`` is its fact. Where it was verified that is the fact of another member, or None
-    if verifying needed no more than that it is there. (c10: RegistrationHandleRAII)
+    ``registration`` is its registration. Where it was verified that is the registration of another
+    member, or None if verifying needed no more than that it is there. (c10: RegistrationHandleRAII)
     """
 
     __slots__ = ("_ends", "registration")
@@ -84,7 +84,7 @@ class RegistrationHandle:
 
     @property
     def what(self) -> What | None:
-        """What it registers; None where that cannot be found any more, or is no fact."""
+        """What it registers; None where that cannot be found any more, or is no registration."""
         fact = self.registration
         if fact is None:
             return None
@@ -113,7 +113,7 @@ class DefinitionHandle(RegistrationHandle):
         if dispatcher is not None:
             dispatcher.end(self.registration)
             if self._named is not None:
-                dispatcher.facts.strike(self._named)
+                dispatcher.facts.remove(self._named)
             self._dispatcher = None
 
 
@@ -137,17 +137,18 @@ class VerifiedDefinition(RegistrationHandle):
             def end() -> bool:
                 dispatcher.docs.pop(fact.name, None)
                 if keeps_alive(dispatcher.facts):
-                    dispatcher.facts.strike(fact)
-                return True  # it has ended here, even where other members keep the fact
+                    dispatcher.facts.remove(fact)
+                return True  # it has ended here, even where other members keep the registration
 
-            listeners.struck(fact, end)
+            listeners.removed(fact, end)
             super().close()
             self._dispatcher = None
 
 
 def _registered(dispatcher: Dispatcher, fact: Registration) -> RegistrationHandle:
-    """The handle of a fact that this interpreter has registered, and that has no callable."""
-    return RegistrationHandle(fact, lambda: dispatcher.facts.strike(fact))
+    """The handle of a registration that this interpreter has registered, and that has no
+    callable."""
+    return RegistrationHandle(fact, lambda: dispatcher.facts.remove(fact))
 
 
 def verified(
@@ -157,18 +158,18 @@ def verified(
     *ends: Callable[[], object],
 ) -> RegistrationHandle:
     """The handle of what this interpreter has verified; ``ends`` end what it keeps beside.
-    ``what`` is the kind, key and name, for the fact may be unknown.
+    ``what`` is the kind, key and name, for the registration may be unknown.
     """
     ends = (*ends, dispatcher.note_verified(*what))
     if fact is not None and keeps_alive(dispatcher.facts):
-        return RegistrationHandle(fact, lambda: dispatcher.facts.strike(fact), *ends)
+        return RegistrationHandle(fact, lambda: dispatcher.facts.remove(fact), *ends)
     return RegistrationHandle(fact, *ends)
 
 
 def publish(
     dispatcher: Dispatcher, kind: int, key: int, name: str, text: str, where: str
 ) -> Registration:
-    """Registers a fact. DuplicateRegistrationError with both places."""
+    """Registers a registration. DuplicateRegistrationError with both locations."""
     try:
         fact = dispatcher.facts.register(kind, key, name, text, where)
         if audits:
@@ -283,8 +284,9 @@ def _verify_torch(
 #
 # Which Python module has an operator's fake kernel: what the registry keeps of it.
 #
-# A fact of its own beside the definition. It is registered before the definition and ended after
-# it: a member that finds the definition finds the module too, and no worker has to wait for it.
+# A registration of its own beside the definition. It is registered before the definition and ended
+# after it: a member that finds the definition finds the module too, and no worker has to wait for
+# it.
 #
 # (c10: Dispatcher::registerPythonModule. There a second module replaces the first for good, and the
 # end of either removes both. Here the newest is in effect, and the one before it returns.)
@@ -495,7 +497,7 @@ def _register_definition(
             fact = handle.registration = publish(dispatcher, facts.DEF, 0, name, text, here)
         except BaseException:
             if named is not None:
-                dispatcher.facts.strike(named)
+                dispatcher.facts.remove(named)
             raise
         dispatcher.defined(fact)
     dispatcher.listeners.tell()
@@ -763,7 +765,7 @@ def _count_with(
     """
     entry = dispatcher.entries.get(name)
     here = [each for each in entry.callables if each.key is kernel.key] if entry else []
-    # Kernels that came with a fork do not count: their facts are the parent's.
+    # Kernels that came with a fork do not count: their registrations are the parent's.
     its = [each for each in here if each.seq >= 0 and not each.is_outdated(definition)]
     return sum(each.variant == kernel.variant for each in its) + 1
 
@@ -789,17 +791,18 @@ def _check_among(entry: OperatorEntry, kernel: LocalKernel, where: str) -> None:
     other = tied_with(kernel.types, [each for each in others if each.provider is None])
     if other is not None:
         fact = entry.fact(other.seq)
-        place = "verified here" if fact is None else fact.where
+        location = "verified here" if fact is None else fact.where
         raise errors.AmbiguousTypesError(
             f"{entry.name} has a kernel at {kernel.key.name} that fits arguments which this one "
             "fits too, and neither is the more specific one\n"
-            f"  first:  {in_words(other)}    ({place})\n  second: {in_words(kernel)}    ({where})\n"
+            f"  first:  {in_words(other)}    ({location})\n"
+            f"  second: {in_words(kernel)}    ({where})\n"
             "Register one for just the arguments that both fit, then this one.",
             entry.name,
             kernel.key.name,
             [key.name for key in entry.kernels],
             types=(text_of_types(other.types), kernel.types_text),
-            places=(place, where),
+            locations=(location, where),
         )
 
 
@@ -856,7 +859,7 @@ def refuse_override(
 def _verify_known(
     dispatcher: Dispatcher, name: str, kernel: LocalKernel, definition: Registration | None
 ) -> OperatorEntry | None:
-    """The short way: the first kernel here at a key that has a fact. None says nothing;
+    """The short way: the first kernel here at a key that has a registration. None says nothing;
     :func:`_verify_kernel` has to find out.
     """
     there = dispatcher.entries.get(name)
@@ -873,7 +876,7 @@ def serves_meta_by_itself(dispatcher: Dispatcher, name: str) -> bool:
     entry = dispatcher.entries.get(name)
     if entry is not None and any(each.key is implicit for each in entry.callables):
         return True
-    # Another member's fact may be newer than the kernel at Meta that is verified here.
+    # Another member's registration may be newer than the kernel at Meta that is verified here.
     fact = dispatcher.facts.find(facts.IMPL, implicit, name)
     return fact is not None and is_made_here(dispatcher, fact)
 
@@ -1041,7 +1044,7 @@ def _register_fallback(
         lambda: publish(dispatcher, facts.FALLBACK, kernel.key, FALLBACK_NAME, label, here),
     )
     return RegistrationHandle(
-        fact, lambda: fallbacks.remove(kernel, lambda: dispatcher.facts.strike(fact))
+        fact, lambda: fallbacks.remove(kernel, lambda: dispatcher.facts.remove(fact))
     )
 
 

@@ -1,4 +1,5 @@
-"""The door that users hold: a Registry has the shared facts and this interpreter's Dispatcher.
+"""The object that users hold: a Registry has the shared registrations and this interpreter's
+Dispatcher.
 
 There is one default registry. It is made or found when it is first needed. A process without one
 creates it, and puts its address into the environment, where child processes find it. The process's
@@ -13,7 +14,7 @@ from _thread import allocate_lock
 
 from .. import errors, facts
 from ..dispatch.dispatcher import Dispatcher
-from ..facts.books import Book
+from ..facts.backing import BackingRegistry
 from ..facts.logs import registry_log
 from ..facts.native import unlock
 from ..facts.opening import DEFAULT_CAPACITY, ENVIRONMENT
@@ -46,7 +47,7 @@ class Registry(facts.Handle):
     """
 
     def __init__(self, facts_: Facts) -> None:
-        #: This interpreter's side, for the rooms of mdispatch.
+        #: This interpreter's side, for the packages of mdispatch.
         self.dispatcher = Dispatcher(facts_, self)
         roles.joined(self.dispatcher)
         self._ops: Ops | None = None
@@ -68,12 +69,12 @@ class Registry(facts.Handle):
         registries cannot be shared it is a :meth:`local` one, and NotSharedError with a name; so
         are :meth:`elect` and :meth:`attach`.
         """
-        return _told(cls(Book.create(name, capacity)))
+        return _told(cls(BackingRegistry.create(name, capacity)))
 
     @classmethod
     def elect(cls, name: str | None = None, *, capacity: int = DEFAULT_CAPACITY) -> Registry:
-        """Opens a registry without a main member: creates it, or attaches to it when another
-        process of the team was first. It lives as long as anybody has it open.
+        """Opens a registry whose namespaces have registrars of their own: creates it, or attaches
+        to it when another process of the team was first. It lives as long as anybody has it open.
 
         In it each namespace has a registrar, the first interpreter that opened a library of it; all
         others verify. When the registrar closes its libraries, ends or dies, the next one in line
@@ -85,22 +86,22 @@ class Registry(facts.Handle):
         a main one or without, is taken over. ``MDISPATCH_REGISTRY=elect:NAME`` in the environment
         makes it the default registry of every process that finds it there.
 
-        Raises RegistryExistsError when a living registry with a main member has the name; else as
+        Raises RegistryExistsError when a living registry with a registrar has the name; else as
         :meth:`create`.
         """
-        return _told(cls(Book.elect(name, capacity)))
+        return _told(cls(BackingRegistry.elect(name, capacity)))
 
     @classmethod
     def attach(cls, name: str, *, timeout: float | None = 2.0) -> Registry:
         """Attaches to the registry of this name or address, waiting up to ``timeout`` seconds for
         it to appear.
 
-        Raises RegistryNotFoundError, MainMemberGoneError, RegistryClosedError,
+        Raises RegistryNotFoundError, RegistrarGoneError, RegistryClosedError,
         ForeignRegistryError (another host, boot or PID namespace), RegistryFormatError,
         RegistryOwnerError, RegistryAccessError, RegistryDamagedError, InvalidNameError,
         InvalidArgumentError (timeout), SystemCallError.
         """
-        return _told(cls(Book.attach(name, timeout)))
+        return _told(cls(BackingRegistry.attach(name, timeout)))
 
     @classmethod
     def local(cls) -> Registry:
@@ -121,8 +122,8 @@ class Registry(facts.Handle):
 
     @property
     def is_main(self) -> bool:
-        """Whether this interpreter is the one that registers: never where there is no main member
-        (:meth:`elect`).
+        """Whether this interpreter is the one that registers: never where each namespace has a
+        registrar of its own (:meth:`elect`).
         """
         return roles.is_main(self.dispatcher)
 
@@ -133,17 +134,18 @@ class Registry(facts.Handle):
 
     @property
     def elects(self) -> bool:
-        """Whether there is no main member; each namespace has a registrar then (:meth:`elect`)."""
+        """Whether each namespace has a registrar of its own; each namespace has a registrar then
+        (:meth:`elect`)."""
         return roles.elects(self.dispatcher)
 
     def registers(self, namespace: str | None = None) -> bool:
         """Whether registrations in ``namespace`` are made by this interpreter, or would be by the
         library that it opens now; False where they are verified.
 
-        Without a namespace: whether that is so of everything. Where there is no main member
-        (:meth:`elect`), True for an interpreter that is the registrar of each namespace of which it
-        has a library open; before it opens its first, True as long as nobody else has one. (A
-        process that has died just now may still count.)
+        Without a namespace: whether that is so of everything. Where each namespace has a registrar
+        of its own (:meth:`elect`), True for an interpreter that is the registrar of each namespace
+        of which it has a library open; before it opens its first, True as long as nobody else has
+        one. (A process that has died just now may still count.)
 
         InvalidNameError; where the registry was closed, RegistryClosedError.
         """
@@ -152,8 +154,8 @@ class Registry(facts.Handle):
         return roles.registers(self.dispatcher, namespace)
 
     def registrar(self, namespace: str) -> Registration | None:
-        """The claim of the interpreter that registers in ``namespace``, with its process and place;
-        None when nobody has a library of it open, and where there is a main member.
+        """The claim of the interpreter that registers in ``namespace``, with its process and
+        location; None when nobody has a library of it open, and where there is a registrar.
 
         A process that has died just now may still be named. InvalidNameError.
         """
@@ -201,8 +203,8 @@ class Registry(facts.Handle):
         return explain.found(self.dispatcher.facts, name)
 
     def dump(self, name: str) -> str:
-        """The registrations of an operator as text, with their places. OperatorNotFoundError, with
-        the nearest names, when there are none. (c10: dumpState)
+        """The registrations of an operator as text, with their locations. OperatorNotFoundError,
+        with the nearest names, when there are none. (c10: dumpState)
         """
         from ..dispatch import explain
 
@@ -210,7 +212,7 @@ class Registry(facts.Handle):
 
     def table(self, name: str) -> list[TableRow]:
         """The computed dispatch table of an operator: one row per runtime key, with the kernel, the
-        rule that put it there and its place. OperatorNotFoundError.
+        rule that put it there and its location. OperatorNotFoundError.
         """
         from ..dispatch import explain
 
@@ -342,7 +344,7 @@ class Registry(facts.Handle):
     def __repr__(self) -> str:
         return f"<mdispatch.Registry {self.address} {roles.role_name(self.dispatcher)}>"
 
-    # --- for the rooms of mdispatch
+    # --- for the packages of mdispatch
 
     def reduced(self, kind: str, name: str, *definitions: tuple[str, ...]) -> tuple[object, ...]:
         """The pickle of what has a name here: see registry/travel.py. TypeError unless this is the
@@ -358,7 +360,7 @@ class Registry(facts.Handle):
     def _forked(self) -> None:
         """In the child of a fork: other threads may have held the locks."""
         unlock(self)
-        # A child that is a main member has a copy of the facts: they are its own.
+        # A child that is a registrar has a copy of the registrations: they are its own.
         self.dispatcher.forked(not roles.is_main(self.dispatcher))
         roles.forked(self.dispatcher)
 
@@ -383,7 +385,7 @@ def forked() -> None:
 def default_registry() -> Registry:
     """The default registry of this interpreter, made or found at the first call.
 
-    Raises MainMemberGoneError when the environment names the registry of a parent that is gone,
+    Raises RegistrarGoneError when the environment names the registry of a parent that is gone,
     RegistryNotFoundError when it names one that nobody has on this host, and what
     :meth:`Registry.create` and :meth:`Registry.attach` raise.
     """
@@ -402,7 +404,7 @@ def _opened_or_found() -> Registry:
         try:
             with _lock:
                 if default is None:
-                    default = Registry(_default_book())
+                    default = Registry(_default_backing())
                 registry = default
         except errors.MdispatchError as error:
             _warn(error)
@@ -426,21 +428,21 @@ def _warn(error: errors.MdispatchError) -> None:
     registry_log.warn("not joined: %s\nThis is told once.", str(error))
 
 
-def _default_book() -> Facts:
+def _default_backing() -> Facts:
     """That which the environment names: as a member of a registry here, or as the leader or a
     worker of a cluster (docs/cluster.md).
     """
     address = os.environ.get(ENVIRONMENT, "")
     if not address.startswith("cluster:"):
-        return Book.default()
-    from ..facts.books import check_shared
+        return BackingRegistry.default()
+    from ..facts.backing import check_shared
 
     check_shared("a cluster")
     from ..cluster.joining import joined
 
-    book = joined(address)
-    os.environ[ENVIRONMENT] = book.label  # children are workers of this host
-    return book
+    registry = joined(address)
+    os.environ[ENVIRONMENT] = registry.label  # children are workers of this host
+    return registry
 
 
 def opened_default() -> Registry | None:

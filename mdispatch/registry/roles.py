@@ -1,8 +1,8 @@
 """Register or verify: which of the two this interpreter does. Only this module knows roles.
 
-The main member registers everything, and every other member verifies. (PyTorch:
-_RegisterOrVerify.) Where there is no main member (*elect*), each namespace has a registrar: the
-first member in a queue that the facts keep. The registrar registers what is not there yet. It
+The registrar registers everything, and every other member verifies. (PyTorch: _RegisterOrVerify.)
+Where each namespace has a registrar of its own (*elect*), each namespace has a registrar: the first
+member in a queue that the registrations keep. The registrar registers what is not there yet. It
 verifies what an earlier registrar has left, like everybody else. A member that waits for the
 registrar may become the registrar: Elected ends its wait, and the choice is made again.
 
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     Made = TypeVar("Made")
     Verified = TypeVar("Verified")
 
-    #: A fact: kind, key, name, and whether the facts that are there are enough, oldest first. None
-    #: where one fact is enough, unless this interpreter has registered it: then it wants a second.
+    #: A registration: kind, key, name, and whether the registrations that are there are enough,
+    #: oldest first. None where one registration is enough, unless this interpreter has registered
+    #: it: then it wants a second.
     Wanted: TypeAlias = tuple[int, int, str, Callable[[Sequence[Registration]], bool] | None]
 
 
@@ -44,8 +45,8 @@ def register_or_verify(
     """The function to call: ``register``, ``verify``, or one that chooses between them for each
     call.
 
-    The three are one kind of registration, and take the same arguments. ``wanted`` says which fact
-    it is about; it is asked only where there is no main member.
+    The three are one kind of registration, and take the same arguments. ``wanted`` says which
+    registration it is about; it is asked only where each namespace has a registrar of its own.
     """
     if dispatcher.registers_all:
         return register
@@ -71,7 +72,7 @@ def _is_missing(
     name: str,
     is_enough: Callable[[Sequence[Registration]], bool] | None,
 ) -> bool:
-    """Whether this interpreter is the registrar, and has to register such a fact."""
+    """Whether this interpreter is the registrar, and has to register such a registration."""
     if not _claim(dispatcher, name.partition("::")[0]):
         return False
     _, _, there = dispatcher.facts.registrations(name)
@@ -97,7 +98,7 @@ def is_worker(dispatcher: Dispatcher) -> bool:
 
 
 def elects(dispatcher: Dispatcher) -> bool:
-    """Whether there is no main member; each namespace has a registrar then."""
+    """Whether each namespace has a registrar of its own; each namespace has a registrar then."""
     return dispatcher.facts.role == PEER
 
 
@@ -120,13 +121,14 @@ def is_made_here(dispatcher: Dispatcher, fact: Registration) -> bool:
 
 def keeps_alive(facts: Facts) -> bool:
     """Whether what this interpreter has verified stays registered until this interpreter, too, has
-    ended it. That is so where there is no main member: the last member to strike a fact ends it.
+    ended it. That is so where each namespace has a registrar of its own: the last member to remove
+    a registration ends it.
     """
     return facts.role == PEER
 
 
 def joined(dispatcher: Dispatcher) -> None:
-    """Notes the role. Called when the facts are opened, and by :func:`forked`."""
+    """Notes the role. Called when the registrations are opened, and by :func:`forked`."""
     dispatcher.registers_all = is_main(dispatcher)
 
 
@@ -155,8 +157,8 @@ def registers(dispatcher: Dispatcher, namespace: str | None = None) -> bool:
 
 
 def queue_up(dispatcher: Dispatcher, namespace: str, where: str) -> None:
-    """One more library is open. Where there is no main member, the first library of a namespace
-    queues up to register.
+    """One more library is open. Where each namespace has a registrar of its own, the first library
+    of a namespace queues up to register.
     """
     if not elects(dispatcher):
         return

@@ -13,7 +13,7 @@ def seal(timeout: float | None = 30.0, *, registry: Registry | None = None) -> b
     """Tells all hosts of a cluster that what this process registers at its start is registered.
 
     From then on a worker whose import registers something else is told at once and not after its
-    timeout; what an earlier leader had registered and this one has not is struck out. More can be
+    timeout; what an earlier leader had registered and this one has not is removed. More can be
     registered later. Waits up to ``timeout`` seconds until the engine has stored it.
 
     Returns True in the leader. In any other process, and without a cluster, it does nothing and

@@ -64,7 +64,7 @@ from ..errors import (
 )
 from ..errors.words import shown
 from ..facts import HOST, interpreter_id
-from ..facts.books import check_shared
+from ..facts.backing import check_shared
 from ..facts.native import c_kernels
 from ..facts.native.calls import noted
 from ..schema.classes import is_constant, name_of
@@ -571,7 +571,7 @@ def _method_of(handle: ObjectHandle, name: str) -> MethodType:
     target = handle.open()
     if known is not None and name in known[1]:
         its = {each: MethodType(find(f"{namespace}::{cls}.{each}"), target) for each in known[1]}
-        # A dict of its own, in which CPython remembers places. It would share keys with others.
+        # A dict of its own, in which CPython remembers locations. It would share keys with others.
         object.__setattr__(handle, "__dict__", vars(handle) | its)
         handle.__class__ = ObjectHandle
     return MethodType(operator, target)

@@ -56,7 +56,7 @@ class Unavailable:
 def found_here(default: Callable[[], Any], reduced: Reduced) -> Any:
     """What a pickle holds by its name: an "operator", a "packet", a "namespace" or the "ops" of the
     default registry. ``reduced`` is the pickle: its function, what kind this is, the name, and the
-    schemas of the operators with their places where it was pickled, and their attributes.
+    schemas of the operators with their locations where it was pickled, and their attributes.
 
     In place of an operator that is not defined here, or has another schema, an
     :class:`Unavailable`.

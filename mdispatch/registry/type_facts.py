@@ -1,20 +1,21 @@
-"""Types as facts: each member writes the keys of its types into the registries that it uses, and
-whoever comes second with other keys is told.
+"""Types as registrations: each member writes the keys of its types into the registries that it
+uses, and whoever comes second with other keys is told.
 
-A registry is in use here once this interpreter has opened a library in it. Then it has a fact for
-each registered class that its module has under its name, and follows every change. So a class that
-has no name yet, since a decorator registers it, gets its fact when the next library is opened, or
-by a warm-up. A fact ends with the registration, with the class, or with its member.
+A registry is in use here once this interpreter has opened a library in it. Then it has a
+registration for each registered class that its module has under its name, and follows every change.
+So a class that has no name yet, since a decorator registers it, gets its registration when the next
+library is opened, or by a warm-up. A registration ends with the registration, with the class, or
+with its member.
 
-Members compare with the oldest fact of another living member, not with that of the main one: a type
-may be registered where the main interpreter never imports it. On another host than the leader's,
-the bridge has what the leader has registered, also for workers of any host (cluster/leading.py).
-That is the first, whenever it came.
+Members compare with the oldest registration of another living member, not with that of the main
+one: a type may be registered where the main interpreter never imports it. On another host than the
+leader's, the bridge has what the leader has registered, also for workers of any host
+(cluster/leading.py). That is the first, whenever it came.
 
 Locking: a change of types, and :func:`keep_up` once there are types, run under the lock of the
-types (dispatch/context/values.py), which is taken before those of a book. What ends with a class
-runs at any point of any thread, so it takes no lock but the book's, and strikes only the fact of
-that class.
+types (dispatch/context/values.py), which is taken before those of a registry. What ends with a
+class runs at any point of any thread, so it takes no lock but the registry's, and removals only the
+registration of that class.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from _weakref import ref
 
 from ..dispatch.own_types import own_types
 from ..errors import MdispatchError, TypeKeysMismatchError
-from ..errors.places import printable
+from ..errors.locations import printable
 from ..facts import AS_BRIDGE, TYPE, interpreter_id
 from ..facts.native import unlock
 from .verify import keep, mended, tell, warn
@@ -52,27 +53,27 @@ class WrittenType:
     __slots__ = ("cls", "fact", "keys", "where")
 
     def __init__(self, dispatcher: Dispatcher, cls: type, keys: str, where: str) -> None:
-        self.cls = ref(cls, lambda _: self.strike(dispatcher))
+        self.cls = ref(cls, lambda _: self.remove(dispatcher))
         self.keys = keys
         self.where = where
         self.fact: Registration | None = None
 
     def register(self, dispatcher: Dispatcher, name: str) -> None:
-        book = dispatcher.facts
+        registry = dispatcher.facts
         try:
             for fact in _of_workers(dispatcher, name):
-                book.strike(fact)
-            self.fact = book.register(TYPE, 0, name, self.keys, self.where)
+                registry.remove(fact)
+            self.fact = registry.register(TYPE, 0, name, self.keys, self.where)
         except MdispatchError:
             self.fact = None
 
-    def strike(self, dispatcher: Dispatcher) -> None:
+    def remove(self, dispatcher: Dispatcher) -> None:
         fact, self.fact = self.fact, None
         if fact is not None:
             try:
-                dispatcher.facts.strike(fact)
+                dispatcher.facts.remove(fact)
             except MdispatchError:
-                return  # the registry is gone, and the fact with it
+                return  # the registry is gone, and the registration with it
 
 
 def _of_workers(dispatcher: Dispatcher, name: str) -> list[Registration]:
@@ -191,7 +192,7 @@ def _end(dispatcher: Dispatcher, cls: type, changed: list[Change]) -> None:
 def _put(dispatcher: Dispatcher, name: str, written: WrittenType | None) -> None:
     before = dispatcher.types.pop(name, None)
     if before is not None:
-        before.strike(dispatcher)
+        before.remove(dispatcher)
     if written is not None:
         written.register(dispatcher, name)
         dispatcher.types[name] = written
@@ -210,13 +211,13 @@ def _difference(
     dispatcher: Dispatcher, name: str, keys: str, where: str, own: Registration | None
 ) -> TypeKeysMismatchError | None:
     """How the type differs from that of the member that was first; None if that is this one."""
-    book, me = dispatcher.facts, (os.getpid(), interpreter_id)
+    registry, me = dispatcher.facts, (os.getpid(), interpreter_id)
     try:
-        _, _, there = book.registrations(name)
+        _, _, there = registry.registrations(name)
         there = [f for f in there if f.kind == TYPE and (f.pid, f.interpreter) != me]
         if all(fact.body == keys for fact in there):
             return None
-        living = {(pid, number) for number, pid, _, alive, *_ in book.members() if alive}
+        living = {(pid, number) for number, pid, _, alive, *_ in registry.members() if alive}
     except MdispatchError:
         return None  # the registry is gone
     there = [fact for fact in there if (fact.pid, fact.interpreter) in living]

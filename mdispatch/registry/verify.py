@@ -80,7 +80,8 @@ audits: dict[int, list[Audit]] = {}
 
 
 def note(fact: Registration) -> None:
-    """For the open audit: a fact that this interpreter has registered instead of verifying it."""
+    """For the open audit: a registration that this interpreter has registered instead of verifying
+    it."""
     audit = _open_audit()
     if audit is not None:
         audit.facts.append(fact)
@@ -99,13 +100,14 @@ def verify(
     accept: Callable[[Registration], str | None] | None = None,
     variant: str = "",
 ) -> Registration | None:
-    """Waits until the main member has registered the fact, compares, and returns it; None when it
-    could not be verified and that was noted, by an open audit or because nobody would hear of it.
-    Raises Elected, see registry/roles.py.
+    """Waits until the registrar has registered the registration, compares, and returns it; None
+    when it could not be verified and that was noted, by an open audit or because nobody would hear
+    of it. Raises Elected, see registry/roles.py.
 
-    ``where`` is called where the place is needed, and so may ``body`` be. ``accept`` compares the
-    main member's fact with what is wanted here and returns the difference in words, or None.
-    ``variant`` is that of a kernel: only those for the same types, or of the same provider, count.
+    ``where`` is called where the location is needed, and so may ``body`` be. ``accept`` compares
+    the registrar's registration with what is wanted here and returns the difference in words, or
+    None. ``variant`` is that of a kernel: only those for the same types, or of the same provider,
+    count.
     """
     audit, what = _open_audit(), (kind, int(key), name, variant)
     try:
@@ -196,7 +198,7 @@ def mended(dispatcher: Dispatcher, what: What) -> None:
 def compare_kernels(dispatcher: Dispatcher, there: list[Registration]) -> None:
     """Keeps which kernels that were verified here serve no more, for their definition has another
     text now, whether or not somebody has called them; and drops those that serve again. ``there``
-    are all facts. See Note [Kernels and definitions] in dispatch/pairing.py.
+    are all registrations. See Note [Kernels and definitions] in dispatch/pairing.py.
     """
     differing = dispatcher.facts.differing
     kept = differing.with_what() if differing is not None else ()
@@ -272,7 +274,7 @@ def refuse_calls(dispatcher: Dispatcher) -> None:
 
 
 def known(dispatcher: Dispatcher, kind: int, key: int, name: str) -> bool:
-    """The short way to verify a kernel without types or provider: whether the fact is there
+    """The short way to verify a kernel without types or provider: whether the registration is there
     already. False says nothing; :func:`verify` has to find out.
     """
     there = dispatcher.facts.find(kind, key, name) if _is_short(name) else None
@@ -291,8 +293,8 @@ def known(dispatcher: Dispatcher, kind: int, key: int, name: str) -> bool:
 def known_definition(
     dispatcher: Dispatcher, name: str, written: str, attributes: str
 ) -> Registration | None:
-    """The short way to verify a definition: the fact, if it is there and was made with just this
-    text. None says nothing; :func:`verify` has to find out.
+    """The short way to verify a definition: the registration, if it is there and was made with just
+    this text. None says nothing; :func:`verify` has to find out.
     """
     fact = dispatcher.facts.find(facts.DEF, 0, name) if _is_short(name) else None
     if fact is None or not fact.is_written(written, attributes):
@@ -378,13 +380,13 @@ def _await(
     ticket: int = 0,
     or_elect: bool = False,
 ) -> Registration | None:
-    """Waits until so many facts are there, of kernels only those that ``counts`` accepts. None
-    after ``timeout`` seconds.
+    """Waits until so many registrations are there, of kernels only those that ``counts`` accepts.
+    None after ``timeout`` seconds.
 
-    A wait in C counts all kernels of the key. So this looks at the facts, then waits for one
-    more than there are. That wait begins with a look of its own, so it misses no registration that
-    came since. But where a kernel is struck meanwhile it wants one too many: so it ends after
-    ``_LOOK_AGAIN`` seconds, and the facts are looked at again.
+    A wait in C counts all kernels of the key. So this looks at the registrations, then waits for
+    one more than there are. That wait begins with a look of its own, so it misses no registration
+    that came since. But where a kernel is removed meanwhile it wants one too many: so it ends after
+    ``_LOOK_AGAIN`` seconds, and the registrations are looked at again.
     """
     if kind != facts.IMPL:
         return _await_fact(registry, kind, key, name, at_least, timeout, ticket, or_elect)
@@ -417,7 +419,8 @@ def _await_fact(
     ticket: int = 0,
     or_elect: bool = False,
 ) -> Registration | None:
-    """The fact, or None when the time is up. On a host of a cluster the wait may end before."""
+    """The registration, or None when the time is up. On a host of a cluster the wait may end
+    before."""
     wait = registry.await_fact
     if registry.has(facts.STANDING, 0, CLUSTER):
         from ..facts import hosts
@@ -445,10 +448,10 @@ def wait_for(
     where: Callable[[], str],
     ticket: int = 0,
 ) -> Registration:
-    """Waits for a fact, of kernels for one that can serve, and returns it. Every other outcome is
-    an exception of its own class.
+    """Waits for a registration, of kernels for one that can serve, and returns it. Every other
+    outcome is an exception of its own class.
 
-    ``where`` finds the place that waits.
+    ``where`` finds the location that waits.
     """
     began = monotonic()
     fact = _await_fact(registry, kind, key, name, 1, timeout, ticket)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import time
 
-from ..errors.places import file_of, origin
+from ..errors.locations import file_of, origin
 
 _DEPLOY = (
     "Where a new version is to take the place of an old one (a deploy), end the old processes "
@@ -20,7 +20,7 @@ _APART = 0.02
 
 def remedy(here: str, there: str, pid: int) -> str:
     """What to do about a registration that has another text ``here`` than ``there``, which are its
-    places. ``pid`` has registered the one there.
+    locations. ``pid`` has registered the one there.
     """
     mine, its = file_of(here), file_of(there)
     if not (os.path.isabs(mine) and os.path.isabs(its)) or origin(here) or origin(there):
@@ -49,7 +49,7 @@ def was_changed(file: str, pid: int) -> str:
         return ""
     booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     started = booted + ticks / os.sysconf("SC_CLK_TCK")
-    # A file that is moved to the place of another one may have kept its own time.
+    # A file that is moved to the location of another one may have kept its own time.
     if max(of_file.st_mtime, of_file.st_ctime) < started + _APART:
         return ""
     if pid == os.getpid():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import facts
 from ..errors import InvalidNameError
-from ..errors.places import caller, place_of
+from ..errors.locations import caller, location_of
 from ..keys.numbers import DispatchKey, parse_key
 from ..schema.names import OperatorName
 from .registry import Registry, given_or_default
@@ -25,16 +25,16 @@ def _qualified(name: str) -> str:
 
 
 def _here() -> str:
-    return place_of(caller())
+    return location_of(caller())
 
 
 def def_of(name: str) -> tuple[int, int, str]:
-    """Kind, key and name of the fact that an operator is defined."""
+    """Kind, key and name of the registration that an operator is defined."""
     return facts.DEF, 0, _qualified(name)
 
 
 def impl_of(name: str, dispatch_key: DispatchKey | str) -> tuple[int, int, str]:
-    """Kind, key and name of the fact that an operator has a kernel at exactly this key."""
+    """Kind, key and name of the registration that an operator has a kernel at exactly this key."""
     return facts.IMPL, parse_key(dispatch_key), _qualified(name)
 
 
@@ -47,8 +47,8 @@ def wait_for_def(
     ``name`` is ``ns::name`` or ``ns::name.overload``; ``timeout`` is in seconds, None waits without
     end. The GIL is released meanwhile, and signal handlers run.
 
-    Raises NameMismatchError or MainNeverArrivedError when the time is up, MainMemberGoneError
-    within moments of the main process's death, RegistryClosedError, WaitCancelledError,
+    Raises NameMismatchError or MainNeverArrivedError when the time is up, RegistrarGoneError
+    within moments of the registrar's death, RegistryClosedError, WaitCancelledError,
     InvalidNameError, InvalidArgumentError (timeout). (c10: Dispatcher::waitForDef, which an
     implementation without definition satisfies too; here it does not)
     """

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import threading
 
-from ..errors.places import caller, place_of, registrants_place
+from ..errors.locations import caller, location_of, registrants_location
 from .choosing import CHOOSING_TIMEOUT, choose_as, named
 from .profiles import REGISTRY, Asked
 from .registry import Registry, given_or_default
@@ -40,7 +40,7 @@ async def wait_for_def_async(
     name: str, timeout: float | None = DEFAULT_TIMEOUT, *, registry: Registry | None = None
 ) -> Registration:
     """Awaitable twin of :func:`mdispatch.wait_for_def`: same arguments, result and errors."""
-    return await _wait(given_or_default(registry), *def_of(name), timeout, place_of(caller()))
+    return await _wait(given_or_default(registry), *def_of(name), timeout, location_of(caller()))
 
 
 async def wait_for_impl_async(
@@ -52,7 +52,7 @@ async def wait_for_impl_async(
 ) -> Registration:
     """Awaitable twin of :func:`mdispatch.wait_for_impl`: same arguments, result and errors."""
     return await _wait(
-        given_or_default(registry), *impl_of(name, dispatch_key), timeout, place_of(caller())
+        given_or_default(registry), *impl_of(name, dispatch_key), timeout, location_of(caller())
     )
 
 
@@ -80,10 +80,10 @@ async def choose_async(
         return decide()
 
     asked = Asked(name, profile, candidates, decide_on, environment)
-    place = registrants_place()
+    location = registrants_location()
     chosen: T = await _in_thread(
         dispatcher.facts.cancel,
-        lambda ticket: choose_as(dispatcher, asked, timeout, place.itself, scope, ticket),
+        lambda ticket: choose_as(dispatcher, asked, timeout, location.itself, scope, ticket),
         f"choice for {name}",
         begun,
     )

@@ -1,6 +1,6 @@
 """Operators' signatures: their text, their values, their comparison.
 
-Users import parse_schema, the comparisons and the values from here. The rooms above also import
+Users import parse_schema, the comparisons and the values from here. The packages above also import
 ``canonical`` (the text that interpreters share), ``names``, ``scanner`` and ``sizes`` (the values
 that a SymInt may have beside ints).
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> object:
     """Loads schemas.py when a name of its own is first asked for: many who import a module of this
-    room need none.
+    package need none.
     """
     value: object = getattr(__import__(f"{__name__}.schemas", fromlist=[name]), name)
     globals()[name] = value

@@ -1,6 +1,6 @@
 """The tokens of schemas: words, numbers, strings, and the blanks and comments between them.
 
-Every fault of a text ends in ``fail``, which raises a SchemaSyntaxError that shows the place.
+Every fault of a text ends in ``fail``, which raises a SchemaSyntaxError that shows the location.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ def parse_schema(
     operator here can be defined with: unknown types that start in lower case are type variables,
     and the default of a list may have more elements than the list's size.
 
-    SchemaSyntaxError, showing the place, for a text that is no schema; InvalidNameError for another
-    namespace. (c10: parseSchema)
+    SchemaSyntaxError, showing the location, for a text that is no schema; InvalidNameError for
+    another namespace. (c10: parseSchema)
     """
     # Not at the top: a worker that only looks up names never parses.
     from .parser import Parser

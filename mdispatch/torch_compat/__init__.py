@@ -2,8 +2,8 @@
 mdispatch.
 
 For people who come from PyTorch, and for tests written against it: the same names, arguments and
-results, and a ``RuntimeError``, in other words, where PyTorch raises one. The room has no rules of
-its own: it asks libraries, registries, guards and keys. ::
+results, and a ``RuntimeError``, in other words, where PyTorch raises one. The package has no rules
+of its own: it asks libraries, registries, guards and keys. ::
 
     from mdispatch import torch_compat as C
 

@@ -43,8 +43,12 @@ def _theirs(function: Callable[P, R]) -> Callable[P, R]:
                 raise
             _forget_frames(error)
             module = args[0] if args else None
-            place = getattr(module, "_place", "")
-            where = f"\n  in the library from {place}" if place and place not in str(error) else ""
+            location = getattr(module, "_location", "")
+            where = (
+                f"\n  in the library from {location}"
+                if location and location not in str(error)
+                else ""
+            )
             raise RuntimeError(f"{error}{where}") from error
 
     return wrapped
@@ -105,7 +109,8 @@ def _found(name: str) -> list[Registration]:
 
 
 def _debug_of(fact: Registration) -> str:
-    """The debug text of a registration: the label of a kernel with a signature, else the place."""
+    """The debug text of a registration: the label of a kernel with a signature, else the
+    location."""
     if fact.kind == facts.IMPL and fact.signature:
         return fact.body
     return f"registered at {fact.where}"

@@ -11,7 +11,7 @@ from .. import facts, keys
 from ..dispatch.checks import attributes_of, checked_callable, operator_name
 from ..dispatch.kernels import LocalKernel, fallthrough_kernel
 from ..errors import InvalidArgumentError
-from ..errors.places import Place, registrants_place
+from ..errors.locations import Location, registrants_location
 from ..keys import DispatchKey
 from ..registry import Registry
 from ..registry.library import Library
@@ -39,8 +39,8 @@ class _DispatchModule:
     """Registers under one namespace. The registrations end with the object, or at ``reset()``."""
 
     @_theirs
-    def __init__(self, kind: str, namespace: str, dispatch: str, place: Place) -> None:
-        self._place = place
+    def __init__(self, kind: str, namespace: str, dispatch: str, location: Location) -> None:
+        self._location = location
         self._registry = _registry()
         self._open = (namespace, kind, _key(dispatch) if dispatch else "")
         self._library: Library | None = None
@@ -51,7 +51,7 @@ class _DispatchModule:
         if self._library is None:
             namespace, kind, key = self._open
             self._library = Library(
-                namespace, kind, key, registry=self._registry, _place=self._place
+                namespace, kind, key, registry=self._registry, _location=self._location
             )
             self._open = (namespace, "FRAGMENT" if kind == "DEF" else kind, key)
         return self._library
@@ -167,7 +167,7 @@ class _DispatchModule:
         return LocalKernel(key, _with_theirs(func, with_keyset), with_keyset)
 
     def _debug(self) -> str:
-        return f"registered at {self._place}"
+        return f"registered at {self._location}"
 
     def _impl(self, name: str, kernel: LocalKernel) -> None:
         library = self._opened()
@@ -230,7 +230,7 @@ class _DispatchModule:
                 kernel = LocalKernel(runtime, function, with_keyset)
                 library.hold(
                     fall_back(
-                        self._registry.dispatcher, kernel, self._place.itself, library.timeout
+                        self._registry.dispatcher, kernel, self._location.itself, library.timeout
                     )
                 )
 
@@ -262,5 +262,5 @@ def _dispatch_library(
 
     RuntimeError where ``Library`` refuses, for instance a second DEF of a namespace.
     """
-    place = Place(f"{_text(file)}:{as_index(linenum)}", registrants_place().module)
-    return _DispatchModule(_text(kind), _text(name), _text(dispatch), place)
+    location = Location(f"{_text(file)}:{as_index(linenum)}", registrants_location().module)
+    return _DispatchModule(_text(kind), _text(name), _text(dispatch), location)

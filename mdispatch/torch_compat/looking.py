@@ -236,7 +236,7 @@ class _DispatchOperatorHandle:
 
     @_theirs
     def debug(self) -> str:
-        """The place of its registration. RuntimeError when the definition was closed."""
+        """The location of its registration. RuntimeError when the definition was closed."""
         self._operator.schema  # noqa: B018  # raises when it is gone
         with using(self._registry):
             fact = next(fact for fact in _found(self._name) if fact.kind == facts.DEF)

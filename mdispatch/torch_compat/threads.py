@@ -191,7 +191,7 @@ def _len_torch_dispatch_stack() -> int:
 
 @_theirs
 def _get_dispatch_stack_at(index: int) -> Mode:
-    """The mode at a place; 0 is the lowest. RuntimeError if there is none, also below 0."""
+    """The mode at a location; 0 is the lowest. RuntimeError if there is none, also below 0."""
     stack = modes.mode_stack()
     if not 0 <= as_index(index) < len(stack):
         raise InvalidArgumentError(

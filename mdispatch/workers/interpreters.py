@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 
 from .. import errors
-from ..facts.books import check_shared
+from ..facts.backing import check_shared
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

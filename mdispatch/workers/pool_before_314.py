@@ -27,7 +27,7 @@ from queue import Empty, SimpleQueue
 
 from .. import errors
 from ..errors.unraisable import report
-from ..facts.books import check_shared
+from ..facts.backing import check_shared
 from .interpreters import ExecutionFailedError, create_interpreter
 from .pool_worker import COPY, put, taken
 

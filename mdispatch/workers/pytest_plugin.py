@@ -24,7 +24,7 @@ from .. import facts
 from .. import registry as registries
 from ..errors import RegistryClosedError
 from ..facts import interpreter_id, outside
-from ..facts.books import alone_because
+from ..facts.backing import alone_because
 from ..facts.opening import ENVIRONMENT
 from ..registry import Registry, default_registry
 from ..registry.differences import key_name

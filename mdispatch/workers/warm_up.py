@@ -19,10 +19,10 @@ from time import perf_counter
 from .. import errors, facts
 from .. import registry as registries
 from ..dispatch.kernels import Provider
-from ..errors.places import file_of
+from ..errors.locations import file_of
 from ..errors.words import shown
 from ..facts import interpreter_id
-from ..facts.books import alone_because
+from ..facts.backing import alone_because
 from ..facts.modules import sources_of_modules
 from ..facts.opening import ENVIRONMENT
 from ..facts.registration import source_of
@@ -109,7 +109,7 @@ def warm_up(
     (``gc.freeze``) until the interpreter ends. Garbage in cycles that is there by then stays.
 
     Raises WarmUpError with every difference found, each an exception of its own class. Errors of
-    the modules themselves pass through (ImportError and others). MainMemberGoneError when the main
+    the modules themselves pass through (ImportError and others). RegistrarGoneError when the main
     process has ended. RegistryNotFoundError in a child process of multiprocessing that was started
     before its parent had a registry.
 
@@ -267,7 +267,7 @@ def examine(
         differing = tuple(all_kept(dispatcher))  # types, where another member had them first
         return WarmUp(*counts(mine), took, 0.0, differing)
     sequence, _ = dispatcher.facts.await_change(0, 0.0)
-    dispatcher.facts.await_change(sequence, 0.0)  # raises where the main member is gone
+    dispatcher.facts.await_change(sequence, 0.0)  # raises where the registrar is gone
     comparison = _Comparison(registry, there, looked_at, spaces)
     verified, lacking = comparison.verified_and_lacking(audit.facts)
     compare_kernels(dispatcher, there)
@@ -331,8 +331,8 @@ def counts(some: list[Registration]) -> tuple[int, int]:
 
 def _is_from(fact: Registration, sources: set[str]) -> bool:
     """Whether the code that registered it is of one of these sources: modules and files."""
-    place, _, module = fact.origin.partition("\n")
-    return module in sources or file_of(place) in sources
+    location, _, module = fact.origin.partition("\n")
+    return module in sources or file_of(location) in sources
 
 
 class _Comparison:
@@ -362,9 +362,9 @@ class _Comparison:
         self.there = there
         # If an operator names several modules, a worker compares with the newest.
         self.stubs = {f.name: f.seq for f in there if f.kind == facts.PYSTUB}
-        # How many more facts of this kind, key and name were verified. There may be several kernels
-        # at one key for the same types, as custom_op and then register_fake make them. A worker
-        # verifies the newest each time, so only the number can be compared.
+        # How many more registrations of this kind, key and name were verified. There may be several
+        # kernels at one key for the same types, as custom_op and then register_fake make them. A
+        # worker verifies the newest each time, so only the number can be compared.
         self.left: dict[tuple[int, int, str], int] = {}
 
     def has(self, fact: Registration) -> bool | None:

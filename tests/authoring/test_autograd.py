@@ -1,5 +1,5 @@
 """Formulas and engines: what may be registered, what a formula gets and must return, and which
-engine serves a call. tests/house/test_tape.py has the tests of tapes.
+engine serves a call. tests/project/test_tape.py has the tests of tapes.
 """
 
 from __future__ import annotations

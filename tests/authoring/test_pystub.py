@@ -327,7 +327,7 @@ result = {"before": before, "after": feature.python_module("p::f")}
 def test_operators_that_another_process_defined_tell_their_module_without_an_import(
     place, tmp_path
 ):
-    """The module that the worker imports registers in the main process only."""
+    """The module that the worker imports registers in the registrar only."""
     module = """
         import mdispatch as md
         if md.default_registry().is_main:

@@ -105,7 +105,7 @@ def test_closing_the_library_takes_its_operators_out_of_pytorch(ns, lib, registr
 
 
 def test_closing_the_registry_takes_its_operators_out_of_pytorch(ns):
-    for by in (2, 3):  # each time in a registry of its own, as after a restart of the main process
+    for by in (2, 3):  # each time in a registry of its own, as after a restart of the registrar
         with md.Registry.create() as registry:
             lib = md.Library(ns, "DEF", torch=True, registry=registry)
             other = md.Library(ns, "FRAGMENT", registry=registry)
@@ -129,7 +129,7 @@ def test_an_operator_that_ends_while_it_is_exported_is_gone(ns, registry, monkey
     real = torch.library.Library
 
     def ends(*args):
-        lib.close()  # as another thread, or the main process
+        lib.close()  # as another thread, or the registrar
         return real(*args)
 
     monkeypatch.setattr(torch.library, "Library", ends)

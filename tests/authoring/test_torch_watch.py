@@ -1,4 +1,4 @@
-"""What torch.library registers, as facts: recorded by one, verified by all others."""
+"""What torch.library registers, as registrations: recorded by one, verified by all others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def watched(registry):
 
 
 def parts(registry: md.Registry, ns: str, operator: str = "") -> dict[str, md.Registration]:
-    """The facts of one namespace, or one operator: the name and the part, without the namespace."""
+    """The registrations of one namespace, or one operator: the name and the part, without the
+    namespace."""
     _, there = registry.dispatcher.facts.registrations_since(TORCH, 0)
     named = {fact.name.removeprefix("torch.library::"): fact for fact in there}
     start = f"{ns}::{operator}"
@@ -61,7 +62,7 @@ def parts(registry: md.Registry, ns: str, operator: str = "") -> dict[str, md.Re
 
 
 def line_of(text: str) -> str:
-    """The place of a line of this file."""
+    """The location of a line of this file."""
     found = [n for n, line in enumerate(Path(HERE).read_text().splitlines(), 1) if text in line]
     return f"{HERE}:{found[0]}"
 
@@ -104,7 +105,8 @@ ALL = [
 ]
 
 
-# --- what becomes a fact --------------------------------------------------------------------------
+# --- what becomes a registration
+# --------------------------------------------------------------------------
 
 
 def test_each_way_to_register_makes_facts_with_their_places(registry, watched, ns):
@@ -174,7 +176,7 @@ def test_of_pytorchs_own_there_is_the_version_and_what_others_register_for_it(re
     assert new == [("aten::add.Tensor", "PrivateUse2"), ("aten::mul.Tensor", "PrivateUse2")]
     others._destroy()
     assert names() == before
-    # What lies in the tables before a watch begins has only the place of its Library.
+    # What lies in the tables before a watch begins has only the location of its Library.
     later = Library("aten", "IMPL")
     later.impl("add.Tensor", lambda x, y: x, "PrivateUse2")
     watched.close()
@@ -285,12 +287,12 @@ def test_a_registry_that_is_full_is_told_once_and_looks_go_on(ns, tmp_path, monk
             many.set()
         look(*args, **kwargs)
 
-    def wait(book):
+    def wait(backing):
         name = f"torch.library::{ns}::twice"
         while not many.is_set():
             # The memory of a removed registration serves again when no reader can be in it.
-            with suppress(errors.MdispatchError), asking(book, name, "x" * 900):
-                book.await_fact(TORCH, 0, name, 1, None)
+            with suppress(errors.MdispatchError), asking(backing, name, "x" * 900):
+                backing.await_fact(TORCH, 0, name, 1, None)
 
     monkeypatch.setattr(Watching, "look_at_libraries", counted)
     with md.Registry.create(capacity=1 << 21) as registry, md.torch.watch(registry=registry):
@@ -301,7 +303,7 @@ def test_a_registry_that_is_full_is_told_once_and_looks_go_on(ns, tmp_path, monk
             with suppress(errors.RegistryFullError):
                 while True:
                     fill.append(facts.register(NAME, 0, f"{ns}::{len(fill)}", "", "x" * 900))
-            facts.strike(fill.pop())  # room for the note
+            facts.remove(fill.pop())  # room for the note
             waiter = threading.Thread(target=wait, args=(worker.dispatcher.facts,))
             waiter.start()
             assert many.wait(limit(30))

@@ -101,7 +101,7 @@ exec(textwrap.dedent(OTHER), names)
 register = names["register"]
 """
 
-#: What the class's fact says; the schemas are in canonical form.
+#: What the class's registration says; the schemas are in canonical form.
 ADD = "shop::Index.add(shop.Index self, int n=1) -> int"
 SAME = "shop::Index.same(shop.Index self, shop.Index? other=None, *, int[] more=[]) -> shop.Index"
 TOTAL = "shop::Index.total(shop.Index self) -> int"

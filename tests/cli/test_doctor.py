@@ -98,7 +98,7 @@ def test_a_live_registry_is_told_with_all_its_figures(name: str) -> None:
             figures = here.dispatcher.facts.stat()
         assert told["address"] == main.address == f"shm:{name}"
         assert (told["name"], told["state"], told["policy"]) == (name, "open", "main")
-        assert told["main"] == {"pid": main.pid, "state": "alive", "stopped": False}
+        assert told["registrar"] == {"pid": main.pid, "state": "alive", "stopped": False}
         assert told["processes"] == {"alive": 2, "dead": 0}
         assert [(m["pid"], m["interpreter"], m["role"]) for m in told["members"]] == [
             (main.pid, 0, "main"),
@@ -107,8 +107,13 @@ def test_a_live_registry_is_told_with_all_its_figures(name: str) -> None:
         ]
         assert all(m["alive"] and m["waits"] is None for m in told["members"])
         # The library, two definitions and a kernel; three names with the namespace.
-        assert (told["operators"], told["kernels"], told["facts"]) == (2, 1, 4)
-        assert (told["capacity"], told["committed"], told["used"], told["facts"]) == figures[:4]
+        assert (told["operators"], told["kernels"], told["registrations"]) == (2, 1, 4)
+        assert (
+            told["capacity"],
+            told["committed"],
+            told["used"],
+            told["registrations"],
+        ) == figures[:4]
         assert (told["names"], told["sequence"], told["recoveries"]) == figures[4:7]
         assert told["idle"] == figures[12] == 0
         assert 0 < told["free"] < told["capacity"] - told["used"]
@@ -122,11 +127,11 @@ def test_people_get_a_table_with_what_there_is_to_say(name: str) -> None:
         until_waiting(name, 1)
         lines = command(name, status=0).splitlines()
         assert lines[0].split() == [
-            *("registry", "state", "main", "members"),
-            *("processes", "operators", "facts", "names", "waiting"),
+            *("registry", "state", "registrar", "members"),
+            *("processes", "operators", "registered", "waiting"),
         ]
         row = next(line for line in lines if str(main.pid) in line)
-        assert row.split() == [name, "open", str(main.pid), "2", "2", "2", "4", "3", "1"]
+        assert row.split() == [name, "open", str(main.pid), "2", "2", "2", "4", "1"]
         shown = "\n".join(lines)
         assert re.search(r"memory +[\d.]+ KiB used, [\d.]+ MiB free of 4 MiB; ", shown)
         assert f"waiting  pid {worker.pid}, interpreter 0: a kernel of shop::scale at CUDA" in shown
@@ -305,7 +310,7 @@ def test_a_registry_is_listed_by_whoever_still_has_it(name: str) -> None:
         main.kill()
         (told,) = held_by(worker.pid)
         assert told["address"].startswith(f"fd:{worker.pid}:")
-        assert (told["state"], told["held_by"]) == ("main died", [worker.pid])
+        assert (told["state"], told["held_by"]) == ("registrar died", [worker.pid])
         assert about(told["address"], status=1)["problems"] == told["problems"]
 
 
@@ -321,14 +326,14 @@ def test_both_bindings_tell_the_same(name: str) -> None:
 # --- the dead -------------------------------------------------------------------------------------
 
 
-def test_a_dead_main_member_needs_attention_and_its_file_stays_while_a_worker_lives(
+def test_a_dead_registrar_needs_attention_and_its_file_stays_while_a_worker_lives(
     name: str,
 ) -> None:
     with main_of(name) as main, worker_of(name) as worker:
         main.kill()
         told = about(name, "--reap", status=1)
-        assert (told["state"], told["error"]) == ("main died", "MainMemberGoneError")
-        assert told["main"] == {"pid": main.pid, "state": "died", "stopped": False}
+        assert (told["state"], told["error"]) == ("registrar died", "RegistrarGoneError")
+        assert told["registrar"] == {"pid": main.pid, "state": "died", "stopped": False}
         assert told["processes"] == {"alive": 1, "dead": 1}
         assert [m["alive"] for m in told["members"]] == [False, True]
         assert f"pid {main.pid}, died" in told["problems"][0]
@@ -350,7 +355,7 @@ def test_people_are_told_what_was_removed(name: str) -> None:
     with main_of(name) as main:
         main.kill()
     shown = text(name, "--reap", status=0)
-    assert shown.startswith(f"removed: {name}: its main member, pid {main.pid}, was dead")
+    assert shown.startswith(f"removed: {name}: its registrar, pid {main.pid}, was dead")
     assert shown.endswith("\n\nNo registries.\n")
     with main_of(name):
         assert text(name, "--reap", status=0).startswith("Nothing to remove.")
@@ -374,7 +379,7 @@ def test_a_creation_that_was_killed_is_left_over(name: str) -> None:
     )
     subprocess.run([sys.executable, "-c", make + "os.kill(os.getpid(), 9)"], check=False)
     told = about(name, status=1)
-    assert (told["state"], told["main"]["state"]) == ("main died", "died")
+    assert (told["state"], told["registrar"]["state"]) == ("registrar died", "died")
     assert doctor(name, "--reap", status=0)["reaped"][0]["removed"]
 
 
@@ -383,7 +388,7 @@ def test_a_dry_run_tells_what_would_be_removed_and_removes_nothing(name: str) ->
         assert doctor(name, "--reap", "--dry-run", status=0)["would_reap"] == []
         main.kill()
     shown = command(name, "--reap", "--dry-run", status=1)
-    assert shown.startswith(f"would be removed: {name}: its main member, pid {main.pid}, was dead")
+    assert shown.startswith(f"would be removed: {name}: its registrar, pid {main.pid}, was dead")
     answer = json.loads(command(name, "--reap", "--dry-run", "--json", status=1))
     assert [told["name"] for told in answer["would_reap"]] == [name]
     assert "reaped" not in answer
@@ -509,11 +514,11 @@ def test_a_check_gives_up_where_a_stopped_process_holds_the_lock(name: str, hold
         holder.kill()
 
 
-def test_a_stopped_main_process_needs_attention(name: str) -> None:
+def test_a_stopped_registrar_needs_attention(name: str) -> None:
     with main_of(name) as main:
         os.kill(main.pid, signal.SIGSTOP)
         until_stopped(main.pid)
-        assert about(name, status=1)["main"]["stopped"]
+        assert about(name, status=1)["registrar"]["stopped"]
         assert f"{main.pid} stopped" in text(name, status=1)
         os.kill(main.pid, signal.SIGCONT)
 
@@ -551,7 +556,7 @@ def test_what_nobody_can_judge_is_told_and_removed_only_when_nobody_has_it_open(
         assert (told["state"], told["error"]) == (state, error.__name__)
         assert told["text"] in told["problems"][0]
         assert "--reap" in told["problems"][0]
-        assert (told["facts"] is None) == (kind == "another version")
+        assert (told["registrations"] is None) == (kind == "another version")
         (would,) = doctor(name, "--reap", "--dry-run", status=1)["would_reap"]
         assert would["name"] == name
         assert would["why"].startswith("if no process has it open; ")
@@ -594,7 +599,7 @@ def test_what_is_no_registry_is_told_with_the_reason_and_left_alone(kind: str, n
     answer = doctor(name, "--reap", status=1)
     (told,) = answer["registries"]
     assert (told["state"], told["error"]) == ("refused", error)
-    assert (told["members"], told["used"], told["main"]) == (None, None, None)
+    assert (told["members"], told["used"], told["registrar"]) == (None, None, None)
     assert answer["reaped"] == []
     assert os.path.lexists(FOLDER / name)
     shown = text(name, status=1)
@@ -702,7 +707,8 @@ def test_reaping_never_takes_a_name_away_from_who_is_alive(name: str) -> None:
     assert any(reaped)
 
 
-# --- in a place of our own ------------------------------------------------------------------------
+# --- in a location of our own
+# ------------------------------------------------------------------------
 
 APART = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
@@ -718,7 +724,7 @@ needs_apart = pytest.mark.skipif(not may_be_apart(), reason="may not make namesp
 
 
 def apart(script: str) -> dict[str, Any]:
-    """Runs a script in a place without other processes and registries."""
+    """Runs a script in a location without other processes and registries."""
     code = (
         f"import sys; sys.path.insert(0, {SUPPORT!r})\n"
         "import json, os, signal\nfrom command_line import mdispatch\nfrom registries import *\n"
@@ -765,7 +771,11 @@ with main_of("lives"), main_of("") as anonymous, main_of("dies") as dies, main_o
     status, shown, _ = before
     assert status == 1
     rows = [line.split()[:3] for line in shown.splitlines()[2:] if line[:1] not in ("", " ")]
-    assert [row[:2] for row in rows[:3]] == [["died", "main"], ["dies", "left"], ["lives", "open"]]
+    assert [row[:2] for row in rows[:3]] == [
+        ["died", "registrar"],
+        ["dies", "left"],
+        ["lives", "open"],
+    ]
     assert rows[3] == [code]
     assert shown.endswith("4 registries, 2 need attention.\n")
     status, shown, _ = after
@@ -793,7 +803,7 @@ def test_a_registry_of_another_pid_namespace_stays_until_nobody_has_it_open(name
         told = about(name, "--reap", status=1)
         assert (told["state"], told["error"]) == ("refused", "ForeignRegistryError")
         assert "PID namespace" in told["text"]
-        assert (told["operators"], told["main"]["stopped"]) == (2, False)
+        assert (told["operators"], told["registrar"]["stopped"]) == (2, False)
         assert (FOLDER / name).exists()
 
     # The process inside ends with the one that made the namespace, a moment later.

@@ -120,7 +120,7 @@ def shop(folder: Path, *arguments: str) -> str:
 
 def shop_json(folder: Path, *arguments: str) -> dict[str, Any]:
     answer = json.loads(shop(folder, *arguments, "--json"))
-    assert (answer["format"], answer["mdispatch"]) == (1, md.__version__)
+    assert (answer["format"], answer["mdispatch"]) == (2, md.__version__)
     return answer
 
 
@@ -160,7 +160,7 @@ class Main:
         self.process.kill()
         self.process.communicate()
         self._answers.close()
-        # The file that a killed main process leaves is replaced by the next one of its name.
+        # The file that a killed registrar leaves is replaced by the next one of its name.
         md.Registry.create(self.name).close()
 
 
@@ -190,7 +190,7 @@ def test_keys_that_fall_through_are_told_from_kernels(folder: Path) -> None:
     slots = {slot["key"]: slot for slot in shop_json(folder, "table", "shop::scale")["slots"]}
     assert [slots[key]["falls_through"] for key in ("CPU", "SparseCPU")] == [False, True]
     assert [slots[key]["kernel"] for key in ("CPU", "SparseCPU")] == ["shop.cpu", None]
-    assert slots["BackendSelect"]["place"] is None
+    assert slots["BackendSelect"]["location"] is None
 
 
 def test_a_slot_that_refuses_calls_is_told_from_kernels(folder: Path) -> None:
@@ -231,7 +231,7 @@ def test_the_json_of_a_table_has_the_documented_keys(folder: Path) -> None:
     assert answer["schema"] == "shop::scale(Tensor x, float factor=2.) -> Tensor"
     assert answer["keys"] == len(answer["slots"]) == len(RUNTIME_KEYS)
     slot = next(slot for slot in answer["slots"] if slot["key"] == "CPU")
-    place = slot.pop("place")
+    place = slot.pop("location")
     assert slot == {
         "key": "CPU",
         "reason": "kernel",
@@ -386,7 +386,7 @@ def test_the_json_of_why_has_the_documented_keys(folder: Path) -> None:
     common = {"format", "mdispatch", "registry", "operator", "schema"}
     steps = {"asked", "carried", "added", "excluded", "fall_through", "left", "highest"}
     assert answer.keys() == common | steps | {"rules", "providers", "runs", "error", "offers"}
-    assert answer["runs"].keys() == {"kernel", "place"}
+    assert answer["runs"].keys() == {"kernel", "location"}
 
 
 # --- which registry -------------------------------------------------------------------------------
@@ -461,7 +461,7 @@ def nameless(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("by", ["name", "address", "environment"])
-def test_a_killed_main_process_is_told_within_moments(folder: Path, tmp_path: Path, by) -> None:
+def test_a_killed_registrar_is_told_within_moments(folder: Path, tmp_path: Path, by) -> None:
     main = Main(folder, f"test-explain-killed-{by}-{os.getpid()}")
     main.process.kill()
     main.process.wait()

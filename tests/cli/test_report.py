@@ -69,7 +69,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two pages and their JSON: of a module with every kind of registration, and of a
-    running registry with hostile names and places.
+    running registry with hostile names and locations.
     """
     folder = tmp_path_factory.mktemp("pages")
     (folder / "shop.py").write_text(SHOP)
@@ -122,8 +122,8 @@ def test_a_page_has_every_operator_its_schema_its_kernels_and_their_places(folde
             words = (
                 kernel["key"],
                 label,
-                kernel["place"]["where"],
-                f"pid {kernel['place']['pid']}",
+                kernel["location"]["where"],
+                f"pid {kernel['location']['pid']}",
             )
             assert all(word in text for word in words)
 

@@ -110,7 +110,7 @@ def test_a_registry_that_goes_away_meanwhile_ends_nothing(name: str) -> None:
     with main_of(name) as main, Lines(name) as top:
         assert top.next()["registries"][0]["state"] == "open"
         main.kill()
-        while top.next()["registries"][0]["state"] != "main died":
+        while top.next()["registries"][0]["state"] != "registrar died":
             pass
         (FOLDER / name).unlink()
         while top.next()["registries"]:
@@ -139,14 +139,13 @@ def test_without_a_terminal_it_prints_one_block_after_the_other(name: str) -> No
     headings = [
         "registry",
         "state",
-        "main",
+        "registrar",
         "members",
         "operators",
-        "facts",
+        "registered",
         "used",
         "free",
         "changes/s",
-        "recovered",
         "waiting",
     ]
     blocks = re.split(r"(?m)^(?=\d\d:\d\d:\d\d )", done.stdout)[1:]
@@ -157,7 +156,7 @@ def test_without_a_terminal_it_prints_one_block_after_the_other(name: str) -> No
         assert lines[2].split() == headings
         row = lines[4].split()
         assert row[:6] == [name, "open", str(main.pid), "2", "2", "4"]
-        assert row[8:] == ["-" if number == 0 else "0", "0", "1"]
+        assert row[8:] == ["-" if number == 0 else "0", "1"]
         waits = f"waiting  pid {worker.pid}, interpreter 0: a kernel of shop::scale at CUDA, "
         assert waits in lines[5]
 

@@ -84,8 +84,8 @@ import os, signal, sys, time
 import mdispatch as md
 
 md.Library({name!r}, "DEF")
-main_pid = md.default_registry().dispatcher.facts.registrations()[2][0].pid
-in_process = os.getpid() != main_pid
+registrar_pid = md.default_registry().dispatcher.facts.registrations()[2][0].pid
+in_process = os.getpid() != registrar_pid
 in_interpreter = not in_process and not md.is_main_interpreter()
 {action}
 """
@@ -169,7 +169,7 @@ def test_json_has_the_documented_keys_and_nothing_beside_it(modules: Path) -> No
     status, answer = verify_json(modules, "agreeing", "--interpreters", "1", "--timeout", "3.5")
     assert status == 0
     assert answer["agree"] is True
-    assert answer["format"] == 1
+    assert answer["format"] == 2
     assert answer["modules"] == ["agreeing"]
     assert answer["timeout"] == 3.5
     assert answer["own_gil"] is (sys.version_info >= (3, 12))

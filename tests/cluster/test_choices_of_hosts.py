@@ -11,9 +11,9 @@ from patience import limit
 import mdispatch as md
 from mdispatch import choices, errors
 from mdispatch.cluster import parse_url
-from mdispatch.cluster.leading import LeaderBook, Publisher
+from mdispatch.cluster.leading import LeaderRegistry, Publisher
 from mdispatch.cluster.memory import Store, stores
-from mdispatch.cluster.region import HostBook
+from mdispatch.cluster.region import HostRegistry
 from mdispatch.facts import CHOICE, CLAIM
 
 pytestmark = [pytest.mark.shared, pytest.mark.specification]
@@ -124,21 +124,21 @@ def test_a_scope_that_is_none_is_refused_whatever_is_known(scope, tmp_path):
 
 
 def test_a_host_whose_bridge_has_not_spoken_yet_is_one_of_a_cluster(run):
-    book = HostBook.opened(run, 1 << 24)
+    backing = HostRegistry.opened(run, 1 << 24)
     try:
         with md.Registry.attach(run) as worker, pytest.raises(errors.ChoiceScopeError):
             ask(worker)
     finally:
-        book.close()
+        backing.close()
 
 
 def test_a_process_that_waits_for_the_lead_is_on_a_host_of_a_cluster_already(run):
     url = parse_url(f"memory:choices?run={run}&lease=0.5")
     store = stores.setdefault(url.shown, Store())
     store.token, store.lease = b"another", float("inf")
-    book = LeaderBook.made(run, 1 << 24)
-    with md.Registry(book) as registry:
+    backing = LeaderRegistry.made(run, 1 << 24)
+    with md.Registry(backing) as registry:
         with pytest.raises(errors.RegistryExistsError):
-            Publisher(url, book).begin()
+            Publisher(url, backing).begin()
         with pytest.raises(errors.ChoiceScopeError):
             ask(registry)

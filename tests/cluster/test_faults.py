@@ -23,7 +23,7 @@ from mdispatch.cluster import leading, parse_url
 from mdispatch.errors import (
     EngineUnreachableError,
     FencedError,
-    MainMemberGoneError,
+    RegistrarGoneError,
 )
 from mdispatch.facts.hosts import CUT, GONE, OPEN, told
 
@@ -141,7 +141,7 @@ def test_a_leader_whose_line_is_disturbed_and_nobody_in_its_place(
         is_now(worker, GONE)
         calls_go_on(worker)
         operator(main, "three")  # what was on its way before may have arrived
-        with pytest.raises(MainMemberGoneError, match="nobody leads any more") as caught:
+        with pytest.raises(RegistrarGoneError, match="nobody leads any more") as caught:
             md.wait_for_def("s::three", WAIT, registry=worker)
         for part in (near.shown, "since", "sequence "):
             assert part in str(caught.value)

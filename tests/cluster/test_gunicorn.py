@@ -164,7 +164,7 @@ def test_the_web_workers_of_all_hosts_are_compared_with_the_arbiter_that_leads(t
             first.wait()
             assert site.ask(alike, "scale") == 6
             told = site.ask(alike, "again")
-            assert told.startswith(("MainMemberGoneError", "NameMismatchError")), told
+            assert told.startswith(("RegistrarGoneError", "NameMismatchError")), told
             assert "node-0[" in told
             site.serve(leads, "leader", only="only again")
             while site.ask(alike, "again") != "again":  # until then the former seal may hold

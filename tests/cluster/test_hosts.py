@@ -144,7 +144,7 @@ def test_a_leader_that_is_killed_and_started_again(hosts, a_server: RedisServer,
     assert worker.do(CALL) == 6
     hosts[1].hears("without a leader")
     kind, text = worker.fails(wait("more", 10_000))
-    assert kind == "MainMemberGoneError"
+    assert kind == "RegistrarGoneError"
     assert f"node-0[{leader.pid}]" in text
     again = hosts[0].program(f"cluster:{url}")
     again.do(shop() + add("more"))
@@ -221,7 +221,7 @@ def test_a_bridge_that_is_killed_with_none_in_its_place_ends_waits_and_is_starte
     bridge.kill()
     bridge.wait()
     assert worker.do(CALL) == 6
-    assert worker.fails(wait("more"))[0] == "MainMemberGoneError"
+    assert worker.fails(wait("more"))[0] == "RegistrarGoneError"
     leader.do(add("more"))
     other.do(wait("more"))
     hosts[1].bridge(url)

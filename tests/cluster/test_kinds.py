@@ -1,5 +1,5 @@
 """The table of kinds (KINDS in facts/registration.py), one test for each of its cells: a
-registration of each kind, through each door.
+registration of each kind, through each way.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import door_kinds
+import kinds_everywhere
 import pytest
 from cluster_hosts import Host
 from commands import environment
-from door_kinds import SAMPLES
+from kinds_everywhere import SAMPLES
 from patience import limit
 from redis_server import RedisServer
 from torch_store import TorchStore
@@ -28,7 +28,7 @@ from mdispatch.facts import AGREED, COMPARED, KINDS, REFUSED, SEEN, STAYS
 
 pytestmark = [pytest.mark.shared, pytest.mark.specification]
 
-SUPPORT = Path(door_kinds.__file__).parent
+SUPPORT = Path(kinds_everywhere.__file__).parent
 ROOT = SUPPORT.parents[1]
 kinds = pytest.mark.parametrize("kind", KINDS, ids=facts.KIND_NAMES.get)
 
@@ -58,23 +58,23 @@ def judge(word, kind, found):
     if word in (COMPARED, AGREED):
         assert other is not None, "nobody has compared"
         assert other[0] == SAMPLES[kind].error, other[1]
-        assert "door_kinds.py:" in other[1] or "/ops/doors.py:1" in other[1]
+        assert "kinds_everywhere.py:" in other[1] or "/ops/ways.py:1" in other[1]
     else:
         assert word in (SEEN, STAYS)
 
 
-# --- the doors of one host ------------------------------------------------------------------------
+# --- the ways of one host ------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def on_one_host(tmp_path_factory):
-    """What a worker has found that came through each door."""
-    folder = tmp_path_factory.mktemp("doors")
+    """What a worker has found that came through each way."""
+    folder = tmp_path_factory.mktemp("ways")
     subprocess.run(
         [
             sys.executable,
             "-c",
-            f"import door_kinds; door_kinds.drive({str(folder)!r}, {limit(20)})",
+            f"import kinds_everywhere; kinds_everywhere.drive({str(folder)!r}, {limit(20)})",
         ],
         env=environment() | {"PYTHONPATH": str(SUPPORT)},
         check=True,
@@ -84,10 +84,10 @@ def on_one_host(tmp_path_factory):
 
 
 @pytest.mark.dear
-@pytest.mark.parametrize("door", ["same host", "fork", "spawn"])
+@pytest.mark.parametrize("way", ["same host", "fork", "spawn"])
 @kinds
-def test_another_member_of_the_host(kind, door, on_one_host):
-    judge(KINDS[kind].members, kind, on_one_host[door])
+def test_another_member_of_the_host(kind, way, on_one_host):
+    judge(KINDS[kind].members, kind, on_one_host[way])
 
 
 # --- other hosts ----------------------------------------------------------------------------------
@@ -96,13 +96,13 @@ def test_another_member_of_the_host(kind, door, on_one_host):
 def on_another_host(url, run, folder):
     """What a worker on another host has found, and the process of the leader."""
     hosts = [Host(f"node-{n}", folder) for n in range(2)]
-    begin = f"import sys; sys.path.insert(0, {str(SUPPORT)!r}); import door_kinds\n"
+    begin = f"import sys; sys.path.insert(0, {str(SUPPORT)!r}); import kinds_everywhere\n"
     try:
         leader = hosts[0].program(f"cluster:{url}")
-        leader.do(f"{begin}here = door_kinds.register_all({limit(20)})")
+        leader.do(f"{begin}here = kinds_everywhere.register_all({limit(20)})")
         hosts[1].bridge(url)
         worker = hosts[1].program(run)
-        return worker.do(f"{begin}result = door_kinds.found({limit(20)})"), leader.pid
+        return worker.do(f"{begin}result = kinds_everywhere.found({limit(20)})"), leader.pid
     finally:
         for host in hosts:
             host.close()
@@ -130,7 +130,7 @@ def test_another_host(kind, engine, request):
     found, leader = request.getfixturevalue(engine)
     word = KINDS[kind].hosts
     judge(word, kind, found)
-    if word == COMPARED:  # the error names the leader's host, process and place
+    if word == COMPARED:  # the error names the leader's host, process and location
         text = found[facts.KIND_NAMES[kind]][1][1]
         if SAMPLES[kind].error != "MainNeverArrivedError":
             assert f"node-0[{leader}]:" in text
@@ -218,8 +218,8 @@ def test_hosts_have_the_leaders_types_and_of_others_those_that_the_leader_has_ta
     assert f"type builtins.bytearray is registered for CUDA in pid {beside.pid} on node-0" in text
     there = """
 from mdispatch.facts import TYPE
-book = md.default_registry().dispatcher.facts
-result = [(fact.name, fact.pid) for fact in book.registrations_since(TYPE, 0)[1]]
+backing = md.default_registry().dispatcher.facts
+result = [(fact.name, fact.pid) for fact in backing.registrations_since(TYPE, 0)[1]]
 """
     first = hosts[1].processes[0].pid
     both = "builtins.bytearray", "builtins.bytes"
@@ -264,15 +264,15 @@ UNTIL_TAKEN_OVER = """
 import os
 import mdispatch as md
 from mdispatch.facts import AS_BRIDGE, TYPE
-book = md.default_registry().dispatcher.facts
+backing = md.default_registry().dispatcher.facts
 def keys_there():
     return [
-        fact.body for fact in book.registrations_since(TYPE, 0)[1]
+        fact.body for fact in backing.registrations_since(TYPE, 0)[1]
         if fact.name == {name!r} and (fact.interpreter == AS_BRIDGE or fact.pid != os.getpid())
     ]
 seq = 0
 while not keys_there():
-    seq, _ = book.await_change(seq, 1)
+    seq, _ = backing.await_change(seq, 1)
 result = keys_there()
 """
 ENDED = UNTIL_TAKEN_OVER.replace("while not", "while")
@@ -316,7 +316,9 @@ def test_a_type_of_two_hosts_and_not_of_the_leader_is_told_on_the_second(on_thre
 @pytest.mark.thorough
 def test_a_type_that_was_taken_over_stays_as_it_is_while_others_come(on_three):
     _, one, two, _ = on_three
-    number = UNTIL_TAKEN_OVER + "result = [f.seq for f in book.registrations('builtins.bytes')[2]]"
+    number = (
+        UNTIL_TAKEN_OVER + "result = [f.seq for f in backing.registrations('builtins.bytes')[2]]"
+    )
     one.do("kept = [md.register_type(bytes, 'CPU')]")
     first = two.do(number.format(name="builtins.bytes"))
     for cls in ("bytearray", "memoryview"):
@@ -380,7 +382,8 @@ def test_a_type_that_the_leader_registers_later_is_compared_by_the_next_warm_up(
 
 # --- a wait for what a library in C++ registers ---------------------------------------------------
 
-#: As the watch verifies what it found: the place, in C++ or in Python, and the seconds of the wait.
+#: As the watch verifies what it found: the location, in C++ or in Python, and the seconds of the
+#: wait.
 VERIFY = """
 import mdispatch as md
 from mdispatch.facts import torch_name
@@ -421,17 +424,17 @@ def test_a_wait_that_can_have_no_such_cause_does_not_name_it(hosts, begun, run):
 
 @pytest.fixture(scope="module")
 def one_of_each():
-    """The facts by kind of a registry that has one of each."""
+    """The registrations by kind of a registry that has one of each."""
     there = {}
     with md.Registry.local() as registry:
-        book = registry.dispatcher.facts
+        backing = registry.dispatcher.facts
         for kind, each in KINDS.items():
             if each.rule:
-                there[kind] = book.register(
-                    kind, 0, f"doors::{each.name}", "text", "/ops/doors.py:1"
+                there[kind] = backing.register(
+                    kind, 0, f"ways::{each.name}", "text", "/ops/ways.py:1"
                 )
-        book.claim("(doors)", "/ops/doors.py:1")
-        [there[facts.CLAIM]] = book.registrations("(doors)")[2]
+        backing.claim("(ways)", "/ops/ways.py:1")
+        [there[facts.CLAIM]] = backing.registrations("(ways)")[2]
         yield there
 
 
@@ -450,18 +453,18 @@ def test_a_pickle(kind, one_of_each, tmp_path):
         return
     same, other = operators_from_a_pickle(tmp_path)
     assert same == "7"
-    assert other.startswith("SchemaMismatchError: doors::f has another schema where it was pickled")
+    assert other.startswith("SchemaMismatchError: ways::f has another schema where it was pickled")
 
 
 LOADS = """
 import pickle, sys
 import mdispatch as md
-lib = md.Library("doors", "DEF")
+lib = md.Library("ways", "DEF")
 lib.define(f"f({sys.argv[2]} x) -> {sys.argv[2]}")
 lib.impl("f", lambda x: x)
 file, text = sys.argv[1], sys.argv[2]
 if sys.argv[3] == "dump":
-    open(file, "wb").write(pickle.dumps(md.ops.doors.f.default))
+    open(file, "wb").write(pickle.dumps(md.ops.ways.f.default))
 else:
     operator = pickle.load(open(file, "rb"))
     try:
@@ -490,14 +493,14 @@ def operators_from_a_pickle(folder):
 def test_what_ends_something_of_an_interpreter_says_that_it_is_not_pickled():
     with md.Registry.local() as registry:
         handles = [
-            md.set_priority("doors::f", ["fast"], registry=registry),
-            md.priority("doors::f", ["fast"], registry=registry),
+            md.set_priority("ways::f", ["fast"], registry=registry),
+            md.priority("ways::f", ["fast"], registry=registry),
             md.register_type(type("Thing", (), {}), "CPU"),
         ]
         for handle in handles:
             with handle, pytest.raises(TypeError, match="cannot be pickled"):
                 pickle.dumps(handle)
-        md.choose("doors::f", 1, [16], lambda: 16, registry=registry)
+        md.choose("ways::f", 1, [16], lambda: 16, registry=registry)
         with pytest.raises(TypeError, match=r"a file \(mdispatch.choices.export\)"):
             pickle.dumps(choices.made(registry=registry)[0])
 
@@ -514,9 +517,9 @@ def test_a_file(kind, one_of_each, tmp_path):
         return
     assert (word, kind) == (COMPARED, facts.CHOICE)
     with md.Registry.local() as before, md.Registry.local() as after:
-        md.choose("doors::f", 1, [16, 64], lambda: 64, registry=before)
+        md.choose("ways::f", 1, [16, 64], lambda: 64, registry=before)
         assert choices.export(file, registry=before) == 1
         with pytest.raises(errors.ChoicesFileError, match="other candidates"):
-            choices.load(file, "doors::f", [16, 32], registry=after)
-        assert choices.load(file, "doors::f", [16, 64], registry=after) == 1
-        assert md.choose("doors::f", 1, [16, 64], door_kinds.never, registry=after) == 64
+            choices.load(file, "ways::f", [16, 32], registry=after)
+        assert choices.load(file, "ways::f", [16, 64], registry=after) == 1
+        assert md.choose("ways::f", 1, [16, 64], kinds_everywhere.never, registry=after) == 64

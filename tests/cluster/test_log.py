@@ -51,12 +51,12 @@ def fact(number, name="s::f", text="s::f(int x) -> int", kind=facts.DEF):
     return Fact(7, number, kind, 0, 42, 0, name, text, "/a/ops.py:1")
 
 
-def packed_batches(struck, there):
-    return [pack_batch(*each) for each in batches(struck, there)]
+def packed_batches(removed, there):
+    return [pack_batch(*each) for each in batches(removed, there)]
 
 
-def batch(struck, there):
-    (said,) = packed_batches(struck, there)
+def batch(removed, there):
+    (said,) = packed_batches(removed, there)
     return entry(said)
 
 
@@ -89,7 +89,7 @@ STACKS = [kind for kind in sorted(facts.TRAVELS) if not facts.POLICY[kind] & MD_
 
 def host_of(state, changes, there=()):
     """What a registry has after these changes: the texts, the newest last. As Region.apply."""
-    there = [each for each in there if each.id not in changes.strike]
+    there = [each for each in there if each.id not in changes.remove]
     renamed = dict(changes.rename)
     assert renamed.keys() <= {each.id for each in there}
     return [renamed.get(each.id, each) for each in there] + changes.add
@@ -120,7 +120,7 @@ def test_of_what_stands_one_on_another_the_newest_is_the_leaders(before, after, 
     if how == "entry by entry":  # a leader that registers as the one before it changes nothing
         state.apply(entry(start_bytes(LEADER._replace(number=9)), START))
         changes = state.change([], [each._replace(leader=9) for each in second])
-        assert (changes.strike, changes.add) == ([], [])
+        assert (changes.remove, changes.add) == ([], [])
         assert [f.leader for f in host_of(state, changes, there)] == [9] * len(after)
 
 
@@ -146,7 +146,7 @@ def test_many_facts_become_several_entries_that_fit():
     assert len(said) > 2
     assert all(len(pack(BATCH, NO_CHAIN, each)[0]) < 1 << 20 for each in said)
     read = [read_batch(each) for each in said]
-    assert [n for struck, _ in read for n in struck] == list(range(100_000))
+    assert [n for removed, _ in read for n in removed] == list(range(100_000))
     assert [each for _, some in read for each in some] == many
 
 
@@ -268,17 +268,17 @@ def test_a_later_leader_takes_over_what_is_alike_and_the_seal_ends_the_rest():
     old = [fact(1, "s::a"), fact(2, "s::b"), fact(3, "s::c"), fact(4, "s::a", "k", facts.IMPL)]
     state.apply(batch([], old))
     later = Leader(8, "node-1", 1)
-    assert state.apply(entry(start_bytes(later), START)).strike == []
+    assert state.apply(entry(start_bytes(later), START)).remove == []
     new = [
         fact(1, "s::a")._replace(leader=8),
         fact(2, "s::b", "s::b(str x) -> int")._replace(leader=8),
     ]
     changes = state.apply(batch([], new))
     assert changes.rename == [((7, 1), new[0])]
-    assert changes.strike == [(7, 2)]
+    assert changes.remove == [(7, 2)]
     assert changes.add == [new[1]]
     sealed = state.apply(entry(b'{"versions":{}}', 3))
-    assert sealed.strike == [(7, 3), (7, 4)]
+    assert sealed.remove == [(7, 3), (7, 4)]
     assert list(state.facts.values()) == new
 
 
@@ -289,8 +289,8 @@ def test_a_definition_that_the_next_leader_ended_can_be_registered_again():
     state.apply(entry(start_bytes(LEADER._replace(number=8)), START))
     texts = ["s::f(str x) -> int", "s::f(int x) -> int"]
     theirs = [fact(n, text=text)._replace(leader=8) for n, text in enumerate(texts)]
-    assert state.apply(batch([], theirs[:1])).strike == [(7, 1)]
-    assert state.apply(batch([0], [])).strike == [(8, 0)]
+    assert state.apply(batch([], theirs[:1])).remove == [(7, 1)]
+    assert state.apply(batch([0], [])).remove == [(8, 0)]
     assert state.apply(batch([], theirs[1:])).add == theirs[1:]
     assert list(state.facts) == [(8, 1)]
 
@@ -322,15 +322,15 @@ def test_bytes_behind_the_facts_are_refused(more):
 def test_what_is_struck_out_again_and_again_ends_once():
     state = begun()
     state.apply(batch([], [fact(1), fact(2)]))
-    assert state.apply(batch([1, 1, 99, 1], [])).strike == [(7, 1)]
-    assert state.apply(batch([1], [])).strike == []
+    assert state.apply(batch([1, 1, 99, 1], [])).remove == [(7, 1)]
+    assert state.apply(batch([1], [])).remove == []
     later = LEADER._replace(number=8)
     state.apply(entry(start_bytes(later), START))
-    assert state.apply(batch([2], [])).strike == []  # it is the former leader's
+    assert state.apply(batch([2], [])).remove == []  # it is the former leader's
     texts = ["s::f(str x) -> int", "s::f(bool x) -> int"]
     theirs = [fact(n, text=text)._replace(leader=8) for n, text in enumerate(texts)]
-    assert state.apply(batch([], theirs)).strike == [(7, 2)]
-    assert state.apply(entry(b'{"versions":{}}', 3)).strike == []
+    assert state.apply(batch([], theirs)).remove == [(7, 2)]
+    assert state.apply(entry(b'{"versions":{}}', 3)).remove == []
 
 
 def test_what_a_later_leader_has_taken_the_place_of_is_not_struck_out_for_it():
@@ -341,7 +341,7 @@ def test_what_a_later_leader_has_taken_the_place_of_is_not_struck_out_for_it():
     theirs = [fact(n, text=text)._replace(leader=8) for n, text in enumerate(texts)]
     assert state.apply(batch([], theirs[:1])).rename == [((7, 1), theirs[0])]
     changes = state.apply(batch([0], theirs[1:]))
-    assert (changes.strike, changes.rename, changes.add) == ([(8, 0)], [], theirs[1:])
+    assert (changes.remove, changes.rename, changes.add) == ([(8, 0)], [], theirs[1:])
 
 
 # --- the types in a host's record -----------------------------------------------------------------

@@ -53,7 +53,7 @@ while True:  # until its host follows the next leader, the seal of the former on
     try:
         md.wait_for_def("shop::late", {limit})
         break
-    except (md.errors.NameMismatchError, md.errors.MainMemberGoneError):
+    except (md.errors.NameMismatchError, md.errors.RegistrarGoneError):
         time.sleep(0.05)  # it leaves the processor to the leader that starts
 print(json.dumps([*said, "late"]), flush=True)
 """

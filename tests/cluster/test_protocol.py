@@ -27,7 +27,7 @@ from mdispatch.cluster.log import (
 )
 from mdispatch.cluster.memory import Store, stores
 from mdispatch.cluster.records import Record, accepted_bytes
-from mdispatch.cluster.region import HostBook
+from mdispatch.cluster.region import HostRegistry
 from mdispatch.cluster.state import Manifest, State, start_bytes
 from mdispatch.errors import (
     ClassMismatchError,
@@ -106,14 +106,14 @@ def test_a_definition_that_replaces_another_does_so_everywhere(url, run):
 def test_no_text_of_a_log_breaks_a_call_or_a_comparison(url, run):
     """Whoever can write the log can say anything in it, and members only compare."""
     with leader(url, f"{run}-a") as main, host(url, f"{run}-1") as worker:
-        book, library = main.dispatcher.facts, define(main, "f")
+        registry, library = main.dispatcher.facts, define(main, "f")
         arrives(worker, "f")
         with md.Library("s", "FRAGMENT", registry=worker, timeout=0) as here:
-            book.register(IMPL, DispatchKey.CompositeImplicitAutograd, "s::f", "f", "/a.py:1")
+            registry.register(IMPL, DispatchKey.CompositeImplicitAutograd, "s::f", "f", "/a.py:1")
             for n, text in enumerate(["", "!", "\n", ",,", "a\nb\nc", "\0", "x" * 60000, "{}é"]):
-                book.register(PRIORITY, 0, "s::f", text, "/a.py:1")
+                registry.register(PRIORITY, 0, "s::f", text, "/a.py:1")
                 for kind in (CLASS, TYPE, TORCH):
-                    book.register(kind, 0, f"s::Thing{n}", text, "/a.py:1")
+                    registry.register(kind, 0, f"s::Thing{n}", text, "/a.py:1")
                 library.define(f"last{n}() -> ()")
                 arrives(worker, f"last{n}")
                 if n == 0:
@@ -138,13 +138,13 @@ def newest(registry):
 
 def test_the_priority_that_counts_is_the_leaders_for_the_next_bridge_too(url, run):
     with leader(url, f"{run}-a") as main:
-        book = main.dispatcher.facts
+        registry = main.dispatcher.facts
         with host(url, f"{run}-1") as first:
-            a, _ = (book.register(PRIORITY, 0, "s::f", text, "/a.py:1") for text in "ab")
+            a, _ = (registry.register(PRIORITY, 0, "s::f", text, "/a.py:1") for text in "ab")
             changes_until(first, lambda: newest(first) and newest(first).text == "b")
             kept = md.Registry.attach(f"{run}-1")  # so the registry stays
-        book.strike(a)
-        book.register(PRIORITY, 0, "s::f", "a", "/a.py:1")
+        registry.remove(a)
+        registry.register(PRIORITY, 0, "s::f", "a", "/a.py:1")
         with kept, host(url, f"{run}-1"):
             changes_until(kept, lambda: newest(kept).text == "a")
             there = kept.dispatcher.facts.registrations("s::f")[2]
@@ -319,7 +319,7 @@ def test_a_bridge_that_was_killed_in_its_first_batch_leaves_what_the_next_one_go
     name = f"{run}-1"
     with leader(url, f"{run}-a") as main:
         define(main, "one")
-        killed = HostBook.opened(name, 1 << 24)
+        killed = HostRegistry.opened(name, 1 << 24)
         assert killed.is_next()  # and has told nobody how far it is
         with md.Registry.attach(name):
             there = main.dispatcher.facts.find(DEF, 0, "s::one")
@@ -334,11 +334,11 @@ def test_a_bridge_that_was_killed_in_its_first_batch_leaves_what_the_next_one_go
 def test_what_a_killed_bridge_registered_ends_with_the_next_one_where_the_log_has_it_no_more(
     url, run
 ):
-    """It was killed before it told how far it was, and the leader has struck it out since."""
+    """It was killed before it told how far it was, and the leader has removed it out since."""
     name = f"{run}-1"
     with leader(url, f"{run}-a") as main:
         define(main, "one")
-        killed = HostBook.opened(name, 1 << 24)
+        killed = HostRegistry.opened(name, 1 << 24)
         assert killed.is_next()
         me = main.dispatcher.facts.publisher._me
         with md.Registry.attach(name):

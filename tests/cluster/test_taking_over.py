@@ -1,5 +1,5 @@
-"""Bridges of one host that are killed: another one of the host takes over, no fact is lost, and
-what waits goes on. Real processes, and one real Redis.
+"""Bridges of one host that are killed: another one of the host takes over, no registration is lost,
+and what waits goes on. Real processes, and one real Redis.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def test_the_first_worker_of_a_host_brings_its_bridge_and_another_takes_over(
     workers[4].do(LAST_BRIDGE_ENDS)
     leader.do(add("late"))
     kind, text = workers[4].fails(wait("late", 1000))
-    assert kind == "MainMemberGoneError"
+    assert kind == "RegistrarGoneError"
     assert "the bridge of this host has ended" in text
     assert workers[4].do(CALL) == 6
     worker_of(hosts[1], url)  # a worker that comes later brings one, and all goes on
@@ -219,7 +219,7 @@ def test_the_commands_show_who_serves_a_host_and_who_waits(hosts, a_server: Redi
     answer = json.loads(told.stdout)
     assert strangers("doctor", answer) == []
     [seen] = answer["registries"]
-    assert (seen["policy"], seen["main"]) == ("bridge", None)
+    assert (seen["policy"], seen["registrar"]) == ("bridge", None)
     assert seen["cluster"]["pid"] == first.pid
     assert seen["cluster"]["waiting"] == [second.pid]
     assert seen["cluster"]["state"] == "open"

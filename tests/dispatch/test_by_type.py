@@ -498,7 +498,7 @@ def test_a_tie_is_told_with_both_places(registry, lib):
     assert error.operator == "s::f"
     assert error.key == "CPU"
     assert [each.rpartition(".")[2] for each in error.types] == ["B", "C"]
-    assert all(place.startswith(__file__) for place in error.places)
+    assert all(location.startswith(__file__) for location in error.locations)
     lib.impl("f", says("D"), "CPU", types=D)
     assert runs(lambda: registry.ops.s.f(D(), D())) == "D"
 
@@ -578,15 +578,15 @@ def test_a_worker_waits_for_the_kernel_of_its_types(
     for_z = md.Library("s", "IMPL", registry=registry)
     for_z.impl("f", says("Z"), "CPU", types=Z)
     mine = md.Library("s", "FRAGMENT", registry=worker, timeout=None)
-    book, begun = type(worker.dispatcher.facts), threading.Event()
-    original = book.await_fact
+    backing, begun = type(worker.dispatcher.facts), threading.Event()
+    original = backing.await_fact
 
     def noted(self, kind, key, name, at_least, *args, **kwargs):
         if at_least == 2:  # it has seen the kernel for Z, and waits for one more
             begun.set()
         return original(self, kind, key, name, at_least, *args, **kwargs)
 
-    monkeypatch.setattr(book, "await_fact", noted)
+    monkeypatch.setattr(backing, "await_fact", noted)
     done = []
     thread = threading.Thread(
         target=lambda: done.append(mine.impl("f", says("worker's B"), "CPU", types=B))

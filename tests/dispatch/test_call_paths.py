@@ -639,7 +639,7 @@ def test_objects_of_a_registered_class_and_their_handles_are_taken_by_both_ways(
     Book = md.register_class("s.Book", registry=registry)(metaclass("Book", (), {}))
     page = md.register_class("s.Page", registry=registry)(type("Page", (), {}))()
     derived = type("Derived", (Book,), {"strict": True})()
-    book, gone = Book(), md.share(Book())
+    backing, gone = Book(), md.share(Book())
     gone.close()
     lib.define("f(s.Book book, s.Book? more=None) -> s.Book")
     lib.define("g(s.Book[] books) -> s.Book[]")
@@ -652,17 +652,17 @@ def test_objects_of_a_registered_class_and_their_handles_are_taken_by_both_ways(
     lib.impl("f", kernel, "CompositeExplicitAutograd")
     lib.impl("g", kernel, "CompositeExplicitAutograd")
     f, g = registry.ops.s.f, registry.ops.s.g
-    handles = [md.share(each) for each in (book, derived, page)]
-    for value in [book, derived, page, None, 3, Book, *handles, gone, md.SafeObject(book)]:
+    handles = [md.share(each) for each in (backing, derived, page)]
+    for value in [backing, derived, page, None, 3, Book, *handles, gone, md.SafeObject(backing)]:
         for call in (
             lambda v=value: f(v),
-            lambda v=value: f(book, v),
-            lambda v=value: g([v, book]),
+            lambda v=value: f(backing, v),
+            lambda v=value: g([v, backing]),
         ):
             in_c, in_python = both(lambda a=call: outcome(a, got))
             assert same(in_c, in_python), (metaclass, value)
             assert in_python[2] in ([], [True])
-            if value is book or (metaclass is type and value == handles[0]):
+            if value is backing or (metaclass is type and value == handles[0]):
                 assert in_c[2] == [False]
                 assert not isinstance(in_c[0][0][0][0], md.SafeObject)
 

@@ -490,7 +490,7 @@ lib.impl("until_cancelled", until_cancelled, "CompositeExplicitAutograd", serve=
 journal("ready")
 sys.stdin.read()
 '''
-# The main member has the kernels' facts; a worker serves its own callables for them.
+# The registrar has the kernels' facts; a worker serves its own callables for them.
 lib.impl("work", lambda word, seconds: -1, ANY)
 lib.impl("until_cancelled", lambda: None, ANY)
 def journaled():

@@ -239,7 +239,7 @@ def test_a_callable_without_its_fact_is_found(registry, entry):
     stray = LocalKernel(DispatchKey.CPU, says("stray"), label="stray")
     stray.seq = 999
     entry.callables += (stray,)
-    broken(registry, "<kernel stray at CPU> is here without its fact, number 999")
+    broken(registry, "<kernel stray at CPU> is here without its registration, number 999")
     entry.callables = entry.callables[:-1]
     registry.check_invariants()
 
@@ -248,7 +248,7 @@ def test_a_callable_without_any_fact_is_found(registry):
     stray = LocalKernel(DispatchKey.CPU, says("stray"), label="stray")
     entry = registry.dispatcher.entry("s::f")
     entry.callables = (stray,)
-    broken(registry, "<kernel stray at CPU> is here without its fact")
+    broken(registry, "<kernel stray at CPU> is here without its registration")
 
 
 def test_a_table_that_breaks_the_rules_is_found(registry, entry, monkeypatch):

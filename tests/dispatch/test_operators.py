@@ -880,8 +880,8 @@ def test_while_a_fallback_comes_and_goes_calls_run_it_or_find_none(registry, def
 def test_no_table_is_computed_between_a_fallbacks_fact_and_its_callable(
     registry, define, monkeypatch
 ):
-    """In between, the callable was paired neither with the fact nor with anything else: its number
-    came while the rules were asked.
+    """In between, the callable was paired neither with the registration nor with anything else: its
+    number came while the rules were asked.
     """
     f = define("Tensor x").default
     lock, register = registry.dispatcher.fallbacks.lock, registry.dispatcher.facts.register

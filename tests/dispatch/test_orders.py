@@ -103,8 +103,8 @@ class Walk:
 
     def compare(self) -> None:
         """Compares with the model: everything, when this set is in effect for the first time; later
-        the facts, the table and masks that calls use, and one call. And always the state of the
-        operators of two definitions.
+        the registrations, the table and masks that calls use, and one call. And always the state of
+        the operators of two definitions.
         """
         self.compared += 1
         assert self.player.call_held() == self.model.call_held()

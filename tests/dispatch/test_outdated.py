@@ -60,9 +60,9 @@ def outcome(call, *args, **kwargs):
         return type(error).__name__
 
 
-# --- through each door ----------------------------------------------------------------------------
+# --- through each path ----------------------------------------------------------------------------
 
-DOORS = {
+PATHS = {
     "by name": lambda ops: ops.s.div(x=8, by=2),
     "by name, twice": lambda ops: [ops.s.div(x=8, by=2) for _ in range(2)][1],
     "overload": lambda ops: ops.s.div.default(x=8, by=2),
@@ -83,9 +83,9 @@ def boxed(operator):
     return stack[0]
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_no_door_leads_to_a_kernel_of_another_definition(registry, worker, way, door):
-    call = DOORS[door]
+@pytest.mark.parametrize("path", PATHS)
+def test_no_path_leads_to_a_kernel_of_another_definition(registry, worker, way, path):
+    call = PATHS[path]
     first = opened(registry, OLD, old)
     first.impl("div", old, "CPU")
     opened(worker, OLD, old).impl("div", old, "CPU")
@@ -820,7 +820,7 @@ def test_a_build_of_a_library_belongs_to_its_text_where_nobody_has_verified_it(
     kind, order, tmp_path
 ):
     """A child of fork has the function of the old build, and nothing that says so. Another
-    interpreter of the main process gets that of the new one.
+    interpreter of the registrar gets that of the new one.
     """
     builds = []
     for number in (0, 1):

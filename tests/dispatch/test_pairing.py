@@ -1,4 +1,5 @@
-"""pair() and active(), pure functions: which callable of this interpreter stands for which fact."""
+"""pair() and active(), pure functions: which callable of this interpreter stands for which
+registration."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def test_an_absent_fallthrough_is_still_one():
     assert chosen.is_fallthrough
 
 
-# --- the main interpreter: callables know their facts ---------------------------------------------
+# --- the main interpreter: callables know their registrations
+# ---------------------------------------------
 
 
 @pytest.mark.parametrize("count", range(1, 5))

@@ -432,7 +432,7 @@ done()
 
 
 #: Two workers: the first one serves ping, the second one pong. Both have the main interpreter's
-#: facts, and neither has the other's kernel.
+#: registrations, and neither has the other's kernel.
 PING = """
 for name in ("ping", "pong"):
     lib.define(f"{name}(int n) -> int")

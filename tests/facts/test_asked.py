@@ -19,7 +19,7 @@ ASKS = "torch.library.asks"
 
 
 class Counting:
-    """A book of facts that counts how often the notes were listed, and for how many its waits
+    """A registry that counts how often the notes were listed, and for how many its waits
     were.
     """
 
@@ -42,14 +42,14 @@ class Counting:
 
 
 @pytest.fixture
-def book(registry):
+def backing(registry):
     return Counting(registry.dispatcher.facts)
 
 
 @pytest.fixture
-def asked(book):
+def asked(backing):
     """Notes each look; ``found`` registers what a look finds."""
-    made = Looks(book)
+    made = Looks(backing)
     yield made
     made.asked.end()
     made.asked._thread.join(limit(30))
@@ -57,23 +57,23 @@ def asked(book):
 
 
 class Looks:
-    def __init__(self, book):
-        self.book = book
+    def __init__(self, backing):
+        self.backing = backing
         self.looks = []
         self.after = 1  # the look that finds something
-        self.asked = Asked(book, self.look)
+        self.asked = Asked(backing, self.look)
 
     def look(self, names):
         self.looks.append(names)
         if len(self.looks) >= self.after:
             for name in names:
-                if not self.book.has(TORCH, 0, name):
-                    self.book.register(TORCH, 0, name, "found", "k.cpp:1")
+                if not self.backing.has(TORCH, 0, name):
+                    self.backing.register(TORCH, 0, name, "found", "k.cpp:1")
 
     def lists_more(self):
         """The thread has been through its loop anew."""
-        before = self.book.lists
-        until(lambda: self.book.lists >= before + 3)
+        before = self.backing.lists
+        until(lambda: self.backing.lists >= before + 3)
 
 
 def wait(worker, name):
@@ -143,7 +143,7 @@ def test_a_note_of_a_member_that_does_not_wait_gets_one_look(asked, registry, wo
         until(lambda: asked.looks)
         asked.lists_more()
         assert asked.looks == [{"torch.library::ns::f"}]
-        assert asked.book.waits[-2:] == [2, 2]  # it sleeps between its lists
+        assert asked.backing.waits[-2:] == [2, 2]  # it sleeps between its lists
         asked.after = 1  # beside it another one is seen, and looked for
         assert wait(worker, "torch.library::ns::g").body == "found"
         assert {"torch.library::ns::g"} in asked.looks

@@ -28,12 +28,12 @@ except md.errors.MdispatchError as error:
     report(at=at, error=type(error).__name__, pid=pid, text=str(error))
 """
 
-# The main member is a child of the process that watches, and is killed there.
+# The registrar is a child of the process that watches, and is killed there.
 KILL_MAIN = """
 kind, count, folder, text, how = args
 read, write = os.pipe()
-main_pid = os.fork()
-if main_pid == 0:
+registrar_pid = os.fork()
+if registrar_pid == 0:
     md.default_registry()
     workers = start(kind, text, count, Path(folder))
     until_asleep(workers)
@@ -45,20 +45,20 @@ if main_pid == 0:
 assert os.read(read, 1) == b"x"
 killed = time.monotonic()
 if how != "leave":
-    os.kill(main_pid, how)
-os.waitpid(main_pid, 0)
+    os.kill(registrar_pid, how)
+os.waitpid(registrar_pid, 0)
 until(lambda: all((Path(folder) / str(i)).exists() for i in range(count)))
 heard = [eval((Path(folder) / str(i)).read_text()) for i in range(count)]
-done(main=main_pid, delays=[h["at"] - killed for h in heard], heard=heard)
+done(main=registrar_pid, delays=[h["at"] - killed for h in heard], heard=heard)
 """
 
 
 @pytest.mark.waits
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["kill", "term"])
 @pytest.mark.parametrize(("kind", "count"), [("subprocess", 1), ("spawn", 4), ("fork", 16)])
-def test_workers_that_wait_hear_of_the_main_members_death(kind, count, how, tmp_path) -> None:
+def test_workers_that_wait_hear_of_the_registrars_death(kind, count, how, tmp_path) -> None:
     got = run_main(KILL_MAIN, kind, count, str(tmp_path), WAITING_WORKER, int(how))
-    assert {h["error"] for h in got["heard"]} == {"MainMemberGoneError"}
+    assert {h["error"] for h in got["heard"]} == {"RegistrarGoneError"}
     assert {h["pid"] for h in got["heard"]} == {got["main"]}
     # The promise is 0.2 s; the lease tells a waiter in much less than a millisecond. A loaded
     # machine may be slow to run us.
@@ -66,7 +66,7 @@ def test_workers_that_wait_hear_of_the_main_members_death(kind, count, how, tmp_
     assert all("start it again" in h["text"] for h in got["heard"])
 
 
-def test_workers_that_wait_hear_of_the_main_members_leaving(tmp_path) -> None:
+def test_workers_that_wait_hear_of_the_registrars_leaving(tmp_path) -> None:
     got = run_main(KILL_MAIN, "spawn", 2, str(tmp_path), WAITING_WORKER, "leave")
     assert {h["error"] for h in got["heard"]} == {"RegistryClosedError"}
 
@@ -76,8 +76,8 @@ def test_death_is_told_by_the_lease_not_by_the_slice(tmp_path) -> None:
         """
         folder, = args
         read, write = os.pipe()
-        main_pid = os.fork()
-        if main_pid == 0:
+        registrar_pid = os.fork()
+        if registrar_pid == 0:
             os.write(write, md.default_registry().address.encode())
             signal.pause()
         try:
@@ -90,7 +90,7 @@ def test_death_is_told_by_the_lease_not_by_the_slice(tmp_path) -> None:
             pid = os.fork()
             if pid == 0:
                 until(lambda: native.members(handle)[1][-1][4] == 1)
-                os.kill(main_pid, signal.SIGKILL)
+                os.kill(registrar_pid, signal.SIGKILL)
                 os._exit(0)
             until_then = native.now() + 30 * 10**9
             status, _, stats = native.await_fact(
@@ -98,7 +98,7 @@ def test_death_is_told_by_the_lease_not_by_the_slice(tmp_path) -> None:
             assert os.waitpid(pid, 0)[1] == 0
             done(status=status, by_lease=stats[4], kernel=os.uname().release)
         finally:  # it has our output open, for which whoever reads it waits
-            os.kill(main_pid, signal.SIGKILL)
+            os.kill(registrar_pid, signal.SIGKILL)
         """,
         str(tmp_path),
     )

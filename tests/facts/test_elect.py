@@ -1,5 +1,5 @@
-"""Teams without a main member: the member that opens a namespace first registers; the next in line
-continues after it.
+"""Teams whose namespaces have registrars of their own: the member that opens a namespace first
+registers; the next in line continues after it.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def test_the_registrar_that_closes_its_libraries_leaves_them_to_the_others(team)
     # The first one comes back, and is now the last in line.
     assert a.tell("lib = open_shop()") == ["ok"]
     assert b.asks("registry.registers('shop')")
-    # A registrar without other members strikes out what it closes, its predecessor's registrations
+    # A registrar without other members removes what it closes, its predecessor's registrations
     # too.
     a.tell("lib.close()")
     b.tell("other = md.Library('shop', 'FRAGMENT', registry=registry)")
@@ -342,7 +342,7 @@ def test_warm_up_counts_what_it_registered_or_verified(tmp_path):
     assert got["second"] == [str(operators), str(kernels), "verify"]
 
 
-def test_a_living_registry_with_a_main_member_is_no_teams():
+def test_a_living_registry_with_a_registrar_is_no_teams():
     name = f"team-{os.getpid()}-main"
     with md.Registry.create(name) as main:
         assert main.registers("shop")

@@ -447,7 +447,7 @@ def test_doctor_finds_a_deleted_file_also_where_a_link_leads_to_the_folder(place
         (FOLDER / name).unlink()
         told = mdispatch("doctor", "--json", process=True, **{VARIABLE: str(place / "link")})
         found = json.loads(told.stdout)["registries"]
-        assert main.pid in [each["main"]["pid"] for each in found if each["main"]], found
+        assert main.pid in [each["registrar"]["pid"] for each in found if each["registrar"]], found
 
 
 @pytest.mark.parametrize("value", ["relative", "/dev/shm/not/there"])

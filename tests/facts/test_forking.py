@@ -229,14 +229,14 @@ SUBMIT = "with pool: assert pool.submit(abs, -1).result() == 1"
 STANDING = {
     "default registry, not yet opened": (
         "registry/registry.py",
-        "default = Registry(_default_book())",
+        "default = Registry(_default_backing())",
         "",
         "md.default_registry()",
         OPERATOR + "assert md.ops.shop.f(-2) == 2 and md.is_main_interpreter()",
     ),
     "default registry, joined": (
         "facts/living.py",
-        "_live[id(book)] = book",
+        "_live[id(registry)] = registry",
         "",
         "md.default_registry()",
         JOINED,
@@ -330,7 +330,7 @@ ELSEWHERE = {
     "dispatch.fallbacks": "the Dispatcher",
     "transports.host": "transports/transport.py",
     "cluster.bridge": "none: the process of a bridge forks nobody",
-    "cluster.leading": "none: the child's book forgets its publisher, which has them",
+    "cluster.leading": "none: the child's registry forgets its publisher, which has them",
     "cluster.memory": "none: an engine for tests, in one process",
     "cli.verify.command": "none: a command, which forks only to run something else",
 }

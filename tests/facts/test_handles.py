@@ -31,7 +31,7 @@ def says(word):
 
 
 def there(registry):
-    """The kind and the name of every fact."""
+    """The kind and the name of every registration."""
     _, _, found = registry.dispatcher.facts.registrations()
     return sorted((kinds.KIND_NAMES[f.kind], f.name) for f in found)
 
@@ -210,7 +210,7 @@ def test_libraries_of_many_threads_register_and_close_without_touching_each_othe
 
 
 class Between(LocalRegistry):
-    """Runs something in another thread right before a fact of this kind is registered."""
+    """Runs something in another thread right before a registration of this kind is registered."""
 
     def __init__(self):
         super().__init__()
@@ -249,7 +249,7 @@ def test_what_is_registered_while_another_thread_closes_the_library_does_not_sta
 # --- refused --------------------------------------------------------------------------------------
 
 TWICE = {
-    "library": lambda r: md.Library("s", "DEF", registry=r),  # another place
+    "library": lambda r: md.Library("s", "DEF", registry=r),  # another location
     "def": REGISTER["def"],
     "fallback": REGISTER["fallback"],
 }

@@ -143,7 +143,7 @@ class Puppet:
 
 @pytest.fixture
 def puppets():
-    """A main member with a named registry, and another process."""
+    """A registrar with a named registry, and another process."""
     made = [Puppet(), Puppet()]  # both start at the same time
     name = f"puppets-{os.getpid()}"
     assert made[0](f"r = md.Registry.create({name!r}, capacity=1 << 20)") is None
@@ -244,7 +244,7 @@ def put(fd: int, name: str, value: int) -> int:
 
 
 def lead_beyond(fd: int) -> None:
-    """Leads readers to a place where the region is mapped but has no memory behind it."""
+    """Leads readers to a location where the region is mapped but has no memory behind it."""
     node = Bytes(os.pread(fd, 1 << 20, 0)).node(b"ns::f")
     put(fd, "arena_top", 1 << 20)
     os.pwrite(fd, struct.pack("<I", ((1 << 20) - 4096) // 8), node + 16)

@@ -1,5 +1,5 @@
 """Where registries belong to one process: other systems, ``MDISPATCH_BINDING=none``,
-``Registry.local()``. The promises that both books keep are in test_registry.py.
+``Registry.local()``. The promises that both registries keep are in test_registry.py.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def test_the_child_of_a_fork_goes_on_with_a_copy(binding):
         import os, sys, threading, warnings
         warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads
         registry = md.Registry.local()
-        book = registry.dispatcher.facts
+        backing = registry.dispatcher.facts
         lib = md.Library("s", "DEF", registry=registry)
         lib.define("f(int x) -> int")
         lib.impl("f", lambda x: x + 1, "CompositeExplicitAutograd")
@@ -182,13 +182,13 @@ def test_the_child_of_a_fork_goes_on_with_a_copy(binding):
                    kwargs={"timeout": None, "registry": registry})]
         holds, go = threading.Event(), threading.Event()
         def hold():
-            with book._changed:
+            with backing._changed:
                 holds.set()
                 go.wait()
         threads.append(threading.Thread(target=hold))
         for thread in threads:
             thread.start()
-            while not (book._waits if thread is threads[0] else holds.is_set()):
+            while not (backing._waits if thread is threads[0] else holds.is_set()):
                 pass
         pid = os.fork()
         if pid == 0:
@@ -197,7 +197,7 @@ def test_the_child_of_a_fork_goes_on_with_a_copy(binding):
                 lib.define("h(int x) -> int")
                 lib.define("i(int x) -> int")
             assert [w.category for w in told] == [md.errors.NotSharedWarning], told
-            assert (f(1), registry.is_main, book.members()[0][4]) == (2, True, 0)
+            assert (f(1), registry.is_main, backing.members()[0][4]) == (2, True, 0)
             lib.close()
             assert registry.operators() == []
             registry.check_invariants()
@@ -242,16 +242,16 @@ def test_ctrl_c_ends_a_wait_of_the_main_thread():
         """
         import _thread, os, signal, threading
         signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored by inheritance
-        book = md.default_registry().dispatcher.facts
+        backing = md.default_registry().dispatcher.facts
         def interrupt():
-            while not book.members()[0][4]:
+            while not backing.members()[0][4]:
                 pass
             os.kill(os.getpid(), signal.SIGINT)
         threading.Thread(target=interrupt).start()
         try:
             md.wait_for_def("s::never", timeout=None)
         except KeyboardInterrupt:
-            print("interrupted", book.members()[0][4])
+            print("interrupted", backing.members()[0][4])
         """
     )
     assert words == "interrupted 0\n"
@@ -259,17 +259,19 @@ def test_ctrl_c_ends_a_wait_of_the_main_thread():
 
 def test_a_wake_that_a_signal_handler_prevented_is_made_good():
     """A change is told after it was made; a handler may raise in between."""
-    book = LocalRegistry()
-    book._changed.notify_all = lambda: None
+    registry = LocalRegistry()
+    registry._changed.notify_all = lambda: None
     found = []
-    thread = threading.Thread(target=lambda: found.append(book.await_fact(DEF, 0, "s::f", 1, None)))
+    thread = threading.Thread(
+        target=lambda: found.append(registry.await_fact(DEF, 0, "s::f", 1, None))
+    )
     thread.start()
-    while not book.members()[0][4]:
+    while not registry.members()[0][4]:
         os.sched_yield()
-    made = book.register(DEF, 0, "s::f", "s::f() -> ()", "a.py:1")
+    made = registry.register(DEF, 0, "s::f", "s::f() -> ()", "a.py:1")
     thread.join(SECONDS)
     assert [fact for fact, _ in found] == [made]
-    book.close()
+    registry.close()
 
 
 # --- changes --------------------------------------------------------------------------------------
@@ -277,14 +279,14 @@ def test_a_wake_that_a_signal_handler_prevented_is_made_good():
 
 def test_handlers_that_register_in_the_midst_of_a_registration_lose_nothing():
     """Note [Commits] in facts/local.py. The handler runs wherever Python runs handlers."""
-    book = LocalRegistry()
+    registry = LocalRegistry()
     made: list[int] = []
     refused = 0
 
     def register(kind: int, name: str) -> None:
         nonlocal refused
         try:
-            made.append(book.register(kind, 0, name, "body", "a.py:1").seq)
+            made.append(registry.register(kind, 0, name, "body", "a.py:1").seq)
         except errors.DuplicateRegistrationError:
             refused += 1
 
@@ -305,39 +307,39 @@ def test_handlers_that_register_in_the_midst_of_a_registration_lose_nothing():
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    there = book.registrations()[2]
+    there = registry.registrations()[2]
     assert sorted(fact.seq for fact in there) == sorted(made)
     assert len(set(made)) == len(made)
     for name in {fact.name for fact in there}:
-        numbers = [fact.seq for fact in book.registrations(name)[2]]
+        numbers = [fact.seq for fact in registry.registrations(name)[2]]
         assert numbers == sorted(numbers)
         if name.startswith("s::d"):
             assert len(numbers) == 1
     assert refused > 0
-    assert book.check() == ""
-    book.close()
+    assert registry.check() == ""
+    registry.close()
 
 
 @pytest.mark.parametrize("text", ["half \udc80", "ä" * 600, ""])
 def test_names_are_looked_up_as_they_are_kept(text):
-    book = LocalRegistry()
+    registry = LocalRegistry()
     try:
-        made = book.register(DEF, 0, text, "", "")
+        made = registry.register(DEF, 0, text, "", "")
     except errors.InvalidArgumentError:
         assert not 0 < len(text.encode(errors="replace")) <= 1023
     else:
-        assert book.find(DEF, 0, text) == made
+        assert registry.find(DEF, 0, text) == made
         made.name.encode()
-    book.close()
+    registry.close()
 
 
 def test_a_wait_that_did_not_sleep_counts_nothing():
-    book = LocalRegistry()
-    seq, _ = book.await_change(0, None)
-    now, waited = book.await_change(seq, 0.0)
+    registry = LocalRegistry()
+    seq, _ = registry.await_change(0, None)
+    now, waited = registry.await_change(seq, 0.0)
     assert (now, waited.sleeps) == (seq, 0)
     assert (waited.seconds, waited.wakes, waited.slices, waited.by_lease) == (0.0, 0, 0, 0)
-    book.close()
+    registry.close()
 
 
 # --- beside a shared one --------------------------------------------------------------------------
@@ -370,7 +372,7 @@ KEY = "CompositeExplicitAutograd"
 
 
 @pytest.mark.parametrize(
-    "door",
+    "way_of_registering",
     [
         lambda lib: lib.impl("count", len, KEY, serve="host"),
         lambda lib: lib.impl("count", dispatch_key=KEY, serve="host")(len),
@@ -379,11 +381,11 @@ KEY = "CompositeExplicitAutograd"
     ],
     ids=["call", "decorator", "provider", "types"],
 )
-def test_a_kernel_for_other_processes_is_refused_before_anything_has_changed(door):
+def test_a_kernel_for_other_processes_is_refused_before_anything_has_changed(way_of_registering):
     with md.Registry.local() as registry:
         lib, before = counts(registry)
         with pytest.raises(errors.NotSharedError) as refused:
-            door(lib)
+            way_of_registering(lib)
         told = str(refused.value)
         assert told.startswith("serve='host' says that other processes may call the kernel of ")
         assert registry.dispatcher.facts.alone in told

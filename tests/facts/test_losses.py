@@ -53,7 +53,7 @@ class Loss:
         return self.scene.orphan() if self.what == "its parent" else self.scene.main()
 
     def worker(self) -> tuple[Actor, Actor]:
-        """A main member, and a worker; the main member is the parent that the worker can lose."""
+        """A registrar, and a worker; the registrar is the parent that the worker can lose."""
         main, worker = self.scene.main()
         if self.what == "its parent":
             self.scene.fork(main, worker)
@@ -106,7 +106,7 @@ def registers(loss: Loss) -> str:
         other.do(LATER.format(seconds=LONG))
         other.do("registry.check_invariants()")
     told, _ = other.attempt(NEVER.format(seconds=0))
-    if told == "MainMemberGoneError":
+    if told == "RegistrarGoneError":
         return f"{said}; who waits is told that it died"
     assert told in OVER
     whole(loss.scene)
@@ -140,7 +140,7 @@ def waits(loss: Loss) -> str:
     worker.begin(NEVER.format(seconds=LONG))
     worker.until_asleep()
     main.kill()
-    assert worker.end()[0] == "MainMemberGoneError"
+    assert worker.end()[0] == "RegistrarGoneError"
     return loss.said(error) + swept
 
 
@@ -159,7 +159,7 @@ def recovers(loss: Loss) -> str:
     loss.end(worker)
     error, answer = worker.attempt(CHECK)
     if loss.what == "its parent":
-        assert worker.attempt(NEVER.format(seconds=LONG))[0] == "MainMemberGoneError"
+        assert worker.attempt(NEVER.format(seconds=LONG))[0] == "RegistrarGoneError"
         assert answer == 1
         return loss.said(error)
     assert main.do(CHECK) == 1
@@ -183,7 +183,7 @@ def leaves(loss: Loss) -> str:
     main.kill()
     again, _ = loss.scene.main()  # the name serves again
     again.do(CHECK)
-    if told == "MainMemberGoneError":
+    if told == "RegistrarGoneError":
         return f"{said}; who waits is told that it died"
     assert told == "RegistryClosedError"
     return f"{said}; the name stays until the next one takes it" if stays else said

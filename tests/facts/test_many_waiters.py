@@ -95,7 +95,7 @@ for turn in range(rounds):
         at_once += sleeps == 0
     took.append(last / 1e6)
     without.append(last_without / 1e6)
-    assert facts.strike(fact)
+    assert facts.remove(fact)
 over.set()
 for thread in threads:
     thread.join()

@@ -49,7 +49,11 @@ def test_a_registry_is_seen_with_its_own_figures():
         file = os.stat(FOLDER / name)
         assert named_like(name + "x") == (name,)
     assert (seen.name, seen.state, seen.status, seen.error) == (name, "open", 0, None)
-    assert (seen.main_pid, seen.main_state, seen.main_stopped) == (os.getpid(), "alive", False)
+    assert (seen.registrar_pid, seen.registrar_state, seen.registrar_stopped) == (
+        os.getpid(),
+        "alive",
+        False,
+    )
     assert (seen.alive, seen.dead, len(seen.members), seen.lock, seen.torn) == (
         1,
         0,

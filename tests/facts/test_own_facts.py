@@ -1,4 +1,5 @@
-"""Facts that any member registers, for itself or for all, and registries of other formats."""
+"""Registrations that any member registers, for itself or for all, and registries of other
+formats."""
 
 from __future__ import annotations
 
@@ -15,37 +16,38 @@ pytestmark = pytest.mark.shared
 WORKER = """
 from mdispatch.facts.registration import CHOICE, TYPE
 import mdispatch as md
-book = md.default_registry().dispatcher.facts
+backing = md.default_registry().dispatcher.facts
 i_am_here()
-mine = book.register(TYPE, 0, "np.ndarray", "CUDA", "worker.py:1")
+mine = backing.register(TYPE, 0, "np.ndarray", "CUDA", "worker.py:1")
 try:
-    book.register(TYPE, 0, "np.ndarray", "CPU", "worker.py:2")
+    backing.register(TYPE, 0, "np.ndarray", "CPU", "worker.py:2")
     first = ""
 except md.errors.DuplicateRegistrationError as error:
     first = error.first
-newest = book.register(TYPE, 0, "own", "CPU", "worker.py:4")
+newest = backing.register(TYPE, 0, "own", "CPU", "worker.py:4")
 try:
-    book.register(CHOICE, 0, "threads", str(INDEX), "worker.py:3")
+    backing.register(CHOICE, 0, "threads", str(INDEX), "worker.py:3")
 except md.errors.DuplicateRegistrationError as error:
     assert error.first == "worker.py:3"
-theirs = book.await_fact(TYPE, 0, "of.main", 1, 60.0)[0]
-report(first=first, role=book.role, struck_theirs=book.strike(theirs), struck=book.strike(newest))
+theirs = backing.await_fact(TYPE, 0, "of.main", 1, 60.0)[0]
+report(first=first, role=backing.role, removed_theirs=backing.remove(theirs),
+       removed=backing.remove(newest))
 """
 
 MAIN = """
 kind, count, folder, text = args
 from mdispatch.facts.registration import CHOICE, TYPE
-book = md.default_registry().dispatcher.facts
+backing = md.default_registry().dispatcher.facts
 workers = start(kind, text, count, Path(folder))
 until_asleep(workers)
-types = [f.where for f in book.registrations("np.ndarray")[2]]
-choices = [f.text for f in book.registrations("threads")[2]]
-own = book.register(TYPE, 0, "of.main", "CPU", "main.py:1")
+types = [f.where for f in backing.registrations("np.ndarray")[2]]
+choices = [f.text for f in backing.registrations("threads")[2]]
+own = backing.register(TYPE, 0, "of.main", "CPU", "main.py:1")
 for worker in workers:
     worker.join()
-book.register(TYPE, 0, "the.last", "CPU", "main.py:2")  # finds those that did not leave
-left = [f.name for f in book.registrations()[2]]
-done(types=types, choices=sorted(choices), left=left, check=book.check(),
+backing.register(TYPE, 0, "the.last", "CPU", "main.py:2")  # finds those that did not leave
+left = [f.name for f in backing.registrations()[2]]
+done(types=types, choices=sorted(choices), left=left, check=backing.check(),
      workers=[worker.result() for worker in workers])
 """
 
@@ -64,22 +66,22 @@ def test_members_of_every_kind_register_their_own_and_take_it_with_them(
     assert got["check"] == ""
     for worker in got["workers"]:
         assert worker["first"] == "worker.py:1"
-        assert (worker["struck_theirs"], worker["struck"]) == (False, True)
+        assert (worker["removed_theirs"], worker["removed"]) == (False, True)
 
 
 KILLED = """
 folder, text = args
 from mdispatch.facts.registration import TYPE
-book = md.default_registry().dispatcher.facts
+backing = md.default_registry().dispatcher.facts
 workers = start("spawn", text, 2, Path(folder))
 until_asleep(workers)
-before = len(book.registrations("np.ndarray")[2])
+before = len(backing.registrations("np.ndarray")[2])
 os.kill(workers[0].pid, signal.SIGKILL)
 workers[0].join()
-own = book.register(TYPE, 0, "of.main", "CPU", "main.py:1")  # finds the death
-after = len(book.registrations("np.ndarray")[2])
+own = backing.register(TYPE, 0, "of.main", "CPU", "main.py:1")  # finds the death
+after = len(backing.registrations("np.ndarray")[2])
 workers[1].join()
-done(before=before, after=after, check=book.check(), result=workers[1].result())
+done(before=before, after=after, check=backing.check(), result=workers[1].result())
 """
 
 
@@ -88,22 +90,22 @@ def test_those_of_a_killed_worker_are_struck_and_the_others_stay(tmp_path) -> No
     got = run_main(KILLED, str(tmp_path), WORKER)
     assert (got["before"], got["check"]) == (2, "")
     assert got["after"] <= 1  # the other one may have left by then
-    assert got["result"]["struck"]
+    assert got["result"]["removed"]
 
 
 def test_the_second_type_of_a_member_is_refused_and_so_is_the_second_choice_of_all(
     registry,
 ) -> None:
-    book = registry.dispatcher.facts
-    first = book.register(TYPE, 0, "np.ndarray", "CPU", "a.py:1")
+    backing = registry.dispatcher.facts
+    first = backing.register(TYPE, 0, "np.ndarray", "CPU", "a.py:1")
     with pytest.raises(md.errors.DuplicateRegistrationError, match=r"type 'np\.ndarray'"):
-        book.register(TYPE, 0, "np.ndarray", "CUDA", "a.py:2")
-    old = book.register(CHOICE, 0, "threads", "1", "a.py:3")
+        backing.register(TYPE, 0, "np.ndarray", "CUDA", "a.py:2")
+    old = backing.register(CHOICE, 0, "threads", "1", "a.py:3")
     with pytest.raises(md.errors.DuplicateRegistrationError, match="choice 'threads'"):
-        book.register(CHOICE, 0, "threads", "2", "a.py:4")
-    assert book.find(CHOICE, 0, "threads") == old
-    assert book.strike(first)
-    assert book.registrations("np.ndarray")[2] == []
+        backing.register(CHOICE, 0, "threads", "2", "a.py:4")
+    assert backing.find(CHOICE, 0, "threads") == old
+    assert backing.remove(first)
+    assert backing.registrations("np.ndarray")[2] == []
 
 
 FORMAT_AT = 8  # in the header, behind the magic

@@ -1,4 +1,4 @@
-"""The protocol of registries of facts: every promise once, for each implementation.
+"""The protocol of registries of registrations: every promise once, for each implementation.
 
 At the end random operations compare the two implementations.
 """
@@ -95,7 +95,7 @@ def test_a_fact_is_found_as_it_was_registered(facts):
 def test_every_kind_of_fact_can_be_registered_and_struck(facts, kind):
     made = put(facts, kind)
     assert facts.registrations("s::f")[2] == [made]
-    assert facts.strike(made)
+    assert facts.remove(made)
     assert facts.registrations("s::f")[2] == []
 
 
@@ -181,7 +181,7 @@ def test_sequence_numbers_grow_and_are_never_used_twice(facts):
     for _ in range(5):
         made = put(facts)
         seen.append(made.seq)
-        facts.strike(made)
+        facts.remove(made)
     assert seen == sorted(set(seen))
 
 
@@ -203,7 +203,7 @@ def test_a_second_unique_fact_is_refused_naming_both_places_and_changes_nothing(
 
 @pytest.mark.parametrize("kind", UNIQUE, ids=KIND_NAMES.get)
 def test_a_unique_fact_can_be_registered_again_once_it_was_struck(facts, kind):
-    facts.strike(put(facts, kind))
+    facts.remove(put(facts, kind))
     assert facts.find(kind, 49, "s::f") is None
     assert facts.find(kind, 49, put(facts, kind).name) is not None
 
@@ -226,7 +226,7 @@ def test_in_whatever_order_registrations_end_the_newest_left_is_in_effect(facts,
     for order in itertools.permutations(range(count)):
         left = {i: put(facts, body=str(i)) for i in range(count)}
         for i in order:
-            assert facts.strike(left.pop(i))
+            assert facts.remove(left.pop(i))
             assert facts.registrations("s::f")[2] == list(left.values())
             assert facts.find(IMPL, 49, "s::f") == (left[max(left)] if left else None)
 
@@ -238,27 +238,27 @@ def test_in_whatever_order_registrations_of_all_kinds_end_the_others_stay(facts,
         left = {i: put(facts, kind, i, "same") for i, kind in enumerate(kinds)}
         for i in order:
             gone = left.pop(i)
-            assert facts.strike(gone)
+            assert facts.remove(gone)
             assert facts.find(gone.kind, gone.key, "same") is None
             assert facts.registrations("same")[2] == list(left.values())
 
 
-# --- strike ---------------------------------------------------------------------------------------
+# --- remove ---------------------------------------------------------------------------------------
 
 
 def test_a_fact_is_struck_once(facts):
     made = put(facts)
-    assert facts.strike(made) is True
+    assert facts.remove(made) is True
     before = everything(facts)
-    assert facts.strike(made) is False
+    assert facts.remove(made) is False
     assert everything(facts) == before
 
 
 def test_striking_a_fact_does_not_strike_one_that_took_its_place(facts):
     old = put(facts)
-    facts.strike(old)
+    facts.remove(old)
     new = put(facts)
-    assert facts.strike(old) is False
+    assert facts.remove(old) is False
     assert facts.find(IMPL, 49, "s::f") == new
 
 
@@ -266,7 +266,7 @@ def test_what_never_was_a_fact_cannot_be_struck(facts):
     made = put(facts)
     for ref, seq in ((made.ref, made.seq + 1), (1, made.seq + 1), (2**40, 1), (2**32 - 1, 0)):
         forged = Registration(ref, seq, IMPL, 49, "s::f", "kernel", "a.py:1", os.getpid(), 0)
-        assert facts.strike(forged) is False
+        assert facts.remove(forged) is False
     assert facts.find(IMPL, 49, "s::f") == made
 
 
@@ -304,12 +304,12 @@ def test_the_version_of_a_name_is_raised_by_what_concerns_it_and_by_nothing_else
     assert facts.version(node) == first
     another = put(facts, DEF)
     second = facts.version(node)
-    facts.strike(made)
+    facts.remove(made)
     third = facts.version(node)
     assert first < second < third
     facts.find(DEF, 49, "s::f")
     facts.registrations()
-    facts.strike(made)
+    facts.remove(made)
     with pytest.raises(errors.DuplicateRegistrationError):
         put(facts, DEF)
     assert facts.version(node) == third
@@ -324,7 +324,7 @@ def test_a_fallback_raises_the_version_of_every_name(facts):
     before = [facts.version(node) for node in nodes]
     made = put(facts, FALLBACK, 49, "_")
     between = [facts.version(node) for node in nodes]
-    facts.strike(made)
+    facts.remove(made)
     after = [facts.version(node) for node in nodes]
     assert all(a < b < c for a, b, c in zip(before, between, after, strict=True))
 
@@ -332,7 +332,7 @@ def test_a_fallback_raises_the_version_of_every_name(facts):
 def test_a_name_gives_its_node_back_when_its_last_fact_goes(facts):
     made = put(facts)
     version, node, _ = facts.registrations("s::f")
-    facts.strike(made)
+    facts.remove(made)
     assert facts.registrations("s::f")[1:] == (0, [])
     assert facts.version(node) != version
 
@@ -388,7 +388,7 @@ def test_a_wait_for_several_facts_ends_with_the_last_of_them(facts):
 
 
 def test_a_fact_that_was_struck_does_not_count(facts):
-    facts.strike(put(facts))
+    facts.remove(put(facts))
     put(facts)
     assert facts.await_fact(IMPL, 49, "s::f", 2, 0)[0] is None
 
@@ -474,9 +474,9 @@ def test_every_change_raises_the_sequence_and_what_changes_nothing_does_not(fact
     facts.find(DEF, 49, "s::f")
     facts.registrations()
     assert sequence(facts) == seen[-1]
-    facts.strike(made)
+    facts.remove(made)
     seen.append(sequence(facts))
-    facts.strike(made)
+    facts.remove(made)
     assert sequence(facts) == seen[-1]
     put(facts, FALLBACK, name="_")
     seen.append(sequence(facts))
@@ -492,7 +492,7 @@ def test_a_wait_for_a_change_that_never_comes_ends_with_the_same_sequence(facts)
 
 
 @pytest.mark.parametrize("timeout", [None, 60])
-def test_a_wait_for_a_change_ends_with_a_registration_and_with_a_strike(facts, timeout):
+def test_a_wait_for_a_change_ends_with_a_registration_and_with_a_removal(facts, timeout):
     made = None
     for _ in range(2):
         seq = sequence(facts)
@@ -500,7 +500,7 @@ def test_a_wait_for_a_change_ends_with_a_registration_and_with_a_strike(facts, t
             if made is None:
                 made = put(facts)
             else:
-                assert facts.strike(made)
+                assert facts.remove(made)
             while None in outcomes:
                 os.sched_yield()
         assert [now for now, _ in outcomes] == [seq + 1] * 3
@@ -551,7 +551,7 @@ def test_facts_since_a_number_are_listed_and_all_of_their_kind_are_counted(facts
             later = [f for f in made[i:] if f.kind == kind]
             live, there = facts.registrations_since(kind, fact.seq)
             assert (live, sorted(there, key=lambda f: f.seq)) == (3, later)
-    facts.strike(made[1])
+    facts.remove(made[1])
     assert facts.registrations_since(DEF, made[4].seq) == (2, [made[5]])
     assert facts.registrations_since(LIBRARY, 0) == (0, [])
     assert facts.registrations_since(DEF, 2**64 - 1) == (2, [])
@@ -579,12 +579,12 @@ def test_after_the_end_nothing_is_answered_and_ending_things_is_harmless(facts):
     ):
         with pytest.raises(errors.RegistryClosedError):
             call()
-    assert facts.strike(made) is False
+    assert facts.remove(made) is False
     facts.cancel()
     facts.cancel(3)
 
 
-def test_whoever_makes_a_registry_is_its_main_member(facts):
+def test_whoever_makes_a_registry_is_its_registrar(facts):
     assert facts.role == MAIN
     assert isinstance(facts.label, str)
     assert facts.label
@@ -598,9 +598,9 @@ def test_a_second_membership_of_the_main_interpreter_verifies_only():
     before = everything(main)
     assert worker.role == WORKER
     assert worker.find(IMPL, 49, "s::f") == made
-    with pytest.raises(errors.RegistryError, match="only the main member"):
+    with pytest.raises(errors.RegistryError, match="only its registrar"):
         put(worker)
-    assert worker.strike(made) is False
+    assert worker.remove(made) is False
     assert everything(main) == everything(worker) == before
     worker.close()
     assert main.find(IMPL, 49, "s::f") == made
@@ -622,7 +622,7 @@ def test_a_full_registry_refuses_and_keeps_what_it_has():
     with pytest.raises(errors.RegistryFullError):
         put(facts, body="x" * 60_000)
     assert everything(facts) == before
-    assert facts.strike(before[0][0])
+    assert facts.remove(before[0][0])
     assert put(facts, name=before[0][0].name, body="x" * 1000)
     assert facts.check() == ""
     facts.close()
@@ -685,7 +685,7 @@ class Twin:
                 self.made.append(pair)
         elif what < 0.85 and self.made:
             pair = self.random.choice(self.made)
-            results = [f.strike(fact) for f, fact in zip(self.both, pair, strict=True)]
+            results = [f.remove(fact) for f, fact in zip(self.both, pair, strict=True)]
             assert results[0] is results[1]
             if self.random.random() < 0.9:
                 self.made.remove(pair)
@@ -742,7 +742,7 @@ def test_threads_that_register_and_strike_do_not_disturb_each_other(facts):
             for round_ in range(60):
                 mine.append(put(facts, key=i, body=f"{i}.{round_}"))
                 if round_ % 3 == 2:
-                    assert facts.strike(mine.pop(len(mine) // 2))
+                    assert facts.remove(mine.pop(len(mine) // 2))
                 assert facts.find(IMPL, i, "s::f") == mine[-1]
                 there = [f for f in facts.registrations("s::f")[2] if f.key == i]
                 assert there == mine
@@ -768,7 +768,7 @@ def test_has_tells_whether_such_a_fact_is_there(facts):
     assert facts.has(IMPL, 49, "s::f")
     assert not facts.has(IMPL, 50, "s::f")
     assert not facts.has(DEF, 49, "s::f")
-    facts.strike(fact)
+    facts.remove(fact)
     assert not facts.has(IMPL, 49, "s::f")
     facts.close()
     with pytest.raises(errors.RegistryClosedError):

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.shared
 INTERRUPTED = """
 where, = args
 read, write = os.pipe()
-main_pid = os.getpid()
+registrar_pid = os.getpid()
 text = textwrap.dedent('''
 import mdispatch as md, os, _thread
 registry = md.default_registry()
@@ -28,13 +28,13 @@ presser = os.fork()
 if presser == 0:
     tid = os.read(read, 100).decode()
     def asleep():
-        call = Path(f"/proc/{main_pid}/task/{tid}/syscall").read_text().split()
+        call = Path(f"/proc/{registrar_pid}/task/{tid}/syscall").read_text().split()
         return call[0] == "449" or (call[0] == "202" and int(call[2], 16) == 9)
     until(asleep)
     if where == "handled":
-        os.kill(main_pid, signal.SIGUSR1)
+        os.kill(registrar_pid, signal.SIGUSR1)
         until(asleep)
-    os.kill(main_pid, signal.SIGINT)
+    os.kill(registrar_pid, signal.SIGINT)
     os._exit(0)
 
 seen = []

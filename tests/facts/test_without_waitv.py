@@ -72,4 +72,4 @@ done(heard=heard)
     )
     if "skip" in got:
         pytest.skip(got["skip"])
-    assert got["heard"] == ["s::f", "NameMismatchError", "MainMemberGoneError"]
+    assert got["heard"] == ["s::f", "NameMismatchError", "RegistrarGoneError"]

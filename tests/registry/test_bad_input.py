@@ -241,7 +241,7 @@ def test_a_schema_with_a_letter_anywhere_that_does_not_belong_there_never_does_h
             assert letter in 'é\n$()"' or at == len(SCHEMA)
             fact = registry.dispatcher.facts.find(2, 0, name)
             assert str(md.parse_schema(fact.body)) == fact.body
-            assert registry.dispatcher.facts.strike(fact)
+            assert registry.dispatcher.facts.remove(fact)
             before = everything(registry)
 
 
@@ -344,7 +344,7 @@ def test_a_closed_registry_says_so_whatever_is_asked(registry, lib, case):
     assert op(Array()) == "still"
     registry.close()
     with pytest.raises(
-        (errors.RegistryClosedError, errors.RegistryNotFoundError, errors.MainMemberGoneError)
+        (errors.RegistryClosedError, errors.RegistryNotFoundError, errors.RegistrarGoneError)
     ) as caught:
         CLOSED[case](registry, lib, op)
     assert_clear(caught.value)

@@ -56,7 +56,8 @@ def made(registry):
 
 
 def all_of_it(registry, higher):
-    """All that could have changed: facts, rules, and the state of this thread and interpreter."""
+    """All that could have changed: registrations, rules, and the state of this thread and
+    interpreter."""
     rules = [registry.ops.s.f.default.rules, higher.rules]
     return (
         everything(registry),

@@ -20,7 +20,7 @@ TILES = [16, 32, 64]
 
 
 @pytest.fixture(params=["local", pytest.param("shared", marks=pytest.mark.shared)])
-def book(request):
+def registry(request):
     """A registry of each kind."""
     made = md.Registry.local() if request.param == "local" else md.Registry.create()
     with made:
@@ -34,7 +34,7 @@ def never():
     raise AssertionError("nobody has to decide")
 
 
-def test_the_first_decides_and_then_it_is_there(book) -> None:
+def test_the_first_decides_and_then_it_is_there(registry) -> None:
     decided = []
 
     def decide() -> int:
@@ -42,11 +42,11 @@ def test_the_first_decides_and_then_it_is_there(book) -> None:
         return 64
 
     for _ in range(3):
-        assert md.choose("shop::gemm", (128, 64), TILES, decide, registry=book) == 64
-    book.dispatcher.chosen.clear()
-    assert md.choose("shop::gemm", (128, 64), TILES, never, registry=book) == 64
+        assert md.choose("shop::gemm", (128, 64), TILES, decide, registry=registry) == 64
+    registry.dispatcher.chosen.clear()
+    assert md.choose("shop::gemm", (128, 64), TILES, never, registry=registry) == 64
     assert decided == [1]
-    (choice,) = choices.made(registry=book)
+    (choice,) = choices.made(registry=registry)
     assert (choice.operator, choice.profile, choice.value) == ("shop::gemm", [128, 64], 64)
     assert (choice.candidates, choice.waited) == (TILES, 0)
     assert choice.where.startswith(__file__)
@@ -54,7 +54,7 @@ def test_the_first_decides_and_then_it_is_there(book) -> None:
     assert choice.at > 0
 
 
-def test_each_operator_profile_and_environment_has_its_own(book) -> None:
+def test_each_operator_profile_and_environment_has_its_own(registry) -> None:
     asked = [
         ("a::f", (1,), None),
         ("a::f", (2,), None),
@@ -82,41 +82,41 @@ def test_each_operator_profile_and_environment_has_its_own(book) -> None:
                 numbers,
                 (lambda n=number: n) if turn == 0 else never,
                 environment=environment,
-                registry=book,
+                registry=registry,
             )
             assert chosen == number, asked[number]
-    assert len(choices.made(registry=book)) == len(asked)
-    assert len(choices.made("a::f", registry=book)) == 13
+    assert len(choices.made(registry=registry)) == len(asked)
+    assert len(choices.made("a::f", registry=registry)) == 13
 
 
-def test_what_is_equal_in_python_is_one_profile(book) -> None:
+def test_what_is_equal_in_python_is_one_profile(registry) -> None:
     same = [(1, 0, "a"), (1.0, 0, "a"), (True, False, "a"), [1, 0.0, "a"], (1, -0.0, "a")]
     for profile in same:
-        assert md.choose("a::f", profile, TILES, lambda: 32, registry=book) == 32
-        book.dispatcher.chosen.clear()
-    assert len(choices.made(registry=book)) == 1
+        assert md.choose("a::f", profile, TILES, lambda: 32, registry=registry) == 32
+        registry.dispatcher.chosen.clear()
+    assert len(choices.made(registry=registry)) == 1
 
 
-def test_numbers_of_numpy_are_numbers(book) -> None:
+def test_numbers_of_numpy_are_numbers(registry) -> None:
     np = pytest.importorskip("numpy")
     profile = (np.int64(8), np.float64(0.5))
-    assert md.choose("a::f", profile, TILES, lambda: np.int64(32), registry=book) == 32
-    assert md.choose("a::f", (8, 0.5), TILES, never, registry=book) == 32
+    assert md.choose("a::f", profile, TILES, lambda: np.int64(32), registry=registry) == 32
+    assert md.choose("a::f", (8, 0.5), TILES, never, registry=registry) == 32
     # Compared with the candidates that are remembered, an array is no truth value.
-    assert md.choose("a::f", (8, 0.5), np.array(TILES), never, registry=book) == 32
+    assert md.choose("a::f", (8, 0.5), np.array(TILES), never, registry=registry) == 32
 
 
 @pytest.mark.parametrize(
     "profile", [object(), (1, object()), float("nan"), float("inf"), {1: 2}, b"x", {1, 2}, 1j]
 )
-def test_what_no_other_process_could_compare_is_refused(book, profile) -> None:
+def test_what_no_other_process_could_compare_is_refused(registry, profile) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="what JSON can say"):
-        md.choose("a::f", profile, TILES, never, registry=book)
+        md.choose("a::f", profile, TILES, never, registry=registry)
     with pytest.raises(errors.InvalidArgumentError, match="environment"):
-        md.choose("a::f", 1, TILES, never, environment=profile, registry=book)
+        md.choose("a::f", 1, TILES, never, environment=profile, registry=registry)
     with pytest.raises(errors.InvalidArgumentError, match="candidates"):
-        md.choose("a::f", 1, [profile], never, registry=book)
-    assert book.dispatcher.facts.registrations_since(0, 0)[0] == 0
+        md.choose("a::f", 1, [profile], never, registry=registry)
+    assert registry.dispatcher.facts.registrations_since(0, 0)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -132,30 +132,30 @@ def test_what_no_other_process_could_compare_is_refused(book, profile) -> None:
     ],
 )
 def test_arguments_that_nothing_can_use_are_refused(
-    book, operator, candidates, decide, words
+    registry, operator, candidates, decide, words
 ) -> None:
     with pytest.raises(errors.InvalidArgumentError, match=words):
-        md.choose(operator, 1, candidates, decide, registry=book)
+        md.choose(operator, 1, candidates, decide, registry=registry)
     with pytest.raises(errors.InvalidArgumentError, match="timeout"):
-        md.choose("a::f", 1, TILES, never, timeout=-1, registry=book)
-    assert book.dispatcher.facts.registrations_since(0, 0)[0] == 0
+        md.choose("a::f", 1, TILES, never, timeout=-1, registry=registry)
+    assert registry.dispatcher.facts.registrations_since(0, 0)[0] == 0
 
 
-def test_each_gets_its_own_candidate(book) -> None:
+def test_each_gets_its_own_candidate(registry) -> None:
     first = [{"block": 64, "warps": 4}, {"block": 128, "warps": 8}]
     second = ({"warps": 8, "block": 128.0}, {"block": 32})
-    assert md.choose("a::f", 1, first, lambda: first[1], registry=book) is first[1]
-    assert md.choose("a::f", 1, second, never, registry=book) is second[0]
+    assert md.choose("a::f", 1, first, lambda: first[1], registry=registry) is first[1]
+    assert md.choose("a::f", 1, second, never, registry=registry) is second[0]
     kernels = {"slow": len, "fast": max}
-    assert kernels[md.choose("a::g", 1, kernels, lambda: "fast", registry=book)] is max
-    assert md.choose("a::g", 1, kernels, never, registry=book) == "fast"
-    assert md.choose("a::g", 1, iter(["fast"]), never, registry=book) == "fast"
+    assert kernels[md.choose("a::g", 1, kernels, lambda: "fast", registry=registry)] is max
+    assert md.choose("a::g", 1, kernels, never, registry=registry) == "fast"
+    assert md.choose("a::g", 1, iter(["fast"]), never, registry=registry) == "fast"
 
 
-def test_a_choice_that_is_no_candidate_here_is_an_error_with_both_lists(book) -> None:
-    md.choose("a::f", (1,), TILES, lambda: 16, registry=book)
+def test_a_choice_that_is_no_candidate_here_is_an_error_with_both_lists(registry) -> None:
+    md.choose("a::f", (1,), TILES, lambda: 16, registry=registry)
     with pytest.raises(errors.NotACandidateError) as caught:
-        md.choose("a::f", (1,), [32, 64, 128], never, registry=book)
+        md.choose("a::f", (1,), [32, 64, 128], never, registry=registry)
     error = pickle.loads(pickle.dumps(caught.value))
     assert (error.operator, error.profile, error.choice) == ("a::f", (1,), 16)
     assert error.candidates == (32, 64, 128)
@@ -165,54 +165,54 @@ def test_a_choice_that_is_no_candidate_here_is_an_error_with_both_lists(book) ->
     assert "[32, 64, 128]" in str(error) or "32, 64, 128" in str(error)
 
 
-def test_a_list_that_was_changed_in_place_is_looked_at_anew(book) -> None:
+def test_a_list_that_was_changed_in_place_is_looked_at_anew(registry) -> None:
     mine = list(TILES)
-    md.choose("a::f", 1, mine, lambda: 16, registry=book)
-    assert md.choose("a::f", 1, mine, never, registry=book) == 16
+    md.choose("a::f", 1, mine, lambda: 16, registry=registry)
+    assert md.choose("a::f", 1, mine, never, registry=registry) == 16
     mine.remove(16)
     with pytest.raises(errors.NotACandidateError):
-        md.choose("a::f", 1, mine, never, registry=book)
+        md.choose("a::f", 1, mine, never, registry=registry)
 
 
-def test_a_decide_that_returns_no_candidate_has_chosen_nothing(book) -> None:
+def test_a_decide_that_returns_no_candidate_has_chosen_nothing(registry) -> None:
     with pytest.raises(errors.NotACandidateError) as caught:
-        md.choose("a::f", 1, TILES, lambda: 17, registry=book)
+        md.choose("a::f", 1, TILES, lambda: 17, registry=registry)
     assert (caught.value.choice, caught.value.there) == (17, "")
-    assert choices.made(registry=book) == []
-    assert md.choose("a::f", 1, TILES, lambda: 16, registry=book) == 16
+    assert choices.made(registry=registry) == []
+    assert md.choose("a::f", 1, TILES, lambda: 16, registry=registry) == 16
 
 
-def test_whoever_raises_hears_it_and_the_next_decides(book) -> None:
+def test_whoever_raises_hears_it_and_the_next_decides(registry) -> None:
     with pytest.raises(ZeroDivisionError):
-        md.choose("a::f", 1, TILES, lambda: 1 // 0, registry=book)
-    assert choices.made(registry=book) == []
-    assert md.choose("a::f", 1, TILES, lambda: 16, registry=book) == 16
+        md.choose("a::f", 1, TILES, lambda: 1 // 0, registry=registry)
+    assert choices.made(registry=registry) == []
+    assert md.choose("a::f", 1, TILES, lambda: 16, registry=registry) == 16
 
 
-def test_a_decide_that_asks_for_its_own_choice_is_an_error(book) -> None:
+def test_a_decide_that_asks_for_its_own_choice_is_an_error(registry) -> None:
     def decide() -> int:
-        return md.choose("a::f", 1, TILES, decide, registry=book)
+        return md.choose("a::f", 1, TILES, decide, registry=registry)
 
     with pytest.raises(errors.NestedChoiceError) as caught:
-        md.choose("a::f", 1, TILES, decide, registry=book)
+        md.choose("a::f", 1, TILES, decide, registry=registry)
     assert (caught.value.operator, caught.value.profile) == ("a::f", 1)
 
 
-def test_a_decide_may_ask_for_another_choice_and_use_the_registry(book) -> None:
+def test_a_decide_may_ask_for_another_choice_and_use_the_registry(registry) -> None:
     def decide() -> int:
-        md.Library("a", "DEF", registry=book).define("f(Tensor x) -> Tensor")
-        return md.choose("a::f", 2, TILES, lambda: 32, registry=book)
+        md.Library("a", "DEF", registry=registry).define("f(Tensor x) -> Tensor")
+        return md.choose("a::f", 2, TILES, lambda: 32, registry=registry)
 
-    assert md.choose("a::f", 1, TILES, decide, registry=book) == 32
+    assert md.choose("a::f", 1, TILES, decide, registry=registry) == 32
 
 
-def test_an_operator_is_a_name_and_brings_its_registry(book) -> None:
-    lib = md.Library("a", "DEF", registry=book)
+def test_an_operator_is_a_name_and_brings_its_registry(registry) -> None:
+    lib = md.Library("a", "DEF", registry=registry)
     lib.define("f(Tensor x) -> Tensor")
-    operator = book.ops.a.f.default
+    operator = registry.ops.a.f.default
     assert md.choose(operator, 1, TILES, lambda: 16) == 16
-    assert md.choose(book.ops.a.f, 1, TILES, never) == 16
-    assert md.choose("a::f", 1, TILES, never, registry=book) == 16
+    assert md.choose(registry.ops.a.f, 1, TILES, never) == 16
+    assert md.choose("a::f", 1, TILES, never, registry=registry) == 16
     with (
         md.Registry.local() as other,
         pytest.raises(errors.InvalidArgumentError, match="give only one"),
@@ -220,20 +220,20 @@ def test_an_operator_is_a_name_and_brings_its_registry(book) -> None:
         md.choose(operator, 1, TILES, never, registry=other)
 
 
-def test_a_withdrawn_choice_is_made_anew_and_nobody_goes_on_with_it(book) -> None:
+def test_a_withdrawn_choice_is_made_anew_and_nobody_goes_on_with_it(registry) -> None:
     def ask(decide=never):
-        return md.choose("a::f", 1, TILES, decide, registry=book)
+        return md.choose("a::f", 1, TILES, decide, registry=registry)
 
     assert ask(lambda: 16) == 16
     assert ask() == 16
-    (choice,) = choices.made(registry=book)
-    assert choices.withdraw(choice, registry=book)
-    assert not choices.withdraw(choice, registry=book)
+    (choice,) = choices.made(registry=registry)
+    assert choices.withdraw(choice, registry=registry)
+    assert not choices.withdraw(choice, registry=registry)
     assert ask(lambda: 32) == 32
     assert ask() == 32
 
 
-def test_threads_agree_and_one_decides(book) -> None:
+def test_threads_agree_and_one_decides(registry) -> None:
     """Each thread in turn decides first, for a profile of its own."""
     begun, decided, got = threading.Event(), [], []
     go_on = threading.Event()
@@ -245,13 +245,13 @@ def test_threads_agree_and_one_decides(book) -> None:
         return 32
 
     def ask() -> None:
-        got.append(md.choose("a::f", 1, TILES, decide, timeout=limit(60), registry=book))
+        got.append(md.choose("a::f", 1, TILES, decide, timeout=limit(60), registry=registry))
 
     threads = [threading.Thread(target=ask) for _ in range(6)]
     for thread in threads:
         thread.start()
     assert begun.wait(limit(60))
-    until(lambda: book.dispatcher.facts.members()[0][4] == 5)
+    until(lambda: registry.dispatcher.facts.members()[0][4] == 5)
     go_on.set()
     for thread in threads:
         thread.join(limit(60))
@@ -259,7 +259,7 @@ def test_threads_agree_and_one_decides(book) -> None:
     assert len(decided) == 1
 
 
-def test_of_threads_the_next_decides_when_one_raises(book) -> None:
+def test_of_threads_the_next_decides_when_one_raises(registry) -> None:
     """Each hears its own exception, and the last one's choice counts."""
     count, together = 5, threading.Barrier(5)
     raised, got, decided = [], [], []
@@ -273,7 +273,7 @@ def test_of_threads_the_next_decides_when_one_raises(book) -> None:
     def ask() -> None:
         together.wait(limit(60))
         try:
-            got.append(md.choose("a::f", 1, TILES, decide, timeout=limit(60), registry=book))
+            got.append(md.choose("a::f", 1, TILES, decide, timeout=limit(60), registry=registry))
         except LookupError as error:
             raised.append(error.args[0])
 
@@ -286,14 +286,14 @@ def test_of_threads_the_next_decides_when_one_raises(book) -> None:
     assert got == [16]
 
 
-def test_nobody_takes_a_claim_for_its_own_that_is_being_released(book, monkeypatch) -> None:
+def test_nobody_takes_a_claim_for_its_own_that_is_being_released(registry, monkeypatch) -> None:
     told = []
-    kind = type(book.dispatcher.facts)
+    kind = type(registry.dispatcher.facts)
     release = kind.release
 
     def ask_at_once() -> None:
         try:
-            told.append(md.choose("a::f", (1,), [1, 2], lambda: 2, timeout=0, registry=book))
+            told.append(md.choose("a::f", (1,), [1, 2], lambda: 2, timeout=0, registry=registry))
         except errors.ChoiceTimeoutError:
             told.append(None)
 
@@ -305,13 +305,13 @@ def test_nobody_takes_a_claim_for_its_own_that_is_being_released(book, monkeypat
 
     monkeypatch.setattr(kind, "release", released_late)
     with pytest.raises(ZeroDivisionError):
-        md.choose("a::f", (1,), [1, 2], lambda: 1 // 0, registry=book)
+        md.choose("a::f", (1,), [1, 2], lambda: 1 // 0, registry=registry)
     monkeypatch.undo()
     assert told == [None]
-    assert md.choose("a::f", (1,), [1, 2], lambda: 2, registry=book) == 2
+    assert md.choose("a::f", (1,), [1, 2], lambda: 2, registry=registry) == 2
 
 
-def test_a_deadline_names_who_decides(book) -> None:
+def test_a_deadline_names_who_decides(registry) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def decide() -> int:
@@ -319,35 +319,37 @@ def test_a_deadline_names_who_decides(book) -> None:
         assert go_on.wait(limit(60))
         return 16
 
-    ask = threading.Thread(target=lambda: md.choose("a::f", (1, 2), TILES, decide, registry=book))
+    ask = threading.Thread(
+        target=lambda: md.choose("a::f", (1, 2), TILES, decide, registry=registry)
+    )
     ask.start()
     assert begun.wait(limit(60))
     for timeout in (0, 0.01):
         with pytest.raises(errors.ChoiceTimeoutError) as caught:
-            md.choose("a::f", (1, 2), TILES, never, timeout=timeout, registry=book)
+            md.choose("a::f", (1, 2), TILES, never, timeout=timeout, registry=registry)
     error = pickle.loads(pickle.dumps(caught.value))
     go_on.set()
     ask.join(limit(60))
     assert isinstance(error, TimeoutError)
-    assert (error.pid, error.interpreter) == (book.dispatcher.facts.pid, 0)
+    assert (error.pid, error.interpreter) == (registry.dispatcher.facts.pid, 0)
     assert error.waited >= 0.01
     assert "is deciding" in str(error)
     assert __file__ in str(error)
 
 
-def test_ctrl_c_in_decide_leaves_the_choice_to_the_next(book) -> None:
+def test_ctrl_c_in_decide_leaves_the_choice_to_the_next(registry) -> None:
     def decide() -> int:
         interrupt_main()
         while True:
             threading.Event().wait(0.001)
 
     with pytest.raises(KeyboardInterrupt):
-        md.choose("a::f", 1, TILES, decide, registry=book)
-    assert md.choose("a::f", 1, TILES, lambda: 16, registry=book) == 16
+        md.choose("a::f", 1, TILES, decide, registry=registry)
+    assert md.choose("a::f", 1, TILES, lambda: 16, registry=registry) == 16
 
 
-def test_ctrl_c_while_the_turn_ends_ends_it_and_is_told(book, monkeypatch) -> None:
-    facts, release = book.dispatcher.facts, type(book.dispatcher.facts).release
+def test_ctrl_c_while_the_turn_ends_ends_it_and_is_told(registry, monkeypatch) -> None:
+    facts, release = registry.dispatcher.facts, type(registry.dispatcher.facts).release
     interrupts = [KeyboardInterrupt]
 
     def interrupted(self, name):
@@ -357,14 +359,16 @@ def test_ctrl_c_while_the_turn_ends_ends_it_and_is_told(book, monkeypatch) -> No
 
     monkeypatch.setattr(type(facts), "release", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        md.choose("a::f", 1, TILES, lambda: 16, registry=book)
+        md.choose("a::f", 1, TILES, lambda: 16, registry=registry)
     assert interrupts == []
-    assert md.choose("a::f", 1, TILES, never, registry=book) == 16
+    assert md.choose("a::f", 1, TILES, never, registry=registry) == 16
 
 
-def test_when_the_registry_closes_whoever_waits_is_told(book) -> None:
+def test_when_the_registry_closes_whoever_waits_is_told(registry) -> None:
     begun, go_on, told = threading.Event(), threading.Event(), []
-    with md.Registry.local() if book.address.startswith("local") else md.Registry.create() as own:
+    with (
+        md.Registry.local() if registry.address.startswith("local") else md.Registry.create() as own
+    ):
 
         def decide() -> int:
             begun.set()
@@ -393,30 +397,32 @@ def test_when_the_registry_closes_whoever_waits_is_told(book) -> None:
             md.choose("a::f", 1, TILES, never, registry=own)
 
 
-def test_what_was_remembered_is_not_used_after_the_end(book) -> None:
-    with md.Registry.local() if book.address.startswith("local") else md.Registry.create() as own:
+def test_what_was_remembered_is_not_used_after_the_end(registry) -> None:
+    with (
+        md.Registry.local() if registry.address.startswith("local") else md.Registry.create() as own
+    ):
         md.choose("a::f", 1, TILES, lambda: 16, registry=own)
         md.choose("a::f", 1, TILES, never, registry=own)
     with pytest.raises(errors.RegistryClosedError):
         md.choose("a::f", 1, TILES, never, registry=own)
 
 
-def test_a_claim_on_a_choice_is_no_library(book) -> None:
+def test_a_claim_on_a_choice_is_no_library(registry) -> None:
     def decide() -> int:
-        assert book.registers()
-        assert book.namespaces() == []
-        assert book.operators() == []
+        assert registry.registers()
+        assert registry.namespaces() == []
+        assert registry.operators() == []
         return 16
 
-    md.choose("a::f", 1, TILES, decide, registry=book)
-    assert book.dangling_implementations() == []
-    book.check_invariants()
+    md.choose("a::f", 1, TILES, decide, registry=registry)
+    assert registry.dangling_implementations() == []
+    registry.check_invariants()
 
 
 # --- tasks
 
 
-def test_tasks_agree_and_block_no_other(book) -> None:
+def test_tasks_agree_and_block_no_other(registry) -> None:
     decided = []
 
     async def main() -> list[int]:
@@ -429,10 +435,10 @@ def test_tasks_agree_and_block_no_other(book) -> None:
             return 32
 
         asks = [
-            asyncio.create_task(md.choose_async("a::f", 1, TILES, decide, registry=book))
+            asyncio.create_task(md.choose_async("a::f", 1, TILES, decide, registry=registry))
             for _ in range(4)
         ]
-        while book.dispatcher.facts.members()[0][4] < 3:
+        while registry.dispatcher.facts.members()[0][4] < 3:
             await asyncio.sleep(0.001)
         go_on.set()
         return await asyncio.gather(*asks)
@@ -441,7 +447,7 @@ def test_tasks_agree_and_block_no_other(book) -> None:
     assert decided == [1]
 
 
-def test_a_task_that_is_cancelled_while_it_waits_ends_at_once(book) -> None:
+def test_a_task_that_is_cancelled_while_it_waits_ends_at_once(registry) -> None:
     async def main() -> None:
         begun, go_on = threading.Event(), threading.Event()
 
@@ -450,13 +456,13 @@ def test_a_task_that_is_cancelled_while_it_waits_ends_at_once(book) -> None:
             assert go_on.wait(limit(60))
             return 32
 
-        first = asyncio.create_task(md.choose_async("a::f", 1, TILES, decide, registry=book))
+        first = asyncio.create_task(md.choose_async("a::f", 1, TILES, decide, registry=registry))
         while not begun.is_set():
             await asyncio.sleep(0.001)
         second = asyncio.create_task(
-            md.choose_async("a::f", 1, TILES, never, timeout=None, registry=book)
+            md.choose_async("a::f", 1, TILES, never, timeout=None, registry=registry)
         )
-        while not book.dispatcher.facts.members()[0][4]:
+        while not registry.dispatcher.facts.members()[0][4]:
             await asyncio.sleep(0.001)
         second.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -468,7 +474,7 @@ def test_a_task_that_is_cancelled_while_it_waits_ends_at_once(book) -> None:
     asyncio.run(main())
 
 
-def test_a_task_that_is_cancelled_while_it_decides_has_decided(book) -> None:
+def test_a_task_that_is_cancelled_while_it_decides_has_decided(registry) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def decide() -> int:
@@ -477,7 +483,7 @@ def test_a_task_that_is_cancelled_while_it_decides_has_decided(book) -> None:
         return 64
 
     async def main() -> None:
-        first = asyncio.create_task(md.choose_async("a::f", 1, TILES, decide, registry=book))
+        first = asyncio.create_task(md.choose_async("a::f", 1, TILES, decide, registry=registry))
         while not begun.is_set():
             await asyncio.sleep(0.001)
         first.cancel()
@@ -485,42 +491,44 @@ def test_a_task_that_is_cancelled_while_it_decides_has_decided(book) -> None:
             await first
 
     asyncio.run(main())
-    assert choices.made(registry=book) == []
+    assert choices.made(registry=registry) == []
     go_on.set()
-    assert md.choose("a::f", 1, TILES, never, timeout=limit(60), registry=book) == 64
-    until(lambda: not book.dispatcher.deciding)
+    assert md.choose("a::f", 1, TILES, never, timeout=limit(60), registry=registry) == 64
+    until(lambda: not registry.dispatcher.deciding)
 
 
-def test_a_turn_is_marked_before_its_claim_is_released(book, monkeypatch) -> None:
-    facts, marks = book.dispatcher.facts, []
+def test_a_turn_is_marked_before_its_claim_is_released(registry, monkeypatch) -> None:
+    facts, marks = registry.dispatcher.facts, []
     release = type(facts).release
 
     def released(self, name):
         if self is facts:
-            marks.append([turn.ending for turn in book.dispatcher.deciding.values()])
+            marks.append([turn.ending for turn in registry.dispatcher.deciding.values()])
         return release(self, name)
 
     monkeypatch.setattr(type(facts), "release", released)
-    assert md.choose("a::f", 1, TILES, lambda: 64, registry=book) == 64
+    assert md.choose("a::f", 1, TILES, lambda: 64, registry=registry) == 64
     assert marks == [[True]]
 
 
-def test_what_was_withdrawn_and_chosen_anew_at_once_is_not_remembered(book, monkeypatch) -> None:
-    facts, looks = book.dispatcher.facts, []
+def test_what_was_withdrawn_and_chosen_anew_at_once_is_not_remembered(
+    registry, monkeypatch
+) -> None:
+    facts, looks = registry.dispatcher.facts, []
     registrations = type(facts).registrations
 
     def looked(self, name=None):
-        if self is facts and name is not None and choices.made(registry=book) and not looks:
+        if self is facts and name is not None and choices.made(registry=registry) and not looks:
             looks.append(name)  # the choice was made, and is looked up for its version
-            choices.withdraw(choices.made(registry=book)[0], registry=book)
-            assert md.choose("a::f", 1, TILES, lambda: 32, registry=book) == 32
-            book.dispatcher.chosen.clear()
+            choices.withdraw(choices.made(registry=registry)[0], registry=registry)
+            assert md.choose("a::f", 1, TILES, lambda: 32, registry=registry) == 32
+            registry.dispatcher.chosen.clear()
         return registrations(self, name)
 
     monkeypatch.setattr(type(facts), "registrations", looked)
-    assert md.choose("a::f", 1, TILES, lambda: 64, registry=book) == 64  # as it was agreed
+    assert md.choose("a::f", 1, TILES, lambda: 64, registry=registry) == 64  # as it was agreed
     assert len(looks) == 1
-    assert md.choose("a::f", 1, TILES, never, registry=book) == 32
+    assert md.choose("a::f", 1, TILES, never, registry=registry) == 32
 
 
 # --- files
@@ -531,13 +539,13 @@ def three_choices(registry) -> None:
         md.choose("a::f", (size, "f32"), TILES, lambda t=tile: t, registry=registry)
 
 
-def test_choices_go_through_a_file(book, tmp_path) -> None:
+def test_choices_go_through_a_file(registry, tmp_path) -> None:
     file = tmp_path / "choices.json"
-    three_choices(book)
-    md.choose("a::f", 1, TILES, lambda: 16, environment={"cuda": 12}, registry=book)
-    md.choose("a::g", 1, ["x", "y"], lambda: "y", registry=book)
-    assert choices.export(file, registry=book) == 5
-    assert choices.export(tmp_path / "one.json", choices.made("a::g", registry=book)) == 1
+    three_choices(registry)
+    md.choose("a::f", 1, TILES, lambda: 16, environment={"cuda": 12}, registry=registry)
+    md.choose("a::g", 1, ["x", "y"], lambda: "y", registry=registry)
+    assert choices.export(file, registry=registry) == 5
+    assert choices.export(tmp_path / "one.json", choices.made("a::g", registry=registry)) == 1
     with md.Registry.local() as other:
         assert md.choose("a::f", (2, "f32"), TILES, lambda: 64, registry=other) == 64
         assert choices.load(file, "a::f", TILES, registry=other) == 2  # one is there already
@@ -551,10 +559,12 @@ def test_choices_go_through_a_file(book, tmp_path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["choices.json", "one.json"]
 
 
-def test_a_file_that_does_not_match_is_refused_in_words_and_changes_nothing(book, tmp_path) -> None:
+def test_a_file_that_does_not_match_is_refused_in_words_and_changes_nothing(
+    registry, tmp_path
+) -> None:
     file = tmp_path / "choices.json"
-    three_choices(book)
-    choices.export(file, registry=book)
+    three_choices(registry)
+    choices.export(file, registry=registry)
     with md.Registry.local() as other:
 
         def refused(words, operator="a::f", candidates=TILES, environment=None):
@@ -632,7 +642,9 @@ HOSTILE_SETS = [
 
 
 @pytest.mark.parametrize("number", range(len(HOSTILE_SETS) + 4))
-def test_whatever_is_in_a_file_is_an_error_of_choices_and_changes_nothing(book, tmp_path, number):
+def test_whatever_is_in_a_file_is_an_error_of_choices_and_changes_nothing(
+    registry, tmp_path, number
+):
     file = tmp_path / "choices.json"
     if number < len(HOSTILE_SETS):
         one = {"operator": "a::f", "environment": None, "candidates": TILES, "choices": []}
@@ -653,16 +665,16 @@ def test_whatever_is_in_a_file_is_an_error_of_choices_and_changes_nothing(book, 
     file.write_text(text)
     for operator in ("a::f", "a::g"):
         with pytest.raises(errors.ChoicesFileError):
-            choices.load(file, operator, TILES, registry=book)
-    assert choices.made(registry=book) == []
+            choices.load(file, operator, TILES, registry=registry)
+    assert choices.made(registry=registry) == []
 
 
-def test_a_profile_without_end_is_refused(book) -> None:
+def test_a_profile_without_end_is_refused(registry) -> None:
     deep = nested(5000)
     for asked in ((deep, TILES, None), (1, [deep], None), (1, TILES, deep)):
         with pytest.raises(errors.InvalidArgumentError, match="Make it flat"):
-            md.choose("a::f", *asked[:2], never, environment=asked[2], registry=book)
-    assert book.dispatcher.facts.registrations_since(0, 0)[0] == 0
+            md.choose("a::f", *asked[:2], never, environment=asked[2], registry=registry)
+    assert registry.dispatcher.facts.registrations_since(0, 0)[0] == 0
 
 
 TOLD = {
@@ -680,7 +692,7 @@ def other_told(**changed: object) -> str:
     return "0 77\n" + deep(json.dumps(TOLD | changed))
 
 
-#: Facts that are no choices: none of them names a candidate.
+#: Registrations that are no choices: none of them names a candidate.
 HOSTILE_FACTS = [
     "",
     "77",
@@ -719,47 +731,47 @@ HOSTILE_FACTS = [
 
 
 @pytest.mark.parametrize("number", range(len(HOSTILE_FACTS)))
-def test_what_another_process_writes_in_place_of_a_choice_is_an_error_of_its_own(book, number):
+def test_what_another_process_writes_in_place_of_a_choice_is_an_error_of_its_own(registry, number):
     from mdispatch.registry.profiles import choice_name
 
-    assert md.choose("a::g", 1, TILES, lambda: 32, registry=book) == 32
+    assert md.choose("a::g", 1, TILES, lambda: 32, registry=registry) == 32
     name = choice_name("a::f", 1, None)
-    book.dispatcher.facts.register(CHOICE, 0, name, HOSTILE_FACTS[number], "odd.py:1")
+    registry.dispatcher.facts.register(CHOICE, 0, name, HOSTILE_FACTS[number], "odd.py:1")
     for _ in range(2):
         with pytest.raises(errors.RegistryDamagedError, match="none that mdispatch has written"):
-            md.choose("a::f", 1, TILES, never, registry=book)
-    assert [each.operator for each in choices.made(registry=book)] == ["a::g"]
-    assert md.choose("a::g", 1, TILES, never, registry=book) == 32
+            md.choose("a::f", 1, TILES, never, registry=registry)
+    assert [each.operator for each in choices.made(registry=registry)] == ["a::g"]
+    assert md.choose("a::g", 1, TILES, never, registry=registry) == 32
 
 
-def test_a_choice_of_another_candidate_is_told_as_before(book) -> None:
+def test_a_choice_of_another_candidate_is_told_as_before(registry) -> None:
     from mdispatch.registry.profiles import choice_name
 
     name = choice_name("a::f", 1, None)
     told = TOLD | {"candidates": [77]}
-    book.dispatcher.facts.register(CHOICE, 0, name, "0 77\n" + json.dumps(told), "odd.py:1")
+    registry.dispatcher.facts.register(CHOICE, 0, name, "0 77\n" + json.dumps(told), "odd.py:1")
     with pytest.raises(errors.NotACandidateError, match="77"):
-        md.choose("a::f", 1, TILES, never, registry=book)
-    assert md.choose("a::f", 1, [5, 77], never, registry=book) == 77
-    assert [each.value for each in choices.made(registry=book)] == [77]
+        md.choose("a::f", 1, TILES, never, registry=registry)
+    assert md.choose("a::f", 1, [5, 77], never, registry=registry) == 77
+    assert [each.value for each in choices.made(registry=registry)] == [77]
 
 
-def test_what_is_loaded_while_somebody_decides_counts(book, tmp_path) -> None:
+def test_what_is_loaded_while_somebody_decides_counts(registry, tmp_path) -> None:
     file = tmp_path / "choices.json"
     with md.Registry.local() as other:
         md.choose("a::f", 1, TILES, lambda: 64, registry=other)
         choices.export(file, registry=other)
 
     def decide() -> int:
-        assert choices.load(file, "a::f", TILES, registry=book) == 1
+        assert choices.load(file, "a::f", TILES, registry=registry) == 1
         return 16
 
-    assert md.choose("a::f", 1, TILES, decide, registry=book) == 64
-    assert [each.value for each in choices.made(registry=book)] == [64]
+    assert md.choose("a::f", 1, TILES, decide, registry=registry) == 64
+    assert [each.value for each in choices.made(registry=registry)] == [64]
 
 
-def test_a_choice_is_one_fact(book) -> None:
-    md.choose("a::f", 1, TILES, lambda: 64, registry=book)
-    live, there = book.dispatcher.facts.registrations_since(0, 0)
+def test_a_choice_is_one_fact(registry) -> None:
+    md.choose("a::f", 1, TILES, lambda: 64, registry=registry)
+    live, there = registry.dispatcher.facts.registrations_since(0, 0)
     assert live == 1
     assert there[0].kind == CHOICE

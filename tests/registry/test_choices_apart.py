@@ -182,16 +182,16 @@ def test_whoever_raises_hears_it_and_another_member_decides(kind, tmp_path) -> N
 
 INTERRUPTED = """
 folder, text = args
-main_pid, registry = os.getpid(), md.default_registry()
+registrar_pid, registry = os.getpid(), md.default_registry()
 first, = start("spawn", text, 1, Path(folder))
 until_arrived([first], 0)
 presser = os.fork()
 if presser == 0:
     def asleep():
-        call = Path(f"/proc/{main_pid}/syscall").read_text().split()
+        call = Path(f"/proc/{registrar_pid}/syscall").read_text().split()
         return call[0] == "449" or (call[0] == "202" and int(call[2], 16) == 9)
     until(asleep)
-    os.kill(main_pid, signal.SIGINT)
+    os.kill(registrar_pid, signal.SIGINT)
     os._exit(0)
 try:
     md.choose("shop::gemm", 1, [16, 32], lambda: 16, timeout=None)
@@ -266,7 +266,7 @@ done(got=got, made=made, left=left, registers=registry.registers(),
 
 
 @pytest.mark.parametrize("kind", ["spawn", INTERPRETERS[-1]])
-def test_a_team_without_a_main_member_agrees_too(kind, tmp_path) -> None:
+def test_a_team_without_a_registrar_agrees_too(kind, tmp_path) -> None:
     name = f"choices-{kind}-{tmp_path.name}"
     got = run_main(ELECTED, kind, 4, str(tmp_path), ASKING, name)
     assert got["role"]

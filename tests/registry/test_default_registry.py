@@ -95,7 +95,7 @@ def test_importing_mdispatch_makes_no_registry() -> None:
 
 @pytest.mark.shared
 def test_a_closed_default_is_forgotten_by_the_environment() -> None:
-    """A child would be told that the main process died."""
+    """A child would be told that the registrar died."""
     child = "import mdispatch as md; print(md.register_or_verify(), flush=True)"
     ran = run_alone(
         "import mdispatch as md, os, subprocess, sys\n"
@@ -110,7 +110,7 @@ def test_a_closed_default_is_forgotten_by_the_environment() -> None:
 
 
 @pytest.mark.shared
-def test_a_child_whose_main_process_is_gone_is_told_so() -> None:
+def test_a_child_whose_registrar_is_gone_is_told_so() -> None:
     gone = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
     gone.send_signal(signal.SIGKILL)
     gone.wait()
@@ -119,7 +119,7 @@ def test_a_child_whose_main_process_is_gone_is_told_so() -> None:
         MDISPATCH_REGISTRY=address_of(gone.pid, 3),
     )
     assert ran.returncode == 1
-    assert "MainMemberGoneError" in ran.stderr
+    assert "RegistrarGoneError" in ran.stderr
     assert "Unset it to work alone" in ran.stderr
 
 
@@ -211,7 +211,7 @@ def test_the_name_of_a_registry_whose_process_was_killed_is_taken_over() -> None
         os.waitpid(pid, 0)
         try:
             md.Registry.attach(name, timeout=0)
-        except md.errors.MainMemberGoneError as error:
+        except md.errors.RegistrarGoneError as error:
             refused = type(error).__name__
         with md.Registry.create(name) as registry:
             exists = False
@@ -222,7 +222,7 @@ def test_the_name_of_a_registry_whose_process_was_killed_is_taken_over() -> None
             done(main=registry.is_main, refused=refused, exists=exists)
         """
     )
-    assert (got["main"], got["refused"], got["exists"]) == (True, "MainMemberGoneError", True)
+    assert (got["main"], got["refused"], got["exists"]) == (True, "RegistrarGoneError", True)
 
 
 @pytest.mark.shared

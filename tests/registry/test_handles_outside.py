@@ -433,7 +433,7 @@ def passed(handle):
 """
 
 
-def test_a_guessed_number_of_an_object_opens_none_of_the_doors():
+def test_a_guessed_number_of_an_object_is_found_by_none_of_the_ways():
     got = home(
         f"FORGE = {FORGE!r}"
         + """

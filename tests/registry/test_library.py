@@ -27,13 +27,13 @@ class Array:
 
 
 def there(registry):
-    """The kind, name and key of every fact."""
+    """The kind, name and key of every registration."""
     _, _, found = registry.dispatcher.facts.registrations()
     return sorted((kinds.KIND_NAMES[f.kind], f.name, md.DispatchKey(f.key).name) for f in found)
 
 
 def everything(registry):
-    """All facts; a worker that differs tells so in a note."""
+    """All registrations; a worker that differs tells so in a note."""
     _, _, found = registry.dispatcher.facts.registrations()
     found = [fact for fact in found if fact.name != DIFFERS]
     return found, {f.name: registry.dispatcher.facts.registrations(f.name)[:2] for f in found}
@@ -643,7 +643,8 @@ def test_a_full_registry_refuses_and_the_library_goes_on():
 
 @pytest.mark.shared
 def test_a_definition_refused_after_its_module_was_registered_takes_the_module_back(monkeypatch):
-    """A definition with a module is two facts: there is room for the first, not for the second."""
+    """A definition with a module is two registrations: there is room for the first, not for the
+    second."""
     seen = []
     register = SharedRegistry.register
 

@@ -109,7 +109,7 @@ def test_what_cannot_be_told_is_refused_and_changes_nothing(listeners, listener,
 def verified(listeners, fact):
     """Defines as a library in a worker does. Returns a function that ends the definition."""
     listeners.registered(lambda: fact)
-    return lambda: listeners.struck(fact, lambda: True)
+    return lambda: listeners.removed(fact, lambda: True)
 
 
 def test_what_several_libraries_verify_is_told_once_and_ends_with_the_last_of_them(listeners):
@@ -520,7 +520,7 @@ def test_without_a_listener_nothing_is_queued_and_no_threads_are_thought_of():
         "listeners = Listeners(facts)\n"
         "fact = listeners.registered(lambda: facts.register(2, 0, 's::f', '', ''))\n"
         "assert listeners._queue == []\n"
-        "assert listeners.struck(fact, lambda: facts.strike(fact))\n"
+        "assert listeners.removed(fact, lambda: facts.remove(fact))\n"
         "listeners.add(type('L', (), {'on_operator_registered': print})())\n"
         "assert listeners._live == {} and listeners._queue == []\n"
         "assert 'threading' not in sys.modules\n"

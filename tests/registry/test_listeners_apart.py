@@ -72,9 +72,7 @@ def test_workers_of_every_kind_hear_what_the_main_interpreter_defines(kind, tmp_
 @pytest.mark.waits
 @pytest.mark.parametrize("how", [signal.SIGKILL, 0], ids=["killed", "left"])
 @pytest.mark.parametrize("kind", ["fork", "spawn", "subprocess"])
-def test_the_end_of_the_main_process_is_heard_after_all_that_it_defined(
-    kind, how, tmp_path
-) -> None:
+def test_the_end_of_the_registrar_is_heard_after_all_that_it_defined(kind, how, tmp_path) -> None:
     text = (
         HEARING + "arrived(1)\nassert hearing.ended.wait(limit(60))\nhandle._watch._thread.join()\n"
         "report(heard=hearing.heard, gone=hearing.gone, closed=handle.closed)"
@@ -83,8 +81,8 @@ def test_the_end_of_the_main_process_is_heard_after_all_that_it_defined(
         """
         kind, text, folder, how = args
         read, write = os.pipe()
-        main_pid = os.fork()
-        if main_pid == 0:
+        registrar_pid = os.fork()
+        if registrar_pid == 0:
             lib = md.Library("a", "DEF")
             lib.define("f() -> ()")
             workers = start(kind, text, 3, Path(folder))
@@ -98,11 +96,11 @@ def test_the_end_of_the_main_process_is_heard_after_all_that_it_defined(
         assert os.read(read, 1) == b"x"
         ended = time.monotonic()
         if how:
-            os.kill(main_pid, how)
-        os.waitpid(main_pid, 0)
+            os.kill(registrar_pid, how)
+        os.waitpid(registrar_pid, 0)
         until(lambda: all((Path(folder) / str(i)).exists() for i in range(3)))
         heard = [eval((Path(folder) / str(i)).read_text()) for i in range(3)]
-        done(main=main_pid, heard=heard, ended=ended)
+        done(main=registrar_pid, heard=heard, ended=ended)
         """,
         kind,
         text,
@@ -114,7 +112,7 @@ def test_the_end_of_the_main_process_is_heard_after_all_that_it_defined(
         assert worker["closed"]
         ((error, pid, at),) = worker["gone"]
         if how:
-            assert (error, pid) == ("MainMemberGoneError", got["main"])
+            assert (error, pid) == ("RegistrarGoneError", got["main"])
             assert at - got["ended"] < limit(30)  # a loaded machine may be slow to run us
         else:
             assert error == "RegistryClosedError"
@@ -247,7 +245,7 @@ def test_in_the_child_of_a_fork_all_handles_are_closed_and_new_ones_can_be_added
             mine = Hearing()
             with listeners.add(mine), listeners.add(Hearing(), everywhere=True):
                 fact = registry.dispatcher.facts.find(2, 0, "s::f")
-                listeners.struck(fact, lambda: registry.dispatcher.facts.strike(fact))
+                listeners.removed(fact, lambda: registry.dispatcher.facts.remove(fact))
                 listeners.registered(lambda: fact)
             os.write(write, repr((closed, mine.heard, here.heard, there.heard)).encode())
             os._exit(0)

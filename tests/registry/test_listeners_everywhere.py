@@ -24,7 +24,7 @@ def put(listeners, name):
 
 def test_a_listener_for_everywhere_hears_what_nobody_told_here(listeners):
     first, gone = put(listeners, "s::f"), put(listeners, "s::gone")
-    listeners._facts.strike(gone)
+    listeners._facts.remove(gone)
     second = put(listeners, "s::e")
     recorder = Recorder()
     listeners.add(recorder, everywhere=True)
@@ -32,7 +32,7 @@ def test_a_listener_for_everywhere_hears_what_nobody_told_here(listeners):
     listeners._facts.register(IMPL, 3, "s::kernel", "k", "k.py:1")
     third = put(listeners, "s::g")
     until(lambda: len(recorder.heard) == 3)
-    listeners._facts.strike(first)
+    listeners._facts.remove(first)
     until(lambda: len(recorder.heard) == 4)
     assert recorder.heard == ["+s::f", "+s::e", "+s::g", "-s::f"]
     assert recorder.facts == [first, second, third, first]
@@ -52,10 +52,10 @@ def test_an_operator_that_was_defined_anew_ends_first(listeners):
     put(listeners, "s::h")
     assert entered.wait(SECONDS)  # the next lines come between two looks
     unseen = put(listeners, "s::unseen")
-    listeners._facts.strike(first)
+    listeners._facts.remove(first)
     put(listeners, "s::g")
     again = put(listeners, "s::f")
-    listeners._facts.strike(unseen)
+    listeners._facts.remove(unseen)
     go.set()
     until(lambda: len(recorder.heard) == 5)
     assert recorder.heard == ["+s::f", "+s::h", "-s::f", "+s::g", "+s::f"]
@@ -72,7 +72,7 @@ def test_definitions_are_told_in_their_order_whatever_happens_during_a_look(list
             for turn in range(100):
                 mine.append(put(listeners, f"s::f{number}_{turn % 9}"))
                 if len(mine) > 3:
-                    assert listeners._facts.strike(mine.pop(turn % 3))
+                    assert listeners._facts.remove(mine.pop(turn % 3))
         except BaseException as error:
             problems.append(error)
 
@@ -131,8 +131,8 @@ def test_a_list_that_was_taken_while_operators_were_defined_does_not_mix_up_the_
     assert recorder.gone == [gone]
 
 
-def test_what_a_dead_main_member_did_not_come_to_tell_is_told_before_its_end():
-    gone = errors.MainMemberGoneError("dead")
+def test_what_a_dead_registrar_did_not_come_to_tell_is_told_before_its_end():
+    gone = errors.RegistrarGoneError("dead")
     recorder = heard_from((5, [3, 4]), (gone, [4, 5]))
     assert recorder.heard == ["+s::f3", "+s::f4", "-s::f3", "+s::f5"]
     assert recorder.gone == [gone]

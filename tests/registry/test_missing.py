@@ -1,4 +1,5 @@
-"""What an error about a fact that never came tells, and how much of the registry it looks at."""
+"""What an error about a registration that never came tells, and how much of the registry it looks
+at."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from mdispatch.registry import missed
 
 @pytest.fixture
 def read(monkeypatch):
-    """How many facts were listed, look by look."""
+    """How many registrations were listed, look by look."""
     counts = []
 
     def counted(listing):

@@ -21,7 +21,7 @@ _NAMES = 4
 
 
 @pytest.fixture(params=[pytest.param("shared", marks=pytest.mark.shared), "local"])
-def book(request: pytest.FixtureRequest) -> Iterator[md.Registry]:
+def registry(request: pytest.FixtureRequest) -> Iterator[md.Registry]:
     make: Callable[[], md.Registry] = {"shared": md.Registry.create, "local": md.Registry.local}[
         request.param
     ]
@@ -54,9 +54,9 @@ def one_namespace(registry: md.Registry, number: int) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("life", [one_more, one_namespace])
 def test_operators_that_come_and_go_for_ever_leave_nothing(
-    book: md.Registry, life: Callable[[md.Registry, int], None], long_form: bool
+    registry: md.Registry, life: Callable[[md.Registry, int], None], long_form: bool
 ) -> None:
-    facts = book.dispatcher.facts
+    facts = registry.dispatcher.facts
 
     def now() -> tuple[int, int, int]:
         gc.collect()
@@ -65,18 +65,18 @@ def test_operators_that_come_and_go_for_ever_leave_nothing(
 
     times = 50_000 if long_form else 400
     for number in range(times):
-        life(book, number)
+        life(registry, number)
     blocks, used, names = now()
     for number in range(times, 2 * times):
-        life(book, number)
+        life(registry, number)
     blocks_then, used_then, names_then = now()
     assert (used_then, names_then) == (used, names)
     # What stays for each name is an object or more. (CPython's cache of attributes keeps up to
     # 4,096 names by itself; 3.12 keeps every name that was ever asked for as an attribute.)
     kept = times if sys.version_info[:2] == (3, 12) else 0
     assert blocks_then - blocks < kept + (times / 10 if long_form else times)
-    assert not list(book.dispatcher.entries.items())
-    book.check_invariants()
+    assert not list(registry.dispatcher.entries.items())
+    registry.check_invariants()
 
 
 def fill(registry: md.Registry, prefix: str) -> int:
@@ -99,34 +99,34 @@ def test_a_registry_that_was_full_takes_as_many_other_names() -> None:
 
 @pytest.mark.waits
 @pytest.mark.dear
-def test_a_handle_that_is_kept_meets_those_who_define_the_name_again(book: md.Registry) -> None:
+def test_a_handle_that_is_kept_meets_those_who_define_the_name_again(registry: md.Registry) -> None:
     """As long as anybody has the entry of a name, it is the one of that name."""
-    lib = md.Library("s", "DEF", registry=book)
+    lib = md.Library("s", "DEF", registry=registry)
     lib.define("f(int x) -> int")
-    kept = book.ops.s.f.default
+    kept = registry.ops.s.f.default
     entry = kept.entry
     lib.close()
     gc.collect()
-    assert book.dispatcher.entry("s::f") is entry
-    with md.Library("s", "DEF", registry=book) as again:
+    assert registry.dispatcher.entry("s::f") is entry
+    with md.Library("s", "DEF", registry=registry) as again:
         again.define("f(int x) -> int")
         again.impl("f", lambda x: x, "CompositeImplicitAutograd")
-        assert book.ops.s.f.default.entry is entry
-        assert book.ops.s.f(3) == 3
+        assert registry.ops.s.f.default.entry is entry
+        assert registry.ops.s.f(3) == 3
         with pytest.raises(md.errors.OperatorGoneError):
             kept(3)
 
 
 @pytest.mark.waits
 @pytest.mark.dear
-def test_an_operator_keeps_its_kernels_though_nobody_refers_to_it(book: md.Registry) -> None:
-    lib = md.Library("s", "DEF", registry=book)
+def test_an_operator_keeps_its_kernels_though_nobody_refers_to_it(registry: md.Registry) -> None:
+    lib = md.Library("s", "DEF", registry=registry)
     lib.define("f(int x) -> int")
     lib.impl("f", lambda x: x * 2, "CompositeImplicitAutograd")
-    assert book.ops.s.f(3) == 6
-    vars(book.ops.s).clear()
+    assert registry.ops.s.f(3) == 6
+    vars(registry.ops.s).clear()
     gc.collect()
-    assert book.ops.s.f(4) == 8
+    assert registry.ops.s.f(4) == 8
     lib.close()
 
 

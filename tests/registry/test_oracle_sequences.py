@@ -13,8 +13,8 @@ Where mdispatch decides otherwise, on purpose:
   registry. PyTorch names the operator's first typed kernel as the previous one, mdispatch the
   kernel that was active at the key: test_the_warning_of_an_override_names_the_kernel_before_it. -
   Names of keys. mdispatch reads all of them: test_the_names_of_all_keys_are_read. - Words. Of an
-  error the class and the facts are compared (names, keys, places, types), not the words: see
-  facts_of in tests/support/recordings.py.
+  error the class and the registrations are compared (names, keys, locations, types), not the words:
+  see facts_of in tests/support/recordings.py.
 
 These sequences have nothing that PyTorch allows and mdispatch does not: see
 test_oracle_programs.py.

@@ -26,14 +26,14 @@ def says(word):
 
 
 def there(registry):
-    """The kind, name and key of every fact."""
+    """The kind, name and key of every registration."""
     _, _, found = registry.dispatcher.facts.registrations()
     return sorted((kinds.KIND_NAMES[f.kind], f.name, md.DispatchKey(f.key).name) for f in found)
 
 
 def everything(registry):
-    """All that a refused registration leaves unchanged: facts, versions, and this interpreter's
-    state. A worker that differs tells so in a note.
+    """All that a refused registration leaves unchanged: registrations, versions, and this
+    interpreter's state. A worker that differs tells so in a note.
     """
     _, _, found = registry.dispatcher.facts.registrations()
     found = [fact for fact in found if fact.name != DIFFERS]

@@ -21,7 +21,7 @@ from mdispatch.facts import CLAIM
 from mdispatch.facts.living import waits
 from mdispatch.facts.native.calls import changed_sets
 
-what, book, rounds, seed = args
+what, of, rounds, seed = args
 if with_forgets_its_exit():
     return done(loses=True)
 
@@ -29,7 +29,7 @@ class A:
     pass
 
 md.register_type(A, "CPU")
-make = {"local": md.Registry.local, "shared": md.Registry.create}[book]
+make = {"local": md.Registry.local, "shared": md.Registry.create}[of]
 registry, number = make(), itertools.count()
 lib = md.Library("n", "DEF", registry=registry)
 lib.define("f(Tensor x) -> str")
@@ -105,10 +105,10 @@ done(interrupts=storm.interrupts, left=left, told=told)
 """
 
 
-@pytest.mark.parametrize("book", ["local", "shared"])
+@pytest.mark.parametrize("registry", ["local", "shared"])
 @pytest.mark.parametrize("what", ["waits", "choices", "registrations", "guards", "priorities"])
-def test_after_a_storm_of_signals_nothing_is_left_and_all_goes_on(what, book, long_form):
-    got = run_main(STORM, what, book, 10_000 if long_form else 400, seed_of(long_form))
+def test_after_a_storm_of_signals_nothing_is_left_and_all_goes_on(what, registry, long_form):
+    got = run_main(STORM, what, registry, 10_000 if long_form else 400, seed_of(long_form))
     if got.get("loses"):
         pytest.skip("this CPython forgets the __exit__ of a `with` where a signal handler raises")
     assert got["interrupts"] > 20

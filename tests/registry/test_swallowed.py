@@ -662,7 +662,7 @@ def test_a_child_of_fork_lacks_what_its_parent_lacked_and_tells_it(app) -> None:
             env=os.environ | {"PYTHONPATH": args[0]}, stdin=-1, stdout=-1, text=True)
         os.environ["MDISPATCH_REGISTRY"] = main.stdout.readline().strip()
         import app
-        book = md.default_registry().dispatcher.facts
+        backing = md.default_registry().dispatcher.facts
         read, write = os.pipe()
         child = os.fork()
         if not child:
@@ -671,7 +671,7 @@ def test_a_child_of_fork_lacks_what_its_parent_lacked_and_tells_it(app) -> None:
             os.write(write, repr(here).encode())
             os._exit(0)
         os.waitpid(child, 0)
-        done(child=eval(os.read(read, 300)), parent=[each.pid for each in told(book)],
+        done(child=eval(os.read(read, 300)), parent=[each.pid for each in told(backing)],
             pid=os.getpid())
         main.stdin.close(), main.wait(), main.stdout.close()
         """,

@@ -1,4 +1,5 @@
-"""Types are facts that members write for themselves: who comes second with other keys is told."""
+"""Types are registrations that members write for themselves: who comes second with other keys is
+told."""
 
 from __future__ import annotations
 
@@ -48,11 +49,13 @@ try:
     error = None
 except md.errors.TypeKeysMismatchError as caught:
     error = caught
-book = md.default_registry().dispatcher.facts
+backing = md.default_registry().dispatcher.facts
 report(
     text=str(error), kind=error.kind, name=error.name, here=error.here, there=error.there,
     keys=(error.keys_here, error.keys_there),
-    types=sorted((f.name, f.body) for f in book.registrations()[2] if f.name.startswith("shop_")),
+    types=sorted(
+        (f.name, f.body) for f in backing.registrations()[2] if f.name.startswith("shop_")
+    ),
 )
 """
 
@@ -117,9 +120,10 @@ def test_a_fact_ends_with_its_class_and_others_may_have_another_key(shop) -> Non
         import shop_types
         from mdispatch.dispatch.context.values import register_type
         handle = register_type(shop_types.Array, "CPU")
-        book = md.default_registry().dispatcher.facts
+        backing = md.default_registry().dispatcher.facts
         def types():
-            return [f.where.rpartition(":")[2] for f in book.registrations("shop_types.Array")[2]]
+            there = backing.registrations("shop_types.Array")[2]
+            return [f.where.rpartition(":")[2] for f in there]
         one = types()
         text = '''
         import mdispatch as md
@@ -131,7 +135,7 @@ def test_a_fact_ends_with_its_class_and_others_may_have_another_key(shop) -> Non
         gc.collect()
         none = types()
         worker = results(start("subprocess", textwrap.dedent(text), 1, Path(folder)))[0]
-        done(one=one, none=none, worker=worker, check=book.check())
+        done(one=one, none=none, worker=worker, check=backing.check())
         """,
         shop,
     )
@@ -144,21 +148,21 @@ def test_a_fact_ends_with_its_class_and_others_may_have_another_key(shop) -> Non
 KILLED = """
 folder, text = args
 go = md.Library("go", "DEF")
-book = md.default_registry().dispatcher.facts
+backing = md.default_registry().dispatcher.facts
 workers = []
 for name, key in (("first", "CUDA"), ("second", "CPU")):
     Path(folder, name).mkdir()
     workers += start("subprocess", text.replace("KEY", key), 1, Path(folder, name))
     until_asleep(workers[-1:])
 first, second = workers
-both = [(f.body, f.pid == first.pid) for f in book.registrations("worker_types.Array")[2]]
+both = [(f.body, f.pid == first.pid) for f in backing.registrations("worker_types.Array")[2]]
 os.kill(first.pid, signal.SIGKILL)
 first.join()
 go.define("now() -> ()")
 second.join()
 md.register_type(float, "CPU")  # the next fact of a member's own finds the death
-left = [f.body for f in book.registrations("worker_types.Array")[2]]
-done(both=both, left=left, check=book.check(), **second.result())
+left = [f.body for f in backing.registrations("worker_types.Array")[2]]
+done(both=both, left=left, check=backing.check(), **second.result())
 """
 
 MEMBER = """
@@ -176,9 +180,9 @@ for turn in (1, 2):
         told.append(error.keys_there)
     if turn == 1:
         i_am_here()
-        book = md.default_registry().dispatcher.facts
-        book.await_fact(2, 0, "go::now", 1, None)
-there = [f.body for f in book.registrations("worker_types.Array")[2]]
+        backing = md.default_registry().dispatcher.facts
+        backing.await_fact(2, 0, "go::now", 1, None)
+there = [f.body for f in backing.registrations("worker_types.Array")[2]]
 report(told=told, there=there)
 """
 
@@ -238,16 +242,16 @@ def test_of_two_members_that_look_before_either_writes_one_is_told(tmp_path) -> 
         md.Library("own", "FRAGMENT")
         module = sys.modules["both"] = types.ModuleType("both")
         exec("class Array: pass", vars(module))
-        book = md.default_registry().dispatcher.facts
-        register = book.register
+        backing = md.default_registry().dispatcher.facts
+        register = backing.register
         def later(kind, *rest):
             arrived("to write")
-            book.await_fact(2, 0, "go::now", 1, None)
+            backing.await_fact(2, 0, "go::now", 1, None)
             fact = register(kind, *rest)
             arrived("written")
-            book.await_fact(2, 0, "go::on", 1, None)
+            backing.await_fact(2, 0, "go::on", 1, None)
             return fact
-        book.register = later
+        backing.register = later
         key = ("CPU", "CUDA")[INDEX]
         try:
             md.register_type(module.Array, key)
@@ -255,19 +259,19 @@ def test_of_two_members_that_look_before_either_writes_one_is_told(tmp_path) -> 
         except md.errors.TypeKeysMismatchError as error:
             report(key=error.keys_there[0])
         arrived("done")
-        book.await_fact(2, 0, "go::home", 1, None)
+        backing.await_fact(2, 0, "go::home", 1, None)
         '''
         go = md.Library("go", "DEF")
-        book = md.default_registry().dispatcher.facts
+        backing = md.default_registry().dispatcher.facts
         workers = start("subprocess", textwrap.dedent(text), 2, Path(folder))
         until_arrived(workers, "to write")
         go.define("now() -> ()")
         until_arrived(workers, "written")
         go.define("on() -> ()")
         until_arrived(workers, "done")
-        types = [f.body for f in book.registrations("both.Array")[2]]
+        types = [f.body for f in backing.registrations("both.Array")[2]]
         go.define("home() -> ()")
-        done(types=types, keys=[each["key"] for each in results(workers)], check=book.check())
+        done(types=types, keys=[each["key"] for each in results(workers)], check=backing.check())
         """,
         str(tmp_path),
     )
@@ -414,9 +418,9 @@ def test_a_child_of_fork_writes_its_own_with_its_next_library() -> None:
         """
         md.Library("first", "DEF")
         md.register_type(float, "CPU")
-        book = md.default_registry().dispatcher.facts
+        backing = md.default_registry().dispatcher.facts
         def types():
-            return sorted(f.pid == os.getpid() for f in book.registrations("builtins.float")[2])
+            return sorted(f.pid == os.getpid() for f in backing.registrations("builtins.float")[2])
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
@@ -425,7 +429,7 @@ def test_a_child_of_fork_writes_its_own_with_its_next_library() -> None:
             found.append(types())
             try:
                 md.register_type(int, "CPU")
-                found.append(len(book.registrations("builtins.int")[2]))
+                found.append(len(backing.registrations("builtins.int")[2]))
             finally:
                 os.write(write, repr(found).encode())
                 os._exit(0)

@@ -30,8 +30,8 @@ LABEL = f"{__name__}.kernel"
 
 
 def everything(registry):
-    """All that a refused registration leaves unchanged: facts, versions, and this interpreter's
-    state.
+    """All that a refused registration leaves unchanged: registrations, versions, and this
+    interpreter's state.
     """
     _, _, found = registry.dispatcher.facts.registrations()
     versions = {fact.name: registry.dispatcher.facts.registrations(fact.name)[:2] for fact in found}
@@ -89,7 +89,8 @@ def test_what_fits_is_taken_in_either_order_names_and_defaults_do_not_count(
 
 
 def told(error, schema, signature):
-    """Checks what each error has to say: operator, key, kernel, both texts, both places, remedy."""
+    """Checks what each error has to say: operator, key, kernel, both texts, both locations,
+    remedy."""
     assert (error.operator, error.signature) == ("s::f", signature)
     assert error.schema == f"s::f{schema}"
     for words in ("s::f", "CUDA", LABEL, schema, signature, "Change one of them"):

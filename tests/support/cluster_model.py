@@ -46,7 +46,7 @@ class Entry(NamedTuple):
     epoch: int
     seq: int
     chain: object
-    said: object  # the fact; of the first entry of an epoch its leadership
+    said: object  # the registration; of the first entry of an epoch its leadership
     is_start: bool
     had: tuple[object, ...]  # unseen
     leadership: int  # unseen

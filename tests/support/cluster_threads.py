@@ -11,7 +11,7 @@ from patience import limit
 
 import mdispatch as md
 from mdispatch.cluster.bridge import Bridge
-from mdispatch.cluster.leading import LeaderBook, Publisher
+from mdispatch.cluster.leading import LeaderRegistry, Publisher
 
 __all__ = ["WAIT", "arrives", "changes_until", "comes", "define", "goes", "host", "leader"]
 
@@ -21,11 +21,11 @@ WAIT = limit(30)
 @contextmanager
 def leader(url, name):
     """A leader of the run whose registry has another name, so that one process can have several."""
-    book = LeaderBook.made(name, 1 << 24)
-    book.publisher = Publisher(url, book)
-    registry = md.Registry(book)
+    backing = LeaderRegistry.made(name, 1 << 24)
+    backing.publisher = Publisher(url, backing)
+    registry = md.Registry(backing)
     try:
-        book.publisher.begin()
+        backing.publisher.begin()
         yield registry
     finally:
         registry.close()

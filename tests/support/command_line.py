@@ -45,7 +45,7 @@ import mdispatch as md
 from mdispatch.__main__ import main
 from mdispatch.dispatch.context import values
 from mdispatch.dispatch.own_types import own_types
-from mdispatch.facts.books import Book
+from mdispatch.facts.backing import BackingRegistry
 from mdispatch.facts.opening import DEFAULT_CAPACITY, ENVIRONMENT
 from mdispatch.registry import registry, type_facts
 
@@ -193,8 +193,8 @@ def _new_start(cwd: Path | None, changes: dict[str, str]) -> Iterator[None]:
         mock.patch.dict(os.environ, environment(**changes), clear=True),
         mock.patch.object(registry, "default", None),
         mock.patch.object(registry, "_is_asked_for", False),
-        # Not Book.default, which finds the one that a test may have opened in this process.
-        mock.patch.object(registry, "_default_book", _new_default),
+        # Not Registry.default, which finds the one that a test may have opened in this process.
+        mock.patch.object(registry, "_default_backing", _new_default),
         # Registries of the test do not hear of types that a command's modules register, and the
         # command does not hear of the test's.
         mock.patch.object(type_facts, "_in_use", []),
@@ -237,10 +237,10 @@ def _all_but(known: Container[type]) -> Callable[[Callable[[type, Any], object]]
     return each
 
 
-def _new_default() -> Book:
-    book = Book.create(None, DEFAULT_CAPACITY)
-    os.environ[ENVIRONMENT] = book.label
-    return book
+def _new_default() -> BackingRegistry:
+    registry = BackingRegistry.create(None, DEFAULT_CAPACITY)
+    os.environ[ENVIRONMENT] = registry.label
+    return registry
 
 
 def _usual_warnings() -> None:

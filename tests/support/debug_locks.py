@@ -52,7 +52,7 @@ class _Taking:
 
 
 class _Lock(_Real):
-    """``made`` is the place in the package that made it."""
+    """``made`` is the location in the package that made it."""
 
     __slots__ = ("is_plain", "made")
     acquire = _Taking(_Real.acquire)

@@ -126,7 +126,7 @@ for line in sys.stdin:
 
 
 def waiting(main: Main, end: Callable[[], None]) -> None:
-    """Raises the error of a wait in a worker whose main process ends in this way."""
+    """Raises the error of a wait in a worker whose registrar ends in this way."""
     caught: list[Exception] = []
 
     def wait() -> None:

@@ -54,7 +54,7 @@ def define(listeners, name="s::f"):
 
 
 def end(listeners, fact):
-    return listeners.struck(fact, lambda: listeners._facts.strike(fact))
+    return listeners.removed(fact, lambda: listeners._facts.remove(fact))
 
 
 def start(function, *args):

@@ -1,7 +1,7 @@
 """One table of everything that can have a registry's name or be behind an address, each made for
 real.
 
-Most kinds are damaged copies of a model's bytes. The model's main member lives, so an undamaged
+Most kinds are damaged copies of a model's bytes. The model's registrar lives, so an undamaged
 copy is a registry like any other. hostile_stage.py meets the kinds; test_hostile_files.py has the
 expected outcomes.
 """
@@ -28,8 +28,8 @@ from mdispatch.facts.native import native
 FOLDER = Path(os.fsdecode(native.folder()[1]))
 SHM = FOLDER.parent
 
-# The format, as native/core/ground/layout.h has it. Offsets of a fact's fields are counted back
-# from its text.
+# The format, as native/core/ground/layout.h has it. Offsets of a registration's fields are counted
+# back from its text.
 AT = {
     "magic": (0, "8s"),
     "format": (8, "I"),
@@ -60,7 +60,7 @@ FORMAT, DAMAGED = "RegistryFormatError", "RegistryDamagedError"
 FOREIGN = "ForeignRegistryError"
 OWNER, ACCESS = "RegistryOwnerError", "RegistryAccessError"
 NAME, NOT_FOUND, EXISTS = "InvalidNameError", "RegistryNotFoundError", "RegistryExistsError"
-DIED, CLOSED, SYSTEM = "MainMemberGoneError", "RegistryClosedError", "SystemCallError"
+DIED, CLOSED, SYSTEM = "RegistrarGoneError", "RegistryClosedError", "SystemCallError"
 FINE = "fine"
 
 
@@ -138,7 +138,7 @@ class Bytes(bytearray):
         return next(at for at in self.blocks(NODE) if self[at + 32 : at + 32 + len(name)] == name)
 
     def fact(self) -> int:
-        """The newest fact of the name that has several."""
+        """The newest registration of the name that has several."""
         return self.u32(self.node(b"many::op") + 16) * 8
 
     def text(self) -> int:
@@ -215,14 +215,14 @@ damaged("state closed", CLOSED, lambda m: m.set("state", 1), create=FINE, waits=
 damaged("state damaged", DAMAGED, lambda m: m.set("state", 2))
 damaged("state unknown", DAMAGED, lambda m: m.set("state", 77))
 damaged(
-    "main member's lease says dead",
+    "registrar's lease says dead",
     DIED,
     lambda m: m.put(PROCESSES, "I", 0x40000000),
     create=FINE,
     waits=True,
 )
 
-behind("state of the main member", lambda m: m.set("main_state", 77))
+behind("state of the registrar", lambda m: m.set("main_state", 77))
 behind("more process slots than there are", lambda m: m.set("process_top", (1 << 32) - 1))
 behind("more member slots than there are", lambda m: m.set("member_top", (1 << 32) - 1))
 behind("mutex of noise", lambda m: m.noise(MUTEX, MUTEX + MUTEX_SIZE), DAMAGED)
@@ -492,7 +492,7 @@ def _leased(path: Path, model: Bytes):
 # --- registries that live and that died -----------------------------------------------------------
 
 
-def _main_member(path: Path) -> int:
+def _registrar_of(path: Path) -> int:
     """A process that has created the registry and stays."""
     out, come = os.pipe()
     pid = os.fork()
@@ -519,19 +519,19 @@ def _end_process(pid: int) -> None:
 
 @kind("registry that lives", FINE)
 def _alive(path: Path, model: Bytes):
-    pid = _main_member(path)
+    pid = _registrar_of(path)
     yield
     _end_process(pid)
 
 
-@kind("registry whose main member was killed", DIED, create=FINE, waits=True)
+@kind("registry whose registrar was killed", DIED, create=FINE, waits=True)
 def _killed(path: Path, model: Bytes) -> None:
-    _end_process(_main_member(path))
+    _end_process(_registrar_of(path))
 
 
-@kind("registry whose main member is stopped", FINE)
+@kind("registry whose registrar is stopped", FINE)
 def _stopped(path: Path, model: Bytes):
-    pid = _main_member(path)
+    pid = _registrar_of(path)
     os.kill(pid, signal.SIGSTOP)
     os.waitpid(pid, os.WUNTRACED)
     yield

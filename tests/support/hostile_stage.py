@@ -103,7 +103,7 @@ def default(address: str):
 
 def uses(there: md.Registry, name: str):
     """Every call that reads, every wait with a near deadline, and two calls that would change
-    facts.
+    registrations.
     """
     shared = there.dispatcher.facts
     return {
@@ -135,7 +135,7 @@ def uses(there: md.Registry, name: str):
         "look up": lambda: there.ops.find(name),
         "invariants": there.check_invariants,
         "register": lambda: shared.register(facts.DEF, 0, "new::op", "new::op() -> ()", "here"),
-        "strike": lambda: shared.strike(facts.Registration(5, 5, 1, 0, "", "", "", 0, 0)),
+        "remove": lambda: shared.remove(facts.Registration(5, 5, 1, 0, "", "", "", 0, 0)),
     }
 
 
@@ -275,7 +275,7 @@ def clear(folder: Path, name: str) -> None:
 
 
 def make_model() -> tuple[str, Bytes]:
-    """A registry whose main member is the stage. It is not made by md.Registry, since each child
+    """A registry whose registrar is the stage. It is not made by md.Registry, since each child
     would join that again.
     """
     status, handle = native.create(None, 1 << 20)

@@ -1,4 +1,4 @@
-"""The table of locks in docs/locks.md, the places in the package that make locks, and edges.
+"""The table of locks in docs/locks.md, the locations in the package that make locks, and edges.
 
 ``docs/locks.md`` has a row for each lock. ``.ci/locks`` records edges: debug_locks.py says how.
 This module compares the three. A lock of Python has the name of its class and attribute, such as
@@ -48,7 +48,7 @@ class Lock:
 
 @dataclass(frozen=True)
 class Place:
-    """A place in the package that makes a lock."""
+    """A location in the package that makes a lock."""
 
     name: str
     file: str

@@ -41,7 +41,7 @@ def serve(asked, told):
 name, *pipes = sys.argv[1:]
 pipes = [int(fd) for fd in pipes]
 """
-#: A parent that is not the main member: it begins the program and stays until it is killed.
+#: A parent that is not the registrar: it begins the program and stays until it is killed.
 _PARENT = "import os, signal\nif os.fork():\n    while True:\n        signal.pause()\n"
 _BEGIN = """
 warnings.simplefilter("ignore")  # of forks beside threads, and of changed users
@@ -206,7 +206,7 @@ class Scene:
         return process, actor, child
 
     def main(self) -> tuple[Actor, Actor]:
-        """The main member of the registry, which it makes; and the worker that ``fork`` begins."""
+        """The registrar of the registry, which it makes; and the worker that ``fork`` begins."""
         return self._start(_PROGRAM + _BEGIN + _MAIN)[1:]
 
     def orphan(self) -> tuple[Actor, Actor]:

@@ -614,7 +614,7 @@ def calls(table: Table, schema: str) -> tuple[str, ...]:
 
 
 def dump(own: list[Fact]) -> str:
-    """The dump of an operator, without places. See ``Registry.dump``."""
+    """The dump of an operator, without locations. See ``Registry.dump``."""
     if not own:
         return ""
     lines = [f"{own[0].name}, which is not defined"]

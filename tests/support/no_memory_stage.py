@@ -16,7 +16,7 @@ BIG = b"b" * 20000  # more than the buffer on the stack holds
 
 
 def state(handle):
-    """Facts, members and the files that the process has open. By the system's calls: a
+    """Registrations, members and the files that the process has open. By the system's calls: a
     free-threaded 3.13 gives the processor away some forty times to close a file object.
     """
     maps = os.open("/proc/self/maps", os.O_RDONLY)
@@ -157,7 +157,7 @@ def main():
     untried = {name for name in dir(ext) if not name.startswith("_")} - set(calls)
     assert untried <= {"Buffer", "Lent", "close", "leave"}, untried
     if not getattr(sys, "_is_gil_enabled", lambda: True)() and sys.version_info < (3, 14):
-        # PyList_New() of a free-threaded 3.13 that gets no items frees what lay at their place:
+        # PyList_New() of a free-threaded 3.13 that gets no items frees what lay at their location:
         # the process hangs or crashes later. What makes lists of a known length is left out there.
         for name in ("visit", "unpack", "unpack, copied"):
             del calls[name]

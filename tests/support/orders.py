@@ -18,7 +18,7 @@ def number_of_orders(units: int) -> int:
 
 
 def order_at(units: int, number: int) -> tuple[int, ...]:
-    left = [2] * units  # of each unit's two places
+    left = [2] * units  # of each unit's two locations
     ways, places = number_of_orders(units), 2 * units
     order = []
     for rest in range(places, 0, -1):

@@ -1,7 +1,7 @@
 """Runs a feature in four places: the main interpreter, a sub-interpreter that shares its GIL, one
 with its own GIL, and another process.
 
-A main process imports a module, which registers. Each other place imports the same module, which
+A registrar imports a module, which registers. Each other place imports the same module, which
 verifies. Then the body runs there, and its ``result`` comes back.
 """
 

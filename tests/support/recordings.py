@@ -1,7 +1,7 @@
 """The recordings of PyTorch 2.13 in tests/oracle: reading them, doing their steps, comparing.
 
-Of an error the class and the facts are compared (names, keys, places, types), not the words: see
-facts_of.
+Of an error the class and the registrations are compared (names, keys, locations, types), not the
+words: see facts_of.
 """
 
 from __future__ import annotations
@@ -154,11 +154,11 @@ def op_returns_its_library(do):
     )
 
 
-# The facts in the texts of PyTorch's errors.
+# The registrations in the texts of PyTorch's errors.
 FACTS = [
     re.compile(pattern)
     for pattern in (
-        r"registered at (.+?:\d+)(?:; latest|, new|\. Original|\n|$)",  # places
+        r"registered at (.+?:\d+)(?:; latest|, new|\. Original|\n|$)",  # locations
         r"block at (.+?:\d+)\)",
         r"could not parse (?:dispatch key: )?(?!dispatch key:$)(.+)$",
         r"(?:def|impl)\(\"\s*([^\"]*?)\s*\"",
@@ -181,7 +181,7 @@ FACTS = [
 
 
 def facts_of(text):
-    """The facts in an error of PyTorch's, without its words."""
+    """The registrations in an error of PyTorch's, without its words."""
     facts = []
     for pattern in FACTS:
         for found in pattern.finditer(text):

@@ -45,7 +45,7 @@ _WORKER = "registry = md.Registry.attach(sys.argv[1])\n"
 
 
 class Process:
-    """A process with a registry: its main member, or a worker of it."""
+    """A process with a registry: its registrar, or a worker of it."""
 
     def __init__(self, argument: str, begin: str, *before: str) -> None:
         self._process = subprocess.Popen(
@@ -88,7 +88,7 @@ class Process:
 
 
 def main_of(name: str, *before: str) -> Process:
-    """The main member of a new registry; "" makes an anonymous one."""
+    """The registrar of a new registry; "" makes an anonymous one."""
     return Process(name, _MAIN, *before)
 
 

@@ -53,7 +53,7 @@ PROBES = (
     ("XLA", "AutogradXLA", "Functionalize"),
     ("CPU", "AutogradCPU", "FuncTorchBatched"),
 )
-#: The place of the key set CPU among them.
+#: The location of the key set CPU among them.
 CPU = 1
 #: For this many of them, the last ones, the explanation is also observed.
 WAYS = 4

@@ -1,6 +1,6 @@
 """What a worker lacks is told by the module's name, wherever its file lies.
 
-Each test has a main process and a worker of another process, with folders of their own: as the
+Each test has a registrar and a worker of another process, with folders of their own: as the
 releases of a deployment, two virtual environments or two containers have.
 """
 
@@ -22,7 +22,7 @@ from seeds import seed_of
 
 import mdispatch as md
 
-# The main process imports what it is told to, says its registry's address, and waits.
+# The registrar imports what it is told to, says its registry's address, and waits.
 MAIN = """
 import sys
 import mdispatch as md
@@ -52,7 +52,7 @@ def told(
     complete: tuple[str, ...] = (),
     pythons: tuple[str, str] = (sys.executable, sys.executable),
 ) -> list[list[str]]:
-    """What a worker says that has the modules from ``here``. The main process runs ``program`` with
+    """What a worker says that has the modules from ``here``. The registrar runs ``program`` with
     those from ``there``: the lines that import them, or the words of a command.
     """
     words = ["-c", MAIN.format(program=program)] if isinstance(program, str) else program
@@ -287,7 +287,8 @@ def test_what_is_no_namespace_is_refused(bad):
         md.warm_up([], complete=bad)
 
 
-# --- the place of a registration ------------------------------------------------------------------
+# --- the location of a registration
+# ------------------------------------------------------------------
 
 
 def found(registry: md.Registry) -> list[md.Registration]:
@@ -296,7 +297,8 @@ def found(registry: md.Registry) -> list[md.Registration]:
 
 @pytest.fixture
 def project(tmp_path, monkeypatch, registry):
-    """A function that writes modules, imports the last one, and returns the facts of ``p``."""
+    """A function that writes modules, imports the last one, and returns the registrations of
+    ``p``."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def imported(**texts: str) -> dict[str, md.Registration]:

@@ -250,7 +250,7 @@ def test_the_callers_of_tasks_get_what_the_page_says(pool, situation, layout, tm
         if kind == "answers":
             assert value in [(2, 2), (4, 3)]
         elif kind == "WarmUpError":
-            assert "my_ops.py" in value or "the main process" in value
+            assert "my_ops.py" in value or "the registrar" in value
     assert heard.count("Traceback") <= 3  # no worker was replaced again and again
 
 

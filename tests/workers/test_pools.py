@@ -422,7 +422,7 @@ def test_an_interpreter_pool_is_an_executor(tasks) -> None:
     if sys.version_info < (3, 14):  # it has several answers, one after the other
         assert failed["unlucky"][0] == "ExecutionFailedError"
         for kind, (_, text) in failed.items():
-            assert "tasks.py" in text, kind  # the place where it was raised
+            assert "tasks.py" in text, kind  # the location where it was raised
     assert got["odd"][1]
 
 

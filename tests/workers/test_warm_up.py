@@ -281,8 +281,8 @@ def test_what_a_worker_has_closed_it_lacks(shop) -> None:
 
 
 @pytest.mark.parametrize("kind", INTERPRETERS)
-def test_it_says_that_the_main_process_died_where_all_is_there(kind, shop) -> None:
-    """In a process whose main member is another process, and in an interpreter of that process."""
+def test_it_says_that_the_registrar_died_where_all_is_there(kind, shop) -> None:
+    """In a process whose registrar is another process, and in an interpreter of that process."""
     got = run_main(
         """
         import subprocess
@@ -297,13 +297,13 @@ def test_it_says_that_the_main_process_died_where_all_is_there(kind, shop) -> No
         main.wait()
         try:
             here = repr(md.warm_up("shop_ops"))
-        except md.errors.MainMemberGoneError as error:
+        except md.errors.RegistrarGoneError as error:
             here = error.pid == main.pid
         text = '''
         import mdispatch as md
         try:
             report(said=repr(md.warm_up("shop_ops")))
-        except md.errors.MainMemberGoneError as error:
+        except md.errors.RegistrarGoneError as error:
             report(said=error.pid)
         '''
         there = results(start(kind, textwrap.dedent(text), 1, Path(folder)))[0]["said"]

@@ -1,9 +1,9 @@
 """Gradients for operators of any objects: formulas, and the engines that run them.
 
-A formula is registered as a kernel at the alias key Autograd. So it is a fact like every kernel,
-and workers verify it. It serves the autograd keys of every backend, except where a kernel at
-CompositeImplicitAutograd does (see the table's rules): such an operator is differentiated through
-the operators that it is made of.
+A formula is registered as a kernel at the alias key Autograd. So it is a registration like every
+kernel, and workers verify it. It serves the autograd keys of every backend, except where a kernel
+at CompositeImplicitAutograd does (see the table's rules): such an operator is differentiated
+through the operators that it is made of.
 
 A formula computes no gradient by itself. When an operator is called, the kernel asks the engines
 whether one of its tensors needs a gradient. If none does, the call goes on below autograd.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from ... import errors, facts
 from ...dispatch.operators import OpOverload
-from ...errors.places import caller, label_of, place_of
+from ...errors.locations import caller, label_of, location_of
 from ...errors.words import nearest, shown
 from ..targets import library_for, target_of
 from .engines import EngineHandle, engine_for, needs_grad, register_autograd_engine
@@ -76,7 +76,7 @@ def register_autograd(
     name, registry = target_of(op, lib, registry)
     if isinstance(op, OpOverload):
         _ = op.schema  # OperatorGoneError
-    kernel = _Kernel(registry, name, backward, setup_context, place_of(caller()))
+    kernel = _Kernel(registry, name, backward, setup_context, location_of(caller()))
     # A worker that registers what the main interpreter has registered need not look at it again.
     if not registry.is_worker:
         _, _, there = registry.dispatcher.facts.registrations(name)

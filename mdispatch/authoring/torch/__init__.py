@@ -1,5 +1,5 @@
 """``mdispatch.torch``: operators of mdispatch as operators of PyTorch (exported.py), and what
-PyTorch registers as facts (watch.py).
+PyTorch registers as registrations (watch.py).
 """
 
 from .exported import export

@@ -1,8 +1,8 @@
-"""``mdispatch.torch.watch``: what torch.library registers in this interpreter, as facts.
+"""``mdispatch.torch.watch``: what torch.library registers in this interpreter, as registrations.
 
 Note [PyTorch's tables are what is true]
-The facts of an operator are made from what PyTorch's dispatcher has of it: a fact for its
-definition, with schema and tags, and one for each key that has a kernel. The parts of a
+The registrations of an operator are made from what PyTorch's dispatcher has of it: a registration
+for its definition, with schema and tags, and one for each key that has a kernel. The parts of a
 ``custom_op`` that the dispatcher does not see are read from its object. The hooks below only say
 when to look at an operator again, and which line is the reason. So it makes no difference whether
 something was registered before or after a watch began.
@@ -14,14 +14,15 @@ of its names (facts/asked.py), and by the next look at everything, as a warm-up 
 between take only what comes from C++. A hook may be about to hear of anything else, and knows its
 line.
 
-What PyTorch has of its own is one fact, its version. A kernel that others register for one of
-PyTorch's own operators is a fact too, where its place in the tables, or a hook, shows that it is
-theirs.
+What PyTorch has of its own is one registration, its version. A kernel that others register for one
+of PyTorch's own operators is a registration too, where its place in the tables, or a hook, shows
+that it is theirs.
 
-Locking: one lock for all watches, held while an operator is looked at, and so while its facts are
-verified: threads that register wait for each other, at most for as long as verifications may take.
-It is taken before the locks of a book. A library that the garbage collector takes ends at any point
-of any thread, so that takes no lock: it notes the names, and the next look goes over them.
+Locking: one lock for all watches, held while an operator is looked at, and so while its
+registrations are verified: threads that register wait for each other, at most for as long as
+verifications may take. It is taken before the locks of a registry. A library that the garbage
+collector takes ends at any point of any thread, so that takes no lock: it notes the names, and the
+next look goes over them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,14 @@ from importlib.machinery import ExtensionFileLoader
 from weakref import WeakKeyDictionary, finalize
 
 from ...errors import RegistryFullError, VerificationError
-from ...errors.places import Place, caller, name_in, place_of_object, printable, registrants_place
+from ...errors.locations import (
+    Location,
+    caller,
+    location_of_object,
+    name_in,
+    printable,
+    registrants_location,
+)
 from ...errors.unraisable import report
 from ...facts import TORCH_SPACE, Handle, torch_name, torch_parts
 from ...facts.asked import Asked
@@ -62,13 +70,13 @@ if TYPE_CHECKING:
 
     #: What a hook hears of: the operator, and which part of it was registered now.
     Heard: TypeAlias = tuple[str, str]
-    #: The parts of an operator, each with its text and its place ("" if that is not known).
+    #: The parts of an operator, each with its text and its location ("" if that is not known).
     Parts: TypeAlias = dict[str, tuple[str, str]]
 
 __all__ = ["Watch", "watch"]
 
 #: The namespaces of PyTorch's own operators. One that is lacking here, since a later version has
-#: it, costs some facts more, which are the same for all members.
+#: it, costs some registrations more, which are the same for all members.
 _PYTORCHS = {
     *("_", "aten", "cuda", "cudnn", "debugprims", "debug_mode_ops", "dist", "export", "flex_lib"),
     *("c10d", "c10d_functional", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"),
@@ -84,15 +92,15 @@ _IMPORTS = ("importlib._bootstrap", "importlib._bootstrap_external")
 _BETWEEN = ("functools", "typing_extensions", "warnings")
 
 _KERNEL = re.compile(r"^(\w+)(?:\[alias\])?: (.*?) ::", re.MULTILINE)
-_PLACE = "registered at "
+_LOCATION = "registered at "
 
 
 def watch(*, registry: Registry | None = None, timeout: float | None = DEFAULT_TIMEOUT) -> Watch:
-    """Makes what torch.library registers in this interpreter facts of the registry: definitions,
-    kernels, fake kernels and formulas, whether they are there or come later, by ``Library``,
-    ``custom_op``, ``define``, ``impl``, ``register_kernel`` and so on, or from C++.
+    """Makes what torch.library registers in this interpreter registrations of the registry:
+    definitions, kernels, fake kernels and formulas, whether they are there or come later, by
+    ``Library``, ``custom_op``, ``define``, ``impl``, ``register_kernel`` and so on, or from C++.
 
-    The main interpreter records them with their places. Every other member verifies its own: the
+    The main interpreter records them with their locations. Every other member verifies its own: the
     line that registers raises the difference, once PyTorch has made the registration, and a warm-up
     (:func:`mdispatch.warm_up`) tells all of them, and what is missing. In a cluster the leader is
     the one that records, and members of all hosts verify. ``timeout`` is how many seconds each
@@ -100,7 +108,7 @@ def watch(*, registry: Registry | None = None, timeout: float | None = DEFAULT_T
 
     Operators of mdispatch that were exported are left out. A registry has one watch in an
     interpreter: a second call returns the first. It lasts until it is closed (``close``, ``with``),
-    and its facts with it.
+    and its registrations with it.
 
     Imports torch. Raises ImportError; what a :class:`mdispatch.Library` raises in a worker;
     RegistryFullError.
@@ -130,7 +138,7 @@ class Watch(Handle):
         self._watching = watching
 
     def close(self) -> None:
-        """Ends the watch and the facts that it has registered. Idempotent."""
+        """Ends the watch and the registrations that it has registered. Idempotent."""
         self._watching.close()
 
     def __repr__(self) -> str:
@@ -147,10 +155,10 @@ class Watching:
         self._folder = os.path.dirname(torch.__file__) + os.sep
         self._dispatcher = dispatcher
         self._timeout = timeout
-        self._place = registrants_place()
-        #: By operator, what has a fact here, verified or not: under the lock.
+        self._location = registrants_location()
+        #: By operator, what has a registration here, verified or not: under the lock.
         self._known: dict[str, dict[str, _Part]] = {}
-        #: Names of facts that have ended, with their texts and places.
+        #: Names of registrations that have ended, with their texts and locations.
         self._ended: dict[str, tuple[str, str]] = {}
         #: Operators of PyTorch with kernels of others, and these kernels, as hooks told.
         self._others: dict[str, set[str]] = {}
@@ -162,7 +170,7 @@ class Watching:
         #: Hears of those who wait, if this member may have to register: under the lock.
         self.asked: Asked | None = None
         self._was_full = False  # the registry, at a look for others; it was told
-        queue_up(dispatcher, TORCH_SPACE, self._place)
+        queue_up(dispatcher, TORCH_SPACE, self._location)
         dispatcher.watch = self
         _open.append(self)
         _install(torch)
@@ -199,7 +207,7 @@ class Watching:
             self._attend()
             self._seen = frozenset(names)
             first = self._overridden() if not self._known else ()
-            self._take("", {"version": (str(self._torch.__version__), "")}, self._place)
+            self._take("", {"version": (str(self._torch.__version__), "")}, self._location)
             for operator in first:
                 self._look_at(operator)
             news = (name for name in names if name.partition("::")[0] not in _PYTORCHS)
@@ -229,7 +237,8 @@ class Watching:
                 self._add(operator, found, library=library, module=module)
 
     def _look_for_others(self, names: set[str]) -> None:
-        """In the thread that others ask: looks for these facts, and for what else is new."""
+        """In the thread that others ask: looks for these registrations, and for what else is
+        new."""
         if not registers(self._dispatcher, TORCH_SPACE):
             return
         # What an earlier registrar has left may differ here: the next look tells it.
@@ -251,13 +260,15 @@ class Watching:
             self.asked = Asked(self._dispatcher.facts, self._look_for_others)
 
     def has(self, name: str) -> bool:
-        """Whether there is a fact of this name here: one that was registered, or verified."""
+        """Whether there is a registration of this name here: one that was registered, or
+        verified."""
         operator, part = torch_parts(name)
         there = self._known.get(operator, {}).get(part)
         return there is not None and there.handle is not None
 
     def covers(self, fact: Registration) -> bool:
-        """Whether a fact that no Python file has registered is of a namespace that is here, too."""
+        """Whether a registration that no Python file has registered is of a namespace that is here,
+        too."""
         space = f"{torch_parts(fact.name)[0].partition('::')[0]}::"
         is_python = fact.where.rpartition(":")[0].endswith(".py")
         return not is_python and any(name.startswith(space) for name in list(self._known))
@@ -299,14 +310,14 @@ class Watching:
             finalize(library, self._gone.append, its).atexit = False
         return its
 
-    # --- the facts of an operator
+    # --- the registrations of an operator
 
     def _look_at(self, operator: str, part: str | None = None, where: str = "") -> None:
         self._take(operator, self._read(operator), where, part)
 
     def _take(self, operator: str, found: Parts, where: str, now: str | None = None) -> None:
-        """Makes the facts those of what was found. ``where`` is the line that is the reason, and
-        ``now`` the part that it has registered.
+        """Makes the registrations those of what was found. ``where`` is the line that is the
+        reason, and ``now`` the part that it has registered.
         """
         known = self._known.get(operator, {})
         for part, there in list(known.items()):
@@ -320,13 +331,13 @@ class Watching:
     def _add(
         self, operator: str, found: Parts, where: str = "", library: str = "", module: str = ""
     ) -> None:
-        """Makes facts of the parts that have none yet."""
+        """Makes registrations of the parts that have none yet."""
         known = self._known.get(operator, {})
-        for part, (text, place) in found.items():
+        for part, (text, location) in found.items():
             if part not in known:
-                at = where if where and not _is_of_library(place) else place or "(not known)"
-                if library and _is_of_library(place):
-                    at = Place(f"{at}, in {library}", module)
+                at = where if where and not _is_of_library(location) else location or "(not known)"
+                if library and _is_of_library(location):
+                    at = Location(f"{at}, in {library}", module)
                 its = self._begin(torch_name(operator, part), text, at)
                 self._known.setdefault(operator, known)[part] = its
 
@@ -345,39 +356,40 @@ class Watching:
     # --- what PyTorch has
 
     def _read(self, operator: str, *, of_libraries: bool = False) -> Parts:
-        """The parts that are facts: of PyTorch's own operators those of others, of exported ones
-        none. Or only those parts that libraries in C++ have registered.
+        """The parts that are registrations: of PyTorch's own operators those of others, of exported
+        ones none. Or only those parts that libraries in C++ have registered.
         """
         dump = self._torch._C._dispatch_dump(operator)
         kernels = {
-            key: printable(place.removeprefix(_PLACE)) for key, place in _KERNEL.findall(dump)
+            key: printable(location.removeprefix(_LOCATION))
+            for key, location in _KERNEL.findall(dump)
         }
         if operator.partition("::")[0] in _PYTORCHS:
             others = self._others.get(operator, ())
             return {
-                key: ("", "" if self._is_door(place) else place)
-                for key, place in kernels.items()
-                if (key in others and self._is_door(place)) or self._is_theirs(place)
+                key: ("", "" if self._is_entry(location) else location)
+                for key, location in kernels.items()
+                if (key in others and self._is_entry(location)) or self._is_theirs(location)
             }
         schema, made, analysis = (
             _line(dump, start)
-            for start in ("schema: ", f"debug: {_PLACE}", "alias analysis kind: ")
+            for start in ("schema: ", f"debug: {_LOCATION}", "alias analysis kind: ")
         )
         custom = _dig(sys.modules, "torch._library.custom_ops", "OPDEFS", operator)
-        place = _place_of_function(getattr(custom, "_init_fn", None))
-        if not self._is_door(made):
-            place = printable(made)
-        if place.startswith((self._folder, _OURS)):
+        location = _location_of_function(getattr(custom, "_init_fn", None))
+        if not self._is_entry(made):
+            location = printable(made)
+        if location.startswith((self._folder, _OURS)):
             return {}
         parts: Parts = {}
         if schema not in ("", "(none)"):
             more = [] if analysis in ("", "FROM_SCHEMA") else [analysis]
             more += self._tags(operator)
-            parts[""] = f"{schema} # {', '.join(more)}" if more else schema, place
+            parts[""] = f"{schema} # {', '.join(more)}" if more else schema, location
         for key, its in kernels.items():
-            # A door of Python knows no place; where the operator comes from C++, that is not it.
-            by_door = "" if _is_of_library(place) else place
-            parts[key] = "", by_door if self._is_door(its) else its
+            # An entry point in Python knows no location, and is none of an operator in C++.
+            by_entry = "" if _is_of_library(location) else location
+            parts[key] = "", by_entry if self._is_entry(its) else its
         if of_libraries:
             return {part: its for part, its in parts.items() if _is_of_library(its[1])}
         for name, attribute in (
@@ -386,12 +398,12 @@ class Watching:
         ):
             function = getattr(custom, attribute, None)
             if function is not None:
-                parts[name] = "", _place_of_function(function) or place
+                parts[name] = "", _location_of_function(function) or location
         for cls in _dig(
             sys.modules, "torch._library.simple_registry", "singleton", "_data", operator,
             "torch_dispatch_rules", "_data",
         ) or ():  # fmt: skip
-            parts[f"register_torch_dispatch {printable(cls.__qualname__)}"] = "", place
+            parts[f"register_torch_dispatch {printable(cls.__qualname__)}"] = "", location
         return parts
 
     def _tags(self, operator: str) -> list[str]:
@@ -407,15 +419,15 @@ class Watching:
             if space in _PYTORCHS and space != "_":
                 yield f"{space}::{rest.rpartition('/')[0]}"
 
-    def _is_theirs(self, place: str) -> bool:
+    def _is_theirs(self, location: str) -> bool:
         """Whether a kernel of one of PyTorch's own operators is from a Python file of others."""
-        file = place.rpartition(":")[0]
+        file = location.rpartition(":")[0]
         return file.endswith(".py") and not file.startswith((self._folder, _OURS))
 
-    def _is_door(self, place: str) -> bool:
-        """Whether a place is one of those through which PyTorch registers for others."""
-        file = place.removeprefix(self._folder)
-        return file != place and file.startswith(("library.py", f"_library{os.sep}"))
+    def _is_entry(self, location: str) -> bool:
+        """Whether a location is one of those through which PyTorch registers for others."""
+        file = location.removeprefix(self._folder)
+        return file != location and file.startswith(("library.py", f"_library{os.sep}"))
 
 
 class _Part:
@@ -446,14 +458,14 @@ def _dig(there: Any, *names: str) -> Any:
     return there
 
 
-def _is_of_library(place: str) -> bool:
-    """Whether a place in PyTorch's tables is one of a file in C++, and not of Python code."""
-    file = place.rpartition(":")[0]
+def _is_of_library(location: str) -> bool:
+    """Whether a location in PyTorch's tables is one of a file in C++, and not of Python code."""
+    file = location.rpartition(":")[0]
     return bool(file) and not file.startswith("<") and not file.endswith(".py")
 
 
-def _place_of_function(function: Any) -> str:
-    return place_of_object(function) or ""
+def _location_of_function(function: Any) -> str:
+    return location_of_object(function) or ""
 
 
 # --- hooks ----------------------------------------------------------------------------------------
@@ -557,7 +569,7 @@ def _loader() -> str:
         frame = frame.f_back
     if frame is None or _module(frame).partition(".")[0] == "mdispatch":
         return ""
-    return registrants_place(frame).module
+    return registrants_location(frame).module
 
 
 def _full(library: Any, operator: Any) -> str:
@@ -611,7 +623,7 @@ def _user() -> tuple[bool, str]:
         outer = outer.f_back
     if outer is not None and outer.f_back is not None and _module(outer.f_back) in _IMPORTS:
         frame = outer
-    return is_theirs, registrants_place(frame)
+    return is_theirs, registrants_location(frame)
 
 
 def _beyond(frame: FrameType) -> FrameType | None:

@@ -19,7 +19,7 @@ from click.exceptions import Exit
 
 from ... import __version__, facts
 from ...dispatch.explain import BUILT_IN
-from ...errors.places import file_of
+from ...errors.locations import file_of
 from ...facts.outside import look_at
 from ...keys.numbers import RUNTIME_KEYS
 from ..asking import WHERE, answering, attach, imports, opened
@@ -27,7 +27,7 @@ from ..catalogue import Operator, catalogue, fallback_json, operator_json
 from ..columns import number_of
 from ..console import complain, json_option, replace_file, standard_output, tell_written, write_text
 from ..doctor import member_json
-from ..subject import place_of_fact
+from ..subject import location_of_fact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -180,7 +180,7 @@ class Report:
     def json(self, page: str | None) -> str:
         seen = self.seen
         answer = {
-            "format": 1,
+            "format": 2,
             "mdispatch": __version__,
             "registry": self.catalogue.registry,
             "made": self.made,
@@ -202,7 +202,7 @@ class Report:
                 {
                     "namespace": fact.name,
                     "kind": facts.KIND_NAMES[fact.kind],
-                    "place": place_of_fact(fact),
+                    "location": location_of_fact(fact),
                 }
                 for fact in self.catalogue.libraries
             ],
@@ -227,7 +227,7 @@ class Report:
                 "reason": slots.row.reason,
                 "kernel": None if slots.row.is_fallthrough else slots.row.kernel or None,
                 "falls_through": slots.row.is_fallthrough,
-                "place": place_of_fact(slots.row.registration),
+                "location": location_of_fact(slots.row.registration),
             }
             for slots in self.table(operator)
         ]
@@ -242,7 +242,7 @@ EPILOG = f"""\
 Exit status:
   0    written
   2    unusable arguments; no such module, or one that fails; no such
-       registry, or one whose main process is dead; the page could not be
+       registry, or one whose registrar is dead; the page could not be
        written
   130  interrupted
 """

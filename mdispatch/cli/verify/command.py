@@ -25,7 +25,7 @@ from click.exceptions import Exit
 
 from ...errors import MdispatchError, NotSharedError
 from ...facts import torch_name
-from ...facts.books import check_shared
+from ...facts.backing import check_shared
 from ...facts.opening import ENVIRONMENT
 from ...registry import Registry, default_registry
 from ...workers.interpreters import create_interpreter

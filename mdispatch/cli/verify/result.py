@@ -70,7 +70,7 @@ class Difference:
 
     ``category`` is "schema", "key", "name", "late", "missing" or "type" when its warm-up found the
     difference (CATEGORIES), and "failed", "killed" or "silent" when the worker did not finish it.
-    ``here`` and ``there`` are the places in the worker and in the main interpreter. Equal
+    ``here`` and ``there`` are the locations in the worker and in the main interpreter. Equal
     differences of several workers are equal; ``waited`` and ``text`` may vary.
     """
 
@@ -126,13 +126,13 @@ def row_of(
     ]
     if failure is None:
         return Row(kind, pid, interpreter, (*found, *last), create, join, *figures)
-    error, text, places = failure
+    error, text, locations = failure
     failed = Difference(
         "failed",
         error,
-        here=places[0] if places else "",
+        here=locations[0] if locations else "",
         summary=f"{error}: {text}" if text else error,
-        text="\n".join(f"at {place}" for place in places),
+        text="\n".join(f"at {location}" for location in locations),
     )
     return Row(kind, pid, interpreter, (failed, *last), create, join)
 
@@ -160,14 +160,14 @@ DISAGREEMENTS = ("schema", "key", "name", "late", "missing", "type")
 @dataclass(frozen=True, slots=True)
 class Result:
     """What ``mdispatch verify`` answers. ``facts`` is how many registrations there are: some may
-    have come after the import. ``main_pid`` is the process that registers, 0 where there is none.
+    have come after the import. ``registrar_pid`` is the process that registers, 0 for none.
     """
 
     plan: Plan
     main: WarmUp
     rows: Sequence[Row]
     facts: int
-    main_pid: int = 0
+    registrar_pid: int = 0
 
     @property
     def empty(self) -> bool:
@@ -276,7 +276,7 @@ class Result:
             for difference, indices in differences.items()
         ]
         answer: answers.Verify = {
-            "format": 1,
+            "format": 2,
             "mdispatch": __version__,
             "python": platform.python_version(),
             "own_gil": OWN_GIL,
@@ -287,7 +287,7 @@ class Result:
             "agree": self.agree,
             "empty": self.empty,
             "main": {
-                "pid": os.getpid() if self.plan.against is None else self.main_pid,
+                "pid": os.getpid() if self.plan.against is None else self.registrar_pid,
                 "operators": self.main.operators,
                 "kernels": self.main.kernels,
                 "import_seconds": self.main.import_seconds,
@@ -308,7 +308,7 @@ class Result:
             what += f" registered by {modules} in {_ms(main.import_seconds)} ms"
         else:
             where = f"registry {self.plan.against}"
-            where += f" of pid {self.main_pid}" if self.main_pid else ""
+            where += f" of pid {self.registrar_pid}" if self.registrar_pid else ""
             what += f" there, {modules} here"
         python = platform.python_version()
         say(console, f"mdispatch {__version__}, Python {python}, {where}:\n{what}")

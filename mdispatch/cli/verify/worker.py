@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     #: A difference: the error's class, its message, and its attributes (of ATTRIBUTES).
     Told = tuple[str, str, dict[str, object]]
-    #: The error that ended the import: class, message, places in its traceback, outermost first.
+    #: The error that ended the import: class, message, locations in its traceback, outermost first.
     Failure = tuple[str, str, list[str]]
     #: Operators, kernels, seconds to import the modules, longest wait in seconds.
     Figures = tuple[int, int, float, float]
@@ -104,22 +104,22 @@ def _told(error: MdispatchError) -> Told:
     attributes = {name: getattr(error, name) for name in ATTRIBUTES if hasattr(error, name)}
     for name, value in attributes.items():
         if isinstance(value, str):
-            attributes[name] = str(value)  # marshal takes no Place
+            attributes[name] = str(value)  # marshal takes no Location
     return type(error).__name__, str(error), attributes
 
 
 def _failure(error: BaseException) -> Failure:
-    places = []
+    locations = []
     traceback = error.__traceback__
     while traceback is not None:
         frame = traceback.tb_frame
         module = frame.f_globals.get("__name__", "")
         # Frames of importlib and of mdispatch do not help to find the error.
         if module.partition(".")[0] not in ("importlib", "_frozen_importlib", "mdispatch"):
-            places.append(f"{frame.f_code.co_filename}:{traceback.tb_lineno}")
+            locations.append(f"{frame.f_code.co_filename}:{traceback.tb_lineno}")
         traceback = traceback.tb_next
     try:
         text = str(error)
     except Exception as worse:
         text = f"(its message cannot be shown: {type(worse).__name__})"
-    return type(error).__name__, text, [p for p in places if not p.startswith("<frozen ")]
+    return type(error).__name__, text, [p for p in locations if not p.startswith("<frozen ")]

@@ -133,7 +133,7 @@ def provider_of(slot: TableEntry) -> str:
 
 class _Failures:
     """Those of one function of an observer, under ``_lock``: how many since it last went well, and
-    the kinds that were reported, each a class and the place that raised.
+    the kinds that were reported, each a class and the location that raised.
     """
 
     __slots__ = ("in_a_row", "kinds")
@@ -322,20 +322,20 @@ def _tell(observer: ObserverHandle, is_after: bool, call: ObservedCall) -> None:
 
 def _report(observer: ObserverHandle, is_after: bool, error: Exception) -> None:
     """Counts a failure, and reports it where that is due."""
-    words = observer._has_failed(is_after, (type(error), _place(error)))
+    words = observer._has_failed(is_after, (type(error), _location(error)))
     if words is not None:
         report(error, words, observer.after if is_after else observer.before)
 
 
-def _place(error: Exception) -> str:
+def _location(error: Exception) -> str:
     """The line that raised it; "" for code without lines."""
     # The first frame is that of this file, which called the observer or raises the error again.
     traceback = error.__traceback__ and error.__traceback__.tb_next
-    place = ""
+    location = ""
     while traceback is not None:
-        place = f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
+        location = f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
-    return place
+    return location
 
 
 # --- for calls in C -------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from ...errors import (
     InvalidKeyError,
     TypeKeysMismatchError,
 )
-from ...errors.places import caller, place_of
+from ...errors.locations import caller, location_of
 from ...keys import DispatchKey, DispatchKeySet
 from ..own_types import own_types
 
@@ -89,7 +89,7 @@ class TypeHandle:
     """One registration of a type, until ``close()`` or the end of a ``with`` block. A handle to
     which no reference is left changes nothing: the type stays registered.
 
-    ``where`` is its place.
+    ``where`` is its location.
     """
 
     __slots__ = ("_code", "_module", "_types", "cls", "raw", "where")
@@ -99,7 +99,7 @@ class TypeHandle:
         #: The class, weakly: its registration does not keep it alive.
         self.cls = weakref.ref(cls)
         self.raw = raw
-        self.where = place_of(frame)
+        self.where = location_of(frame)
         # The module whose own top-level code registers, and its code in this run of it.
         is_module = frame is not None and frame.f_code.co_name == "<module>"
         self._module = str(frame.f_globals.get("__name__")) if frame and is_module else ""
@@ -162,8 +162,8 @@ class TypeKeys:
         self.before_change: Callable[[type, TypeHandle | None], object] = lambda cls, oldest: None
 
     def register(self, cls: type, raw: int, frame: FrameType | None = None) -> TypeHandle:
-        """Registers a type, from this frame. DuplicateRegistrationError, with both places, if it is
-        registered with other keys, and TypeKeysMismatchError. The same line registers it once.
+        """Registers a type, from this frame. DuplicateRegistrationError, with both locations, if it
+        is registered with other keys, and TypeKeysMismatchError. The same line registers it once.
         """
         made = TypeHandle(self, cls, raw, frame)
         with _lock:
@@ -455,9 +455,10 @@ def register_type(
     an import for a pool's worker keeps, and by :func:`warm_up`. A type that its module does not
     have under its name is not compared: one that a function makes, or a notebook.
 
-    Raises DuplicateRegistrationError (registered with other keys, with both places),
-    TypeKeysMismatchError (by another member, with both places), InvalidKeyError for an unknown key
-    and for no key at all, InvalidArgumentError if ``cls`` is not a class. Nothing is changed then.
+    Raises DuplicateRegistrationError (registered with other keys, with both locations),
+    TypeKeysMismatchError (by another member, with both locations), InvalidKeyError for an unknown
+    key and for no key at all, InvalidArgumentError if ``cls`` is not a class. Nothing is changed
+    then.
     """
     if not isinstance(cls, type):
         raise InvalidArgumentError(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 
 from ...errors import NotSharedError
-from ...errors.places import caller as calling_frame
-from ...errors.places import on_behalf
+from ...errors.locations import caller as calling_frame
+from ...errors.locations import on_behalf
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

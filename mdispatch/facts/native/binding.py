@@ -156,10 +156,10 @@ interpreter_id: int
 #: Runs the signal handlers that are due, in sub-interpreters too. Always the extension's function.
 run_signal_handlers: Any
 #: ``caller("__name__")`` is the code that registers, the instruction in it, and its globals; None
-#: if there is none. See Note [Modules of registrations] in errors/places.py.
+#: if there is none. See Note [Modules of registrations] in errors/locations.py.
 caller: Callable[[str], tuple[CodeType, int, dict[str, Any]] | None]
 #: ``fact(cls, record)`` is ``tuple.__new__(cls, record)``, and the garbage collector does not visit
-#: what it makes: there are tens of thousands of facts, and none of them is ever in a cycle.
+#: what it makes: there are tens of thousands of registrations, and none of them is ever in a cycle.
 fact: Callable[[type, tuple[object, ...]], Any]
 #: The functions for kernels in C (native/bind/ext/kernels.c). Always the extension.
 c_kernels: Any

@@ -175,7 +175,7 @@ class Steps:
 
 
 class Cell:
-    """The place of an operator's plan for calls in C: always empty."""
+    """The location of an operator's plan for calls in C: always empty."""
 
     def begin(self) -> None:
         pass

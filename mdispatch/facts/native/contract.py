@@ -12,12 +12,12 @@ RecordTuple: TypeAlias = tuple[int, int, int, int, str, str, str, int, int]
 WaitTuple: TypeAlias = tuple[int, int, int, int, int]
 #: interpreter, pid, role, alive, waiters, waiting_ns, wait_kind, wait_key, wait_name
 MemberTuple: TypeAlias = tuple[int, int, int, int, int, int, int, int, bytes]
-#: capacity, committed, used, facts, names, next_seq, recoveries, main_pid, main_state, processes,
-#: members, policy, idle
+#: capacity, committed, used, registrations, names, next_seq, recoveries, main_pid, main_state,
+#: processes, members, policy, idle
 StatTuple: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 
-#: figures, device, inode, facts of each kind (32), attach, alive, dead, lock_tid, lock_died,
-#: torn, fixed, address
+#: figures, device, inode, registrations of each kind (32), attach, alive, dead, lock_tid,
+#: lock_died, torn, fixed, address
 InspectionTuple: TypeAlias = tuple[
     StatTuple, int, int, tuple[int, ...], int, int, int, int, int, int, int, bytes
 ]

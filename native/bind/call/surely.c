@@ -14,7 +14,7 @@
  *     looks for no signal.
  *   - What C has made, and Python has not seen yet, is in a list that was there before: `noted`.
  *
- * Python 3.13 has a hole beside: tests/house/test_interruptible.py. */
+ * Python 3.13 has a hole beside: tests/project/test_interruptible.py. */
 #include "state.h"
 
 /* A handler that raises each time leaves no way to an end. Errors of the function's own come back

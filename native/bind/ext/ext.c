@@ -707,7 +707,7 @@ static PyFrameObject *on_behalf(PyFrameObject *frame) {
 /* (code, last instruction, globals) of the code that registers, or None where there is none: the
  * nearest frame that is not of this package or, if a module is being imported meanwhile, the
  * nearest of that module. In C because every registration asks for it. `on_behalf(caller())` of
- * errors/places.py is its twin in Python. `key` is "__name__". */
+ * errors/locations.py is its twin in Python. `key` is "__name__". */
 static PyObject *ext_caller(PyObject *self, PyObject *key) {
     PyFrameObject *frame = PyEval_GetFrame();
     Py_XINCREF(frame);

@@ -1,7 +1,7 @@
 /* contract.h - the functions of mdispatch.h, and what they need from each other.
  *
  * Such a function enters the region by its handle, checks its arguments, takes the lock if it
- * changes facts, and exits. Only files of this floor enter a handle; besides them only recover.c
+ * changes facts, and exits. Only files of this layer enter a handle; besides them only recover.c
  * takes the lock.
  */
 #ifndef MD_CONTRACT_H

@@ -1,8 +1,8 @@
-/* ground.h - the lowest floor: the format, words that processes share, mutexes, the clock.
+/* ground.h - the lowest layer: the format, words that processes share, mutexes, the clock.
  *
- * The core has four floors: ground, store, state, contract. A file includes the header of its own
- * floor, which includes the headers of the floors below. It calls nothing on a higher floor, and no
- * files call each other in a circle. native/floors.py checks both. No file of this floor knows of
+ * The core has four layers: ground, store, state, contract. A file includes the header of its own
+ * layer, which includes the headers of the layers below. It calls nothing on a higher layer, and no
+ * files call each other in a circle. native/layers.py checks both. No file of this layer knows of
  * an open region.
  */
 #ifndef MD_GROUND_H

@@ -1,6 +1,6 @@
 /* state.h - the contents of a region: facts, claims, members, leases, and the check of all of it.
  *
- * Callers hold the region's lock when they call a function of this floor that changes the region.
+ * Callers hold the region's lock when they call a function of this layer that changes the region.
  * Only recover.c takes that lock, since a process that takes it from a dead holder must first
  * repair the region.
  */

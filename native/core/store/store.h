@@ -4,7 +4,7 @@
  *
  * Locking: `md__table_lock` (handles.c) guards the table of open regions. It is held during an open
  * or a close, never while waiting. `waits_lock` guards the list of this process's sleepers. The
- * region's own mutex is taken after either of them, never before. No file of this floor takes the
+ * region's own mutex is taken after either of them, never before. No file of this layer takes the
  * lock of a region: a caller that changes the arena or the index has it already.
  */
 #ifndef MD_STORE_H

@@ -40,10 +40,10 @@ def _(stage: Stage) -> None:
 @case("FencedError: another leader has taken over")
 def _(stage: Stage) -> None:
     url, store = store_of(stage)
-    book = lead(url)
-    publisher = book.publisher
+    backing = lead(url)
+    publisher = backing.publisher
     assert publisher is not None
-    with md.Registry(book) as registry:
+    with md.Registry(backing) as registry:
         lib = md.Library("far", "DEF", registry=registry)
         with store.lock:
             store.epoch, store.token = store.epoch + 1, b"another"

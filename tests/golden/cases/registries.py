@@ -44,13 +44,13 @@ def _(stage: Stage) -> None:
     waiting(main, main.close)
 
 
-@case("MainMemberGoneError: the main process dies while somebody waits")
+@case("RegistrarGoneError: the registrar dies while somebody waits")
 def _(stage: Stage) -> None:
     main = Main()
     waiting(main, main.kill)
 
 
-@case("MainMemberGoneError: the main process of a name is dead")
+@case("RegistrarGoneError: the registrar of a name is dead")
 def _(stage: Stage) -> None:
     main = Main(stage.name)
     main.kill()
@@ -60,7 +60,7 @@ def _(stage: Stage) -> None:
         md.Registry.create(stage.name).close()  # takes the file that was left over
 
 
-@case("MainMemberGoneError: the environment names a dead process")
+@case("RegistrarGoneError: the environment names a dead process")
 def _(stage: Stage) -> None:
     main = Main()
     main.kill()
@@ -113,7 +113,7 @@ def _(stage: Stage) -> None:
     elsewhere(stage, DAEMON.format(dies=False))
 
 
-@case("MainMemberGoneError: a program becomes a daemon after its imports")
+@case("RegistrarGoneError: a program becomes a daemon after its imports")
 def _(stage: Stage) -> None:
     elsewhere(stage, DAEMON.format(dies=True))
 
@@ -336,9 +336,9 @@ def _(stage: Stage) -> None:
 
 @case("NotSharedWarning: a child registers for itself")
 def _(stage: Stage) -> None:
-    book = LocalRegistry()
-    book._parent = 4242
+    registry = LocalRegistry()
+    registry._parent = 4242
     try:
-        book.register(facts.DEF, 0, "shop::f", "shop::f() -> ()", "ops.py:7")
+        registry.register(facts.DEF, 0, "shop::f", "shop::f() -> ()", "ops.py:7")
     finally:
-        book.close()
+        registry.close()

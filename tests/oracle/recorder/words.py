@@ -116,7 +116,7 @@ class Warned:
         self._file.close()
         for warned in self._caught:
             text += f"] Warning: {warned.message}"
-        # The place in C++ comes first, the function or the place comes last.
+        # The location in C++ comes first, the function or the location comes last.
         words = text.partition("] Warning: ")[2]
         self.text = words.partition(" (function ")[0].partition(" (Triggered ")[0].strip()
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.lint
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(md.__file__).resolve().parent
-PAGES = [ROOT / "docs" / "house.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+PAGES = [ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 PATH = r"(?<![\w/.<])((?:[\w.-]+/)+[\w.-]+\.(?:py|c|h|md|toml))\b"
 #: Files of the dispatcher that this one follows, and of CPython.
 THEIRS = (
@@ -45,14 +45,14 @@ def test_a_page_for_contributors_names_only_what_exists(page):
     assert [path for path in re.findall(PATH, text) if not there(path, page.parent)] == []
     for link in re.findall(r"\]\(([^)#:]+)\)", text):
         assert (page.parent / link).exists(), link
-    for room in re.findall(r"`((?:mdispatch|native|tests|docs)/[\w/]*)`", text):
-        assert there(room) or (ROOT / room).is_dir(), room
+    for package in re.findall(r"`((?:mdispatch|native|tests|docs)/[\w/]*)`", text):
+        assert there(package) or (ROOT / package).is_dir(), package
 
 
-def test_the_map_has_every_room():
+def test_the_map_has_every_package():
     text = PAGES[0].read_text()
-    rooms = [path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()]
-    assert [room for room in rooms if f"| `{room}` |" not in text] == []
+    packages = [path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()]
+    assert [package for package in packages if f"| `{package}` |" not in text] == []
 
 
 def sources() -> list[Path]:
@@ -67,7 +67,8 @@ def test_every_file_that_the_code_names_exists(path):
 
 
 def test_one_module_knows_roles():
-    """The facts have a role, and the command line shows it; whoever else asks, asks roles.py."""
+    """The registrations have a role, and the command line shows it; whoever else asks, asks
+    roles.py."""
     asks = re.compile(r"\.role\b|\b(MAIN|WORKER|PEER)\b")
     found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")}
     found = {path for path in found if asks.search((PACKAGE / path).read_text())}

@@ -50,7 +50,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("file", "rooms"),
+    ("file", "packages"),
     [
         ("mdispatch/cli/ls.py", {"cli", "__main__"}),
         ("mdispatch/workers/pool.py", {"workers", "torch_compat", "config", "cli", "__main__"}),
@@ -66,10 +66,10 @@ def clone(tmp_path: Path) -> Path:
         (".ci/run", None),
     ],
 )
-def test_a_change_calls_for_its_room_and_those_above_it(clone, tmp_path, file, rooms):
+def test_a_change_calls_for_its_room_and_those_above_it(clone, tmp_path, file, packages):
     write(clone, file, "changed")
     found = changes.change(clone, tmp_path / "good")
-    assert found.rooms == (None if rooms is None else frozenset(rooms))
+    assert found.packages == (None if packages is None else frozenset(packages))
 
 
 def test_a_committed_change_counts_and_a_merge_calls_for_everything(clone, tmp_path):
@@ -83,7 +83,7 @@ def test_a_committed_change_counts_and_a_merge_calls_for_everything(clone, tmp_p
     git(clone, "add", ".")
     git(clone, "commit", "-qm", "three")
     git(clone, "merge", "-q", "-m", "four", "main")
-    assert changes.change(clone, tmp_path / "good").rooms is None
+    assert changes.change(clone, tmp_path / "good").packages is None
 
 
 def test_on_main_itself_the_last_good_run_tells_whether_c_has_changed(clone, tmp_path):

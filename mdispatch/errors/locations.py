@@ -4,10 +4,10 @@ Note [Modules of registrations]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 Members compare what the same module registers in each of them. Its file may lie elsewhere in each:
 in the folder of another release, in another virtual environment, behind a link, in a zip file. Its
-name is the same, so a registration carries the name (:class:`Place`), which is that of the module's
-``__spec__``: ``python -m shop.main`` runs ``shop.main``, whatever its ``__name__`` is. A script, a
-cell of a notebook and code that is only executed have no name under which another member could
-import them. They are told by their files.
+name is the same, so a registration carries the name (:class:`Location`), which is that of the
+module's ``__spec__``: ``python -m shop.main`` runs ``shop.main``, whatever its ``__name__`` is. A
+script, a cell of a notebook and code that is only executed have no name under which another member
+could import them. They are told by their files.
 
 Projects register through helpers of their own: decorators, functions that a plug-in calls. Then the
 module that registers is the one that is being imported, and not the helper's. Where none is being
@@ -37,7 +37,7 @@ _LONGEST_MODULE = 255
 _MOST_DECORATORS = 100
 
 
-class Place(str):
+class Location(str):
     """``file:line`` of what registers. ``module`` is the name by which any member can import it;
     "" where there is none. ``origin`` is both, as the registry keeps them. See Note [Modules of
     registrations].
@@ -47,14 +47,15 @@ class Place(str):
     module: str
     origin: str
 
-    def __new__(cls, place: str, module: str = "") -> Self:
-        made = super().__new__(cls, place)
+    def __new__(cls, location: str, module: str = "") -> Self:
+        made = super().__new__(cls, location)
         made.module = module
-        made.origin = f"{place}\n{module}" if module else place
+        made.origin = f"{location}\n{module}" if module else location
         return made
 
-    def itself(self) -> Place:
-        """The place, for who wants a function that finds one. (``str()`` would drop the module.)"""
+    def itself(self) -> Location:
+        """The location, for who wants a function that finds one. (``str()`` would drop the
+        module.)"""
         return self
 
 
@@ -87,47 +88,47 @@ def on_behalf(frame: FrameType | None) -> FrameType | None:
     return nearest
 
 
-def registrants_place(frame: FrameType | None = None) -> Place:
-    """The place of the code that registers: that of the user which called into mdispatch, or of a
-    frame.
+def registrants_location(frame: FrameType | None = None) -> Location:
+    """The location of the code that registers: that of the user which called into mdispatch, or of
+    a frame.
     """
     frame = on_behalf(frame or caller())
-    return Place(place_of(frame), "" if frame is None else _module_of(frame))
+    return Location(location_of(frame), "" if frame is None else _module_of(frame))
 
 
-def given_place(where: object) -> Place:
-    """The place of what somebody registers for: see :func:`place_of_object`. InvalidArgumentError
-    for what has none.
+def given_location(where: object) -> Location:
+    """The location of what somebody registers for: see :func:`location_of_object`.
+    InvalidArgumentError for what has none.
     """
-    place = place_of_object(where)
-    if place is None:
+    location = location_of_object(where)
+    if location is None:
         from .classes import InvalidArgumentError
         from .words import shown
 
         raise InvalidArgumentError(
             f"where is the function, class or module for which you register, not {shown(where)}"
         )
-    return place
+    return location
 
 
-def place_of_object(told: object) -> Place | None:
-    """The place of a function, a class or a module; None for anything else."""
+def location_of_object(told: object) -> Location | None:
+    """The location of a function, a class or a module; None for anything else."""
     if isinstance(told, type(sys)):
-        return Place(_file_of_module(told), name_in(vars(told)))
+        return Location(_file_of_module(told), name_in(vars(told)))
     for _ in range(_MOST_DECORATORS):  # an object may have any attribute, and so no end
         if not hasattr(told, "__wrapped__"):
             break
         told = told.__wrapped__
     code, names = getattr(told, "__code__", None), getattr(told, "__globals__", None)
     if code is not None and type(names) is dict:
-        return Place(printable(f"{code.co_filename}:{code.co_firstlineno}"), name_in(names))
+        return Location(printable(f"{code.co_filename}:{code.co_firstlineno}"), name_in(names))
     name = getattr(told, "__module__", None)
     module = sys.modules.get(name) if type(name) is str else None
     if module is None or not isinstance(told, type):
         return None
     line = getattr(told, "__firstlineno__", 0)  # Python 3.13 and later
     file = _file_of_module(module)
-    return Place(f"{file}:{line}" if line else file, name_in(vars(module)))
+    return Location(f"{file}:{line}" if line else file, name_in(vars(module)))
 
 
 def _file_of_module(module: ModuleType) -> str:
@@ -173,7 +174,7 @@ def _known(name: object) -> str:
     return name if len(name) <= _LONGEST_MODULE and name.isprintable() else ""
 
 
-def place_of(frame: FrameType | None) -> str:
+def location_of(frame: FrameType | None) -> str:
     """``file:line`` of a frame.
 
     A compiled module has no lines: it is told by its file. Code without a file is told by its
@@ -193,28 +194,29 @@ def place_of(frame: FrameType | None) -> str:
     return printable(f"{file}:{frame.f_lineno}")
 
 
-def origin(place: str) -> tuple[str, int] | None:
-    """Host and process of a place on another host, ``host[pid]:file:line``; None for one here."""
-    head, bracket, rest = place.partition("[")
+def origin(location: str) -> tuple[str, int] | None:
+    """Host and process of a location on another host, ``host[pid]:file:line``; None for one
+    here."""
+    head, bracket, rest = location.partition("[")
     pid = rest.partition("]:")[0] if bracket else ""
     is_one = pid.isascii() and pid.isdigit() and rest.startswith(f"{pid}]:") and "/" not in head
     return (head, int(pid)) if is_one and head else None
 
 
-def process_at(place: str, pid: int) -> str:
-    """The process that registered at a place. One of another host is told by the place: the member
-    that registered here is then the bridge.
+def process_at(location: str, pid: int) -> str:
+    """The process that registered at a location. One of another host is told by the location: the
+    member that registered here is then the bridge.
     """
-    there = origin(place)
+    there = origin(location)
     return f"pid {pid}" if there is None else f"pid {there[1]} on {there[0]}"
 
 
-def file_of(place: str) -> str:
-    """The file of a place; of code without a file ``<module>``."""
-    if "]:" in place and origin(place) is not None:
-        place = place.partition("]:")[2]
-    file, _, line = place.rpartition(":")
-    file = file if line.isdigit() else place
+def file_of(location: str) -> str:
+    """The file of a location; of code without a file ``<module>``."""
+    if "]:" in location and origin(location) is not None:
+        location = location.partition("]:")[2]
+    file, _, line = location.rpartition(":")
+    file = file if line.isdigit() else location
     if file.startswith("<") and ": " in file:
         return file.partition(": ")[0] + ">"
     return file

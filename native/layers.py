@@ -1,6 +1,6 @@
-"""Whether the floors of native/core hold, and no files call each other in a circle.
+"""Whether the layers of native/core hold, and no files call each other in a circle.
 
-    python3 floors.py [FOLDER]      FOLDER: a copy of native/; exit status 1 when something is wrong
+    python3 layers.py [FOLDER]      FOLDER: a copy of native/; exit status 1 when something is wrong
 
 Each file is compiled without optimisation, and nm says which functions it defines and which it
 uses: those it calls and those whose address it hands on. What an inline function of a header uses,
@@ -17,8 +17,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Bottom up: a floor uses itself and those before it.
-FLOORS = ("ground", "store", "state", "contract")
+#: Bottom up: a layer uses itself and those before it.
+LAYERS = ("ground", "store", "state", "contract")
 #: Which files of core/ may use a function, by the beginning of their names.
 RESERVED = {
     "md__enter": ("core/contract/",),
@@ -70,8 +70,8 @@ def circles(uses: dict[str, dict[str, str]]) -> Iterator[str]:
         yield "a circle: " + " -> ".join(way[way.index(way[-1]) :])
 
 
-def floor(file: str) -> int:
-    return FLOORS.index(file.split("/")[1])
+def layer(file: str) -> int:
+    return LAYERS.index(file.split("/")[1])
 
 
 def includes(native: Path) -> Iterator[str]:
@@ -83,8 +83,8 @@ def includes(native: Path) -> Iterator[str]:
                 continue  # the contract
             if not header.is_relative_to(native / "core"):
                 yield f"{file} includes {name}, which is not the core's"
-            elif floor(str(header.relative_to(native))) > floor(file):
-                yield f"{file} includes {name}, which is of a higher floor"
+            elif layer(str(header.relative_to(native))) > layer(file):
+                yield f"{file} includes {name}, which is of a higher layer"
 
 
 def wrongs(native: Path) -> Iterator[str]:
@@ -98,8 +98,8 @@ def wrongs(native: Path) -> Iterator[str]:
             continue
         for file, others in uses.items():
             for other, name in others.items():
-                if floor(other) > floor(file):
-                    yield f"{file} uses {name} of {other}, which is of a higher floor"
+                if layer(other) > layer(file):
+                    yield f"{file} uses {name} of {other}, which is of a higher layer"
         for name, allowed in RESERVED.items():
             for file, (_, used) in found.items():
                 if name in used and not file.startswith(allowed):

@@ -1,4 +1,4 @@
-"""A registration of each kind, for the tests of the table of kinds: what the main member does, and
+"""A registration of each kind, for the tests of the table of kinds: what the registrar does, and
 what a worker does that is the same, or that differs. Processes of all hosts import this.
 """
 
@@ -23,12 +23,12 @@ from mdispatch.registry.register import hold_torch
 __all__ = ["SAMPLES", "Sample", "drive", "found", "register_all", "write_found"]
 
 #: What is found of a kind: the error of the same registration and of another one, each as class
-#: and text or None, and whether the main member's fact is there.
+#: and text or None, and whether the registrar's registration is there.
 Found = dict[str, tuple[Any, Any, bool]]
 
-NAMED = "doors::f"
+NAMED = "ways::f"
 TILES = [16, 64]
-LAST = "doors::last"
+LAST = "ways::last"
 HANDLES: dict[type, list[Any]] = {}
 
 
@@ -52,11 +52,9 @@ class Here:
         self.timeout = timeout
         self.kept: list[object] = []
         self.registry = md.default_registry()
-        self.book = self.registry.dispatcher.facts
+        self.backing = self.registry.dispatcher.facts
 
-    def lib(
-        self, timeout: float | None = None, space: str = "doors", kind: str = "FRAGMENT"
-    ) -> Any:
+    def lib(self, timeout: float | None = None, space: str = "ways", kind: str = "FRAGMENT") -> Any:
         seconds = self.timeout if timeout is None else timeout
         made = md.Library(space, kind, timeout=seconds)
         self.kept.append(made)
@@ -64,18 +62,18 @@ class Here:
 
     def torch(self, schema: str) -> None:
         name = f"torch.library::{NAMED}"
-        where = "/ops/doors.py:1"
+        where = "/ops/ways.py:1"
         self.kept.append(hold_torch(self.registry.dispatcher, name, schema, where, self.timeout))
 
     def thing(self, schema: str) -> None:
         methods = {"turn": schema}
-        md.register_class("doors.Thing", methods=methods, timeout=self.timeout)(Thing)
+        md.register_class("ways.Thing", methods=methods, timeout=self.timeout)(Thing)
 
     def ask(self, tiles: list[int], decide: Callable[[], int], **more: Any) -> None:
         assert md.choose(NAMED, (8, 8), tiles, decide, **more) == 16
 
     def tell(self, kind: int, name: str) -> None:
-        self.book.register(kind, 0, name, "told", "/ops/doors.py:1")
+        self.backing.register(kind, 0, name, "told", "/ops/ways.py:1")
 
     def type(self, cls: type, key: str) -> None:
         """A child of a fork has its parent's types, so it ends that of the class first."""
@@ -89,7 +87,8 @@ class Here:
 
 @dataclass(frozen=True)
 class Sample:
-    """``name`` is that of the fact. A worker that does ``other`` is told so by ``error``."""
+    """``name`` is that of the registration. A worker that does ``other`` is told so by
+    ``error``."""
 
     name: str
     main: Callable[[Here], object]
@@ -136,7 +135,7 @@ SAMPLES = {
         "PystubMismatchError",
     ),
     facts.NAME: _alike(
-        "doors::named",
+        "ways::named",
         lambda here: here.lib().register_name("named"),
         lambda here: here.lib(0).register_name("unnamed"),
         "NameMismatchError",
@@ -154,7 +153,7 @@ SAMPLES = {
         "PriorityMismatchError",
     ),
     facts.CLASS: _alike(
-        "doors::Thing",
+        "ways::Thing",
         lambda here: here.thing("(int by) -> int"),
         lambda here: here.thing("(str by) -> int"),
         "ClassMismatchError",
@@ -167,19 +166,19 @@ SAMPLES = {
         "TypeKeysMismatchError",
     ),
     facts.CLAIM: Sample(
-        "(doors)",
-        lambda here: here.book.claim("(doors)", "/ops/doors.py:1"),
-        lambda here: here.book.claim("(doors)", "/ops/doors.py:1"),
+        "(ways)",
+        lambda here: here.backing.claim("(ways)", "/ops/ways.py:1"),
+        lambda here: here.backing.claim("(ways)", "/ops/ways.py:1"),
     ),
     facts.NOTE: Sample(
-        "doors.note",
-        lambda here: here.tell(facts.NOTE, "doors.note"),
-        lambda here: here.tell(facts.NOTE, "doors.note"),
+        "ways.note",
+        lambda here: here.tell(facts.NOTE, "ways.note"),
+        lambda here: here.tell(facts.NOTE, "ways.note"),
     ),
     facts.STANDING: Sample(
-        "doors.standing",
-        lambda here: here.tell(facts.STANDING, "doors.standing"),
-        lambda here: here.book.find(facts.STANDING, 0, "doors.standing"),
+        "ways.standing",
+        lambda here: here.tell(facts.STANDING, "ways.standing"),
+        lambda here: here.backing.find(facts.STANDING, 0, "ways.standing"),
     ),
     facts.CHOICE: Sample(
         choice_name(NAMED, (8, 8), None),
@@ -192,7 +191,7 @@ SAMPLES = {
 
 
 def register_all(timeout: float) -> Here:
-    """In the main member: one of each kind, and then what workers elsewhere can wait for. From then
+    """In the registrar: one of each kind, and then what workers elsewhere can wait for. From then
     on they are told at once what is missing.
     """
     here = Here(timeout)
@@ -209,7 +208,7 @@ def found(timeout: float) -> Found:
     md.wait_for_def(LAST, timeout)
     there = {}
     for kind, sample in SAMPLES.items():
-        its = [each for each in here.book.registrations(sample.name)[2] if each.kind == kind]
+        its = [each for each in here.backing.registrations(sample.name)[2] if each.kind == kind]
         there[kind] = any(each.pid != me for each in its)
     return {
         facts.KIND_NAMES[kind]: (
@@ -229,7 +228,7 @@ def _outcome(do: Callable[[Here], object], here: Here) -> Any:
     return None
 
 
-# --- the doors of one host ------------------------------------------------------------------------
+# --- the ways of one host ------------------------------------------------------------------------
 
 
 def write_found(file: str, timeout: float) -> None:
@@ -238,13 +237,13 @@ def write_found(file: str, timeout: float) -> None:
 
 
 def drive(folder: str, timeout: float) -> None:
-    """What the main process does: it has a worker come through each door of this host."""
+    """What the registrar does: it has a worker come through each way of this host."""
     here = register_all(timeout)
-    for door in ("fork", "spawn"):
-        context = multiprocessing.get_context(door)
-        worker = context.Process(target=write_found, args=(f"{folder}/{door}", timeout))
+    for way in ("fork", "spawn"):
+        context = multiprocessing.get_context(way)
+        worker = context.Process(target=write_found, args=(f"{folder}/{way}", timeout))
         worker.start()
         worker.join()
-    program = "import sys, door_kinds; door_kinds.write_found(sys.argv[1], float(sys.argv[2]))"
+    program = "import sys, kinds_everywhere as k; k.write_found(sys.argv[1], float(sys.argv[2]))"
     subprocess.run([sys.executable, "-c", program, f"{folder}/same host", str(timeout)], check=True)
     assert here.kept

@@ -54,5 +54,5 @@ def test_the_two_commands_are_marked_for_ci():
 
 @pytest.mark.lint
 def test_the_picture_is_what_its_script_draws():
-    drawing = runpy.run_path(str(ROOT / "docs" / "door.py"))["drawing"]()
-    assert (ROOT / "docs" / "pictures" / "door.svg").read_text() == drawing
+    drawing = runpy.run_path(str(ROOT / "docs" / "comparing.py"))["drawing"]()
+    assert (ROOT / "docs" / "pictures" / "comparing.svg").read_text() == drawing

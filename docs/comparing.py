@@ -1,4 +1,4 @@
-"""Draws the picture on the first screen of README.md: ``python docs/door.py``.
+"""Draws the picture on the first screen of README.md: ``python docs/comparing.py``.
 
 One file serves light and dark pages: its colours follow the reader's setting.
 """
@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 
 __all__ = ["drawing", "main"]
 
-FILE = Path(__file__).parent / "pictures" / "door.svg"
+FILE = Path(__file__).parent / "pictures" / "comparing.svg"
 WIDTH, HEIGHT = 760, 330
 
 STYLE = """

@@ -1,4 +1,4 @@
-"""Which book of facts serves here: the shared one or, where registries belong to one process, the
+"""Which registry serves here: the shared one or, where registries belong to one process, the
 local one. Both are opened in the same ways.
 """
 
@@ -8,11 +8,11 @@ from .native import alone_because, which
 
 TYPE_CHECKING = False
 if TYPE_CHECKING or which != "none":
-    from .shared import SharedRegistry as Book
+    from .shared import SharedRegistry as BackingRegistry
 else:
-    from .local import LocalRegistry as Book
+    from .local import LocalRegistry as BackingRegistry
 
-__all__ = ["Book", "alone_because", "check_shared"]
+__all__ = ["BackingRegistry", "alone_because", "check_shared"]
 
 
 def check_shared(what: str) -> None:

@@ -30,7 +30,7 @@ RATE = 8000
 @pytest.fixture(scope="module", autouse=True)
 def default_registry() -> Iterator[None]:
     """Nothing of these tests is left for others: neither the types that they register, nor the
-    registry, unless somebody had one before. A process has one as its main member once.
+    registry, unless somebody had one before. A process has one as its registrar once.
     """
     before = registry.default
     with types_as_before():

@@ -36,8 +36,8 @@ for area in iter_modules(cases.__path__, "cases."):
     import_module(area.name)
 
 HEAD = """\
-Every error as its users read it. python -m pytest tests/house/test_golden_errors.py --update-golden
-writes this file; <...> stands for what differs from run to run.
+Every error as its users read it; <...> stands for what differs from run to run. To write this file:
+python -m pytest tests/project/test_golden_errors.py --update-golden
 """
 
 #: Base classes: nothing raises them.
@@ -54,7 +54,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Exception]:
 
 NORMAL = (
     (re.escape(os.path.normpath(os.fsdecode(native.folder()[1]))), "<folder>"),
-    (r"(?<![\w/])/[^\s:'\"]*/(?=[^/\s:'\")]+(:\d|\)))", ""),  # of a place only the file remains
+    (r"(?<![\w/])/[^\s:'\"]*/(?=[^/\s:'\")]+(:\d|\)))", ""),  # of a location only the file remains
     (r"(\.py):\d+", r"\1:<line>"),
     (r"\b(pid|process) \d+", r"\1 <pid>"),
     (r"\b(fd|shm):[\w:.-]+", "<address>"),

@@ -1,4 +1,4 @@
-"""The structure of the house: imports that point down, one contract, one set of names."""
+"""The structure: imports that point down, one contract, one set of names."""
 
 from __future__ import annotations
 
@@ -49,21 +49,21 @@ def is_for_types(node):
     return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
 
 
-# --- rooms ----------------------------------------------------------------------------------------
+# --- packages ------------------------------------------------------------------------------------
 
-ROOMS = ["errors", "keys", "schema", "facts", "dispatch", "registry", "authoring", "workers"]
-ROOMS += ["torch_compat", "cli", "cluster", "transports"]
+PACKAGES = ["errors", "keys", "schema", "facts", "dispatch", "registry", "authoring", "workers"]
+PACKAGES += ["torch_compat", "cli", "cluster", "transports"]
 FACES = [name for name, path in MODULES.items() if path.name == "__init__.py" and name]
 
 
 @pytest.mark.lint
-def test_the_top_of_the_package_has_twelve_rooms_and_little_beside():
+def test_the_top_of_the_package_has_twelve_packages_and_little_beside():
     top = {
         path.name for path in PACKAGE.iterdir() if path.suffix in (".py", ".pyi") or path.is_dir()
     }
     stubs = {"__init__.pyi"} | {f"{name}.pyi" for name in md._MOVED}
     files = {"__init__.py", "__main__.py", "config.py"}
-    assert top - stubs - {"__pycache__", "include"} == files.union(ROOMS)
+    assert top - stubs - {"__pycache__", "include"} == files.union(PACKAGES)
 
 
 @pytest.mark.lint
@@ -180,7 +180,7 @@ def includes(path):
     return re.findall(r"^\s*#\s*include\s*([<\"][^>\"]+)", path.read_text(), re.MULTILINE)
 
 
-# test_floors.py tests which files of the core may include and call which others.
+# test_layers.py tests which files of the core may include and call which others.
 @pytest.mark.lint
 @pytest.mark.parametrize(
     "path", sorted((NATIVE / "core").rglob("*.[ch]")), ids=lambda path: path.name

@@ -1,4 +1,4 @@
-"""native/floors.py finds nothing wrong in the tree, and each kind of mistake in a worse copy of
+"""native/layers.py finds nothing wrong in the tree, and each kind of mistake in a worse copy of
 it. That copy has only the files that the mistakes are about: the whole tree is compiled once.
 """
 
@@ -22,8 +22,8 @@ WORSE = {
     "core/ground/clock.c": (
         '#include "../store/store.h"\nvoid higher(md__reg *r) { md__unmap(r); }',
         [
-            "core/ground/clock.c includes ../store/store.h, which is of a higher floor",
-            "core/ground/clock.c uses md__unmap of core/store/hold.c, which is of a higher floor",
+            "core/ground/clock.c includes ../store/store.h, which is of a higher layer",
+            "core/ground/clock.c uses md__unmap of core/store/hold.c, which is of a higher layer",
         ],
     ),
     "core/state/chain.c": (
@@ -36,7 +36,7 @@ WORSE = {
         [
             "core/state/lease.c uses md__enter, which is not its to call",
             "core/state/lease.c uses md__enter of core/contract/handles.c,"
-            " which is of a higher floor",
+            " which is of a higher layer",
         ],
     ),
     "bind/call/keys.c": (
@@ -50,16 +50,16 @@ WORSE = {
 }
 
 
-def floors(native: Path) -> tuple[int, set[str]]:
-    command = [sys.executable, str(NATIVE / "floors.py"), str(native)]
+def layers(native: Path) -> tuple[int, set[str]]:
+    command = [sys.executable, str(NATIVE / "layers.py"), str(native)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stderr == ""
     return done.returncode, set(done.stdout.splitlines())
 
 
 @pytest.mark.thorough
-def test_each_file_uses_its_floor_and_lower_ones_and_none_in_a_circle():
-    assert floors(NATIVE) == (0, set())
+def test_each_file_uses_its_layer_and_lower_ones_and_none_in_a_circle():
+    assert layers(NATIVE) == (0, set())
 
 
 @pytest.mark.thorough
@@ -73,7 +73,7 @@ def test_a_use_of_a_higher_floor_a_circle_and_a_lock_that_is_not_its_own_are_fou
     for file, (added, _) in WORSE.items():
         with (tmp_path / file).open("a") as source:
             source.write(f"{added}{os.linesep}")
-    code, found = floors(tmp_path)
+    code, found = layers(tmp_path)
     assert code == 1
     for _, expected in WORSE.values():
         assert set(expected) <= found

@@ -1,11 +1,11 @@
-"""A main member: a process that creates a registry and registers in it what it is told to.
+"""A registrar: a process that creates a registry and registers in it what it is told to.
 
-    python stress/main_member.py NAME CAPACITY SOCKET
+    python stress/registrar.py NAME CAPACITY SOCKET
 
 One of them serves the whole run: the process that controls the tests starts it, all of them tell
 it over a socket what they need. So the one member that may register is nobody's test process: it
 has no event loop of pytest-xdist beside it, can be looked at alone, and many scenarios at once make
-it work in many threads. Scenarios that kill the main member, fill the registry or close it start
+it work in many threads. Scenarios that kill the registrar, fill the registry or close it start
 one of their own.
 
 A line of JSON is a request, another one its answer; each connection has a thread and libraries of
@@ -53,7 +53,7 @@ class Churn:
             while not self._stop.is_set():
                 self._turn()
         except md.errors.RegistryClosedError:
-            pass  # the main member leaves
+            pass  # the registrar leaves
         except BaseException:
             self.failed = traceback.format_exc()
 
@@ -184,7 +184,7 @@ class Client:
 
     def do_stat(self) -> dict:
         names = ("capacity", "committed", "used", "facts", "names", "seq", "recoveries")
-        names += ("main_pid", "main_state", "processes", "members", "policy", "idle")
+        names += ("registrar_pid", "registrar_state", "processes", "members", "policy", "idle")
         return dict(zip(names, self.registry.dispatcher.facts.stat(), strict=True))
 
 

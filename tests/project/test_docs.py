@@ -120,7 +120,7 @@ def test_there_are_pages_with_snippets():
     assert "dispatcher" in {page.stem for page in PAGES if snippets(page)}
 
 
-def place_of(page, link):
+def location_of(page, link):
     """The installed package may be tested, without its folder beside docs/."""
     if link.startswith("../mdispatch/"):
         return Path(md.__file__).parent / link.removeprefix("../mdispatch/")
@@ -133,7 +133,7 @@ def test_what_a_page_names_is_there(page):
     """Links to files of this repository, and test files named as evidence."""
     text = page.read_text()
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
-    missing = [link for link in links if not place_of(page, link).exists()]
+    missing = [link for link in links if not location_of(page, link).exists()]
     missing += [
         path for path in re.findall(r"`(tests/[\w/]+\.py)`", text) if not (ROOT / path).exists()
     ]
