@@ -159,7 +159,7 @@ def travelled_otherwise(
     """An operator comes in a pickle with another schema, or other attributes, than it has here."""
     from ..schema import compare, parse_schema
 
-    difference = compare(parse_schema(fact.body), parse_schema(body))
+    difference = compare(parse_schema(fact.body), parse_schema(body), ("here", "there"))
     what = "another schema"
     if difference is None:
         mine, its = (each.strip() or "none" for each in (fact.attributes, attributes))

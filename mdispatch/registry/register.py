@@ -561,7 +561,7 @@ def _await_definition(
         if fact.attributes != attributes:
             here, there = (each.strip() or "none" for each in (attributes, fact.attributes))
             return f"its attributes are {here} here, {there} there"
-        return compare(parsed, parse_schema(fact.body))
+        return compare(parsed, parse_schema(fact.body), ("here", "there"))
 
     return verify(
         dispatcher,

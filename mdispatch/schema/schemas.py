@@ -45,19 +45,26 @@ def parse_schema(
     return Parser(text, allow_typevars).declaration(namespace)
 
 
-def compare(first: FunctionSchema, second: FunctionSchema) -> str | None:
-    """The first difference of two schemas in words; None when they are equal."""
+def compare(
+    first: FunctionSchema,
+    second: FunctionSchema,
+    where: tuple[str, str] = ("in the first", "in the second"),
+) -> str | None:
+    """The first difference of two schemas in words; None when they are equal. ``where`` says of
+    each schema where it is, as ``("here", "there")``.
+    """
     if first == second:
         return None
+    one, other = where
     if first.name != second.name:
-        return f"the name is {first.name} in one, {second.name} in the other"
-    arguments = _compare_lists("argument", first.arguments, second.arguments)
+        return f"the name is {first.name} {one}, {second.name} {other}"
+    arguments = _compare_lists("argument", first.arguments, second.arguments, where)
     if arguments:
         return arguments
     if first.is_vararg != second.is_vararg:
-        return "only one takes more arguments ('...')"
-    returns = _compare_lists("return", first.returns, second.returns)
-    return returns or "only one has more returns ('...')"
+        return f"only {one if first.is_vararg else other} it takes more arguments ('...')"
+    returns = _compare_lists("return", first.returns, second.returns, where)
+    return returns or f"only {one if first.is_varret else other} it has more returns ('...')"
 
 
 def compare_signature(schema: FunctionSchema, signature: FunctionSchema) -> str | None:
@@ -79,13 +86,19 @@ def compare_signature(schema: FunctionSchema, signature: FunctionSchema) -> str 
 
 
 def _compare_lists(
-    what: str, first: tuple[Argument, ...], second: tuple[Argument, ...]
+    what: str,
+    first: tuple[Argument, ...],
+    second: tuple[Argument, ...],
+    where: tuple[str, str],
 ) -> str | None:
     for position, (one, other) in enumerate(zip(first, second, strict=False), 1):
         if one.kwarg_only != other.kwarg_only:
-            return f"{what} {position}, {one.name}, is keyword-only in one of them"
+            its = where[other.kwarg_only]
+            return f"{what} {position}, '{one}', is keyword-only {its}"
         if one != other:
-            return f"{what} {position} is '{one}' in one, '{other}' in the other"
+            return f"{what} {position} is '{one}' {where[0]}, '{other}' {where[1]}"
     if len(first) != len(second):
-        return f"one has {len(first)} {what}(s), the other {len(second)}"
+        longer, its = (first, where[0]) if len(first) > len(second) else (second, where[1])
+        position = min(len(first), len(second))
+        return f"{what} {position + 1}, '{longer[position]}', is only {its}"
     return None

@@ -192,8 +192,8 @@ def test_who_differs_and_goes_on_is_told_with_both_places_until_it_is_mended(nam
         (each,) = told["differing"]
         head, *lines = each["text"].split("\n")
         assert head == (
-            f"shop::scale has another schema in the main interpreter (pid {main.pid}): one has 2 "
-            "argument(s), the other 1"
+            f"shop::scale has another schema in the main interpreter (pid {main.pid}): argument 2, "
+            "'int by', is only here"
         )
         assert each["where"] == "<string>:5"
         (problem,) = told["problems"]

@@ -155,7 +155,7 @@ def test_the_web_workers_of_all_hosts_are_compared_with_the_arbiter_that_leads(t
             assert site.ask(alike, "scale") == 6
             assert site.ask(alike, "only") == site.ask(leads, "only") == "only"
             told = site.ask(differs, "scale")
-            assert "argument 2 is 'int by=5' in one, 'int by=2' in the other" in told
+            assert "argument 2 is 'int by=5' here, 'int by=2' there" in told
             assert "here:  shop::scale(int x, int by=5) -> int    (node-2[" in told
             assert "there: shop::scale(int x, int by=2) -> int    (node-0[" in told
             assert site.ask(differs, "only") == "only"

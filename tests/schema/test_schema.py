@@ -428,7 +428,10 @@ def test_values_cannot_be_changed():
 def test_defaults_that_are_equal_numbers_are_different_defaults():
     one, other = (parse_schema(f"f(Scalar x={d}) -> ()") for d in ("1", "1."))
     assert one != other
-    assert compare(one, other) == "argument 1 is 'Scalar x=1' in one, 'Scalar x=1.' in the other"
+    assert (
+        compare(one, other)
+        == "argument 1 is 'Scalar x=1' in the first, 'Scalar x=1.' in the second"
+    )
 
 
 @pytest.mark.parametrize(
@@ -462,13 +465,21 @@ def test_an_annotation_inside_a_type_belongs_to_that_type():
 @pytest.mark.parametrize(
     ("one", "other", "words"),
     [
-        ("f() -> ()", "g() -> ()", "the name is f in one, g in the other"),
-        ("f(int x) -> ()", "f() -> ()", "one has 1 argument(s), the other 0"),
-        ("f(int x) -> ()", "f(int y) -> ()", "argument 1 is 'int x' in one, 'int y' in the other"),
-        ("f(int x) -> ()", "f(*, int x) -> ()", "argument 1, x, is keyword-only in one of them"),
-        ("f() -> int", "f() -> str", "return 1 is 'int' in one, 'str' in the other"),
-        ("f(...) -> ()", "f() -> ()", "only one takes more arguments ('...')"),
-        ("f() -> ...", "f() -> ()", "only one has more returns ('...')"),
+        ("f() -> ()", "g() -> ()", "the name is f in the first, g in the second"),
+        ("f(int x) -> ()", "f() -> ()", "argument 1, 'int x', is only in the first"),
+        (
+            "f(int x) -> ()",
+            "f(int y) -> ()",
+            "argument 1 is 'int x' in the first, 'int y' in the second",
+        ),
+        (
+            "f(int x) -> ()",
+            "f(*, int x) -> ()",
+            "argument 1, 'int x', is keyword-only in the second",
+        ),
+        ("f() -> int", "f() -> str", "return 1 is 'int' in the first, 'str' in the second"),
+        ("f(...) -> ()", "f() -> ()", "only in the first it takes more arguments ('...')"),
+        ("f() -> ...", "f() -> ()", "only in the first it has more returns ('...')"),
     ],
 )
 def test_the_first_difference_is_told_in_words(one, other, words):

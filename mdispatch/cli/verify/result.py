@@ -213,7 +213,8 @@ class Result:
             main, worker = (
                 parse_schema(text) for text in (difference.schema_there, difference.schema_here)
             )
-            lines += [compare(main, worker) or "", f"main:    {main}", f"         {there}"]
+            words = compare(main, worker, ("in main", "in the worker")) or ""
+            lines += [words, f"main:    {main}", f"         {there}"]
             lines += [f"worker:  {worker}", f"         {here}"]
         elif category == "type":  # another worker may have been the first
             lines += [f"first:   {', '.join(difference.keys_there)}", f"         {there}"]
