@@ -495,6 +495,8 @@ class SharedRegistry:
         if not self._unjoined:
             native.leave(self._handle, self._member)
         native.close(self._handle)
+        # Handles count in C, and another Registry of this process may have the same one.
+        self._handle = 0
         if self.after_close is not None:
             self.after_close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -350,6 +351,25 @@ def test_a_closed_registry_says_so_whatever_is_asked(registry, lib, case):
     assert_clear(caught.value)
     if case != "attach":
         assert type(caught.value) is errors.RegistryClosedError
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    "case",
+    [
+        *("call", "ops", "dir of ops", "a new operator object", "overloads"),
+        *("wait_for_def", "stat", "members", "check", "version"),
+    ],
+)
+def test_it_says_so_where_the_process_has_the_registry_open_elsewhere(registry, lib, case):
+    other = md.Registry.attach(registry.address, timeout=0)
+    op = other.ops.s.f.default
+    with contextlib.suppress(errors.MissingKernelError):  # it is here, and not in the other one
+        op(Array())
+    other.close()
+    with pytest.raises(errors.RegistryClosedError):
+        CLOSED[case](other, lib, op)
+    assert registry.ops.s.f(Array()) == "still"
 
 
 def test_ending_things_of_a_closed_registry_is_harmless(registry, lib):
