@@ -1,7 +1,8 @@
 """What every engine must do: checks for a driver, its own or another's.
 
 Each of :data:`CHECKS` takes a function that makes a new engine of one run, always of the same one,
-and ends with an AssertionError where the driver is wrong. With pytest::
+and ends with an AssertionError, or with an error of the driver, where the driver is wrong. With
+pytest::
 
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
     def test_my_engine(check, my_server):

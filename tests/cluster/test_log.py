@@ -16,7 +16,8 @@ import pytest
 
 import mdispatch as md
 from mdispatch import facts
-from mdispatch.cluster.following import Position
+from mdispatch.cluster.engine import parse_url
+from mdispatch.cluster.following import Follower, Position
 from mdispatch.cluster.log import (
     BATCH,
     NO_CHAIN,
@@ -37,6 +38,7 @@ from mdispatch.cluster.log import (
     unpack,
     unpack_bytes,
 )
+from mdispatch.cluster.memory import MemoryEngine
 from mdispatch.cluster.records import Record, read_record
 from mdispatch.cluster.state import Manifest, State, start_bytes
 from mdispatch.facts.hosts import OPEN
@@ -415,3 +417,27 @@ def test_differences_of_a_record_that_are_none_are_refused(differences):
         read_record(json.dumps(record | {"differences": differences}).encode())
     read = read_record(json.dumps(record | {"differences": [[1, "text"]] * 16}).encode())
     assert read.differences == [(1, "text")] * 16
+
+
+def test_the_record_of_a_leader_has_64_kib_at_most():
+    record = start_bytes(LEADER)
+    fits = record + b" " * ((1 << 16) - len(record))
+    State().apply(entry(fits, START))
+    with pytest.raises(Garbled):
+        State().apply(entry(fits + b" ", START))
+
+
+def test_an_epoch_that_no_leader_has_is_refused_in_a_record():
+    record = json.loads(Record.of("bridge", "x", Position(), 1, OPEN).packed())
+    highest = (1 << 48) - 1
+    assert read_record(json.dumps(record | {"epoch": highest}).encode()).epoch == highest
+    with pytest.raises(Garbled):
+        read_record(json.dumps(record | {"epoch": highest + 1}).encode())
+
+
+def test_a_follower_that_cannot_go_on_says_where_the_other_one_was(run):
+    at = Position(3, b"r" * 32, 7, b"c" * 32)
+    follower = Follower(MemoryEngine(parse_url(f"memory:gone?run={run}")))
+    assert not follower.resume(at)
+    assert follower.at == at
+    assert follower.astray
