@@ -13,6 +13,7 @@ import threading
 import weakref
 
 import pytest
+from alarms import end_alarms
 from places import PLACES, run_at
 
 import mdispatch as md
@@ -421,7 +422,7 @@ def test_a_signal_handler_may_end_the_guard_in_the_middle_of_a_pickle():
             guard.__exit__()
             ended.append(1)
 
-    before = signal.signal(signal.SIGALRM, handler)
+    signal.signal(signal.SIGALRM, handler)
     try:
         signal.setitimer(signal.ITIMER_REAL, 1e-5, 1e-4)
         while len(ended) < 100:
@@ -431,8 +432,7 @@ def test_a_signal_handler_may_end_the_guard_in_the_middle_of_a_pickle():
             while begun:
                 pickle.dumps(SafeObject(Thing()))
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        end_alarms()
     assert not keeping._keeping
     for each in sent:
         # If the handler came before the pickle, the pickle was made outside the guard and is kept.

@@ -15,6 +15,7 @@ import weakref
 from pathlib import Path
 
 import pytest
+from alarms import end_alarms
 from kinds import INTERPRETERS, PROCESSES, run_main
 from patience import limit
 from places import PLACES, run_at
@@ -325,7 +326,7 @@ def test_a_signal_handler_may_send_and_close_in_the_middle_of_either():
         backs.append(pickle.loads(pickle.dumps(parcel)).open() is thing())
         signal.setitimer(signal.ITIMER_REAL, 1e-4)  # at fixed times, slow ones would pile up
 
-    before = signal.signal(signal.SIGALRM, handler)
+    signal.signal(signal.SIGALRM, handler)
     try:
         signal.setitimer(signal.ITIMER_REAL, 1e-5)
         while len(backs) < 100:
@@ -333,8 +334,7 @@ def test_a_signal_handler_may_send_and_close_in_the_middle_of_either():
                 assert pickle.loads(pickle.dumps(own)).open() is own.open()
             assert pickle.loads(pickle.dumps(parcel)).open() is thing()
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        end_alarms()
     parcel.close()
     assert all(backs)
     assert thing() is None

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from alarms import end_alarms
 from patience import limit
 
 import mdispatch as md
@@ -297,7 +298,7 @@ def test_handlers_that_register_in_the_midst_of_a_registration_lose_nothing():
         register(DEF, f"s::d{turn}")
         register(FALLBACK, "_")
 
-    before = signal.signal(signal.SIGALRM, handler)
+    signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)
     try:
         while turn < 400:
@@ -305,8 +306,7 @@ def test_handlers_that_register_in_the_midst_of_a_registration_lose_nothing():
             register(DEF, f"s::d{turn}")
             turn += 1
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        end_alarms()
     there = registry.registrations()[2]
     assert sorted(fact.seq for fact in there) == sorted(made)
     assert len(set(made)) == len(made)
