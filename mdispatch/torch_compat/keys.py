@@ -10,6 +10,31 @@ from ..errors.words import shown
 from ..keys import DispatchKey
 from .common import _key, _text, _theirs
 
+__all__ = [
+    "DispatchKeySet",
+    "_additional_keys_to_prop_for_wrapper_tensors",
+    "_after_ADInplaceOrView_keyset",
+    "_after_autograd_keyset",
+    "_are_functorch_transforms_active",
+    "_dispatch_autogradother_backends",
+    "_dispatch_get_backend_keyset_from_autograd",
+    "_dispatch_is_alias_key",
+    "_dispatch_is_included_in_alias",
+    "_dispatch_isTensorSubclassLike",
+    "_dispatch_key_for_device",
+    "_dispatch_key_name",
+    "_dispatch_key_parse",
+    "_dispatch_key_set",
+    "_dispatch_keys",
+    "_dispatch_keyset_full",
+    "_dispatch_keyset_full_after",
+    "_dispatch_keyset_to_string",
+    "_dispatch_num_backends",
+    "_functionality_to_backend_keys",
+    "_parse_dispatch_key",
+    "_to_functionality_key",
+]
+
 
 class DispatchKeySet(keys.DispatchKeySet):
     """A key set with PyTorch's names for what it can do. It can also do all that ours can. Made of

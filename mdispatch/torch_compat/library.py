@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
     from ..facts import Registration
 
+__all__ = [
+    "_dispatch_library",
+    "_DispatchModule",
+]
+
 #: The schema of the kernels that their tests register: one Tensor in, one out.
 _T_T = "(Tensor _0) -> Tensor _0"
 

@@ -33,6 +33,30 @@ if TYPE_CHECKING:
     from ..dispatch.higher_order import HigherOrderOperator
     from ..facts import Registration
 
+__all__ = [
+    "_dispatch_call_boxed",
+    "_dispatch_check_all_invariants",
+    "_dispatch_check_invariants",
+    "_dispatch_dump",
+    "_dispatch_dump_table",
+    "_dispatch_find_dangling_impls",
+    "_dispatch_find_schema_or_throw",
+    "_dispatch_get_all_op_names",
+    "_dispatch_get_computed_kernel_for_dispatch_key",
+    "_dispatch_get_registrations_for_dispatch_key",
+    "_dispatch_has_backend_fallback",
+    "_dispatch_has_computed_kernel_for_dispatch_key",
+    "_dispatch_has_kernel",
+    "_dispatch_has_kernel_for_any_dispatch_key",
+    "_dispatch_has_kernel_for_dispatch_key",
+    "_dispatch_kernel_for_dispatch_key_is_fallthrough",
+    "_dispatch_print_registrations_for_dispatch_key",
+    "_dispatch_pystub",
+    "_DispatchOperatorHandle",
+    "key_extractor",
+    "resolve_key",
+]
+
 # --- registrations --------------------------------------------------------------------------------
 
 

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
+__all__ = [
+    "define",
+    "impl",
+    "impl_abstract",
+]
+
 
 def define(what: str | Library, schema: str, alias_analysis: str = "", **options: Any) -> Any:
     """:func:`mdispatch.define`. With a library in place of the name, a decorator: it defines the

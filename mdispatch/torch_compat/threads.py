@@ -26,6 +26,42 @@ if TYPE_CHECKING:
     Mode = DispatchMode | SafeObject
     Kind: TypeAlias = "_TorchDispatchModeKey | str"
 
+__all__ = [
+    "_AutoDispatchBelowADInplaceOrView",
+    "_AutoDispatchBelowAutograd",
+    "_DisableTorchDispatch",
+    "_dispatch_tls_is_dispatch_key_excluded",
+    "_dispatch_tls_is_dispatch_key_included",
+    "_dispatch_tls_local_exclude_set",
+    "_dispatch_tls_local_include_set",
+    "_dispatch_tls_set_dispatch_key_excluded",
+    "_dispatch_tls_set_dispatch_key_included",
+    "_EnablePythonDispatcher",
+    "_ExcludeDispatchKeyGuard",
+    "_ForceDispatchKeyGuard",
+    "_get_current_dispatch_mode",
+    "_get_current_dispatch_mode_pre_dispatch",
+    "_get_current_dispatch_mode_stack",
+    "_get_dispatch_mode",
+    "_get_dispatch_mode_pre_dispatch",
+    "_get_dispatch_stack_at",
+    "_IncludeDispatchKeyGuard",
+    "_len_torch_dispatch_stack",
+    "_len_torch_dispatch_stack_pre_dispatch",
+    "_ModeStackStateForPreDispatch",
+    "_pop_mode_from_pre_dispatch",
+    "_pop_torch_dispatch_stack",
+    "_PreserveDispatchKeyGuard",
+    "_push_on_torch_dispatch_stack",
+    "_set_dispatch_mode",
+    "_set_mode_pre_dispatch",
+    "_SetExcludeDispatchKeyGuard",
+    "_TorchDispatchModeKey",
+    "_unset_dispatch_mode",
+    "mode_stack_state_for_pre_dispatch",
+    "unset_mode_pre_dispatch",
+]
+
 # --- keys that a thread includes and excludes -----------------------------------------------------
 
 
