@@ -12,6 +12,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from ..errors import EngineUnreachableError, RegistrarGoneError
+from .offers import number_in
 from .registration import BRIDGE, CLUSTER, MAIN, STANDING, WORKER
 
 TYPE_CHECKING = False
@@ -81,9 +82,9 @@ def told(facts: Facts) -> Told | None:
 
 
 def read(text: str) -> Told:
-    """What such a registration says."""
+    """What such a registration says. Any member can write it: a number that is none counts as 0."""
     phase, engine, leader, epoch, seq, *rest = [*text.split("\n", 8), *9 * [""]]
-    at = [int(each) if each.isdigit() else 0 for each in (epoch, seq)]
+    at = [number_in(each) or 0 for each in (epoch, seq)]
     return Told(phase, engine, leader, at[0], at[1], *rest[:4])
 
 

@@ -111,7 +111,7 @@ def offer_of(fact: Registration) -> Offer | None:
     if len(parts) != 11:
         return None
     _, label, types, provider, keys, ticket, transport, address, since, *definition = parts
-    numbers = [_number(each) for each in (ticket, since)]
+    numbers = [number_in(each) for each in (ticket, since)]
     if numbers[0] is None or numbers[1] is None:
         return None
     body, attributes = definition
@@ -129,6 +129,7 @@ def offer_of(fact: Registration) -> Offer | None:
     )
 
 
-def _number(text: str) -> int | None:
+def number_in(text: str) -> int | None:
+    """The number that a part of a note is; None where it is none, or has over 15 digits."""
     is_one = text.isascii() and text.isdigit() and len(text) <= _DIGITS
     return int(text) if is_one else None

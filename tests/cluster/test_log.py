@@ -42,6 +42,7 @@ from mdispatch.cluster.memory import MemoryEngine
 from mdispatch.cluster.records import Record, read_record
 from mdispatch.cluster.state import Manifest, State, start_bytes
 from mdispatch.facts.hosts import OPEN
+from mdispatch.facts.hosts import read as read_standing
 from mdispatch.facts.native.constants import MD_UNIQUE
 
 pytestmark = [pytest.mark.shared, pytest.mark.specification]
@@ -441,3 +442,9 @@ def test_a_follower_that_cannot_go_on_says_where_the_other_one_was(run):
     assert not follower.resume(at)
     assert follower.at == at
     assert follower.astray
+
+
+@pytest.mark.parametrize("number", ["\u00b2", "9" * 5000, "-1", "1.5", ""])
+def test_how_a_host_stands_is_read_whatever_a_member_has_written(number):
+    assert read_standing(f"open\nredis\nnode-0[7]\n{number}\n12").epoch == 0
+    assert read_standing(f"open\nredis\nnode-0[7]\n3\n{number}").seq == 0
