@@ -65,6 +65,17 @@ def test_lists_without_end_and_sizes_without_bytes_take_no_memory():
             c_kernels.unpack(stamp + bytes([kind]) + bytes(64), (), [], 0)
 
 
+def test_a_constant_may_stand_as_deep_as_a_list_and_no_deeper():
+    stamp, one, most = pack([])[:2], b"\6" + (1).to_bytes(8, "little"), 36
+    constant = b"\x0a" + pack(["antigravity.Flight", b"up"])[3:]
+    c_kernels.unpack(stamp + one * (most + 1) + b"\0", (), [], 0)
+    with pytest.raises(CannotTravelError, match="no class of that name"):
+        c_kernels.unpack(stamp + one * most + constant, (), [], 0)
+    for deeper in (one * (most + 2) + b"\0", one * (most + 1) + constant):
+        with pytest.raises(ValueError, match="too deep"):
+            c_kernels.unpack(stamp + deeper, (), [], 0)
+
+
 def test_a_constant_that_is_none_is_refused_and_nothing_is_imported_for_its_name():
     stamp = pack([])[:2]
 
@@ -186,6 +197,21 @@ def test_memory_of_objects_is_refused(how, format_):
     message[place : place + len(format_)] = format_.encode()
     with pytest.raises(ValueError, match="odd memory"):
         c_kernels.unpack(message, (), [], how)
+
+
+@pytest.mark.parametrize("how", [0, 1, 2, 3])
+def test_memory_of_items_without_bytes_or_of_a_format_without_end_is_refused(how):
+    message = pack([memoryview(bytes(64)).cast("q")])
+    place = message.index(b"q\0")  # sixteen bytes of format, then the size of an item
+
+    def changed(format_, size):
+        head = format_.ljust(16, b"\0") + size.to_bytes(8, "little")
+        return message[:place] + head + message[place + len(head) :]
+
+    assert plain(c_kernels.unpack(changed(b"q", 8), (), [], how)) == [[0] * 8]
+    for odd in (changed(b"2i", 0), changed(b"x" * 16, 8)):
+        with pytest.raises(ValueError, match="odd memory"):
+            c_kernels.unpack(odd, (), [], how)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
