@@ -309,3 +309,16 @@ def test_guards_of_c_and_those_of_python_change_the_sets_alike(seed):
         assert in_thread(run)
     finally:
         guards_py._defaults, guards_py._functionalities = before
+
+
+@pytest.mark.parametrize("keys", ["AutogradCPU", DispatchKey.AutogradCPU])
+def test_python_is_asked_once_which_keys_a_guard_is_given(keys):
+    seen = []
+    with ExcludeDispatchKeyGuard(keys):
+        pass  # the first guard asks
+    sys.setprofile(lambda frame, event, arg: seen.append((event, frame.f_globals["__name__"])))
+    try:
+        ExcludeDispatchKeyGuard(keys)
+    finally:
+        sys.setprofile(None)
+    assert not [each for each in seen if each[1].startswith("mdispatch")]
