@@ -217,7 +217,7 @@ alone = counts()
 [got] = runs('''
 import mdispatch as md
 handle = md.ops.shop.kept()
-report(given=handle.give(), about=md.ops.shop.about(handle))
+report(given=handle.give(), about=md.ops.shop.about(handle), type_name=handle.type_name)
 md.ops.shop.keep(None)   # without the GIL: whoever comes next drops the object at home
 ''')
 shop.kept()
@@ -227,7 +227,7 @@ done(there=got, about=about, kept=kept, alone=alone, ended=ended, counts=counts(
         kind,
     )
     assert got == {
-        "there": {"given": 7, "about": [8, "", False]},
+        "there": {"given": 7, "about": [8, "", False], "type_name": "an unregistered class"},
         "about": [
             [8, "", False],
             [8, "shop.Tokenizer", False],

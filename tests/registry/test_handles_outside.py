@@ -543,6 +543,26 @@ done(outcomes=eval(file.read_text()), items=[each.open().items for each in (give
     assert got["items"] == [[1, 3], [2]]
 
 
+def test_a_child_of_a_fork_does_not_wait_for_a_thread_that_told_a_home():
+    got = home("""
+from mdispatch.registry import sharing
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads
+far = sharing._far_home(("host", "7.0123456789abcdef"))
+read, write = os.pipe()
+with far._lock:  # as a thread has it that tells that home
+    child = os.fork()
+    if not child:
+        try:
+            os.write(write, repr(far._lock.acquire(False)).encode())
+        finally:
+            os._exit(0)
+os.waitpid(child, 0)
+done(free=os.read(read, 4096).decode(), mine=far._lock.acquire(False))
+""")
+    assert (got["free"], got["mine"]) == ("True", True)
+
+
 @pytest.mark.thorough
 def test_what_a_child_of_a_fork_holds_outlives_what_its_parent_lets_go_of():
     got = home("""

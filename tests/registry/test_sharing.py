@@ -414,7 +414,8 @@ def observer(call):
 merged = handle.merge(handle)
 with md.observe_calls(lambda call: seen.append(call.operator)):
     encoded = handle.encode("a b", more=1)
-report(encoded=encoded, merged=[type(merged).__name__, merged.class_name, merged.vocab()],
+report(encoded=encoded, merged=[type(merged).__name__, merged.class_name, merged.type_name,
+                                merged.vocab()],
        op=md.ops.shop.Tokenizer.encode(handle, "b"), seen=seen,
        default=handle.encode("a"), wrong=outcome(md.ops.shop.Tokenizer.encode, 3, "a"),
        missing=outcome(lambda: handle.nope))
@@ -431,7 +432,7 @@ done(here=here, wrong_here=wrong, **got)
         "ArgumentError: shop::size() takes shop.Tokenizer for 't', not object"
     )
     assert got["encoded"] == [1, 2]
-    assert got["merged"][1:] == ["shop.Tokenizer", 4]
+    assert got["merged"][1:] == ["shop.Tokenizer", "Tokenizer", 4]
     assert (got["op"], got["default"], got["seen"]) == ([1], [0], ["shop::Tokenizer.encode"])
     assert got["wrong"].startswith("ArgumentError: shop::Tokenizer.encode() takes shop.Tokenizer")
     assert got["missing"].startswith("AttributeError: class shop.Tokenizer has no method 'nope'")
