@@ -321,6 +321,17 @@ def test_what_is_more_than_a_message_takes_is_told_on_both_sides_and_the_line_go
     assert len(owner.transport._lines) == len(owner.owner._lines) == 1
 
 
+@pytest.mark.parametrize("size", [16, 1 << 20])
+def test_a_caller_is_told_of_memory_that_the_owner_keeps(owner, size):
+    kept = []
+    owner.owner._answer = lambda call, caller: (0, kept.append(call))
+    assert owner.call(bytearray(size)) == (transport.KEPT, None, True)
+    owner.owner._answer = lambda call, caller: (0, None)
+    assert owner.call(bytearray(size)) == (0, None, True)
+    assert len(owner.transport._lines) == len(owner.owner._lines) == 1
+    kept.clear()
+
+
 def test_a_message_takes_memory_that_is_there_before_it_is_written(pair):
     with pytest.raises(TooLarge):
         pair.theirs.packed([None] * MOST, -2, (), (), [])
