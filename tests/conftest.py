@@ -214,7 +214,10 @@ def renewed_lock():
     has taken a lock, the lock stays taken; Python never runs a signal handler there.
     """
     yield
-    guards_py.forked()
+    guards_py._numbering = guards_py.new_lock()
+    if guards_py._thread.sets is not None:
+        guards_py._thread.sets.lock = guards_py.new_lock()
+        guards_py._thread.sets.renew()
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ to know; opcheck looks more closely.
 from __future__ import annotations
 
 import sys
-from _thread import RLock
 
 from ..dispatch.context.values import is_torch_tensor
 from ..dispatch.custom import Unshared, called_by_c
 from ..errors import AliasingError, ArgumentError
 from ..errors.locations import label_of
 from ..errors.words import shown
+from ..forking import new_lock
 from ..keys import DispatchKeySet
 from ..keys.devices import device_key
 from ..keys.numbers import DispatchKey
@@ -32,13 +32,7 @@ if TYPE_CHECKING:
     from ..schema.types import AliasInfo
 
 # Held while any switch of this interpreter changes, which is rare.
-_lock = RLock()
-
-
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py."""
-    global _lock
-    _lock = RLock()
+_lock = new_lock()
 
 
 class DeviceSwitch:

@@ -13,6 +13,7 @@ from ..facts.listeners import Listeners
 from ..facts.logs import registry_log
 from ..facts.native import c_kernels, unlock
 from ..facts.registration import source_of
+from ..forking import new_lock
 from .entries import Entries
 from .fallbacks import Fallbacks, inherit
 
@@ -79,7 +80,7 @@ class Dispatcher:
         #: The locations of the libraries that are open, by namespace. Under ``claims_lock``. A list
         #: is never removed: a signal handler may open or close a library at any point.
         self.claims: dict[str, list[str]] = {}
-        self.claims_lock = RLock()
+        self.claims_lock = new_lock()
         # What this interpreter has verified and not ended since, as far as neither the listeners
         # nor the entries have it: an item for each time, by kind, key and name. An item is added or
         # removed in one step, so no lock is needed.
@@ -113,7 +114,7 @@ class Dispatcher:
         self._called: dict[str, Any] = {}
         self._finder = _finder(ref(self))
         self._entry_type: type[OperatorEntry] | None = None  # None until it is loaded
-        self._locks = [RLock() for _ in range(_LOCKS)]
+        self._locks = [new_lock() for _ in range(_LOCKS)]
 
     def entry(self, name: str, is_kept: bool = False) -> OperatorEntry:
         """The entry of an operator in this interpreter, made when nobody has it. ``is_kept``: the
@@ -291,7 +292,7 @@ class Dispatcher:
                     library.registry_has_ended()
 
     def forked(self, is_heir: bool) -> None:
-        """In the child of a fork: other threads may have held the locks. ``is_heir``: the
+        """In the child of a fork. ``is_heir``: the
         registrations of what was registered here belong to the parent.
         """
         unlock(self, self.entries.there, self.claims, self.fallbacks)
@@ -300,18 +301,14 @@ class Dispatcher:
             self.facts.differing.forked()
         unlock(self.chosen, self._called)
         self.deciding = {}  # the other threads are not here; the one that forked has no claim
-        self.claims_lock = RLock()
-        self.fallbacks.lock = RLock()
         if is_heir:
             inherit(self.fallbacks.kernels)
             self.types, self.types_seen = {}, -1  # with its next library it writes its own
         else:
             unlock(self.types)
         self.listeners.forked()
-        self.definitions_lock = self.listeners.lock
-        self._locks = [RLock() for _ in range(_LOCKS)]
         for name, entry in self.entries.items():
-            entry.forked(is_heir, self._lock_of(name), self.listeners.definition(name))
+            entry.forked(is_heir, self.listeners.definition(name))
 
 
 def _finder(there: ref[Dispatcher]) -> Callable[[str], Any]:

@@ -254,13 +254,12 @@ class OperatorEntry:
         with self.lock:
             self._note()
 
-    def forked(self, is_heir: bool, lock: RLock, definition: Registration | None) -> None:
+    def forked(self, is_heir: bool, definition: Registration | None) -> None:
         """In the child of a fork; there is one thread then. ``is_heir``: the registrations of the
         callables belong to the parent. ``definition`` is the one that the parent had made, or
         verified.
         """
         unlock(self)
-        self.lock = lock
         self._changed()
         if is_heir:
             inherit(self.kernels)

@@ -4,9 +4,8 @@ makes the place for them, and few fill it.
 
 from __future__ import annotations
 
-from _thread import RLock
-
 from ..facts.native import unlock
+from ..forking import new_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class Fallbacks:
         self.when_changed: Callable[[], object] = int
         #: Which providers this interpreter prefers: dispatch/priorities.py. None until it says so.
         self.priorities: Priorities | None = None
-        self.lock = RLock()
+        self.lock = new_lock()
 
     def add(self, kernel: LocalKernel, publish: Callable[[], Registration]) -> Registration:
         """Registers a fallback: ``publish`` its registration, then add its callable, under one

@@ -113,7 +113,7 @@ def take_name(operator: HigherOrderOperator) -> None:
     has the name that was not made by an earlier run of the same module.
     """
     name = operator.__name__
-    with lock():
+    with lock:
         earlier = _operators.get(name)
         if earlier is None or operator.replaces(earlier):
             _operators[name] = operator
@@ -132,7 +132,7 @@ def take_name(operator: HigherOrderOperator) -> None:
 
 def give_up_name(operator: HigherOrderOperator) -> None:
     """Frees the name, unless another operator has it by now."""
-    with lock():
+    with lock:
         if _operators.get(operator.__name__) is operator:
             del _operators[operator.__name__]
 
@@ -361,7 +361,7 @@ class HigherOrderOperator(Named):
 
     def _stop_at(self, places: Iterable[object]) -> None:
         keys = [parse_key(each) for each in places if isinstance(each, (str, DispatchKey))]
-        with lock():
+        with lock:
             self.non_fallthrough_keys |= DispatchKeySet(keys)
 
     def fallthrough(self, key: DispatchKey | str) -> None:
@@ -377,7 +377,7 @@ class HigherOrderOperator(Named):
                 f"no key set holds {key}, so no call can skip it: name runtime keys", key
             )
         self.rules  # noqa: B018  # raises when it was closed
-        with lock():
+        with lock:
             self.non_fallthrough_keys -= DispatchKeySet(key)
 
     def why(self, key: DispatchKey | str) -> tuple[str, ...]:

@@ -9,11 +9,11 @@ registers again when it is run again replaces the earlier one; any other second 
 from __future__ import annotations
 
 import sys
-from _thread import RLock
 
 from ..errors import DuplicateRegistrationError, InvalidArgumentError, InvalidKeyError
 from ..errors.locations import caller, label_of, location_of
 from ..errors.runs import Run
+from ..forking import new_lock
 from ..keys.numbers import DispatchKey, parse_key
 from .checks import checked_callable
 from .kernels import fallthrough_kernel
@@ -32,18 +32,8 @@ if TYPE_CHECKING:
     #: What a rule is for.
     RuleKey: TypeAlias = DispatchKey | type | TransformType
 
-# Held while any rules of this interpreter change, which is rare.
-_lock = RLock()
-
-
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py."""
-    global _lock
-    _lock = RLock()
-
-
-def lock() -> RLock:
-    return _lock
+#: Held while any rules of this interpreter change, which is rare.
+lock = new_lock()
 
 
 class Rule:
@@ -198,7 +188,7 @@ class Rules:
         return self._add("by_transform", kind, rule, repr(kind))
 
     def _add(self, what: str, key: Any, rule: Rule, label: str) -> RuleHandle:
-        with _lock:
+        with lock:
             rules = getattr(self, what)
             earlier = rules.get(key)
             if earlier is not None and not rule.replaces(earlier):
@@ -216,7 +206,7 @@ class Rules:
         return RuleHandle(lambda: self._drop(what, key, rule))
 
     def _drop(self, what: str, key: Any, rule: Rule) -> None:
-        with _lock:
+        with lock:
             rules = getattr(self, what)
             if rules.get(key) is rule:
                 left = dict(rules)
@@ -244,7 +234,7 @@ class Rules:
 
     def add_all(self, rules: Sequence[tuple[RuleKey, Callable[..., Any]]]) -> None:
         """Registers each function at its place. If one is refused, everything is as before."""
-        with _lock:
+        with lock:
             before = (self.py_kernels, self.by_class, self.by_transform)
             try:
                 for place, function in rules:

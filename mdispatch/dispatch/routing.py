@@ -25,6 +25,7 @@ from ..facts import DEF, IMPL
 from ..facts.native import alone_because, c_kernels, calls, interpreter_id
 from ..facts.offers import offer_of
 from ..facts.waits import check_timeout
+from ..forking import in_child
 from ..keys.numbers import RUNTIME_KEYS, DispatchKey, highest_index
 from ..transports.transport import (
     BUSY,
@@ -512,8 +513,8 @@ def _me() -> str:
     return _my_name
 
 
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py."""
+@in_child
+def _renew() -> None:
     global _my_name
     _my_name = ""
 

@@ -32,6 +32,7 @@ from ..errors.locations import label_of
 from ..facts import NOTE
 from ..facts.native import alone_because, c_kernels
 from ..facts.offers import offer_text
+from ..forking import in_child
 from ..keys import DispatchKeySet
 from ..transports.transport import LATE, NO_KERNEL, RAISED, transport_named
 from .context.guards import ForceDispatchKeyGuard
@@ -316,8 +317,9 @@ def _as_value(thing: object, depth: int = 0) -> Any:
         return f"<{type(thing).__qualname__}>"
 
 
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py. The offers belong to the parent."""
+@in_child
+def _renew() -> None:
+    """The offers belong to the parent."""
     global _is_open
     _is_open = False
     _served.clear()

@@ -53,7 +53,7 @@ class Facts(Protocol):
     """The interface on which the packages above rely. It raises :mod:`mdispatch.errors`."""
 
     #: Called in the child of a fork, to replace the locks that other threads may have held: see
-    #: Note [Locks across a fork] in facts/forking.py.
+    #: Note [Locks across a fork] in forking.py.
     after_fork: Callable[[], None] | None
 
     #: Called once, after ``close``, which the end of the interpreter does too.

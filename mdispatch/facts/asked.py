@@ -35,10 +35,11 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from _thread import RLock, get_ident
+from _thread import get_ident
 from contextlib import contextmanager, suppress
 
 from ..errors import MdispatchError, RegistryError, WaitCancelledError
+from ..forking import new_lock
 from .registration import NOTE, TORCH_SPACE
 
 TYPE_CHECKING = False
@@ -83,7 +84,7 @@ class Asked:
         self._ended = False
         self._waiting = False  # the thread is in a wait, or just before it
         # Guards these two. Reentrant: garbage collection may end it while it is held.
-        self._lock = RLock()
+        self._lock = new_lock()
         # No daemon: see facts/watch.py.
         self._thread = threading.Thread(
             target=self._run, name="mdispatch.torch.watch, asked by others", daemon=False

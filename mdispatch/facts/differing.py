@@ -15,10 +15,10 @@ may register something at any point. Nothing is written into the registry under 
 
 from __future__ import annotations
 
-from _thread import RLock
 from os import getpid
 
 from ..errors import MdispatchError
+from ..forking import new_lock
 from .native import unlock
 from .registration import NOTE, interpreter_id
 
@@ -88,7 +88,7 @@ class Differing:
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._lock = RLock()
+        self._lock = new_lock()
         #: By what it is, and then by its location. Whoever registers drops all of one.
         self.kept: dict[What, dict[str, _Kept]] = {}
         self._noted: set[_Kept] = set()  # those that have a note
@@ -161,7 +161,6 @@ class Differing:
     def forked(self) -> None:
         """In the child of a fork: the notes are of its parent, which lacks the same."""
         unlock(self.kept, *self.kept.values(), self._noted)
-        self._lock = RLock()
         self._noted = set()
         for its in self.kept.values():
             unlock(*its.values())

@@ -28,9 +28,8 @@ it meanwhile are kept (``ListenerHandle._backlog``) until that thread gets to th
 
 from __future__ import annotations
 
-from _thread import RLock
-
 from .. import errors
+from ..forking import new_lock
 from .native import unlock
 from .registration import Handle
 
@@ -149,7 +148,7 @@ class Listeners:
         self._queue: list[tuple[bool, Registration, tuple[ListenerHandle, ...]]] = []
         self._telling = False
         self._closed = False
-        self.lock = RLock()
+        self.lock = new_lock()
 
     def add(self, listener: object, everywhere: bool = False) -> ListenerHandle:
         """Adds a listener: an object with ``on_operator_registered(registration)``,
@@ -288,7 +287,6 @@ class Listeners:
         telling. The parent tells what they had not told yet.
         """
         unlock(self, self._live, self._queue)
-        self.lock = RLock()
         for handle in (*self._handles, *self._watched):
             handle.closed = True
             handle._watch = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 import atexit
 import os
 
-from .forking import load_the_rest, renew_locks
+from ..forking import load_the_rest, renew
 from .native import unlock, unlock_modules
 from .waits import Waits
 
@@ -64,9 +64,9 @@ def _close_all() -> None:
 
 
 def _in_child() -> None:
-    """See Note [Locks across a fork] in facts/forking.py."""
+    """See Note [Locks across a fork] in forking.py."""
     unlock_modules()
-    renew_locks()
+    renew()
     unlock(waits)
     waits.forked()
     at_once = True

@@ -32,6 +32,7 @@ from _functools import partial  # type: ignore[import-not-found]  # functools lo
 
 from .. import errors
 from ..errors.words import shown
+from ..forking import new_lock
 from . import living
 from .logs import described, waits_log
 from .native import alone_because, interpreter_id
@@ -102,10 +103,10 @@ class LocalRegistry:
         self.role = role
         self.pid = os.getpid()
         self.label = f"{_PREFIX}{self.pid}"
-        #: Called in the child of a fork. See Note [Locks across a fork] in facts/forking.py.
+        #: Called in the child of a fork. See Note [Locks across a fork] in forking.py.
         self.after_fork: Callable[[], None] | None = None
         self.after_close: Callable[[], None] | None = None
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._changed = threading.Condition(self._lock)
         self._names: dict[str, _Name] = {}  # in the order of their first registrations
         self._nodes: dict[int, _Name] = {}
@@ -515,7 +516,6 @@ class LocalRegistry:
         """The child goes on alone, with a copy of all registrations."""
         self._parent, self.pid = self.pid, os.getpid()
         self.label = f"{_PREFIX}{self.pid}"
-        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._waits = {}
         # Without a GIL, another thread may have stored a registration and not yet its number.

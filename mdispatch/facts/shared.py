@@ -15,6 +15,7 @@ from _functools import partial  # type: ignore[import-not-found]  # functools lo
 from _thread import RLock
 
 from .. import errors
+from ..forking import new_lock
 from . import living
 from .logs import described, waits_log
 from .native import c_kernels, fact, interpreter_id, native, often
@@ -141,7 +142,7 @@ class SharedRegistry:
         self._unjoined = 0
         self._late: RLock | None = None
         #: Called in the child of a fork, to replace the locks that other threads may have held.
-        #: See Note [Locks across a fork] in facts/forking.py.
+        #: See Note [Locks across a fork] in forking.py.
         self.after_fork: Callable[[], None] | None = None
         self.after_close: Callable[[], None] | None = None
         living.begin(self)
@@ -521,7 +522,7 @@ class SharedRegistry:
             self._join()
         if self.after_fork is not None:
             self.after_fork()
-        self._late = RLock()
+        self._late = new_lock()
         return self.role == WORKER or self._unjoined != MD_ELOCK
 
     def neighbours(self) -> set[int]:

@@ -21,10 +21,10 @@ thread that is still asleep after that is one that nothing wakes.
 from __future__ import annotations
 
 import sys
-from _thread import RLock
 from time import sleep
 
 from .. import errors
+from ..forking import new_lock
 from .native import fact, native
 from .native.constants import MD_FOREVER
 from .registration import field_of
@@ -106,7 +106,7 @@ class Waits:
 
     def __init__(self, cancel_all: Callable[[], None]) -> None:
         self._cancel_all = cancel_all
-        self._lock = RLock()
+        self._lock = new_lock()
         #: The tokens of the waits under way. ``discard`` ends a wait; a wait in which a signal
         #: handler forks ends in the parent's set.
         self.under_way: set[object] = set()
@@ -146,5 +146,4 @@ class Waits:
 
     def forked(self) -> None:
         """In the child of a fork, which lacks the other threads and their waits."""
-        self._lock = RLock()
         self.under_way = set()

@@ -16,9 +16,10 @@ import contextlib
 import itertools
 import threading
 import time
-from _thread import RLock, get_ident
+from _thread import get_ident
 
 from ..errors import RegistryError, WaitCancelledError
+from ..forking import new_lock
 from .registration import DEF
 
 TYPE_CHECKING = False
@@ -46,7 +47,7 @@ class Watch:
         self._waiting = False  # the thread is in a wait, or just before it
         self._calling = False  # the thread is in a call of the listener
         # Guards these three. Reentrant: garbage collection may close the handle while it is held.
-        self._lock = RLock()
+        self._lock = new_lock()
         self._thread = threading.Thread(
             target=self._run, name="mdispatch listener for everywhere", daemon=False
         )

@@ -10,9 +10,8 @@ change is made by one store, and what a thread left undone at a fork can be done
 
 from __future__ import annotations
 
-from _thread import allocate_lock
-
 from ..errors import DuplicateRegistrationError, InvalidKeyError, InvalidNameError
+from ..forking import in_child, new_lock
 from .names import MAX_NAME, is_identifier
 from .numbers import BACKENDS, DispatchKey, key_names, names_of_backend, parse_key, publish_names
 
@@ -67,7 +66,7 @@ def canonical_device(device: str) -> str:
 
 # By backend: the name that it was given, and where.
 _given: dict[DispatchKey, tuple[str, str]] = {}
-_renaming = allocate_lock()
+_renaming = new_lock()
 _PRIVATE = (DispatchKey.PrivateUse1, DispatchKey.PrivateUse2, DispatchKey.PrivateUse3)
 
 
@@ -146,16 +145,10 @@ def _names_of(key: DispatchKey, name: str) -> dict[str, DispatchKey]:
     return names_of_backend(key.name, name) | names_of_backend(key.name, name.upper())
 
 
+@in_child
 def _publish() -> None:
     """Makes what readers see what ``_given`` says. Idempotent."""
     global _devices
     for key, (name, _) in _given.items():
         publish_names(_names_of(key, name))
     _devices = _COMMON_DEVICES | {name: key for key, (name, _) in _given.items()}
-
-
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py."""
-    global _renaming
-    _renaming = allocate_lock()
-    _publish()

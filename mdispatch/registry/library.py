@@ -8,7 +8,6 @@ registry/register.py).
 from __future__ import annotations
 
 import sys
-from _thread import RLock
 
 from .. import errors, facts
 from ..dispatch.checks import (
@@ -29,6 +28,7 @@ from ..facts.caller_lines import CallerLines
 from ..facts.logs import described, registry_log
 from ..facts.native.calls import surely
 from ..facts.waits import check_timeout
+from ..forking import new_lock
 from ..keys.numbers import TABLE_INDEX, DispatchKey, table_index
 from ..schema.canonical import canonical_schema
 from . import register, roles
@@ -62,13 +62,7 @@ _META = DispatchKey.Meta
 
 
 # Over ``_handles`` and ``closed`` of all libraries of this interpreter; held for a few steps.
-_lock = RLock()
-
-
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py."""
-    global _lock
-    _lock = RLock()
+_lock = new_lock()
 
 
 class Library:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ..dispatch.context.observers import FELL_BACK, ObserverHandle, observe_calls
 from ..facts import Handle
+from ..forking import in_child
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ __all__ = ["ProviderCounts", "ProviderRuns", "count_providers"]
 _forks = 0
 
 
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py. What was counted is the parent's."""
+@in_child
+def _renew() -> None:
+    """What was counted is the parent's."""
     global _forks
     _forks += 1
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-from _thread import allocate_lock
 
 from .. import errors, facts
 from ..dispatch.dispatcher import Dispatcher
@@ -18,6 +17,7 @@ from ..facts.backing import BackingRegistry
 from ..facts.logs import registry_log
 from ..facts.native import unlock
 from ..facts.opening import DEFAULT_CAPACITY, ENVIRONMENT
+from ..forking import new_lock
 from . import roles
 
 TYPE_CHECKING = False
@@ -368,18 +368,12 @@ class Registry(facts.Handle):
 # Held while the default registry is opened. ``default`` is set once, by one store. A registry that
 # another thread had opened and not stored yet at a fork stays open in the child too, unused; the
 # end of the interpreter closes it like the others.
-_lock = allocate_lock()
+_lock = new_lock()
 default: Registry | None = None
 # Set once, and never back.
 _is_asked_for = False
 # Has an item until the log has a warning that the default registry cannot be joined.
 _unwarned: list[None] = [None]
-
-
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py."""
-    global _lock
-    _lock = allocate_lock()
 
 
 def default_registry() -> Registry:
@@ -404,7 +398,11 @@ def _opened_or_found() -> Registry:
         try:
             with _lock:
                 if default is None:
-                    default = Registry(_default_backing())
+                    opened = Registry(_default_backing())
+                    if default is None:
+                        default = opened
+                    else:  # a signal handler of this thread was here
+                        opened.close()
                 registry = default
         except errors.MdispatchError as error:
             _warn(error)

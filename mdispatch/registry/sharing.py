@@ -34,7 +34,7 @@ than the telling may take, ``_TELLING``.
 from __future__ import annotations
 
 import atexit
-from _thread import RLock, allocate_lock
+from _thread import allocate_lock
 from _weakref import ref
 from types import MethodType
 
@@ -67,6 +67,7 @@ from ..facts import HOST, interpreter_id
 from ..facts.backing import check_shared
 from ..facts.native import c_kernels
 from ..facts.native.calls import noted
+from ..forking import in_child, new_lock
 from ..schema.classes import is_constant, name_of
 from ..transports.transport import transport_named
 from .registry import given_or_default
@@ -86,7 +87,7 @@ _OPEN = ("__call__", "__md_dispatch__")
 #: The classes whose objects travel as values, and are equal wherever they are.
 _VALUES = (type(None), bool, int, float, str, bytes)
 
-_lock = RLock()
+_lock = new_lock()
 #: The objects that are at home here and have handles, by number, with what `_by_id` has them under.
 _objects: dict[int, tuple[Cell, int]] = {}
 _by_id: dict[int, Cell] = {}
@@ -653,11 +654,11 @@ class _Far:
     __slots__ = ("_lock", "gone", "is_told")
 
     def __init__(self) -> None:
-        self._lock = allocate_lock()
+        self._lock = allocate_lock()  # waited for, and not taken again, by a signal handler, too
         self.gone: list[object] = []
         self.is_told = False
 
-    def forked(self) -> None:
+    def renew(self) -> None:
         """The parent has told what it has. The child does so by itself, before its first call."""
         self._lock = allocate_lock()
         self.is_told = False
@@ -759,15 +760,15 @@ def _let_go() -> None:
             handle._mdispatch_object = None
 
 
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py. The child has copies of all objects, and
+@in_child
+def _renew() -> None:
+    """The child has copies of all objects, and
     its handles are at home in it.
     """
-    global _lock, _is_open
-    _lock = RLock()
+    global _is_open
     _is_open = False
     for far in list(_far.values()):
-        far.forked()
+        far.renew()
     _outside.clear()
     for each in list(_handles.values()):
         handle = each()

@@ -30,6 +30,7 @@ from ..errors import MdispatchError, TypeKeysMismatchError
 from ..errors.locations import printable
 from ..facts import AS_BRIDGE, TYPE, interpreter_id
 from ..facts.native import unlock
+from ..forking import in_child
 from .verify import keep, mended, tell, warn
 
 TYPE_CHECKING = False
@@ -92,8 +93,8 @@ _in_use: list[Dispatcher] = []
 atexit.register(_in_use.clear)
 
 
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py."""
+@in_child
+def _renew() -> None:
     unlock(_in_use)
 
 

@@ -28,7 +28,6 @@ import socket
 import struct
 import threading
 import time
-from _thread import allocate_lock
 from contextlib import suppress
 from errno import EAGAIN, ECONNREFUSED, ECONNRESET, ENOENT, EPIPE, ESRCH
 from multiprocessing import AuthenticationError
@@ -36,6 +35,7 @@ from multiprocessing.connection import answer_challenge, deliver_challenge
 
 from ..errors import InvalidArgumentError, MdispatchError, RegistryOwnerError, SystemCallError
 from ..facts.native import c_kernels, interpreter_id
+from ..forking import new_lock
 from .messages import Messages, TooLarge
 from .place import Place, key_of, path_of, refused
 from .transport import (
@@ -509,7 +509,7 @@ class HostTransport:
         self._idle: dict[str, list[_Line]] = {}
         self._lines: dict[_Line, None] = {}  # all of them, for a child
         self._holding: dict[str, _Line] = {}
-        self._opening = allocate_lock()
+        self._opening = new_lock()
 
     def serve(self, answer: Answer) -> str:
         if interpreter_id != 0:
@@ -521,8 +521,12 @@ class HostTransport:
             if self._owner is None:
                 import atexit
 
-                self._owner = _Owner(answer)
-                atexit.register(self._end)
+                owner = _Owner(answer)
+                if self._owner is None:  # else a signal handler of this thread was here
+                    self._owner = owner
+                    atexit.register(self._end)
+                else:
+                    owner.close()
             return self._owner.address
 
     def _end(self) -> None:
@@ -601,7 +605,6 @@ class HostTransport:
         return line
 
     def forked(self) -> None:
-        self._opening = allocate_lock()
         for line in list(self._lines):
             line.close()
         self._idle, self._lines, self._holding = {}, {}, {}

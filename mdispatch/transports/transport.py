@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from ..errors import InvalidArgumentError
 from ..errors.words import nearest, shown
+from ..forking import in_child
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def transport_named(name: str) -> Transport:
     return _transports.setdefault(name, installed[name].load()())
 
 
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py."""
+@in_child
+def _renew() -> None:
     for each in list(_transports.values()):
         each.forked()

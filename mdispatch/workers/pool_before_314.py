@@ -28,6 +28,7 @@ from queue import Empty, SimpleQueue
 from .. import errors
 from ..errors.unraisable import report
 from ..facts.backing import check_shared
+from ..forking import in_child, new_lock
 from .interpreters import ExecutionFailedError, create_interpreter
 from .pool_worker import COPY, put, taken
 
@@ -117,7 +118,7 @@ class _Work:
         self.queue: SimpleQueue[Task | None] = SimpleQueue()
         self._limit = limit
         self._prefix = prefix
-        self.lock = threading.RLock()  # a finalizer may end the pool while its thread holds this
+        self.lock = new_lock()  # a finalizer may end the pool while its thread holds this
         self._threads: list[threading.Thread] = []  # under the lock
         self._idle = 0  # under the lock: idle workers minus queued tasks
         self._ended = False  # under the lock
@@ -292,13 +293,12 @@ def _end_all() -> None:
         work.join()
 
 
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py. The child has neither the threads nor,
+@in_child
+def _renew() -> None:
+    """The child has neither the threads nor,
     for what CPython can do, the interpreters of its parent; but its user may end the pool, as a
     ``with`` block does.
     """
-    for work in list(_started):
-        work.lock = threading.RLock()
     _started.clear()
 
 

@@ -283,7 +283,7 @@ def test_after_a_fork_rules_can_be_registered_whoever_held_the_lock():
     op = HigherOrderOperator("op")
     taken, go = threading.Event(), threading.Event()
     def hold():
-        with overrides.lock():
+        with overrides.lock:
             taken.set()
             go.wait()
     holder = threading.Thread(target=hold)

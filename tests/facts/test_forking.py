@@ -5,7 +5,6 @@ hold one of its locks, or were handed the lock of an object by CPython.
 from __future__ import annotations
 
 import ast
-import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from kinds import run_main
 
 import mdispatch as md
-from mdispatch.facts import WORKER, forking
+from mdispatch.facts import WORKER
 
 pytestmark = [pytest.mark.either_binding, pytest.mark.shared]
 
@@ -229,7 +228,7 @@ SUBMIT = "with pool: assert pool.submit(abs, -1).result() == 1"
 STANDING = {
     "default registry, not yet opened": (
         "registry/registry.py",
-        "default = Registry(_default_backing())",
+        "opened = Registry(_default_backing())",
         "",
         "md.default_registry()",
         OPERATOR + "assert md.ops.shop.f(-2) == 2 and md.is_main_interpreter()",
@@ -317,18 +316,11 @@ def test_a_child_gets_by_where_another_thread_stood_when_it_was_forked(name, mon
 
 LOCKS = ("Condition", "Event", "Lock", "RLock", "Semaphore", "allocate_lock")
 
-#: Modules with locks that another way leads to than the list in facts/forking.py.
+#: The modules that make locks in another way, and how the child of a fork frees these.
 ELSEWHERE = {
-    "facts.asked": "authoring/torch/watch.py, which forgets the thread of its parent",
-    "facts.differing": "the Dispatcher",
-    "facts.shared": "itself: it makes the lock of a membership anew before the child's first call",
-    "facts.waits": "facts/living.py",
-    "facts.listeners": "the Dispatcher",
-    "facts.local": "itself",
-    "facts.watch": "none: the child closes the handles, and has no such thread",
-    "dispatch.dispatcher": "the Registry",
-    "dispatch.fallbacks": "the Dispatcher",
-    "transports.host": "transports/transport.py",
+    "forking": "itself: it makes the locks of the others",
+    "registry.sharing": "itself: a handler must not take the lock of a home again",
+    "transports.host": "itself: the child has no owner, and so no condition",
     "cluster.bridge": "none: the process of a bridge forks nobody",
     "cluster.leading": "none: the child's registry forgets its publisher, which has them",
     "cluster.memory": "none: an engine for tests, in one process",
@@ -337,7 +329,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.thorough
-def test_each_lock_of_the_package_is_replaced_in_a_child() -> None:
+def test_each_lock_of_the_package_is_free_in_a_child() -> None:
     root = Path(md.__file__).parent
     with_locks = set()
     for file in root.rglob("*.py"):
@@ -346,15 +338,32 @@ def test_each_lock_of_the_package_is_replaced_in_a_child() -> None:
                 called = ast.unparse(node.func)
                 if called.removeprefix("threading.") in LOCKS and not node.args:
                     with_locks.add(".".join(file.relative_to(root).with_suffix("").parts))
-    assert with_locks - ELSEWHERE.keys() <= set(forking._WITH_LOCKS)
-    assert with_locks >= ELSEWHERE.keys()
-    for name in forking._WITH_LOCKS:
-        if name != "workers.pool_before_314" or sys.version_info < (3, 14):
-            assert callable(importlib.import_module(f"mdispatch.{name}").forked)
+    assert with_locks == ELSEWHERE.keys()
+
+
+def test_the_thread_that_forks_goes_on_to_hold_its_locks_in_the_child() -> None:
+    got = run_main(
+        """
+        import threading
+        from mdispatch.registry import library
+        with library._lock:
+            pid = os.fork()
+            if pid == 0:
+                signal.alarm(int(limit(30)))
+        if pid == 0:
+            other = threading.Thread(target=lambda: library._lock.acquire())
+            other.start()
+            other.join()
+            os._exit(library._lock.acquire(blocking=False))
+        assert library._lock.acquire(blocking=False)
+        done(status=os.waitpid(pid, 0)[1])
+        """
+    )
+    assert got["status"] == 0
 
 
 def test_the_package_registers_one_function_for_the_children_of_forks() -> None:
-    """See Note [Locks across a fork] in facts/forking.py."""
+    """See Note [Locks across a fork] in forking.py."""
     code = (
         "import os, sys; real = os.register_at_fork\n"
         "def register_at_fork(**functions):\n"

@@ -23,11 +23,10 @@ if isinstance(_thread.RLock, type):
     with open(sys.argv[1]) as file:
         exec(file.read(), {"__name__": "debug_locks"})
 sys.path[:] = eval(sys.argv[2])
-from mdispatch.authoring.autograd import engines
 from mdispatch.dispatch.context import observers
 from mdispatch.facts.local import LocalRegistry
 from mdispatch.facts.native.calls import noted
-from mdispatch.registry import library
+from mdispatch.registry import library, sharing
 """
 
 
@@ -75,8 +74,9 @@ CASES = {
         set(),
     ),
     "a plain lock again": (
-        "engines._lock.acquire()\nassert not noted([], engines._lock.acquire, False) or True",
-        {("engines._lock", "engines._lock")},
+        "lock = sharing._Far()._lock\nlock.acquire()\n"
+        "assert not noted([], lock.acquire, False) or True",
+        {("_Far._lock", "_Far._lock")},
     ),
     "after a wait of a Condition": (
         "store = LocalRegistry()\n"

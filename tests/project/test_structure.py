@@ -62,7 +62,7 @@ def test_the_top_of_the_package_has_twelve_packages_and_little_beside():
         path.name for path in PACKAGE.iterdir() if path.suffix in (".py", ".pyi") or path.is_dir()
     }
     stubs = {"__init__.pyi"} | {f"{name}.pyi" for name in md._MOVED}
-    files = {"__init__.py", "__main__.py", "config.py"}
+    files = {"__init__.py", "__main__.py", "config.py", "forking.py"}
     assert top - stubs - {"__pycache__", "include"} == files.union(PACKAGES)
 
 

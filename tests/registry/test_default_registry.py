@@ -94,6 +94,30 @@ def test_importing_mdispatch_makes_no_registry() -> None:
 
 
 @pytest.mark.shared
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals there")
+def test_a_signal_handler_that_wants_it_while_it_is_opened_gets_the_same() -> None:
+    code = """
+import os, signal
+import mdispatch as md
+from mdispatch.registry import registry
+
+found, real = [], registry._default_backing
+
+def interrupted():
+    if not found:
+        found.append(None)
+        os.kill(os.getpid(), signal.SIGTERM)
+    return real()
+
+signal.signal(signal.SIGTERM, lambda *_: found.append(md.default_registry()))
+registry._default_backing = interrupted
+assert md.default_registry() is found[1]
+(member,) = [each for each in found[1].dispatcher.facts.members() if each[1] == os.getpid()]
+"""
+    ran = run_alone(code)
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_a_closed_default_is_forgotten_by_the_environment() -> None:
     """A child would be told that the registrar died."""
     child = "import mdispatch as md; print(md.register_or_verify(), flush=True)"

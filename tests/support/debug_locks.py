@@ -128,10 +128,17 @@ def _write(held, where, code, wanted, frame):
     _seen.add(edge)
 
 
+def _only_makes(frame):
+    """Whether the function makes locks for its callers."""
+    module, name = frame.f_globals.get("__name__"), frame.f_code.co_qualname
+    if module == "threading":
+        return name in ("RLock", "Condition.__init__")
+    return module == f"{_PACKAGE}.forking" and name == "new_lock"
+
+
 def _made(is_plain, frame):
     """A recording lock if the package makes it, by itself or by a Condition; None for others."""
-    through = ("RLock", "Condition.__init__")
-    while _is_of_threading(frame) and frame.f_code.co_qualname in through:
+    while _only_makes(frame):
         frame = frame.f_back
     if not _is_of_package(frame):
         return None

@@ -20,13 +20,7 @@ PAGE = ROOT / "docs" / "locks.md"
 _STANDARD = sysconfig.get_path("stdlib") + "/"
 #: Both locks are made in the package, whose paths have no spaces.
 _EDGE = re.compile(r"(\S+:\d+) (.+:\d+) (\S+:\d+) (.+:\d+)")
-_MAKERS = {"RLock", "Lock", "Condition", "allocate_lock"}
-#: Where a lock is replaced in the child of a fork by another object than its own: the lock's name.
-_RENEWED = {
-    "found.lock": "_Sets.lock",
-    "self.fallbacks.lock": "Fallbacks.lock",
-    "work.lock": "_Work.lock",
-}
+_MAKERS = {"RLock", "Lock", "Condition", "allocate_lock", "new_lock"}
 
 
 @dataclass(frozen=True)
@@ -107,6 +101,8 @@ def places(package: Path) -> tuple[Place, ...]:
 def _places(node: ast.AST, file: str, owner: str, target: str = "") -> list[Place]:
     if isinstance(node, ast.ClassDef):
         owner = node.name
+    elif isinstance(node, ast.FunctionDef) and node.name in _MAKERS:
+        return []  # it makes locks for its callers
     elif isinstance(node, ast.Assign):
         target = ast.unparse(node.targets[0])
     elif isinstance(node, ast.AnnAssign):
@@ -116,7 +112,7 @@ def _places(node: ast.AST, file: str, owner: str, target: str = "") -> list[Plac
         and not node.args
         and ast.unparse(node.func).removeprefix("threading.") in _MAKERS
     ):
-        name = _RENEWED.get(target) or f"{owner}.{target.removeprefix('self.')}"
+        name = f"{owner}.{target.removeprefix('self.')}"
         return [Place(name, file, node.lineno, node.end_lineno or node.lineno)]
     return [
         each for child in ast.iter_child_nodes(node) for each in _places(child, file, owner, target)

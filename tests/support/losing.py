@@ -70,7 +70,7 @@ for fd in os.listdir("/proc/self/fd"):
 """,
     "its rights": """
 import difflib
-from mdispatch.facts import forking
+from mdispatch import forking
 go = threading.Event()
 thread = threading.Thread(target=go.wait)
 thread.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 
@@ -81,6 +82,29 @@ def stalled(monkeypatch):
     yield owner, events, took
     events[-1].set()
     owner.close()
+
+
+def test_a_signal_handler_that_serves_while_the_owner_starts_serves_by_the_same(monkeypatch):
+    transport, real, found = host.HostTransport(), host._Owner, []
+
+    def handler(number, frame):
+        found.append(transport.serve(lambda call, caller: (0, None)))
+
+    def interrupted(answer):
+        monkeypatch.setattr(host, "_Owner", real)
+        signal.raise_signal(signal.SIGUSR1)
+        return real(answer)
+
+    threads = set(threading.enumerate())
+    monkeypatch.setattr(host, "_Owner", interrupted)
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        assert transport.serve(lambda call, caller: (0, None)) == found[0]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    until(lambda: len(set(threading.enumerate()) - threads) == 1)
+    transport._end()
+    until(lambda: set(threading.enumerate()) <= threads)
 
 
 @pytest.mark.parametrize("size", [1, 1 << 17])

@@ -7,12 +7,12 @@ is called in an interpreter that has imported torch.
 from __future__ import annotations
 
 import sys
-from _thread import allocate_lock
 
 from ...dispatch.context.values import is_torch_tensor
 from ...errors import AutogradError, InvalidArgumentError
 from ...errors.words import shown
 from ...facts import Handle
+from ...forking import new_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class _EngineRegistration:
 # Engines are objects of this interpreter, newest first. The tuple is replaced, never changed, so
 # calls read it without a lock.
 _engines: tuple[_EngineRegistration, ...] = ()
-_lock = allocate_lock()
+_lock = new_lock()
 _torch_engine: AutogradEngine | None = None
 
 
@@ -84,12 +84,6 @@ def register_autograd_engine(engine: AutogradEngine) -> EngineHandle:
     with _lock:
         _engines = (registration, *_engines)
     return EngineHandle(registration)
-
-
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py."""
-    global _lock
-    _lock = allocate_lock()
 
 
 def _asked() -> list[AutogradEngine]:

@@ -31,7 +31,6 @@ import functools
 import os
 import re
 import sys
-from _thread import RLock
 from collections import deque
 from contextlib import suppress
 from importlib import import_module
@@ -52,6 +51,7 @@ from ...facts import TORCH_SPACE, Handle, torch_name, torch_parts
 from ...facts.asked import Asked
 from ...facts.shared import SharedRegistry
 from ...facts.waits import check_timeout
+from ...forking import in_child, new_lock
 from ...registry import given_or_default
 from ...registry.register import hold_torch
 from ...registry.roles import elects, is_main, leave_queue, queue_up, registers
@@ -470,17 +470,15 @@ def _location_of_function(function: Any) -> str:
 
 # --- hooks ----------------------------------------------------------------------------------------
 
-_lock = RLock()
+_lock = new_lock()
 #: The watches that are open. Changed by single steps, under the lock.
 _open: list[Watching] = []
 #: The methods of PyTorch's classes that are ours meanwhile, with those that were there.
 _installed: list[tuple[type, str, object, object]] = []
 
 
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py."""
-    global _lock
-    _lock = RLock()
+@in_child
+def _renew() -> None:
     for each in _open:
         each.asked = None  # its thread is the parent's
 

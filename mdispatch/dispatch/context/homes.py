@@ -15,6 +15,7 @@ import sys
 
 from ...errors import ForeignObjectError, ObjectGoneError
 from ...facts.native import interpreter_id
+from ...forking import in_child
 
 #: The states, in /proc, of a zombie and of a process that is exiting.
 _ENDED = {b"Z", b"X", b"x"}
@@ -145,8 +146,8 @@ def _call(operator: str) -> str:
     return f"{operator}(): " if operator else ""
 
 
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py."""
+@in_child
+def _renew() -> None:
     global _here
     _here = None
 

@@ -16,10 +16,10 @@ finalizers in the child for what belongs to the parent.
 
 from __future__ import annotations
 
-from _thread import RLock
 from itertools import count
 
 from ...facts.native import calls
+from ...forking import new_lock
 
 
 class Gone:
@@ -75,13 +75,7 @@ class Hermetic:
 _kept: dict[int, Cell] = {}
 _keeping: dict[int, Hermetic] = {}
 _numbers = count(1)
-_lock = RLock()
-
-
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py."""
-    global _lock
-    _lock = RLock()
+_lock = new_lock()
 
 
 def new_number() -> int:

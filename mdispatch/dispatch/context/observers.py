@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import os
 import sys
-from _thread import RLock
 from time import perf_counter_ns
 
 from ...errors import InvalidArgumentError
@@ -33,6 +32,7 @@ from ...errors.unraisable import report
 from ...facts import Handle
 from ...facts.native import calls
 from ...facts.native.calls import local
+from ...forking import in_child, new_lock
 from ...keys import DispatchKeySet
 from ...keys.numbers import RUNTIME_KEYS, DispatchKey, highest_index
 
@@ -208,14 +208,12 @@ class _Observing:
         self.now: tuple[ObserverHandle, ...] = ()
 
 
-_lock = RLock()
+_lock = new_lock()
 observing = _Observing()
 
 
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py."""
-    global _lock
-    _lock = RLock()
+@in_child
+def _renew() -> None:
     observing.when_changed()  # another thread may have changed ``now`` and not called this
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 import weakref
-from _thread import RLock
 
 from ...errors import (
     DuplicateRegistrationError,
@@ -20,6 +19,7 @@ from ...errors import (
     TypeKeysMismatchError,
 )
 from ...errors.locations import caller, location_of
+from ...forking import new_lock
 from ...keys import DispatchKey, DispatchKeySet
 from ..own_types import own_types
 
@@ -76,13 +76,7 @@ class NoValue:
 
 
 # Held while a type is registered, or the registration of one ends; look-ups take no lock.
-_lock = RLock()
-
-
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py."""
-    global _lock
-    _lock = RLock()
+_lock = new_lock()
 
 
 class TypeHandle:

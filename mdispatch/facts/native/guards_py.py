@@ -15,9 +15,9 @@ call takes its number under ``_numbering``, which is reentrant for the same reas
 from __future__ import annotations
 
 import sys
-from _thread import RLock, _local
-from _weakref import ref
+from _thread import _local
 
+from ...forking import in_child, new_lock
 from ...keys.numbers import BACKEND_BITS, FULL
 
 TYPE_CHECKING = False
@@ -96,22 +96,16 @@ def _kept(excluded: int) -> int:
     return ~(excluded & ~BACKEND_BITS) & FULL
 
 
-# To the sets of all threads of this interpreter: the child of a fork replaces their locks, since it
-# may end guards that other threads have begun.
-_references: set[ref[_Sets]] = set()
-
-
 class _Sets:
     """The sets of one thread. ``now`` is what its calls read."""
 
-    __slots__ = ("__weakref__", "both", "changes", "lock", "now")
+    __slots__ = ("both", "changes", "lock", "now")
 
     def __init__(self) -> None:
         self.both = (_Set(_defaults[0]), _Set(_defaults[1]))
-        self.lock = RLock()
+        self.lock = new_lock()
         self.changes = 0
         self.now = (_defaults[0], _kept(_defaults[1]))
-        _references.add(ref(self, _references.discard))
 
     def begin(self, opened: _Opened) -> None:
         with self.lock:
@@ -189,15 +183,11 @@ def _own() -> _Sets:
     return found
 
 
-def forked() -> None:
-    """See Note [Locks across a fork] in facts/forking.py. Another thread may have been ending a
-    guard of this one, and have stopped before it computed the sets again.
+@in_child
+def _renew() -> None:
+    """Another thread may have been ending a guard of this one, and have stopped before it computed
+    the sets again.
     """
-    global _numbering
-    _numbering = RLock()
-    for found in [each() for each in _references]:
-        if found is not None:
-            found.lock = RLock()
     own = _thread.sets
     if own is not None:
         own.renew()
@@ -245,7 +235,7 @@ def quick(cls: type, side: int, bits: int | None, of_thread: bool = False) -> No
     """Here all guards are made by their ``__init__``."""
 
 
-_numbering = RLock()
+_numbering = new_lock()
 _number = 0
 
 
