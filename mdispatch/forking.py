@@ -57,13 +57,14 @@ _loaded = False
 
 #: The locks of this interpreter, and the functions to call in a child. Changed by single steps.
 _locks: set[ref[Any]] = set()
+_forget = _locks.discard
 _renewing: list[Renewing] = []
 
 
 def new_lock() -> RLock:
     """A lock that the child of a fork finds free, unless the thread that forked holds it."""
     lock = RLock()
-    _locks.add(ref(lock, _locks.discard))
+    _locks.add(ref(lock, _forget))
     return lock
 
 

@@ -5,7 +5,6 @@ The registrations are shared. Everything in this file belongs to one interpreter
 
 from __future__ import annotations
 
-from _thread import RLock
 from _weakref import ref
 
 from .. import errors, facts
@@ -39,10 +38,11 @@ if TYPE_CHECKING:
         ) -> tuple[object, ...]: ...
 
 
-#: How many locks the entries share. With one for each, a third of what the garbage collector visits
-#: for an operator would be its lock; with one for all, an operator's first call would wait for
-#: whoever registers another one.
-_LOCKS = 16
+#: The locks that the operators of all registries share. With one for each operator, a third of what
+#: the garbage collector visits for an operator would be its lock; with one for all, an operator's
+#: first call would wait for a thread that registers another one. A thread that holds one of them
+#: takes no second one, so two registries can share them.
+_locks = [new_lock() for _ in range(16)]
 
 
 class Dispatcher:
@@ -114,7 +114,6 @@ class Dispatcher:
         self._called: dict[str, Any] = {}
         self._finder = _finder(ref(self))
         self._entry_type: type[OperatorEntry] | None = None  # None until it is loaded
-        self._locks = [new_lock() for _ in range(_LOCKS)]
 
     def entry(self, name: str, is_kept: bool = False) -> OperatorEntry:
         """The entry of an operator in this interpreter, made when nobody has it. ``is_kept``: the
@@ -133,12 +132,9 @@ class Dispatcher:
             self.fallbacks,
             self._loader,
             self._finder,
-            self._lock_of(name),
+            _locks[hash(name) % len(_locks)],
             self.entries,
         )
-
-    def _lock_of(self, name: str) -> RLock:
-        return self._locks[hash(name) % _LOCKS]
 
     def _load(self, fact: Registration) -> bool:
         from .kernels import C_LABEL  # who calls has it already

@@ -96,8 +96,8 @@ def test_two_rows_for_one_lock_are_refused():
 @pytest.mark.parametrize(
     ("held", "wanted", "is_known"),
     [
-        ("Listeners.lock", "Dispatcher._locks", True),
-        ("Dispatcher._locks", "Listeners.lock", False),
+        ("Listeners.lock", "dispatcher._locks", True),
+        ("dispatcher._locks", "Listeners.lock", False),
     ],
 )
 def test_an_edge_that_the_table_lacks_is_red(held, wanted, is_known, tmp_path, capsys):
