@@ -396,14 +396,15 @@ def _opened_or_found() -> Registry:
     registry = default
     if registry is None:
         try:
+            opened = None
             with _lock:
                 if default is None:
                     opened = Registry(_default_backing())
                     if default is None:
                         default = opened
-                    else:  # a signal handler of this thread was here
-                        opened.close()
                 registry = default
+            if opened is not None and opened is not registry:
+                opened.close()  # a signal handler of this thread has opened it meanwhile
         except errors.MdispatchError as error:
             _warn(error)
             from .unheard import is_unheard

@@ -517,17 +517,19 @@ class HostTransport:
                 "a sub-interpreter serves no other processes: its threads could outlive it\nServe "
                 "the kernel in the main interpreter, or with serve=True."
             )
+        made = None
         with self._opening:
             if self._owner is None:
                 import atexit
 
-                owner = _Owner(answer)
-                if self._owner is None:  # else a signal handler of this thread was here
-                    self._owner = owner
+                made = _Owner(answer)
+                if self._owner is None:
+                    self._owner = made
                     atexit.register(self._end)
-                else:
-                    owner.close()
-            return self._owner.address
+            owner = self._owner
+        if made is not None and made is not owner:
+            made.close()  # a signal handler of this thread has started one meanwhile
+        return owner.address
 
     def _end(self) -> None:
         owner, self._owner = self._owner, None  # None in a child
