@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from patience import limit
 
 import mdispatch as md
 from mdispatch.cluster import connect, leading, parse_url
+from mdispatch.cluster.bridge import Bridge
 from mdispatch.cluster.following import MANIFEST, Follower
 from mdispatch.cluster.log import (
     BATCH,
@@ -164,6 +166,87 @@ def test_a_late_host_reads_a_snapshot_and_the_rest(url, run, store, monkeypatch)
             assert len(store.log) < 20  # it was trimmed
             kept = [key for key in store.values if key.startswith("chunk:")]
             assert len(kept) <= 4  # of the last two snapshots
+
+
+def snapshot_of(store) -> Manifest | None:
+    """The last snapshot, if it has all that the leader has appended."""
+    with store.lock:
+        told, tail = store.values.get(MANIFEST), store.tail
+    found = Manifest.read(told)[0] if told else None
+    return found if found and (found.epoch, found.seq) == tail else None
+
+
+def test_an_engine_keeps_the_chunks_of_the_last_two_snapshots(url, run, store, monkeypatch):
+    monkeypatch.setattr(leading, "SNAPSHOT_AFTER", 1)
+
+    def has_only_these() -> bool:
+        found = snapshot_of(store)
+        with store.lock:
+            kept = {key for key in store.values if key.startswith("chunk:")}
+        return found is not None and kept == {*found.chunks, *found.before}
+
+    with leader(url, f"{run}-a") as main, host(url, f"{run}-1") as worker:
+        define(main, "always")
+        arrives(worker, "always")
+        for n in range(6):
+            library = define(main, f"f{n}")
+            arrives(worker, f"f{n}")
+            until(has_only_these)
+            library.close()
+            goes(worker, f"f{n}")
+            until(has_only_these)
+        with host(url, f"{run}-2") as late:
+            arrives(late, "always")
+
+
+def test_a_late_host_learns_from_a_snapshot_that_the_run_is_sealed(url, run, store, monkeypatch):
+    with leader(url, f"{run}-a") as main:
+        define(main, "one")
+        md.seal(WAIT, registry=main)
+        monkeypatch.setattr(leading, "SNAPSHOT_AFTER", 1)
+        define(main, "two")  # the seal is behind the last snapshot, so this makes another one
+        until(lambda: snapshot_of(store) is not None)
+        with host(url, f"{run}-1") as worker:
+            until(lambda: any("is sealed" in line for line in worker.said))
+
+
+def test_a_leader_with_nothing_to_say_sleeps(url, run, monkeypatch):
+    with leader(url, f"{run}-a") as main:
+        facts = main.dispatcher.facts
+        real, slept = facts.await_change, []
+
+        def await_change(seq, timeout, *more):
+            slept.append(timeout)
+            return real(seq, timeout, *more)
+
+        monkeypatch.setattr(facts, "await_change", await_change)
+        define(main, "one")
+        until(lambda: max(slept, default=0) > 0)
+
+
+def test_a_bridge_that_takes_over_from_a_held_one_holds_where_the_engine_has_forgotten(run):
+    url = parse_url(f"memory:held?run={run}&lease={min(4.0, limit(1))}&policy=hold")
+    store = stores.setdefault(url.shown, Store())
+    heard: list[str] = []
+    with host(url, f"{run}-1") as worker:
+        with leader(url, f"{run}-a") as main:
+            define(main, "f")
+            arrives(worker, "f")
+        with leader(url, f"{run}-b") as main:
+            define(main, "f", "(str x) -> int")
+            until(lambda: any("is held" in line for line in worker.said))
+        second = Bridge(url, f"{run}-1")
+        thread = threading.Thread(target=second.run, args=(heard.append,))
+        thread.start()
+        until(lambda: any("waits to take over" in line for line in heard))
+        store.restore(Store().backup())
+    try:
+        until(lambda: second.told is not None)
+        assert any("takes over at epoch" in line for line in heard)
+        assert [line for line in heard if " is " in line and "is held" not in line] == []
+    finally:
+        second.ended.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("how", ["older", "empty"])
