@@ -5,10 +5,12 @@ network and a memory of its own.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from patience import limit
 from torch_store import TorchStore
 
 from mdispatch.cluster import Fenced, Unreachable, connect, parse_url, torch_engine
+from mdispatch.cluster.log import Garbled
 from mdispatch.cluster.torchrun import url_of_job
 from mdispatch.errors import InvalidArgumentError
 
@@ -208,6 +211,46 @@ def test_a_leader_that_is_overtaken_in_the_middle_of_a_write_changes_nothing(
     assert second.get("snapshot") == b"of the second"
     first.close()
     second.close()
+
+
+def test_the_thread_of_a_store_ends_with_its_engine_and_with_an_error(run, a_store: TorchStore):
+    before = set(threading.enumerate())
+    engine = connect(parse_url(a_store.url(run)))
+    assert engine.status().epoch == 0
+    [first] = set(threading.enumerate()) - before
+
+    def fails(store):
+        raise OSError("no line")
+
+    with pytest.raises(Unreachable, match="OSError: no line"):
+        engine._ask(fails)
+    first.join(limit(30))
+    assert engine.status().epoch == 0
+    [second] = set(threading.enumerate()) - before
+    assert second is not first
+    engine.close()
+    second.join(limit(30))
+    assert not first.is_alive()
+    assert not second.is_alive()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *({"ttl": ttl} for ttl in (-0.1, 3600.1, "x")),
+        *({name: -1} for name in ("epoch", "beat", "count", "first")),
+        {"tail": [-1, 0]},
+        {"tail": [0, -1]},
+        {"token": "x"},
+    ],
+    ids=str,
+)
+def test_a_record_of_who_leads_that_is_none_is_refused(odd):
+    good = {"epoch": 1, "beat": 1, "count": 1, "first": 1, "tail": [1, 1], "starts": [[1, 1, 1]]}
+    good |= {"token": "aa", "leader": "bb", "ttl": 3600}
+    assert torch_engine._Lead.read(json.dumps(good).encode()).ttl == 3600
+    with pytest.raises(Garbled):
+        torch_engine._Lead.read(json.dumps(good | odd).encode())
 
 
 def test_a_store_that_is_stopped_is_unreachable_and_goes_on_later(run):
