@@ -10,7 +10,7 @@ native/bind/call/arrive.c is asked first: it knows most values that fit, and ref
 
 from __future__ import annotations
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, RegistryClosedError
 from ..errors.words import shown
 from ..facts.native import calls
 from ..schema.classes import class_of
@@ -55,8 +55,11 @@ class Arrivals:
         ArgumentError for what does not fit that.
         """
         known = self._known
-        if known is None or known[0]() != known[1]:
-            known = self._look()
+        try:
+            if known is None or known[0]() != known[1]:
+                known = self._look()
+        except RegistryClosedError:  # its libraries are about to end, and with them the kernel
+            return False
         _, _, signature, shape = known
         if signature is None:
             return False

@@ -342,6 +342,31 @@ def test_a_worker_runs_a_kernel_for_others_under_the_definition_that_it_verified
     assert got["told"] == [(0, 4), (NO_KERNEL, None), (0, 4)]
 
 
+def test_a_kernel_whose_registry_is_being_closed_is_served_no_more():
+    """A call may arrive between the end of the registry and the end of its libraries."""
+    got = run_main(
+        """
+        from mdispatch.transports import transport_named
+        from mdispatch.facts.offers import offer_of
+        registry = md.Registry.create()
+        lib = md.Library("far", "DEF", registry=registry)
+        lib.define("f(int x) -> int")
+        lib.impl("f", abs, "CompositeExplicitAutograd", serve="host")
+        facts = registry.dispatcher.facts
+        [its] = [o for o in map(offer_of, facts.registrations("far::f")[2]) if o]
+        def told():
+            call = [its.ticket, 0, [], [-8], [], []]
+            return transport_named("host").call(its.address, call, (), 0)[:2]
+        before = told()
+        facts.close()
+        after = told()
+        registry.close()
+        done(told=[before, after, told()])
+        """
+    )
+    assert got["told"] == [(0, 8), (NO_KERNEL, None), (NO_KERNEL, None)]
+
+
 #: What a user may give. The binder of a caller refuses most for most types.
 GIVEN = [True, 1, 1.5, "x", b"x", None, (1, "x"), [1], [1.5], (1, 2), [], [[1], (2,)], [True]]
 GIVEN += [[None, 1], ["x"], 2**62, -1, bytearray(b"a"), [bytearray(b"a"), None], [b""], 1j, {}]
