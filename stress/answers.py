@@ -20,6 +20,7 @@ from measure import PATIENCE, Dice
 
 import mdispatch as md
 from mdispatch import choices, errors
+from mdispatch.facts import interpreter_id
 
 #: The texts that a name has in turn. By name, ``x`` and ``by`` mean the same in each of them.
 TEXTS = (
@@ -177,10 +178,14 @@ class Caller:
         file: Path,
         paths: list[str],
         follows: bool,
+        is_far: bool,
     ) -> None:
-        """``follows``: it attaches to the successors of the registrar."""
+        """``follows``: it attaches to the successors of the registrar. ``is_far``: the registrar is
+        on another host, so the members of this one serve each other, and choose for this host.
+        """
         self.attach, self.namespace, self.follows = attach, namespace, follows
-        self.dice, self.paths = Dice(seed), paths
+        self.dice, self.paths, self.is_far = Dice(seed), paths, is_far
+        self.serve: bool | str = is_far and (True if interpreter_id else "host")
         self.calls, self.log = file.open("wb"), Log(notes_of(file))
         self.counts = {"answers": 0, "refused": 0, "verified": 0, "choices": 0}
         #: What it has registered, and by which text: that of its module.
@@ -259,7 +264,7 @@ class Caller:
         except self.nobody:
             return
         try:
-            register(library, f"f{name}", text)
+            register(library, f"f{name}", text, serve=self.serve)
             if self.torch is not None:
                 md.torch.export(f"{self.namespace}::f{name}", registry=self.registry)
         except (errors.VerificationError, *REFUSALS, *self.nobody):
@@ -322,7 +327,8 @@ class Caller:
             self._note("decided", profile, value, time.monotonic_ns())
             return value
 
-        more = {"timeout": PATIENCE, "registry": self.registry}
+        scope = "host" if self.is_far else "registry"
+        more = {"timeout": PATIENCE, "scope": scope, "registry": self.registry}
         for _ in range(1 + self.dice.below(20)):
             began = time.monotonic_ns()
             try:

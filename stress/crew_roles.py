@@ -285,6 +285,7 @@ class Restless:
             Path(file),
             [path for path in PATHS[:-1] if path not in without] if registers else ["route"],
             "follow" in how,
+            "far" in how,
         )
         self.channel.say("ready")
         until = int(self.channel.hear()[0])

@@ -2,6 +2,8 @@
 
     python stress/registrar.py NAME CAPACITY SOCKET
 
+NAME is that of the registry, or the address of a cluster, which the process then leads.
+
 One of them serves the whole run: the process that controls the tests starts it, all of them tell
 it over a socket what they need. So the one member that may register is nobody's test process: it
 has no event loop of pytest-xdist beside it, can be looked at alone, and many scenarios at once make
@@ -192,7 +194,11 @@ def main(name: str, capacity: str, path: str) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path)
         listening.listen(256)
-        registry = md.Registry.create(name or None, capacity=int(capacity))
+        if name.startswith("cluster:"):
+            os.environ["MDISPATCH_REGISTRY"] = name
+            registry = md.default_registry()
+        else:
+            registry = md.Registry.create(name or None, capacity=int(capacity))
         print(registry.address, flush=True)
 
         def accept() -> None:

@@ -5,13 +5,17 @@ impossible answer.
 from __future__ import annotations
 
 import importlib.util
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 from answers_judge import Judge, calls, notes
+from cluster_processes import LEASE, Server
 from crew import OWN, Crew
 from mains import Main, MainClient
 from measure import HANG_SECONDS
@@ -85,10 +89,17 @@ def test_no_call_is_answered_as_a_definition_has_it_that_is_not_in_effect(
         check(scenario, Judge(histories, files, {int(history.name): (began, 1 << 62)}), files)
 
 
+def registrars_end() -> None:
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        # Seen by gdb in 3.13.5: flush_std_files waits for the lock of a stream, for ever.
+        pytest.skip("a free-threaded CPython may hang as a registrar with threads ends")
+
+
 class Successors:
     """Registrars of one name, of which each replaces the one before."""
 
     def __init__(self, scenario: Scenario, name: str, histories: Path) -> None:
+        """``name`` is that of the registry, or the address of a cluster."""
         self.scenario, self.name, self.histories = scenario, name, histories
         #: When each was there, by its pid.
         self.reigns: dict[int, tuple[int, int]] = {}
@@ -118,9 +129,7 @@ class Successors:
 def test_no_call_is_answered_as_a_registrar_has_it_that_was_replaced(
     scenario: Scenario, main: MainClient, tmp_path: Path
 ) -> None:
-    if not getattr(sys, "_is_gil_enabled", lambda: True)():
-        # Seen by gdb in 3.13.5: flush_std_files waits for the lock of a stream, for ever.
-        pytest.skip("a free-threaded CPython may hang as a registrar with threads ends")
+    registrars_end()
     histories = tmp_path / "histories"
     histories.mkdir()
     files = [tmp_path / f"{number}" for number in range(len(CAST))]
@@ -135,3 +144,53 @@ def test_no_call_is_answered_as_a_registrar_has_it_that_was_replaced(
     finally:
         successors.end()
     check(scenario, Judge(histories, files, successors.reigns), files)
+
+
+class Bridge:
+    """The process of a bridge, and its host's registry: see host_bridge.py."""
+
+    def __init__(self, url: str, name: str, histories: Path) -> None:
+        program = str(Path(__file__).with_name("host_bridge.py"))
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "error", program, url, name, str(histories)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().strip()
+
+    def close(self) -> None:
+        self.process.communicate(timeout=HANG_SECONDS)
+
+
+@pytest.mark.scenario("answers of leaders", share=2.0)
+def test_no_call_is_answered_as_a_leader_on_another_host_has_it_no_more(
+    scenario: Scenario, main: MainClient, tmp_path: Path
+) -> None:
+    """Callers are on a host whose registry a bridge writes. Which provider comes first is not
+    judged there: the priorities of a leader that is gone stay until its successor's are there.
+    """
+    registrars_end()
+    pytest.importorskip("redis", reason="redis-py is not installed")
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server is not installed")
+    histories, of_leaders = tmp_path / "histories", tmp_path / "leaders"
+    histories.mkdir()
+    of_leaders.mkdir()
+    files = [tmp_path / f"{number}" for number in range(len(CAST))]
+    run, began = f"{main.address[4:]}-answers", time.monotonic_ns()
+    with closing(Server()) as server, ExitStack() as ends:
+        server.start("")
+        url = f"redis://127.0.0.1:{server.port}/0?run={run}&lease={LEASE}&policy=follow"
+        leaders = Successors(scenario, f"cluster:{url}", of_leaders)
+        ends.callback(leaders.end)
+        bridge = Bridge(url, f"{run}-far", histories)
+        ends.callback(bridge.close)
+        with crew_of(scenario, bridge.address, files, "far") as crew:
+            until = begin(scenario, crew)
+            while (left := until - time.monotonic_ns()) > 0:
+                scenario.pause(min(2000, left / 1e6))
+                leaders.replace()
+            scenario.play(crew, main, scenario.seconds)
+    check(scenario, Judge(histories, files, {bridge.process.pid: (began, 1 << 62)}), files)
