@@ -1073,3 +1073,11 @@ def test_every_pool_tells_of_another_order_priority_and_version(pool, tmp_path, 
     assert "the priority for shop::norm is tiles here, and a in the" in order[1] + priority[1]
     assert missing[0] == "ProviderMissingError"
     assert "<lambda> raised ImportError: tiles 1.2 is needed, and 1.1 is here" in missing[1]
+
+
+def test_a_kernel_that_takes_the_keys_gets_them_behind_a_provider_that_does_not(registry):
+    lib = md.Library("s", "DEF", registry=registry)
+    lib.define("f(Tensor x, int n) -> str")
+    lib.impl("f", lambda keys, x, n: str(keys.has("CPU")), "CPU", with_keyset=True)
+    lib.impl("f", says("a"), "CPU", provider="a", supports=small)
+    assert [registry.ops.s.f(A(), n) for n in (1, 9)] == ["a", "True"]

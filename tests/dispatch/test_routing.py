@@ -165,6 +165,49 @@ done(seen=seen, **got)
     assert got["shape"] == (2, 3)
 
 
+def test_memory_of_a_call_is_lent_in_the_order_that_it_has():
+    """The flags are CPython's: PyBUF_SIMPLE, PyBUF_STRIDES and so on (docs.python.org, Buffer
+    Protocol).
+    """
+    got = shop(
+        """
+import ctypes
+get, release = ctypes.pythonapi.PyObject_GetBuffer, ctypes.pythonapi.PyBuffer_Release
+get.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
+release.argtypes = [ctypes.c_void_p]
+FLAGS = {"plain": 0, "strides": 0x18, "C": 0x38, "Fortran": 0x58, "any": 0x98, "write": 0x19}
+@served("told(Tensor x) -> str[]")
+def told(x):
+    lent, found = x.obj, []
+    for name, flags in FLAGS.items():
+        buffer = ctypes.create_string_buffer(128)
+        try:
+            get(lent, buffer, flags)
+            release(buffer)
+        except BufferError as error:
+            found.append(f"{name}: {error}")
+    return found
+[got] = runs('''
+import mdispatch as md
+md.register_type(memoryview, "CPU")
+memory = memoryview(b"abcdef")
+with md.routing("shop"):
+    report(whole=md.ops.shop.told(memory), half=md.ops.shop.told(memory[::2]))
+''')
+done(**got)
+""",
+        "shared-gil",
+    )
+    assert got["whole"] == ["write: the memory is read-only"]
+    assert got["half"] == [
+        "plain: the memory is not in C order",
+        "C: the memory is not in C order",
+        "Fortran: the memory is not in Fortran's order",
+        "any: the memory is not contiguous",
+        "write: the memory is read-only",
+    ]
+
+
 def test_memory_that_a_kernel_keeps_stays_pinned_until_it_is_dropped():
     got = shop(
         """
