@@ -311,6 +311,7 @@ def test_guards_of_c_and_those_of_python_change_the_sets_alike(seed):
         guards_py._defaults, guards_py._functionalities = before
 
 
+@pytest.mark.shared  # elsewhere guards are Python
 @pytest.mark.parametrize("keys", ["AutogradCPU", DispatchKey.AutogradCPU])
 def test_python_is_asked_once_which_keys_a_guard_is_given(keys):
     seen = []

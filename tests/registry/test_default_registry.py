@@ -118,6 +118,7 @@ assert md.default_registry() is found[1]
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.shared
 def test_a_closed_default_is_forgotten_by_the_environment() -> None:
     """A child would be told that the registrar died."""
     child = "import mdispatch as md; print(md.register_or_verify(), flush=True)"
