@@ -267,17 +267,21 @@ def describe(error: BaseException) -> list[Any]:
     """An exception as values: the module and name of its class, its text, its arguments, its
     attributes in pairs, and its traceback as text. What is no value becomes its repr.
     """
-    from traceback import format_exception
-
     cls = type(error)
     its: dict[str, object] = _or(lambda: vars(error), {})
     state = [each for pair in its.items() if pair[0] != "__notes__" for each in pair]
-    trace = _or(lambda: "".join(format_exception(error)).rstrip(), "")
+    trace = _or(lambda: _trace(error), "")
     args: list[object] = _or(lambda: list(error.args), [])
     if isinstance(error, OSError) and len(args) == 2 and error.filename is not None:
         args.append(error.filename)  # Python keeps it elsewhere
     text = _or(lambda: str(error), label_of(cls))
     return [_as_value(each) for each in (*_name(cls), text, args, state, trace)]
+
+
+def _trace(error: BaseException) -> str:
+    from traceback import format_exception  # raises OSError if no descriptor is left
+
+    return "".join(format_exception(error)).rstrip()
 
 
 def _undescribed(cls: type, another: type) -> list[Any]:

@@ -158,8 +158,25 @@ done(outcomes=outcomes)
         assert outcomes[0] != 0
         assert outcomes[-1] == 0
         for each in outcomes:
-            assert each in (0, "SystemCallError") or "cannot be had: Too many open" in each, each
+            assert each in (0, "SystemCallError") or "cannot be had: Too many" in str(each), got
     assert "SystemCallError" in got["str"] + got["int"]  # told by the owner
+
+
+def test_an_error_is_described_without_its_traceback_if_nothing_can_be_imported():
+    got = run_main(
+        HEAD
+        + """
+sys.modules.pop("traceback", None)
+holes = spare(0)
+try:
+    told = serving.describe(ValueError("odd"))
+finally:
+    plenty(holes)
+done(told=told, later=serving.describe(ValueError("odd"))[-1])
+"""
+    )
+    assert got["told"] == ["builtins", "ValueError", "odd", ["odd"], [], ""]
+    assert got["later"] == "ValueError: odd"
 
 
 def test_a_reader_without_a_descriptor_for_memory_says_so():
