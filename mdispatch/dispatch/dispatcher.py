@@ -18,7 +18,7 @@ from .fallbacks import Fallbacks, inherit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any, Protocol
 
     from ..errors.runs import Run
@@ -225,6 +225,13 @@ class Dispatcher:
         self.listeners.tell()
         if self.when_gone is not None and base not in self._overloads:
             self.when_gone(base)
+
+    def end_unheld(self, held: Iterable[Registration | None]) -> None:
+        """Ends what was published since ``facts.forget_published``, unless some of it is held."""
+        ours = self.facts.published
+        if ours and {seq for _, seq in ours}.isdisjoint([fact.seq for fact in held if fact]):
+            for ref, seq in reversed(ours):
+                self.disown(ref, seq)
 
     def disown(self, ref: int, seq: int) -> None:
         """Ends a registration that was published here, with what it has here by now. Idempotent."""

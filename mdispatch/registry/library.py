@@ -820,11 +820,7 @@ class Library:
         """After something has raised, perhaps a signal handler: ends what was published since
         ``forget_published`` and has no handle here. All of it belongs to one handle.
         """
-        ours = self._dispatcher.facts.published
-        held = (handle.registration for handle in self._handles)
-        if ours and {seq for _, seq in ours}.isdisjoint([fact.seq for fact in held if fact]):
-            for ref, seq in reversed(ours):
-                self._dispatcher.disown(ref, seq)
+        self._dispatcher.end_unheld([handle.registration for handle in self._handles])
 
     def let_go(self, handles: Iterable[Held | None]) -> None:
         """Ends some of the registrations, the last one first."""

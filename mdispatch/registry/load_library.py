@@ -15,6 +15,7 @@ from ..errors.locations import Location, registrants_location
 from ..errors.words import shown
 from ..facts import CLASS, DEF, Handle
 from ..facts.native import c_kernels
+from ..facts.native.calls import surely
 from ..facts.waits import check_timeout
 from ..keys.numbers import DispatchKey
 from .c_kernels import implement_in_c
@@ -107,8 +108,10 @@ def load_library(
     queue_up(dispatcher, namespace, where)
     try:
         _register(library, _KINDS[kind], where, items, timeout)
-    except BaseException:
-        library.close()
+    except BaseException:  # perhaps of a signal handler
+        held = [handle.registration for handle in library._handles]
+        surely(dispatcher.end_unheld, held)
+        surely(library.close)
         raise
     dispatcher.loaded_libraries[number] = library
     return library
@@ -157,10 +160,12 @@ def _register(
         if handle is not None:
             library._handles.append(handle)
 
+    dispatcher.facts.forget_published()
     if kind == "DEF":
         keep(open_namespace(dispatcher, namespace, Location(where, module).itself, timeout))
     for what, number, text, label, location, spec in items:
         here = Location(location, module).itself
+        dispatcher.facts.forget_published()
         if what == DEF:
             name, handle = define(dispatcher, text, namespace, here, timeout)
             library.operators += (name,)

@@ -23,6 +23,7 @@ from patience import limit
 import mdispatch as md
 from mdispatch import config, errors
 from mdispatch.dispatch.c_kernels import _flags
+from mdispatch.registry import load_library
 from mdispatch.schema import parse_schema
 from mdispatch.workers import interpreters as host
 
@@ -372,6 +373,28 @@ def test_a_kernel_that_releases_the_gil_runs_in_two_threads_at_once(boxes):
     for thread in threads:
         thread.join()
     assert met == [True, True]
+
+
+@pytest.mark.parametrize("what", ["open_namespace", "define", "implement_in_c"])
+def test_what_a_raising_handler_interrupts_leaves_nothing_of_a_library(
+    boxes_path, monkeypatch, what
+):
+    """As a signal handler that raises right after something was registered."""
+    real = getattr(load_library, what)
+
+    def interrupted(*args):
+        real(*args)
+        raise KeyboardInterrupt
+
+    with md.Registry.create() as registry:
+        monkeypatch.setattr(load_library, what, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            registry.ops.load_library(boxes_path)
+        there = [fact for fact in registry.dispatcher.facts.registrations()[2] if fact.where]
+        assert there == []
+        monkeypatch.undo()
+        registry.ops.load_library(boxes_path).close()
+        registry.check_invariants()
 
 
 @OWN_GIL
