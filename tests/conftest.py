@@ -187,8 +187,9 @@ def nothing_is_left_locked():
 @pytest.fixture(autouse=True)
 def no_address_is_left():
     """A test that opens the default registry publishes it for children. Children of the next test
-    must not find it.
+    must not find it. The end of a fixture that several tests share may open it, too.
     """
+    os.environ.pop(ENVIRONMENT, None)
     yield
     os.environ.pop(ENVIRONMENT, None)
 
