@@ -19,13 +19,16 @@ from .fallbacks import Fallbacks, inherit
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any, Protocol
+    from typing import Any, Protocol, TypeVar
 
     from ..errors.runs import Run
     from ..facts import Registration
     from ..facts.abc import Facts
     from ..facts.modules import ImportPolicy
     from .entry import OperatorEntry
+    from .plugs import Plug
+
+    P = TypeVar("P", bound=Plug)
 
     class Holder(Protocol):
         """The Registry that holds a Dispatcher, as far as it is known here."""
@@ -61,6 +64,8 @@ class Dispatcher:
         #: Called with ``ns::name`` when no overload of it is defined here any more.
         self.when_gone: Callable[[str], object] | None = None
         self.fallbacks = Fallbacks()
+        #: The state of features for this registry: see plugs.py.
+        self.plugs: dict[type[Plug], Any] = {}
         self.listeners = Listeners(facts_)
         #: Held while definitions come and go. It is the lock of the listeners, who are told in this
         #: order: with a second lock, two threads could wait for each other.
@@ -75,8 +80,6 @@ class Dispatcher:
         #: The libraries that are open, by the identity under which a library that is opened again
         #: replaces an earlier one, and by the run of the module that opened them.
         self.libraries: dict[tuple[str, ...], dict[Run, dict[Any, None]]] = {}
-        #: The shared libraries, by their number in this process.
-        self.loaded_libraries: dict[int, Any] = {}
         #: The locations of the libraries that are open, by namespace. Under ``claims_lock``. A list
         #: is never removed: a signal handler may open or close a library at any point.
         self.claims: dict[str, list[str]] = {}
@@ -88,17 +91,12 @@ class Dispatcher:
         #: The sources (``Registration.source``) from which other members opened the libraries that
         #: were verified here, by the source that opened them here.
         self.counterparts: dict[str, set[str]] = {}
-        #: The types of this interpreter that the registry has, by name, and how many changes of
-        #: types it has seen. See registry/type_facts.py.
-        self.types: dict[str, Any] = {}
-        self.types_seen = -1
         #: What follows PyTorch's registrations, if something does: authoring/torch/watch.py.
         self.watch: Any = None
         #: The choices that this interpreter has met, by operator, profile and environment: its
         #: candidate, its candidates, what reads the version of the choice's name, and the version.
+        #: In a plug, a choice that is there would take 6 % more instructions.
         self.chosen: dict[tuple[object, ...], tuple[Any, Any, Callable[[], int], int]] = {}
-        #: The threads whose turn it is to work for a choice, by its name: registry/choosing.py.
-        self.deciding: dict[str, Any] = {}
         #: Has an item until the log has a warning that this interpreter differs.
         self.unwarned: list[None] = [None]
         #: Seconds that this interpreter waited in vain while nobody would have heard an error.
@@ -114,6 +112,11 @@ class Dispatcher:
         self._called: dict[str, Any] = {}
         self._finder = _finder(ref(self))
         self._entry_type: type[OperatorEntry] | None = None  # None until it is loaded
+
+    def of(self, feature: type[P]) -> P:
+        """This registry's object of a plug, made when it is first asked for."""
+        found: P | None = self.plugs.get(feature)
+        return found or self.plugs.setdefault(feature, feature(self))
 
     def entry(self, name: str, is_kept: bool = False) -> OperatorEntry:
         """The entry of an operator in this interpreter, made when nobody has it. ``is_kept``: the
@@ -227,7 +230,7 @@ class Dispatcher:
             self.when_gone(base)
 
     def end_unheld(self, held: Iterable[Registration | None]) -> None:
-        """Ends what was published since ``facts.forget_published``, unless some of it is held."""
+        """Ends all that was published since ``forget_published``, unless some of it is held."""
         ours = self.facts.published
         if ours and {seq for _, seq in ours}.isdisjoint([fact.seq for fact in held if fact]):
             for ref, seq in reversed(ours):
@@ -287,6 +290,8 @@ class Dispatcher:
             self.watch.registry_has_ended()
         ended, self.entries = self.entries, Entries()
         ended.end()
+        for plug in list(self.plugs.values()):
+            plug.ended()
         self.chosen.clear()
         self._called.clear()
         for runs in list(self.libraries.values()):
@@ -295,20 +300,18 @@ class Dispatcher:
                     library.registry_has_ended()
 
     def forked(self, is_heir: bool) -> None:
-        """In the child of a fork. ``is_heir``: the
-        registrations of what was registered here belong to the parent.
+        """In the child of a fork. ``is_heir``: the registrations of what was registered here belong
+        to the parent.
         """
         unlock(self, self.entries.there, self.claims, self.fallbacks)
         unlock(self._verified, *self._verified.values(), self.counterparts, self.unwarned)
         if self.facts.differing is not None:
             self.facts.differing.forked()
-        unlock(self.chosen, self._called)
-        self.deciding = {}  # the other threads are not here; the one that forked has no claim
+        unlock(self.chosen, self._called, self.plugs)
+        for plug in list(self.plugs.values()):
+            plug.forked(is_heir)
         if is_heir:
             inherit(self.fallbacks.kernels)
-            self.types, self.types_seen = {}, -1  # with its next library it writes its own
-        else:
-            unlock(self.types)
         self.listeners.forked()
         for name, entry in self.entries.items():
             entry.forked(is_heir, self.listeners.definition(name))

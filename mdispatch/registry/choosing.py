@@ -7,7 +7,7 @@ death of who decides, by its lease. Whoever takes no part is missed by nobody.
 
 Note [One turn for each interpreter]
 A claim belongs to an interpreter, so of its threads one at a time queues up: its envoy, which is in
-``Dispatcher.deciding`` under the choice's name. The other threads wait for any change of the
+``Turns.deciding`` under the choice's name. The other threads wait for any change of the
 registry. An envoy leaves its place only after its claim is released: the next one would take the
 claim for its own, and lose it to the release. No wake is lost. An envoy marks its turn as ending
 first, releases its claim, which is a change, and then leaves. A thread that waits reads the
@@ -26,6 +26,7 @@ from __future__ import annotations
 from _thread import get_ident
 from time import monotonic
 
+from ..dispatch.plugs import Plug
 from ..errors import DuplicateRegistrationError, InvalidArgumentError
 from ..errors.locations import registrants_location
 from ..facts import CHOICE, CLAIM, CLUSTER, STANDING, Elected
@@ -143,6 +144,20 @@ def named(operator: object, registry: Registry | None) -> tuple[str, Registry | 
     raise InvalidArgumentError(f"a choice is for an operator or a name, not {shown(operator)}")
 
 
+class Turns(Plug):
+    """``deciding`` has the threads whose turn it is to work for a choice of one registry, by the
+    name of the choice.
+    """
+
+    __slots__ = ("deciding",)
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.deciding: dict[str, _Turn] = {}
+
+    def forked(self, is_heir: bool) -> None:
+        self.deciding = {}  # the other threads are not here; the one that forked has no claim
+
+
 # --- looking --------------------------------------------------------------------------------------
 
 
@@ -250,13 +265,14 @@ def _agree(
 ) -> Registration:
     """Waits until the choice is there, or makes it. See Note [One turn for each interpreter]."""
     facts, time, turn = dispatcher.facts, _Time(timeout), _Turn()
+    here = dispatcher.of(Turns)
     try:
         while True:
             seq, _ = facts.await_change(0, 0.0)
             fact = find_choice(facts, asked.name)
             if fact is not None:
                 return fact
-            its = dispatcher.deciding.setdefault(asked.name, turn)
+            its = here.deciding.setdefault(asked.name, turn)
             if its is turn:
                 return _take_turn(facts, asked, time, where, ticket)
             if its.thread == turn.thread:
@@ -275,15 +291,16 @@ def _agree(
 
 def _end_turn(dispatcher: Dispatcher, name: str, turn: _Turn) -> None:
     """Idempotent; does nothing where the turn is another thread's."""
-    if dispatcher.deciding.get(name) is not turn:
+    deciding = dispatcher.of(Turns).deciding
+    if deciding.get(name) is not turn:
         return
     turn.ending = True
     try:
         dispatcher.facts.release(name)
     except Exception:
-        dispatcher.deciding.pop(name, None)
+        deciding.pop(name, None)
         raise
-    dispatcher.deciding.pop(name, None)
+    deciding.pop(name, None)
 
 
 def _take_turn(

@@ -11,6 +11,7 @@ import os
 
 from .. import errors
 from ..dispatch.checks import check_namespace, check_reserved
+from ..dispatch.plugs import Plug
 from ..errors.locations import Location, registrants_location
 from ..errors.words import shown
 from ..facts import CLASS, DEF, Handle
@@ -72,7 +73,7 @@ class LoadedLibrary(Handle):
         if self.closed:
             return
         self.closed = True
-        loaded = self._dispatcher.loaded_libraries
+        loaded = self._dispatcher.of(LoadedLibraries).by_number
         for key in [key for key, library in loaded.items() if library is self]:
             del loaded[key]
         try:
@@ -88,8 +89,17 @@ class LoadedLibrary(Handle):
         return f"<mdispatch library {self.path} of {self.namespace!r}{state}>"
 
 
+class LoadedLibraries(Plug):
+    """The shared libraries that are loaded for one registry, by their number in this process."""
+
+    __slots__ = ("by_number",)
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.by_number: dict[int, LoadedLibrary] = {}
+
+
 def loaded_libraries(dispatcher: Dispatcher) -> set[str]:
-    return {library.path for library in dispatcher.loaded_libraries.values()}
+    return {library.path for library in dispatcher.of(LoadedLibraries).by_number.values()}
 
 
 def load_library(
@@ -98,7 +108,8 @@ def load_library(
     """See Ops.load_library."""
     timeout = check_timeout(timeout)
     number, namespace, kind, where, items = _block(path)
-    known: LoadedLibrary | None = dispatcher.loaded_libraries.get(number)
+    loaded = dispatcher.of(LoadedLibraries).by_number
+    known = loaded.get(number)
     if known is not None:
         return known
     check_namespace(namespace, _KINDS[kind])
@@ -113,7 +124,7 @@ def load_library(
         surely(dispatcher.end_unheld, held)
         surely(library.close)
         raise
-    dispatcher.loaded_libraries[number] = library
+    loaded[number] = library
     return library
 
 

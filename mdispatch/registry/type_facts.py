@@ -26,6 +26,7 @@ import sys
 from _weakref import ref
 
 from ..dispatch.own_types import own_types
+from ..dispatch.plugs import Plug
 from ..errors import MdispatchError, TypeKeysMismatchError
 from ..errors.locations import printable
 from ..facts import AS_BRIDGE, TYPE, interpreter_id
@@ -77,6 +78,24 @@ class WrittenType:
                 return  # the registry is gone, and the registration with it
 
 
+class Types(Plug):
+    """The types of this interpreter that one registry has: ``written``, by name, and as of which
+    change of the types, ``seen``.
+    """
+
+    __slots__ = ("seen", "written")
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.written: dict[str, WrittenType] = {}
+        self.seen = -1
+
+    def forked(self, is_heir: bool) -> None:
+        if is_heir:
+            self.written, self.seen = {}, -1  # with its next library it writes its own
+        else:
+            unlock(self.written)
+
+
 def _of_workers(dispatcher: Dispatcher, name: str) -> list[Registration]:
     """What the leader of a cluster has registered under this name for a worker (cluster/leading.py)
     and has no more once it registers its own.
@@ -102,7 +121,8 @@ def keep_up(dispatcher: Dispatcher) -> None:
     """Writes the types that the registry does not have yet: before a library is opened, and in a
     warm-up. TypeKeysMismatchError, unless that is kept.
     """
-    if own_types.changes == dispatcher.types_seen:
+    types = dispatcher.of(Types)
+    if own_types.changes == types.seen:
         return
     if dispatcher not in _in_use:
         _in_use.append(dispatcher)
@@ -112,7 +132,7 @@ def keep_up(dispatcher: Dispatcher) -> None:
     except TypeKeysMismatchError as error:
         warn(dispatcher, error)
         raise
-    dispatcher.types_seen = changes
+    types.seen = changes
 
 
 def leave(dispatcher: Dispatcher) -> None:
@@ -125,7 +145,7 @@ def compare_types(dispatcher: Dispatcher) -> None:
     """Notes which types differ now, whenever they were written: the other member may have come
     later, or gone. What was refused, and so never written, differs still.
     """
-    for name, written in list(dispatcher.types.items()):
+    for name, written in list(dispatcher.of(Types).written.items()):
         if written.cls() is None:
             continue
         error = _difference(dispatcher, name, written.keys, written.where, written.fact)
@@ -169,7 +189,7 @@ def _write(dispatcher: Dispatcher, cls: type, oldest: Handle, changed: list[Chan
     if name is None:
         return
     keys, where = ", ".join(oldest.keys), oldest.where
-    before = dispatcher.types.get(name)
+    before = dispatcher.of(Types).written.get(name)
     is_known = before is not None and before.keys == keys
     if is_known and before is not None and before.cls() is cls and before.where == where:
         return
@@ -183,7 +203,7 @@ def _write(dispatcher: Dispatcher, cls: type, oldest: Handle, changed: list[Chan
 
 
 def _end(dispatcher: Dispatcher, cls: type, changed: list[Change]) -> None:
-    for name, written in list(dispatcher.types.items()):
+    for name, written in list(dispatcher.of(Types).written.items()):
         if written.cls() is cls:
             changed.append((dispatcher, name, written))
             _put(dispatcher, name, None)
@@ -191,12 +211,13 @@ def _end(dispatcher: Dispatcher, cls: type, changed: list[Change]) -> None:
 
 
 def _put(dispatcher: Dispatcher, name: str, written: WrittenType | None) -> None:
-    before = dispatcher.types.pop(name, None)
+    types = dispatcher.of(Types).written
+    before = types.pop(name, None)
     if before is not None:
         before.remove(dispatcher)
     if written is not None:
         written.register(dispatcher, name)
-        dispatcher.types[name] = written
+        types[name] = written
 
 
 def _tell_difference(

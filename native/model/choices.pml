@@ -57,7 +57,7 @@ bit dead[4];
 byte lock;  /* the thread that has the region's lock, plus 1 */
 byte q[3];  /* the claims: processes, the oldest first */
 byte choice; /* who made it, plus 1 */
-byte turn[4]; /* Dispatcher.deciding: the thread whose turn it is, plus 1 */
+byte turn[4]; /* Turns.deciding: the thread whose turn it is, plus 1 */
 bit ending[4];
 
 #define NAME 1

@@ -15,6 +15,7 @@ from patience import limit
 import mdispatch as md
 from mdispatch import choices, errors
 from mdispatch.facts import CHOICE, CLAIM
+from mdispatch.registry.choosing import Turns
 
 TILES = [16, 32, 64]
 
@@ -25,7 +26,7 @@ def registry(request):
     made = md.Registry.local() if request.param == "local" else md.Registry.create()
     with made:
         yield made
-        assert made.dispatcher.deciding == {}
+        assert made.dispatcher.of(Turns).deciding == {}
         assert made.dispatcher.facts.registrations_since(CLAIM, 0)[0] == 0
         assert made.dispatcher.facts.check() == ""
 
@@ -494,7 +495,7 @@ def test_a_task_that_is_cancelled_while_it_decides_has_decided(registry) -> None
     assert choices.made(registry=registry) == []
     go_on.set()
     assert md.choose("a::f", 1, TILES, never, timeout=limit(60), registry=registry) == 64
-    until(lambda: not registry.dispatcher.deciding)
+    until(lambda: not registry.dispatcher.of(Turns).deciding)
 
 
 def test_a_turn_is_marked_before_its_claim_is_released(registry, monkeypatch) -> None:
@@ -503,7 +504,7 @@ def test_a_turn_is_marked_before_its_claim_is_released(registry, monkeypatch) ->
 
     def released(self, name):
         if self is facts:
-            marks.append([turn.ending for turn in registry.dispatcher.deciding.values()])
+            marks.append([turn.ending for turn in registry.dispatcher.of(Turns).deciding.values()])
         return release(self, name)
 
     monkeypatch.setattr(type(facts), "release", released)

@@ -20,6 +20,7 @@ from mdispatch.dispatch.priorities import guards
 from mdispatch.facts import CLAIM
 from mdispatch.facts.living import waits
 from mdispatch.facts.native.calls import changed_sets
+from mdispatch.registry.choosing import Turns
 
 what, of, rounds, seed = args
 if with_forgets_its_exit():
@@ -83,7 +84,7 @@ for choice in choices.made(registry=registry):
     choices.withdraw(choice, registry=registry)
 left = dict(
     waits=len(waits.under_way),
-    turns=len(registry.dispatcher.deciding),
+    turns=len(registry.dispatcher.of(Turns).deciding),
     claims=facts.registrations_since(CLAIM, 0)[0],
     guards=len(guards.open) + guards.stack.priority,
     keys=changed_sets(),
