@@ -13,7 +13,12 @@ from vectors import Vec, close, differences, gradients, ones, operators, zeros
 
 import mdispatch as md
 from mdispatch import errors
-from mdispatch.authoring.autograd import needs_grad, register_autograd, register_autograd_engine
+from mdispatch.authoring.autograd import (
+    engines,
+    needs_grad,
+    register_autograd,
+    register_autograd_engine,
+)
 
 
 @pytest.fixture
@@ -551,6 +556,31 @@ class Owner:
 
 class AutogradVec(Vec):
     __dispatch_keys__ = ("CPU", "AutogradCPU")
+
+
+class Interrupting(tuple):
+    """Calls ``handlers`` when it is read, as a signal comes while a thread reads it."""
+
+    def __iter__(self):
+        while self.handlers:
+            self.handlers.pop()()
+        return super().__iter__()
+
+
+def test_an_engine_that_a_signal_handler_registers_while_another_ends_stays(monkeypatch):
+    class Engine:
+        needs_grad = apply = len
+
+    monkeypatch.setattr(engines, "_engines", engines._engines)  # as it is afterwards
+    first, second = Engine(), Engine()
+    handle = register_autograd_engine(first)
+    before = Interrupting(engines._engines)
+    before.handlers = [lambda: register_autograd_engine(second)]
+    monkeypatch.setattr(engines, "_engines", before)
+    handle.close()
+    there = [each.engine for each in engines._engines]
+    assert second in there
+    assert first not in there
 
 
 def test_an_engine_serves_the_calls_with_its_values_until_it_is_closed(vec):

@@ -41,9 +41,20 @@ class EngineHandle(Handle):
 
     def close(self) -> None:
         """No call is given to the engine from now on."""
+        while True:
+            if self._left():
+                break
+
+    def _left(self) -> bool:
+        """Takes the engine away, unless a signal handler of this thread comes in between."""
         global _engines
         with _lock:
-            _engines = tuple(each for each in _engines if each is not self._registration)
+            before = _engines
+            left = tuple(each for each in before if each is not self._registration)
+            if _engines is not before:
+                return False
+            _engines = left
+            return True
 
 
 class _EngineRegistration:

@@ -168,9 +168,20 @@ class ObserverHandle(Handle):
 
     def close(self) -> None:
         """The observer is not told of calls that begin from now on. Idempotent."""
+        while True:
+            if self._left():
+                break
+
+    def _left(self) -> bool:
+        """Leaves the observer out, unless a signal handler of this thread comes in between."""
         with _lock:
-            observing.now = tuple(other for other in observing.now if other is not self)
+            before = observing.now
+            left = tuple(other for other in before if other is not self)
+            if observing.now is not before:
+                return False
+            observing.now = left
             observing.when_changed()
+            return True
 
     def _went_well(self, is_after: bool) -> None:
         with _lock:
