@@ -48,6 +48,7 @@ class LoadedLibrary(Handle):
     __slots__ = (
         "_handles",
         "_dispatcher",
+        "_is_queued",
         "classes",
         "closed",
         "kernels",
@@ -65,13 +66,16 @@ class LoadedLibrary(Handle):
         self.closed = False
         self._dispatcher = dispatcher
         self._handles: list[RegistrationHandle] = []
+        self._is_queued = True  # by load_library
 
     def close(self) -> None:
         """Ends every registration of the library, newest first. The code stays loaded. Idempotent;
         does nothing once the registry is closed.
         """
-        if self.closed:
-            return
+        surely(self._close)
+
+    def _close(self) -> None:
+        """Goes on where a signal handler that raised has ended it."""
         self.closed = True
         loaded = self._dispatcher.of(LoadedLibraries).by_number
         for key in [key for key, library in loaded.items() if library is self]:
@@ -80,9 +84,12 @@ class LoadedLibrary(Handle):
             while True:
                 if not self._handles:
                     break
-                self._handles.pop().close()
+                self._handles[-1].close()
+                self._handles.pop()
         finally:
-            leave_queue(self._dispatcher, self.namespace)
+            is_queued, self._is_queued = self._is_queued, False
+            if is_queued:
+                surely(leave_queue, self._dispatcher, self.namespace)
 
     def __repr__(self) -> str:
         state = ", closed" if self.closed else ""
@@ -119,12 +126,12 @@ def load_library(
     queue_up(dispatcher, namespace, where)
     try:
         _register(library, _KINDS[kind], where, items, timeout)
+        loaded[number] = library
     except BaseException:  # perhaps of a signal handler
         held = [handle.registration for handle in library._handles]
         surely(dispatcher.end_unheld, held)
-        surely(library.close)
+        library.close()
         raise
-    loaded[number] = library
     return library
 
 

@@ -397,6 +397,24 @@ def test_what_a_raising_handler_interrupts_leaves_nothing_of_a_library(
         registry.check_invariants()
 
 
+def test_the_end_of_a_library_goes_on_where_a_raising_handler_interrupts_it(boxes_path):
+    class Interrupting(list):
+        def pop(self):
+            if interrupts:
+                raise interrupts.pop()
+            return super().pop()
+
+    interrupts = [KeyboardInterrupt()]
+    with md.Registry.create() as registry:
+        library = registry.ops.load_library(boxes_path)
+        library._handles = Interrupting(library._handles)
+        with pytest.raises(KeyboardInterrupt):
+            library.close()
+        assert library.closed
+        assert [fact for fact in registry.dispatcher.facts.registrations()[2] if fact.where] == []
+        assert registry.ops.loaded_libraries == set()
+
+
 @OWN_GIL
 def test_interpreters_with_a_gil_of_their_own_run_one_kernel_at_once(boxes_path):
     """Each holds its GIL in the kernel until all four are in it. They begin when all four have made
