@@ -16,7 +16,6 @@ from pathlib import Path
 
 import mdispatch as md
 from mdispatch.facts.native import _call, which
-from mdispatch.modes import mode_stack  # type checkers know these paths by modes.pyi and pool.pyi
 from mdispatch.pool import InterpreterPool
 
 OPERATORS = """
@@ -55,9 +54,9 @@ def run(folder: Path) -> None:
     assert seen == [("client::joined", md.DispatchKey.CPU, md.DispatchKeySet("CPU"))], seen
     definition: md.Registration = md.wait_for_def("client::joined", timeout=2.0)
     assert definition.body.startswith("client::joined(Tensor x"), definition
-    modes: tuple[md.DispatchMode | md.SafeObject, ...] = mode_stack()
+    modes: tuple[md.DispatchMode | md.SafeObject, ...] = md.mode_stack()
     assert modes == ()
-    assert md.guards.excluded_keys() == md.guards.DEFAULT_EXCLUDED
+    assert md.excluded_keys() == md.DEFAULT_EXCLUDED
     with InterpreterPool(1) as pool:
         assert pool.submit(len, "ab").result(timeout=60) == 2
     refused: md.MdispatchError | None = None

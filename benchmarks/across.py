@@ -16,7 +16,7 @@ from functools import cached_property
 from multiprocessing.connection import Connection
 
 import mdispatch as md
-from mdispatch.workers.interpreters import OWN_GIL
+from mdispatch.pool.interpreters import OWN_GIL
 
 from .job import Job
 

@@ -11,8 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 import mdispatch as md
-from mdispatch.guards import ExcludeDispatchKeyGuard
-from mdispatch.modes import DispatchMode
+from mdispatch import DispatchMode, ExcludeDispatchKeyGuard
 
 from .job import Job
 

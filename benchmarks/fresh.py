@@ -7,11 +7,11 @@ import os
 import sys
 from time import perf_counter
 
-from mdispatch.workers.interpreters import OWN_GIL, create_interpreter
+from mdispatch.pool.interpreters import OWN_GIL, create_interpreter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mdispatch.workers.interpreters import Interpreter
+    from mdispatch.pool.interpreters import Interpreter
 
 #: The kind of sub-interpreter that the benchmarks make here.
 KIND = "own-GIL" if OWN_GIL else "shared-GIL"

@@ -299,6 +299,21 @@ def _():
     return _unrolled("choose('counted::tile', profile, tiles, decide)", **names)
 
 
+@operation("choice that is made", 25)
+def _():
+    import mdispatch as md
+
+    name = _library("chosen").define("g(Tensor x) -> Tensor")
+    sizes = count()
+    md.choose(name, next(sizes), [16, 32], lambda: 16)
+
+    def work():
+        for _ in range(25):
+            md.choose(name, next(sizes), [16, 32], lambda: 16)
+
+    return work
+
+
 @operation("define", 50)
 def _():
     define, numbers = _library("defined").define, count()
@@ -319,6 +334,19 @@ def _():
     def work():
         for _ in range(50):
             library.impl(f"f{next(numbers):03}", _factor, "CPU")
+
+    return work
+
+
+@operation("impl with a provider", 50)
+def _():
+    library = _library("provided")
+    names = iter([library.define(f"p{number:03}(Tensor x) -> Tensor") for number in range(101)])
+    library.impl(next(names), _one, "CPU", provider="plain")
+
+    def work():
+        for _ in range(50):
+            library.impl(next(names), _one, "CPU", provider="plain")
 
     return work
 

@@ -10,7 +10,7 @@ import sys
 from threading import Thread
 from time import perf_counter
 
-from mdispatch.workers.interpreters import create_interpreter
+from mdispatch.pool.interpreters import create_interpreter
 
 from . import fresh
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import mdispatch as md
-from mdispatch.workers.interpreters import OWN_GIL
+from mdispatch.pool.interpreters import OWN_GIL
 
 from .job import Job
 from .pairs import Workers, in_turns, kept

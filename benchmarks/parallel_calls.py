@@ -13,7 +13,7 @@ from pathlib import Path
 from timeit import Timer
 
 import mdispatch as md
-from mdispatch.workers.interpreters import OWN_GIL
+from mdispatch.pool.interpreters import OWN_GIL
 
 from .job import Job
 from .pairs import Workers, in_turns, times_the_work

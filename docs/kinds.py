@@ -1,7 +1,7 @@
 """Writes the table of kinds into docs/cluster.md: ``python docs/kinds.py``.
 
-Its rows are KINDS in mdispatch/facts/registration.py; tests/cluster/test_kinds.py has a test for
-each cell.
+Its rows are the kinds of mdispatch/facts/kinds.py and of the features; tests/cluster/test_kinds.py
+has a test for each cell.
 """
 
 from __future__ import annotations
@@ -10,8 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mdispatch import facts
-from mdispatch.facts import KINDS
-from mdispatch.facts.native.constants import MD_STACK, MD_UNIQUE
+from mdispatch.facts.native.constants import (
+    MD_CHOICE,
+    MD_CLASS,
+    MD_MATCH,
+    MD_PRIORITY,
+    MD_STACK,
+    MD_TORCH,
+    MD_UNIQUE,
+    MD_VARIANT,
+)
+from mdispatch.facts.registration import kinds
 
 __all__ = ["PAGE", "main", "page"]
 
@@ -27,13 +36,15 @@ _WRITTEN = {
     facts.PYSTUB: "`register_python_module`",
     facts.NAME: "`register_name`",
     facts.CLAIM: "nothing: a place in a queue",
-    facts.TORCH: "`torch.library`, while `md.torch.watch()` is open",
+    MD_TORCH: "`torch.library`, while `md.torch.watch()` is open",
     facts.STANDING: "nothing: how the host stands",
-    facts.PRIORITY: "`set_priority`",
-    facts.CLASS: "`register_class`, `md_class`",
+    MD_PRIORITY: "`set_priority`",
+    MD_CLASS: "`register_class`, `md_class`",
     facts.TYPE: "`register_type`",
+    MD_VARIANT: '`define` where `match="compatible"` lets it differ',
+    MD_MATCH: '`match="compatible"`',
     facts.NOTE: "`serve=`: what a member tells of itself",
-    facts.CHOICE: "`choose`, `choices.load`",
+    MD_CHOICE: "`choose`, `choices.load`",
 }
 _HEAD = ("what", "kind", "who registers", "a second one", "same host", "fork", "spawn")
 _HEAD += ("pickle", "file of choices", "Redis", "TCPStore")
@@ -42,12 +53,12 @@ _SECOND = {MD_UNIQUE: "refused", MD_STACK: "beside it; the newest counts", 0: "q
 #: What else there is to say of other hosts.
 _OF_HOSTS = {
     facts.TYPE: " with the leader's, else with the first host's",
-    facts.CHOICE: ', but with `scope="host"`',
+    MD_CHOICE: ', but with `scope="host"`',
 }
 
 
 def _cells(number: int) -> Iterator[str]:
-    kind = KINDS[number]
+    kind = facts.kind_of(number)
     members = kind.members
     hosts = kind.hosts + _OF_HOSTS.get(number, "")
     yield from (_WRITTEN[number], kind.name, "any member" if kind.by_any else "the main one")
@@ -58,8 +69,9 @@ def _cells(number: int) -> Iterator[str]:
 def _lines() -> Iterator[str]:
     yield f"| {' | '.join(_HEAD)} |"
     yield f"|{'---|' * len(_HEAD)}"
-    for number in KINDS:
-        yield f"| {' | '.join(_cells(number))} |"
+    for kind in kinds():
+        if type(kind).__module__.startswith("mdispatch."):  # a test may have added another one
+            yield f"| {' | '.join(_cells(kind.number))} |"
 
 
 def page(text: str) -> str:

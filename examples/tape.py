@@ -43,9 +43,8 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 import mdispatch as md
-from mdispatch.autograd import AutogradCall
+from mdispatch import AutogradCall, is_tensor
 from mdispatch.errors import AutogradError
-from mdispatch.values import is_tensor
 
 
 class Node(Protocol):

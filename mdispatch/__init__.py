@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import sys
 
-from . import errors
+from . import errors, forking, seam
 from .registry import Registry, default_registry, given_or_default
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from importlib.machinery import ModuleSpec
     from types import ModuleType
 
 #: Said here: pyproject.toml reads this line. The changelog's first heading is the same.
@@ -52,60 +51,133 @@ def allow_imports(*modules: str) -> None:
     given_or_default(None).allow_imports(*modules)
 
 
+# The homes of the points of the seam: see seam.py.
+_POINTS = {
+    "a class of a library in C": "across.class_facts:declare_c_class",
+    "impl(serve=)": "across.serving:Serve",
+    "kernels of methods": "across.methods:with_methods",
+    "the offers of a kernel": "across.routing:offers",
+    "the ways of a call": "across.routing:way",
+    "traces of calls": "across.serving:trace_with",
+    "a handle for an object of a class": "across.sharing:if_of_class",
+    "a handle of an object": "across.sharing:handle_of",
+    "an object from its text": "across.by_value:decoded",
+    "the text of an object": "across.by_value:encoded",
+    "a registry at an address": "cluster.joining:joined",
+    "braces in an address": "editions.joining:replaced",
+    "a registry with an edition": "editions.joining:notice",
+    "the end of a warm-up": "editions.joining:compare",
+    "an edition beside another one": "editions.living:tell",
+    "the differences of two editions": "editions.living:compare",
+    "the registrations of a member": "observing.registry:backing",
+    "a member that observes has joined": "observing.alone:joined",
+    "a registration of a member that keeps its own": "observing.alone:registered_or_verified",
+    "a difference": "observing.alone:goes_on",
+    "the differences of a warm-up": "observing.alone:warmed_up",
+    "all that is registered": "observing.alone:registered_by_all",
+    "a choice that is no candidate": "observing.alone:chooses_for_itself",
+    "the match of a registry": "observing.matching:ask",
+    "a definition among others that match": "observing.matching:tell_variant",
+    "what a member lacks": "observing.matching:lacking",
+    "a pickle of another version": "observing.matching:takes",
+    "what breaks between two versions": "editions.comparing:breaking",
+    "how this host stands": "cluster.hosts:told",
+    "whether this host leads": "cluster.hosts:leads",
+    "a wait": "cluster.hosts:await_fact",
+    "impl(provider=)": "providers.chain:checked_provider",
+    "a choice among kernels": "providers.chain:Chooser",
+    "Library(torch=True)": "torch.exported:held",
+    "an operator in PyTorch": "torch.exported:exported",
+    "keys of a tensor": "torch.keys:TorchKeys",
+    "whether PyTorch wants a call": "torch.side:is_wanted",
+    "which calls PyTorch may want": "torch.side:gate_of",
+    # The kinds of registrations that features have: facts/kinds.py.
+    "kind 8": "torch.kind:KIND",
+    "kind 10": "providers.kind:KIND",
+    "kind 11": "across.kind:KIND",
+    "kind 18": "observing.kinds:VARIANTS",
+    "kind 24": "choices.kind:KIND",
+    "kind 25": "observing.kinds:MATCHES",
+}
+
 # Where the other public names are: loaded when they are first asked for. A fresh interpreter that
 # imports mdispatch pays for what it uses; the modules behind these are most of the package. Type
 # checkers read __init__.pyi, which a test compares with this file.
 _LATE = {
-    "authoring.autograd": "register_autograd",
+    # The core.
+    "dispatch.annotations": "Tensor",
+    "dispatch.context.guards": (
+        "AutoDispatchBelowADInplaceOrView AutoDispatchBelowAutograd DEFAULT_EXCLUDED "
+        "DEFAULT_INCLUDED ExcludeDispatchKeyGuard ForceDispatchKeyGuard IncludeDispatchKeyGuard "
+        "PreserveDispatchKeyGuard SetExcludeDispatchKeyGuard enable_python_dispatcher "
+        "excluded_keys included_keys set_excluded set_included"
+    ),
+    "dispatch.context.hermetic": "SafeObject hermetic",
+    "dispatch.context.modes": (
+        "DispatchMode DispatchModeKey current_mode disable_md_dispatch is_md_dispatch_enabled "
+        "keys_on_entry mode_stack pop_mode pop_pre_dispatch_mode pre_dispatch_modes push_mode "
+        "push_pre_dispatch_mode restore_keys_on_entry"
+    ),
+    "dispatch.context.observers": "ObservedCall observe_calls",
+    "dispatch.context.transforms": (
+        "FunctionalMode FunctionalizeContext Transform TransformType are_transforms_active "
+        "transform_stack"
+    ),
+    "dispatch.context.values": "is_tensor key_set_of register_type",
+    "dispatch.higher_order": "HigherOrderOperator find_higher_order higher_order_names",
+    "dispatch.kernels": "fallthrough_kernel",
+    "dispatch.operators": "OpOverload OpOverloadPacket",
+    "errors.classes": "MdispatchError",
+    "facts": "Registration",
+    "keys": "DispatchKey DispatchKeySet rename_privateuse_backend",
+    "registry.default_ops": "ops",
+    "registry.fake_kernels": "get_ctx",
+    "registry.library": "Library",
+    "registry.verify": "DEFAULT_TIMEOUT",
+    "registry.waiting": "wait_for_def wait_for_impl",
+    "registry.waiting_async": "wait_for_def_async wait_for_impl_async",
+    "schema": "FunctionSchema parse_schema",
+    "schema.names": "OperatorName",
+    # The features: each is a folder that can be left out.
+    "across.classes": "register_class",
+    "across.routing": "allow_routing routing",
+    "across.serving": "cancelled",
+    "across.sharing": "ObjectHandle share",
+    "choices.choosing": "choose",
+    "choices.choosing_async": "choose_async",
+    "cluster.sealing": "seal",
+    "providers.counts": "count_providers",
+    "providers.priorities": "next_provider priority set_priority",
+    # Above both.
+    "authoring.autograd": "AutogradCall AutogradNode needs_grad register_autograd",
     "authoring.autograd.engines": "register_autograd_engine",
     "authoring.autograd.node": "AutogradContext",
     "authoring.custom_op": "CustomOpDef custom_op",
-    "authoring.fake": "python_module register_fake",
     "authoring.functions": (
         "define get_kernel impl register_autocast register_dispatch_rule register_kernel "
         "register_op register_vmap scoped_library"
     ),
     "authoring.infer": "infer_schema",
-    "authoring.meta": "MetaTensor",
+    "authoring.meta": "MetaTensor empty_like fake_call",
     "authoring.opcheck.check": "opcheck",
-    "dispatch.annotations": "Tensor",
-    "dispatch.context.guards": (
-        "AutoDispatchBelowAutograd ExcludeDispatchKeyGuard ForceDispatchKeyGuard "
-        "IncludeDispatchKeyGuard enable_python_dispatcher"
-    ),
-    "dispatch.context.hermetic": "SafeObject hermetic",
-    "dispatch.context.modes": "DispatchMode DispatchModeKey disable_md_dispatch",
-    "dispatch.context.observers": "ObservedCall observe_calls",
-    "dispatch.context.transforms": "Transform TransformType",
-    "dispatch.context.values": "key_set_of register_type",
-    "dispatch.higher_order": "HigherOrderOperator",
-    "dispatch.kernels": "fallthrough_kernel",
-    "dispatch.operators": "OpOverload OpOverloadPacket",
-    "dispatch.routing": "allow_routing routing",
-    "dispatch.serving": "cancelled",
-    "errors.classes": "MdispatchError",
-    "facts": "Registration",
-    "keys": "DispatchKey DispatchKeySet rename_privateuse_backend",
-    "registry.choosing": "choose",
-    "registry.classes": "register_class",
-    "registry.default_ops": "ops",
-    "registry.fake_kernels": "get_ctx",
-    "registry.library": "Library",
-    "registry.priorities": "next_provider priority set_priority",
-    "registry.provider_counts": "count_providers",
-    "registry.sealing": "seal",
-    "registry.sharing": "ObjectHandle share",
-    "registry.verify": "DEFAULT_TIMEOUT",
-    "registry.waiting": "wait_for_def wait_for_impl",
-    "registry.waiting_async": "choose_async wait_for_def_async wait_for_impl_async",
-    "schema": "FunctionSchema parse_schema",
-    "schema.names": "OperatorName",
+    "fake": "python_module register_fake",
+    "pool.executor": "BrokenInterpreterPool InterpreterPool",
     "torch_compat.python_dispatcher": "PythonDispatcher",
-    "workers.interpreters": "create_interpreter",
-    "workers.pool": "BrokenInterpreterPool InterpreterPool",
     "workers.initializer": "initializer",
+    "pool.interpreters": "OWN_GIL ExecutionFailedError create_interpreter",
     "workers.warm_up": "WarmUp warm_up",
 }
+# The public modules that the names above do not come from by themselves.
+_MODULES = "choices cluster config fake keys pool registry schema telemetry torch torch_compat"
+seam.homes.update(_POINTS)
+
+# Calls may load these, so they are there before the first fork: see forking.py.
+forking.parts += ("across", "authoring", "choices", "cluster/hosts.py", "cluster/sealing.py")
+forking.parts += ("fake.py", "providers", "torch")
+forking.apart |= {"choices.choosing_async"}
+if sys.platform != "linux":  # no other system has these
+    forking.apart |= {f"across.transports.{name}" for name in ("host", "messages", "place")}
+
 #: The public names that are here already.
 _EARLY = (
     "Registry __version__ allow_imports default_registry errors is_main_interpreter "
@@ -113,74 +185,42 @@ _EARLY = (
 )
 
 
-# Modules that users know by another path than the one they lie at: the same module by both.
-_MOVED = {
-    "torch": "authoring.torch",
-    "python_dispatcher": "torch_compat.python_dispatcher",
-    "telemetry": "workers.telemetry",
-    "warming": "workers.warm_up",
-    "pool": "workers.pool",
-    "host": "workers.interpreters",
-    "autograd": "authoring.autograd",
-    "meta": "authoring.meta",
-    "pystub": "authoring.fake",
-    "fake": "authoring.fake",
-    "custom_ops": "authoring.custom_op",
-    "decorator": "authoring.functions",
-    "functions": "authoring.functions",
-    "aio": "registry.waiting_async",
-    "waiting": "registry.waiting",
-    "choices": "registry.choices",
-    "library": "registry.library",
-    "transforms": "dispatch.context.transforms",
-    "modes": "dispatch.context.modes",
-    "guards": "dispatch.context.guards",
-    "values": "dispatch.context.values",
-    "higher_order": "dispatch.higher_order",
-    "operators": "registry.ops",
-}
+def _is_here(module: str) -> bool:
+    """Whether the folder or the file that holds this module of the package is installed."""
+    from importlib.util import find_spec
 
-
-class _Moved:
-    """Finds and loads the modules of ``_MOVED`` by the paths that users know."""
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        package, _, module = name.rpartition(".")
-        if package != __name__ or module not in _MOVED:
-            return None
-        return type(__spec__)(name, _Moved)  # type: ignore[arg-type]  # duck typed
-
-    @staticmethod
-    def create_module(spec: ModuleSpec) -> None:
-        return None
-
-    @staticmethod
-    def exec_module(module: ModuleType) -> None:
-        # What is found here afterwards is what the import gives.
-        place = _MOVED[module.__name__.rpartition(".")[2]]
-        sys.modules[module.__name__] = __import__(f"{__name__}.{place}", fromlist=["__name__"])
-
-
-sys.meta_path.append(_Moved)
+    return find_spec(f"{__name__}.{module.partition('.')[0]}") is not None
 
 
 def _public_names() -> list[str]:
-    return sorted(" ".join([_EARLY, *_LATE.values()]).split())
+    there = [names for module, names in _LATE.items() if _is_here(module)]
+    return sorted(" ".join([_EARLY, *there]).split())
+
+
+def _late(module: str, name: str) -> ModuleType:
+    # What a `from` statement does, with a computed name and without importlib.
+    try:
+        return __import__(f"{__name__}.{module}", fromlist=[name])
+    except ModuleNotFoundError as error:
+        feature = f"{__name__}.{module.partition('.')[0]}"
+        if error.name != feature:
+            raise
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r} here: {feature} is not installed"
+        ) from None
 
 
 def __getattr__(name: str) -> object:
     value: object
-    for home, names in _LATE.items():
+    for module, names in _LATE.items():
         if name in names.split():
-            # What a `from` statement does, with a computed name and without importlib.
-            value = getattr(__import__(f"mdispatch.{home}", fromlist=[name]), name)
+            value = getattr(_late(module, name), name)
             break
     else:
-        if name in _MOVED:
-            return __import__(f"mdispatch.{name}", fromlist=["__name__"])
+        if name in _MODULES.split():
+            return _late(name, name)
         if name != "__all__":
-            raise AttributeError(f"module 'mdispatch' has no attribute {name!r}")
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = _public_names()
     globals()[name] = value
     return value

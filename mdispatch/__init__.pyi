@@ -1,32 +1,26 @@
 # What type checkers read in place of __init__.py, which has most names in a table by which it loads
-# them late. A module stands here where the documentation names its path and no file lies there.
-# tests/project/test_structure.py compares the two.
+# them late. tests/project/test_structure.py compares the two.
 
-from . import autograd as autograd
 from . import choices as choices
-from . import custom_ops as custom_ops
+from . import cluster as cluster
+from . import config as config
 from . import errors
 from . import fake as fake
-from . import functions as functions
-from . import guards as guards
-from . import higher_order as higher_order
-from . import host as host
-from . import library as library
-from . import meta as meta
-from . import modes as modes
-from . import operators as operators
+from . import keys as keys
 from . import pool as pool
-from . import pystub as pystub
+from . import registry as registry
+from . import schema as schema
 from . import telemetry as telemetry
 from . import torch as torch
-from . import transforms as transforms
-from . import values as values
-from . import warming as warming
-from .authoring.autograd import register_autograd
+from . import torch_compat as torch_compat
+from .across.classes import register_class
+from .across.routing import allow_routing, routing
+from .across.serving import cancelled
+from .across.sharing import ObjectHandle, share
+from .authoring.autograd import AutogradCall, AutogradNode, needs_grad, register_autograd
 from .authoring.autograd.engines import register_autograd_engine
 from .authoring.autograd.node import AutogradContext
 from .authoring.custom_op import CustomOpDef, custom_op
-from .authoring.fake import python_module, register_fake
 from .authoring.functions import (
     define,
     get_kernel,
@@ -39,78 +33,117 @@ from .authoring.functions import (
     scoped_library,
 )
 from .authoring.infer import infer_schema
-from .authoring.meta import MetaTensor
+from .authoring.meta import MetaTensor, empty_like, fake_call
 from .authoring.opcheck.check import opcheck
+from .choices.choosing import choose
+from .choices.choosing_async import choose_async
+from .cluster.sealing import seal
 from .dispatch.annotations import Tensor
 from .dispatch.context.guards import (
+    DEFAULT_EXCLUDED,
+    DEFAULT_INCLUDED,
+    AutoDispatchBelowADInplaceOrView,
     AutoDispatchBelowAutograd,
     ExcludeDispatchKeyGuard,
     ForceDispatchKeyGuard,
     IncludeDispatchKeyGuard,
+    PreserveDispatchKeyGuard,
+    SetExcludeDispatchKeyGuard,
     enable_python_dispatcher,
+    excluded_keys,
+    included_keys,
+    set_excluded,
+    set_included,
 )
 from .dispatch.context.hermetic import SafeObject, hermetic
-from .dispatch.context.modes import DispatchMode, DispatchModeKey, disable_md_dispatch
+from .dispatch.context.modes import (
+    DispatchMode,
+    DispatchModeKey,
+    current_mode,
+    disable_md_dispatch,
+    is_md_dispatch_enabled,
+    keys_on_entry,
+    mode_stack,
+    pop_mode,
+    pop_pre_dispatch_mode,
+    pre_dispatch_modes,
+    push_mode,
+    push_pre_dispatch_mode,
+    restore_keys_on_entry,
+)
 from .dispatch.context.observers import ObservedCall, observe_calls
-from .dispatch.context.transforms import Transform, TransformType
-from .dispatch.context.values import key_set_of, register_type
-from .dispatch.higher_order import HigherOrderOperator
+from .dispatch.context.transforms import (
+    FunctionalizeContext,
+    FunctionalMode,
+    Transform,
+    TransformType,
+    are_transforms_active,
+    transform_stack,
+)
+from .dispatch.context.values import is_tensor, key_set_of, register_type
+from .dispatch.higher_order import HigherOrderOperator, find_higher_order, higher_order_names
 from .dispatch.kernels import fallthrough_kernel
 from .dispatch.operators import OpOverload, OpOverloadPacket
-from .dispatch.routing import allow_routing, routing
-from .dispatch.serving import cancelled
 from .errors.classes import MdispatchError
 from .facts import Registration
+from .fake import python_module, register_fake
 from .keys import DispatchKey, DispatchKeySet, rename_privateuse_backend
+from .pool.executor import BrokenInterpreterPool, InterpreterPool
+from .pool.interpreters import OWN_GIL, ExecutionFailedError, create_interpreter
+from .providers.counts import count_providers
+from .providers.priorities import next_provider, priority, set_priority
 from .registry import Registry, default_registry
-from .registry.choosing import choose
-from .registry.classes import register_class
 from .registry.default_ops import ops
 from .registry.fake_kernels import get_ctx
 from .registry.library import Library
-from .registry.priorities import next_provider, priority, set_priority
-from .registry.provider_counts import count_providers
-from .registry.sealing import seal
-from .registry.sharing import ObjectHandle, share
 from .registry.verify import DEFAULT_TIMEOUT
 from .registry.waiting import wait_for_def, wait_for_impl
-from .registry.waiting_async import choose_async, wait_for_def_async, wait_for_impl_async
+from .registry.waiting_async import wait_for_def_async, wait_for_impl_async
 from .schema import FunctionSchema, parse_schema
 from .schema.names import OperatorName
 from .torch_compat.python_dispatcher import PythonDispatcher
 from .workers.initializer import initializer
-from .workers.interpreters import create_interpreter
-from .workers.pool import BrokenInterpreterPool, InterpreterPool
 from .workers.warm_up import WarmUp, warm_up
 
 __all__ = [
+    "AutoDispatchBelowADInplaceOrView",
     "AutoDispatchBelowAutograd",
+    "AutogradCall",
     "AutogradContext",
+    "AutogradNode",
     "BrokenInterpreterPool",
     "CustomOpDef",
+    "DEFAULT_EXCLUDED",
+    "DEFAULT_INCLUDED",
     "DEFAULT_TIMEOUT",
     "DispatchKey",
     "DispatchKeySet",
     "DispatchMode",
     "DispatchModeKey",
     "ExcludeDispatchKeyGuard",
+    "ExecutionFailedError",
     "ForceDispatchKeyGuard",
     "FunctionSchema",
+    "FunctionalMode",
+    "FunctionalizeContext",
     "HigherOrderOperator",
     "IncludeDispatchKeyGuard",
     "InterpreterPool",
     "Library",
     "MdispatchError",
     "MetaTensor",
+    "OWN_GIL",
     "ObjectHandle",
     "ObservedCall",
     "OpOverload",
     "OpOverloadPacket",
     "OperatorName",
+    "PreserveDispatchKeyGuard",
     "PythonDispatcher",
     "Registration",
     "Registry",
     "SafeObject",
+    "SetExcludeDispatchKeyGuard",
     "Tensor",
     "Transform",
     "TransformType",
@@ -118,32 +151,50 @@ __all__ = [
     "__version__",
     "allow_imports",
     "allow_routing",
+    "are_transforms_active",
     "cancelled",
     "choose",
     "choose_async",
     "count_providers",
     "create_interpreter",
+    "current_mode",
     "custom_op",
     "default_registry",
     "define",
     "disable_md_dispatch",
+    "empty_like",
     "enable_python_dispatcher",
     "errors",
+    "excluded_keys",
+    "fake_call",
     "fallthrough_kernel",
+    "find_higher_order",
     "get_ctx",
     "get_kernel",
     "hermetic",
+    "higher_order_names",
     "impl",
+    "included_keys",
     "infer_schema",
     "initializer",
     "is_main_interpreter",
+    "is_md_dispatch_enabled",
+    "is_tensor",
     "key_set_of",
+    "keys_on_entry",
+    "mode_stack",
+    "needs_grad",
     "next_provider",
     "observe_calls",
     "opcheck",
     "ops",
     "parse_schema",
+    "pop_mode",
+    "pop_pre_dispatch_mode",
+    "pre_dispatch_modes",
     "priority",
+    "push_mode",
+    "push_pre_dispatch_mode",
     "python_module",
     "register_autocast",
     "register_autograd",
@@ -157,11 +208,15 @@ __all__ = [
     "register_type",
     "register_vmap",
     "rename_privateuse_backend",
+    "restore_keys_on_entry",
     "routing",
     "scoped_library",
     "seal",
+    "set_excluded",
+    "set_included",
     "set_priority",
     "share",
+    "transform_stack",
     "wait_for_def",
     "wait_for_def_async",
     "wait_for_impl",

@@ -33,25 +33,23 @@ Objects that seldom need a lock share one of their module.
 
 from __future__ import annotations
 
-import sys
 from _thread import RLock, _count
 from _weakref import ref
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any, TypeAlias
 
     Renewing: TypeAlias = Callable[[], None]
 
-#: The packages whose modules calls load. The packages above have commands, pools and PyTorch's
-#: names.
-_PACKAGES = ("errors", "keys", "schema", "facts", "transports", "dispatch", "registry", "authoring")
-#: Only users of asyncio load the first. An interpreter has its binding when it has a registry; the
-#: second is another binding in some, and free-threaded CPython before 3.14 has no cffi for it.
-_APART = {"mdispatch.registry.waiting_async", "mdispatch.facts.native.cffi_binding"}
-if sys.platform != "linux":  # no other system has these
-    _APART |= {f"mdispatch.transports.{name}" for name in ("host", "messages", "place")}
+#: The folders and files whose modules calls load. The package's face adds those above the core; it
+#: leaves out commands, pools and PyTorch's names.
+parts = ["errors", "keys", "schema", "facts", "dispatch", "registry"]
+#: Modules in them that are left out. Only users of asyncio load the first. An interpreter has its
+#: binding when it has a registry; the second is another binding in some, and free-threaded CPython
+#: before 3.14 has no cffi for it.
+apart = {"registry.waiting_async", "facts.native.cffi_binding"}
 
 _loaded = False
 
@@ -89,15 +87,23 @@ def load_the_rest() -> None:
     global _loaded
     if _loaded or not _count():
         return
+    for module in _modules():
+        if module not in apart:
+            __import__(f"{__package__}.{module}")
+    _loaded = True
+
+
+def _modules() -> Iterator[str]:
     import os  # a program that only uses keys needs none
 
     package = os.path.dirname(__file__)
-    for part in _PACKAGES:
-        for folder, _, files in sorted(os.walk(os.path.join(package, part))):
-            inside = folder[len(package) :].replace(os.sep, ".")
+    for part in parts:
+        place = os.path.join(package, part)
+        if os.path.isfile(place):
+            yield part.removesuffix(".py").replace("/", ".")
+        for folder, _, files in sorted(os.walk(place)):
+            inside = folder[len(package) + 1 :].replace(os.sep, ".")
             for file in sorted(files):
                 name, ending = os.path.splitext(file)
-                module = f"mdispatch{inside}.{name}"
-                if ending == ".py" and name != "__init__" and module not in _APART:
-                    __import__(module)
-    _loaded = True
+                if ending == ".py" and name != "__init__":
+                    yield f"{inside}.{name}"

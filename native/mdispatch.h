@@ -95,6 +95,11 @@
  * user or to root. If other users may write in it, it has to be sticky (1777, like /dev/shm), so
  * that they cannot rename or delete our files.
  *
+ * A name has 1 to MD_MAX_REGISTRY_NAME of A-Z a-z 0-9 _ - . and does not begin with a dot. It may be
+ * one of several editions, NAME@EDITION, where the edition may have + too. Each edition is a registry
+ * of its own. A call that would create one where MD_MAX_EDITIONS others of the same name are alive
+ * returns MD_EEDITIONS.
+ *
  * DESCRIPTORS
  *
  * A process has one descriptor open for each registry. When the program closes it (a daemon that
@@ -144,8 +149,8 @@ extern "C" {
 
 /* contract begins */
 
-enum { MD_ABI = 5 };
-enum { MD_FORMAT = 6 }; /* of a region: processes with one format share a registry */
+enum { MD_ABI = 6 };
+enum { MD_FORMAT = 7 }; /* of a region: processes with one format share a registry */
 enum { MD_FOREVER = -1 };
 enum { MD_HOST = -1 }; /* in place of an interpreter's number: the program that embeds them */
 enum { MD_AS_BRIDGE = -2 }; /* the same: a bridge, see BRIDGES */
@@ -180,6 +185,8 @@ typedef enum md_status {
     MD_ELOST = -26,      /* this process has closed the registry's descriptor, see DESCRIPTORS */
     MD_EREOPEN = -27,    /* a child of a fork that may not open the registry anew, see FORK */
     MD_EBUSY = -28,      /* a live process has held that folder's lock for 10 s: is it stopped? */
+    MD_EEDITIONS = -29,  /* as many editions of the name are alive as there may be, see NAMES */
+    MD_EBRACES = -30,    /* an address with braces, which Python replaces and C does not */
     MD_ESYS = -1000      /* MD_ESYS - errno: a system call failed */
 } md_status;
 
@@ -195,12 +202,14 @@ typedef enum md_kind {
     MD_STANDING = 9,    /* how a host of a cluster stands */
     MD_PRIORITY = 10,   /* which providers come first */
     MD_CLASS = 11,      /* a class whose objects schemas name: its methods */
-    MD_ANY_MEMBER = 16, /* kinds from here on any member registers; without a name: refused */
+    MD_ANY_MEMBER = 16, /* kinds from here on any member registers */
     MD_TYPE = 16,       /* which key a member gives to a type */
     MD_NOTE = 17,       /* what a member tells the others of itself */
+    MD_VARIANT = 18,    /* the definition of a member that has another one than the registry */
     MD_AGREED = 24,     /* kinds from here on stay when their member goes */
     MD_CHOICE = 24,     /* what one member has chosen for all */
-    MD_KINDS = 32       /* no kind is this high */
+    MD_MATCH = 25,      /* that members with compatible definitions belong together */
+    MD_KINDS = 32       /* no kind is this high; numbers without a name are for kinds of others */
 } md_kind;
 
 typedef enum md_rule {
@@ -224,6 +233,7 @@ typedef enum md_limit {
     MD_MAX_WHERE = 1024,
     MD_MAX_REGISTRY_NAME = 128,
     MD_MAX_ADDRESS = 192,
+    MD_MAX_EDITIONS = 16, /* of one name that are alive at once */
     MD_MAX_FOLDER = 160, /* of MDISPATCH_FOLDER */
     MD_MAX_PROCESSES = 1024,
     MD_MAX_MEMBERS = 2048
@@ -281,6 +291,7 @@ typedef struct md_stats {
     uint32_t members;
     uint32_t policy; /* md_policy; main_state is always 0 but with MD_POLICY_MAIN */
     uint32_t idle;   /* places of names that have ended, kept for others */
+    int64_t made;    /* when it was created, by md_now() */
 } md_stats;
 
 /* The words for a status, a constant string. Never fails. */
@@ -298,9 +309,9 @@ int64_t md_now(void);
 /* Creates a registry of at most `capacity` bytes: without a name in anonymous memory, with a name
  * as a file that other processes can find. Replaces the file of a registry whose main member has
  * died. MD_EINVAL (capacity), MD_ENAME, MD_EEXIST, MD_EHANDLES, MD_EOWNER and MD_EFOLDER (folder),
- * MD_EBUSY (another creator does not go on), MD_ESYS; and when the file of that name is not a dead
- * registry: MD_EFORMAT, MD_EVERSION, MD_ENOTFILE, MD_ENAMESPACE, MD_EDAMAGED, MD_EBOOT (a process has
- * it open: a container may have a boot id of its own). */
+ * MD_EBUSY (another creator does not go on), MD_EEDITIONS, MD_ESYS; and when the file of that name is
+ * not a dead registry: MD_EFORMAT, MD_EVERSION, MD_ENOTFILE, MD_EDAMAGED; MD_EBOOT and MD_ENAMESPACE
+ * (a process of another container has it open). */
 int md_create(const char *name, uint64_t capacity, md_registry *out);
 
 /* Opens the registry with this name or address (md_address). Waits until the deadline for the name
@@ -325,8 +336,10 @@ int md_bridge(const char *name, uint64_t capacity, md_registry *out);
 
 /* Opens the process's default registry: the one that is open, else the one at `address`, else a new
  * anonymous one. `address` may be NULL or "" for none; one that this very process published before
- * an exec() counts as none. "elect:NAME" is opened as by md_elect. As md_create, md_attach; but of an
- * address fd:... whose process has closed the registry, MD_EDIED in place of MD_ENOENT. */
+ * an exec() counts as none. "elect:NAME" is opened as by md_elect. MD_EBRACES for an address with
+ * { or }: Python replaces what is in braces, as in elect:shop@{env:RELEASE}, before the name comes
+ * here, and a program in C has to do the same. As md_create, md_attach; but of an address fd:... whose
+ * process has closed the registry, MD_EDIED in place of MD_ENOENT. */
 int md_open_default(const char *address, md_registry *out);
 
 /* Closes a handle, once for each time that it was opened; the process's last close unmaps the

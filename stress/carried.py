@@ -36,7 +36,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import mdispatch as md
-from mdispatch.transports import transport_named
+from mdispatch.across.transports import transport_named
 
 TIMEOUT = 0.5
 #: Seconds beyond the timeout after which a call is a hang.

@@ -29,10 +29,11 @@ from typing import Any
 from cluster_judge import Unjust, judge
 from measure import Figures
 
-from mdispatch.facts import DEF, POLICY
+from mdispatch.facts import DEF
 from mdispatch.facts.native.constants import MD_UNIQUE
+from mdispatch.facts.registration import kinds
 
-UNIQUE = {int(kind) for kind, policy in POLICY.items() if policy & MD_UNIQUE}
+UNIQUE = {kind.number for kind in kinds() if kind.rule & MD_UNIQUE}
 
 
 def play(name: str, module: Any, options: argparse.Namespace, figures: Figures) -> str:

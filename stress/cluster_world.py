@@ -22,10 +22,11 @@ from types import SimpleNamespace
 from mdispatch.cluster import bridge, following, leading, memory, parse_url, records
 from mdispatch.cluster.engine import Unreachable
 from mdispatch.cluster.following import Position
+from mdispatch.cluster.hosts import told
 from mdispatch.cluster.log import NO_CHAIN, START, Garbled, unpack
 from mdispatch.errors import MdispatchError, RegistryError
-from mdispatch.facts import DEF, IMPL, TRAVELS
-from mdispatch.facts.hosts import told
+from mdispatch.facts import DEF, IMPL, kind_of
+from mdispatch.facts.kinds import COMPARED
 from mdispatch.facts.shared import SharedRegistry
 
 __all__ = ["HEALED", "Hang", "World"]
@@ -253,7 +254,9 @@ class Bridge(bridge.Bridge):
 
 def _facts(registry: object) -> list[tuple[int, int, str, str]]:
     there = registry.registrations()[2]
-    return sorted((f.kind, int(f.key), f.name, f.text) for f in there if f.kind in TRAVELS)
+    return sorted(
+        (f.kind, int(f.key), f.name, f.text) for f in there if kind_of(f.kind).hosts == COMPARED
+    )
 
 
 class World:

@@ -19,7 +19,7 @@ from pathlib import Path
 import crew_roles
 from measure import HANG_SECONDS, Histogram
 
-from mdispatch.workers import interpreters as host
+from mdispatch.pool import interpreters as host
 
 HERE = Path(__file__).parent
 

@@ -16,7 +16,7 @@ from crew import CAST, Crew
 from mains import MainClient
 from measure import ALLOWED_NS, HANG_SECONDS, PATIENCE, Dice, Figures, queued_ns, queued_since
 
-from mdispatch.workers import interpreters as host
+from mdispatch.pool import interpreters as host
 
 #: Waits in threads of the interpreter; what ends them stands in a file descriptor afterwards.
 WAITERS = """

@@ -43,7 +43,7 @@ from kill_report import Totals
 from measure import HANG_SECONDS, Dice
 
 import mdispatch as md
-from mdispatch.workers import interpreters as host
+from mdispatch.pool import interpreters as host
 
 #: Of each process: what its threads do; "+" is a sub-interpreter of its own.
 CAST = (

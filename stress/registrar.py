@@ -187,6 +187,7 @@ class Client:
     def do_stat(self) -> dict:
         names = ("capacity", "committed", "used", "facts", "names", "seq", "recoveries")
         names += ("registrar_pid", "registrar_state", "processes", "members", "policy", "idle")
+        names += ("made",)
         return dict(zip(names, self.registry.dispatcher.facts.stat(), strict=True))
 
 

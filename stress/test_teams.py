@@ -91,12 +91,12 @@ while not os.path.exists(FOLDER + "/stop"):
 
 MEMBER = """
 import sys, threading
-from mdispatch import host
+from mdispatch import OWN_GIL, create_interpreter
 NAME, FOLDER, LIFE, PATIENCE = sys.argv[1:3] + [sys.argv[3], float(sys.argv[4])]
 SET = f"NAME, FOLDER, PATIENCE = {NAME!r}, {FOLDER!r}, {PATIENCE!r}\\n"
 
 def in_interpreter():
-    interpreter = host.create_interpreter(own_gil=host.OWN_GIL)
+    interpreter = create_interpreter(own_gil=OWN_GIL)
     interpreter.exec(f"import sys; sys.path[:] = {sys.path!r}\\nWHO = 'sub'\\n" + SET + LIFE)
     interpreter.close()
 

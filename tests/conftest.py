@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import bytecode  # noqa: F401  # before the package
@@ -22,6 +23,7 @@ from kinds import INTERPRETERS, PROCESSES
 from patience import PATIENCE, limit
 
 import mdispatch as md
+from mdispatch.dispatch import call_c
 from mdispatch.dispatch.context import values
 from mdispatch.dispatch.own_types import own_types
 from mdispatch.facts import living, native
@@ -137,7 +139,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(limit(marked.args[0])), append=False)
     if native.which == "none":
         _deselect(config, items, "shared")
+    absent = [item for item in items if not _has_features(item)]
+    if absent:
+        config.hook.pytest_deselected(items=absent)
+        items[:] = [item for item in items if item not in absent]
     tiers.mark_dear(items)
+
+
+@cache
+def _is_installed(feature: str) -> bool:
+    return find_spec(f"mdispatch.{feature}") is not None
+
+
+def _has_features(item: pytest.Item) -> bool:
+    """Whether the features that a test needs are here: see .ci/without."""
+    return all(map(_is_installed, (f for mark in item.iter_markers("needs") for f in mark.args)))
 
 
 @pytest.hookimpl(trylast=True)
@@ -187,11 +203,17 @@ def nothing_is_left_locked():
 @pytest.fixture(autouse=True)
 def no_address_is_left():
     """A test that opens the default registry publishes it for children. Children of the next test
-    must not find it. The end of a fixture that several tests share may open it, too.
+    must not find it. The end of a fixture that several tests share may open it, too; and so may a
+    sub-interpreter, whose change the os.environ of this one does not know.
     """
-    os.environ.pop(ENVIRONMENT, None)
+    _forget_the_address()
     yield
+    _forget_the_address()
+
+
+def _forget_the_address() -> None:
     os.environ.pop(ENVIRONMENT, None)
+    os.unsetenv(ENVIRONMENT)
 
 
 @pytest.fixture(autouse=True)
@@ -219,6 +241,14 @@ def renewed_lock():
     if guards_py._thread.sets is not None:
         guards_py._thread.sets.lock = guards_py.new_lock()
         guards_py._thread.sets.renew()
+
+
+@pytest.fixture(params=["c", "python"])
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Calls made by C, and by Python."""
+    call_c.turn(request.param == "c")
+    yield
+    call_c.turn(call_c._wanted())
 
 
 @pytest.fixture

@@ -13,6 +13,9 @@ from pathlib import Path
 
 #: The lowest package whose change does not make the whole suite run, and those above it.
 UPPER = "authoring"
+#: The folders of the tests of packages and modules, where they have another name. A folder
+#: tests/torch would be what `import torch` finds where PyTorch is not installed.
+FOLDERS = {"torch": "pytorch", "fake": "authoring", "telemetry": "workers"}
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Change:
         """The folders of tests that have to run."""
         if self.packages is None:
             return ("tests",)
-        wanted = sorted({*self.packages, "project"})
+        wanted = sorted({FOLDERS.get(name, name) for name in self.packages} | {"project"})
         return tuple(f"tests/{name}" for name in wanted if (sources / "tests" / name).is_dir())
 
 

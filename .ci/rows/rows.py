@@ -39,6 +39,7 @@ SHARDS = {
     "examples": 8,
     "servers": 8,
     "lowest": 8,
+    "without": 8,
     "pins": 8,
     "arm": 9,
     "coverage": 10,
@@ -139,6 +140,17 @@ def readme(sources: Path) -> Iterator[Row]:
     yield row("readme/none", ".venv/bin/python examples/run.py", environment=alone)
 
 
+def without(change: Change) -> Iterator[Row]:
+    """The tests of what is left where features were left out: all together, and each alone."""
+    row = partial(
+        Row, folder="readme", python="3.11", needs=("readme/setup",), counts="lines", cores=2
+    )
+    command = f".venv/bin/python .ci/without {{}} -- -n 3 -m '{SAME}'"
+    yield row("without/all", command.format("all"), everyday=change.touches("mdispatch/", "tests/"))
+    for feature in ("across", "choices", "cluster", "editions", "observing", "providers", "torch"):
+        yield row(f"without/{feature}", command.format(feature), everyday=False)
+
+
 def native(change: Change) -> Iterator[Row]:
     """The C core without Python. What only a change of it can break waits for one, or for --all."""
     everyday = change.touches("native/")
@@ -177,7 +189,7 @@ def native(change: Change) -> Iterator[Row]:
 
 
 def counts() -> Iterator[Row]:
-    """The instructions of 26 operations, compared with those of the merge base. On main itself the
+    """The instructions of 28 operations, compared with those of the merge base. On main itself the
     base is the commit that this row found good last, if that was on this machine.
     """
     row = partial(Row, folder="counts", python="3.11")
@@ -206,7 +218,7 @@ def suite(version: str, sources: Path, change: Change) -> Iterator[Row]:
     name = f"suite/{version}"
     row = partial(Row, folder=f"suite-{version}", python=version)
     whole = version == WHOLE
-    more = "-r gunicorn -r mypy " if whole else ""
+    more = "-r gunicorn -r mypy -r uvicorn " if whole else ""
     everyday = change.packages is None or bool(change.packages)
     yield row(
         f"{name}/install",
@@ -277,7 +289,8 @@ def suite(version: str, sources: Path, change: Change) -> Iterator[Row]:
 
 def extras(sources: Path, change: Change) -> Iterator[Row]:
     """What is there only with PyTorch, matplotlib or the tools that people have."""
-    everyday = change.has("authoring", "torch_compat", "dispatch", "workers", "cli")
+    upper = ("authoring", "torch_compat", "workers", "cli")
+    everyday = change.has("dispatch", "torch", "pytorch", *upper)
     row = partial(Row, folder="extras", python="3.11", everyday=everyday)
     yield row(
         "extras/install", ".ci/environment 3.11 -r torch==2.13.0 -r expecttest -r matplotlib test"
@@ -316,8 +329,8 @@ def torch(version: str, runtime: str) -> Iterator[Row]:
     docs/coming-from-pytorch.md says what does not hold there.
     """
     name = f"torch/{version}"
-    tests = ["tests/dispatch/test_torch_keys.py", "tests/authoring/test_torch_statements.py"]
-    tests += ["tests/authoring/test_torch_export.py"]
+    tests = ["tests/pytorch/test_torch_keys.py", "tests/pytorch/test_torch_statements.py"]
+    tests += ["tests/pytorch/test_torch_export.py"]
     left_out: list[str] = []
     if version.startswith("2.6."):
         # What 2.6's compiler does not follow; and it tells other locations of registrations than
@@ -333,7 +346,7 @@ def torch(version: str, runtime: str) -> Iterator[Row]:
             f"{held}[the_compiler_runs_the_fake_kernel_then_the_kernel]",
         ]
     else:
-        tests += ["tests/authoring/test_torch_watch.py"]
+        tests += ["tests/pytorch/test_torch_watch.py"]
     row = partial(Row, folder=name, python="3.11", everyday=False)
     needs = "-r filelock -r typing_extensions -r sympy -r networkx -r fsspec -r setuptools"
     yield row(
@@ -343,7 +356,7 @@ def torch(version: str, runtime: str) -> Iterator[Row]:
         .venv/bin/python -m pip install -qq --no-deps torch=={version} {runtime}
         .venv/bin/python .ci/without_cuda.py .venv/bin/python""",
     )
-    without = " ".join(f"--deselect 'tests/authoring/test_torch_{each}'" for each in left_out)
+    without = " ".join(f"--deselect 'tests/pytorch/test_torch_{each}'" for each in left_out)
     yield row(
         f"{name}/suite",
         f"-n 2 --all {without} {' '.join(tests)}",
@@ -463,7 +476,7 @@ def rare() -> Iterator[Row]:
     yield row("locks/stress", f"{command} -q -n 2 stress --seconds 20", counts="lines", limit=1800)
     # Every test in its long form, with numbers that are drawn anew.
     row = partial(Row, folder="long", python="3.13", everyday=False)
-    yield row("long/install", ".ci/environment 3.13 -r gunicorn -r mypy test")
+    yield row("long/install", ".ci/environment 3.13 -r gunicorn -r mypy -r uvicorn test")
     yield row(
         "long/all",
         "-n 3 --long -m 'not lint' tests",
@@ -482,6 +495,7 @@ def rows(sources: Path, change: Change) -> list[Row]:
     # Where the packages that have changed are known, their tests are the likeliest to fail.
     found += first + parts if change.packages is None else parts + first
     found += native(change)
+    found += without(change)
     for version in PYTHONS:
         if version != WHOLE:
             found += suite(version, sources, change)

@@ -26,8 +26,8 @@ PAGES = {
                 "CustomOpDef register_kernel register_fake register_autograd register_autocast "
                 "register_vmap register_dispatch_rule infer_schema opcheck",
             ),
-            ("mdispatch.functions", "", "ScopedLibrary"),
-            ("mdispatch.custom_ops", "", "KernelSwitchGuard"),
+            ("mdispatch.authoring.functions", RESULTS, "ScopedLibrary"),
+            ("mdispatch.authoring.custom_op", RESULTS, "KernelSwitchGuard"),
             ("mdispatch.registry.register", RESULTS, "RegistrationHandle"),
         ],
     ),
@@ -39,15 +39,14 @@ PAGES = {
                 "Operators are found as ``mdispatch.ops.namespace.name``.",
                 "ops OpOverloadPacket OpOverload get_kernel allow_imports observe_calls "
                 "count_providers allow_routing routing cancelled register_class "
-                "ObservedCall HigherOrderOperator",
+                "ObservedCall HigherOrderOperator find_higher_order higher_order_names",
             ),
-            ("mdispatch.operators", "What is behind ``mdispatch.ops``.", "Ops Namespace"),
-            ("mdispatch.higher_order", "", "find_higher_order higher_order_names"),
+            ("mdispatch.registry.ops", RESULTS, "Ops Namespace"),
             ("mdispatch.registry.load_library", RESULTS, "LoadedLibrary"),
             ("mdispatch.authoring.computed_kernel", RESULTS, "ComputedKernel"),
             ("mdispatch.telemetry", "", "observe_with_opentelemetry"),
             ("mdispatch.dispatch.context.observers", RESULTS, "ObserverHandle"),
-            ("mdispatch.registry.provider_counts", RESULTS, "ProviderCounts ProviderRuns"),
+            ("mdispatch.providers.counts", RESULTS, "ProviderCounts ProviderRuns"),
         ],
     ),
     "sharing": (
@@ -60,7 +59,8 @@ PAGES = {
                 "wait_for_def wait_for_impl wait_for_def_async wait_for_impl_async "
                 "choose choose_async DEFAULT_TIMEOUT initializer warm_up WarmUp "
                 "InterpreterPool BrokenInterpreterPool "
-                "create_interpreter SafeObject ObjectHandle share hermetic seal "
+                "create_interpreter ExecutionFailedError OWN_GIL "
+                "SafeObject ObjectHandle share hermetic seal "
                 "priority set_priority next_provider "
                 "python_module __version__",
             ),
@@ -70,16 +70,20 @@ PAGES = {
                 "What the members have chosen.",
                 "Choice made withdraw export load",
             ),
-            ("mdispatch.pystub", "", "require_python_modules"),
+            ("mdispatch.fake", "", "require_python_modules"),
+            (
+                "mdispatch.cluster",
+                "What an engine is, for its driver.",
+                "Engine Status ClusterURL parse_url connect Fenced Forgot Unreachable",
+            ),
             (
                 "mdispatch.config",
                 "Where a compiler finds what kernels and hosts in C need.",
                 "cflags libs include_dir library_dir pkgconfig_dir cdef examples_dir",
             ),
-            ("mdispatch.host", "", "OWN_GIL ExecutionFailedError"),
             ("mdispatch.facts.listeners", RESULTS, "ListenerHandle"),
             ("mdispatch.dispatch.explain", RESULTS, "TableRow Explanation"),
-            ("mdispatch.registry.priorities", RESULTS, "PriorityHandle"),
+            ("mdispatch.providers.priorities", RESULTS, "PriorityHandle"),
         ],
     ),
     "keys": (
@@ -89,8 +93,11 @@ PAGES = {
                 "mdispatch",
                 "",
                 "DispatchKey DispatchKeySet rename_privateuse_backend Tensor key_set_of "
-                "register_type IncludeDispatchKeyGuard ExcludeDispatchKeyGuard "
-                "ForceDispatchKeyGuard AutoDispatchBelowAutograd enable_python_dispatcher",
+                "is_tensor register_type IncludeDispatchKeyGuard ExcludeDispatchKeyGuard "
+                "ForceDispatchKeyGuard AutoDispatchBelowAutograd "
+                "AutoDispatchBelowADInplaceOrView PreserveDispatchKeyGuard "
+                "SetExcludeDispatchKeyGuard enable_python_dispatcher included_keys "
+                "excluded_keys set_included set_excluded DEFAULT_INCLUDED DEFAULT_EXCLUDED",
             ),
             ("mdispatch.dispatch.context.values", RESULTS, "TypeHandle"),
             (
@@ -100,14 +107,6 @@ PAGES = {
                 "backend_keys_of_autograd functionality_to_backend_keys device_key "
                 "canonical_device backend_index table_index highest_index BACKEND_BITS",
             ),
-            ("mdispatch.values", "", "is_tensor"),
-            (
-                "mdispatch.guards",
-                "The sets of a thread.",
-                "included_keys excluded_keys set_included set_excluded DEFAULT_INCLUDED "
-                "DEFAULT_EXCLUDED PreserveDispatchKeyGuard SetExcludeDispatchKeyGuard "
-                "AutoDispatchBelowADInplaceOrView",
-            ),
         ],
     ),
     "modes": (
@@ -116,33 +115,25 @@ PAGES = {
             (
                 "mdispatch",
                 "",
-                "DispatchMode DispatchModeKey disable_md_dispatch Transform TransformType",
-            ),
-            (
-                "mdispatch.modes",
-                "The stack of a thread.",
-                "push_mode pop_mode current_mode mode_stack is_md_dispatch_enabled keys_on_entry "
+                "DispatchMode DispatchModeKey disable_md_dispatch is_md_dispatch_enabled "
+                "push_mode pop_mode current_mode mode_stack keys_on_entry "
                 "restore_keys_on_entry push_pre_dispatch_mode pop_pre_dispatch_mode "
-                "pre_dispatch_modes",
-            ),
-            (
-                "mdispatch.transforms",
-                "",
-                "transform_stack are_transforms_active FunctionalMode FunctionalizeContext",
+                "pre_dispatch_modes Transform TransformType transform_stack "
+                "are_transforms_active FunctionalMode FunctionalizeContext",
             ),
         ],
     ),
     "gradients": (
         "Gradients, meta values",
         [
-            ("mdispatch", "", "AutogradContext register_autograd_engine MetaTensor get_ctx"),
             (
-                "mdispatch.autograd",
-                "For engines.",
-                "AutogradCall AutogradNode EngineHandle needs_grad",
+                "mdispatch",
+                "",
+                "AutogradContext register_autograd_engine AutogradCall AutogradNode needs_grad "
+                "MetaTensor fake_call empty_like get_ctx",
             ),
+            ("mdispatch.authoring.autograd", RESULTS, "EngineHandle"),
             ("mdispatch.fake", "", "FakeContext DynamicSize"),
-            ("mdispatch.meta", "", "fake_call empty_like"),
         ],
     ),
     "schemas": (
@@ -163,8 +154,7 @@ PAGES = {
     "torch": (
         "PyTorch",
         [
-            ("mdispatch.torch", "", "export watch"),
-            ("mdispatch.authoring.torch.watch", RESULTS, "Watch"),
+            ("mdispatch.torch", "", "export watch Watch"),
         ],
     ),
     "torch_compat": ("torch_compat", [("mdispatch.torch_compat", "", "*")]),
@@ -173,10 +163,13 @@ PAGES = {
 # In a module's __all__ for the modules beside it, and nothing for users.
 INSIDE = {
     "mdispatch.config": {"main"},
-    "mdispatch.registry": {"given_or_default"},
-    "mdispatch.transforms": {"FRONT", "local", "places_of_functionalize"},
-    "mdispatch.values": {"TypeKeys"},
-    "mdispatch.higher_order": {"NAMESPACE", "HigherOrderNamespace"},
+    "mdispatch.registry": {
+        "arrived",
+        "given_or_default",
+        "is_default_asked_for",
+        "opened_default",
+        "registry_of",
+    },
 }
 
 _OF_LIBRARY = (
@@ -187,35 +180,35 @@ _OF_LIBRARY = (
 # Methods of public classes that are for the modules beside them.
 INSIDE_OF = {
     "mdispatch.Library": _OF_LIBRARY,
-    "mdispatch.functions.ScopedLibrary": _OF_LIBRARY,
+    "mdispatch.authoring.functions.ScopedLibrary": _OF_LIBRARY,
     "mdispatch.Registry": "reduced",
     "mdispatch.OpOverload": "call_with_python_kernels checked_answer operators_described",
     "mdispatch.OpOverloadPacket": "operators_described",
     "mdispatch.CustomOpDef": "operators_described",
     "mdispatch.HigherOrderOperator": "checked_answer",
     "mdispatch.Registration": "is_written",
-    "mdispatch.autograd.AutogradNode": "materialize saved",
+    "mdispatch.AutogradNode": "materialize saved",
     "mdispatch.facts.listeners.ListenerHandle": "catch_up is_locked tell tell_gone tell_in_turn",
 }
 
 # What has no docstring, for it is a value.
 VALUES = {
     "mdispatch.ops": "The operators of the default registry: ``ops.namespace.name(...)``. See "
-    ":py:class:`mdispatch.operators.Ops`; an AttributeError, OperatorNotFoundError, has the "
+    ":py:class:`mdispatch.registry.ops.Ops`; an AttributeError, OperatorNotFoundError, has the "
     "nearest names.",
     "mdispatch.DEFAULT_TIMEOUT": "Seconds that a verification waits for the main interpreter "
     "unless told otherwise. (PyTorch: 2 s)",
     "mdispatch.__version__": "The version of the package.",
-    "mdispatch.host.OWN_GIL": "Whether sub-interpreters can have a GIL of their own here.",
+    "mdispatch.OWN_GIL": "Whether sub-interpreters can have a GIL of their own here.",
     "mdispatch.keys.RUNTIME_KEYS": "The keys that have a slot in a dispatch table, in the table's "
     "order: lowest priority first.",
     "mdispatch.keys.BACKENDS": "The names of the backends, lowest priority first: the position is "
     "the bit.",
     "mdispatch.keys.BACKEND_BITS": "The bits of a set that stand for backends; those above stand "
     "for functionalities.",
-    "mdispatch.guards.DEFAULT_INCLUDED": "What a thread includes to begin with. (c10: "
+    "mdispatch.DEFAULT_INCLUDED": "What a thread includes to begin with. (c10: "
     "default_included_set)",
-    "mdispatch.guards.DEFAULT_EXCLUDED": "What a thread excludes to begin with. (c10: "
+    "mdispatch.DEFAULT_EXCLUDED": "What a thread excludes to begin with. (c10: "
     "default_excluded_set)",
     "mdispatch.torch_compat._additional_keys_to_prop_for_wrapper_tensors": "The keys that a "
     "wrapper takes over from what it wraps.",

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import sys
 
-from .. import errors, facts
+from .. import errors, facts, seam
 from ..dispatch.checks import attributes_of, checked_callable
 from ..dispatch.custom import Forward, called_by_c
 from ..dispatch.described import Annotations, Described
@@ -283,8 +283,8 @@ class CustomOpDef(Forward, Named, Described):
                 setattr(self, attribute, value)
         self.__wrapped__ = function
         entry = library.registry.dispatcher.entry(self.name)
-        if entry.torch is None:
-            entry.torch = _EXPORTED_WHEN_NEEDED
+        if entry.peer is None:
+            entry.peer = _EXPORTED_WHEN_NEEDED
         # Registered always, and first: without it, a kernel for every device would also serve meta
         # values, and look for their data. A fake kernel comes later, so it is the newest.
         if schema.returns:
@@ -552,19 +552,22 @@ class _ExportedWhenNeeded:
     ) -> TableEntry | None:
         if not hasattr(sys.modules.get("torch"), "library"):
             return None
-        from ..dispatch.torch_side import is_wanted  # most programs have no tensors of PyTorch
-
-        if not is_wanted(operator.schema, table, positional, keywords, is_exported=False):
+        is_wanted = seam.perhaps("whether PyTorch wants a call")
+        if is_wanted is None or not is_wanted(
+            operator.schema, table, positional, keywords, is_exported=False
+        ):
             return None
-        from .torch.exported import exported
+        found: TableEntry = seam.at("an operator in PyTorch")(operator).own_slot
+        return found
 
-        return exported(operator).own_slot
+    @staticmethod
+    def gate(schema: FunctionSchema, table: DispatchTable) -> int:
+        gate_of = seam.perhaps("which calls PyTorch may want")
+        return 0 if gate_of is None else gate_of(schema, table)
 
     @staticmethod
     def overload_of(operator: OpOverload) -> Any:
-        from .torch.exported import exported
-
-        return exported(operator).overload
+        return seam.at("an operator in PyTorch")(operator).overload
 
     @staticmethod
     def close() -> None:

@@ -12,7 +12,7 @@ from ..dispatch.context.values import is_tensor, is_torch_tensor
 from ..errors import DataDependentError, InvalidArgumentError
 from ..errors.words import shown
 from ..keys import DispatchKeySet
-from ..registry.fake_kernels import runs_for_torch
+from ..registry.fake_kernels import MetaValue, runs_for_torch
 from ..schema.sizes import DynamicSize
 
 TYPE_CHECKING = False
@@ -32,7 +32,7 @@ _DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 7: "vulkan", 8: "mps", 10: "hip", 11:
 _SAME: Any = object()
 
 
-class MetaTensor:
+class MetaTensor(MetaValue):
     """Shape, element type and device of a value, without its data. A meta value is accepted
     wherever a schema says Tensor, and dispatched on Meta. It never changes, and can be pickled.
 

@@ -170,6 +170,60 @@ class Verify(TypedDict):
     differences: list[VerifyDifference]
 
 
+# --- diff -----------------------------------------------------------------------------------------
+
+
+class DiffSide(TypedDict):
+    """One of the two that were compared."""
+
+    #: "registry", "modules" or "file"
+    kind: str
+    #: name, as given
+    name: str
+    #: how many operators are defined
+    operators: int
+
+
+class DiffDifference(TypedDict):
+    """A difference of the two."""
+
+    #: "compatible" or "breaking"
+    verdict: str
+    #: name of its rule: docs/diff.md has the table
+    rule: str
+    #: "operator", "kernel", "fallback", "class", "priority", "type" or another kind of registration
+    kind: str
+    #: operator, key of the fallback, or name of the registration
+    name: str
+    #: the explanation that people get
+    text: str
+    #: location in the old one; null where it has none
+    old: str | None
+    #: location in the new one; null where it has none
+    new: str | None
+
+
+class Diff(TypedDict):
+    """The answer of `mdispatch diff`."""
+
+    #: 2
+    format: int
+    #: version of mdispatch
+    mdispatch: str
+    #: the version that is there
+    old: DiffSide
+    #: the version that is to take its place
+    new: DiffSide
+    #: "same", "compatible" or "breaking": that of the worst difference
+    verdict: str
+    #: as given to `--fail`
+    fail: str
+    #: whether there is a difference of that kind or a worse one: exit status 1
+    fails: bool
+    #: the differences, breaking ones first
+    differences: list[DiffDifference]
+
+
 # --- ls -------------------------------------------------------------------------------------------
 
 
@@ -182,6 +236,9 @@ class Operator(TypedDict):
     namespace: str
     #: name of the overload; "" for the one without a name
     overload: str
+    #: its position among the overloads of its name, from 0, in the order in which calls try them;
+    #: null when it is not defined
+    position: int | None
     #: schema in canonical form; null when the operator is not defined
     schema: str | None
     #: where it was defined
@@ -200,6 +257,19 @@ class Operator(TypedDict):
     names: list[Location]
 
 
+class Other(TypedDict):
+    """A registration that is about no operator, as a class or a priority."""
+
+    #: "class", "priority", "type", "choice"
+    kind: str
+    #: name of the class, pattern of the priority, ...
+    name: str
+    #: text of the registration
+    text: str
+    #: location of the registration
+    location: Location
+
+
 class Ls(TypedDict):
     """What `mdispatch ls` answers."""
 
@@ -209,10 +279,14 @@ class Ls(TypedDict):
     mdispatch: str
     #: address of the registry
     registry: str
+    #: whether the operators are all that there are
+    complete: bool
     #: the operators that were asked for, by name
     operators: list[Operator]
     #: the backend fallbacks
     fallbacks: list[Fallback]
+    #: registrations beside those of operators; none where you select operators
+    others: list[Other]
 
 
 # --- choices --------------------------------------------------------------------------------------
@@ -557,6 +631,19 @@ class Standing(Stands):
     waiting: list[int]
 
 
+class Edition(TypedDict):
+    """Which edition of a name a registry is."""
+
+    #: the name that all editions have
+    of: str
+    #: the edition; null for the registry that has the name alone
+    edition: str | None
+    #: since it was made
+    seconds: float
+    #: the names of the others that are alive, the newest first
+    beside: list[str]
+
+
 class Serving(TypedDict):
     """A member that serves kernels to others."""
 
@@ -593,6 +680,8 @@ class Inside(TypedDict):
     policy: str | None
     #: the registrar; null with another policy than "main"
     registrar: Registrar | None
+    #: which edition of its name it is; null where its name has one alone, without "@"
+    edition: Edition | None
     #: how it stands, where it is of a cluster
     cluster: Standing | None
     #: the processes that joined
@@ -792,6 +881,8 @@ class Report(TypedDict):
     keys: int
     #: "open", "closed", "registrar died", ...; null when it could not be looked at
     state: str | None
+    #: one sentence for each thing that needs attention, as in `mdispatch doctor`
+    problems: list[str]
     #: "main", "elect" or "bridge"; null when it could not be looked at
     policy: str | None
     #: the members
@@ -806,6 +897,8 @@ class Report(TypedDict):
     operators: list[OperatorWithTable]
     #: the backend fallbacks
     fallbacks: list[Fallback]
+    #: registrations beside those of operators; none where you select operators
+    others: list[Other]
     #: the libraries and claims of namespaces
     libraries: list[Library]
     #: who registered what
@@ -1008,6 +1101,7 @@ class Accepted(TypedDict):
 #: The answers of each command.
 ANSWERS: dict[str, list[type]] = {
     "verify": [Verify],
+    "diff": [Diff],
     "ls": [Ls],
     "show": [Show],
     "table": [Table],

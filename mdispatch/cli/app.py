@@ -5,6 +5,7 @@ only when that command runs: most commands answer faster than the others can be 
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 
 import click
 from click.exceptions import Exit
@@ -23,6 +24,10 @@ GROUPS = {
         "verify": (
             "verify.command",
             "Import operator modules everywhere and tell all that differs.",
+        ),
+        "diff": (
+            "diff.command",
+            "Compare two versions: same, compatible or breaking.",
         ),
     },
     "Look at operators": {
@@ -49,6 +54,25 @@ GROUPS = {
         "stress": ("stress", "Run the stress suite on this machine."),
     },
 }
+#: The commands of features, whose folder may have been left out.
+_OF_FEATURES = {
+    "bridge": "cluster",
+    "choices": "choices",
+    "cluster": "cluster",
+    "diff": "editions",
+}
+
+
+def _is_here(name: str) -> bool:
+    feature = _OF_FEATURES.get(name)
+    package = __package__.partition(".")[0]
+    return feature is None or find_spec(f"{package}.{feature}") is not None
+
+
+for _group in GROUPS.values():
+    for _name in [name for name in _group if not _is_here(name)]:
+        del _group[_name]
+GROUPS = {title: group for title, group in GROUPS.items() if group}
 MODULES = {name: told for group in GROUPS.values() for name, told in group.items()}
 
 

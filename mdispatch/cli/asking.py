@@ -11,8 +11,8 @@ from click.exceptions import Exit
 
 from ..errors import MdispatchError, OperatorNotFoundError, RegistryNotFoundError
 from ..errors.words import shown
-from ..facts.opening import ENVIRONMENT
-from ..facts.outside import named_like, named_registries
+from ..facts.opening import ENVIRONMENT, named_registries
+from ..facts.outside import named_like
 from ..keys.numbers import RUNTIME_KEYS
 from ..registry import Registry, default_registry
 from .console import complain, import_in_main, module_names

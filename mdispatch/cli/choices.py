@@ -12,8 +12,8 @@ import click
 from click.exceptions import Exit
 
 from .. import __version__
+from ..choices.listing import Choice, export, made, withdraw
 from ..facts import who
-from ..registry.choices import Choice, export, made, withdraw
 from .asking import WHERE, answering, attach, imports, opened
 from .columns import fit, location_text, number_of, plain, say, say_columns, styled
 from .console import complain, json_option, standard_output, tell_written, write

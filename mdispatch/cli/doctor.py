@@ -24,12 +24,11 @@ from ..facts.outside import (
     reap,
     to_reap,
 )
+from ..registry.catalogue import known_key
+from . import sections
 from .asking import reason, registries_like
 from .columns import PAGE, fit, plain, say, say_figures, size, styled
 from .console import complain, json_option, standard_output, write
-from .serving import serving_json, serving_lines
-from .standing import standing_json, standing_text
-from .subject import key_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -131,18 +130,6 @@ def doctor(
     raise Exit(1 if found_out.needs_attention else 0)
 
 
-_WHAT = {
-    facts.LIBRARY: "the library of {0}",
-    facts.DEF: "the definition of {0}",
-    facts.IMPL: "a kernel of {0} at {1}",
-    facts.FALLBACK: "a fallback at {1}",
-    facts.PYSTUB: "the Python module of {0}",
-    facts.NAME: "the name {0}",
-    facts.TORCH: "PyTorch's {0}",
-    facts.CLAIM: "somebody to register {0}",
-    facts.TYPE: "the type {0}",
-    facts.CHOICE: "the choice {0}",
-}
 _REAP = "mdispatch doctor --reap removes it"
 _MOST_DIFFERING = 5
 
@@ -151,8 +138,8 @@ def awaited(member: Member) -> str:
     """The name in words of what a member waits for."""
     if not member.kind:
         return "any change"
-    words = _WHAT.get(member.kind, f"{{0}} (kind {member.kind}) at {{1}}")
-    return words.format(facts.shown_choice(member.name), key_name(member.key))
+    kind = facts.kind_of(member.kind)
+    return kind.say(kind.what, member.name, known_key(member.key))
 
 
 # --- what is wrong --------------------------------------------------------------------------------
@@ -198,13 +185,7 @@ def _of_its_members(seen: Seen) -> Iterator[str]:
         )
     if seen.lock is not None and seen.lock.died and seen.state == "open":
         yield "whoever held its lock died: the next one to take it cleans up"
-    for one in seen.serving:
-        if one.is_stopped and not (one.pid == seen.registrar_pid and seen.registrar_stopped):
-            yield (
-                f"pid {one.pid}, which serves {one.offers[0].fact.name}"
-                + f" and {len(one.offers) - 1} more" * (len(one.offers) > 1)
-                + f", is stopped, and those who call it wait: kill -CONT {one.pid}"
-            )
+    yield from sections.problems(seen)
     dead = sorted({member.pid for member in seen.members if not member.alive} - _main_if_dead(seen))
     if dead and seen.state == "open":
         yield (
@@ -235,6 +216,11 @@ def _of_its_memory(seen: Seen) -> Iterator[str]:
         yield "its blocks cannot be followed to their end: see mdispatch doctor --check"
     if seen.state == "open" and seen.free < seen.capacity // 20:
         yield "it is almost full: create it with a larger capacity"
+
+
+def sentence(text: str) -> str:
+    """A text in one line, with its full stop."""
+    return f"{' '.join(text.split()).rstrip('.')}."
 
 
 def _count(number: int, one: str, more: str) -> str:
@@ -314,7 +300,7 @@ class Diagnosis:
         for each in self.reaped or ():
             done = "removed" if each.removed else "left alone"
             done = "would be removed" if self.dry else done
-            say(console, styled(plain(f"{done}: {each.name}: {each.why}."), style="bold"))
+            say(console, styled(plain(f"{done}: {each.name}: {sentence(each.why)}"), style="bold"))
         if self.reaped:
             say(console)
         elif self.reaped is not None:
@@ -353,9 +339,7 @@ class Diagnosis:
             return told
         if seen.readable:
             told.append(("memory", styled(_memory(seen), style="dim")))
-        if seen.standing is not None:
-            told.append(("cluster", styled(standing_text(seen.standing), style="dim")))
-        told += serving_lines(seen)
+        told += sections.lines(seen)
         waiting = seen.waiting
         told += [("waiting", waiting_text(member)) for member in waiting[:_MOST_WAITING]]
         if len(waiting) > _MOST_WAITING:
@@ -363,7 +347,7 @@ class Diagnosis:
         checked = (self.checks or {}).get(seen.address)
         if checked is not None:
             told += [("check", text) for text in _checked(checked)]
-        told += [("!", alarm(f"{text}.")) for text in problems(seen)]
+        told += [("!", alarm(sentence(text))) for text in problems(seen)]
         return told
 
     def _verdict(self) -> Text:
@@ -389,12 +373,8 @@ def main_text(seen: Seen) -> Text:
     if seen.elects:
         return styled("elect")
     if seen.is_host:
-        there = seen.standing
-        return (
-            styled("no bridge", style="yellow")
-            if there is None or there.is_gone
-            else styled(f"bridge {there.pid}")
-        )
+        bridge = seen.bridge_pid
+        return styled(f"bridge {bridge}") if bridge else styled("no bridge", style="yellow")
     if seen.registrar_stopped:
         return styled(f"{seen.registrar_pid} stopped", style="yellow")
     return styled(
@@ -479,14 +459,15 @@ def seen_json(seen: Seen) -> answers.Registry:
         "state": seen.registrar_state,
         "stopped": seen.registrar_stopped,
     }
-    lock = seen.lock
+    lock, told = seen.lock, sections.fields(seen)
     inside: answers.Inside = {
         "policy": "elect" if seen.elects else "bridge" if seen.is_host else "main",
         "registrar": None if seen.elects or seen.is_host else registrar,
-        "cluster": None if seen.standing is None else standing_json(seen.standing),
+        "edition": told["edition"],
+        "cluster": told["cluster"],
         "processes": {"alive": seen.alive, "dead": seen.dead},
         "members": [member_json(member) for member in seen.members],
-        "serving": [serving_json(one) for one in seen.serving],
+        "serving": told["serving"],
         "differing": [
             {"pid": one.pid, "interpreter": one.interpreter, "text": one.text, "where": one.where}
             for one in seen.differing
@@ -521,9 +502,9 @@ def member_json(member: Member) -> answers.Member:
     if member.waits:
         waits = {
             "threads": member.threads,
-            "kind": facts.KIND_NAMES.get(member.kind, member.kind) if member.kind else None,
+            "kind": facts.kind_of(member.kind).name if member.kind else None,
             "name": member.name,
-            "key": key_name(member.key) if member.kind in (facts.IMPL, facts.FALLBACK) else None,
+            "key": known_key(member.key) if member.kind in (facts.IMPL, facts.FALLBACK) else None,
             "seconds": round(member.seconds, 3),
         }
     return {

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .. import facts
+from .. import facts, seam
 from ..dispatch import explain
 from ..dispatch.context.guards import DEFAULT_EXCLUDED, DEFAULT_INCLUDED
 from ..dispatch.explain import listed
 from ..dispatch.kernels import Provider
-from ..dispatch.routing import offers
 from ..errors import InvalidKeyError, MdispatchError
 from ..keys import DispatchKeySet, functionality_to_backend_keys, runtime_keys
 from ..keys.numbers import RUNTIME_KEYS, TABLE_INDEX, parse_key
@@ -21,7 +20,6 @@ from ..schema.names import OperatorName
 from .asking import WHERE, answering, attach, imports, keys_like, opened
 from .columns import fit, location_text, plain, say, say_columns, say_pairs, styled
 from .console import json_option, standard_output, write
-from .serving import offer_json
 from .subject import Subject, by, kernel_json, kernel_text, location_json, location_of_fact, names
 
 if TYPE_CHECKING:
@@ -29,9 +27,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from ..across.offers import Offer
     from ..dispatch.explain import Explanation, TableRow
     from ..facts import Registration
-    from ..facts.offers import Offer
     from ..keys.numbers import DispatchKey
     from ..registry import Registry
     from . import answers
@@ -151,10 +149,19 @@ def why(
         fact = found.row.registration if found.error is None else None
         registry = source.dispatcher.facts
         defined = registry.find(facts.DEF, 0, found.operator)
-        served = [] if fact is None else offers(registry, found.operator, fact, defined)
+        offers = seam.perhaps("the offers of a kernel")
+        served = offers(registry, found.operator, fact, defined) if fact and offers else []
         return Way(subject, asked, found, served)
 
     _run(op, modules, registry, as_json, answer)
+
+
+def _offers_json(offers: Sequence[Offer]) -> list[answers.Offer]:
+    if not offers:
+        return []
+    from .serving import offer_json  # there is one only with its feature
+
+    return [offer_json(offer) for offer in offers]
 
 
 def _slot(text: str) -> DispatchKey:
@@ -415,7 +422,7 @@ class Way:
             if error is not None
             else {"kernel": found.row.kernel, "location": location_of_fact(found.row.registration)},
             "error": None if error is None else {"class": type(error).__name__, "text": str(error)},
-            "offers": [offer_json(offer) for offer in self.offers],
+            "offers": _offers_json(self.offers),
         }
         return json.dumps(answer, indent=2)
 

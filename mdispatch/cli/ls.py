@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
@@ -12,12 +13,13 @@ from click.exceptions import Exit
 
 from .. import __version__
 from ..errors.words import nearest, shown
+from ..facts import kind_of
 from ..keys.numbers import parse_key
+from ..registry.catalogue import catalogue, known_key
 from .asking import WHERE, answering, attach, imports, keys_like, opened
-from .catalogue import catalogue, fallback_json, operator_json
 from .columns import fit, location_text, number_of, plain, say, say_columns, styled
 from .console import complain, json_option, standard_output, write
-from .subject import key_name
+from .subject import fallback_json, operator_json, other_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -26,9 +28,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ..facts import Registration
+    from ..registry.catalogue import Catalogue, Operator
     from . import answers
-    from .catalogue import Catalogue, Operator
     from .columns import Row, styled
+
+_MOST_OTHERS = 8  # names of another kind than operators in a line
 
 #: What the help ends with.
 EPILOG = f"""\
@@ -98,7 +102,10 @@ def ls(
         if unknown or not listed:
             complain(_nothing(found, unknown, modules))
             raise Exit(1)
-        write(Listing(found.registry, listed, found.fallbacks, schemas), output, as_json)
+        complete = not (patterns or keys or tags or at or dangling)
+        others = found.others if complete else ()
+        answer = Listing(found.registry, listed, found.fallbacks, others, schemas, complete)
+        write(answer, output, as_json)
 
 
 def chosen(
@@ -160,23 +167,29 @@ def _nothing(found: Catalogue, unknown: Sequence[str], modules: Sequence[str]) -
 @dataclass(frozen=True, slots=True)
 class Listing:
     """What ``mdispatch ls`` answers: the operators that were asked for. With ``schemas``, the text
-    for people has schemas in place of names.
+    for people has schemas in place of names. ``complete``: the operators are all that there are.
     """
 
     registry: str
     operators: Sequence[Operator]
     fallbacks: Sequence[Registration]
+    others: Sequence[Registration]
     schemas: bool = False
+    complete: bool = True
 
-    def json(self) -> str:
-        answer: answers.Ls = {
+    def answer(self) -> answers.Ls:
+        return {
             "format": 2,
             "mdispatch": __version__,
             "registry": self.registry,
+            "complete": self.complete,
             "operators": [operator_json(each) for each in self.operators],
             "fallbacks": [fallback_json(fact) for fact in self.fallbacks],
+            "others": [other_json(fact) for fact in self.others],
         }
-        return json.dumps(answer, indent=2)
+
+    def json(self) -> str:
+        return json.dumps(self.answer(), indent=2)
 
     def show(self, console: Console) -> None:
         fit(console)
@@ -186,8 +199,12 @@ class Listing:
         say(console)
         say(console, self._summary())
         if self.fallbacks:
-            keys = ", ".join(key_name(fact.key) for fact in self.fallbacks)
+            keys = ", ".join(known_key(fact.key) for fact in self.fallbacks)
             say(console, f"Fallbacks, for all operators, at {keys}.")
+        for kind, there in groupby(self.others, lambda fact: kind_of(fact.kind)):
+            names = list(dict.fromkeys(plain(kind.called(fact.name)[0]) for fact in there))
+            more = f" and {len(names) - _MOST_OTHERS} more" * (len(names) > _MOST_OTHERS)
+            say(console, f"{kind.title}: {', '.join(names[:_MOST_OTHERS])}{more}.")
 
     def _cells(self, operator: Operator) -> Row:
         there = operator.definition

@@ -1,4 +1,4 @@
-"""Who serves kernels, for people and as JSON."""
+"""Who serves kernels, for people and as JSON: a section, see sections.py."""
 
 from __future__ import annotations
 
@@ -6,23 +6,54 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from .. import facts
+from ..across.served import serving
+from ..registry.catalogue import known_key
 from .columns import plain, styled
-from .subject import key_name, location_json
+from .subject import location_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.text import Text
 
-    from ..facts.offers import Offer
+    from ..across.offers import Offer
+    from ..across.served import Serving
     from ..facts.outside import Seen
-    from ..facts.serving import Serving
     from . import answers
 
 _MOST_KERNELS = 5
 
 
-def serving_lines(seen: Seen) -> list[tuple[str, Text]]:
-    """The lines under a registry: a word and the text behind it."""
-    return [("serves", styled(plain(_serves(one)), style="dim")) for one in seen.serving]
+def lines(seen: Seen) -> list[tuple[str, Text]]:
+    return [("serves", styled(plain(_serves(one)), style="dim")) for one in serving(seen)]
+
+
+def problems(seen: Seen) -> Iterator[str]:
+    for one in serving(seen):
+        if one.is_stopped and not (one.pid == seen.registrar_pid and seen.registrar_stopped):
+            yield (
+                f"pid {one.pid}, which serves {one.offers[0].fact.name}"
+                + f" and {len(one.offers) - 1} more" * (len(one.offers) > 1)
+                + f", is stopped, and those who call it wait: kill -CONT {one.pid}"
+            )
+
+
+def words(seen: Seen) -> list[str]:
+    return [offer.fact.name for one in serving(seen) for offer in one.offers]
+
+
+def json(seen: Seen) -> dict[str, list[answers.Serving]]:
+    return {
+        "serving": [
+            {
+                "pid": one.pid,
+                "interpreter": one.interpreter,
+                "stopped": one.is_stopped,
+                "offers": [offer_json(offer) for offer in one.offers],
+            }
+            for one in serving(seen)
+        ]
+    }
 
 
 def _serves(one: Serving) -> str:
@@ -39,18 +70,9 @@ def _serves(one: Serving) -> str:
 def offer_json(offer: Offer) -> answers.Offer:
     return {
         "operator": offer.fact.name,
-        "key": key_name(offer.fact.key),
+        "key": known_key(offer.fact.key),
         "kernel": offer.label,
         "transport": offer.transport or None,
         "since": offer.since,
         "location": location_json(offer.fact),
-    }
-
-
-def serving_json(one: Serving) -> answers.Serving:
-    return {
-        "pid": one.pid,
-        "interpreter": one.interpreter,
-        "stopped": one.is_stopped,
-        "offers": [offer_json(offer) for offer in one.offers],
     }

@@ -1,29 +1,47 @@
-"""How a host of a cluster stands, for people and as JSON."""
+"""How a host of a cluster stands, for people and as JSON: a section, see sections.py."""
 
 from __future__ import annotations
 
-from .columns import plain
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
+from ..cluster.hosts import standing
+from .columns import plain, styled
+
 if TYPE_CHECKING:
-    from ..facts.hosts import Told
-    from ..facts.outside import Standing
+    from collections.abc import Iterator
+
+    from rich.text import Text
+
+    from ..cluster.hosts import Standing, Told
+    from ..facts.outside import Seen
     from . import answers
 
 
-def standing_text(standing: Standing) -> str:
-    """How a host of a cluster stands, in words."""
+def lines(seen: Seen) -> list[tuple[str, Text]]:
+    there = standing(seen)
+    return [] if there is None else [("cluster", styled(_text(there), style="dim"))]
+
+
+def problems(seen: Seen) -> Iterator[str]:
+    yield from ()
+
+
+def words(seen: Seen) -> list[str]:
+    return []
+
+
+def json(seen: Seen) -> dict[str, answers.Standing | None]:
+    there = standing(seen)
+    if there is None:
+        return {"cluster": None}
+    pid = None if there.is_gone else there.pid
+    return {"cluster": {**told_json(there.told), "pid": pid, "waiting": list(there.waiting)}}
+
+
+def _text(standing: Standing) -> str:
     waiting = ", ".join(map(str, standing.waiting))
     who = f"; to take over waits pid {waiting}" if waiting else ""
     return plain(f"{standing.told}{who}")
-
-
-def standing_json(standing: Standing) -> answers.Standing:
-    return {
-        **told_json(standing.told),
-        "pid": None if standing.is_gone else standing.pid,
-        "waiting": list(standing.waiting),
-    }
 
 
 def told_json(told: Told) -> answers.Stands:

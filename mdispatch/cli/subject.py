@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .. import __version__, facts
 from ..dispatch.by_type import split_types
 from ..dispatch.kernels import FALLTHROUGH, Provider
-from ..keys.numbers import DispatchKey
+from ..registry.catalogue import known_key
 from .columns import plain, styled
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ..facts import Registration
+    from ..keys.numbers import DispatchKey
+    from ..registry.catalogue import Operator
     from . import answers
 
 
@@ -54,14 +56,6 @@ class Subject:
             "operator": self.name,
             "schema": None if self.definition is None else self.definition.body,
         }
-
-
-def key_name(number: int) -> str:
-    """The name of a dispatch key, or the number itself when no key has it."""
-    try:
-        return DispatchKey(number).name
-    except ValueError:
-        return str(number)
 
 
 def location_json(fact: Registration) -> answers.Location:
@@ -102,3 +96,46 @@ def kernel_text(label: str) -> Text:
 
 def names(keys: Iterable[DispatchKey]) -> list[str]:
     return [key.name for key in keys]
+
+
+def operator_json(operator: Operator) -> answers.Operator:
+    """An operator as ``mdispatch ls --json`` has it."""
+    there, stub = operator.definition, operator.stub
+    return {
+        "operator": operator.name,
+        "namespace": operator.namespace,
+        "overload": operator.overload,
+        "position": operator.position,
+        "schema": None if there is None else there.body,
+        "defined": location_of_fact(there),
+        "alias_analysis": None if there is None else there.alias_analysis,
+        "tags": [] if there is None else list(there.tags),
+        "python_module": None if stub is None else stub.body.partition("\n")[0],
+        "dangling": operator.dangling,
+        "kernels": [
+            kernel_json(kernel.key, kernel.alias, kernel.active, kernel.fact)
+            for kernel in operator.kernels
+        ],
+        "names": [location_json(fact) for fact in operator.holds],
+    }
+
+
+def other_json(fact: Registration) -> answers.Other:
+    """A registration of another kind as ``mdispatch ls --json`` has it."""
+    kind = facts.kind_of(fact.kind)
+    return {
+        "kind": kind.name,
+        "name": kind.called(fact.name)[0],
+        "text": kind.body(fact.text),
+        "location": location_json(fact),
+    }
+
+
+def fallback_json(fact: Registration) -> answers.Fallback:
+    """A fallback as ``mdispatch ls --json`` has it."""
+    return {
+        "key": known_key(fact.key),
+        "kernel": fact.body,
+        "falls_through": fact.body == FALLTHROUGH,
+        "location": location_json(fact),
+    }

@@ -27,6 +27,7 @@ from .doctor import (
     problems,
     registry_argument,
     seen_json,
+    sentence,
     state_text,
     waiting_text,
 )
@@ -42,8 +43,7 @@ if TYPE_CHECKING:
     from ..facts.outside import Seen
     from . import answers
     from .keyboard import Keyboard
-from .serving import serving_lines
-from .standing import standing_text
+from . import sections
 
 _DAY = 86400.0
 # To another screen without a cursor, and back. To the top; erase the rest of the line, the screen.
@@ -478,7 +478,7 @@ class View:
     def _has(self, seen: Seen) -> bool:
         words = [seen.label, *(str(member.pid) for member in seen.members)]
         words += [awaited(member) for member in seen.waiting]
-        words += [offer.fact.name for one in seen.serving for offer in one.offers]
+        words += sections.words(seen)
         return any(self.text.casefold() in word.casefold() for word in words)
 
     def _figure(self, moment: Moment, seen: Seen) -> float:
@@ -517,10 +517,8 @@ def _short_size(number: int) -> str:
 
 def _below(seen: Seen) -> list[tuple[str, Text]]:
     waiting = seen.waiting
-    there = seen.standing
-    told = [] if there is None else [("cluster", styled(standing_text(there), style="dim"))]
-    told += serving_lines(seen)
+    told = sections.lines(seen)
     told += [("waiting", waiting_text(member)) for member in waiting[:_MOST_WAITING]]
     if len(waiting) > _MOST_WAITING:
         told.append(("", styled(f"and {len(waiting) - _MOST_WAITING} more")))
-    return told + [("!", alarm(f"{text}.")) for text in problems(seen)]
+    return told + [("!", alarm(sentence(text))) for text in problems(seen)]

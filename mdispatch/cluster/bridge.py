@@ -4,9 +4,9 @@ Workers of the host are workers as ever. Each registration keeps the leader's fi
 the leader's host and process before them. Nothing that comes from the engine is imported or run.
 
 A bridge has one thread, which calls the engine. It tells the workers how the host stands
-(facts/hosts.py) and the engine how far the host is. A host may have several bridges: one serves it,
-and the others wait, without a connection to the engine, to take over when it ends or is killed
-(cluster/region.py).
+(hosts.py) and the engine how far the host is. A host may have several bridges: one serves it, and
+the others wait, without a connection to the engine, to take over when it ends or is killed
+(region.py).
 
 Without ``policy=follow`` in the URL a bridge does not follow a leader that would end what a leader
 before it had registered: the registry stays as it is, *held*, while the bridge reads on, until the
@@ -20,11 +20,11 @@ from threading import Event
 from time import monotonic
 
 from ..errors import RegistryExistsError
-from ..facts.hosts import ASTRAY, CUT, GONE, HELD, OPEN, SEALED, Told, tell, told
 from ..facts.logs import described
 from ..facts.opening import DEFAULT_CAPACITY
 from .engine import Unreachable, connect
 from .following import Follower, Position
+from .hosts import ASTRAY, CUT, GONE, HELD, OPEN, SEALED, Told, tell, told
 from .records import Record, read_accepted, time_in_words
 from .region import HostRegistry, Region, position
 

@@ -29,7 +29,7 @@ __all__ += ["parse_url"]
 #: What an engine's value has at most, in bytes: an entry, a chunk, a manifest, a host's record.
 LONGEST = 1 << 20
 
-_RUN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
+_RUN = re.compile(r"(?=.{1,128}$)[A-Za-z0-9_-][A-Za-z0-9_.-]*(@[A-Za-z0-9_.+-]+)?")
 _SECRETS = ("password", "ssl_password")
 _OURS = ("run", "lease", "role", "policy")
 
@@ -158,7 +158,8 @@ def parse_url(text: str) -> ClusterURL:
     if not parts.scheme or not _RUN.fullmatch(run):
         raise InvalidArgumentError(
             f"run={shown(run)} in the URL of a cluster: its scheme names an engine, and run= the "
-            f"run, by 1 to 128 of A-Z a-z 0-9 _ - . (not first): {_EXAMPLE}"
+            f"run, by 1 to 128 of A-Z a-z 0-9 _ - . (not first), as NAME or NAME@EDITION: "
+            + _EXAMPLE
         )
     role = ours.get("role", "")
     if role not in ("", "leader", "worker"):

@@ -17,11 +17,11 @@ import subprocess
 import sys
 
 from ..errors import RegistryError, RegistryNotFoundError
-from ..facts.hosts import bridges
 from ..facts.opening import ENVIRONMENT
 from ..facts.shared import SharedRegistry
 from .beside import BRIDGES, IS_THERE, NOT_NEEDED
 from .engine import parse_url
+from .hosts import bridges
 from .leading import lead
 from .torchrun import url_of_job
 

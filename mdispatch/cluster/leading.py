@@ -41,12 +41,14 @@ from ..errors import (
     RegistryExistsError,
     WaitCancelledError,
 )
-from ..facts import IMPL, OF_ANY_MEMBER, PYSTUB, TRAVELS, TYPE
-from ..facts.hosts import ASTRAY, OPEN, SEALED, Told, host, tell
+from ..errors.locations import host
+from ..facts import IMPL, PYSTUB, TYPE, kind_of
+from ..facts.kinds import COMPARED
 from ..facts.opening import DEFAULT_CAPACITY
 from ..facts.shared import SharedRegistry
 from .engine import Fenced, Forgot, Unreachable, connect, parse_url
 from .following import MANIFEST, Follower, Position
+from .hosts import ASTRAY, OPEN, SEALED, Told, tell
 from .log import (
     BATCH,
     SEAL,
@@ -91,7 +93,7 @@ class LeaderRegistry(SharedRegistry):
         return registry
 
     def seal(self, timeout: float | None) -> bool:
-        """See registry/sealing.py."""
+        """See cluster/sealing.py."""
         if self.publisher is None:  # the child of a fork is a worker
             return False
         self.publisher.seal(timeout)
@@ -113,7 +115,8 @@ class FencedRegistry(LeaderRegistry):
     it."""
 
     def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
-        if self.publisher is not None and kind in TRAVELS and kind not in OF_ANY_MEMBER:
+        its = kind_of(kind)
+        if self.publisher is not None and its.hosts == COMPARED and not its.by_any:
             raise self.publisher.fenced()
         return super().register(kind, key, name, body, where)
 
@@ -442,9 +445,9 @@ class Publisher:
 
     def _travels(self, fact: Registration) -> bool:
         """Of what any member registers for itself, only the leader's own: hosts compare with it."""
-        if fact.kind in OF_ANY_MEMBER and fact[7:] != (self._me.pid, self._registry.interpreter):
+        if kind_of(fact.kind).by_any and fact[7:] != (self._me.pid, self._registry.interpreter):
             return False
-        return fact.kind in TRAVELS
+        return kind_of(fact.kind).hosts == COMPARED
 
     def _fact(self, fact: Registration) -> Fact:
         _, seq, kind, key, name, text, origin, pid, interpreter = fact

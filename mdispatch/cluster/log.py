@@ -21,7 +21,8 @@ import zlib
 from functools import partial
 from typing import NamedTuple
 
-from ..facts import DEF, TORCH, TRAVELS
+from ..facts import DEF, kind_of
+from ..facts.kinds import COMPARED
 from ..facts.native import fact
 from ..facts.native.constants import MD_MAX_BODY, MD_MAX_NAME, MD_MAX_WHERE
 
@@ -81,14 +82,7 @@ class Fact(NamedTuple):
     @property
     def content(self) -> tuple[object, ...]:
         """What it says, whoever says it from where: without the generation."""
-        lines = self.text.split("\n", 3) if self.kind == DEF else [self.text]
-        if self.kind == TORCH:
-            lines = self.text.split("\n", 1)[:1]  # without the location that it replaces
-        if len(lines) == 4:
-            lines[2] = ""
-            if not any(lines[1:]):
-                del lines[1:]
-        return *self.what, *lines
+        return *self.what, *kind_of(self.kind).content(self.text)
 
 
 #: Thousands are made at once, so without a call in Python, and unseen by the collector.
@@ -190,7 +184,8 @@ def read_facts(said: bytes, at: int = 0) -> list[Fact]:
         if at + size > len(said):
             raise Garbled("it ends too early")
         leader, number, kind, key, pid, interpreter, n, t, w = head(said, at)
-        if kind not in TRAVELS or not 0 < n <= MD_MAX_NAME or t > MD_MAX_BODY or w > MD_MAX_WHERE:
+        travels = kind_of(kind).hosts == COMPARED
+        if not travels or not 0 < n <= MD_MAX_NAME or t > MD_MAX_BODY or w > MD_MAX_WHERE:
             raise Garbled("a registration is of no kind that travels, or too long")
         begin = at + size
         body, location = begin + n, begin + n + t

@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
+from ..errors.locations import host
 from ..facts import TYPE
 from ..facts.differing import told
-from ..facts.hosts import host, living_workers, workers
 from ..facts.native.constants import MD_MAX_NAME, MD_MAX_WHERE
+from .hosts import living_workers, workers
 from .log import Garbled, json_bytes, read_json
 from .state import as_chain, as_host, as_number, as_versions
 

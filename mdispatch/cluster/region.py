@@ -1,7 +1,7 @@
 """The registry of a host, as its bridges write it.
 
 Bridges queue up for the right to write (BRIDGES in native/mdispatch.h). When the first one dies,
-the next goes on with what is there. The registration that says how the host stands (facts/hosts.py)
+the next goes on with what is there. The registration that says how the host stands (hosts.py)
 says how far the log was applied; the next bridge reads the state that belongs to that, and makes
 the registry agree with it, also where the one before it was killed in the midst of a batch.
 """
@@ -12,7 +12,8 @@ import os
 
 from ..errors import RegistryClosedError
 from ..errors.locations import origin
-from ..facts import AS_BRIDGE, CLAIM, DEF, LIBRARY, OF_ANY_MEMBER, TRAVELS, Elected, living
+from ..facts import AS_BRIDGE, CLAIM, DEF, LIBRARY, Elected, kind_of, living
+from ..facts.kinds import COMPARED
 from ..facts.native import native
 from ..facts.opening import create_or_elect
 from ..facts.shared import SharedRegistry
@@ -23,8 +24,8 @@ from .state import State, as_chain
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..facts import Registration
-    from ..facts.hosts import Told
     from .following import Follower
+    from .hosts import Told
     from .state import Changes
 
 _QUEUE = "mdispatch.bridge"
@@ -114,9 +115,9 @@ class Region:
         """Whether a registration of this host is one that bridges have made. Those that end with
         their member are this bridge's own: those of the one before have ended, or are about to.
         """
-        if there.kind in OF_ANY_MEMBER and there[7:] != (self._registry.pid, AS_BRIDGE):
+        if kind_of(there.kind).by_any and there[7:] != (self._registry.pid, AS_BRIDGE):
             return False
-        return there.kind in TRAVELS
+        return kind_of(there.kind).hosts == COMPARED
 
     def compare(self) -> Changes:
         """What makes the registry agree with the follower's state. What says the same stays,
@@ -157,7 +158,7 @@ class Region:
 
     def _is_of_worker(self, there: Registration) -> bool:
         """Whether a leader has registered it for a worker of some host, with whom it ends."""
-        if there.kind not in OF_ANY_MEMBER:
+        if not kind_of(there.kind).by_any:
             return False
         leaders = self._follower.state.leaders.values()
         return origin(there.where) not in [(each.host, each.pid) for each in leaders]
@@ -190,7 +191,7 @@ class Region:
         return self._registry.register(fact.kind, fact.key, fact.name, text, self._origin(fact))
 
     def _origin(self, fact: Fact) -> str:
-        if fact.kind in OF_ANY_MEMBER and origin(fact.origin) is not None:
+        if kind_of(fact.kind).by_any and origin(fact.origin) is not None:
             return fact.origin  # of a worker, whose host the leader has named
         leader = self._follower.state.leaders[fact.leader]
         return place_on(leader.host, fact.pid, fact.origin)

@@ -21,8 +21,8 @@ import re
 from dataclasses import dataclass, field
 from math import inf
 
-from ..facts import POLICY
 from ..facts.native.constants import MD_UNIQUE
+from ..facts.registration import POLICY
 from .log import (
     BATCH,
     SEAL,
@@ -51,8 +51,12 @@ if TYPE_CHECKING:
 _HOST = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _VERSION = re.compile(r"[A-Za-z0-9_.+!-]{0,100}")  # "": there is none
-_STACKED = frozenset([kind for kind, rule in POLICY.items() if not rule & MD_UNIQUE])
 _MOST_VERSIONS, _MOST_LEADERS, _MOST_CHUNKS, _MOST_FACTS = 512, 64, 4096, 1 << 21
+
+
+def _stacks(kind: int) -> bool:
+    """Whether there may be several of one name and key."""
+    return not POLICY[kind] & MD_UNIQUE
 
 
 @dataclass(slots=True)
@@ -78,7 +82,7 @@ class Highest:
         """Takes out of ``same`` what the registration may take the place of; None where that is
         nothing. ``there`` has all that stand one on another, the lowest first.
         """
-        if fact.kind not in _STACKED:
+        if not _stacks(fact.kind):
             return same.pop(0)
         least = self._at.get(fact.what, -1)
         for number, each in enumerate(same):
@@ -91,7 +95,7 @@ class Highest:
 
     def above_all(self, fact: Fact) -> None:
         """The registration is registered anew."""
-        if fact.kind in _STACKED:
+        if _stacks(fact.kind):
             self._at[fact.what] = inf
 
 
@@ -196,7 +200,7 @@ class State:
         by_content: dict[object, list[Id]] = {}
         stacks: dict[object, list[Id]] = {}
         for each in self.facts.values():
-            if each.kind in _STACKED:
+            if _stacks(each.kind):
                 stacks.setdefault(each.what, []).append(each.id)
             if each.id not in later.facts:
                 by_content.setdefault(each.content, []).append(each.id)

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ..keys import DispatchKeySet
+    from ..schema import FunctionSchema
     from .table import DispatchTable, TableEntry
 
 
@@ -67,14 +68,34 @@ class EntryTable(Protocol):
         """Keeps no more than a reference to it, which counts for nothing."""
 
 
-class TorchSide(Protocol):
-    """An operator as PyTorch has it. See Note [Whose dispatcher decides] in
-    torch_side.py.
+class Chooser(Protocol):
+    """Chooses among the kernels of an operator's key of which some have the name of a provider. It
+    belongs to one table, and knows the priorities of that moment.
     """
+
+    def at_key(self, kernels: Sequence[Any]) -> Any:
+        """The entry of the table at a key with these kernels, which come oldest first; None if none
+        can run.
+        """
+
+    def after(self, kernel: Any, name: str, at: Callable[[Any], Sequence[Any]], given: Any) -> Any:
+        """The kernel after the provider of this name, for a call that leads to ``kernel``. ``at``
+        gives the kernels of a key.
+        """
+
+    def verdicts(self, kernels: Sequence[Any], given: Any) -> Sequence[tuple[str, str]]:
+        """Each provider with its verdict in words, in their order."""
+
+
+class Peer(Protocol):
+    """Another dispatcher that has the operator too, and takes some of its calls."""
 
     @property
     def is_made(self) -> bool:
-        """Whether PyTorch has the operator, and not only can get it."""
+        """Whether the other one has the operator, and not only can get it."""
+
+    def gate(self, schema: FunctionSchema, table: DispatchTable) -> int:
+        """Which calls the other one may want, as a number for calls in C."""
 
     def slot(
         self,
@@ -83,15 +104,15 @@ class TorchSide(Protocol):
         positional: tuple[Any, ...],
         keywords: dict[str, Any],
     ) -> TableEntry | None:
-        """What runs in place of the table's kernel; None if PyTorch does not want this call.
+        """What runs in place of the table's kernel; None if the other one does not want this call.
         ``operator`` is the OpOverload.
         """
 
     def overload_of(self, operator: Any) -> Any:
-        """The operator in ``torch.ops``, for PyTorch's compiler."""
+        """The other one's object for the operator, for a compiler that traces."""
 
     def close(self) -> None:
-        """Takes it out of PyTorch, if it is there."""
+        """Takes the operator out of the other one, if it is there."""
 
     def keep_up(self) -> None:
-        """A kernel was registered: exports the operator again, if PyTorch has to know of it."""
+        """A kernel was registered: tells the other one, if it has to know of it."""

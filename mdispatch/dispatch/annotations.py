@@ -57,7 +57,7 @@ else:
         Type checkers take it for Any. Array libraries have no base class in common that an
         annotation could name, and each kernel uses the methods of its own array type. Type checkers
         do not allow ``isinstance`` with Any; code that they check calls
-        ``mdispatch.values.is_tensor``.
+        ``mdispatch.is_tensor``.
         """
 
         __slots__ = ()

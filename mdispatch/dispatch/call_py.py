@@ -29,18 +29,19 @@ from .kernels import LocalKernel
 from .overrides import PythonKernel
 from .pairing import AbsentKernel, missing, missing_at
 from .placement import check_handlers, foreign_kernel, refused
-from .routing import routed
 from .table import TableEntry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any, Protocol, TypeGuard
 
     from ..schema.types import Argument
     from .entry import OperatorEntry, Signature
     from .overrides import Rules
     from .table import DispatchTable
+
+    Resolver = Callable[[OperatorEntry, DispatchTable, AbsentKernel, int], LocalKernel | None]
 
     class Operator(Protocol):
         """What these functions need of an OpOverload."""
@@ -66,8 +67,8 @@ def call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if table.is_by_type:
         table = for_types(table, signature, positional, keywords)
     raw = _effective(operator, table, raw)
-    torch = operator.entry.torch
-    slot = None if torch is None else torch.slot(operator, table, positional, keywords)
+    peer = operator.entry.peer
+    slot = None if peer is None else peer.slot(operator, table, positional, keywords)
     return _run(operator, "call", table, signature, raw, positional, keywords, slot)
 
 
@@ -199,13 +200,31 @@ def call_registered(
         table = for_types(table, signature, positional, keywords)
         kernel = table.at(key)
     if isinstance(kernel, AbsentKernel):
-        kernel = routed(operator.entry, table, kernel, key.raw) or kernel
+        kernel = resolved(operator.entry, table, kernel, key.raw) or kernel
     if not isinstance(kernel, LocalKernel) or kernel.is_fallthrough:
         given = _told(table, signature, positional, keywords)
         raise missing_at(operator.entry.facts, operator.entry.name, table, key, given)
     slot = TableEntry(kernel, "kernel" if key in table.kernels else "backend fallback")
     how = "call_for_dispatch_key"
     return _run(operator, how, table, signature, key.raw, positional, keywords, slot)
+
+
+#: Functions that find a kernel which is not here and which no import brings; each returns None if
+#: it finds none, and the first kernel counts. A feature adds its function as it is loaded.
+resolvers: list[Resolver] = []
+
+
+def resolved(
+    entry: OperatorEntry, table: DispatchTable, kernel: AbsentKernel, raw: int
+) -> LocalKernel | None:
+    """The kernel that a call with these keys runs in place of an absent one; None if there is
+    none.
+    """
+    for resolver in resolvers:
+        found = resolver(entry, table, kernel, raw)
+        if found is not None:
+            return found
+    return None
 
 
 def _is_to_come(kernel: Any) -> TypeGuard[AbsentKernel]:
@@ -217,15 +236,13 @@ def call_next_provider(
     operator: Operator, after: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Runs what comes after a provider for these arguments. See Note [Providers]."""
-    from .providers import after_provider
-
     wide, signature = operator.entry.current(operator.generation)
     positional, keywords = _bound(operator, signature, args, kwargs)
     raw = _keys_of_arguments(signature, positional, keywords)
     table = for_types(wide, signature, positional, keywords)
     raw = _effective(operator, table, raw)
     given = _given(signature, positional, keywords)
-    kernel = after_provider(operator.entry, table.lookup(raw).kernel, after, given)
+    kernel = operator.entry.after_provider(table.lookup(raw).kernel, after, given)
     slot = TableEntry(kernel, "next provider")
     return _run(operator, "call", table, signature, raw, positional, keywords, slot)
 
@@ -386,7 +403,7 @@ def _invoke(
         slot = table.lookup(raw)
         kernel = slot.kernel
     if isinstance(kernel, AbsentKernel):
-        kernel = routed(operator.entry, table, kernel, raw) or kernel
+        kernel = resolved(operator.entry, table, kernel, raw) or kernel
     if kernel is None or isinstance(kernel, (AbsentKernel, Tie)) or kernel.is_fallthrough:
         given = _told(table, signature, positional, keywords)
         below = raw & ~_DISPATCHER  # whose fallback comes here with the slot of the key below

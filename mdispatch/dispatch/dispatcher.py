@@ -91,16 +91,10 @@ class Dispatcher:
         #: The sources (``Registration.source``) from which other members opened the libraries that
         #: were verified here, by the source that opened them here.
         self.counterparts: dict[str, set[str]] = {}
-        #: What follows PyTorch's registrations, if something does: authoring/torch/watch.py.
-        self.watch: Any = None
         #: The choices that this interpreter has met, by operator, profile and environment: its
         #: candidate, its candidates, what reads the version of the choice's name, and the version.
         #: In a plug, a choice that is there would take 6 % more instructions.
         self.chosen: dict[tuple[object, ...], tuple[Any, Any, Callable[[], int], int]] = {}
-        #: Has an item until the log has a warning that this interpreter differs.
-        self.unwarned: list[None] = [None]
-        #: Seconds that this interpreter waited in vain while nobody would have heard an error.
-        self.waited_unheard = 0.0
         #: The modules that a child of fork has from a parent that registered.
         self.inherited: frozenset[str] = frozenset()
         # For each name that had a named overload: the overloads that are defined here, in order.
@@ -130,7 +124,7 @@ class Dispatcher:
 
             self._entry_type = OperatorEntry
         return self._entry_type(
-            self.facts,
+            self.facts.for_entry(name),
             name,
             self.fallbacks,
             self._loader,
@@ -281,17 +275,20 @@ class Dispatcher:
             self._listed = listed = (following, len(there), found)
         return listed[2]
 
+    def look(self) -> None:
+        """Calls ``look`` of all plugs, before a warm-up compares."""
+        for plug in list(self.plugs.values()):
+            plug.look()
+
     def let_go(self) -> None:
         """After the end of the registry: drops the callables and handles of all operators, which
         serve nobody any more. So the garbage collector does not visit them again and again at the
         end of the interpreter. Calls that other threads are in have their own references.
         """
-        if self.watch is not None:
-            self.watch.registry_has_ended()
-        ended, self.entries = self.entries, Entries()
-        ended.end()
         for plug in list(self.plugs.values()):
             plug.ended()
+        ended, self.entries = self.entries, Entries()
+        ended.end()
         self.chosen.clear()
         self._called.clear()
         for runs in list(self.libraries.values()):
@@ -304,7 +301,7 @@ class Dispatcher:
         to the parent.
         """
         unlock(self, self.entries.there, self.claims, self.fallbacks)
-        unlock(self._verified, *self._verified.values(), self.counterparts, self.unwarned)
+        unlock(self._verified, *self._verified.values(), self.counterparts)
         if self.facts.differing is not None:
             self.facts.differing.forked()
         unlock(self.chosen, self._called, self.plugs)

@@ -96,8 +96,8 @@ class Entries:
         PyTorch, where another registry may need their names.
         """
         for entry in self.values():
-            if entry.torch is not None:
-                entry.leave_torch()
+            if entry.peer is not None:
+                entry.leave_peer()
         for there in list(self.there.values()):
             if not isinstance(there, _Ref):
                 there.callables = ()

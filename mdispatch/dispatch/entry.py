@@ -16,7 +16,7 @@ ends both under one hold: no table has the registration without the callable.
 
 from __future__ import annotations
 
-from .. import errors, facts
+from .. import errors, facts, seam
 from ..facts.native import unlock
 from .fallbacks import Fallbacks, inherit
 from .kernels import C_LABEL, FALLBACK_NAME, METHOD_LABEL, LocalKernel
@@ -24,7 +24,7 @@ from .kernels import C_LABEL, FALLBACK_NAME, METHOD_LABEL, LocalKernel
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _thread import RLock
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Any
 
     from ..facts import Registration
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from ..facts.native.calls import Cell, Shape
     from ..keys.numbers import DispatchKey
     from ..schema import FunctionSchema
-    from .abc import EntryTable, TorchSide
+    from .abc import Chooser, EntryTable, Peer
     from .arguments import Binder
+    from .by_type import Given
     from .overrides import Rules
-    from .priorities import Asked, Priorities
     from .results import Returns
     from .table import DispatchTable
 
@@ -167,7 +167,7 @@ class OperatorEntry:
         "load",
         "lock",
         "name",
-        "torch",
+        "peer",
     )
 
     def __init__(
@@ -198,7 +198,7 @@ class OperatorEntry:
         self._labelled = _NO_LABELS
         self.lock = lock
         #: The operator in PyTorch, if it is exported. Under ``lock``; calls read it.
-        self.torch: TorchSide | None = None
+        self.peer: Peer | None = None
 
     def rules(self, generation: int) -> Rules:
         """The operator's rules in this interpreter, for one generation of the operator."""
@@ -304,12 +304,17 @@ class OperatorEntry:
             self._changed()
         return end
 
-    def leave_torch(self) -> None:
+    @property
+    def labels(self) -> tuple[tuple[int, str], ...]:
+        """The keys and labels of the kernels that were verified and are made by their labels."""
+        return tuple(self._labelled)
+
+    def leave_peer(self) -> None:
         """Takes the operator out of PyTorch."""
         with self.lock:
-            if self.torch is not None:
-                self.torch.close()
-                self.torch = None
+            if self.peer is not None:
+                self.peer.close()
+                self.peer = None
 
     def bind(self, definition: Registration | None) -> None:
         """The callables that were verified before their definition, or came with a fork, belong to
@@ -397,12 +402,10 @@ class OperatorEntry:
         if view is not None:
             table = state.table
             gate = 0
-            if self.torch is not None:
-                if self.torch.is_made and not signature.schema.dispatch_arguments:
-                    return  # calls in C ask PyTorch about tensors only
-                from .torch_side import gate_of
-
-                gate = gate_of(signature.schema, table)
+            if self.peer is not None:
+                if self.peer.is_made and not signature.schema.dispatch_arguments:
+                    return  # calls in C ask it about tensors only
+                gate = self.peer.gate(signature.schema, table)
             cell.install(
                 begun,
                 view,
@@ -490,21 +493,25 @@ class OperatorEntry:
 
             found = with_c_kernels(self.facts, there, found, self.find)
         if any(label.startswith(METHOD_LABEL) for label in labels):
-            from .methods import with_methods
-
-            found = with_methods(there, found)
+            found = seam.at("kernels of methods")(there, found)
         for (key, label), (definition,) in self._labelled.items():
             for kernel in found.get(key, ()):  # type: ignore[call-overload]
                 if kernel.label == label:
                     kernel.definition = definition
         return found
 
-    def order(self) -> tuple[Sequence[Asked], Priorities | None]:
-        """Which providers come first here."""
-        from .priorities import asked_for
+    def chooser(self) -> Chooser:
+        """A new Chooser for this operator, by the priorities of this interpreter."""
+        made: Chooser = seam.at("a choice among kernels")(self.facts, self.name, self._fallbacks)
+        return made
 
-        priorities = self._fallbacks.prioritise()
-        return asked_for(self.facts, self.name, priorities), priorities
+    def after_provider(self, kernel: Any, name: str, given: Given) -> LocalKernel:
+        """The kernel after the provider of this name, for a call that leads to ``kernel``."""
+        there = self.facts.registrations(self.name)[2]
+        found: LocalKernel = self.chooser().after(
+            kernel, name, lambda key: self.at(key, there), given
+        )
+        return found
 
     def at(self, key: DispatchKey, there: list[Registration]) -> list[Any]:
         """The kernels of these registrations at one key, of each variant the active one, oldest
@@ -541,7 +548,7 @@ class OperatorEntry:
                     fallbacks_there,
                     self._fallbacks.kernels,
                     lambda: self._callables(there),
-                    self.order,
+                    self.chooser,
                 )
             state = _State(version, node, fallbacks, table, signature)
             if node and changes == self._changes:
@@ -607,7 +614,7 @@ class OperatorEntry:
                         self._callables(there),
                         fallbacks,
                         self._fallbacks.kernels,
-                        self.order,
+                        self.chooser,
                     ),
                 ]
         return version, node, found

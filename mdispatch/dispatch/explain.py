@@ -8,7 +8,7 @@ all interpreters.
 
 from __future__ import annotations
 
-from .. import facts
+from .. import facts, seam
 from ..errors import OperatorNotFoundError
 from ..errors.locations import process_at
 from ..errors.words import nearest, shown
@@ -19,10 +19,15 @@ from ..schema import parse_schema
 from ..schema.names import OperatorName
 from .by_type import ByType, Tie, given_in_words, split_types
 from .context.guards import excluded_keys, included_keys
-from .kernels import FALLBACK_NAME, FALLTHROUGH, LocalKernel, Provider, fallthrough_kernel
+from .kernels import (
+    FALLBACK_NAME,
+    FALLTHROUGH,
+    LocalKernel,
+    OneOfSeveral,
+    Provider,
+    fallthrough_kernel,
+)
 from .pairing import missing, table_of
-from .priorities import asked_for, guards
-from .providers import Chain, by_order, verdicts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,9 +37,10 @@ if TYPE_CHECKING:
     from ..facts import Registration
     from ..facts.abc import Facts
     from ..keys import DispatchKeySet
+    from .abc import Chooser
     from .by_type import Given
+    from .fallbacks import Fallbacks
     from .kernels import LocalKernel
-    from .priorities import Asked, Priorities
     from .table import DispatchTable
 
 __all__ = [
@@ -108,7 +114,7 @@ class TableRow:
         if isinstance(kernel, LocalKernel):
             self.kernel = facts.kernel_name(self.kernel, "", kernel.provider_name)
         self.where = fact.where if fact is not None else "" if kernel is None else BUILT_IN
-        if isinstance(kernel, (ByType, Tie, Chain)):
+        if isinstance(kernel, (ByType, Tie, OneOfSeveral)):
             self.where = ", ".join(each.fact.where for each in kernel.kernels)
         self.is_fallthrough = is_fallthrough
 
@@ -159,7 +165,7 @@ class Explanation:
         table: DispatchTable,
         undefined: MdispatchError | None,
         types: Given = (),
-        asked: Sequence[Asked] = (),
+        chooser: Chooser | None = None,
         kernels: Sequence[RegisteredKernel] = (),
     ) -> None:
         self.operator = operator
@@ -179,7 +185,7 @@ class Explanation:
         self.key = RUNTIME_KEYS[highest_index(self.key_set.raw)]
         self.rules = table.why(self.key)
         near = [k for k in kernels if k.key is self.key or is_included_in_alias(self.key, k.key)]
-        self.providers = tuple(verdicts(by_order(near), asked, types or None))
+        self.providers = () if chooser is None else tuple(chooser.verdicts(near, types or None))
         slot = table.lookup(self.key_set.raw)
         self.row = TableRow(self.key, slot.reason, slot.kernel, slot.is_fallthrough)
         self.error = undefined
@@ -378,37 +384,35 @@ def _origin(fact: Registration) -> str:
 
 
 def _table(
-    registry: Facts, there: Sequence[Registration], asked: Sequence[Asked] | None = None
+    registry: Facts, there: Sequence[Registration], chooser: Chooser | None = None
 ) -> DispatchTable:
-    """Unless ``asked`` says what is asked for of the providers, that is what the main interpreter
-    has set.
+    """Unless there is a chooser, the providers are in the order that the main interpreter has
+    set.
     """
     _, _, fallbacks = registry.registrations(FALLBACK_NAME)
-    if asked is None and any(fact.provider for fact in there):
-        asked = asked_for(registry, there[0].name, None)
-    return computed(there, fallbacks, asked or ())
+    if chooser is None and any(fact.provider for fact in there):
+        chooser = seam.at("a choice among kernels")(registry, there[0].name)
+    return computed(there, fallbacks, chooser)
 
 
 def computed(
     there: Sequence[Registration],
     fallbacks: Sequence[Registration],
-    asked: Sequence[Asked] = (),
+    chooser: Chooser | None = None,
 ) -> DispatchTable:
-    """The table that these registrations of one operator and those fallbacks give."""
+    """The table that these registrations of one operator and those fallbacks give. Without a
+    chooser nobody asks for a provider.
+    """
+    if chooser is None and any(fact.provider for fact in there):
+        chooser = seam.at("a choice among kernels")(None, there[0].name)
     return table_of(
         there,
         _kernels(there, facts.IMPL),
         fallbacks,
         _kernels(fallbacks, facts.FALLBACK),
         None,
-        lambda: (asked, None),
+        None if chooser is None else lambda: chooser,
     )
-
-
-def _asked_here(registry: Facts, name: str, priorities: Priorities | None) -> list[Asked]:
-    """What is asked for of an operator's providers here: guards of this thread first."""
-    levels = [] if priorities is None else priorities.of_guards(name, guards.open)
-    return [*levels, *asked_for(registry, name, priorities)]
 
 
 def _kernels(there: Sequence[Registration], kind: int) -> dict[DispatchKey, list[LocalKernel]]:
@@ -457,16 +461,20 @@ def why(
     included: DispatchKeySet | None = None,
     excluded: DispatchKeySet | None = None,
     types: tuple[type, ...] = (),
-    priorities: Priorities | None = None,
+    preferences: Fallbacks | None = None,
 ) -> Explanation:
     """How a call with these keys comes to its kernel. Without ``included`` and ``excluded`` it uses
     this thread's sets. ``types`` are the classes of its tensors: one for all, or one for each
-    Tensor argument. Without them kernels that are chosen by type are told together. Of
-    ``priorities`` come the order of the providers in this interpreter.
+    Tensor argument. Without them kernels that are chosen by type are told together. The
+    ``preferences`` of this interpreter, and the guards of this thread, say in which order providers
+    come.
     """
     there = existing(registry, name)
     named = [RegisteredKernel(fact) for fact in there if fact.kind == facts.IMPL and fact.provider]
-    asked = _asked_here(registry, there[0].name, priorities) if named else []
+    chooser = None
+    if named:
+        make = seam.at("a choice among kernels")
+        chooser = make(registry, there[0].name, preferences, with_guards=True)
     count = len(types)
     if len(types) == 1:
         definition = next((fact for fact in there if fact.kind == facts.DEF), None)
@@ -478,10 +486,10 @@ def why(
         key_set,
         included_keys() if included is None else included,
         excluded_keys() if excluded is None else excluded,
-        _table(registry, there, asked),
+        _table(registry, there, chooser),
         _undefined(there),
         tuple((each,) for each in (types * count if len(types) == 1 else types)),
-        asked,
+        chooser,
         named,
     )
 

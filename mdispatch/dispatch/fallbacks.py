@@ -10,11 +10,11 @@ from ..forking import new_lock
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from ..facts import Registration
     from ..keys.numbers import DispatchKey
     from .kernels import LocalKernel
-    from .priorities import Priorities
 
 
 class Fallbacks:
@@ -27,7 +27,7 @@ class Fallbacks:
     ``refusal`` is set where this interpreter may call no operator: it raises the reason.
     """
 
-    __slots__ = ("changes", "kernels", "lock", "priorities", "refusal", "when_changed")
+    __slots__ = ("changes", "kernels", "lock", "preferences", "refusal", "when_changed")
 
     def __init__(self) -> None:
         self.kernels: dict[DispatchKey, list[LocalKernel]] = {}
@@ -35,8 +35,8 @@ class Fallbacks:
         self.refusal: Callable[[], object] | None = None
         #: Called after a change, for calls in C: they do not look at ``changes``.
         self.when_changed: Callable[[], object] = int
-        #: Which providers this interpreter prefers: dispatch/priorities.py. None until it says so.
-        self.priorities: Priorities | None = None
+        #: What this interpreter prefers among kernels: a Chooser has it here. Under ``lock``.
+        self.preferences: Any = None
         self.lock = new_lock()
 
     def add(self, kernel: LocalKernel, publish: Callable[[], Registration]) -> Registration:
@@ -74,19 +74,10 @@ class Fallbacks:
             self.refusal = refusal
             self._changed()
 
-    def prioritise(self) -> Priorities:
-        """What this interpreter and its threads prefer."""
+    def reorder(self, change: Callable[[], object]) -> None:
+        """Changes what is preferred: every table is computed anew."""
         with self.lock:
-            if self.priorities is None:
-                from .priorities import Priorities
-
-                self.priorities = Priorities()
-            return self.priorities
-
-    def reorder(self, change: Callable[[Priorities], object]) -> None:
-        """Changes which providers are preferred: every table is computed anew."""
-        with self.lock:
-            change(self.prioritise())
+            change()
             self._changed()
 
     def _changed(self) -> None:

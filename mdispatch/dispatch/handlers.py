@@ -237,7 +237,7 @@ def ask_mode(
     kwargs: dict[str, Any],
 ) -> Any:
     """Asks a mode. One that is at home elsewhere, of which there is a handle here, is asked there
-    (registry/sharing.py).
+    (across/sharing.py).
     """
     if isinstance(mode, DispatchMode):
         return _ask(mode, type(mode), operator, types, args, kwargs)

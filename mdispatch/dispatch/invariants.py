@@ -11,16 +11,15 @@ from __future__ import annotations
 from .. import facts
 from ..keys.numbers import RUNTIME_KEYS, DispatchKey
 from .by_type import ByType, same_name
-from .kernels import C_LABEL, METHOD_LABEL, LocalKernel
+from .kernels import C_LABEL, METHOD_LABEL, LocalKernel, OneOfSeveral
 from .pairing import AbsentKernel, table_of
-from .providers import Chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..facts import Registration
-    from .pairing import Here, Order
+    from .pairing import Choosing, Here
     from .table import DispatchTable
 
 
@@ -58,12 +57,12 @@ def faults_of_table(
     here: Here,
     fallbacks_there: list[Registration],
     fallbacks_here: Here,
-    order: Order | None = None,
+    choosing: Choosing | None = None,
 ) -> Iterator[str]:
     """The faults of a table. A new one is compared with the rules; the one that is kept, if it is
     current, with the new one.
     """
-    table = table_of(there, here, fallbacks_there, fallbacks_here, None, order)
+    table = table_of(there, here, fallbacks_there, fallbacks_here, None, choosing)
     yield from table.faults()
     if kept is None:
         return
@@ -86,9 +85,8 @@ def _shown(kernel: object) -> object:
     registration that has no callable here. Each table has kernels of its own of what is made by
     labels, and for what decides between kernels.
     """
-    if isinstance(kernel, Chain):
-        only = None if kernel.strict is None else kernel.strict.names
-        return only, *map(_shown, kernel.kernels)
+    if isinstance(kernel, OneOfSeveral):
+        return kernel.only, *map(_shown, kernel.kernels)
     if isinstance(kernel, ByType):
         return tuple(map(_shown, kernel.kernels))
     if isinstance(kernel, AbsentKernel):

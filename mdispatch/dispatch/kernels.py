@@ -26,7 +26,7 @@ FALLBACK_NAME = "_"
 FALLTHROUGH = "fallthrough"
 #: How the labels of kernels in C begin: "c:libshop.so:scale". See dispatch/c_kernels.py.
 C_LABEL = "c:"
-#: How those of methods begin: "method:shop::Tokenizer.encode". See dispatch/methods.py.
+#: How those of methods begin: "method:shop::Tokenizer.encode". See across/methods.py.
 METHOD_LABEL = "method:"
 
 
@@ -47,7 +47,7 @@ class Provider:
 
     ``supports`` is its predicate, None where it takes every call. ``lacks`` says in words why it is
     not available here, "" if it is. ``required`` says that no worker may lack it. See
-    Note [Providers] in dispatch/providers.py.
+    Note [Providers] in providers/chain.py.
     """
 
     __slots__ = ("lacks", "name", "order", "required", "supports")
@@ -123,7 +123,7 @@ class LocalKernel:
     #: As a handle: whether ``close`` ends something once the registry is closed, too.
     outlives_registry = False
     #: Whether it only refuses calls, for no kernel that could take them is at the key. See
-    #: Note [Providers] in dispatch/providers.py.
+    #: Note [Providers] in providers/chain.py.
     is_for_none = False
 
     def __init__(
@@ -209,3 +209,19 @@ class LocalKernel:
 
     def __repr__(self) -> str:
         return f"<kernel {self.named} at {self.key.name}>"
+
+
+class OneOfSeveral(LocalKernel):
+    """Stands in a table for several kernels, of which it runs one at each call."""
+
+    __slots__ = ()
+
+    @property
+    def kernels(self) -> tuple[Any, ...]:
+        """All that it may run, in its order."""
+        return ()
+
+    @property
+    def only(self) -> tuple[str, ...] | None:
+        """The names of the providers that may serve, where others may not."""
+        return None

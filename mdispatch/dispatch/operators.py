@@ -275,8 +275,8 @@ class OpOverload(calls.Operator, Named, Described):
         return [self]
 
     def _exported(self) -> Any:
-        torch = self.entry.torch
-        return None if torch is None else torch.overload_of(self)
+        peer = self.entry.peer
+        return None if peer is None else peer.overload_of(self)
 
     def __repr__(self) -> str:
         return f"<mdispatch operator {self.name}>"

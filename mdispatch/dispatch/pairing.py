@@ -56,19 +56,18 @@ if TYPE_CHECKING:
 
     from ..facts import Registration
     from ..facts.abc import Facts
+    from .abc import Chooser
     from .by_type import Given, Types
-    from .priorities import Asked, Priorities
 
     Here = dict[DispatchKey, list[LocalKernel]]
-    #: What is asked for of the providers of an operator: see dispatch/providers.py.
-    Order = Callable[[], tuple[Sequence[Asked], Priorities | None]]
+    Choosing = Callable[[], Chooser]  # makes the Chooser of an operator's table
 
 _ALIASES = tuple(key for key in DispatchKey.__members__.values() if key.is_alias)
 
 
 class AbsentKernel:
     """A kernel of the registry for which this interpreter has no callable. ``route`` is the way to
-    one that another interpreter serves, once a call has found it: see dispatch/routing.py.
+    one that another interpreter serves, once a call has found it: see across/routing.py.
     ``definition`` is the one that the table is for; ``outdated`` the kernel that would be it, had
     that not been verified against another definition.
     """
@@ -226,12 +225,12 @@ def active(
     kind: int,
     here: Here,
     more: Callable[[], Here] | None = None,
-    order: Order | None = None,
+    choosing: Choosing | None = None,
 ) -> dict[DispatchKey, LocalKernel | AbsentKernel | ByType]:
     """The active kernel of each key that has registrations of this kind, which come oldest first.
 
     ``more`` is asked for all callables when ``here`` has none that was registered with a
-    registration, ``order`` where there are providers.
+    registration, ``choosing`` where there are providers.
     """
     newest = {fact.key: fact for fact in there if fact.kind == kind}  # keys are their numbers
     found: dict[DispatchKey, LocalKernel | AbsentKernel | ByType] = {}
@@ -245,7 +244,7 @@ def active(
         if number in several:
             key = DispatchKey(number)
             its = [each for each in there if each.key == number and each.kind == kind]
-            one = _of_several(its, here.get(key, []), order, definition_in(there))
+            one = _of_several(its, here.get(key, []), choosing, definition_in(there))
             if one is not None:
                 found[key] = one
             continue
@@ -278,7 +277,7 @@ def definition_in(there: Sequence[Registration]) -> Registration | None:
 def _of_several(
     there: list[Registration],
     here: list[LocalKernel],
-    order: Order | None,
+    choosing: Choosing | None,
     definition: Registration | None,
 ) -> LocalKernel | AbsentKernel | ByType | None:
     """What stands at a key of which some kernels are for types, or have providers: of each types,
@@ -287,13 +286,9 @@ def _of_several(
     kernels = variants_at(there, here, definition)
     if not any(kernel.provider for kernel in kernels):
         return ByType(tuple(kernels))
-    from .providers import at_key
-
-    asked, priorities = ((), None) if order is None else order()
-    here_or_there: LocalKernel | AbsentKernel | ByType | None = at_key(
-        there[0].name, kernels, asked, priorities
-    )
-    return here_or_there
+    assert choosing is not None  # a fallback has no provider
+    found: LocalKernel | AbsentKernel | ByType | None = choosing().at_key(kernels)
+    return found
 
 
 def variants_at(
@@ -320,12 +315,12 @@ def table_of(
     fallbacks_there: Sequence[Registration],
     fallbacks_here: Here,
     more: Callable[[], Here] | None = None,
-    order: Order | None = None,
+    choosing: Choosing | None = None,
 ) -> DispatchTable:
-    """The table of an operator with these registrations and callables; ``more`` and ``order`` as
+    """The table of an operator with these registrations and callables; ``more`` and ``choosing`` as
     for :func:`active`.
     """
-    kernels = active(there, facts.IMPL, here, more, order)
+    kernels = active(there, facts.IMPL, here, more, choosing)
     fallbacks = active(fallbacks_there, facts.FALLBACK, fallbacks_here)
     if not fallbacks:  # as nearly always
         return compute_table(kernels, BUILTIN_FALLBACKS, _BUILTIN_ENTRIES)
@@ -394,7 +389,10 @@ def missing(
         what, where = f"{what} for {given_in_words(given)}", f"{where}, for these types or for all"
         listed += _not_bases(table, given)
     return errors.MissingKernelError(
-        f"{what}\n  kernels at: {listed}\nRegister one at {where}.", name, key.name, available
+        f"{what}\n  kernels at: {listed}{registry.versions(name)}\nRegister one at {where}.",
+        name,
+        key.name,
+        available,
     )
 
 

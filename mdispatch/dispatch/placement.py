@@ -3,7 +3,7 @@
 A kernel, a mode, a rule and an argument each belong to the interpreter that made them. Each is used
 in its own interpreter only. A call that needs one of another interpreter is refused before anything
 runs, with an error that names both interpreters. Only this file decides that. A handle can be asked
-at its home, and so may stand for a mode of elsewhere; kernels that are served: dispatch/routing.py.
+at its home, and so may stand for a mode of elsewhere; kernels that are served: across/routing.py.
 (PyTorch: PythonKernelHolder, which asks the active mode, then the first argument with the Python
 key, then takes the interpreter of the kernel)
 """

@@ -35,8 +35,10 @@ __all__ = [
     "ClassMismatchError",
     "DataDependentError",
     "DuplicateRegistrationError",
+    "EditionError",
     "EngineUnreachableError",
     "FakeKernelMissingError",
+    "FeatureMissingError",
     "FencedError",
     "ForeignObjectError",
     "ForeignRegistryError",
@@ -54,6 +56,7 @@ __all__ = [
     "LocalKernelMissingError",
     "RegistrarGoneError",
     "MainNeverArrivedError",
+    "MatchError",
     "MdispatchError",
     "MissingInWorkerError",
     "MissingKernelError",
@@ -62,6 +65,7 @@ __all__ = [
     "NameMismatchError",
     "NestedChoiceError",
     "NotACandidateError",
+    "NotCompatibleError",
     "NotRegisteredError",
     "NotSharedError",
     "NotSharedWarning",
@@ -92,6 +96,7 @@ __all__ = [
     "SchemaSyntaxError",
     "SignatureMismatchError",
     "SystemCallError",
+    "TooManyEditionsError",
     "TorchExportError",
     "TypeKeysMismatchError",
     "TypesMismatchError",
@@ -191,6 +196,16 @@ class InvalidNameError(InvalidArgumentError):
     name: object = None
 
 
+class EditionError(InvalidNameError):
+    """The braces in a registry's name or address cannot be replaced: the variable or distribution
+    that they name is not there, or its value cannot be an edition. ``name`` is the name or address,
+    ``braces`` the part in braces, and ``value`` its value, None where there is none.
+    """
+
+    braces: str = ""
+    value: str | None = None
+
+
 class InvalidKeyError(InvalidArgumentError):
     """A dispatch key does not exist, or cannot be used here. ``key`` is the given value,
     ``nearest`` holds the keys that were probably meant.
@@ -265,6 +280,12 @@ class LibraryClosedError(MdispatchError):
     """A library was used after its ``close()``. ``namespace`` is its namespace."""
 
     namespace: str = ""
+
+
+class FeatureMissingError(MdispatchError, ImportError):
+    """This installation of mdispatch lacks the folder of a feature. ``feature`` is its package."""
+
+    feature: str = ""
 
 
 class LibraryLoadError(MdispatchError, ImportError):
@@ -393,6 +414,15 @@ class TypeKeysMismatchError(VerificationError):
 
     keys_here: Sequence[str] = ()
     keys_there: Sequence[str] = ()
+
+
+class NotCompatibleError(VerificationError):
+    """In a registry with ``match="compatible"``: an operator of this interpreter, with its
+    overloads and kernels, goes together with the registry's in neither direction. ``changes`` are
+    the breaking differences from there to here, in words.
+    """
+
+    changes: Sequence[str] = ()
 
 
 class MissingInWorkerError(VerificationError):
@@ -834,6 +864,16 @@ class RegistryFormatError(RegistryError):
     formats: tuple[int, int] | None = None
 
 
+class MatchError(RegistryError):
+    """Members of the registry have to be the same, and this one asks for ``match="compatible"``, or
+    the reverse. The member that makes a registry decides. ``wanted`` and ``there`` are the two
+    words.
+    """
+
+    wanted: str = ""
+    there: str = ""
+
+
 class ForeignRegistryError(RegistryError):
     """The registry is of another host, boot or PID namespace (container), where process and thread
     ids mean others: nobody can use it from here. That it was made there does not say that it ended.
@@ -858,7 +898,8 @@ class RegistryDamagedError(RegistryError):
 class NotSharedError(RegistryError):
     """What was asked for needs a registry that interpreters and processes share, and here each
     registry belongs to one process: this is not Linux with the GNU C library, or
-    ``MDISPATCH_BINDING=none``, or the registry is a ``Registry.local()``.
+    ``MDISPATCH_BINDING=none``, or the registry is a ``Registry.local()``. Or all hosts of a cluster
+    would have to share it, and it does not go to other hosts.
     """
 
 
@@ -870,6 +911,12 @@ class NotSharedWarning(RuntimeWarning):
 
 class RegistryFullError(RegistryError, MemoryError):
     """The registry's capacity (bytes, members or processes) is used up. Nothing was changed."""
+
+
+class TooManyEditionsError(RegistryError):
+    """As many other editions of the registry's name are alive as there may be at once (16), so it
+    was not made.
+    """
 
 
 class SystemCallError(RegistryError, OSError):

@@ -259,3 +259,13 @@ def printable(text: str) -> str:
         return text
     text = text.replace("\n", " ")
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def host() -> str:
+    """The name of this host: that in MDISPATCH_HOST, else the system's."""
+    from os import environ
+    from re import sub
+    from socket import gethostname
+
+    name = environ.get("MDISPATCH_HOST") or gethostname()
+    return sub(r"[^A-Za-z0-9_.-]", "-", name)[:64] or "host"

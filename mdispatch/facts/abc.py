@@ -62,6 +62,11 @@ class Facts(Protocol):
     #: Why it is shared with nobody, in words; "" where it is shared.
     alone: str
 
+    #: Whether a difference leaves a warning here, and no refusal: see observing/__init__.py.
+    observes: bool
+    #: Whether this interpreter may go on with registrations of its own.
+    keeps_own: bool
+
     #: What was found to differ in this interpreter, a Differing; None before anything was. See
     #: facts/differing.py, which rests on this file.
     differing: Any
@@ -152,10 +157,21 @@ class Facts(Protocol):
 
     @property
     def is_host(self) -> bool:
-        """Whether bridges of a cluster write it: see facts/hosts.py."""
+        """Whether bridges of a cluster write it: see cluster/hosts.py."""
 
     def is_mine(self, registration: Registration) -> bool:
         """PEER: whether this very member has registered it."""
+
+    def is_apart(self, name: str) -> bool:
+        """Whether this interpreter goes on with registrations of its own under a name."""
+
+    def versions(self, name: str) -> str:
+        """Under a name apart: this interpreter's definition and that of the registry, in a line
+        each, for an error. Else "".
+        """
+
+    def for_entry(self, name: str) -> Facts:
+        """The registrations for the entry of the operator of this name."""
 
     def version(self, node: int) -> int:
         """The version word of a name's node."""

@@ -4,6 +4,9 @@ local one. Both are opened in the same ways.
 
 from __future__ import annotations
 
+import os
+
+from .. import seam
 from .native import alone_because, which
 
 TYPE_CHECKING = False
@@ -12,7 +15,34 @@ if TYPE_CHECKING or which != "none":
 else:
     from .local import LocalRegistry as BackingRegistry
 
-__all__ = ["BackingRegistry", "alone_because", "check_shared"]
+if TYPE_CHECKING:
+    from .abc import Facts
+
+__all__ = ["alone_because", "backing", "check_shared", "matched"]
+
+
+def backing(match: str | None = None) -> type[BackingRegistry]:
+    """The class of a registry's registrations in this interpreter, by the environment and by
+    ``match`` (:meth:`Registry.create`).
+    """
+    on_difference = os.environ.get("MDISPATCH_ON_DIFFERENCE", "raise")
+    if match is None and on_difference in ("", "raise"):
+        return BackingRegistry
+    chosen: type[BackingRegistry] = seam.at("the registrations of a member")(BackingRegistry, match)
+    return chosen
+
+
+def matched(facts: Facts, match: str | None) -> Facts:
+    """The registrations of a registry that was opened, and has this match. Where it has the other
+    one they are closed, and MatchError.
+    """
+    if match is not None:
+        try:
+            seam.at("the match of a registry")(facts, match)
+        except BaseException:
+            facts.close()
+            raise
+    return facts
 
 
 def check_shared(what: str) -> None:

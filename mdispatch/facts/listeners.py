@@ -223,6 +223,10 @@ class Listeners:
         if self._handles:
             self._queue.append((True, fact, self._handles))
 
+    def stands_in(self, fact: Registration) -> None:
+        """Has a definition stand for the one of its name that was noted, which is no change."""
+        self._live[fact.name] = fact
+
     def tell(self) -> None:
         """Tells the listeners what is queued."""
         if self._queue:

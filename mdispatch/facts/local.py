@@ -47,7 +47,7 @@ from .native.constants import (
     MD_UNIQUE,
 )
 from .opening import ENVIRONMENT, check_capacity
-from .registration import CLAIM, KIND_NAMES, MAIN, POLICY, Registration
+from .registration import CLAIM, MAIN, POLICY, Registration, kind_of
 from .status import error_for
 from .waits import Waited, check_timeout
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .abc import Removable
+    from .abc import Facts, Removable
     from .native.contract import MemberTuple, StatTuple
 
 #: The longest sleep of a waiter, in seconds.
@@ -97,6 +97,7 @@ class LocalRegistry:
     """The registrations of this interpreter, which registers all of them."""
 
     alone = alone_because or "it was made by Registry.local()"
+    observes = keeps_own = False
     differing: Any = None
 
     def __init__(self, role: int = MAIN) -> None:
@@ -117,6 +118,7 @@ class LocalRegistry:
         self._waits: dict[object, int] = {}
         self._published = _Published()
         self._closed = False
+        self._made = time.monotonic_ns()
         # The process that has a registry of its own and is a parent of this one, until this one was
         # warned that it shares nothing with it. 0: there is none.
         self._parent = 0
@@ -192,8 +194,8 @@ class LocalRegistry:
     # --- changes
 
     def register(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
-        if kind not in POLICY:
-            raise errors.InvalidArgumentError(f"nobody registers a {KIND_NAMES.get(kind, kind)} so")
+        if not POLICY[kind]:
+            raise errors.InvalidArgumentError(f"nobody registers a {kind_of(kind).name} so")
         return self._put(kind, key, name, body, where)
 
     def _put(self, kind: int, key: int, name: str, body: str, where: str) -> Registration:
@@ -206,7 +208,7 @@ class LocalRegistry:
             while True:  # see Note [Commits]
                 its = self._names.get(name) or self._named(name)
                 there, seq = its.facts, self._next_seq
-                if POLICY.get(kind, 0) & MD_UNIQUE:
+                if POLICY[kind] & MD_UNIQUE:
                     self._check_unique(there, kind, key, name, where)
                 fact = Registration(
                     0, seq, kind, int(key), name, body, origin, self.pid, interpreter_id
@@ -243,8 +245,8 @@ class LocalRegistry:
         first = next((f for f in reversed(there) if f.kind == kind and f.key == key), None)
         if first is not None:
             raise errors.DuplicateRegistrationError(
-                f"{KIND_NAMES[kind]} {name!r} is registered already",
-                KIND_NAMES[kind],
+                f"{kind_of(kind).name} {name!r} is registered already",
+                kind_of(kind).name,
                 name,
                 str(key),
                 first.where,
@@ -288,7 +290,7 @@ class LocalRegistry:
     def _tell(self, kind: int, its: _Name) -> None:
         """After a change, under the lock: wakes those who wait."""
         try:
-            if POLICY.get(kind, 0) & MD_RAISE_ALL:
+            if POLICY[kind] & MD_RAISE_ALL:
                 for each in list(self._names.values()):
                     each.version += int(each is not its)
         finally:
@@ -307,6 +309,15 @@ class LocalRegistry:
         self._check(name)
         there = self._matching(kind, key, name)
         return there[-1] if there else None
+
+    def is_apart(self, name: str) -> bool:
+        return False
+
+    def versions(self, name: str) -> str:
+        return ""
+
+    def for_entry(self, name: str) -> Facts:
+        return self
 
     def has(self, kind: int, key: int, name: str) -> bool:
         return self.find(kind, key, name) is not None
@@ -352,7 +363,7 @@ class LocalRegistry:
     def stat(self) -> StatTuple:
         _, _, there = self.registrations()
         counts = len(there), len(self._names), self._next_seq
-        return (0, 0, 0, *counts, 0, self.pid, 1, 1, 1, MD_POLICY_MAIN, 0)
+        return (0, 0, 0, *counts, 0, self.pid, 1, 1, 1, MD_POLICY_MAIN, 0, self._made)
 
     def check(self) -> str:
         """Only the numbers are derived. Another thread's change may have raised the one and not yet
@@ -387,7 +398,7 @@ class LocalRegistry:
             there[:] = self._matching(kind, key, name)
             return len(there) >= at_least
 
-        what = f"{name} ({KIND_NAMES[kind]})"
+        what = f"{name} ({kind_of(kind).name})"
         enough, waited = self._await(reached, what, timeout, ticket, (kind, key, name))
         return there[-1] if enough else None, waited
 

@@ -6,7 +6,7 @@ debug level; a member that is refused leaves one warning.
     mdispatch.waits      waits that slept: for what, how long, and how they ended
     mdispatch.calls      modules that calls import; calls themselves leave no records
 
-A record has the name of its host in a cluster as ``mdispatch_host`` (facts/hosts.py).
+A record has the name of its host in a cluster as ``mdispatch_host`` (cluster/hosts.py).
 
 Nothing here loads ``logging``. A program that has not loaded it cannot have asked for records, and
 an interpreter that is made for one import should not pay for it. Callers ask ``listens`` before
@@ -23,7 +23,7 @@ from __future__ import annotations
 from _thread import get_ident
 from sys import modules
 
-from .registration import FALLBACK, IMPL, KIND_NAMES, shown_choice
+from .registration import kind_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,11 +37,13 @@ _telling: set[int] = set()
 
 def described(kind: int, key: int, name: str) -> str:
     """A registration in a few words."""
-    if kind not in (IMPL, FALLBACK):
-        return f"{KIND_NAMES[kind]} {shown_choice(name)}"
-    from ..keys.numbers import DispatchKey  # who tells of no kernel may need no keys
+    its = kind_of(kind)
+    name, part = its.called(name)
+    if its.at_keys:
+        from ..keys.numbers import DispatchKey  # who tells of no kernel may need no keys
 
-    return f"{KIND_NAMES[kind]} {shown_choice(name)} at {DispatchKey(key).name}"
+        part = DispatchKey(key).name
+    return f"{its.name} {name}{' at ' * bool(part)}{part}"
 
 
 class Area:
@@ -93,7 +95,7 @@ class Area:
         top = logging.getLogger("mdispatch")  # type: ignore[union-attr]
         if not any(isinstance(each, logging.NullHandler) for each in top.handlers):  # type: ignore[union-attr]
             top.addHandler(logging.NullHandler())  # type: ignore[union-attr]
-        from .hosts import host  # who tells of nothing needs no name of a host
+        from ..errors.locations import host  # who tells of nothing needs no name of a host
 
         self._of_host = {"mdispatch_host": host()}
         self._logger = logging.getLogger(self.name)  # type: ignore[union-attr]

@@ -5,9 +5,11 @@ Each function refuses arguments that the native registry would misread, and retu
 
 from __future__ import annotations
 
-from .. import errors
+import os
+
+from .. import errors, seam
 from .native import native, run_signal_handlers
-from .native.constants import MD_EINTR, MD_ENAME, MD_MAX_ADDRESS
+from .native.constants import MD_EBRACES, MD_EINTR, MD_ENAME, MD_MAX_ADDRESS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +35,14 @@ def _address_bytes(text: str) -> bytes:
     return text.encode()
 
 
+def without_braces(address: str) -> str:
+    """The name or address as C takes it. Raises EditionError."""
+    if isinstance(address, str) and ("{" in address or "}" in address):
+        replaced: str = seam.at("braces in an address")(address)
+        return replaced
+    return address
+
+
 def check_capacity(capacity: int) -> None:
     """Refuses what no registry could have."""
     if not isinstance(capacity, int) or isinstance(capacity, bool):
@@ -54,17 +64,18 @@ def create_or_elect(
     open_it: Callable[[str | None, int], tuple[int, int]], name: str | None, capacity: int
 ) -> int:
     """Creates a registry, or opens the elected one of that name. Returns its handle."""
-    text = None if name is None else _address_bytes(name).decode()
+    text = None if name is None else _address_bytes(without_braces(name)).decode()
     check_capacity(capacity)
     status, handle = open_it(text, capacity)
     if status:
         from .status import error_for
 
-        raise error_for(status, name or "(anonymous)")
+        raise error_for(status, text or "(anonymous)")
     return handle
 
 
 def attach(address: str, deadline: int) -> int:
+    address = without_braces(address)
     data = _address_bytes(address)
     while True:
         status, handle = native.attach(data, deadline)
@@ -83,13 +94,16 @@ def open_default(address: str) -> int:
         data = _address_bytes(address) if address else b""
         while True:
             status, handle = native.open_default(data)
-            if status != MD_EINTR:
+            if status == MD_EBRACES:
+                data = _address_bytes(without_braces(address))
+            elif status == MD_EINTR:
+                handle_signals()
+            else:
                 break
-            handle_signals()
         if status:
             from .status import error_for
 
-            raise error_for(status, address)
+            raise error_for(status, data.decode())
     except errors.MdispatchError as error:
         if address:
             from ..errors.words import shown
@@ -115,6 +129,19 @@ def _asked_for(error: errors.MdispatchError, variable: str, address: str) -> str
             f"whoever comes first make it: {ENVIRONMENT}=elect:{name}."
         )
     return f"{text}\n{variable} in the environment asks for it. Unset it to work alone."
+
+
+def named_registries() -> list[str]:
+    """The names of all files in the folder of named registries, sorted; the editions of a name
+    follow each other.
+    """
+    status, path = native.folder()
+    if status:
+        return []
+    try:
+        return sorted(os.listdir(os.fsdecode(path)), key=lambda name: name.partition("@"))
+    except OSError:
+        return []
 
 
 def handle_signals() -> None:

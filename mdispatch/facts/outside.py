@@ -23,7 +23,6 @@ from ..errors import (
 from ..errors.words import nearest
 from .differing import DIFFERS, Differs, told_by
 from .folder_lock import busy_text, folder_holder
-from .hosts import Told, read
 from .native import fact as record_of
 from .native import native, often
 from .native.constants import (
@@ -43,8 +42,8 @@ from .native.constants import (
     MD_POLICY_BRIDGE,
     MD_POLICY_ELECT,
 )
-from .registration import CLUSTER, DEF, NOTE, ROLE_NAMES, STANDING, Registration
-from .serving import Serving, serving
+from .opening import named_registries, without_braces
+from .registration import DEF, NOTE, ROLE_NAMES, STANDING, STANDS, Registration
 from .status import error_for
 from .unusable import FOLDER_VARIABLE, nearest_folder, owner_words
 
@@ -97,18 +96,6 @@ class Lock:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How a host of a cluster stands. ``pid`` has said so: the leader, or the bridge that serves
-    the host, unless that ``is_gone``; ``waiting`` are the bridges that wait to take over.
-    """
-
-    told: Told
-    pid: int
-    is_gone: bool
-    waiting: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Seen:
     """One registry as it was found. If the file of that name cannot be read as a registry,
     ``readable`` is False, ``error`` says why, and all figures are 0.
@@ -117,9 +104,10 @@ class Seen:
     ``status``, the answer to an attempt to attach. ``held_by`` are the processes that have an
     anonymous or deleted registry open. ``deleted``: its file was taken away. ``alive`` and ``dead``
     count the processes that joined. ``names`` have registrations; ``idle`` places of names that
-    have ended are kept for others. ``is_host``: only bridges register there; ``standing``: it is of
-    a cluster. ``serving``: who serves kernels; ``differing``: who differs from what is registered,
-    and goes on.
+    have ended are kept for others. ``is_host``: only bridges register there; ``standing`` says how
+    its host stands, where it is of a cluster; ``notes`` are those of all members, oldest first;
+    ``differing``: who differs from what is registered, and goes on; ``made``: when, by the
+    monotonic clock in nanoseconds.
     """
 
     address: str
@@ -131,8 +119,8 @@ class Seen:
     deleted: bool = False
     elects: bool = False
     is_host: bool = False
-    standing: Standing | None = None
-    serving: tuple[Serving, ...] = ()
+    standing: Registration | None = None
+    notes: tuple[Registration, ...] = ()
     differing: tuple[Differs, ...] = ()
     registrar_pid: int = 0
     registrar_state: str = ""
@@ -153,7 +141,17 @@ class Seen:
     recoveries: int = 0
     lock: Lock | None = None
     torn: bool = False
+    made: int = 0
     identity: tuple[int, int] = (0, 0)
+
+    @property
+    def bridge_pid(self) -> int:
+        """The bridge that serves this host, where it has said how the host stands and is alive; 0
+        if there is none.
+        """
+        pid = 0 if self.standing is None else self.standing.pid
+        is_alive = any(m.pid == pid and m.alive and m.role == "bridge" for m in self.members)
+        return pid if is_alive else 0
 
     @property
     def operators(self) -> int:
@@ -187,7 +185,7 @@ class Seen:
         )
 
 
-def _is_stopped(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
     """Whether a signal or a tracer has stopped a process."""
     with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b") ")[2][:1] in (b"T", b"t")
@@ -215,7 +213,7 @@ def _lock(tid: int, died: int, ours: bool) -> Lock | None:
     if not tid and not died:
         return None
     pid = _process_of(tid) if ours and not died else 0
-    return Lock(tid, pid, bool(pid) and (_is_stopped(pid) or _is_stopped(tid)), bool(died))
+    return Lock(tid, pid, bool(pid) and (is_stopped(pid) or is_stopped(tid)), bool(died))
 
 
 def look_at(
@@ -246,38 +244,22 @@ def _opened(address: bytes) -> Iterator[int | None]:
         native.close(handle)
 
 
-def _notes(address: bytes, name: str) -> list[Registration]:
-    """The notes of one name, oldest first."""
-    with _opened(address) as handle:
-        records = [] if handle is None else often.list_facts(handle, name.encode())[3]
+def registrations_of(address: str) -> list[Registration]:
+    """All registrations of a registry, oldest first; [] if nobody can attach to it."""
+    with _opened(address.encode()) as handle:
+        records = [] if handle is None else often.list_facts(handle, None)[3]
     return [record_of(Registration, record) for record in records]
 
 
-def _alive(members: tuple[Member, ...]) -> set[tuple[int, int]]:
+def alive_among(members: tuple[Member, ...]) -> set[tuple[int, int]]:
     """The members that are alive: process and interpreter."""
     return {(each.pid, each.interpreter) for each in members if each.alive}
 
 
-def _serving(address: bytes, members: tuple[Member, ...]) -> tuple[Serving, ...]:
-    """Reads the notes that offer something."""
+def _standing(address: bytes) -> Registration | None:
     with _opened(address) as handle:
-        records = [] if handle is None else often.list_facts(handle, None)[3]
-    alive = _alive(members)
-    notes = (record for record in records if record[2] == NOTE)
-    return serving((record_of(Registration, record) for record in notes), alive, _is_stopped)
-
-
-def _standing(address: bytes, members: tuple[Member, ...]) -> Standing | None:
-    """Reads the one registration that says it."""
-    with _opened(address) as handle:
-        record = None if handle is None else often.find(handle, STANDING, 0, CLUSTER)[1]
-    if record is None:
-        return None
-    fact = record_of(Registration, record)
-    alive = {each.pid for each in members if each.alive and each.role in ("main", "bridge")}
-    bridges = {each.pid for each in members if each.alive and each.role == "bridge"}
-    waiting = tuple(sorted(bridges - {fact.pid}))
-    return Standing(read(fact.text), fact.pid, fact.pid not in alive, waiting)
+        record = None if handle is None else often.find(handle, STANDING, 0, STANDS)[1]
+    return None if record is None else record_of(Registration, record)
 
 
 def _seen(
@@ -290,10 +272,11 @@ def _seen(
 ) -> Seen:
     figures, device, inode, kinds, attach, alive, dead, tid, died, torn, fixed, at = found
     capacity, committed, used, live, names, sequence, recoveries, *rest = figures
-    main, registrar_state, *_, policy, idle = rest
+    main, registrar_state, *_, policy, idle, made = rest
     now = native.now()
     members = tuple(_member(member, now) for member in found_members)
-    has_notes = attach == 0 and kinds[NOTE] > 0
+    there = registrations_of(at.decode()) if attach == 0 and kinds[NOTE] > 0 else []
+    notes = [each for each in there if each.kind == NOTE]
     ours = attach != MD_ENAMESPACE  # in another namespace the same numbers are other processes
     return Seen(
         at.decode(),
@@ -305,14 +288,14 @@ def _seen(
         deleted=deleted,
         elects=policy == MD_POLICY_ELECT,
         is_host=policy == MD_POLICY_BRIDGE,
-        standing=_standing(at, members) if attach == 0 and kinds[STANDING] else None,
-        serving=_serving(at, members) if has_notes else (),
-        differing=told_by(_notes(at, DIFFERS), _alive(members)) if has_notes else (),
+        standing=_standing(at) if attach == 0 and kinds[STANDING] else None,
+        notes=tuple(notes),
+        differing=told_by([each for each in notes if each.name == DIFFERS], alive_among(members)),
         registrar_pid=main,
         registrar_state=_MAIN_STATES[registrar_state]
         if registrar_state < len(_MAIN_STATES)
         else "unknown",
-        registrar_stopped=ours and registrar_state < 2 and _is_stopped(main),
+        registrar_stopped=ours and registrar_state < 2 and is_stopped(main),
         members=members,
         held_by=held_by,
         alive=alive,
@@ -329,6 +312,7 @@ def _seen(
         recoveries=recoveries,
         lock=_lock(tid, died, ours),
         torn=bool(torn),
+        made=made,
         identity=(device, inode),
     )
 
@@ -383,6 +367,7 @@ def find_one(label: str) -> Seen:
     attach: InvalidNameError, RegistryNotFoundError, RegistrarGoneError (no such process),
     ForeignRegistryError.
     """
+    label = without_braces(label)
     if label.startswith("fd:"):
         seen = look_at(label, None)
         same = (other for other in find_registries() if other.identity == seen.identity)
@@ -395,18 +380,13 @@ def find_one(label: str) -> Seen:
     return seen
 
 
-def named_registries() -> list[str]:
-    """The names of all files in the folder of named registries, sorted."""
-    status, path = native.folder()
-    if status == 0:
-        with suppress(OSError):
-            return sorted(os.listdir(os.fsdecode(path)))
-    return []
-
-
 def named_like(name: str) -> tuple[str, ...]:
-    """The names most like one that does not exist, of registries in which a process is alive."""
-    near = nearest(name, named_registries(), limit=20)
+    """The names most like one that does not exist, of registries in which a process is alive. Its
+    own editions come first.
+    """
+    names = named_registries()
+    near = [each for each in names if each.startswith(f"{name.partition('@')[0]}@")]
+    near += [each for each in nearest(name, names, limit=20) if each not in near]
     return tuple(each for each in near if look_at(f"shm:{each}", each).alive)[:3]
 
 

@@ -1,5 +1,5 @@
-"""The values of the registry, and the policy: the kinds of registrations, and what a second
-registration of one kind means. Also the base class of what ends a registration of any kind.
+"""The values of the registry: a registration, the numbers of the core's kinds (kinds.py says what
+each is), and the base class of what ends a registration of any kind.
 """
 
 from __future__ import annotations
@@ -7,13 +7,12 @@ from __future__ import annotations
 # What collections.namedtuple reads its fields by, in a tenth of the time of a property.
 from _collections import _tuplegetter  # type: ignore[import-not-found]
 
+from .. import seam
 from .native import fact, interpreter_id
 from .native.constants import (
     MD_AS_BRIDGE,
     MD_BRIDGE,
-    MD_CHOICE,
     MD_CLAIM,
-    MD_CLASS,
     MD_DEF,
     MD_FALLBACK,
     MD_HOST,
@@ -23,118 +22,37 @@ from .native.constants import (
     MD_NAME,
     MD_NOTE,
     MD_PEER,
-    MD_PRIORITY,
     MD_PYSTUB,
-    MD_RAISE_ALL,
-    MD_STACK,
     MD_STANDING,
-    MD_TORCH,
     MD_TYPE,
-    MD_UNIQUE,
     MD_WORKER,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from types import TracebackType
     from typing import Any, Self
 
     from ..keys.numbers import DispatchKey
+    from .kinds import Kind
 
-__all__ = ["CHOICE", "CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "KIND_NAMES", "LIBRARY", "NAME"]
-__all__ += ["AS_BRIDGE", "BRIDGE", "CLASS", "NOTE", "PRIORITY", "STANDING"]
-__all__ += ["AGREED", "COMPARED", "KINDS", "REFUSED", "SEEN", "STAYS", "TRAVELS", "Kind"]
-__all__ += ["PYSTUB", "TORCH", "TYPE", "MAIN", "PEER", "WORKER", "Elected", "Handle"]
-__all__ += ["CLUSTER", "OF_ANY_MEMBER", "ROLE_NAMES", "POLICY", "Registration", "TORCH_SPACE"]
-__all__ += ["def_text", "field_of", "impl_text", "interpreter_id", "is_of_choice", "kernel_name"]
-__all__ += ["source_of"]
-__all__ += ["shown_choice", "torch_name", "torch_parts", "who"]
+__all__ = ["AS_BRIDGE", "BRIDGE", "CLAIM", "DEF", "FALLBACK", "HOST", "IMPL", "LIBRARY", "MAIN"]
+__all__ += ["NAME", "NOTE", "PEER", "PYSTUB", "ROLE_NAMES", "STANDING", "STANDS", "TYPE", "WORKER"]
+__all__ += ["Elected", "Handle", "Registration", "def_text", "field_of", "impl_text"]
+__all__ += ["interpreter_id", "is_namespace", "kernel_name", "kind_of", "source_of", "who"]
 
 LIBRARY, DEF, IMPL, FALLBACK = MD_LIBRARY, MD_DEF, MD_IMPL, MD_FALLBACK
-PYSTUB, NAME, CLAIM, TORCH = MD_PYSTUB, MD_NAME, MD_CLAIM, MD_TORCH
-TYPE, NOTE, CHOICE = MD_TYPE, MD_NOTE, MD_CHOICE
-STANDING, PRIORITY, CLASS = MD_STANDING, MD_PRIORITY, MD_CLASS
+PYSTUB, NAME, CLAIM = MD_PYSTUB, MD_NAME, MD_CLAIM
+TYPE, NOTE, STANDING = MD_TYPE, MD_NOTE, MD_STANDING
 
-# What becomes of a registration on its way to another member, into a pickle or a file, or to
-# another host of a cluster.
-#: It is there, and what is registered there is compared with it.
-COMPARED = "compared"
-#: It is there, and all use it.
-AGREED = "agreed"
-#: It is there for all to see, and nobody compares.
-SEEN = "seen"
-#: It is not there, and an error says so.
-REFUSED = "refused"
-#: It is not there: it is about members of one host, and means nothing elsewhere.
-STAYS = "stays"
+#: The name of the registration by which a registry that is a part of something larger tells how
+#: its registrar stands.
+STANDS = "mdispatch.stands"
 
-
-class Kind:
-    """What is said once for all registrations of a kind.
-
-    ``rule`` says what a second one of the same name and key means (the core knows these flags; it
-    does not know which kind has which). ``by_any``: any member registers it, and not the main one
-    only, so that none verifies it. ``members`` says what becomes of it for another member of the
-    registry, ``pickles``, ``files`` and ``hosts`` for whoever loads a pickle, or a file of
-    :mod:`mdispatch.choices`, and for the other hosts of a cluster.
-    """
-
-    __slots__ = ("by_any", "files", "hosts", "members", "name", "pickles", "rule")
-
-    def __init__(
-        self,
-        name: str,
-        rule: int,
-        members: str = COMPARED,
-        *,
-        by_any: bool = False,
-        pickles: str = REFUSED,
-        files: str = REFUSED,
-        hosts: str = COMPARED,
-    ) -> None:
-        self.name = name
-        self.rule = rule
-        self.by_any = by_any
-        self.members = members
-        self.pickles = pickles
-        self.files = files
-        self.hosts = hosts
-
-
-#: The one table of kinds. docs/cluster.md and the tests of each way to travel
-#: (tests/cluster/test_kinds.py) are made from it.
-KINDS = {
-    LIBRARY: Kind("library", MD_UNIQUE),
-    DEF: Kind("def", MD_UNIQUE, pickles=COMPARED),
-    IMPL: Kind("impl", MD_STACK),
-    FALLBACK: Kind("fallback", MD_UNIQUE | MD_RAISE_ALL),
-    PYSTUB: Kind("pystub", MD_STACK),
-    NAME: Kind("name", MD_STACK),
-    # On a namespace, where each namespace has a registrar of its own, or on a choice: md_claim
-    # makes it a queue.
-    CLAIM: Kind("claim", 0, SEEN, by_any=True, hosts=STAYS),
-    TORCH: Kind("torch", MD_UNIQUE),  # what torch.library has registered
-    STANDING: Kind("standing", MD_STACK, SEEN, hosts=STAYS),  # how a host stands: facts/hosts.py
-    # Of the providers that come first, by operator or namespace.
-    PRIORITY: Kind("priority", MD_STACK | MD_RAISE_ALL),
-    CLASS: Kind("class", MD_UNIQUE),  # that schemas name: registry/classes.py
-    TYPE: Kind("type", MD_UNIQUE, by_any=True),  # a member's own; for hosts: _take_over_types
-    NOTE: Kind("note", MD_STACK, SEEN, by_any=True, hosts=STAYS),  # of a member about itself
-    # Of one member for all.
-    CHOICE: Kind("choice", MD_UNIQUE, AGREED, by_any=True, files=COMPARED, hosts=REFUSED),
-}
-KIND_NAMES = {number: kind.name for number, kind in KINDS.items()}
-#: What a second registration of the same kind, name and key means.
-POLICY = {number: kind.rule for number, kind in KINDS.items() if kind.rule}
-#: The kinds that any member registers, so that none verifies them.
-OF_ANY_MEMBER = tuple([number for number, kind in KINDS.items() if kind.by_any])
-#: The kinds that go to all hosts of a cluster; of those that any member registers the leader's.
-TRAVELS = frozenset([number for number, kind in KINDS.items() if kind.hosts == COMPARED])
-
-#: The name of the registration by which the leader or the bridge of a host in a cluster tells how
-#: the host stands: see facts/hosts.py.
-CLUSTER = "mdispatch.cluster"
+#: The name and the text of the registration by which members with compatible definitions belong
+#: together. There is none where all have to be the same.
+MATCH, COMPATIBLE = "mdispatch.match", "compatible"
 
 #: Stands for a program that embeds Python, in place of an interpreter's number.
 HOST = MD_HOST
@@ -142,6 +60,67 @@ HOST = MD_HOST
 AS_BRIDGE = MD_AS_BRIDGE
 MAIN, WORKER, PEER, BRIDGE = MD_MAIN, MD_WORKER, MD_PEER, MD_BRIDGE
 ROLE_NAMES = {MAIN: "main", WORKER: "worker", PEER: "peer", BRIDGE: "bridge"}
+
+
+#: The kinds that this process has met, by their numbers. One that only opens a registry loads none.
+_known: dict[int, Kind] = {}
+
+
+def add(kind: Kind) -> Kind:
+    """Makes a kind known. The number belongs to the first one: InvalidArgumentError."""
+    there = _known.setdefault(kind.number, kind)
+    if there is not kind:
+        from ..errors import InvalidArgumentError
+
+        raise InvalidArgumentError(
+            f"{kind.number} is the number of the kind {there.name!r} already, and cannot be that "
+            f"of {kind.name!r}: take a free one (md_kind in mdispatch.h)"
+        )
+    return there
+
+
+def kind_of(number: int) -> Kind:
+    """The kind of this number. For one that is not known here, an object that says so."""
+    return _known.get(number) or _found(number)
+
+
+def _found(number: int) -> Kind:
+    from .kinds import CORE, Unknown
+
+    for kind in CORE:
+        # Not `add`: a signal handler that registers while this import is under way imports the
+        # module for itself, and Python then runs it a second time. The first kinds stay.
+        _known.setdefault(kind.number, kind)
+    point = f"kind {number}"
+    if number not in _known and point in seam.homes:
+        its: Kind | None = seam.perhaps(point)
+        if its is not None:
+            add(its)
+    return _known.get(number) or Unknown(number=number, name=point, title=f"Kind {number}")
+
+
+def kinds() -> Iterator[Kind]:
+    """All kinds that are known, those of all features that are installed included."""
+    _found(0)
+    for point in seam.homes:
+        what, _, number = point.partition(" ")
+        if what == "kind":
+            kind_of(int(number))
+    yield from [_known[number] for number in sorted(_known)]
+
+
+class _Rules(dict[int, int]):
+    """The rule of each kind, by its number. 0 for what no member registers by itself."""
+
+    def __missing__(self, number: int) -> int:
+        rule = kind_of(number).rule
+        if number in _known:
+            self[number] = rule
+        return rule
+
+
+#: What a second registration of the same kind, name and key means.
+POLICY = _Rules()
 
 
 class Handle:
@@ -199,16 +178,11 @@ def who(pid: int, interpreter: int) -> str:
     return f"pid {pid}, {at}"
 
 
-def is_of_choice(name: str) -> bool:
-    """Whether this is the name of a choice, and of the claims on it: no namespace has such a one.
-    registry/profiles.py makes them.
+def is_namespace(name: str) -> bool:
+    """Whether claims on this name are claims on a namespace. A feature's claims on something else
+    have a name that begins with "(".
     """
-    return name.startswith("(")
-
-
-def shown_choice(name: str) -> str:
-    """The name of a choice for people."""
-    return name.replace("\\:", ":")
+    return not name.startswith("(")
 
 
 def source_of(where: str) -> str:
@@ -254,23 +228,6 @@ def _load_keys() -> Mapping[int, DispatchKey]:
 def field_of(index: int) -> Any:
     """An attribute of a value that is a tuple: what it has at this location."""
     return _tuplegetter(index, None)
-
-
-#: The namespace of the registrations about PyTorch. No operator of ours can have it.
-TORCH_SPACE = "torch.library"
-
-
-def torch_name(operator: str, part: str = "") -> str:
-    """The name of a TORCH registration: of the definition of an operator of PyTorch, or of another
-    part of it, as a kernel at a key.
-    """
-    return f"{TORCH_SPACE}::{operator}@{part}" if part else f"{TORCH_SPACE}::{operator}"
-
-
-def torch_parts(name: str) -> tuple[str, str]:
-    """The operator and the part ("" for the definition) that a TORCH registration is about."""
-    operator, _, part = name.removeprefix(f"{TORCH_SPACE}::").partition("@")
-    return operator, part
 
 
 class Registration(tuple[object, ...]):
@@ -342,7 +299,9 @@ class Registration(tuple[object, ...]):
         """The canonical schema of a definition, the label of a kernel. Of what PyTorch has, the
         schema of a definition, and "" for other parts.
         """
-        return self.text.partition("\n")[0] if self.kind in (DEF, IMPL, TORCH) else self.text
+        if self.kind in (DEF, IMPL):
+            return self.text.partition("\n")[0]
+        return kind_of(self.kind).body(self.text)
 
     @property
     def attributes(self) -> str:
@@ -435,20 +394,26 @@ class Registration(tuple[object, ...]):
         return hash((self.ref, self.seq))
 
     def __reduce__(self) -> tuple[object, ...]:
-        kind = KINDS[self.kind]
-        by = ""
-        if kind.pickles == COMPARED:
-            by = ", or the operator itself, which is compared where it is loaded"
-        if kind.files == COMPARED:
-            by = ", or a file (mdispatch.choices.export)"
+        kind = kind_of(self.kind)
         raise TypeError(
             f"a Registration is of the registry in which it was found, and cannot be pickled: "
-            f"{kind.name} {self.name!r} ({self.where})\nSend its name, text and location{by}."
+            f"{kind.name} {self.name!r} ({self.where})\n"
+            f"Send its name, text and location{kind.or_by}."
         )
 
     def __repr__(self) -> str:
         key = f" key={self.key}" if self.kind in (IMPL, FALLBACK) else ""
         return (
-            f"Registration({KIND_NAMES.get(self.kind, self.kind)} {self.name!r}{key} "
+            f"Registration({kind_of(self.kind).name} {self.name!r}{key} "
             f"at {self.where} by {who(self.pid, self.interpreter)})"
         )
+
+
+#: The most digits that a number in a note may have.
+_DIGITS = 15
+
+
+def number_in(text: str) -> int | None:
+    """The number that a part of a note is; None where it is none, or has over 15 digits."""
+    is_one = text.isascii() and text.isdigit() and len(text) <= _DIGITS
+    return int(text) if is_one else None

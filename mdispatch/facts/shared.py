@@ -14,7 +14,7 @@ import sys
 from _functools import partial  # type: ignore[import-not-found]  # functools loads much more
 from _thread import RLock
 
-from .. import errors
+from .. import errors, seam
 from ..forking import new_lock
 from . import living
 from .logs import described, waits_log
@@ -32,6 +32,7 @@ from .native.constants import (
     MD_EROLE,
     MD_ETIMEDOUT,
     MD_ETOOLONG,
+    MD_MATCH,
     MD_MAX_WHERE,
     MD_POLICY_BRIDGE,
     MD_POLICY_MAIN,
@@ -45,15 +46,17 @@ from .opening import (
 )
 from .registration import (
     AS_BRIDGE,
+    COMPATIBLE,
     HOST,
-    KIND_NAMES,
     MAIN,
+    MATCH,
     PEER,
     POLICY,
     ROLE_NAMES,
     WORKER,
     Elected,
     Registration,
+    kind_of,
 )
 from .waits import Waited, deadline_after
 
@@ -68,7 +71,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar, TypeVarTuple
 
-    from .abc import Removable
+    from .abc import Facts, Removable
     from .native._call import View
     from .native.contract import MemberTuple, RecordTuple, StatTuple, WaitTuple
 
@@ -116,6 +119,7 @@ class SharedRegistry:
     #: As whom it joins.
     interpreter = interpreter_id
     alone = ""
+    observes = keeps_own = False
     differing: Any = None
 
     def __init__(self, handle: int) -> None:
@@ -151,6 +155,8 @@ class SharedRegistry:
     def _of(cls, handle: int) -> SharedRegistry:
         """The membership of an opened registry. If it cannot be had, the handle is closed."""
         try:
+            if cls is SharedRegistry and often.has(handle, MD_MATCH, 0, MATCH) == 0:
+                cls = seam.at("the registrations of a member")(cls, COMPATIBLE)
             return cls(handle)
         except BaseException:
             native.close(handle)
@@ -176,7 +182,7 @@ class SharedRegistry:
         """
         address = os.environ.get(ENVIRONMENT, "")
         registry = cls._joined(lambda: open_default(address))
-        if os.environ.get(ENVIRONMENT) != registry.label:
+        if address != registry.label:
             os.environ[ENVIRONMENT] = registry.label
         return registry
 
@@ -259,8 +265,8 @@ class SharedRegistry:
                 return self.register(kind, key, name, body, end)
         if status == MD_EEXIST and first is not None:
             raise errors.DuplicateRegistrationError(
-                f"{KIND_NAMES[kind]} {name!r} is registered already",
-                KIND_NAMES[kind],
+                f"{kind_of(kind).name} {name!r} is registered already",
+                kind_of(kind).name,
                 name,
                 str(key),
                 first[6].partition("\n")[0],
@@ -296,6 +302,15 @@ class SharedRegistry:
         if status == MD_ENOENT:
             return None
         raise self._fail(status)
+
+    def is_apart(self, name: str) -> bool:
+        return False
+
+    def versions(self, name: str) -> str:
+        return ""
+
+    def for_entry(self, name: str) -> Facts:
+        return self
 
     def has(self, kind: int, key: int, name: str) -> bool:
         status = often.has(self._handle, kind, key, _utf8(name))
@@ -347,7 +362,7 @@ class SharedRegistry:
             return None, waited
         if status == MD_ECANCELED:
             raise errors.WaitCancelledError(
-                f"the wait for {name} ({KIND_NAMES[kind]}) was ended: its task was cancelled or "
+                f"the wait for {name} ({kind_of(kind).name}) was ended: its task was cancelled or "
                 "its interpreter is shutting down"
             )
         raise self._fail(status)

@@ -9,10 +9,12 @@ from ..errors.words import shown
 from .native import native
 from .native.constants import (
     MD_EBOOT,
+    MD_EBRACES,
     MD_EBUSY,
     MD_ECLOSED,
     MD_EDAMAGED,
     MD_EDIED,
+    MD_EEDITIONS,
     MD_EEXIST,
     MD_EFOLDER,
     MD_EFORMAT,
@@ -34,6 +36,7 @@ from .native.constants import (
     MD_EVERSION,
     MD_FORMAT,
     MD_MAX_BODY,
+    MD_MAX_EDITIONS,
     MD_MAX_NAME,
     MD_MAX_REGISTRY_NAME,
     MD_MAX_WHERE,
@@ -48,7 +51,12 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     MD_ENAME: (
         errors.InvalidNameError,
         "{0!r} cannot be the name of a registry: "
-        f"use 1 to {MD_MAX_REGISTRY_NAME} of A-Z a-z 0-9 _ - . (not first)",
+        f"use 1 to {MD_MAX_REGISTRY_NAME} of A-Z a-z 0-9 _ - . (not first), as NAME or as "
+        "NAME@EDITION; an edition may have + too",
+    ),
+    MD_EBRACES: (
+        errors.InvalidNameError,
+        "{0!r} has braces: replace what is in them before the name is opened",
     ),
     MD_ECLOSED: (errors.RegistryClosedError, "registry {0} is closed; open or create one again"),
     MD_EDIED: (
@@ -141,6 +149,12 @@ _EXCEPTIONS: dict[int, tuple[type[errors.MdispatchError], str]] = {
     MD_EHANDLES: (
         errors.RegistryFullError,
         "registry {0} was not opened: this process has 64 registries open; close some",
+    ),
+    MD_EEDITIONS: (
+        errors.TooManyEditionsError,
+        f"registry {{0}} was not made: {MD_MAX_EDITIONS} other editions of its name are alive, and "
+        "no more may be. End the processes of those that are not needed any more; mdispatch doctor "
+        "lists them",
     ),
     MD_EFOLDER: (
         errors.RegistryAccessError,

@@ -64,8 +64,10 @@ def system_words(number: int, label: str) -> str:
     words = {
         code.EROFS: f"{folder} is on a file system that is mounted read-only: mount it for "
         "writing.",
-        code.ENOSPC: f"The file system of {folder} is full: make room there, or make it larger "
-        "(containers get 64 MiB unless told otherwise: --shm-size).",
+        code.ENOSPC: f"The file system of {folder}{_size_of(folder)}. For a registry, which begins "
+        "with 456 KiB and then grows in steps, it is full: make room there, or make it larger (a "
+        "container's /dev/shm has 64 MiB unless you say more: docker and podman --shm-size, "
+        "Kubernetes an emptyDir with medium: Memory).",
         code.EDQUOT: f"This user's share of the file system of {folder} is used up: make room "
         "there.",
         code.EACCES: no_right,
@@ -74,6 +76,16 @@ def system_words(number: int, label: str) -> str:
         code.EISDIR: unnamed,
     }.get(number, f"See what is wrong with {folder}.")
     return f"\n  its file: {path}\n{words} {_ELSEWHERE}"
+
+
+def _size_of(folder: str) -> str:
+    """How large the file system of a folder is, as the rest of a sentence."""
+    try:
+        of = os.statvfs(folder)
+    except OSError:
+        return " has no more space"
+    size, free = (f"{count * of.f_frsize >> 10:,} KiB" for count in (of.f_blocks, of.f_bavail))
+    return f" has {size}, of which {free} are free"
 
 
 def nearest_folder(folder: str) -> str:
@@ -115,7 +127,12 @@ def owner_words(label: str = "") -> str:
     folder = os.path.dirname(path) or _folder()
     if label.startswith("fd:"):
         looked_at = [(os.path.dirname(folder), "process", 0), (path, "file", 0)]
+        remedy = ""
     else:
+        remedy = (
+            f": run all of them as that user, or let {FOLDER_VARIABLE} in the environment name a "
+            "folder in which this one may make its own"
+        )
         looked_at = [(folder, "folder", 0o700), (path, "file", 0o600)]
     for each, what, rights in looked_at:
         try:
@@ -126,7 +143,7 @@ def owner_words(label: str = "") -> str:
         if found.st_uid != os.geteuid():
             return (
                 f"the {what} {each} is user {found.st_uid}'s, and this process is user "
-                f"{os.geteuid()}'s. A registry is for the processes of one user"
+                f"{os.geteuid()}'s. A registry is for the processes of one user{remedy}"
             )
         if stat.S_ISLNK(found.st_mode):
             return f"{each} is a symbolic link, and not the {what} itself. Remove the link"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def key_name(kind: int, key: int) -> str:
     """The dispatch key's name where the kind has one, else ""."""
-    return DispatchKey(key).name if kind in (facts.IMPL, facts.FALLBACK) else ""
+    return DispatchKey(key).name if facts.kind_of(kind).at_keys else ""
 
 
 def process_of(fact: Registration) -> str:
@@ -42,7 +42,7 @@ def beside(fact: Registration, here: str) -> str:
     known."""
     if origin(fact.where) is None:
         return here
-    from ..facts.hosts import host
+    from ..errors.locations import host
 
     return f"{host()}[{getpid()}]:{here}"
 
@@ -59,7 +59,7 @@ def check_provider(
     key, told = DispatchKey(fact.key).name, who(registry)
     here = beside(fact, where())
     words: dict[str, Any] = {
-        "kind": facts.KIND_NAMES[facts.IMPL],
+        "kind": "impl",
         "name": fact.name,
         "key": key,
         "here": here,
@@ -97,51 +97,6 @@ def check_provider(
         )
 
 
-def priority_differs(
-    registry: Facts, fact: Registration, text: str, here: str
-) -> errors.PriorityMismatchError:
-    """The main interpreter has set another priority for the same pattern."""
-    there, here = fact.text.partition("\n")[0], beside(fact, here)
-    return errors.PriorityMismatchError(
-        f"the priority for {fact.name} is {text} here, and {there} in {who(registry)}\n"
-        f"  here:  {here}\n  there: {fact.where} ({process_of(fact)})\n"
-        "Set the same in both. For this interpreter alone use the environment "
-        "(MDISPATCH_PRIORITY), or a guard (mdispatch.priority); or let the main interpreter say "
-        "required=False.",
-        kind=facts.KIND_NAMES[facts.PRIORITY],
-        name=fact.name,
-        here=here,
-        there=fact.where,
-        priority_here=text,
-        priority_there=there,
-    )
-
-
-def torch_differs(
-    registry: Facts, fact: Registration, body: str, here: str
-) -> errors.SchemaMismatchError:
-    """torch.library has registered something else under the name of the registration here. Or it is
-    another version of PyTorch.
-    """
-    operator, part = facts.torch_parts(fact.name)
-    main, here = f"{who(registry, facts.TORCH_SPACE)} ({process_of(fact)})", beside(fact, here)
-    head = f"{operator} is not the same in torch.library as in {main}"
-    do = remedy(here, fact.where, fact.pid)
-    if not operator:
-        operator, head = "torch", f"PyTorch has another version than in {main}"
-        do = "Install the same version for both."
-    return errors.SchemaMismatchError(
-        f"{head}\n  here:  {body}    ({here})\n  there: {fact.body}    ({fact.where})\n{do}",
-        kind=facts.KIND_NAMES[facts.TORCH],
-        name=operator,
-        key=part,
-        here=here,
-        there=fact.where,
-        schema_here=body,
-        schema_there=fact.body,
-    )
-
-
 def schema_differs(
     registry: Facts, fact: Registration, body: str, here: str, difference: str
 ) -> errors.SchemaMismatchError:
@@ -150,7 +105,7 @@ def schema_differs(
     head = f"{fact.name} {how} in {who(registry)} ({process_of(fact)}): {difference}"
     here = beside(fact, here)
     do = remedy(here, fact.where, fact.pid)
-    return _schemas_differ(fact.name, head, (body, here), (fact.body, fact.where), do)
+    return schemas_differ(fact.name, head, (body, here), (fact.body, fact.where), do)
 
 
 def travelled_otherwise(
@@ -166,10 +121,10 @@ def travelled_otherwise(
         what, difference = "other attributes", f"they are {mine} here, {its} there"
     head = f"{fact.name} has {what} where it was pickled: {difference}"
     do = "Make both import the same version of the module."
-    return _schemas_differ(fact.name, head, (fact.body, fact.where), (body, there), do)
+    return schemas_differ(fact.name, head, (fact.body, fact.where), (body, there), do)
 
 
-def _schemas_differ(
+def schemas_differ(
     name: str, head: str, here: tuple[str, str], there: tuple[str, str], do: str
 ) -> errors.SchemaMismatchError:
     """``here`` and ``there`` are schemas with their locations, ``do`` is the remedy."""
@@ -197,7 +152,7 @@ def type_differs(fact: Registration, keys: str, here: str) -> errors.TypeKeysMis
         f"  here:  {here} ({keys})\n  there: {fact.where} ({fact.body})\n"
         "Values of one type dispatch alike in all members of a registry. "
         f"{remedy(here, fact.where, fact.pid)}",
-        kind=facts.KIND_NAMES[facts.TYPE],
+        kind="type",
         name=fact.name,
         here=here,
         there=fact.where,
@@ -210,33 +165,18 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
     """The main interpreter has registered it, but this interpreter has not: its module does not, or
     was not imported here.
     """
-    key, name = key_name(fact.kind, fact.key), fact.name
-    if fact.kind == facts.TORCH:
-        name, key = facts.torch_parts(name)
-    if fact.kind == facts.CLASS:
-        name = name.replace("::", ".")
+    kind, key = facts.kind_of(fact.kind), key_name(fact.kind, fact.key)
+    name, part = kind.called(fact.name)
     kernel = facts.kernel_name(key, fact.types)
     if fact.provider:
         kernel += f" of the provider {fact.provider!r}"
-    what = {
-        facts.LIBRARY: f"namespace {fact.name!r} has a DEF library",
-        facts.DEF: f"{fact.name} is defined",
-        facts.IMPL: f"{fact.name} has a kernel at {kernel}",
-        facts.FALLBACK: f"there is a fallback at {key}",
-        facts.NAME: f"{fact.name} is registered by its name",
-        facts.PYSTUB: f"{fact.name} names its Python module",
-        facts.CLASS: f"class {name} is registered",
-        facts.TORCH: f"torch.library has {name}{' at ' * bool(key)}{key}",
-    }[fact.kind]
-    told = fact.body.partition("\n")[0] or facts.KIND_NAMES[fact.kind]
+    what, key = kind.say(kind.there, fact.name, kernel), key or part
+    told = fact.body.partition("\n")[0] or kind.name
     allowed = " Or let the main interpreter say required=False." * bool(fact.provider)
     module, here = fact.module, ""
-    does_what = "register"
-    if fact.kind == facts.TORCH and ", in " in fact.where:
-        does_what = "load that library"
     advice = was_changed(file_of(fact.where), fact.pid) or (
-        f"Does the module {does_what} only in some interpreters, or is it another version? It must "
-        "register the same in each."
+        f"Does the module {kind.registers_by(fact)} only in some interpreters, or is it another "
+        "version? It must register the same in each."
     )
     if not module:
         does = "has not registered it"
@@ -250,7 +190,7 @@ def missing_in_worker(registry: Facts, fact: Registration) -> errors.MissingInWo
     return errors.MissingInWorkerError(
         f"{what} in {who(registry)} ({process_of(fact)}), but this interpreter {does}\n"
         f"  there: {told}    ({fact.where})\n{advice}{allowed}",
-        kind=facts.KIND_NAMES[fact.kind],
+        kind=kind.name,
         name=name,
         key=key,
         here=here,
@@ -284,11 +224,12 @@ def all_that_differs(
 
 
 def registered_twice(
-    error: errors.DuplicateRegistrationError, key: int
+    error: errors.DuplicateRegistrationError, kind: int, key: int
 ) -> errors.DuplicateRegistrationError:
     """The registry's refusal, with the first registration, both locations and the remedy."""
-    key_text = key_name(facts.FALLBACK, key)
-    what, remedy = _twice(error, key_text)
+    key_text = key_name(kind, key)
+    its = facts.kind_of(kind)
+    what, remedy = its.say(its.twice, error.name, key_text), its.instead
     # In a loop, or in a function that is called again. A compiled module has no lines.
     if error.first == error.second and error.first.rpartition(":")[2].isdigit():
         remedy = (
@@ -299,32 +240,10 @@ def registered_twice(
         f"{what}\n  first:  {error.first}\n  second: {error.second}\n{remedy}",
         error.kind,
         error.name,
-        key_text if error.kind == "fallback" else "",
+        key_text,
         error.first,
         error.second,
     )
-
-
-def _twice(error: errors.DuplicateRegistrationError, key_text: str) -> tuple[str, str]:
-    """What is registered twice, and what to do where two locations register it."""
-    return {
-        "library": (
-            f"namespace {error.name!r} has a DEF library already",
-            "Put all definitions in one library, or open the others as 'FRAGMENT'.",
-        ),
-        "def": (
-            f"{error.name} is defined already",
-            "Give this one an overload name (name.overload), or close the first library.",
-        ),
-        "class": (
-            f"class {error.name.replace('::', '.')} is registered already",
-            "Register this one under another name, or close the library of the first.",
-        ),
-        "fallback": (
-            f"{key_text} has a fallback already",
-            "Close the first library, or combine the two in one function.",
-        ),
-    }[error.kind]
 
 
 def check_signature(

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 _GREATEST = 2**63 - 1
 
 
+class MetaValue:
+    """What stands for a tensor without data: ``shape``, ``strides``, ``dtype`` and ``device``."""
+
+    __slots__ = ()
+
+
 class FakeContext:
     """The context of one run of a fake kernel. ``operator`` is the operator's name.
 

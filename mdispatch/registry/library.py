@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from .. import errors, facts
+from .. import errors, facts, seam
 from ..dispatch.checks import (
     WILDCARD,
     attributes_of,
@@ -657,14 +657,11 @@ class Library:
             raise errors.InvalidArgumentError(
                 f'serve is True, or the name of a transport as "host", not {shown(serve)}'
             )
-        if isinstance(serve, str):
-            from ..transports import transport_named
+        serving = seam.at("impl(serve=)")(serve) if serve else None
+        if isinstance(serve, str) and self._dispatcher.facts.alone:
+            from .differences import not_served
 
-            transport_named(serve)
-            if self._dispatcher.facts.alone:
-                from .differences import not_served
-
-                raise not_served(self._dispatcher.facts, operator_name(self.namespace, op), serve)
+            raise not_served(self._dispatcher.facts, operator_name(self.namespace, op), serve)
         if serve and (is_everywhere or type(function).__module__ == "_cffi_backend"):
             raise errors.InvalidArgumentError(
                 f"{shown(function)} cannot be served: every interpreter of this process has it "
@@ -701,25 +698,20 @@ class Library:
             key, function, with_keyset, signature, types=classes, provider=provider
         )
         handle = self.implement(op, kernel, allow_override, here)
-        if serve and handle is not None:
+        if serving is not None and handle is not None:
             try:
-                transport = serve if isinstance(serve, str) else ""
-                self._serve(operator_name(self.namespace, op), kernel, transport)
+                self._serve(operator_name(self.namespace, op), kernel, serving)
             except BaseException:
                 self.let_go([handle])
                 raise
         return handle
 
-    def _serve(self, name: str, kernel: LocalKernel, transport: str) -> None:
-        from ..dispatch.serving import serve  # few libraries do
-
+    def _serve(self, name: str, kernel: LocalKernel, serving: Any) -> None:
         self._take_place_of(facts.NOTE, kernel.key, name)
         where = self._here()
 
         def register() -> RegistrationHandle:
-            return RegistrationHandle(
-                *serve(self._dispatcher.facts, name, kernel, where, transport)
-            )
+            return RegistrationHandle(*serving(self._dispatcher.facts, name, kernel, where))
 
         self._hold_what(register)
 
@@ -755,8 +747,8 @@ class Library:
         except BaseException:
             surely(self._disown)
             raise
-        if entry.torch is not None:
-            entry.torch.keep_up()
+        if entry.peer is not None:
+            entry.peer.keep_up()
         return kernel
 
     def check_arguments(self, name: str, kernel: LocalKernel) -> None:
@@ -884,15 +876,15 @@ def given_provider(
     """
     if name is None and order == 0 and supports is None and available is None and required is True:
         return None
-    from ..dispatch.providers import checked_provider  # most kernels have no name
-
+    checked_provider = seam.at("impl(provider=)")
     checked_callable(function)
     if function is fallthrough_kernel:
         raise errors.InvalidArgumentError(
             "fallthrough_kernel is no provider: there is nothing that could take a call. Register "
             "it without a name; it then comes after all providers"
         )
-    return checked_provider(name, order, supports, available, required)
+    found: Provider | None = checked_provider(name, order, supports, available, required)
+    return found
 
 
 def _export_of(namespace: str, kind: str) -> Callable[[Registry, str], Callable[[], None]]:
@@ -906,11 +898,7 @@ def _export_of(namespace: str, kind: str) -> Callable[[Registry, str], Callable[
         raise errors.InvalidArgumentError(
             f"Library({namespace!r}, ..., torch=True) needs PyTorch: import torch first"
         )
-    # It lies in a package above this one, which needs formulas and fake kernels to make an export
-    # of them. So it is looked up by the name of its module, as users do, and not imported at the
-    # top.
-    held: Callable[[Registry, str], Callable[[], None]]
-    held = __import__("mdispatch.authoring.torch.exported", fromlist=["held"]).held
+    held: Callable[[Registry, str], Callable[[], None]] = seam.at("Library(torch=True)")
     return held
 
 

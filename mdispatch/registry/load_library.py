@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import os
 
-from .. import errors
+from .. import errors, seam
 from ..dispatch.checks import check_namespace, check_reserved
 from ..dispatch.plugs import Plug
 from ..errors.locations import Location, registrants_location
 from ..errors.words import shown
-from ..facts import CLASS, DEF, Handle
+from ..facts import DEF, Handle
 from ..facts.native import c_kernels
 from ..facts.native.calls import surely
+from ..facts.native.constants import MD_CLASS
 from ..facts.waits import check_timeout
 from ..keys.numbers import DispatchKey
 from .c_kernels import implement_in_c
-from .class_facts import declare_c_class
 from .register import define, open_namespace
 from .roles import leave_queue, queue_up
 from .type_facts import keep_up
@@ -187,8 +187,10 @@ def _register(
         if what == DEF:
             name, handle = define(dispatcher, text, namespace, here, timeout)
             library.operators += (name,)
-        elif what == CLASS:
-            name, handle = declare_c_class(dispatcher, text, label, here, timeout)
+        elif what == MD_CLASS:
+            name, handle = seam.at("a class of a library in C")(
+                dispatcher, text, label, here, timeout
+            )
             library.classes += (name,)
         else:
             key = DispatchKey(number)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
-from .. import errors, facts
+from .. import errors, facts, seam
 from ..errors.locations import file_of
 from ..errors.words import nearest
 from ..facts.opening import ENVIRONMENT
+from ..facts.registration import kind_of
 from ..facts.shared import SharedRegistry
 from .differences import beside, key_name, process_of
 from .roles import who
@@ -47,9 +48,9 @@ class _Seen:
         self.known = [
             f
             for f in {f.seq: f for f in (*of_namespace, *self.same, *inside)}.values()
-            if f.kind not in facts.OF_ANY_MEMBER
+            if not kind_of(f.kind).by_any
         ]
-        self.same = [f for f in self.same if f.kind not in facts.OF_ANY_MEMBER]
+        self.same = [f for f in self.same if not kind_of(f.kind).by_any]
         #: The registrar's claim, where there is one.
         self.claims = [f for f in of_namespace if f.kind == facts.CLAIM][:1]
 
@@ -76,34 +77,23 @@ def _main(registry: Facts, namespace: str, known: list[Registration]) -> str:
     return f"{who(registry, namespace)} of registry {registry.label}"
 
 
-def _cluster(registry: Facts) -> list[str]:
+def standing(registry: Facts) -> list[str]:
     """How this host stands, where it is in a cluster."""
-    if not registry.has(facts.STANDING, 0, facts.registration.CLUSTER):
+    if not registry.has(facts.STANDING, 0, facts.STANDS):
         return []
-    from ..facts.hosts import told
-
-    return [f"  cluster: {told(registry)}"]
+    return [f"  cluster: {seam.at('how this host stands')(registry)}"]
 
 
 def _what(
     kind: int, name: str, key: str, at_least: int, types: str = "", provider: str = ""
 ) -> str:
-    if kind == facts.LIBRARY:
-        return f"open library {name!r}"
-    if kind == facts.DEF:
-        return f"define {name}"
-    if kind == facts.NAME:
-        return f"register the name {name}"
-    if kind == facts.FALLBACK:
-        return f"register a fallback at {key}"
-    if kind == facts.PYSTUB:
-        return f"name the Python module of {name}"
-    at = facts.kernel_name(key, types)
+    at = facts.kernel_name(key, types) if key else ""
     if provider:
         at += f" of the provider {provider!r}"
     if at_least > 1:
         return f"register {at_least} kernels for {name} at {at}, as this interpreter does,"
-    return f"register a kernel for {name} at {at}"
+    its = kind_of(kind)
+    return its.say(its.does, name, at)
 
 
 def _kernels(there: list[Registration], what: str) -> str:
@@ -166,10 +156,9 @@ def never_registered(
     """The wait ended without the registration: says which of the reasons it is. ``variant`` is that
     of a kernel (Registration.variant); None where any will do that can serve.
     """
-    if kind == facts.PRIORITY:
-        return _no_priority(registry, name, here, waited)
-    if kind == facts.TORCH:
-        return _torch_never_registered(registry, name, here, waited)
+    own: errors.NotRegisteredError | None = kind_of(kind).missed(registry, name, here, waited)
+    if own is not None:
+        return own
     types = None if variant is None or variant.startswith("@") else variant
     provider = (variant or "").removeprefix("@") if types is None else ""
     seen, key_text = _Seen(registry, name), key_name(kind, key)
@@ -186,10 +175,10 @@ def never_registered(
     what = _what(kind, name, key_text, at_least, types or "", provider)
     head = f"after {took} {main} {cause.head}" if cause.head else ""
     head = head or f"{main} did not {what} within {took}"
-    lines = (head, f"  here:  {here}", f"  there: {cause.there}", cause.do, *_cluster(registry))
+    lines = (head, f"  here:  {here}", f"  there: {cause.there}", cause.do, *standing(registry))
     error = cause.cls(
         "\n".join(lines),
-        kind=facts.KIND_NAMES[kind],
+        kind=kind_of(kind).name,
         name=name,
         key=key_text,
         here=here,
@@ -324,95 +313,6 @@ _CAUSES: tuple[Callable[[_Missed], _Cause | None], ...] = (
     _other_name,
     _no_library,
 )
-
-
-def _no_priority(
-    registry: Facts, pattern: str, here: str, waited: float
-) -> errors.PriorityMismatchError:
-    return errors.PriorityMismatchError(
-        f"a priority for {pattern} is set here, and {who(registry)} has set none within "
-        f"{round(waited, 3):g} s\n  here:  {here}\n"
-        "Set it in both. For this interpreter alone use the environment (MDISPATCH_PRIORITY), or a "
-        "guard (mdispatch.priority).",
-        kind=facts.KIND_NAMES[facts.PRIORITY],
-        name=pattern,
-        here=here,
-        waited=waited,
-    )
-
-
-def _torch_never_registered(
-    registry: Facts, name: str, here: str, waited: float
-) -> errors.NotRegisteredError:
-    """The same for what torch.library has registered here."""
-    operator, part = facts.torch_parts(name)
-    _, there = registry.registrations_since(facts.TORCH, 0)
-    space = f"{operator.partition('::')[0]}::"
-    known = {fact: facts.torch_parts(fact.name) for fact in there}
-    near = [fact for fact, (its, _) in known.items() if its.startswith(space)]
-    its = [fact for fact in near if known[fact][0] == operator]
-    location = next(iter(its or near), None)
-    keys_there = tuple(known[fact][1] for fact in its if known[fact][1])
-    nearest_names: tuple[str, ...] = ()
-    cls: type[errors.NotRegisteredError]
-    do = "Make both import the same version of the module, or give it more time (timeout=)."
-    if its and part:
-        cls = errors.KeyMismatchError
-        does = f"{', '.join(keys_there) or 'no kernels'}"
-        do = "Register the same in both, or in neither."
-    elif near:
-        cls = errors.NameMismatchError
-        nearest_names = tuple(nearest(operator, sorted({known[fact][0] for fact in near})))
-        does = f"nearest names: {', '.join(nearest_names) or 'none'}"
-    else:
-        cls = errors.MainNeverArrivedError
-        does = f"nothing in namespace {space[:-2]!r}"
-        if not there:
-            does = "PyTorch is not watched"
-            do = "Call mdispatch.torch.watch() there too, or give it more time (timeout=)."
-    do += _asked_in_vain(registry, here)
-    main = who(registry, facts.TORCH_SPACE)
-    if location is not None:
-        does += f"    ({location.where})"
-        main, here = f"{main} ({process_of(location)})", beside(location, here)
-    what = f"{operator} at {part}" if part else operator
-    what = what if operator else "anything"  # its version would be the first
-    head = f"torch.library has not registered {what} in {main} within {round(waited, 3):g} s"
-    error = cls(
-        "\n".join(
-            (head, f"  here:  {here}", f"  there: {does}", do, *_cluster(registry)),
-        ),
-        kind=facts.KIND_NAMES[facts.TORCH],
-        name=operator,
-        key=part,
-        here=here,
-        there="" if location is None else location.where,
-        waited=waited,
-        nearest=nearest_names,
-    )
-    if isinstance(error, errors.KeyMismatchError):
-        error.keys_there = keys_there
-    return error
-
-
-def _asked_in_vain(registry: Facts, here: str) -> str:
-    """What else may be the cause where a library in C++ registers it and the leader is on another
-    host: see Note [Asking loses no wait] in facts/asked.py. ``here`` is its location.
-    """
-    if file_of(here).endswith(".py") or not _cluster(registry):
-        return ""
-    from ..facts.hosts import bridges, told
-
-    if bridges(registry) is None:
-        return ""  # this host has the leader, who has looked
-    now = told(registry)
-    leader = (now and now.leader) or "the leader"
-    return (
-        "\nOr a library in C++ registers it, and the leader has not looked since it was loaded. A "
-        f"wait makes the leader look on the leader's host only: have {leader} load the library "
-        "by torch.ops.load_library or an import after mdispatch.torch.watch(), or call warm_up "
-        "there, before this one waits."
-    )
 
 
 def _how_main_arrives(registry: Facts) -> str:

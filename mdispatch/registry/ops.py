@@ -71,9 +71,12 @@ class Namespace(calls.Names, Named):
                 return OpOverloadPacket(self.__dispatcher, base)  # its calls will say why
             known = self.__names()
             near = nearest(name, known)
-            kernels = self.__dispatcher.facts.registrations(base)[2]
-            locations = [fact.where for fact in kernels if fact.kind == facts.IMPL]
-            if locations:
+            there = self.__dispatcher.facts.registrations(base)[2]
+            hints = [words for f in there if (words := facts.kind_of(f.kind).hint(f))]
+            locations = [fact.where for fact in there if fact.kind == facts.IMPL]
+            if hints:
+                hint = hints[-1]
+            elif locations:
                 hint = f"it has kernels but no definition\n  a kernel registered at {locations[-1]}"
                 hint += f"\nDid you mean {', '.join(near)}?" if near else "\nDefine it."
             elif near:

@@ -19,6 +19,7 @@ from .. import errors, facts
 from ..dispatch.checks import misfit, operator_name
 from ..dispatch.kernels import FALLBACK_NAME
 from ..errors.locations import caller, label_of
+from ..facts.kinds import REFUSED
 from ..keys.numbers import DispatchKey, table_index
 from ..schema.canonical import canonical_schema
 from ..schema.names import split_name
@@ -52,7 +53,6 @@ __all__ = [
     "definition_for",
     "fall_back",
     "hold_name",
-    "hold_torch",
     "implement",
     "name_module",
     "open_namespace",
@@ -145,7 +145,7 @@ class VerifiedDefinition(RegistrationHandle):
             self._dispatcher = None
 
 
-def _registered(dispatcher: Dispatcher, fact: Registration) -> RegistrationHandle:
+def registered(dispatcher: Dispatcher, fact: Registration) -> RegistrationHandle:
     """The handle of a registration that this interpreter has registered, and that has no
     callable."""
     return RegistrationHandle(fact, lambda: dispatcher.facts.remove(fact))
@@ -169,18 +169,28 @@ def verified(
 def publish(
     dispatcher: Dispatcher, kind: int, key: int, name: str, text: str, where: str
 ) -> Registration:
-    """Registers a registration. DuplicateRegistrationError with both locations."""
+    """Registers a registration. DuplicateRegistrationError with both locations; NotSharedError
+    where other hosts have to have it, and its kind does not go there.
+    """
+    its = facts.kind_of(kind)
+    if its.hosts == REFUSED and dispatcher.facts.has(facts.STANDING, 0, facts.STANDS):
+        raise errors.NotSharedError(
+            f"{its.say(its.what, name)} cannot be registered in {dispatcher.facts.label}, a "
+            f"registry of several hosts: no other host would have it\n  here:  {where}\n"
+            "Register it in a registry of one host.",
+            dispatcher.facts.label,
+        )
     try:
         fact = dispatcher.facts.register(kind, key, name, text, where)
         if audits:
             note(fact)
-        if dispatcher.facts.differing is not None:
+        if dispatcher.facts.differing is not None and not dispatcher.facts.is_apart(name):
             mended(dispatcher, (kind, int(key), name, fact.variant))
         return fact
     except errors.DuplicateRegistrationError as error:
         from .differences import registered_twice
 
-        raise registered_twice(error, key) from None
+        raise registered_twice(error, kind, key) from None
 
 
 # --- libraries, names -----------------------------------------------------------------------------
@@ -213,7 +223,7 @@ def _wanted_without_text(
 def _register_without_text(
     dispatcher: Dispatcher, kind: int, name: str, where: Where, timeout: float | None
 ) -> RegistrationHandle:
-    return _registered(dispatcher, publish(dispatcher, kind, 0, name, "", where()))
+    return registered(dispatcher, publish(dispatcher, kind, 0, name, "", where()))
 
 
 def _verify_without_text(
@@ -225,59 +235,6 @@ def _verify_without_text(
     if kind == facts.LIBRARY:
         dispatcher.note_counterpart(where(), there)
     return verified(dispatcher, (kind, 0, name), there)
-
-
-# --- what torch.library registers -----------------------------------------------------------------
-
-
-def hold_torch(
-    dispatcher: Dispatcher, name: str, text: str, where: str, timeout: float | None
-) -> RegistrationHandle | None:
-    """A part of an operator of PyTorch. Members compare the first line of ``text``."""
-    return register_or_verify(dispatcher, _wanted_torch, _register_torch, _verify_torch)(
-        dispatcher, name, text, where, timeout
-    )
-
-
-def _wanted_torch(
-    dispatcher: Dispatcher, name: str, text: str, where: str, timeout: float | None
-) -> Wanted:
-    return facts.TORCH, 0, name, bool  # a second one of the same member is the same one
-
-
-def _register_torch(
-    dispatcher: Dispatcher, name: str, text: str, where: str, timeout: float | None
-) -> RegistrationHandle:
-    return _registered(dispatcher, publish(dispatcher, facts.TORCH, 0, name, text, where))
-
-
-def _verify_torch(
-    dispatcher: Dispatcher, name: str, text: str, where: str, timeout: float | None
-) -> RegistrationHandle | None:
-    body = text.partition("\n")[0]
-
-    def compare(fact: Registration) -> None:
-        if fact.body != body:
-            from .differences import torch_differs
-
-            raise torch_differs(dispatcher.facts, fact, body, where)
-
-    def find() -> Registration | None:
-        return verify(
-            dispatcher, facts.TORCH, 0, name, body, lambda: where, timeout=timeout, accept=compare
-        )
-
-    if dispatcher.facts.has(facts.TORCH, 0, name):
-        there = find()
-    else:
-        from ..facts.asked import asking  # only a wait needs it
-
-        with asking(dispatcher.facts, name, where):
-            there = find()
-    if there is None:
-        return None
-    dispatcher.note_counterpart(where, there)
-    return verified(dispatcher, there.what, there)
 
 
 # --- the module that an operator names ------------------------------------------------------------
@@ -312,7 +269,7 @@ def _register_module(
 ) -> RegistrationHandle:
     here = where()
     _warn_of_override(dispatcher, name, stub, here)
-    return _registered(dispatcher, publish(dispatcher, facts.PYSTUB, 0, name, stub, here))
+    return registered(dispatcher, publish(dispatcher, facts.PYSTUB, 0, name, stub, here))
 
 
 def _verify_module(
@@ -404,7 +361,7 @@ def _differs(
         f"{name} names its Python module {module!r} here, but {there}\n  here:  "
         f"{_told(module, context)}    ({here})\n  there: {_told(module_there, context_there)}    "
         f"({fact.where})\n{remedy(here, fact.where, fact.pid)}",
-        kind=facts.KIND_NAMES[facts.PYSTUB],
+        kind="pystub",
         name=name,
         here=here,
         there=fact.where,
@@ -568,7 +525,7 @@ def _await_definition(
         facts.DEF,
         0,
         name,
-        lambda: str(parsed),
+        lambda: facts.def_text(str(parsed), "", attributes),
         where,
         timeout=timeout,
         accept=difference,
@@ -599,9 +556,8 @@ def _refuse_second(dispatcher: Dispatcher, name: str, where: str) -> None:
     if fact is not None:
         from .differences import registered_twice
 
-        kind = facts.KIND_NAMES[facts.DEF]
-        twice = errors.DuplicateRegistrationError("", kind, name, "", fact.where, where)
-        raise registered_twice(twice, 0)
+        twice = errors.DuplicateRegistrationError("", "def", name, "", fact.where, where)
+        raise registered_twice(twice, facts.DEF, 0)
 
 
 def _check_kernels_here(entry: OperatorEntry, fact: Registration, where: Where) -> None:
@@ -670,15 +626,11 @@ def _register_kernel(
     check_arguments(dispatcher, name, kernel, where)
     here = where()
     if not kernel.signature:
-        text = kernel.label
-        if kernel.types or kernel.provider:
-            text = facts.impl_text(text, "", kernel.types_text, _provider_text(kernel))
+        text = _text(kernel) if kernel.types or kernel.provider else kernel.label
         return _commit(dispatcher, name, kernel, text, here, allow_override)
     with dispatcher.definitions_lock:
         _check_signature(dispatcher, name, kernel, here)
-        types, provider = kernel.types_text, _provider_text(kernel)
-        text = facts.impl_text(kernel.label, kernel.signature, types, provider)
-        handle = _commit(dispatcher, name, kernel, text, here, allow_override)
+        handle = _commit(dispatcher, name, kernel, _text(kernel), here, allow_override)
         dispatcher.names_with_signatures.add(name)
     return handle
 
@@ -751,7 +703,7 @@ def _verify_kernel(
             check_provider(dispatcher.facts, fact, kernel, where)
 
     there = verify(
-        dispatcher, facts.IMPL, key, name, kernel.label, where,
+        dispatcher, facts.IMPL, key, name, lambda: _text(kernel), where,
         at_least=at_least, timeout=timeout, accept=accept, variant=kernel.variant,
     )  # fmt: skip
     return None if there is None else _keep(dispatcher, name, kernel, there, definition)
@@ -806,14 +758,18 @@ def _check_among(entry: OperatorEntry, kernel: LocalKernel, where: str) -> None:
         )
 
 
-def _provider_text(kernel: LocalKernel) -> str:
-    return "" if kernel.provider is None else kernel.provider.text
+def _text(kernel: LocalKernel) -> str:
+    """The text of a kernel's registration."""
+    provider = "" if kernel.provider is None else kernel.provider.text
+    return facts.impl_text(kernel.label, kernel.signature, kernel.types_text, provider)
 
 
 def _refuse_second_provider(
     dispatcher: Dispatcher, name: str, kernel: LocalKernel, where: str
 ) -> None:
     """Before a provider's kernel: DuplicateRegistrationError if the key has one of this name."""
+    if not dispatcher.facts.has(facts.IMPL, kernel.key, name):
+        return
     _, _, there = dispatcher.facts.registrations(name)
     same = (facts.IMPL, kernel.key, kernel.variant)
     for fact in there:
@@ -823,7 +779,7 @@ def _refuse_second_provider(
                 f"{kernel.key.name} already\n"
                 f"  first:  {fact.where} ({fact.body})\n  second: {where}\n"
                 "Close the first one, or give the second another name.",
-                facts.KIND_NAMES[facts.IMPL],
+                "impl",
                 name,
                 kernel.key.name,
                 fact.where,
@@ -848,7 +804,7 @@ def refuse_override(
             f"{name} has a kernel at {facts.kernel_name(key.name, types)} already\n"
             f"  first:  {there.where} ({there.body})\n  second: {where}\n"
             "Close the first one, or let the second take its place (allow_override=True).",
-            facts.KIND_NAMES[facts.IMPL],
+            "impl",
             name,
             key.name,
             there.where,

@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import sys
 
-from .. import errors, facts
+from .. import errors, facts, seam
 from ..dispatch.dispatcher import Dispatcher
-from ..facts.backing import BackingRegistry
+from ..facts.backing import backing, matched
 from ..facts.logs import registry_log
 from ..facts.native import unlock
-from ..facts.opening import DEFAULT_CAPACITY, ENVIRONMENT
+from ..facts.opening import DEFAULT_CAPACITY, ENVIRONMENT, without_braces
 from ..forking import new_lock
 from . import roles
 
@@ -55,24 +55,43 @@ class Registry(facts.Handle):
         facts_.after_close = self.dispatcher.let_go
 
     @classmethod
-    def create(cls, name: str | None = None, *, capacity: int = DEFAULT_CAPACITY) -> Registry:
+    def create(
+        cls,
+        name: str | None = None,
+        *,
+        capacity: int = DEFAULT_CAPACITY,
+        match: str | None = None,
+    ) -> Registry:
         """Creates a registry; this process's main interpreter registers in it, everybody else
         verifies.
 
-        With a ``name`` (1 to 128 of ``A-Z a-z 0-9 _ - .``) other processes of this user can attach
-        to it; without one it is known to this process, and by its :attr:`address`. ``capacity`` is
-        its largest size in bytes; memory is used only as it fills. The name of a registry whose
-        main process has died is taken over.
+        With a ``name`` (1 to 128 of ``A-Z a-z 0-9 _ - .``, or NAME@EDITION) other processes of
+        this user can attach to it; without one it is known to this process, and by its
+        :attr:`address`. ``capacity`` is its largest size in bytes; memory is used only as it fills.
+        The name of a registry whose main process has died is taken over.
 
-        Raises InvalidNameError, InvalidArgumentError (capacity), RegistryExistsError,
-        RegistryOwnerError, RegistryFullError (64 registries open), SystemCallError. Where
-        registries cannot be shared it is a :meth:`local` one, and NotSharedError with a name; so
-        are :meth:`elect` and :meth:`attach`.
+        Braces in a name are replaced: ``{env:NAME}`` by a variable of the environment,
+        ``{dist:NAME}`` by the version of an installed distribution.
+
+        ``match="compatible"`` lets members differ where the table of docs/diff.md says that two
+        versions are compatible; each calls by its own then. ``"same"`` is the rule without it.
+        MatchError where the registry has the other one.
+
+        Raises InvalidNameError, EditionError (braces), InvalidArgumentError (capacity, match),
+        RegistryExistsError, MatchError, TooManyEditionsError, RegistryOwnerError, RegistryFullError
+        (64 registries open), SystemCallError. Where registries cannot be shared it is a
+        :meth:`local` one, and NotSharedError with a name; so are :meth:`elect` and :meth:`attach`.
         """
-        return _told(cls(BackingRegistry.create(name, capacity)))
+        return _told(cls(matched(backing(match).create(name, capacity), match)))
 
     @classmethod
-    def elect(cls, name: str | None = None, *, capacity: int = DEFAULT_CAPACITY) -> Registry:
+    def elect(
+        cls,
+        name: str | None = None,
+        *,
+        capacity: int = DEFAULT_CAPACITY,
+        match: str | None = None,
+    ) -> Registry:
         """Opens a registry whose namespaces have registrars of their own: creates it, or attaches
         to it when another process of the team was first. It lives as long as anybody has it open.
 
@@ -81,15 +100,17 @@ class Registry(facts.Handle):
         goes on in its place; what is registered stays as long as any interpreter has a library of
         the namespace open, and goes with the last.
 
-        ``name`` and ``capacity`` are those of :meth:`create`; without a name a new registry is made
-        for the interpreters of this process. The name of a registry whose processes all died, with
-        a main one or without, is taken over. ``MDISPATCH_REGISTRY=elect:NAME`` in the environment
-        makes it the default registry of every process that finds it there.
+        ``name``, ``capacity`` and ``match`` are those of :meth:`create`; without a name a new
+        registry is made for the interpreters of this process. The name of a registry whose
+        processes all died, with a main one or without, is taken over.
+        ``MDISPATCH_REGISTRY=elect:NAME`` in the environment makes it the default registry of every
+        process that finds it there, and ``MDISPATCH_MATCH=compatible`` beside it asks for that
+        match.
 
         Raises RegistryExistsError when a living registry with a registrar has the name; else as
         :meth:`create`.
         """
-        return _told(cls(BackingRegistry.elect(name, capacity)))
+        return _told(cls(matched(backing(match).elect(name, capacity), match)))
 
     @classmethod
     def attach(cls, name: str, *, timeout: float | None = 2.0) -> Registry:
@@ -101,7 +122,7 @@ class Registry(facts.Handle):
         RegistryOwnerError, RegistryAccessError, RegistryDamagedError, InvalidNameError,
         InvalidArgumentError (timeout), SystemCallError.
         """
-        return _told(cls(BackingRegistry.attach(name, timeout)))
+        return _told(cls(backing().attach(name, timeout)))
 
     @classmethod
     def local(cls) -> Registry:
@@ -247,12 +268,11 @@ class Registry(facts.Handle):
             name,
             key_set,
             types=checked_types(types),
-            priorities=dispatcher.fallbacks.prioritise(),
+            preferences=dispatcher.fallbacks,
         )
         fact = found.row.registration
-        if found.error is None and fact is not None:
-            from ..dispatch.routing import way
-
+        way = seam.perhaps("the ways of a call")
+        if found.error is None and fact is not None and way is not None:
             found.route, found.owners = way(dispatcher.entry(found.operator), found.key, fact.seq)
         return found
 
@@ -431,15 +451,14 @@ def _default_backing() -> Facts:
     """That which the environment names: as a member of a registry here, or as the leader or a
     worker of a cluster (docs/cluster.md).
     """
-    address = os.environ.get(ENVIRONMENT, "")
+    address, match = os.environ.get(ENVIRONMENT, ""), os.environ.get("MDISPATCH_MATCH") or None
     if not address.startswith("cluster:"):
-        return BackingRegistry.default()
+        return matched(backing(match).default(), match)
+    address = without_braces(address)
     from ..facts.backing import check_shared
 
     check_shared("a cluster")
-    from ..cluster.joining import joined
-
-    registry = joined(address)
+    registry: Facts = matched(seam.at("a registry at an address")(address), match)
     os.environ[ENVIRONMENT] = registry.label  # children are workers of this host
     return registry
 
@@ -461,6 +480,12 @@ def _told(registry: Registry) -> Registry:
     if registry_log.listens():
         role = roles.role_name(registry.dispatcher)
         registry_log.tell("joined %s as %s", registry.address, role)
+    if registry.dispatcher.facts.observes:
+        seam.at("a member that observes has joined")(registry)
+    if "@" in registry.address:
+        notice = seam.perhaps("a registry with an edition")
+        if notice is not None:
+            notice(registry)
     return registry
 
 

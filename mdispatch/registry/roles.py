@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import sys
 
-from .. import errors
+from .. import errors, seam
 from ..facts import CLAIM, MAIN, PEER, ROLE_NAMES, WORKER, Elected
-from ..facts.registration import is_of_choice
+from ..facts.registration import is_namespace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,8 +50,19 @@ def register_or_verify(
     """
     if dispatcher.registers_all:
         return register
-    if dispatcher.facts.role != PEER:
+    facts = dispatcher.facts
+    if facts.role != PEER and not facts.keeps_own:
         return verify
+    return _chosen(wanted, register, verify, facts)
+
+
+def _chosen(
+    wanted: Callable[[Dispatcher, *Args], Wanted],
+    register: Callable[[Dispatcher, *Args], Made],
+    verify: Callable[[Dispatcher, *Args], Verified],
+    facts: Facts,
+) -> Callable[[Dispatcher, *Args], Made | Verified]:
+    """The function that chooses for each call."""
 
     def choose(dispatcher: Dispatcher, *args: *Args) -> Made | Verified:
         while True:
@@ -62,7 +73,12 @@ def register_or_verify(
             except Elected:
                 continue
 
-    return choose
+    found: Callable[[Dispatcher, *Args], Made | Verified] = verify
+    if facts.role == PEER:
+        found = choose
+    if facts.keeps_own:
+        found = seam.at("a registration of a member that keeps its own")(wanted, register, found)
+    return found
 
 
 def _is_missing(
@@ -94,7 +110,12 @@ def is_main(dispatcher: Dispatcher) -> bool:
 
 def is_worker(dispatcher: Dispatcher) -> bool:
     """Whether this interpreter verifies what a main one registers."""
-    return dispatcher.facts.role == WORKER
+    return verifies_all(dispatcher.facts)
+
+
+def verifies_all(facts: Facts) -> bool:
+    """The same, of registrations that have no Dispatcher yet."""
+    return facts.role == WORKER
 
 
 def elects(dispatcher: Dispatcher) -> bool:
@@ -122,9 +143,9 @@ def is_made_here(dispatcher: Dispatcher, fact: Registration) -> bool:
 def keeps_alive(facts: Facts) -> bool:
     """Whether what this interpreter has verified stays registered until this interpreter, too, has
     ended it. That is so where each namespace has a registrar of its own: the last member to remove
-    a registration ends it.
+    a registration ends it. A member may keep one of its own beside it.
     """
-    return facts.role == PEER
+    return facts.role == PEER or facts.keeps_own
 
 
 def joined(dispatcher: Dispatcher) -> None:
@@ -153,7 +174,7 @@ def registers(dispatcher: Dispatcher, namespace: str | None = None) -> bool:
         _, there = dispatcher.facts.registrations_since(CLAIM, 0)
     else:
         _, _, there = dispatcher.facts.registrations(namespace)
-    return all(fact.kind != CLAIM or is_of_choice(fact.name) for fact in there)
+    return all(fact.kind != CLAIM or not is_namespace(fact.name) for fact in there)
 
 
 def queue_up(dispatcher: Dispatcher, namespace: str, where: str) -> None:

@@ -18,9 +18,10 @@ from _functools import partial  # type: ignore[import-not-found]  # functools lo
 from _thread import get_ident
 from time import monotonic
 
-from .. import errors, facts
+from .. import errors, facts, seam
+from ..dispatch.plugs import Plug
 from ..facts.logs import described, verify_log
-from ..facts.registration import CLUSTER
+from ..facts.native import unlock
 from ..keys.numbers import DispatchKey
 from .unheard import is_unheard
 
@@ -41,6 +42,12 @@ _LONGEST_NAME = 3 * 255 + 3  # namespace, name and overload
 
 #: Seconds that a verification waits for the main interpreter unless told otherwise. (PyTorch: 2 s)
 DEFAULT_TIMEOUT = 2.0
+
+
+class GoesOn(Exception):
+    """Ends a verification that found a difference: this member goes on with a registration of its
+    own.
+    """
 
 
 class Audit:
@@ -104,7 +111,8 @@ def verify(
     when it could not be verified and that was noted, by an open audit or because nobody would hear
     of it. Raises Elected, see registry/roles.py.
 
-    ``where`` is called where the location is needed, and so may ``body`` be. ``accept`` compares
+    ``body`` is the text with which it would be registered. It may be a function, which is called
+    where the text is needed, as is ``where``. ``accept`` compares
     the registrar's registration with what is wanted here and returns the difference in words, or
     None. ``variant`` is that of a kernel: only those for the same types, or of the same provider,
     count.
@@ -124,9 +132,11 @@ def verify(
         if verify_log.listens():
             problem = str(error).partition("\n")[0]
             verify_log.tell("not verified: %s: %s", described(kind, key, name), problem)
+        if dispatcher.facts.keeps_own and _goes_on(dispatcher, what, error, body):
+            raise GoesOn from None
         if audit is None:
             warn(dispatcher, error)
-        tell(dispatcher, what, error)
+        _refuse(dispatcher, what, error)
         return None
     except errors.RegistryError as error:
         if audit is not None or not is_unheard():
@@ -139,8 +149,25 @@ def verify(
 
 def tell(dispatcher: Dispatcher, what: What, error: errors.VerificationError) -> None:
     """Keeps a difference, and raises it. For an open audit it notes it instead; where nobody would
-    hear it, it refuses calls.
+    hear it, it refuses calls. A member that goes on with its own does neither.
     """
+    if not (dispatcher.facts.keeps_own and _goes_on(dispatcher, what, error, "")):
+        _refuse(dispatcher, what, error)
+
+
+def _goes_on(
+    dispatcher: Dispatcher,
+    what: What,
+    error: errors.VerificationError,
+    body: str | Callable[[], str],
+) -> bool:
+    """Whether this member goes on with a registration of its own. ``body`` is its text."""
+    text = body if isinstance(body, str) else body()
+    goes_on: bool = seam.at("a difference")(dispatcher, what, error, text)
+    return goes_on
+
+
+def _refuse(dispatcher: Dispatcher, what: What, error: errors.VerificationError) -> None:
     keep(dispatcher, what, error)
     audit = _open_audit()
     if audit is not None:
@@ -151,12 +178,27 @@ def tell(dispatcher: Dispatcher, what: What, error: errors.VerificationError) ->
         raise error
 
 
+class Differing(Plug):
+    """The state of this interpreter's differences. ``unwarned`` has an item until the log has a
+    warning; ``waited`` counts the seconds of waits in vain while nobody would have heard an error.
+    """
+
+    __slots__ = ("unwarned", "waited")
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.unwarned: list[None] = [None]
+        self.waited = 0.0
+
+    def forked(self, is_heir: bool) -> None:
+        unlock(self.unwarned)
+
+
 def warn(dispatcher: Dispatcher, error: errors.MdispatchError) -> None:
     """Leaves a warning in the log, the first time since nothing differed. Call it without a lock:
     handlers of log records are other people's code.
     """
     try:
-        dispatcher.unwarned.pop()
+        dispatcher.of(Differing).unwarned.pop()
     except IndexError:
         return
     verify_log.warn(
@@ -171,7 +213,7 @@ def warn(dispatcher: Dispatcher, error: errors.MdispatchError) -> None:
 
 def agree(dispatcher: Dispatcher) -> None:
     """Nothing differs any more: calls are made again, and the next difference is warned of."""
-    dispatcher.unwarned[:] = [None]
+    dispatcher.of(Differing).unwarned[:] = [None]
     dispatcher.fallbacks.refuse(None)
 
 
@@ -344,7 +386,7 @@ def _verify(
             limit = audit.remaining()
         elif is_kept and limit is not None:
             # The import goes on after a wait in vain: all such waits together take one timeout.
-            limit = max(0.0, limit - dispatcher.waited_unheard)
+            limit = max(0.0, limit - dispatcher.of(Differing).waited)
         fact = _await(
             registry, kind, key, name, at_least, limit,
             lambda each: each.variant == variant, or_elect=True,
@@ -356,7 +398,8 @@ def _verify(
             if audit is not None:
                 waited = monotonic() - audit.began  # the main interpreter had all this time
             elif is_kept:
-                waited = dispatcher.waited_unheard = dispatcher.waited_unheard + waited
+                here = dispatcher.of(Differing)
+                waited = here.waited = here.waited + waited
             raise _never(registry, kind, key, name, at_least, where(), waited, variant)
     difference = accept(fact) if accept is not None else None
     if difference is not None:
@@ -422,21 +465,17 @@ def _await_fact(
     """The registration, or None when the time is up. On a host of a cluster the wait may end
     before."""
     wait = registry.await_fact
-    if registry.has(facts.STANDING, 0, CLUSTER):
-        from ..facts import hosts
-
-        wait = partial(hosts.await_fact, registry)
+    if registry.has(facts.STANDING, 0, facts.STANDS):
+        wait = partial(seam.at("a wait"), registry)
     return wait(kind, key, name, at_least, timeout, ticket, or_elect)[0]
 
 
 def _is_sealed(registry: Facts) -> bool:
     """Whether no wait for what is missing here has to last, on a host of a cluster."""
-    if not registry.has(facts.STANDING, 0, CLUSTER):
+    if not registry.has(facts.STANDING, 0, facts.STANDS):
         return False
-    from ..facts import hosts
-
-    now = hosts.told(registry)
-    return now is not None and now.phase == hosts.SEALED
+    now = seam.at("how this host stands")(registry)
+    return now is not None and now.is_sealed
 
 
 def wait_for(

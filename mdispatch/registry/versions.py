@@ -11,7 +11,7 @@ from ..errors.locations import file_of, origin
 
 _DEPLOY = (
     "Where a new version is to take the place of an old one (a deploy), end the old processes "
-    "first, or give the new ones a registry of their own: MDISPATCH_REGISTRY=elect:NAME-VERSION "
+    "first, or make the new ones an edition: MDISPATCH_REGISTRY=elect:NAME@{env:RELEASE} "
     "(docs/servers.md)."
 )
 #: Seconds by which the clocks of files and of processes may be apart.

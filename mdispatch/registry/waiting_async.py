@@ -12,26 +12,22 @@ import contextlib
 import itertools
 import threading
 
-from ..errors.locations import caller, location_of, registrants_location
-from .choosing import CHOOSING_TIMEOUT, choose_as, named
-from .profiles import REGISTRY, Asked
+from ..errors.locations import caller, location_of
 from .registry import Registry, given_or_default
 from .verify import DEFAULT_TIMEOUT, wait_for
 from .waiting import def_of, impl_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from typing import TypeVar
 
-    from ..dispatch.operators import OpOverload
     from ..facts import Registration
     from ..keys.numbers import DispatchKey
 
     R = TypeVar("R")
-    T = TypeVar("T")
 
-__all__ = ["choose_async", "wait_for_def_async", "wait_for_impl_async"]
+__all__ = ["in_thread", "wait_for_def_async", "wait_for_impl_async"]
 
 _tickets = itertools.count(1)
 
@@ -56,52 +52,18 @@ async def wait_for_impl_async(
     )
 
 
-async def choose_async(
-    operator: OpOverload | str,
-    profile: object,
-    candidates: Iterable[T],
-    decide: Callable[[], T],
-    *,
-    timeout: float | None = CHOOSING_TIMEOUT,
-    environment: object = None,
-    scope: str = REGISTRY,
-    registry: Registry | None = None,
-) -> T:
-    """Awaitable twin of :func:`mdispatch.choose`: same arguments, result and errors. ``decide``
-    runs in a thread. When the task is cancelled, a wait ends at once; a ``decide`` that has begun
-    goes on in its thread, and what it returns is the choice.
-    """
-    name, its = named(operator, registry)
-    dispatcher = given_or_default(its).dispatcher
-    begun: list[None] = []
-
-    def decide_on() -> T:
-        begun.append(None)
-        return decide()
-
-    asked = Asked(name, profile, candidates, decide_on, environment)
-    location = registrants_location()
-    chosen: T = await _in_thread(
-        dispatcher.facts.cancel,
-        lambda ticket: choose_as(dispatcher, asked, timeout, location.itself, scope, ticket),
-        f"choice for {name}",
-        begun,
-    )
-    return chosen
-
-
 async def _wait(
     registry: Registry, kind: int, key: int, name: str, timeout: float | None, where: str
 ) -> Registration:
     facts = registry.dispatcher.facts
-    return await _in_thread(
+    return await in_thread(
         facts.cancel,
         lambda ticket: wait_for(facts, kind, key, name, timeout, where.__str__, ticket),
         f"wait for {name}",
     )
 
 
-async def _in_thread(
+async def in_thread(
     cancel: Callable[[int], None],
     wait: Callable[[int], R],
     what: str,

@@ -1,7 +1,7 @@
 """The classes of this interpreter that schemas name: ``shop.Tokenizer`` is a type like ``str``.
 
-registry/classes.py registers them. One name stands for one class, the newest; a class has one name.
-A class with a codec is a constant: its objects travel by value (registry/by_value.py).
+across/classes.py registers them. One name stands for one class, the newest; a class has one name.
+A class with a codec is a constant: its objects travel by value (across/by_value.py).
 
 Locking: none. Each change is one step of a dict, and what is found here is looked at once.
 """

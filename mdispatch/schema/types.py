@@ -98,6 +98,11 @@ class Type(Value):
         return self.is_class or any(element.names_classes for element in self.elements)
 
     @property
+    def holds_tensors(self) -> bool:
+        """Whether values of this type are or hold Tensors."""
+        return self.name == "Tensor" or any(element.holds_tensors for element in self.elements)
+
+    @property
     def is_dispatched(self) -> bool:
         """Whether values of this type contribute their keys to a call's key set."""
         item = self.elements[0] if self.name == Type.LIST else self

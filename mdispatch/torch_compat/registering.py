@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 
-from ..authoring import fake, functions
+from .. import fake
+from ..authoring import functions
 from ..registry.library import Library
 from ..schema import Argument, FunctionSchema
 

@@ -158,13 +158,13 @@ class _ForceDispatchKeyGuard(_Theirs, guards.ForceDispatchKeyGuard):
 
 
 class _PreserveDispatchKeyGuard(_Theirs, guards.PreserveDispatchKeyGuard):
-    """See mdispatch.guards.PreserveDispatchKeyGuard."""
+    """See mdispatch.PreserveDispatchKeyGuard."""
 
     __slots__ = ()
 
 
 class _SetExcludeDispatchKeyGuard(_Theirs, guards.SetExcludeDispatchKeyGuard):
-    """See mdispatch.guards.SetExcludeDispatchKeyGuard."""
+    """See mdispatch.SetExcludeDispatchKeyGuard."""
 
     __slots__ = ()
 
@@ -189,7 +189,7 @@ class _AutoDispatchBelowAutograd(_AtOnce, guards.AutoDispatchBelowAutograd):
 
 
 class _AutoDispatchBelowADInplaceOrView(_Theirs, guards.AutoDispatchBelowADInplaceOrView):
-    """See mdispatch.guards.AutoDispatchBelowADInplaceOrView."""
+    """See mdispatch.AutoDispatchBelowADInplaceOrView."""
 
     __slots__ = ()
 

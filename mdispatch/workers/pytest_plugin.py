@@ -25,10 +25,10 @@ from .. import registry as registries
 from ..errors import RegistryClosedError
 from ..facts import interpreter_id, outside
 from ..facts.backing import alone_because
-from ..facts.opening import ENVIRONMENT
+from ..facts.opening import ENVIRONMENT, named_registries
+from ..pool import InterpreterPool
 from ..registry import Registry, default_registry
 from ..registry.differences import key_name
-from .pool import InterpreterPool
 from .warm_up import warm_up
 
 TYPE_CHECKING = False
@@ -103,7 +103,7 @@ def shared_registry(config: pytest.Config) -> Iterator[Registry]:
 
 
 def _remove_leftovers() -> None:
-    for name in outside.named_registries():
+    for name in named_registries():
         if name.startswith(_PREFIX):
             outside.remove_unused(name)  # refuses where anybody lives
 
@@ -163,7 +163,7 @@ def _registered_here(registry: Registry) -> list[Registration]:
     return [
         fact
         for fact in there
-        if (fact.pid, fact.interpreter) == mine and fact.kind not in facts.OF_ANY_MEMBER
+        if (fact.pid, fact.interpreter) == mine and not facts.kind_of(fact.kind).by_any
     ]
 
 
@@ -188,7 +188,7 @@ def snapshot(config: pytest.Config) -> Iterator[Snapshot]:
 def _described(fact: Registration) -> str:
     key = key_name(fact.kind, fact.key)
     what = fact.body.partition("\n")[0] if fact.kind == facts.DEF else fact.name
-    return f"{facts.KIND_NAMES[fact.kind]} {what}{f' at {key}' if key else ''}"
+    return f"{facts.kind_of(fact.kind).name} {what}{f' at {key}' if key else ''}"
 
 
 class SnapshotOfAll:

@@ -16,7 +16,7 @@ import os
 import sys
 from time import perf_counter
 
-from .. import errors, facts
+from .. import errors, facts, seam
 from .. import registry as registries
 from ..dispatch.kernels import Provider
 from ..errors.locations import file_of
@@ -47,7 +47,6 @@ __all__ = ["WarmUp", "counts", "warm_up"]
 
 # Priorities of the main interpreter hold here by themselves. One that is set here, too, is compared
 # where it is set.
-_NOT_VERIFIED = (*facts.OF_ANY_MEMBER, facts.PRIORITY)
 
 
 class WarmUp:
@@ -124,18 +123,24 @@ def warm_up(
             result = _frozen(modules, path, timeout, registry, complete)
         else:
             result = examine(modules, path, timeout=timeout, registry=registry, complete=complete)
-        if result.differences:
+        if result.differences and registry.dispatcher.facts.observes:
+            seam.at("the differences of a warm-up")(registry.dispatcher, result.differences)
+        elif result.differences:
             differs = all_that_differs(registry.dispatcher.facts, result.differences)
             warn(registry.dispatcher, differs)
             raise differs
     except Exception as error:
         worker = initializing_worker() if _parent_process() is not None else None
         if worker is not None:
-            from .pool_refusal import answer_tasks_if_unhandled
+            from ..pool.refusal import answer_tasks_if_unhandled
 
             answer_tasks_if_unhandled(worker, error)
         raise
     agree(registry.dispatcher)
+    if "@" in registry.address:
+        compare = seam.perhaps("the end of a warm-up")
+        if compare is not None:
+            compare(registry)
     return result
 
 
@@ -245,8 +250,7 @@ def examine(
             for name in names:
                 __import__(name)
             keep_up(dispatcher)
-            if dispatcher.watch is not None:
-                dispatcher.watch.look()
+            dispatcher.look()
         except BaseException as error:
             for difference in audit.differences:
                 error.add_note(f"before that, while warming up: {difference}")
@@ -268,9 +272,16 @@ def examine(
         return WarmUp(*counts(mine), took, 0.0, differing)
     sequence, _ = dispatcher.facts.await_change(0, 0.0)
     dispatcher.facts.await_change(sequence, 0.0)  # raises where the registrar is gone
-    comparison = _Comparison(registry, there, looked_at, spaces)
+    compared = there
+    if dispatcher.facts.keeps_own:  # under a name apart nothing is compared
+        compared = [fact for fact in there if not dispatcher.facts.is_apart(fact.name)]
+        there = seam.at("all that is registered")(dispatcher)
+    comparison = _Comparison(registry, compared, looked_at, spaces)
     verified, lacking = comparison.verified_and_lacking(audit.facts)
-    compare_kernels(dispatcher, there)
+    if dispatcher.facts.keeps_own:
+        lacking = seam.at("what a member lacks")(dispatcher, lacking)
+        compared = [fact for fact in compared if not dispatcher.facts.is_apart(fact.name)]
+    compare_kernels(dispatcher, compared)
     keep_missing(dispatcher, there, lacking)
     return WarmUp(*counts(verified), took, audit.longest_wait, tuple(all_kept(dispatcher)))
 
@@ -320,13 +331,16 @@ def _where_to_look(registry: Registry, name: str) -> str:
 
 def counts(some: list[Registration]) -> tuple[int, int]:
     """How many operators and how many kernels there are among them, PyTorch's too."""
-    kinds = [fact.kind for fact in some]
-    operators, kernels = kinds.count(facts.DEF), kinds.count(facts.IMPL)
-    if facts.TORCH in kinds:
-        parts = [facts.torch_parts(fact.name)[1] for fact in some if fact.kind == facts.TORCH]
-        operators += parts.count("")
-        kernels += len(parts) - parts.count("")
-    return operators, kernels
+    numbers = [fact.kind for fact in some]  # tens of thousands
+    adds: list[tuple[int, int]] = []
+    for number in set(numbers):
+        kind = facts.kind_of(number)
+        if kind.adds_to is None:
+            count = numbers.count(number)
+            adds.append((count * kind.adds[0], count * kind.adds[1]))
+        else:
+            adds += [kind.adds_to(fact.name) for fact in some if fact.kind == number]
+    return sum(each[0] for each in adds), sum(each[1] for each in adds)
 
 
 def _is_from(fact: Registration, sources: set[str]) -> bool:
@@ -352,14 +366,13 @@ class _Comparison:
         spaces: frozenset[str],
     ) -> None:
         self.dispatcher = dispatcher = registry.dispatcher
-        self.watch = dispatcher.watch
         self.spaces = spaces
-        #: In a team: whether a registration is this interpreter's own.
-        self.is_mine = dispatcher.facts.is_mine if registry.elects else None
+        self.elects = registry.elects
         self.modules = modules
         self.here = _sources(dispatcher, set(sys.modules) - dispatcher.inherited)
         self.near = _sources(dispatcher, _packages(modules))
         self.there = there
+        self.kinds = {number: facts.kind_of(number) for number in {fact.kind for fact in there}}
         # If an operator names several modules, a worker compares with the newest.
         self.stubs = {f.name: f.seq for f in there if f.kind == facts.PYSTUB}
         # How many more registrations of this kind, key and name were verified. There may be several
@@ -369,24 +382,30 @@ class _Comparison:
 
     def has(self, fact: Registration) -> bool | None:
         """Whether this interpreter has verified it; None where it is not expected here."""
-        kind = fact.kind
-        if kind in _NOT_VERIFIED or (kind == facts.PYSTUB and fact.seq != self.stubs[fact.name]):
+        if fact.kind == facts.PYSTUB and fact.seq != self.stubs[fact.name]:
             return None
-        if self.is_mine is not None and self.is_mine(fact):
+        kind = self.kinds[fact.kind]
+        if kind.by_any:
+            return None
+        if kind.is_here is not None:
+            return kind.is_here(fact, self)
+        if self.elects and self.is_mine(fact):
             return True
-        if kind == facts.TORCH:
-            return self._watch_has(fact)
         if _is_from(fact, self.here) or _is_in(fact, self.spaces):
             return self._was_verified(fact)
         return None
 
-    def _watch_has(self, fact: Registration) -> bool | None:
-        watch = self.watch
-        if watch is not None and watch.has(fact.name):
-            return True
-        is_wanted = watch is not None and (_is_from(fact, self.here) or watch.covers(fact))
-        # Else nobody has said that it is to be here.
-        return False if is_wanted or _is_in(fact, self.spaces) else None
+    def is_mine(self, fact: Registration) -> bool:
+        """Whether this interpreter has registered it, in a registry that has no main one."""
+        return self.elects and self.dispatcher.facts.is_mine(fact)
+
+    def is_from_here(self, fact: Registration) -> bool:
+        """Whether a module that is loaded here registers it."""
+        return _is_from(fact, self.here)
+
+    def is_in_spaces(self, fact: Registration) -> bool:
+        """Whether it is in one of the namespaces that the warm-up names."""
+        return _is_in(fact, self.spaces)
 
     def _was_verified(self, fact: Registration) -> bool | None:
         what, variant = fact.what, ""
@@ -421,15 +440,18 @@ class _Comparison:
         return verified, lacking
 
     def _is_asked_for(self, fact: Registration, near: set[str]) -> bool:
-        is_watched = self.watch is not None and self.watch.covers(fact)
-        return _is_from(fact, near) or _is_in(fact, self.spaces) or is_watched
+        return (
+            _is_from(fact, near)
+            or _is_in(fact, self.spaces)
+            or facts.kind_of(fact.kind).is_covered(fact, self.dispatcher)
+        )
 
 
 def _is_in(fact: Registration, spaces: frozenset[str]) -> bool:
     """Whether it is in one of these namespaces. Fallbacks are in none."""
     if not spaces:
         return False
-    name = facts.torch_parts(fact.name)[0] if fact.kind == facts.TORCH else fact.name
+    name = facts.kind_of(fact.kind).called(fact.name)[0]
     return name.partition("::")[0].partition(".")[0] in spaces
 
 

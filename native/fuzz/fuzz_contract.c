@@ -91,11 +91,11 @@ static uint32_t draw_kind(uint32_t n) {
     static const uint32_t kinds[] = {0,           MD_LIBRARY,  MD_DEF,    MD_IMPL,
                                      MD_FALLBACK, MD_PYSTUB,   MD_NAME,   MD_CLAIM,
                                      MD_TORCH,    MD_STANDING, MD_PRIORITY, 15,
-                                     MD_TYPE,     MD_NOTE,     MD_CHOICE, MD_KINDS - 1};
+                                     MD_TYPE,     MD_NOTE,     MD_CHOICE, MD_KINDS};
     return kinds[n % 16];
 }
 static bool is_kind(uint32_t kind) {
-    return kind && kind != MD_CLAIM && kind != 15 && kind != MD_KINDS - 1;
+    return kind && kind < MD_KINDS && kind != MD_CLAIM;
 }
 
 static size_t draw_length(uint32_t n, size_t most) {

@@ -1,5 +1,5 @@
 /* choices.pml - one member decides and all use what it has chosen, for Spin: Note [Claims] in
- * native/core/state/claims.c, Note [One turn for each interpreter] in mdispatch/registry/choosing.py.
+ * native/core/state/claims.c, Note [One turn for each interpreter] in mdispatch/choices/choosing.py.
  *
  * Three processes beside each other in a registry that has a main member; up to four threads ask
  * for one choice, each at some moment: A in the main member's process, B1 and B2 in one interpreter of a

@@ -266,6 +266,27 @@ static void a_dead_registry_makes_room(void) {
     remove_name();
 }
 
+static char editions[2][MD_MAX_REGISTRY_NAME];
+
+static void remove_editions(void) {
+    char path[MD__MAX_PATH];
+    for (int i = 0; i < 2; i++) {
+        md__file_path(path, sizeof path, editions[i]);
+        unlink(path);
+    }
+}
+
+/* The first one is alive for the second. */
+static void editions_are_made_beside_each_other(void) {
+    for (int i = 0; i < 2; i++) snprintf(editions[i], sizeof editions[i], "%.100s@%d", name, i);
+    reg = make(editions[0], 0);
+    member = enter(reg, 0, MD_MAIN);
+    other = make(editions[1], 0);
+    if (other) let_go(other);
+    let_go(reg);
+    remove_editions();
+}
+
 static void use_as_worker(void) {
     member = enter(reg, 0, MD_WORKER);
     add(reg, member, MD_STACK, KEY, "B", 1, MD_EROLE);
@@ -547,6 +568,8 @@ static const struct scenario {
     {"a region that is held", start_anonymous_server, a_region_that_is_held, end_server, 0, 1},
     {"a named registry", nothing, a_named_registry, nothing, 0, 0},
     {"a dead registry makes room", nothing, a_dead_registry_makes_room, nothing, 0, 0},
+    {"editions are made beside each other", nothing, editions_are_made_beside_each_other, nothing, 0,
+     0},
     {"attached by name", start_named_server, attached_by_name, end_server, 0, 0},
     {"attached by address", start_anonymous_server, attached_by_address, end_server, 0, 0},
     {"attached when it appears", nothing, attached_when_it_appears, nothing, 0, 0},

@@ -9,6 +9,7 @@
  * EOWNERDEAD hands out the lock that it speaks of. So a refused FUTEX_WAKE has woken nobody. Only a
  * wake on a region's word can be refused: memory of the process's own is always there.
  */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +18,7 @@
 #include <link.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -99,6 +101,7 @@ static int is_refused(const char *call, const void *to, const int *errors, int *
         return strcmp(state->call, call) == 0 && !says_again(*error);
     }
     if (n != state->nth) return 0;
+    if (state->kind < 0) kill(getpid(), SIGKILL);
     int kinds = 0;
     while (errors[kinds] != END) kinds++;
     state->kinds = kinds;
@@ -220,6 +223,24 @@ int openat(int folder, const char *path, int flags, ...) {
         return -1;
     }
     return real(folder, path, flags, mode);
+}
+
+DIR *fdopendir(int fd) {
+    REAL(fdopendir);
+    REFUSED("fdopendir", ENOMEM) {
+        errno = error;
+        return NULL;
+    }
+    return real(fd);
+}
+
+struct dirent *readdir(DIR *folder) {
+    REAL(readdir);
+    REFUSED("readdir", ENOENT, EIO) {
+        errno = error;
+        return NULL;
+    }
+    return real(folder);
 }
 
 /* A call that may also give less than it was asked for. */

@@ -15,7 +15,7 @@ struct shim_report {
 };
 
 /* From now on the shim counts calls, and refuses the nth (from 1; 0: none) in the way `kind` (from
- * 0). With `on` it also refuses all later calls of the same name, unless the refusal says "again"
+ * 0). For kind -1 the process gets SIGKILL in place of that call. With `on` it also refuses all later calls of the same name, unless the refusal says "again"
  * (EINTR, EAGAIN, ETIMEDOUT): repeated for ever, that would be a halt and no refusal. */
 void shim_arm(long nth, int kind, int on);
 

@@ -514,7 +514,7 @@ int main(int argc, char **argv) {
     shown = shared(sizeof *shown);
     seen = shared(sizeof *seen);
     dice = options.seed;
-    snprintf(shown->name, sizeof shown->name, "elect-%d", (int)getpid());
+    snprintf(shown->name, sizeof shown->name, "elect-%d@1.4.2+g1", (int)getpid());
     printf("== elect --seed %llu\n", (unsigned long long)options.seed);
     fflush(stdout);
     signal(SIGALRM, on_alarm);

@@ -67,7 +67,14 @@ TEST(malformed_names_and_addresses_are_refused) {
                                       "fd:1:4294967299:0123456789abcdef0123456789abcdef",
                                       "fd:1:99999999999999999999:0123456789abcdef0123456789abcdef",
                                       "x\\y",
-                                      "a*"};
+                                      "a*",
+                                      "@",
+                                      "@1",
+                                      "a@",
+                                      "a@1@2",
+                                      "a+1",
+                                      "a+b@1",
+                                      "a@{env:RELEASE}"};
     char long_name[MD_MAX_ADDRESS * 4], whole[MD_MAX_ADDRESS * 2], origin[MD__ORIGIN];
     md_registry reg;
     OK(md_origin("", origin, sizeof origin));
@@ -165,14 +172,14 @@ TEST(an_address_from_elsewhere_says_so) {
 TEST(each_character_is_allowed_in_a_name_or_it_is_not) {
     for (int c = 1; c < 256; c++) {
         static const char ALLOWED[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                      "0123456789_-.";
+                                      "0123456789_-.@";
         int good = strchr(ALLOWED, c) != NULL;
         char text[80];
         md_registry reg;
         for (int first = 0; first < 2; first++) {
             snprintf(text, sizeof text, first ? "%c%s" : "x%c%s", c, name);
             int rc = md_create(text, SIZE, &reg);
-            if (!EQ(rc, good && !(first && c == '.') ? 0 : MD_ENAME))
+            if (!EQ(rc, good && !(first && (c == '.' || c == '@')) ? 0 : MD_ENAME))
                 fprintf(stderr, "    \"%s\"\n", text);
             if (rc == 0) OK(md_close(reg));
         }
@@ -274,7 +281,17 @@ TEST(a_hostile_file_is_refused_with_the_reason_and_at_once) {
     OK(md_origin(name, origin, sizeof origin));
     CHECK(strncmp(origin + 16, "3839616263646566", 16) == 0); /* "89abcdef" */
     close_main(open_main(name, SIZE)); /* no process of it is alive: it makes room */
-    WITH(pid_space, 1, MD_ENAMESPACE);
+    WITH(pid_space, 1, MD_ENAMESPACE); /* likewise */
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    EQ(md_create(name, SIZE, &reg), MD_ENAMESPACE);
+    EQ(md_elect(name, SIZE, &reg), MD_ENAMESPACE);
+    check_status(MD_ENAMESPACE, "a file that somebody has open stays");
+    p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    EQ(md_elect(name, SIZE, &reg), MD_ENAMESPACE);
+    munmap(p, 4096);
+    close_main(open_main(name, SIZE));
+    CHECK(access(path, F_OK) < 0);
     WITH(uid, geteuid() + 1, MD_EOWNER);
     WITH(policy, 0, MD_EDAMAGED);
     WITH(policy, MD_POLICY_BRIDGE + 1, MD_EDAMAGED);

@@ -178,12 +178,12 @@ TEST(only_its_own_member_strikes_it) {
     close_main(m);
 }
 
-TEST(a_kind_that_has_no_name_is_refused_and_a_worker_registers_no_other) {
+TEST(a_number_that_is_no_kind_is_refused_and_a_worker_registers_those_of_any_member) {
     struct main_member m = open_main(NULL, SMALL);
     uint64_t worker = join(m.reg, 1, MD_WORKER);
     for (uint32_t kind = 0; kind < MD_KINDS + 2; kind++) {
-        bool mains = kind >= MD_LIBRARY && kind <= MD_CLASS && kind != MD_CLAIM;
-        bool own = kind == MD_TYPE || kind == MD_NOTE || kind == MD_CHOICE; /* or agreed on */
+        bool mains = kind >= MD_LIBRARY && kind < MD_ANY_MEMBER && kind != MD_CLAIM;
+        bool own = kind >= MD_ANY_MEMBER && kind < MD_KINDS; /* or agreed on */
         EQ(put_own(m.reg, m.member, kind, MD_STACK, "a", "", NULL), mains || own ? 0 : MD_EINVAL);
         EQ(put_own(m.reg, worker, kind, MD_STACK, "a", "", NULL), own     ? 0
                                                                   : mains ? MD_EROLE
@@ -468,7 +468,7 @@ int main(void) {
     RUN(whoever_waits_for_a_choice_hears_of_its_deciders_death_and_is_the_next);
     RUN(whoever_waits_for_a_choice_hears_of_the_main_members_death_though_its_decider_lives);
     RUN(only_its_own_member_strikes_it);
-    RUN(a_kind_that_has_no_name_is_refused_and_a_worker_registers_no_other);
+    RUN(a_number_that_is_no_kind_is_refused_and_a_worker_registers_those_of_any_member);
     RUN(they_go_with_the_member_that_leaves_and_no_others);
     RUN(those_of_a_dead_worker_are_struck_by_the_next_who_joins_or_registers_one);
     RUN(those_of_a_member_that_cannot_be_one_are_told_and_left);

@@ -672,20 +672,20 @@ def test_an_error_of_the_kernel_leaves_this_thread_s_keys_as_they_were(registry,
         raise ZeroDivisionError
 
     f = define(lib, "f(Tensor x) -> Tensor", kernel, lambda ctx, g: g)
-    before = md.guards.included_keys(), md.guards.excluded_keys()
+    before = md.included_keys(), md.excluded_keys()
     for watched in ((), (X,)):
         with Tape() as tape:
             tape.watch(*watched)
             with pytest.raises(ZeroDivisionError):
                 f(X)
-    assert (md.guards.included_keys(), md.guards.excluded_keys()) == before
+    assert (md.included_keys(), md.excluded_keys()) == before
 
 
 # --- in four places -------------------------------------------------------------------------------
 
 MODULE = """
     import mdispatch as md
-    from mdispatch.autograd import register_autograd
+    from mdispatch import register_autograd
 
     class Number:
         __dispatch_keys__ = "CPU"
@@ -731,7 +731,7 @@ def test_gradients_and_their_gradients_are_the_same_in_every_place(place, tmp_pa
 @pytest.mark.parametrize("place", PLACES[1:])
 def test_a_worker_without_the_formula_is_told_which_module_has_it(place, tmp_path):
     (tmp_path / "formulas.py").write_text(
-        "from mdispatch.autograd import register_autograd\n"
+        "from mdispatch import register_autograd\n"
         "register_autograd('feature::half', lambda ctx, g: g)\n"
     )
     module = """
@@ -778,7 +778,7 @@ def test_a_formula_that_the_main_interpreter_has_not_is_refused_in_a_worker(plac
     body = """
         import mdispatch as md
         import feature
-        from mdispatch.autograd import register_autograd
+        from mdispatch import register_autograd
 
         result = {}
         try:

@@ -733,8 +733,7 @@ def test_a_worker_verifies_all_of_it(registry):
 
 MODULE = """
     import mdispatch as md
-    from mdispatch.custom_ops import custom_op
-    from mdispatch.meta import MetaTensor, empty_like
+    from mdispatch import MetaTensor, custom_op, empty_like
 
     class Value:
         def __init__(self, value, device="CPU"):

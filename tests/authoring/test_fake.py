@@ -15,8 +15,8 @@ import mdispatch as md
 from mdispatch import errors
 from mdispatch import facts as kinds
 from mdispatch.authoring.custom_op import custom_op
-from mdispatch.authoring.fake import FakeContext, get_ctx, register_fake
 from mdispatch.authoring.meta import MetaTensor, empty_like
+from mdispatch.fake import FakeContext, get_ctx, register_fake
 from mdispatch.schema.sizes import DynamicSize
 
 
@@ -345,7 +345,7 @@ def test_a_dynamic_size_can_be_returned_where_the_schema_says_symint(lib, ops):
 MODULE = """
     import mdispatch as md
     from mdispatch.fake import get_ctx, register_fake
-    from mdispatch.meta import MetaTensor, empty_like
+    from mdispatch import MetaTensor, empty_like
 
     library = md.Library("k", "DEF")
     library.define("f(Tensor x, Tensor[] more, Tensor? last) -> Tensor")

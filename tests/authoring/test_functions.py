@@ -555,8 +555,16 @@ def test_a_scoped_library_has_the_kinds_and_the_key_of_any(registry, f):
 # --- everywhere -----------------------------------------------------------------------------------
 
 MODULE = """
-    from mdispatch.functions import *
-    from mdispatch.modes import DispatchMode
+    from mdispatch import (
+        DispatchMode,
+        define,
+        get_kernel,
+        impl,
+        register_autocast,
+        register_dispatch_rule,
+        register_kernel,
+        register_vmap,
+    )
 
     class Value:
         def __init__(self, *keys, dtype="float32"):
@@ -581,7 +589,7 @@ MODULE = """
 BODY = """
     import feature
     import mdispatch as md
-    from mdispatch.guards import SetExcludeDispatchKeyGuard
+    from mdispatch import SetExcludeDispatchKeyGuard
     f, Value = md.ops.feature.f, feature.Value
     result = {"calls": [f(Value(key)) for key in ("CPU", "CUDA", "XPU")]}
     result["calls"].append(f(Value("CPU", "FuncTorchBatched")))

@@ -16,10 +16,10 @@ from tapes import Tape
 import mdispatch as md
 from mdispatch import errors
 from mdispatch.authoring.autograd import engines, register_autograd
-from mdispatch.authoring.fake import get_ctx, register_fake
 from mdispatch.authoring.meta import MetaTensor
 from mdispatch.authoring.opcheck.check import TESTS, opcheck
 from mdispatch.dispatch.context.guards import included_keys
+from mdispatch.fake import get_ctx, register_fake
 
 
 class Vector:
@@ -559,7 +559,7 @@ def test_what_is_no_operator_or_does_not_fit_is_refused(make: Make) -> None:
 
 FEATURE = """
 import mdispatch as md
-from mdispatch.autograd import register_autograd
+from mdispatch import register_autograd
 from mdispatch.fake import register_fake
 
 class Vector:

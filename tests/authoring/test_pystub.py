@@ -14,9 +14,9 @@ from places import PLACES, run_at
 import mdispatch as md
 from mdispatch import errors
 from mdispatch import facts as kinds
-from mdispatch.authoring.fake import python_module, register_fake, require_python_modules
 from mdispatch.authoring.meta import MetaTensor
 from mdispatch.facts.modules import missing_fake
+from mdispatch.fake import python_module, register_fake, require_python_modules
 
 X = MetaTensor((2,))
 
@@ -253,8 +253,7 @@ MODULE = """
     from mdispatch import errors
     from mdispatch.facts.modules import missing_fake
     from mdispatch.fake import register_fake
-    from mdispatch.meta import MetaTensor
-    from mdispatch.pystub import python_module
+    from mdispatch import MetaTensor, python_module
 
     library = md.Library("p", "DEF")
     library.set_python_module("feature")
@@ -301,7 +300,7 @@ def test_an_earlier_module_returns_when_the_later_one_is_closed(place, tmp_path)
     module = """
         import warnings
         import mdispatch as md
-        from mdispatch.pystub import python_module
+        from mdispatch import python_module
 
         library = md.Library("p", "DEF")
         library.set_python_module("first", "1")
@@ -339,7 +338,7 @@ def test_operators_that_another_process_defined_tell_their_module_without_an_imp
         import sys
         import mdispatch as md
         from mdispatch.facts.modules import missing_fake
-        from mdispatch.pystub import python_module
+        from mdispatch import python_module
         error = missing_fake(md.default_registry().dispatcher.facts, "p::f")
         result = {
             "named": python_module("p::f"),
@@ -374,7 +373,7 @@ def test_a_call_of_an_operator_that_another_process_defined_says_what_to_import(
     """
     body = textwrap.dedent("""
         import mdispatch as md
-        from mdispatch.meta import MetaTensor
+        from mdispatch import MetaTensor
         try:
             md.ops.p.f(MetaTensor((2,)))
         except md.errors.FakeKernelMissingError as error:

@@ -7,7 +7,7 @@ from c_libraries import HEAD, SIGNATURE, compile_c
 from kinds import INTERPRETERS, run_main
 
 from mdispatch import config
-from mdispatch.registry.sharing import ObjectHandle
+from mdispatch.across.sharing import ObjectHandle
 
 SOURCE = (
     HEAD

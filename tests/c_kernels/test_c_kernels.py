@@ -23,9 +23,9 @@ from patience import limit
 import mdispatch as md
 from mdispatch import config, errors
 from mdispatch.dispatch.c_kernels import _flags
+from mdispatch.pool import interpreters as host
 from mdispatch.registry import load_library
 from mdispatch.schema import parse_schema
-from mdispatch.workers import interpreters as host
 
 OWN_GIL = pytest.mark.skipif(not host.OWN_GIL, reason="this Python has no GIL per interpreter")
 
@@ -448,10 +448,10 @@ def test_interpreters_with_a_gil_of_their_own_run_one_kernel_at_once(boxes_path)
 def test_interpreters_call_what_another_has_loaded(boxes_path, own_gil):
     ran = run_main(
         """
-        before = host.create_interpreter(own_gil=args[1])
+        before = md.create_interpreter(own_gil=args[1])
         before.exec("import mdispatch as md")
         library = md.ops.load_library(args[0])
-        after = host.create_interpreter(own_gil=args[1])
+        after = md.create_interpreter(own_gil=args[1])
         for each in (before, after):
             each.exec('''if True:
                 import mdispatch as md, sys
@@ -489,7 +489,7 @@ def test_interpreters_call_what_another_has_loaded(boxes_path, own_gil):
             ''')
             each.close()
         done(invariants=md.default_registry().check_invariants())
-        """.replace("host.", "md.host."),
+        """,
         boxes_path,
         own_gil,
     )
@@ -514,7 +514,7 @@ def test_a_child_of_fork_calls_what_its_parent_has_loaded(boxes_path):
 
 WORKER = """
 import sys, mdispatch as md
-from mdispatch import errors, host
+from mdispatch import errors
 path = sys.argv[1]
 def raised(cls, function, *args):
     try:
@@ -546,7 +546,7 @@ text = raised(errors.LocalKernelMissingError, md.ops.boxes.echo, 5)
 assert "this process has not loaded the library that contains it" in text, text
 assert "ops.load_library(path)" in text, text
 # What one interpreter of the process loads, all of it can call: also those that could not before.
-worker = host.create_interpreter(own_gil=host.OWN_GIL)
+worker = md.create_interpreter(own_gil=md.OWN_GIL)
 worker.exec(f"import mdispatch as md; md.ops.load_library({path!r})")
 assert md.ops.boxes.echo(5) == 5
 worker.close()
@@ -620,6 +620,7 @@ class Grid(array.array):
     pass
 
 
+@pytest.mark.needs("providers")
 def test_kernels_for_types_and_providers_stand_beside_one_in_c(boxes_path, registry):
     registry.ops.load_library(boxes_path)
     lib = md.Library("boxes", "FRAGMENT", registry=registry)

@@ -150,6 +150,7 @@ def main(text: str, path: str, kind: str) -> dict:
     return {name: got[name] for name in got if name not in ("returncode", "stdout", "stderr")}
 
 
+@pytest.mark.needs("across")
 @pytest.mark.parametrize("kind", INTERPRETERS)
 def test_interpreters_share_an_object_of_c(kind, objects_path):
     got = main(
@@ -192,6 +193,7 @@ done(**got, total=total, left=living, text=text.split(":")[0], counts=counts(),
     }
 
 
+@pytest.mark.needs("across")
 @pytest.mark.parametrize("kind", INTERPRETERS)
 def test_a_kernel_takes_keeps_and_returns_handles_of_objects_of_python(kind, objects_path):
     got = main(

@@ -16,7 +16,7 @@ from runs import in_another_run
 
 import mdispatch as md
 from mdispatch import config, errors
-from mdispatch.workers import interpreters as host
+from mdispatch.pool import interpreters as host
 
 cffi = pytest.importorskip("cffi", reason="cffi has no support for this Python")
 
@@ -182,7 +182,7 @@ def test_every_interpreter_of_the_process_calls_it_and_other_processes_verify(pa
         """
         setup, path, own = args
         exec(setup, {"PATH": path})
-        worker = md.host.create_interpreter(own_gil=own)
+        worker = md.create_interpreter(own_gil=own)
         worker.exec('''if True:
             import array, sys, mdispatch as md
             md.register_type(array.array, "CPU")

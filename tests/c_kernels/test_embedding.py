@@ -12,7 +12,7 @@ import pytest
 from c_libraries import compile_c
 
 from mdispatch import config
-from mdispatch.workers import interpreters as host
+from mdispatch.pool import interpreters as host
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "host"
@@ -259,6 +259,7 @@ def test_host_and_python_define_overloads_of_one_name_and_python_forks_without_a
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "fine\n", "")
 
 
+@pytest.mark.needs("across")
 def test_a_class_of_the_host_is_there_once_and_ends_with_its_library(folder):
     made = program(
         folder,

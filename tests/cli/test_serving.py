@@ -15,8 +15,8 @@ from json_keys import strangers
 from kinds import until
 from registries import FOLDER, Process, main_of, until_stopped, worker_of
 
+from mdispatch.across.offers import offer_of, offer_text
 from mdispatch.facts import NOTE, Registration
-from mdispatch.facts.offers import offer_of, offer_text
 
 #: What the owner registers.
 OWNER = """

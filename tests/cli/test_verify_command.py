@@ -557,6 +557,70 @@ def test_a_version_is_compared_with_one_that_is_running(tmp_path: Path) -> None:
     assert name in gone.stderr
 
 
+@pytest.mark.thorough
+def test_a_module_that_imports_threading_leaves_no_dead_members(tmp_path: Path) -> None:
+    """The end of an interpreter waits for the thread that imported threading there."""
+    module = RUNNING.replace("md.Registry.create(sys.argv[1])", "md.default_registry()")
+    (tmp_path / "same.py").write_text("import threading\n" + module.partition("print")[0])
+    (tmp_path / "running.py").write_text(RUNNING)
+    name = f"threads-{os.getpid()}"
+    with subprocess.Popen(
+        [sys.executable, "running.py", name],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        done = run(tmp_path, "verify", "same", "--against", name, "--interpreters", "2")
+        seen = json.loads(mdispatch("doctor", name, "--json").stdout)["registries"][0]
+        running.communicate("end\n", timeout=limit(60))
+    assert done.returncode == 0, done.stdout
+    assert (seen["processes"], seen["problems"]) == ({"alive": 1, "dead": 0}, [])
+
+
+ENDING = """
+import sys
+import mdispatch as md
+lib = md.Library("against", "DEF")
+lib.define("scale(Tensor x, float factor=2.0) -> Tensor")
+ended = open("ended", "w")  # until this process ends
+print("ready", flush=True)
+open("stop").read()
+"""
+
+
+@pytest.mark.waits
+@pytest.mark.thorough
+def test_a_registry_whose_members_end_meanwhile_is_not_called_the_same(tmp_path: Path) -> None:
+    """The worker would be the registrar, and register what it has."""
+    version = ENDING.partition("ended =")[0].replace("2.0", "3.0")
+    ends = 'open("stop", "w").close()\nopen("ended").read()\n'
+    (tmp_path / "running.py").write_text(ENDING)
+    (tmp_path / "newer.py").write_text(ends + version)
+    for name in ("stop", "ended"):
+        os.mkfifo(tmp_path / name)
+    name = f"ending-{os.getpid()}"
+    with subprocess.Popen(
+        [sys.executable, "running.py"],
+        cwd=tmp_path,
+        env=environment(MDISPATCH_REGISTRY=f"elect:{name}"),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        # Opened both ways, a pipe keeps nobody waiting; this end is closed before anybody reads.
+        other = os.open(tmp_path / "ended", os.O_RDWR)
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        os.close(other)
+        workers = ("--interpreters", "0", "--processes", "1")
+        done = run(tmp_path, "verify", "newer", "--against", name, *workers)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"has ended in registry {name} while this compared with it" in done.stderr
+
+
 def test_the_registry_of_a_parent_is_not_used(modules: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "mdispatch", "verify", "agreeing", "--interpreters", "1"],

@@ -17,8 +17,8 @@ from redis_server import RedisServer
 
 import mdispatch as md
 from mdispatch.cluster import Unreachable, connect, parse_url
+from mdispatch.cluster.hosts import CUT, told
 from mdispatch.errors import EngineUnreachableError
-from mdispatch.facts.hosts import CUT, told
 
 pytestmark = [pytest.mark.shared, pytest.mark.specification]
 

@@ -10,11 +10,12 @@ from patience import limit
 
 import mdispatch as md
 from mdispatch import choices, errors
+from mdispatch.choices.kind import CHOICE
 from mdispatch.cluster import parse_url
 from mdispatch.cluster.leading import LeaderRegistry, Publisher
 from mdispatch.cluster.memory import Store, stores
 from mdispatch.cluster.region import HostRegistry
-from mdispatch.facts import CHOICE, CLAIM
+from mdispatch.facts import CLAIM
 
 pytestmark = [pytest.mark.shared, pytest.mark.specification]
 

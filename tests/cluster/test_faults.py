@@ -20,12 +20,12 @@ from tcp_proxy import Proxy
 
 import mdispatch as md
 from mdispatch.cluster import leading, parse_url
+from mdispatch.cluster.hosts import CUT, GONE, OPEN, told
 from mdispatch.errors import (
     EngineUnreachableError,
     FencedError,
     RegistrarGoneError,
 )
-from mdispatch.facts.hosts import CUT, GONE, OPEN, told
 
 pytestmark = [pytest.mark.shared, pytest.mark.specification]
 

@@ -18,19 +18,21 @@ import pytest
 from cluster_hosts import Host
 from commands import environment
 from kinds_everywhere import SAMPLES
+from our_kinds import OURS as KINDS
 from patience import limit
 from redis_server import RedisServer
 from torch_store import TorchStore
 
 import mdispatch as md
 from mdispatch import choices, errors, facts
-from mdispatch.facts import AGREED, COMPARED, KINDS, REFUSED, SEEN, STAYS
+from mdispatch.facts.kinds import AGREED, COMPARED, REFUSED, SEEN, STAYS
+from mdispatch.facts.native.constants import MD_CHOICE
 
 pytestmark = [pytest.mark.shared, pytest.mark.specification]
 
 SUPPORT = Path(kinds_everywhere.__file__).parent
 ROOT = SUPPORT.parents[1]
-kinds = pytest.mark.parametrize("kind", KINDS, ids=facts.KIND_NAMES.get)
+kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda number: KINDS[number].name)
 
 
 def test_every_kind_has_a_sample():
@@ -49,7 +51,7 @@ def test_the_page_has_the_table():
 
 def judge(word, kind, found):
     """Asserts that what a worker has found is what the table says."""
-    same, other, is_there = found[facts.KIND_NAMES[kind]]
+    same, other, is_there = found[facts.kind_of(kind).name]
     assert is_there == (word in (COMPARED, AGREED, SEEN))
     if word == REFUSED:
         assert same[0] == "ChoiceScopeError"
@@ -131,7 +133,7 @@ def test_another_host(kind, engine, request):
     word = KINDS[kind].hosts
     judge(word, kind, found)
     if word == COMPARED:  # the error names the leader's host, process and location
-        text = found[facts.KIND_NAMES[kind]][1][1]
+        text = found[facts.kind_of(kind).name][1][1]
         if SAMPLES[kind].error != "MainNeverArrivedError":
             assert f"node-0[{leader}]:" in text
             assert f"pid {leader} on node-0" in text or "within" in text
@@ -380,15 +382,34 @@ def test_a_type_that_the_leader_registers_later_is_compared_by_the_next_warm_up(
     assert f"there: node-0[{leader.pid}]:/ops/shop.py:1 (CPU)" in text
 
 
+# --- a kind that a stranger has written -----------------------------------------------------------
+
+
+@pytest.mark.thorough
+def test_a_kind_that_does_not_go_to_other_hosts_is_refused_on_all(begun):
+    """The toy of support/toy.py, whose kind says so."""
+    leader, worker, _ = begun
+    code = (
+        f"import sys; sys.path.insert(0, {str(SUPPORT)!r}); import toy\n"
+        "toy.greet('ann', 'hello', timeout=0.1)"
+    )
+    kind, text = leader.fails(code)
+    assert kind == "NotSharedError"
+    assert "the greeting of ann cannot be registered in" in text
+    assert "Register it in a registry of one host." in text
+    kind, text = worker.fails(code)
+    assert (kind, "did not greet ann" in text) == ("MainNeverArrivedError", True)
+
+
 # --- a wait for what a library in C++ registers ---------------------------------------------------
 
 #: As the watch verifies what it found: the location, in C++ or in Python, and the seconds of the
 #: wait.
 VERIFY = """
 import mdispatch as md
-from mdispatch.facts import torch_name
-from mdispatch.registry.register import hold_torch
-hold_torch(
+from mdispatch.torch.kind import torch_name
+from mdispatch.torch.registrations import hold
+hold(
     md.default_registry().dispatcher, torch_name("engine::step"), "engine::step() -> ()",
     {place!r}, timeout={timeout},
 )
@@ -515,7 +536,7 @@ def test_a_file(kind, one_of_each, tmp_path):
         assert one_of_each[kind].name in str(caught.value)
         assert list(tmp_path.iterdir()) == []
         return
-    assert (word, kind) == (COMPARED, facts.CHOICE)
+    assert (word, kind) == (COMPARED, MD_CHOICE)
     with md.Registry.local() as before, md.Registry.local() as after:
         md.choose("ways::f", 1, [16, 64], lambda: 64, registry=before)
         assert choices.export(file, registry=before) == 1

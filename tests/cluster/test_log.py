@@ -13,11 +13,14 @@ import tracemalloc
 import zlib
 
 import pytest
+from our_kinds import OURS as KINDS
 
 import mdispatch as md
 from mdispatch import facts
 from mdispatch.cluster.engine import parse_url
 from mdispatch.cluster.following import Follower, Position
+from mdispatch.cluster.hosts import OPEN
+from mdispatch.cluster.hosts import read as read_standing
 from mdispatch.cluster.log import (
     BATCH,
     NO_CHAIN,
@@ -41,9 +44,8 @@ from mdispatch.cluster.log import (
 from mdispatch.cluster.memory import MemoryEngine
 from mdispatch.cluster.records import Record, read_record
 from mdispatch.cluster.state import Manifest, State, start_bytes
-from mdispatch.facts.hosts import OPEN
-from mdispatch.facts.hosts import read as read_standing
-from mdispatch.facts.native.constants import MD_UNIQUE
+from mdispatch.facts.kinds import COMPARED
+from mdispatch.facts.native.constants import MD_TORCH, MD_UNIQUE
 
 pytestmark = [pytest.mark.shared, pytest.mark.specification]
 
@@ -87,7 +89,8 @@ def test_what_was_packed_is_read():
     assert pack(BATCH, chain, said)[1] != chain
 
 
-STACKS = [kind for kind in sorted(facts.TRAVELS) if not facts.POLICY[kind] & MD_UNIQUE]
+TRAVELS = [number for number, kind in KINDS.items() if kind.hosts == COMPARED]
+STACKS = [number for number in TRAVELS if not KINDS[number].rule & MD_UNIQUE]
 
 
 def host_of(state, changes, there=()):
@@ -100,7 +103,7 @@ def host_of(state, changes, there=()):
 
 @pytest.mark.parametrize("before", ["", "a", "ab", "aba", "abc"])
 @pytest.mark.parametrize("after", ["a", "b", "ab", "ba", "baa", "cab", "abc", "acb", "bac"])
-@pytest.mark.parametrize("kind", STACKS, ids=facts.KIND_NAMES.get)
+@pytest.mark.parametrize("kind", STACKS, ids=lambda number: KINDS[number].name)
 @pytest.mark.parametrize("how", ["entry by entry", "by a snapshot"])
 def test_of_what_stands_one_on_another_the_newest_is_the_leaders(before, after, kind, how):
     state = begun()
@@ -127,7 +130,7 @@ def test_of_what_stands_one_on_another_the_newest_is_the_leaders(before, after, 
         assert [f.leader for f in host_of(state, changes, there)] == [9] * len(after)
 
 
-@pytest.mark.parametrize("kind", sorted(facts.TRAVELS), ids=facts.KIND_NAMES.get)
+@pytest.mark.parametrize("kind", TRAVELS, ids=lambda number: KINDS[number].name)
 def test_a_fact_of_each_kind_that_travels_is_read(kind):
     there = [fact(1, "s::f", "line", kind)]
     (said,) = packed_batches([], there)
@@ -136,9 +139,7 @@ def test_a_fact_of_each_kind_that_travels_is_read(kind):
 
 
 def test_two_facts_of_torch_library_say_the_same_whatever_place_they_replace():
-    first, again = (
-        fact(1, text=f"{each}\nreplaces /{each}.py:1", kind=facts.TORCH) for each in "ab"
-    )
+    first, again = (fact(1, text=f"{each}\nreplaces /{each}.py:1", kind=MD_TORCH) for each in "ab")
     assert first.content == again._replace(text="a\nreplaces /b.py:1").content
     assert first.content != again.content
 
@@ -202,8 +203,8 @@ def test_a_bomb_is_refused_before_memory_is_taken(data):
         struct.pack(">II", 0, 1 << 13),
         *[
             struct.pack(">I", 0) + pack_facts([fact(1, kind=kind)])
-            for kind in (*facts.KINDS, 0, 15, 99)
-            if kind not in facts.TRAVELS
+            for kind in (*KINDS, 0, 15, 99)
+            if kind not in TRAVELS
         ],
         struct.pack(">I", 0) + pack_facts([fact(1, name="")]),
         struct.pack(">I", 0) + pack_facts([fact(1, name="x" * 2000)]),

@@ -36,7 +36,7 @@ done = md.warm_up("train_ops", timeout={timeout})
 result = done.operators, done.kernels
 """
 DIFFERS = """
-from mdispatch.warming import examine
+from mdispatch.workers.warm_up import examine
 result = sorted(
     [type(e).__name__, e.name, e.key, e.here, e.there, str(e)]
     for e in examine("train_ops", timeout={timeout}).differences
@@ -139,7 +139,7 @@ def test_the_end_of_the_leaders_watch_ends_its_facts_everywhere(
     worker.do(WARM_UP.format(timeout=WAIT))
     leader.do("md.torch.watch().close(); lib.define('last() -> ()')")
     left = worker.do(f"""
-from mdispatch.facts import TORCH
+from mdispatch.torch.kind import TORCH
 md.wait_for_def("s::last", {WAIT})
 result = md.default_registry().dispatcher.facts.registrations_since(TORCH, 0)[1]
 """)

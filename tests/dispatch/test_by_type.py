@@ -344,39 +344,6 @@ def test_a_kernel_of_a_backend_hides_the_composite_gradients_only_where_it_fits(
     assert runs(lambda: f.redispatch(keys, A())) is errors.MissingKernelError
 
 
-def test_kernels_for_types_stand_beside_the_method_of_a_class(registry):
-    @md.register_class("s.Tokens", methods={"take": "(Tensor x) -> str"}, registry=registry)
-    class Tokens:
-        def take(self, x):
-            return "the method"
-
-    lib = md.Library("s", "FRAGMENT", registry=registry)
-    lib.impl("Tokens.take", says("A"), "CPU", types=A)
-    take = registry.ops.s.Tokens.take
-    assert [take(Tokens(), each()) for each in (A, Z, B, A)] == ["A", "the method", "A", "A"]
-    registry.check_invariants()
-
-
-def test_types_that_choose_the_same_have_one_table(registry, lib):
-    lib.define("g(Tensor x, int n) -> str")
-    lib.impl("g", says("a"), "CPU", provider="a", types=B, supports=lambda x, n: n < 5)
-    lib.impl("g", says("b"), "CPU", provider="b", types=B, order=-1)
-    lib.impl("g", says("c"), "CPU", types=B)
-    lib.impl("g", says("d"), "CPU", types=C)
-    table = registry.ops.s.g.default.entry.current_table()
-
-    class Another(B):
-        pass
-
-    tables = [table.for_types(((cls,),)) for cls in (B, Another, B, D, C, Z)]
-    assert tables[0] is tables[1] is tables[2]
-    assert len(set(map(id, tables[2:]))) == 4
-    lib.impl("g", says("tie"), "CUDA", types=B)
-    lib.impl("g", says("tie"), "CUDA", types=C)
-    table = registry.ops.s.g.default.entry.current_table()
-    assert table.for_types(((D,),)) is table.for_types(((D,),))
-
-
 def test_a_fallthrough_may_be_for_types(registry, lib):
     lib.define("f(Tensor x) -> str")
     lib.impl("f", says("CPU"), "CPU")

@@ -9,18 +9,18 @@ import threading
 import pytest
 
 import mdispatch as md
-from mdispatch import errors
+from mdispatch import (
+    AutoDispatchBelowAutograd,
+    DispatchMode,
+    ExcludeDispatchKeyGuard,
+    ForceDispatchKeyGuard,
+    IncludeDispatchKeyGuard,
+    errors,
+)
 from mdispatch.dispatch.context import modes
 from mdispatch.dispatch.context.guards import DEFAULT_EXCLUDED, DEFAULT_INCLUDED
 from mdispatch.dispatch.context.hermetic import hermetic
 from mdispatch.facts.native import calls
-from mdispatch.guards import (
-    AutoDispatchBelowAutograd,
-    ExcludeDispatchKeyGuard,
-    ForceDispatchKeyGuard,
-    IncludeDispatchKeyGuard,
-)
-from mdispatch.modes import DispatchMode
 
 MARK = 10**30  # no other code holds it
 

@@ -16,25 +16,25 @@ import threading
 import weakref
 
 import pytest
+from both_ways import both, frames, same
+from both_ways import outcome as outcome_of
 
 import mdispatch as md
-from mdispatch import errors
-from mdispatch.dispatch.call_c import turn
-from mdispatch.facts.native import _call
-from mdispatch.guards import (
+from mdispatch import (
     AutoDispatchBelowAutograd,
-    ForceDispatchKeyGuard,
-    excluded_keys,
-    included_keys,
-)
-from mdispatch.modes import (
     DispatchMode,
     DispatchModeKey,
+    ForceDispatchKeyGuard,
     disable_md_dispatch,
+    errors,
+    excluded_keys,
+    included_keys,
     keys_on_entry,
     mode_stack,
     restore_keys_on_entry,
 )
+from mdispatch.dispatch.call_c import turn
+from mdispatch.facts.native import _call
 
 pytestmark = pytest.mark.shared
 
@@ -157,23 +157,6 @@ md.register_type(Other, ("CUDA", "AutogradCUDA"))
 def back_to_c():
     yield
     turn(True)
-
-
-def both(call):
-    """The outcomes of a call, in C and in Python."""
-    found = []
-    for on in (True, False):
-        turn(on)
-        try:
-            found.append(call())
-        finally:
-            turn(True)
-    return found
-
-
-def frames():
-    """Whether the kernel that calls this was itself called from a frame of ours."""
-    return sys._getframe(2).f_globals["__name__"].startswith("mdispatch.")
 
 
 # --- what takes the way in C ----------------------------------------------------------------------
@@ -407,23 +390,10 @@ def plainly_fits(type_, value):
 
 
 def outcome(call, got):
-    """The outcome of a call: the arguments of its kernels, whether C called them, and how it
-    ended.
-    """
+    """The same, with the records of classes and modes."""
     got.clear()
     TOLD.clear()
-    try:
-        result = call()
-    except Exception as error:
-        end = (type(error), str(error))
-    else:
-        end = (type(result), repr(result))
-    return [*(each[1:] for each in got), *TOLD], end, [each[0] for each in got]
-
-
-def same(in_c, in_python):
-    """Whether the outcomes agree. (NaNs agree by how they are written.)"""
-    return in_c[:2] == in_python[:2] or repr(in_c[:2]) == repr(in_python[:2])
+    return outcome_of(call, got, TOLD)
 
 
 class Typed:
@@ -624,49 +594,6 @@ def test_an_overload_refuses_the_same_values_by_both_ways(registry, lib, type_, 
         assert in_c == in_python, value
 
 
-class Strict(type):
-    """Its classes have the instances that they say they have."""
-
-    def __instancecheck__(cls, value):
-        return getattr(value, "strict", False)
-
-
-@pytest.mark.shared
-@pytest.mark.parametrize("metaclass", [type, Strict])
-def test_objects_of_a_registered_class_and_their_handles_are_taken_by_both_ways(
-    registry, lib, metaclass
-):
-    Book = md.register_class("s.Book", registry=registry)(metaclass("Book", (), {}))
-    page = md.register_class("s.Page", registry=registry)(type("Page", (), {}))()
-    derived = type("Derived", (Book,), {"strict": True})()
-    backing, gone = Book(), md.share(Book())
-    gone.close()
-    lib.define("f(s.Book book, s.Book? more=None) -> s.Book")
-    lib.define("g(s.Book[] books) -> s.Book[]")
-    got = []
-
-    def kernel(*given):
-        got.append((frames(), given, {}))
-        return md.share(given[0]) if isinstance(given[0], Book) else given[0]
-
-    lib.impl("f", kernel, "CompositeExplicitAutograd")
-    lib.impl("g", kernel, "CompositeExplicitAutograd")
-    f, g = registry.ops.s.f, registry.ops.s.g
-    handles = [md.share(each) for each in (backing, derived, page)]
-    for value in [backing, derived, page, None, 3, Book, *handles, gone, md.SafeObject(backing)]:
-        for call in (
-            lambda v=value: f(v),
-            lambda v=value: f(backing, v),
-            lambda v=value: g([v, backing]),
-        ):
-            in_c, in_python = both(lambda a=call: outcome(a, got))
-            assert same(in_c, in_python), (metaclass, value)
-            assert in_python[2] in ([], [True])
-            if value is backing or (metaclass is type and value == handles[0]):
-                assert in_c[2] == [False]
-                assert not isinstance(in_c[0][0][0][0], md.SafeObject)
-
-
 @pytest.mark.thorough
 @pytest.mark.dear
 def test_a_packet_comes_to_the_same_overload_by_both_ways(request):
@@ -844,7 +771,7 @@ def test_names_without_end_are_asked_about_in_many_threads(lib, registry):
 @pytest.mark.dear
 def test_a_thread_that_ends_with_changed_sets_is_counted_no_more(f):
     before = _call.contexts()
-    thread = threading.Thread(target=lambda: md.guards.set_included("XLA", True))
+    thread = threading.Thread(target=lambda: md.set_included("XLA", True))
     thread.start()
     thread.join()
     gc.collect()

@@ -11,19 +11,19 @@ import threading
 import pytest
 
 import mdispatch as md
-from mdispatch import errors
-from mdispatch.dispatch.context import guards
-from mdispatch.facts.native import calls, guards_py
-from mdispatch.guards import (
+from mdispatch import (
     AutoDispatchBelowAutograd,
+    DispatchMode,
     ExcludeDispatchKeyGuard,
     IncludeDispatchKeyGuard,
+    errors,
     excluded_keys,
     included_keys,
 )
+from mdispatch.dispatch.context import guards
+from mdispatch.facts.native import calls, guards_py
 from mdispatch.keys import DispatchKey, DispatchKeySet
 from mdispatch.keys.numbers import BACKEND_BITS, FULL, PER_BACKEND_BITS
-from mdispatch.modes import DispatchMode
 
 KEYS = [key for key in DispatchKey if key.raw]
 

@@ -421,10 +421,11 @@ def test_a_signal_handler_may_end_the_guard_in_the_middle_of_a_pickle():
             begun.clear()
             guard.__exit__()
             ended.append(1)
+        signal.setitimer(signal.ITIMER_REAL, 1e-4)  # at fixed times, slow ones would pile up
 
     signal.signal(signal.SIGALRM, handler)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 1e-5, 1e-4)
+        signal.setitimer(signal.ITIMER_REAL, 1e-5)
         while len(ended) < 100:
             guard.__enter__()
             begun.append(1)
@@ -463,8 +464,7 @@ def test_it_serves_in_every_place(place, tmp_path):
     import pickle
     import feature
     import mdispatch as md
-    from mdispatch import errors
-    from mdispatch.guards import excluded_keys, included_keys
+    from mdispatch import errors, excluded_keys, included_keys
     from mdispatch.dispatch.context.hermetic import SafeObject, hermetic, is_hermetic
     f, value = md.ops.hermetic_here.f, feature.Value()
     before = (included_keys(), excluded_keys())

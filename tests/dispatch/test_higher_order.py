@@ -691,8 +691,7 @@ def test_a_thread_has_modes_of_its_own(op):
 # --- four places ----------------------------------------------------------------------------------
 
 MODULE = """
-from mdispatch.higher_order import HigherOrderOperator
-from mdispatch.modes import DispatchMode
+from mdispatch import DispatchMode, HigherOrderOperator
 
 class Array:
     __dispatch_keys__ = "CPU", "AutogradCPU"
@@ -709,9 +708,7 @@ select.py_impl(Trace)(lambda mode, *args: ("trace", select(*args)))
 BODY = """
 import importlib, pickle
 import feature
-from mdispatch import errors
-from mdispatch.higher_order import HigherOrderOperator, find_higher_order
-from mdispatch.modes import mode_stack
+from mdispatch import HigherOrderOperator, errors, find_higher_order, mode_stack
 
 x = feature.Array()
 with feature.Trace(), feature.Trace():
@@ -742,8 +739,7 @@ def test_each_interpreter_has_its_own(place, tmp_path):
 
 
 FOREIGN = """
-from mdispatch.higher_order import HigherOrderOperator
-from mdispatch.modes import DispatchMode
+from mdispatch import DispatchMode, HigherOrderOperator
 
 class Array:
     __dispatch_keys__ = "CPU"
@@ -760,8 +756,9 @@ op.py_impl("Tracer")(lambda *args: ran.append("tracer"))
 REFUSED = """
 import pickle
 from pathlib import Path
+import mdispatch as md
 from feature import Array, Mode, op, ran
-from mdispatch import errors, guards, modes
+from mdispatch import errors
 
 held = pickle.loads(Path(HELD).read_bytes())
 
@@ -772,12 +769,12 @@ def refusal(call):
         return error.operator, error.home != error.here, list(ran)
 
 result = {}
-with guards.IncludeDispatchKeyGuard("Tracer"):  # above the key Python
+with md.IncludeDispatchKeyGuard("Tracer"):  # above the key Python
     result["argument"] = refusal(lambda: op(len, [{"a": held["array"]}]))
     result["function"] = refusal(lambda: op(held["function"], Array()))
-    modes.push_mode(held["mode"])
+    md.push_mode(held["mode"])
     result["mode"] = refusal(lambda: op(Array()))
-    modes.pop_mode()
+    md.pop_mode()
     op.py_impl(Mode)(held["rule"])
     with Mode():
         result["rule"] = refusal(lambda: op(Array()))

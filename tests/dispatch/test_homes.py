@@ -127,7 +127,6 @@ def test_an_interpreter_is_alive_until_it_is_closed_and_none_takes_its_place(kin
     main = """
     kind, folder = args
     import pickle
-    from mdispatch import host
     from mdispatch.dispatch.context.homes import here
 
     tell = textwrap.dedent(f'''
@@ -149,7 +148,7 @@ def test_an_interpreter_is_alive_until_it_is_closed_and_none_takes_its_place(kin
             return pickle.load(file)
 
     def create():
-        return host.create_interpreter(own_gil=kind == "own-gil")
+        return md.create_interpreter(own_gil=kind == "own-gil")
 
     first, second = create(), create()
     home, seen = ask(first, here(), here().neighbour(second.id))

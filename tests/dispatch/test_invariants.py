@@ -9,6 +9,7 @@ import sys
 import threading
 
 import pytest
+from invariants import broken
 from kinds import run_main
 
 import mdispatch as md
@@ -162,21 +163,6 @@ def test_a_table_that_is_out_of_date_is_not_judged(registry, lib, entry, worker)
 # --- loud -----------------------------------------------------------------------------------------
 
 
-def broken(registry, *words, name="s::f"):
-    """The reports about the whole registry and about the one operator."""
-    for given in (None, name):
-        with pytest.raises(errors.InvariantError) as caught:
-            registry.check_invariants(given)
-        report = caught.value.report
-        for word in words:
-            assert word in report, report
-        lines = report.split("\n")
-        for line in lines:
-            assert line.startswith(f"{name}: ")
-            assert line in str(caught.value)
-    return lines
-
-
 def test_a_kept_entry_that_is_not_what_the_registrations_give_is_found(registry, entry):
     table = entry._state.table
     good = table.entries
@@ -214,25 +200,6 @@ def test_what_is_called_by_exactly_one_key_is_compared_too(registry, entry, whic
         entry._changed()
         entry.current_table()
     registry.check_invariants()
-
-
-def test_a_kept_entry_that_lets_others_serve_than_a_strict_priority_is_found(registry, lib):
-    lib.impl("f", says("a"), "CPU", provider="a", supports=lambda x: True)
-    asked = md.set_priority("s::f", ["a"], registry=registry)
-    assert registry.ops.s.f(CPU) == "a"
-    entry = registry.dispatcher.entry("s::f")
-    loose = entry._state.table
-    asked.close()
-    with md.set_priority("s::f", ["a"], strict=True, registry=registry):
-        assert registry.ops.s.f(CPU) == "a"
-        strict = entry._state.table.at(DispatchKey.CPU)
-        loose.at(DispatchKey.CPU).rest = None  # which leaves strictness as the only difference
-        assert strict.kernels == loose.at(DispatchKey.CPU).kernels
-        registry.check_invariants()
-        entry._state.table = loose
-        broken(registry, "at CPU calls use", "the registrations give")
-        entry._changed()
-        registry.check_invariants()
 
 
 def test_a_callable_without_its_fact_is_found(registry, entry):

@@ -665,11 +665,10 @@ lib.impl("f", lambda x, n: n, "CPU")
 
 BODY = """
 import mdispatch as md
-from mdispatch import modes
 from mdispatch.dispatch.context.hermetic import SafeObject
 from feature import Array, Typed
 
-class Count(modes.DispatchMode):
+class Count(md.DispatchMode):
     calls = 0
     def __md_dispatch__(self, op, types, args, kwargs):
         self.calls += 1
@@ -683,7 +682,7 @@ f.default.py_impl(Count)(lambda mode, x, n: -n)
 f.default.py_impl("AutogradCPU")(lambda x, n: "python")
 with Count():
     result["rule"] = f(Array(), 6)
-with md.guards.enable_python_dispatcher():
+with md.enable_python_dispatcher():
     result["python"] = f(Array())
 """
 
@@ -706,13 +705,13 @@ FOREIGN = """
 import pickle
 from pathlib import Path
 import mdispatch as md
-from mdispatch import errors, modes
+from mdispatch import errors
 from mdispatch.dispatch.context.hermetic import SafeObject
 
 class Array:
     __dispatch_keys__ = ("CPU", "AutogradCPU")
 
-class Mode(modes.DispatchMode):
+class Mode(md.DispatchMode):
     def __md_dispatch__(self, op, types, args, kwargs):
         return op(*args, **kwargs)
 
@@ -727,7 +726,7 @@ REFUSED = """
 import pickle
 from pathlib import Path
 import mdispatch as md
-from mdispatch import errors, guards, modes
+from mdispatch import errors
 from mdispatch.dispatch.context.hermetic import SafeObject
 from feature import Array, Mode, ran
 
@@ -740,14 +739,14 @@ def refusal(call):
 held = pickle.loads(Path(FOLDER, "held").read_bytes())
 f = md.ops.m.f
 result = {"argument": refusal(lambda: f(held["array"]))}
-modes.push_mode(held["mode"])
+md.push_mode(held["mode"])
 result["mode"] = refusal(lambda: f(Array()))
-modes.pop_mode()
-modes.push_pre_dispatch_mode(held["mode"])
+md.pop_mode()
+md.push_pre_dispatch_mode(held["mode"])
 result["before dispatch"] = refusal(lambda: f(Array()))
-with guards.ExcludeDispatchKeyGuard("PreDispatch"), Mode():  # which does not ask it
+with md.ExcludeDispatchKeyGuard("PreDispatch"), Mode():  # which does not ask it
     result["below it"] = refusal(lambda: f(Array()))
-modes.pop_pre_dispatch_mode()
+md.pop_pre_dispatch_mode()
 f.default.rules.add_class(Mode, held["rule"], full=True)
 with Mode():
     result["rule"] = refusal(lambda: f(Array()))
@@ -784,6 +783,14 @@ KERNEL = """
     sys.path.insert(0, folder)
     import feature
     kernel = md.default_registry().dispatcher.entry("m::f").kernels[md.DispatchKey.AutogradCPU][0]
+    # CPython finds attributes by the version of a class, and each interpreter counts versions from
+    # the same number on. So the class of this kernel needs a version that no class of the other
+    # interpreter ever had. A class that changes gets a higher one, and from CPython 3.13 on none
+    # after 1,000 changes.
+    for _ in range(10_000):
+        type(kernel).changed = True
+        del type(kernel).changed
+        kernel.definition
     body = f"address = {id(kernel)}\\n" + body + "\\nreport(**result)"
     done(**results(start("shared-gil", body, 1, Path(folder)))[0])
 """

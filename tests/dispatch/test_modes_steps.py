@@ -278,7 +278,7 @@ def test_after_a_fork_rules_can_be_registered_whoever_held_the_lock():
     main = """
     import threading, warnings
     from mdispatch.dispatch import overrides
-    from mdispatch.higher_order import HigherOrderOperator
+    from mdispatch import HigherOrderOperator
 
     op = HigherOrderOperator("op")
     taken, go = threading.Event(), threading.Event()
@@ -305,7 +305,7 @@ def test_after_a_fork_rules_can_be_registered_whoever_held_the_lock():
 def test_a_fork_in_a_block_is_in_the_block():
     main = """
     import mdispatch as md
-    from mdispatch.modes import DispatchMode, mode_stack
+    from mdispatch import DispatchMode, mode_stack
     class A:
         __dispatch_keys__ = "CPU"
     class Log(DispatchMode):

@@ -203,7 +203,6 @@ def test_observers_are_those_of_their_interpreter(kind):
     got = run_main(
         """
         kind, = args
-        from mdispatch import host
         md.default_registry()
         text = textwrap.dedent(f'''
         import sys
@@ -218,7 +217,7 @@ def test_observers_are_those_of_their_interpreter(kind):
         ''')
         scope = {"__name__": "ops"}
         exec(text.replace("NUMBER", "1"), scope)
-        inner = host.create_interpreter(own_gil=kind == "own-gil")
+        inner = md.create_interpreter(own_gil=kind == "own-gil")
         inner.exec(text.replace("NUMBER", "2"))
         between = list(scope["seen"])
         md.ops.s.f(3)

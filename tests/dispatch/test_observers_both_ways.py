@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mdispatch as md
+from mdispatch import DispatchMode
 from mdispatch.dispatch.call_c import turn
 from mdispatch.facts.native.calls import local
-from mdispatch.modes import DispatchMode
 
 pytestmark = pytest.mark.shared
 

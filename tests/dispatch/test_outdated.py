@@ -6,58 +6,33 @@ from __future__ import annotations
 
 import threading
 
+import outdated
 import pytest
 from c_libraries import HEAD, compile_c
 from kinds import INTERPRETERS, KINDS, THREAD, run_main
+from outdated import (
+    NEW,
+    OF_TENSORS,
+    OLD,
+    Array,
+    Other,
+    div_new,
+    div_old,
+    is_of_its_text,
+    new,
+    old,
+    opened,
+    outcome,
+)
 from runs import in_another_run
 
 import mdispatch as md
 from mdispatch import config, errors
 from mdispatch.authoring.computed_kernel import computed_kernel
-from mdispatch.dispatch import call_c
 
 pytestmark = pytest.mark.shared
 
-OLD, NEW = "div(int x, int by) -> float", "div(int by, int x) -> float"
 ANY_OLD, ANY_NEW = "div(int x, int by) -> Any", "div(int by, int x) -> Any"
-
-
-def old(x, by):
-    return x / by
-
-
-def new(by, x):
-    return x / by
-
-
-class Array:
-    __dispatch_keys__ = "CPU"
-
-
-class Other(Array):
-    pass
-
-
-def opened(registry, schema, kernel, key="", **options):
-    """A library with one operator. ``options`` are those of its kernel."""
-    lib = in_another_run(lambda: md.Library("s", "DEF", registry=registry, timeout=0))()
-    lib.impl(lib.define(schema), kernel, key, **options)
-    return lib
-
-
-@pytest.fixture(params=["c", "python"])
-def way(request):
-    """Who makes the calls."""
-    call_c.turn(request.param == "c")
-    yield
-    call_c.turn(call_c._wanted())
-
-
-def outcome(call, *args, **kwargs):
-    try:
-        return call(*args, **kwargs)
-    except errors.MdispatchError as error:
-        return type(error).__name__
 
 
 # --- through each path ----------------------------------------------------------------------------
@@ -99,8 +74,8 @@ def test_no_path_leads_to_a_kernel_of_another_definition(registry, worker, way, 
         call(worker.ops)
     error = raised.value
     assert (error.schema_here, error.schema_there) == (f"s::{OLD}", f"s::{NEW}")
-    assert error.here.startswith(__file__)
-    assert error.there.startswith(__file__)
+    assert error.here.startswith(outdated.__file__)
+    assert error.there.startswith(outdated.__file__)
     assert error.operator == "s::div"
     with pytest.raises(errors.OperatorGoneError):
         held(x=8, by=2)
@@ -130,7 +105,7 @@ def test_a_default_an_attribute_and_a_type_are_of_the_text(registry, worker, way
         opened(registry, "div(int x, int by=2) -> float", old)
         opened(worker, "div(int x, int by=2) -> float", old)
         assert worker.ops.s.div(8) == 4.0
-        lib = in_another_run(lambda: md.Library("s", "DEF", registry=registry))()
+        lib = outdated.library(registry)
         lib.impl(lib.define(changed, **options), old)
         with pytest.raises(errors.KernelOutdatedError) as raised:
             worker.ops.s.div(8)
@@ -230,90 +205,18 @@ def test_a_kernel_is_for_the_definition_that_was_verified_not_for_a_later_one(re
     assert outcome(worker.ops.s.div, x=8, by=2) == "KernelOutdatedError"
 
 
-OF_TENSORS = "div(Tensor a, int x, int by) -> float", "div(Tensor a, int by, int x) -> float"
-
-
-def div_old(a, x, by):
-    return x / by
-
-
-def div_new(a, by, x):
-    return x / by
-
-
 @pytest.mark.parametrize(
     "options",
     [
         {"types": Array},
         {"types": Other},
-        {"provider": "fast"},
-        {"provider": "fast", "supports": lambda *given, **named: True},
-        {"provider": "fast", "types": Array},
         {"signature": "(Tensor a, int n, int m) -> float"},
         {"with_keyset": True},
     ],
     ids=lambda options: "-".join(options),
 )
 def test_kernels_by_type_providers_and_others_alike(registry, worker, way, options):
-    def kernel(function):
-        if "with_keyset" in options:
-            return lambda keys, *args, **named: function(*args, **named)
-        return function
-
-    def call(ops):
-        return ops.s.div(Other(), x=8, by=2)
-
-    first = opened(registry, OF_TENSORS[0], kernel(div_old), "CPU", **options)
-    opened(worker, OF_TENSORS[0], kernel(div_old), "CPU", **options)
-    assert call(worker.ops) == 4.0
-    first.close()
-    opened(registry, OF_TENSORS[1], kernel(div_new), "CPU", **options)
-    assert call(registry.ops) == 4.0
-    assert outcome(call, worker.ops) == "KernelOutdatedError"
-    opened(worker, OF_TENSORS[1], kernel(div_new), "CPU", **options)
-    assert call(worker.ops) == 4.0
-
-
-def test_a_provider_that_a_worker_may_lack_is_passed_by_while_it_is_outdated(registry, worker, way):
-    def defined(registry, schema, function):
-        lib = in_another_run(lambda: md.Library("s", "DEF", registry=registry, timeout=0))()
-        lib.impl(lib.define(schema), function, "CPU")
-
-    def provides(registry, function):
-        lib = in_another_run(lambda: md.Library("s", "IMPL", registry=registry, timeout=0))()
-        lib.impl("div", lambda *given: -function(*given), "CPU", provider="fast", required=False)
-
-    for each in (registry, worker):
-        defined(each, OF_TENSORS[0], div_old)
-        provides(each, div_old)
-    assert worker.ops.s.div(Array(), x=8, by=2) == -4.0
-    defined(registry, OF_TENSORS[1], div_new)
-    provides(registry, div_new)
-    assert outcome(worker.ops.s.div, Array(), x=8, by=2) == "KernelOutdatedError"
-    defined(worker, OF_TENSORS[1], div_new)
-    assert worker.ops.s.div(Array(), x=8, by=2) == 4.0
-    provides(worker, div_new)
-    assert worker.ops.s.div(Array(), x=8, by=2) == -4.0
-
-
-def test_next_provider_does_not_lead_to_an_outdated_kernel(registry, worker):
-    def opened(registry, schema, function):
-        def first(a, *rest):
-            names = [each.name for each in registry.ops.s.div.default.schema.arguments]
-            given = dict(zip(names[1:], rest, strict=True))
-            return md.next_provider(registry.ops.s.div.default, "first", a, **given)
-
-        lib = in_another_run(lambda: md.Library("s", "DEF", registry=registry, timeout=0))()
-        name = lib.define(schema)
-        lib.impl(name, first, "CPU", provider="first", order=2)
-        lib.impl(name, function, "CPU", provider="second", order=1)
-
-    opened(registry, OF_TENSORS[0], div_old)
-    opened(worker, OF_TENSORS[0], div_old)
-    assert worker.ops.s.div(Array(), x=8, by=2) == 4.0
-    opened(registry, OF_TENSORS[1], div_new)
-    assert registry.ops.s.div(Array(), x=8, by=2) == 4.0
-    assert outcome(worker.ops.s.div, Array(), x=8, by=2) == "KernelOutdatedError"
+    is_of_its_text(registry, worker, options)
 
 
 def test_a_fake_kernel_is_a_kernel(registry, worker):
@@ -392,46 +295,6 @@ def test_a_rule_ends_with_a_definition_that_was_made_here(registry):
 
 
 # --- priorities -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("pattern", ["s::who", "s::*"])
-def test_a_priority_that_was_verified_counts_while_the_main_interpreter_has_the_same(
-    registry, worker, way, pattern
-):
-    for each in (registry, worker):
-        lib = md.Library("s", "FRAGMENT", registry=each, timeout=0)
-        lib.define("who() -> str")
-        for order, name in enumerate(("b", "a")):
-            lib.impl("who", lambda name=name: name, provider=name, order=order)
-
-    def both():
-        return registry.ops.s.who() + worker.ops.s.who()
-
-    first = md.set_priority(pattern, ["b"], registry=registry)
-    mine = md.set_priority(pattern, ["b"], registry=worker, timeout=0)
-    assert both() == "bb"
-    first.close()
-    assert both() == "aa"
-    second = md.set_priority(pattern, ["a"], registry=registry)
-    assert both() == "aa"
-    second.close()
-    md.set_priority(pattern, ["b"], registry=registry)
-    assert both() == "bb"
-    mine.close()
-    assert both() == "bb"
-
-
-def test_a_priority_that_may_differ_stays_whatever_the_main_interpreter_has(registry, worker):
-    for each in (registry, worker):
-        lib = md.Library("s", "FRAGMENT", registry=each, timeout=0)
-        lib.define("who() -> str")
-        for order, name in enumerate(("b", "a")):
-            lib.impl("who", lambda name=name: name, provider=name, order=order)
-    first = md.set_priority("s::who", ["a"], registry=registry, required=False)
-    md.set_priority("s::who", ["b"], registry=worker, timeout=0)
-    assert worker.ops.s.who() == "b"
-    first.close()
-    assert worker.ops.s.who() == "b"
 
 
 # --- workers of every kind ------------------------------------------------------------------------
@@ -536,170 +399,6 @@ def test_no_call_has_another_answer_while_definitions_change_under_it(registry, 
     assert seen["main"] <= {4.0, *refusals}
     refusals |= {"KernelOutdatedError", "LocalKernelMissingError"}
     assert seen["worker"] <= {4.0, *refusals}
-
-
-# --- what leads to another interpreter ------------------------------------------------------------
-
-#: Two definitions that differ in the order of two arguments, for modules of both sides.
-TWO = """
-import mdispatch as md
-OLD, NEW = "div(int x, int by) -> float", "div(int by, int x) -> float"
-def old(x, by):
-    return x / by
-def new(by, x):
-    return x / by
-def opened(schema, kernel, **options):
-    lib = md.Library("shop", "DEF")
-    lib.impl(lib.define(schema), kernel, "CompositeExplicitAutograd", **options)
-    return lib
-def outcome(call, **given):
-    try:
-        return call(**given)
-    except md.MdispatchError as error:
-        return type(error).__name__
-"""
-
-#: Verifies, serves what it has, and serves the new one once it has heard of that.
-OWNER = """
-lib = opened(OLD, old, serve=SERVE)
-arrived("served")
-md.wait_for_def("turn::again", limit(30))
-lib.close()
-lib = opened(NEW, new, serve=SERVE)
-arrived("again")
-md.wait_for_def("turn::end", limit(30))
-report()
-"""
-
-#: Has no kernel of its own.
-CALLER = """
-md.allow_routing("shop", timeout=limit(20))
-def call():
-    return outcome(md.ops.shop.div, x=8, by=2)
-seen = [call(), call()]
-arrived("called")
-md.wait_for_def("turn::new", limit(30))
-seen += [call(), call()]
-arrived("refused")
-md.wait_for_def("turn::called", limit(30))
-seen += [call(), call()]
-report(seen=seen)
-"""
-
-ROUTED = """
-import tempfile
-owner, caller, two = args[2:]
-exec(two, globals())
-folders = [Path(tempfile.mkdtemp(dir=Path(__file__).parent)) for _ in range(2)]
-turns = md.Library("turn", "FRAGMENT")
-lib = opened(OLD, old)
-serve = "SERVE = " + repr("host" if args[0] == "subprocess" else True)
-owners = start(args[0], two + serve + owner, 1, folders[0])
-until_arrived(owners, "served")
-callers = start(args[1], two + caller, 1, folders[1])
-until_arrived(callers, "called")
-lib.close()
-lib = opened(NEW, new)
-turns.define("new() -> ()")
-until_arrived(callers, "refused")
-turns.define("again() -> ()")
-until_arrived(owners, "again")
-turns.define("called() -> ()")
-seen = results(callers)[0]["seen"]
-turns.define("end() -> ()")
-results(owners)
-done(seen=seen)
-"""
-
-
-@pytest.mark.parametrize(
-    ("owner", "caller"),
-    [
-        ("subprocess", "subprocess"),
-        ("subprocess", INTERPRETERS[-1]),
-        *((kind, kind) for kind in INTERPRETERS),
-    ],
-)
-def test_an_owner_serves_a_kernel_to_calls_of_its_text_only(owner, caller):
-    got = run_main(ROUTED, owner, caller, OWNER, CALLER, TWO)
-    assert got["seen"] == [4.0, 4.0, *["KernelOutdatedError"] * 2, 4.0, 4.0]
-
-
-# --- typed classes --------------------------------------------------------------------------------
-
-#: A class whose method takes two arguments in one order, or in the other.
-CLASS = """
-import pickle
-import mdispatch as md
-def registered(schema, cls):
-    return md.register_class("shop.Ratio", methods={"of": schema})(cls)
-class Old:
-    def of(self, x, by):
-        return x / by
-class New:
-    def of(self, by, x):
-        return x / by
-OLD, NEW = "(int x, int by) -> float", "(int by, int x) -> float"
-def outcome(call, **given):
-    try:
-        return call(**given)
-    except md.MdispatchError as error:
-        return type(error).__name__
-"""
-
-#: Verifies the class, and has an object that the main interpreter calls.
-HOME = """
-registered(OLD, Old)
-ratio = Old()
-handle = md.share(ratio, **SERVED)
-with open(f"{FOLDER}/{INDEX}.pickle", "wb") as file:
-    file.write(pickle.dumps(handle))
-def call():
-    return [outcome(handle.of, x=8, by=2), outcome(md.ops.shop.Ratio.of, self=ratio, x=8, by=2)]
-seen = call()
-arrived(1)
-md.wait_for_def("turn::new", limit(30))
-seen += call()
-arrived(2)
-md.wait_for_def("turn::end", limit(30))
-report(seen=seen)
-"""
-
-CALLED = """
-import tempfile
-kind, home, classes = args
-exec(classes, globals())
-folder = Path(tempfile.mkdtemp(dir=Path(__file__).parent))
-turns = md.Library("turn", "FRAGMENT")
-registered(OLD, Old)
-served = "SERVED = " + repr({"serve": "host"} if kind == "subprocess" else {})
-workers = start(kind, classes + served + home, 1, folder)
-until_arrived(workers, 1)
-handle = pickle.loads((folder / "0.pickle").read_bytes())
-seen = [outcome(handle.of, x=8, by=2)]
-dispatcher = md.default_registry().dispatcher
-for runs in list(dispatcher.libraries.values()):
-    for opened in list(runs.values()):
-        for library in list(opened):
-            if library is not turns:
-                library.close()
-registered(NEW, New)
-turns.define("new() -> ()")
-until_arrived(workers, 2)
-seen.append(outcome(handle.of, x=8, by=2))
-seen.append(outcome(md.ops.shop.Ratio.of, self=New(), x=8, by=2))
-turns.define("end() -> ()")
-done(here=seen, there=results(workers)[0]["seen"])
-"""
-
-
-@pytest.mark.parametrize("kind", ["subprocess", *INTERPRETERS])
-def test_a_method_of_a_class_that_was_verified_belongs_to_its_text(kind):
-    got = run_main(CALLED, kind, HOME, CLASS)
-    outdated = "KernelOutdatedError"
-    # A handle at home that was asked for its methods has operators.
-    assert got["there"] == [4.0, 4.0, "OperatorGoneError", outdated]
-    assert got["here"] == [4.0, outdated, 4.0]
 
 
 # --- keys of types --------------------------------------------------------------------------------
@@ -852,6 +551,6 @@ def test_an_operator_made_of_a_function_belongs_to_its_text_with_all_that_it_bri
     div = worker.ops.s.div.default
     for key in ("Meta", "AutogradCPU"):
         seen.append(outcome(div.redispatch, md.DispatchKeySet(key), x=8, by=2))
-    gone, outdated = "OperatorGoneError", "KernelOutdatedError"
-    assert seen == [4.0, 4.0, *[gone] * 2, *[outdated] * 3]
+    gone, late = "OperatorGoneError", "KernelOutdatedError"
+    assert seen == [4.0, 4.0, *[gone] * 2, *[late] * 3]
     assert made(worker, new_text, new)(x=8, by=2) == 4.0

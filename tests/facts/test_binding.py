@@ -110,10 +110,9 @@ def test_all_interpreters_share_one_library_and_so_one_default_registry(tmp_path
 def test_a_fork_beside_live_interpreters_is_warned_of() -> None:
     got = run_main(
         """
-        from mdispatch import host
         import warnings
         md.default_registry()
-        interpreter = host.create_interpreter()
+        interpreter = md.create_interpreter()
         interpreter.exec("import mdispatch as md; md.default_registry()")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

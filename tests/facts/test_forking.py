@@ -4,15 +4,12 @@ hold one of its locks, or were handed the lock of an object by CPython.
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from kinds import run_main
 
-import mdispatch as md
 from mdispatch.facts import WORKER
 
 pytestmark = [pytest.mark.either_binding, pytest.mark.shared]
@@ -200,7 +197,7 @@ def g(x: md.Tensor) -> int:
 SWITCH = "with g.set_kernel_enabled('cpu', False): pass"
 
 GUARD = """
-from mdispatch.guards import excluded_keys
+from mdispatch import excluded_keys
 guard = md.ExcludeDispatchKeyGuard("CPU")
 guard.__enter__()
 """
@@ -295,7 +292,7 @@ STANDING = {
     "rules": ("dispatch/overrides.py", "rules = getattr(self, what)", OPERATOR, RULE, RULE),
     "safe objects": ("dispatch/context/keeping.py", "guards = open_guards()", "", SAFE, SAFE),
     "pool": (
-        "workers/pool_before_314.py",
+        "pool/before_314.py",
         'name = f"{self._prefix}_{len(self._threads)}"',
         POOL,
         SUBMIT,
@@ -312,33 +309,6 @@ def test_a_child_gets_by_where_another_thread_stood_when_it_was_forked(name, mon
         pytest.skip("CPython's own pool from 3.14 on")
     got = run_main(FORK_AT_A_LINE, *STANDING[name])
     assert got["status"] == 7, got["stderr"]
-
-
-LOCKS = ("Condition", "Event", "Lock", "RLock", "Semaphore", "allocate_lock")
-
-#: The modules that make locks in another way, and how the child of a fork frees these.
-ELSEWHERE = {
-    "forking": "itself: it makes the locks of the others",
-    "registry.sharing": "itself: a handler must not take the lock of a home again",
-    "transports.host": "itself: the child has no owner, and so no condition",
-    "cluster.bridge": "none: the process of a bridge forks nobody",
-    "cluster.leading": "none: the child's registry forgets its publisher, which has them",
-    "cluster.memory": "none: an engine for tests, in one process",
-    "cli.verify.command": "none: a command, which forks only to run something else",
-}
-
-
-@pytest.mark.thorough
-def test_each_lock_of_the_package_is_free_in_a_child() -> None:
-    root = Path(md.__file__).parent
-    with_locks = set()
-    for file in root.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call):
-                called = ast.unparse(node.func)
-                if called.removeprefix("threading.") in LOCKS and not node.args:
-                    with_locks.add(".".join(file.relative_to(root).with_suffix("").parts))
-    assert with_locks == ELSEWHERE.keys()
 
 
 def test_the_thread_that_forks_goes_on_to_hold_its_locks_in_the_child() -> None:

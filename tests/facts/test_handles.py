@@ -33,7 +33,7 @@ def says(word):
 def there(registry):
     """The kind and the name of every registration."""
     _, _, found = registry.dispatcher.facts.registrations()
-    return sorted((kinds.KIND_NAMES[f.kind], f.name) for f in found)
+    return sorted((kinds.kind_of(f.kind).name, f.name) for f in found)
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +108,7 @@ def test_a_handle_knows_its_registration_and_ends_just_that(registry, monkeypatc
     before = there(registry)
     handle = handle_of(registry, what, monkeypatch)
     fact = handle.registration
-    assert kinds.KIND_NAMES[fact.kind] == what.partition(" ")[0]
+    assert kinds.kind_of(fact.kind).name == what.partition(" ")[0]
     assert fact in registry.dispatcher.facts.registrations()[2]
     assert fact.where.startswith(f"{__file__}:")
     handle.close()

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import textwrap
 import threading
 from pathlib import Path
 
 import pytest
 from alarms import end_alarms
+from alone import program, ran
 from patience import limit
 
 import mdispatch as md
@@ -21,27 +20,10 @@ from mdispatch import errors
 from mdispatch.facts import DEF, FALLBACK, IMPL, native
 from mdispatch.facts.local import LocalRegistry
 from mdispatch.facts.native import system
+from mdispatch.facts.registration import kinds
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = limit(60)
-
-
-def ran(*words: object, status: int = 0, **environment: str) -> str:
-    """What a process prints, on a system without shared registries."""
-    env = {k: v for k, v in os.environ.items() if k not in ("MDISPATCH_REGISTRY", "PYTHONPATH")}
-    done = subprocess.run(
-        [sys.executable, *map(str, words)],
-        env={**env, "MDISPATCH_BINDING": "none", **environment},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
-def program(text: str, *words: object, **environment: str) -> str:
-    return ran("-c", "import mdispatch as md\n" + textwrap.dedent(text), *words, **environment)
 
 
 # --- other systems --------------------------------------------------------------------------------
@@ -279,8 +261,11 @@ def test_a_wake_that_a_signal_handler_prevented_is_made_good():
 
 
 def test_handlers_that_register_in_the_midst_of_a_registration_lose_nothing():
-    """Note [Commits] in facts/local.py. The handler runs wherever Python runs handlers."""
+    """Note [Commits] in facts/local.py. The handler runs wherever Python runs handlers, but not
+    during an import, where any handler that imports may find half a module.
+    """
     registry = LocalRegistry()
+    list(kinds())  # imported
     made: list[int] = []
     refused = 0
 
@@ -291,15 +276,22 @@ def test_handlers_that_register_in_the_midst_of_a_registration_lose_nothing():
         except errors.DuplicateRegistrationError:
             refused += 1
 
-    turn = 0
+    turn = depth = 0
 
     def handler(*ignored: object) -> None:
+        nonlocal depth
+        depth += 1
+        if depth == 1:
+            signal.setitimer(signal.ITIMER_REAL, 1e-5)  # one handler within another, never a third
         register(IMPL, "s::f")
         register(DEF, f"s::d{turn}")
         register(FALLBACK, "_")
+        depth -= 1
+        if depth == 0:  # at fixed times, slow ones would pile up
+            signal.setitimer(signal.ITIMER_REAL, 1e-4)
 
     signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)
+    signal.setitimer(signal.ITIMER_REAL, 1e-4)
     try:
         while turn < 400:
             register(IMPL, "s::f")
@@ -318,6 +310,33 @@ def test_handlers_that_register_in_the_midst_of_a_registration_lose_nothing():
     assert refused > 0
     assert registry.check() == ""
     registry.close()
+
+
+def test_a_handler_that_registers_while_the_kinds_are_imported_leaves_all_of_them_known():
+    """Its own import ends before the one that it interrupts has begun to run the module."""
+    words = program(
+        """
+        import sys
+        from importlib.machinery import PathFinder
+        from mdispatch.facts.local import LocalRegistry
+        from mdispatch.facts.registration import DEF, IMPL, kinds
+        registry = LocalRegistry()
+
+        class Handler:
+            @staticmethod
+            def find_spec(name, path=None, target=None):
+                if name == "mdispatch.facts.kinds":
+                    sys.meta_path.remove(Handler)
+                    registry.register(DEF, 0, "s::f", "s::f() -> ()", "a.py:1")
+                    return PathFinder.find_spec(name, path)
+
+        sys.meta_path.insert(0, Handler)
+        registry.register(IMPL, 0, "s::f", "", "a.py:2")
+        print(len(registry.registrations()[2]), DEF in [kind.number for kind in kinds()])
+        assert Handler not in sys.meta_path
+        """
+    )
+    assert words == "2 True\n"
 
 
 @pytest.mark.parametrize("text", ["half \udc80", "ä" * 600, ""])
@@ -356,84 +375,6 @@ def test_a_local_registry_is_apart_from_all_others():
         one.check_invariants()
     with pytest.raises(errors.RegistryClosedError):
         lib.define("g(int x) -> int")
-
-
-# --- promises and wishes: docs/other-systems.md ---------------------------------------------------
-
-
-def counts(registry):
-    """An operator and what has to stay as it is when a kernel of it is refused."""
-    lib = md.Library("s", "DEF", registry=registry)
-    lib.define("count(str text) -> int")
-    return lib, registry.dispatcher.facts.registrations()
-
-
-KEY = "CompositeExplicitAutograd"
-
-
-@pytest.mark.parametrize(
-    "way_of_registering",
-    [
-        lambda lib: lib.impl("count", len, KEY, serve="host"),
-        lambda lib: lib.impl("count", dispatch_key=KEY, serve="host")(len),
-        lambda lib: lib.impl("count", len, KEY, provider="fast", serve="host"),
-        lambda lib: lib.impl("count", len, KEY, types=str, serve="host"),
-    ],
-    ids=["call", "decorator", "provider", "types"],
-)
-def test_a_kernel_for_other_processes_is_refused_before_anything_has_changed(way_of_registering):
-    with md.Registry.local() as registry:
-        lib, before = counts(registry)
-        with pytest.raises(errors.NotSharedError) as refused:
-            way_of_registering(lib)
-        told = str(refused.value)
-        assert told.startswith("serve='host' says that other processes may call the kernel of ")
-        assert registry.dispatcher.facts.alone in told
-        assert refused.value.registry == registry.address
-        assert registry.dispatcher.facts.registrations() == before
-        assert registry.dispatcher.entry("s::count").callables == ()
-        lib.impl("count", len, KEY)  # and nothing stands in the way of the next one
-        assert registry.ops.s.count("four") == 4
-
-
-def test_so_it_is_in_the_default_registry_where_nothing_is_shared():
-    told = program("""
-        lib = md.Library("s", "DEF")
-        lib.define("count(str text) -> int")
-        try:
-            lib.impl("count", len, "CompositeExplicitAutograd", serve="host")
-        except md.errors.NotSharedError as error:
-            print(error)
-        print(md.ops.s.count.default.has_kernel_for_dispatch_key("CompositeExplicitAutograd"))
-    """)
-    assert "shared with none: MDISPATCH_BINDING=none in the environment" in told
-    assert told.endswith("False\n")
-
-
-def test_a_transport_that_does_not_exist_is_called_so_first():
-    with md.Registry.local() as registry:
-        lib, _ = counts(registry)
-        with pytest.raises(errors.InvalidArgumentError, match="pigeon"):
-            lib.impl("count", len, KEY, serve="pigeon")
-
-
-WISHES = """
-    lib = md.Library("s", "DEF")
-    lib.define("count(str text) -> int")
-    lib.impl("count", len, "CompositeExplicitAutograd", serve=True)
-    with md.routing("s"):
-        assert md.ops.s.count("four") == 4
-    for scope in ("registry", "host"):
-        assert md.choose("s::count", scope, {"a": 1}, lambda: "a", scope=scope) == "a"
-    assert md.warm_up([], complete="s").differences == ()
-    md.initializer([], complete="s")()
-    assert md.seal() is False
-    print("all")
-"""
-
-
-def test_wishes_have_no_effect_where_nothing_is_shared():
-    assert program(WISHES) == "all\n"
 
 
 @pytest.mark.shared

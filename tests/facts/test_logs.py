@@ -15,8 +15,8 @@ import pytest
 from patience import limit
 
 import mdispatch as md
+from mdispatch.errors.locations import host
 from mdispatch.facts import TYPE, logs
-from mdispatch.facts.hosts import host
 from mdispatch.facts.opening import ENVIRONMENT
 from mdispatch.registry import verify
 from mdispatch.registry.verify import Audit

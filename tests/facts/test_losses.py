@@ -146,6 +146,8 @@ def waits(loss: Loss) -> str:
 
 def recovers(loss: Loss) -> str:
     main, worker = loss.worker()
+    if loss.what == "its descriptor":  # without it the worker does not see that more is backed
+        main.do(FILL)
     with subprocess.Popen([loss.hold, loss.scene.name], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"

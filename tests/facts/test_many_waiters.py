@@ -38,7 +38,6 @@ os.close(schedstat)
 
 MAIN = """
 import random, threading
-from mdispatch import host
 from mdispatch import facts as kinds
 kind, count, rounds, seed, worker = args
 dice = random.Random(seed)
@@ -62,7 +61,7 @@ over = threading.Event()
 started = time.monotonic()
 threads = []
 for _ in range(count):
-    interpreter = host.create_interpreter(own_gil=kind == "own-gil")
+    interpreter = md.create_interpreter(own_gil=kind == "own-gil")
     threads.append(threading.Thread(target=run, args=(interpreter,)))
     threads[-1].start()
 

@@ -9,12 +9,12 @@ from registries import FOLDER
 
 import mdispatch as md
 from mdispatch.facts.native.constants import MD_FORMAT
-from mdispatch.facts.registration import CHOICE, TYPE
+from mdispatch.facts.registration import TYPE
 
 pytestmark = pytest.mark.shared
 
 WORKER = """
-from mdispatch.facts.registration import CHOICE, TYPE
+from mdispatch.facts.registration import TYPE
 import mdispatch as md
 backing = md.default_registry().dispatcher.facts
 i_am_here()
@@ -25,10 +25,6 @@ try:
 except md.errors.DuplicateRegistrationError as error:
     first = error.first
 newest = backing.register(TYPE, 0, "own", "CPU", "worker.py:4")
-try:
-    backing.register(CHOICE, 0, "threads", str(INDEX), "worker.py:3")
-except md.errors.DuplicateRegistrationError as error:
-    assert error.first == "worker.py:3"
 theirs = backing.await_fact(TYPE, 0, "of.main", 1, 60.0)[0]
 report(first=first, role=backing.role, removed_theirs=backing.remove(theirs),
        removed=backing.remove(newest))
@@ -36,18 +32,17 @@ report(first=first, role=backing.role, removed_theirs=backing.remove(theirs),
 
 MAIN = """
 kind, count, folder, text = args
-from mdispatch.facts.registration import CHOICE, TYPE
+from mdispatch.facts.registration import TYPE
 backing = md.default_registry().dispatcher.facts
 workers = start(kind, text, count, Path(folder))
 until_asleep(workers)
 types = [f.where for f in backing.registrations("np.ndarray")[2]]
-choices = [f.text for f in backing.registrations("threads")[2]]
 own = backing.register(TYPE, 0, "of.main", "CPU", "main.py:1")
 for worker in workers:
     worker.join()
 backing.register(TYPE, 0, "the.last", "CPU", "main.py:2")  # finds those that did not leave
 left = [f.name for f in backing.registrations()[2]]
-done(types=types, choices=sorted(choices), left=left, check=backing.check(),
+done(types=types, left=left, check=backing.check(),
      workers=[worker.result() for worker in workers])
 """
 
@@ -61,8 +56,7 @@ def test_members_of_every_kind_register_their_own_and_take_it_with_them(
 ) -> None:
     got = run_main(MAIN, kind, count, str(tmp_path), WORKER)
     assert got["types"] == ["worker.py:1"] * count
-    assert len(got["choices"]) == 1
-    assert sorted(got["left"]) == ["of.main", "the.last", "threads"]
+    assert sorted(got["left"]) == ["of.main", "the.last"]
     assert got["check"] == ""
     for worker in got["workers"]:
         assert worker["first"] == "worker.py:1"
@@ -93,17 +87,11 @@ def test_those_of_a_killed_worker_are_struck_and_the_others_stay(tmp_path) -> No
     assert got["result"]["removed"]
 
 
-def test_the_second_type_of_a_member_is_refused_and_so_is_the_second_choice_of_all(
-    registry,
-) -> None:
+def test_the_second_type_of_a_member_is_refused(registry) -> None:
     backing = registry.dispatcher.facts
     first = backing.register(TYPE, 0, "np.ndarray", "CPU", "a.py:1")
     with pytest.raises(md.errors.DuplicateRegistrationError, match=r"type 'np\.ndarray'"):
         backing.register(TYPE, 0, "np.ndarray", "CUDA", "a.py:2")
-    old = backing.register(CHOICE, 0, "threads", "1", "a.py:3")
-    with pytest.raises(md.errors.DuplicateRegistrationError, match="choice 'threads'"):
-        backing.register(CHOICE, 0, "threads", "2", "a.py:4")
-    assert backing.find(CHOICE, 0, "threads") == old
     assert backing.remove(first)
     assert backing.registrations("np.ndarray")[2] == []
 

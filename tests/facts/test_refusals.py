@@ -59,6 +59,15 @@ def test_so_does_each_way_to_refuse_it_once_and_from_then_on(shim, scenario, how
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("scenario", ["opened", "taken_over", "removing", "ended"])
+def test_a_process_that_dies_at_any_call_leaves_nothing_of_its_edition(shim, scenario, long_form):
+    """Opening an edition, taking one over, removing dead ones, ending one."""
+    one_in = 2 if long_form else 8
+    deaths = figures_of("killed_stage.py", scenario, str(one_in), LD_PRELOAD=str(shim))
+    assert deaths > 100 // one_in
+
+
+@pytest.mark.thorough
 def test_an_allocation_of_pythons_that_fails_in_the_extension_has_changed_nothing():
     pytest.importorskip("_testcapi", reason="this Python comes without _testcapi")
     assert figures_of("no_memory_stage.py") > 20

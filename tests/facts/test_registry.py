@@ -14,28 +14,33 @@ import threading
 from contextlib import contextmanager
 
 import pytest
+from our_kinds import OURS
 
 from mdispatch import errors
 from mdispatch.facts import (
     DEF,
     FALLBACK,
     IMPL,
-    KIND_NAMES,
     LIBRARY,
     MAIN,
     NAME,
     NOTE,
-    POLICY,
     PYSTUB,
     WORKER,
     Registration,
+    kind_of,
 )
 from mdispatch.facts.local import LocalRegistry
 from mdispatch.facts.shared import SharedRegistry
 from mdispatch.keys import DispatchKey
 
 UNIQUE = [LIBRARY, DEF, FALLBACK]
+RULED = [number for number, kind in OURS.items() if kind.rule]
 STACKED = [IMPL, PYSTUB, NAME]
+
+
+def named(kind):
+    return kind_of(kind).name
 
 
 def everything(facts):
@@ -91,7 +96,7 @@ def test_a_fact_is_found_as_it_was_registered(facts):
     assert facts.find(DEF, 0, "s::f.out") == made
 
 
-@pytest.mark.parametrize("kind", POLICY, ids=KIND_NAMES.get)
+@pytest.mark.parametrize("kind", RULED, ids=named)
 def test_every_kind_of_fact_can_be_registered_and_struck(facts, kind):
     made = put(facts, kind)
     assert facts.registrations("s::f")[2] == [made]
@@ -188,33 +193,33 @@ def test_sequence_numbers_grow_and_are_never_used_twice(facts):
 # --- the rules of the kinds -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", UNIQUE, ids=KIND_NAMES.get)
+@pytest.mark.parametrize("kind", UNIQUE, ids=named)
 def test_a_second_unique_fact_is_refused_naming_both_places_and_changes_nothing(facts, kind):
     first = put(facts, kind, 3, "s", "one", "first.py:1")
     before = everything(facts)
     with pytest.raises(errors.DuplicateRegistrationError) as caught:
         put(facts, kind, 3, "s", "two", "second.py:2")
     error = caught.value
-    assert (error.kind, error.name, error.key) == (KIND_NAMES[kind], "s", "3")
+    assert (error.kind, error.name, error.key) == (kind_of(kind).name, "s", "3")
     assert (error.first, error.second) == ("first.py:1", "second.py:2")
     assert everything(facts) == before
     assert facts.find(kind, 3, "s") == first
 
 
-@pytest.mark.parametrize("kind", UNIQUE, ids=KIND_NAMES.get)
+@pytest.mark.parametrize("kind", UNIQUE, ids=named)
 def test_a_unique_fact_can_be_registered_again_once_it_was_struck(facts, kind):
     facts.remove(put(facts, kind))
     assert facts.find(kind, 49, "s::f") is None
     assert facts.find(kind, 49, put(facts, kind).name) is not None
 
 
-@pytest.mark.parametrize("kind", UNIQUE, ids=KIND_NAMES.get)
+@pytest.mark.parametrize("kind", UNIQUE, ids=named)
 def test_unique_facts_of_other_keys_and_names_are_not_in_the_way(facts, kind):
     made = [put(facts, kind, 1, "a"), put(facts, kind, 2, "a"), put(facts, kind, 1, "b")]
     assert [facts.find(f.kind, f.key, f.name) for f in made] == made
 
 
-@pytest.mark.parametrize("kind", STACKED, ids=KIND_NAMES.get)
+@pytest.mark.parametrize("kind", STACKED, ids=named)
 def test_of_stacked_facts_the_newest_is_in_effect(facts, kind):
     made = [put(facts, kind, body=str(i)) for i in range(3)]
     assert facts.find(kind, 49, "s::f") == made[2]
@@ -673,7 +678,7 @@ class Twin:
         return (node, version) != before
 
     def step(self):
-        kind = self.random.choice(list(POLICY))
+        kind = self.random.choice(RULED)
         key, name = self.random.choice(self.KEYS), self.random.choice(self.NAMES)
         what = self.random.random()
         if what < 0.5:
@@ -707,7 +712,7 @@ class Twin:
             self.same(lambda f, n=name: [self.plain(fact) for fact in f.registrations(n)[2]])
         self.same(lambda f: sorted(self.plain(fact) for fact in f.registrations()[2]))
         self.same(lambda f: f.await_change(0, 0)[0])
-        since, kind = self.random.randint(0, 200), self.random.choice(list(POLICY))
+        since, kind = self.random.randint(0, 200), self.random.choice(RULED)
         self.same(
             lambda f: f.registrations_since(kind, since),
             lambda found: (found[0], sorted(self.plain(fact) for fact in found[1])),

@@ -45,8 +45,7 @@ try:
     if where in ("main", "handled"):
         exec(text)
     else:
-        from mdispatch import host
-        interpreter = host.create_interpreter(own_gil=where == "own-gil")
+        interpreter = md.create_interpreter(own_gil=where == "own-gil")
         interpreter.exec(text)
 except BaseException as error:
     raised = repr(error)
@@ -117,8 +116,7 @@ while not any(m[4] for m in registry.dispatcher.facts.members()):
 if where == "main":
     exec(text, {})
 else:
-    from mdispatch import host
-    interpreter = host.create_interpreter(own_gil=where == "own-gil")
+    interpreter = md.create_interpreter(own_gil=where == "own-gil")
     interpreter.exec(text)
     if not daemon:
         interpreter.close()

@@ -1,5 +1,5 @@
 """What has to be given back although signal handlers may raise, in C and in plain Python. See
-Note [Handlers that raise] in native/bind/call/surely.c; tests/registry/test_storm.py raises for
+Note [Handlers that raise] in native/bind/call/surely.c; tests/project/test_storm.py raises for
 real.
 """
 

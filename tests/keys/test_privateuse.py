@@ -347,11 +347,11 @@ def test_of_threads_that_give_one_name_to_different_backends_exactly_one_succeed
 OTHER_INTERPRETER = """
 import contextlib
 import mdispatch.keys as keys
-from mdispatch import host
+from mdispatch import create_interpreter
 from mdispatch.errors import InvalidKeyError
 
 keys.rename_privateuse_backend("PrivateUse1", "npu")
-with contextlib.closing(host.create_interpreter()) as interpreter:
+with contextlib.closing(create_interpreter()) as interpreter:
     interpreter.exec('''if True:
         import mdispatch.keys as keys
         from mdispatch.errors import InvalidKeyError

@@ -26,7 +26,8 @@ sys.path[:] = eval(sys.argv[2])
 from mdispatch.dispatch.context import observers
 from mdispatch.facts.local import LocalRegistry
 from mdispatch.facts.native.calls import noted
-from mdispatch.registry import library, sharing
+from mdispatch.across import sharing
+from mdispatch.registry import library
 """
 
 
@@ -62,7 +63,7 @@ CASES = {
         {ORDER},
     ),
     "an attempt that does not wait": (
-        "from mdispatch.registry import sharing\n"
+        "from mdispatch.across import sharing\n"
         "sharing._dropped.append(0)\nwith library._lock: sharing._drop_noted()",
         set(),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import threading
@@ -143,3 +144,31 @@ def test_code_of_a_test_under_a_lock_needs_no_edge(between, is_of_package):
 def test_a_run_that_records_nothing_is_red(tmp_path, capsys):
     assert not runpy.run_path(str(SCRIPT))["compare"](tmp_path, PACKAGE)
     assert "nothing was recorded" in capsys.readouterr().out
+
+
+# --- forks ----------------------------------------------------------------------------------------
+
+LOCKS = ("Condition", "Event", "Lock", "RLock", "Semaphore", "allocate_lock")
+
+#: The modules that make locks in another way, and how the child of a fork frees these.
+ELSEWHERE = {
+    "forking": "itself: it makes the locks of the others",
+    "across.sharing": "itself: a handler must not take the lock of a home again",
+    "across.transports.host": "itself: the child has no owner, and so no condition",
+    "cluster.bridge": "none: the process of a bridge forks nobody",
+    "cluster.leading": "none: the child's registry forgets its publisher, which has them",
+    "cluster.memory": "none: an engine for tests, in one process",
+    "cli.verify.command": "none: a command, which forks only to run something else",
+}
+
+
+@pytest.mark.thorough
+def test_each_lock_of_the_package_is_free_in_a_child() -> None:
+    with_locks = set()
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                if called.removeprefix("threading.") in LOCKS and not node.args:
+                    with_locks.add(".".join(file.relative_to(PACKAGE).with_suffix("").parts))
+    assert with_locks == ELSEWHERE.keys()

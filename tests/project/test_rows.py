@@ -49,14 +49,21 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path / "here"
 
 
+#: The packages and modules above those that make operators and workers.
+ROOF = ("torch_compat", "config", "cli", "__main__")
+
+
 @pytest.mark.parametrize(
     ("file", "packages"),
     [
         ("mdispatch/cli/ls.py", {"cli", "__main__"}),
-        ("mdispatch/workers/pool.py", {"workers", "torch_compat", "config", "cli", "__main__"}),
+        ("mdispatch/fake.py", {"fake", *ROOF}),
+        ("mdispatch/workers/warm_up.py", {"workers", "fake", "telemetry", *ROOF}),
+        ("mdispatch/choices/choosing.py", None),
         ("mdispatch/facts/shared.py", None),
         ("mdispatch/__init__.py", None),
         ("tests/facts/test_x.py", {"facts"}),
+        ("tests/pytorch/test_x.py", {"pytorch"}),
         ("tests/support/kinds.py", None),
         ("tests/conftest.py", None),
         ("docs/overview.md", set()),
@@ -70,6 +77,14 @@ def test_a_change_calls_for_its_room_and_those_above_it(clone, tmp_path, file, p
     write(clone, file, "changed")
     found = changes.change(clone, tmp_path / "good")
     assert found.packages == (None if packages is None else frozenset(packages))
+
+
+def test_the_tests_of_what_has_changed_run_wherever_their_folder_lies(tmp_path):
+    for folder in ("across", "pytorch", "workers", "project"):
+        (tmp_path / "tests" / folder).mkdir(parents=True)
+    names = {"torch", "telemetry", "config", "across"}
+    folders = changes.Change(frozenset(names), "").folders(tmp_path)
+    assert folders == ("tests/across", "tests/project", "tests/pytorch", "tests/workers")
 
 
 def test_a_committed_change_counts_and_a_merge_calls_for_everything(clone, tmp_path):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from commands import environment
+from our_kinds import OURS
 from patience import limit
 
 import mdispatch as md
@@ -51,19 +52,21 @@ def is_for_types(node):
 
 # --- packages ------------------------------------------------------------------------------------
 
-PACKAGES = ["errors", "keys", "schema", "facts", "dispatch", "registry", "authoring", "workers"]
-PACKAGES += ["torch_compat", "cli", "cluster", "transports"]
+CORE = ["errors", "keys", "schema", "facts", "dispatch", "registry"]
+FEATURES = ["across", "choices", "cluster", "editions", "observing", "pool", "providers", "torch"]
+PACKAGES = [*CORE, *FEATURES, "authoring", "workers", "torch_compat", "cli"]
+#: Beside the packages: the core's, then those that are above it.
+FILES = ["__init__.py", "__init__.pyi", "forking.py", "seam.py"]
+FILES += ["fake.py", "telemetry.py", "config.py", "__main__.py"]
 FACES = [name for name, path in MODULES.items() if path.name == "__init__.py" and name]
 
 
 @pytest.mark.lint
-def test_the_top_of_the_package_has_twelve_packages_and_little_beside():
+def test_the_top_of_the_package_has_its_packages_and_little_beside():
     top = {
         path.name for path in PACKAGE.iterdir() if path.suffix in (".py", ".pyi") or path.is_dir()
     }
-    stubs = {"__init__.pyi"} | {f"{name}.pyi" for name in md._MOVED}
-    files = {"__init__.py", "__main__.py", "config.py", "forking.py"}
-    assert top - stubs - {"__pycache__", "include"} == files.union(PACKAGES)
+    assert top - {"__pycache__", "include"} == {*FILES, *PACKAGES}
 
 
 @pytest.mark.lint
@@ -77,6 +80,7 @@ def test_a_face_holds_a_docstring_and_re_exports_only(name):
     for node in rest:
         is_list = isinstance(node, (ast.Assign, ast.AugAssign)) and "__all__" in ast.unparse(node)
         is_late = isinstance(node, ast.FunctionDef) and node.name == "__getattr__"
+        is_late |= ast.unparse(node).startswith("__getattr__ = late(")
         is_late |= is_for_types(node) or ast.unparse(node) == "TYPE_CHECKING = False"
         assert isinstance(node, ast.ImportFrom) or is_list or is_late, ast.unparse(node)
 
@@ -136,7 +140,7 @@ def loaded_by(work, beside=False):
     if beside:
         code = (
             f"import sys; sys.path[:] = {path!r}\n"
-            "import mdispatch; from mdispatch.workers.interpreters import create_interpreter\n"
+            "import mdispatch; from mdispatch.pool.interpreters import create_interpreter\n"
             f"mdispatch.default_registry(); create_interpreter().exec({code!r})"
         )
     # Another test of this process may have a default registry open: the child makes its own.
@@ -157,7 +161,7 @@ def test_importing_the_package_loads_little():
     assert {name.partition(".")[0] for name in others} <= allowed | {"_cffi_backend"}
     ours, others = loaded_by(work, beside=True)
     assert {name.partition(".")[0] for name in others} <= allowed
-    assert len(ours) <= 23
+    assert len(ours) <= 25
     assert "mdispatch.errors.classes" not in ours
 
 
@@ -233,14 +237,13 @@ def test_the_module_of_constants_is_the_one_that_the_header_gives():
 
 @pytest.mark.lint
 def test_constants_in_python_are_those_of_the_header():
-    assert {name: HEADER[f"MD_{name.upper()}"] for name in facts.KIND_NAMES.values()} == {
-        name: kind for kind, name in facts.KIND_NAMES.items()
-    }
+    for number, kind in OURS.items():
+        assert number == HEADER[f"MD_{kind.name.upper()}"]
     for name in ("LIBRARY", "DEF", "IMPL", "FALLBACK", "PYSTUB", "NAME", "CLAIM"):
         assert getattr(facts, name) == HEADER[f"MD_{name}"]
     for name in ("MAIN", "WORKER", "PEER"):
         assert getattr(facts, name) == HEADER[f"MD_{name}"]
-    assert {*facts.POLICY, facts.CLAIM} == set(facts.KIND_NAMES)
+    assert [number for number, kind in OURS.items() if not kind.rule] == [facts.CLAIM]
     assert native.ABI == native.abi == HEADER["MD_ABI"]
     assert HEADER["MD_HOST"] == facts.HOST
     assert HEADER["MD_MAX_BODY"] == scanner.MAX_TEXT
@@ -319,7 +322,7 @@ def test_every_binding_has_exactly_the_names_of_the_contract(cffi_binding):
     # The first one decides on the binding; the others are needed where only the extension serves.
     kernels = {"has_host", "load", "kernel_bind", "kernel_definition", "kernel_drop"}
     kernels |= {"kernel_function", "kernel_label", "kernel_put"}
-    alone = {"caller", "fact", "interpreter_id", "run_signal_handlers", *kernels}
+    alone = {"caller", "fact", "interpreter_id", "run_signal_handlers", "seam", *kernels}
     alone |= {"visit", "visit_close", "visit_open", "pack", "unpack", "write_back"}
     alone |= {f"object_{each}" for each in ("close", "find", "list", "new", "pickled", "sweep")}
     alone |= {"object_give_out", "object_given_out"}
@@ -495,8 +498,8 @@ def test_both_bindings_refuse_what_is_no_value_of_the_contract(cffi_binding):
 # --- public names ---------------------------------------------------------------------------------
 
 LATE = [(name, home) for home, names in md._LATE.items() for name in names.split()]
-#: The paths of modules that type checkers know although no file lies there.
-PATHS = sorted({path.stem for path in PACKAGE.glob("[a-z]*.pyi")})
+#: The public modules beside ``errors``, which is there already.
+LATE_MODULES = md._MODULES.split()
 
 
 @pytest.mark.lint
@@ -540,7 +543,7 @@ def test_the_stub_of_the_package_says_what_the_package_has():
     """That type checkers understand it is shown by .ci/client.py, of the wheel."""
     source, stub = (ast.parse((PACKAGE / f"__init__.{end}").read_text()) for end in ("py", "pyi"))
     early = {name: home for name, home in imports_of(source).items() if name in md.__all__}
-    assert imports_of(stub) == early | dict(LATE) | dict.fromkeys(PATHS)
+    assert imports_of(stub) == early | dict(LATE) | dict.fromkeys(LATE_MODULES)
     assert signatures_of(stub) == signatures_of(source)
     words = {
         node.targets[0].id: ast.literal_eval(node.value)
@@ -552,20 +555,15 @@ def test_the_stub_of_the_package_says_what_the_package_has():
     assert noted == ["__version__: str"]
 
 
-@pytest.mark.parametrize("name", PATHS)
-def test_the_stub_of_a_path_is_the_module_where_it_lies(name):
-    assert (PACKAGE / f"{name}.pyi").read_text() == f"from .{md._MOVED[name]} import *\n"
-
-
 @pytest.mark.dear
-def test_a_path_that_the_documentation_names_has_a_stub():
-    folders = (ROOT / "docs", ROOT / "examples")
-    pages = [file for each in folders for end in ("md", "py") for file in each.rglob(f"*.{end}")]
-    pages.append(ROOT / "README.md")
+def test_a_name_of_the_package_that_the_documentation_uses_is_there():
+    pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.py")]
+    pages += [*(ROOT / "examples").rglob("*.md"), ROOT / "README.md"]
     text = "\n".join(page.read_text() for page in pages)
-    named = {name for name in md._MOVED if re.search(rf"\b(mdispatch|md)\.{name}\b", text)}
-    assert len(named) > 10
-    assert named <= set(PATHS)
+    named = {*re.findall(r"\bmd\.(\w+)", text), *re.findall(r"\bmdispatch\.(\w+)\.\w", text)}
+    named |= {*re.findall(r"^ *(?:from|import) mdispatch\.(\w+)", text, re.MULTILINE)}
+    assert len(named) > 50
+    assert [name for name in sorted(named) if not hasattr(md, name)] == []
 
 
 def test_a_name_loaded_late_is_the_one_of_its_module():
@@ -574,17 +572,16 @@ def test_a_name_loaded_late_is_the_one_of_its_module():
         assert getattr(md, name) is getattr(module, name)
 
 
-@pytest.mark.parametrize("name", md._MOVED)
-def test_a_documented_path_is_the_module_where_it_lies(name):
-    module = importlib.import_module(f"mdispatch.{md._MOVED[name]}")
-    assert importlib.import_module(f"mdispatch.{name}") is module
-    assert getattr(md, name) is module
-    assert module.__name__ == module.__spec__.name == f"mdispatch.{md._MOVED[name]}"
+@pytest.mark.parametrize("name", LATE_MODULES)
+def test_a_public_module_is_an_attribute_of_the_package_alone(name):
+    code = f"import mdispatch as md, sys; assert md.{name} is sys.modules['mdispatch.{name}']"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+    assert getattr(md, name) is importlib.import_module(f"mdispatch.{name}")
 
 
 @pytest.mark.parametrize("statement", ["from mdispatch.{} import *", "import mdispatch.{}"])
-def test_a_documented_path_is_found_before_anything_else_was_imported(statement):
-    code = "\n".join(statement.format(name) for name in md._MOVED)
+def test_a_public_module_is_found_before_anything_else_was_imported(statement):
+    code = "\n".join(statement.format(name) for name in LATE_MODULES)
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
 
@@ -626,8 +623,7 @@ def annotated(tree):
 
 
 #: The modules that users import from, by their paths.
-DOCUMENTED = ["config", "errors", "keys", "registry", "schema", "torch_compat"]
-DOCUMENTED += md._MOVED.values()
+DOCUMENTED = ["errors", *LATE_MODULES]
 
 
 @pytest.mark.lint
@@ -645,7 +641,7 @@ def test_nobody_walks_over_the_modules_while_other_threads_import():
 
 def test_every_public_class_and_function_has_a_docstring():
     bare = []
-    for name in DOCUMENTED:
+    for name in ("", *DOCUMENTED):
         module = __import__(f"mdispatch.{name}".rstrip("."), fromlist=["__all__"])
         for public_name in module.__all__:
             value = getattr(module, public_name)

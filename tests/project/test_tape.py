@@ -659,7 +659,7 @@ done(status=os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_tape_records_pauses_and_ends_alike_in_every_place(place, tmp_path):
     module = """
         import mdispatch as md
-        from mdispatch.autograd import register_autograd
+        from mdispatch import register_autograd
 
         class Number:
             __dispatch_keys__ = "CPU"

@@ -32,7 +32,7 @@ from steps import Player, left_over, observe
 import mdispatch as md
 from mdispatch.facts import native
 from mdispatch.facts.local import LocalRegistry
-from mdispatch.workers import interpreters as host
+from mdispatch.pool import interpreters as host
 
 pytestmark = [pytest.mark.either_binding, pytest.mark.shared]
 

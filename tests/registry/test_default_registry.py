@@ -87,7 +87,8 @@ def test_a_process_that_stands_alone_registers() -> None:
 
 def test_importing_mdispatch_makes_no_registry() -> None:
     ran = run_alone(
-        "import os; n = len(os.listdir('/proc/self/fd')); import mdispatch, mdispatch.library; "
+        "import os; n = len(os.listdir('/proc/self/fd')); "
+        "import mdispatch, mdispatch.registry.library; "
         "print(len(os.listdir('/proc/self/fd')) - n, 'MDISPATCH_REGISTRY' in os.environ)"
     )
     assert ran.stdout.split() == ["0", "False"], ran.stderr

@@ -29,7 +29,7 @@ class Array:
 def there(registry):
     """The kind, name and key of every registration."""
     _, _, found = registry.dispatcher.facts.registrations()
-    return sorted((kinds.KIND_NAMES[f.kind], f.name, md.DispatchKey(f.key).name) for f in found)
+    return sorted((kinds.kind_of(f.kind).name, f.name, md.DispatchKey(f.key).name) for f in found)
 
 
 def everything(registry):
@@ -785,7 +785,7 @@ REGISTERS = {
 @pytest.mark.parametrize("local", [True, pytest.param(False, marks=pytest.mark.shared)])
 @pytest.mark.parametrize("what", REGISTERS)
 def test_what_is_interrupted_before_it_is_held_is_not_registered(what, local, monkeypatch):
-    """As by Ctrl-C: tests/registry/test_storm.py comes at any moment."""
+    """As by Ctrl-C: tests/project/test_storm.py comes at any moment."""
     with (md.Registry.local if local else md.Registry.create)() as registry:
         lib = md.Library("s", "DEF", registry=registry)
         lib.define("f(Tensor x) -> str")

@@ -138,9 +138,8 @@ def test_an_interpreter_ends_at_once_with_a_listener_for_everywhere_open(kind) -
     got = run_main(
         """
         kind, text = args
-        from mdispatch import host
         registry = md.default_registry()
-        interpreter = host.create_interpreter(own_gil=kind == "own-gil")
+        interpreter = md.create_interpreter(own_gil=kind == "own-gil")
         interpreter.exec(text)
         until(lambda: any(m[4] for m in registry.dispatcher.facts.members()))
         interpreter.close()
@@ -158,10 +157,9 @@ def test_an_interpreter_can_be_ended_as_soon_as_its_handles_are_closed(kind) -> 
     got = run_main(
         """
         kind, text = args
-        from mdispatch import host
         registry = md.default_registry()
         for _ in range(5):
-            interpreter = host.create_interpreter(own_gil=kind == "own-gil")
+            interpreter = md.create_interpreter(own_gil=kind == "own-gil")
             interpreter.exec(text)
             interpreter.close()
         done(members=len(registry.dispatcher.facts.members()))

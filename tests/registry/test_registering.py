@@ -28,7 +28,7 @@ def says(word):
 def there(registry):
     """The kind, name and key of every registration."""
     _, _, found = registry.dispatcher.facts.registrations()
-    return sorted((kinds.KIND_NAMES[f.kind], f.name, md.DispatchKey(f.key).name) for f in found)
+    return sorted((kinds.kind_of(f.kind).name, f.name, md.DispatchKey(f.key).name) for f in found)
 
 
 def everything(registry):

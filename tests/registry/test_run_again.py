@@ -75,7 +75,7 @@ def kernels(registry, name):
 
 def there(registry):
     _, _, found = registry.dispatcher.facts.registrations()
-    return sorted((kinds.KIND_NAMES[f.kind], f.key, f.name) for f in found)
+    return sorted((kinds.kind_of(f.kind).name, f.key, f.name) for f in found)
 
 
 EVERY = """
@@ -264,7 +264,7 @@ def test_another_module_is_refused_whatever_it_is_called_by(registry, module):
 
 
 def test_higher_order_operators_are_of_their_module_too(module):
-    text = "from mdispatch.higher_order import HigherOrderOperator\nop = HigherOrderOperator('ho')"
+    text = "from mdispatch import HigherOrderOperator\nop = HigherOrderOperator('ho')"
     first = module("higher", text)
     again = module("higher", "# moved\n" + text)
     assert find_higher_order("ho") is again.op is first.op

@@ -83,8 +83,8 @@ def test_a_file_that_was_changed_since_is_called_so(main, tmp_path: Path) -> Non
     *_, last = refused(main, tmp_path / "v1")
     start = f"The file {file} was changed after process {main.pid} had started, which may have"
     assert last.startswith(start)
-    assert f"{DEPLOY} first, or give the new ones a registry of their own" in last
-    assert "MDISPATCH_REGISTRY=elect:NAME-VERSION" in last
+    assert f"{DEPLOY} first, or make the new ones an edition" in last
+    assert "MDISPATCH_REGISTRY=elect:NAME@{env:RELEASE}" in last
 
 
 def test_so_is_one_that_was_moved_there_with_an_old_time(main, tmp_path: Path) -> None:

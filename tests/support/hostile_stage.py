@@ -284,7 +284,7 @@ def make_model() -> tuple[str, Bytes]:
     assert role == facts.MAIN
 
     def put(kind: int, key: int, name: bytes, body: bytes) -> None:
-        rule = facts.POLICY[kind]
+        rule = facts.kind_of(kind).rule
         status, *_ = native.register(handle, member, kind, rule, key, name, body, b"model.py:1")
         assert status == 0
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from patience import limit
 
 import mdispatch as md
-from mdispatch.workers import interpreters as host
+from mdispatch.pool import interpreters as host
 
 THREAD = "thread"
 INTERPRETERS = ["shared-gil", "own-gil"] if host.OWN_GIL else ["shared-gil"]

@@ -16,9 +16,17 @@ from typing import Any
 
 import mdispatch as md
 from mdispatch import facts
+from mdispatch.choices.profiles import choice_name
 from mdispatch.dispatch.kernels import FALLBACK_NAME
-from mdispatch.registry.profiles import choice_name
-from mdispatch.registry.register import hold_torch
+from mdispatch.facts.native.constants import (
+    MD_CHOICE,
+    MD_CLASS,
+    MD_MATCH,
+    MD_PRIORITY,
+    MD_TORCH,
+    MD_VARIANT,
+)
+from mdispatch.torch.registrations import hold
 
 __all__ = ["SAMPLES", "Sample", "drive", "found", "register_all", "write_found"]
 
@@ -63,7 +71,7 @@ class Here:
     def torch(self, schema: str) -> None:
         name = f"torch.library::{NAMED}"
         where = "/ops/ways.py:1"
-        self.kept.append(hold_torch(self.registry.dispatcher, name, schema, where, self.timeout))
+        self.kept.append(hold(self.registry.dispatcher, name, schema, where, self.timeout))
 
     def thing(self, schema: str) -> None:
         methods = {"turn": schema}
@@ -140,19 +148,19 @@ SAMPLES = {
         lambda here: here.lib(0).register_name("unnamed"),
         "NameMismatchError",
     ),
-    facts.TORCH: _alike(
+    MD_TORCH: _alike(
         f"torch.library::{NAMED}",
         lambda here: here.torch(f"{NAMED}(Tensor x) -> Tensor"),
         lambda here: here.torch(f"{NAMED}(Tensor y) -> Tensor"),
         "SchemaMismatchError",
     ),
-    facts.PRIORITY: _alike(
+    MD_PRIORITY: _alike(
         NAMED,
         lambda here: here.priority("fast"),
         lambda here: here.priority("slow"),
         "PriorityMismatchError",
     ),
-    facts.CLASS: _alike(
+    MD_CLASS: _alike(
         "ways::Thing",
         lambda here: here.thing("(int by) -> int"),
         lambda here: here.thing("(str by) -> int"),
@@ -175,12 +183,23 @@ SAMPLES = {
         lambda here: here.tell(facts.NOTE, "ways.note"),
         lambda here: here.tell(facts.NOTE, "ways.note"),
     ),
+    MD_VARIANT: Sample(
+        NAMED,
+        lambda here: here.tell(MD_VARIANT, NAMED),
+        lambda here: here.tell(MD_VARIANT, NAMED),
+    ),
+    # Under another name than its own: members of this registry have to be the same.
+    MD_MATCH: Sample(
+        "ways.match",
+        lambda here: here.tell(MD_MATCH, "ways.match"),
+        lambda here: here.backing.find(MD_MATCH, 0, "ways.match"),
+    ),
     facts.STANDING: Sample(
         "ways.standing",
         lambda here: here.tell(facts.STANDING, "ways.standing"),
         lambda here: here.backing.find(facts.STANDING, 0, "ways.standing"),
     ),
-    facts.CHOICE: Sample(
+    MD_CHOICE: Sample(
         choice_name(NAMED, (8, 8), None),
         lambda here: here.ask(TILES, lambda: 16, scope="host"),
         lambda here: here.ask(TILES, never),
@@ -211,7 +230,7 @@ def found(timeout: float) -> Found:
         its = [each for each in here.backing.registrations(sample.name)[2] if each.kind == kind]
         there[kind] = any(each.pid != me for each in its)
     return {
-        facts.KIND_NAMES[kind]: (
+        facts.kind_of(kind).name: (
             _outcome(sample.same, here),
             _outcome(sample.other, here) if sample.error else None,
             there[kind],

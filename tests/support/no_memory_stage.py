@@ -7,6 +7,7 @@ import ctypes
 import os
 import sys
 
+from mdispatch import seam
 from mdispatch.facts import IMPL, NAME
 from mdispatch.facts.native import _ext as ext
 
@@ -151,6 +152,7 @@ def main():
         "object_pickled": (lambda: (0, ext.object_pickled(thing, True)), None),
         "object_sweep": (lambda: (0, ext.object_sweep()), None),
         "object_close": (lambda: (0, ext.object_close()), None),
+        "seam": (lambda: (0, ext.seam(seam.at)), None),
         "interpreter_id": (ext.interpreter_id, None),
         "run_signal_handlers": (ext.run_signal_handlers, None),
     }

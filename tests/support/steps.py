@@ -175,7 +175,7 @@ def facts_of(registry: md.Registry) -> tuple[tuple[str, str, str, str, str], ...
     return tuple(
         [
             (
-                kinds.KIND_NAMES[fact.kind],
+                kinds.kind_of(fact.kind).name,
                 DispatchKey(fact.key).name if fact.key else "",
                 fact.name,
                 fact.body,

@@ -28,7 +28,7 @@ from contextlib import contextmanager
 import mdispatch as md
 from mdispatch import torch_compat
 
-OURS = ("errors", "guards", "higher_order", "keys", "meta", "modes", "transforms")
+OURS = ("errors", "keys")
 MODULES = [importlib.import_module(f"mdispatch.{name}") for name in OURS]
 OTHERS = (copy, gc, os, pickle, subprocess, sys, types, warnings)
 

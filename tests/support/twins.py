@@ -20,7 +20,7 @@ from twin_operators import OPERATORS, Twin
 
 import mdispatch as md
 
-__all__ = ["REASONS", "SITUATIONS", "Pair", "Situation", "different", "line", "pairs_of"]
+__all__ = ["REASONS", "SITUATIONS", "Pair", "Situation", "different", "end", "line", "pairs_of"]
 
 THEIRS, OURS = "twin_of_torch", "twin_of_md"
 
@@ -701,3 +701,11 @@ def pairs_of(registry: md.Registry) -> dict[str, Pair]:
     theirs = torch.library.Library(THEIRS, "FRAGMENT")
     ours = md.Library(OURS, "FRAGMENT", registry=registry)
     return {name: Pair(twin, registry, theirs, ours) for name, twin in OPERATORS.items()}
+
+
+def end(pairs: dict[str, Pair]) -> None:
+    """Ends PyTorch's ones, which would last as long as anything refers to them."""
+    for pair in pairs.values():
+        for library in (getattr(pair.theirs, "_lib", None), pair.libraries[0]):
+            if library is not None:
+                library._destroy()

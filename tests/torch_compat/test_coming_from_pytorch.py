@@ -140,6 +140,7 @@ def ours_of(rows):
 OURS = ours_of([row for rows in ROWS.values() for row in rows])
 
 
+@pytest.mark.needs("across")
 @pytest.mark.parametrize("name", OURS)
 def test_what_the_page_names_exists(name):
     assert resolved(name)
@@ -148,7 +149,7 @@ def test_what_the_page_names_exists(name):
 @pytest.mark.parametrize(
     "name",
     [
-        *("Libary", "Library.defien", "guards.nope", "nope.Library", "torch_compat._dispatch_nope"),
+        *("Libary", "Library.defien", "keys.nope", "nope.Library", "torch_compat._dispatch_nope"),
         *("md_nope", "MDISPATCH_NOPE", "ObservedCall.nope"),
     ],
 )
@@ -156,6 +157,7 @@ def test_a_name_that_is_nowhere_is_noticed(name):
     assert not resolved(name)
 
 
+@pytest.mark.needs("across", "choices", "cluster", "providers", "torch")
 def test_names_in_the_text_of_the_page_exist():
     for name in set(re.findall(r"`mdispatch\.([A-Za-z_.]+)`", PAGE)):
         assert resolved(name), name

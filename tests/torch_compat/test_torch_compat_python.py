@@ -96,7 +96,7 @@ def torch_names():
 def nothing_is_left():
     yield
     assert mode_stack() == () == pre_dispatch_modes()
-    assert md.guards.included_keys() == md.DispatchKeySet("BackendSelect", "ADInplaceOrView")
+    assert md.included_keys() == md.DispatchKeySet("BackendSelect", "ADInplaceOrView")
 
 
 # --- the stack of modes ---------------------------------------------------------------------------

@@ -383,7 +383,6 @@ def test_what_has_no_place_is_refused_and_nothing_is_registered(bad, lib, regist
     for register in (
         lambda: lib.define("f() -> int", where=bad),
         lambda: lib.impl("f", lambda: 1, where=bad),
-        lambda: md.set_priority("s::f", ["a"], where=bad, registry=registry),
     ):
         before = found(registry)
         with pytest.raises(md.errors.InvalidArgumentError, match="function, class or module"):

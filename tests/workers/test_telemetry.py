@@ -11,7 +11,7 @@ import pytest
 from patience import limit
 
 import mdispatch as md
-from mdispatch.workers import telemetry
+from mdispatch import telemetry
 
 trace = pytest.importorskip("opentelemetry.trace")
 pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not installed")
@@ -313,6 +313,7 @@ with open("caller", "w") as file:
 """
 
 
+@pytest.mark.needs("across")
 @pytest.mark.shared
 @pytest.mark.parametrize("kind", ["interpreter", "process"])
 def test_a_call_that_runs_elsewhere_takes_its_trace_along(kind, tmp_path):

@@ -118,7 +118,7 @@ def test_it_tells_everything_that_differs_not_the_first_difference(kind, shop) -
 
 TWICE = """
 import mdispatch as md
-from mdispatch.custom_ops import custom_op
+from mdispatch import custom_op
 name = lambda *args: None
 scale = custom_op("t::scale", name, mutates_args=(), schema="(Tensor x) -> Tensor",
                   device_types=("cpu", "cuda"))
@@ -138,7 +138,7 @@ def test_several_kernels_at_one_key_are_several_registrations(kind, tmp_path) ->
         sys.path.insert(0, folder)
         md.warm_up("twice_ops")
         text = '''
-        from mdispatch.warming import examine
+        from mdispatch.workers.warm_up import examine
         found = [(type(e).__name__, e.name, e.key) for e in examine("twice_ops").differences]
         report(found=found)
         '''
@@ -161,6 +161,7 @@ if md.is_main_interpreter():
 """
 
 
+@pytest.mark.needs("across")
 @pytest.mark.parametrize("kind", INTERPRETERS)
 def test_it_tells_of_whatever_kind_of_registration_is_missing(kind, tmp_path) -> None:
     (tmp_path / "part_ops.py").write_text(PARTS)
@@ -170,7 +171,7 @@ def test_it_tells_of_whatever_kind_of_registration_is_missing(kind, tmp_path) ->
         sys.path.insert(0, folder)
         import part_ops
         text = '''
-        from mdispatch.warming import examine
+        from mdispatch.workers.warm_up import examine
         found = [(e.kind, e.name, e.key, str(e)) for e in examine("part_ops").differences]
         report(found=found)
         '''
@@ -222,7 +223,7 @@ def test_it_looks_at_all_that_a_module_brings_whoever_imported_it(kind, imported
         sys.path.insert(0, folder)
         md.warm_up(["first_ops", "other_ops"])
         text = f"import {imported}" * bool(imported) + textwrap.dedent('''
-        from mdispatch.warming import examine
+        from mdispatch.workers.warm_up import examine
         done = examine("first_ops")
         found = [(type(e).__name__, e.name) for e in done.differences]
         report(found=sorted(found), counts=(done.operators, done.kernels))
@@ -267,7 +268,7 @@ def test_what_a_worker_has_closed_it_lacks(shop) -> None:
         md.warm_up("shop_ops")
         text = '''
         import shop_ops
-        from mdispatch.warming import examine
+        from mdispatch.workers.warm_up import examine
         shop_ops.lib.close()
         report(found=sorted((e.kind, e.name) for e in examine("shop_ops").differences))
         '''

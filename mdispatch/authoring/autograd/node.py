@@ -323,11 +323,6 @@ class AutogradNode:
 # --- flat lists, and the places of a schema -------------------------------------------------------
 
 
-def is_of_tensors(wanted: Type) -> bool:
-    """Whether values of this type are or hold Tensors."""
-    return wanted.name == "Tensor" or any(map(is_of_tensors, wanted.elements))
-
-
 def _bare(wanted: Type) -> Type:
     return wanted.elements[0] if wanted.name == Type.OPTIONAL else wanted
 

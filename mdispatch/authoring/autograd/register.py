@@ -20,7 +20,7 @@ from ...errors.locations import caller, label_of, location_of
 from ...errors.words import nearest, shown
 from ..targets import library_for, target_of
 from .engines import EngineHandle, engine_for, needs_grad, register_autograd_engine
-from .node import AutogradCall, AutogradContext, AutogradNode, Formula, is_of_tensors
+from .node import AutogradCall, AutogradContext, AutogradNode, Formula
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..targets import Op
 
 __all__ = ["AutogradCall", "AutogradContext", "AutogradNode", "EngineHandle"]
-__all__ += ["formula_of", "needs_grad", "register_autograd", "register_autograd_engine"]
+__all__ += ["needs_grad", "register_autograd", "register_autograd_engine"]
 
 
 def register_autograd(
@@ -81,7 +81,7 @@ def register_autograd(
     if not registry.is_worker:
         _, _, there = registry.dispatcher.facts.registrations(name)
         if any(fact.kind == facts.DEF for fact in there):
-            kernel.formula()
+            kernel.__autograd_formula__()
         elif registry.registers(name.partition("::")[0]):
             _fail_not_found(registry, name)
     if lib is not None:
@@ -117,7 +117,7 @@ class _Kernel:
         self._where = where
         self._formula: Formula | None = None
 
-    def formula(self) -> Formula:
+    def __autograd_formula__(self) -> Formula:
         """The formula for the operator as it is defined now: a kernel outlives definitions.
 
         Raises AutogradError if an operator with such a schema can have no formula.
@@ -131,7 +131,7 @@ class _Kernel:
         return formula
 
     def __call__(self, keys: DispatchKeySet, /, *args: Any, **kwargs: Any) -> Any:
-        call = AutogradCall(self.formula(), keys, args, kwargs)
+        call = AutogradCall(self.__autograd_formula__(), keys, args, kwargs)
         engine = engine_for(call)
         return call.below() if engine is None else engine.apply(call)
 
@@ -139,16 +139,9 @@ class _Kernel:
         return f"<autograd formula of {self._name} from {self._where}>"
 
 
-def formula_of(kernel: object) -> Formula | None:
-    """The formula that a kernel at Autograd stands for; None for any other kernel."""
-    function = getattr(kernel, "function", None)
-    function = getattr(function, "function", function)  # what custom_op has put around it
-    return function.formula() if isinstance(function, _Kernel) else None
-
-
 def _check_schema(schema: FunctionSchema, name: str) -> None:
     written = [a.name for a in schema.arguments if a.alias_info and a.alias_info.writes]
-    keyword_only = [a.name for a in schema.arguments if a.kwarg_only and is_of_tensors(a.type)]
+    keyword_only = [a.name for a in schema.arguments if a.kwarg_only and a.type.holds_tensors]
     if written:
         what = f"writes to {', '.join(written)}"
     elif any(each.alias_info is not None for each in schema.returns):

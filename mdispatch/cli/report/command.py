@@ -22,12 +22,12 @@ from ...dispatch.explain import BUILT_IN
 from ...errors.locations import file_of
 from ...facts.outside import look_at
 from ...keys.numbers import RUNTIME_KEYS
+from ...registry.catalogue import Operator, catalogue
 from ..asking import WHERE, answering, attach, imports, opened
-from ..catalogue import Operator, catalogue, fallback_json, operator_json
 from ..columns import number_of
 from ..console import complain, json_option, replace_file, standard_output, tell_written, write_text
-from ..doctor import member_json
-from ..subject import location_of_fact
+from ..doctor import member_json, problems
+from ..subject import fallback_json, location_of_fact, operator_json, other_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ...dispatch.explain import TableRow
     from ...facts import Registration
     from ...facts.outside import Member, Seen
-    from ..catalogue import Catalogue
+    from ...registry.catalogue import Catalogue
 
 # --- the report -----------------------------------------------------------------------------------
 
@@ -116,6 +116,11 @@ class Report:
         members = () if self.seen is None else self.seen.members
         return [member for member in members if member.pid != self.stranger]
 
+    @property
+    def problems(self) -> list[str]:
+        """One sentence for each thing that needs attention, as ``mdispatch doctor`` has them."""
+        return [] if self.seen is None else problems(self.seen)
+
     def table(self, operator: Operator) -> list[Slots]:
         """Its table in groups, in the order of the first key of each."""
         return _grouped(operator.table(self.catalogue.fallbacks))
@@ -188,6 +193,7 @@ class Report:
             "page": page,
             "keys": len(RUNTIME_KEYS),
             "state": None if seen is None else seen.state,
+            "problems": self.problems,
             "policy": None if seen is None else "elect" if seen.elects else "main",
             "members": [member_json(member) for member in self.members],
             "capacity": None if seen is None else seen.capacity,
@@ -198,10 +204,11 @@ class Report:
                 for each in self.catalogue.operators
             ],
             "fallbacks": [fallback_json(fact) for fact in self.catalogue.fallbacks],
+            "others": [other_json(fact) for fact in self.catalogue.others],
             "libraries": [
                 {
                     "namespace": fact.name,
-                    "kind": facts.KIND_NAMES[fact.kind],
+                    "kind": facts.kind_of(fact.kind).name,
                     "location": location_of_fact(fact),
                 }
                 for fact in self.catalogue.libraries
@@ -288,8 +295,8 @@ def report(
 
 def _seen(address: str, asked: str | None) -> Seen | None:
     """How the registry looks from outside; None where it cannot be looked at."""
-    name = address.removeprefix("shm:") if address.startswith("shm:") else None
-    seen = look_at(address, name)
+    kind, _, name = address.partition(":")
+    seen = look_at(address, name if kind in ("shm", "elect") else None)
     return seen if seen.readable else None
 
 

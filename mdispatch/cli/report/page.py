@@ -19,7 +19,7 @@ from ... import __version__, facts
 from ...dispatch.explain import BUILT_IN
 from ...dispatch.kernels import FALLTHROUGH
 from ..columns import number_of, size
-from ..doctor import awaited, duration
+from ..doctor import awaited, duration, sentence
 from ..pages import templates
 from ..subject import by
 
@@ -78,6 +78,7 @@ def page(report: object) -> str:
         "duration": duration,
         "number_of": number_of,
         "rule_anchor": _rule_anchor,
+        "sentence": sentence,
         "size": size,
         "thousands": _thousands,
     }

@@ -24,11 +24,11 @@ from click.core import ParameterSource
 from click.exceptions import Exit
 
 from ...errors import MdispatchError, NotSharedError
-from ...facts import torch_name
+from ...facts import kind_of
 from ...facts.backing import check_shared
 from ...facts.opening import ENVIRONMENT
+from ...pool.interpreters import create_interpreter
 from ...registry import Registry, default_registry
-from ...workers.interpreters import create_interpreter
 from ...workers.warm_up import WarmUp, counts
 from ..asking import reason, registries_like
 from ..console import (
@@ -47,13 +47,13 @@ from .worker import read_began, read_report, source
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ...workers.interpreters import Interpreter
+    from ...facts import Registration
+    from ...pool.interpreters import Interpreter
 
 _MOST = 128  # workers of a kind: each takes open files and a thread
 _DAY = 86400.0
 _MAIN_PID = 7  # its index in the figures of a registry
 _UNKNOWN_IMPORT = 10.0  # seconds that the modules may take, where they were not imported before
-_VERSION = torch_name("", "version")  # of PyTorch: no module registers that
 _NOTHING = 5  # as pytest ends that collected no test
 
 
@@ -130,8 +130,9 @@ def verify(
       1    some differ: each difference is explained; also a worker that was
            killed, or in which alone the import fails
       2    unusable arguments; no such module, or one that fails in the main
-           interpreter; no such registry; the answer could not be written;
-           registries are not shared on this system
+           interpreter; no such registry, or one that ends meanwhile; the
+           answer could not be written; registries are not shared on this
+           system
       5    the modules register nothing, so nothing was verified
       130  interrupted
     """
@@ -159,11 +160,15 @@ def verify(
                 main = import_in_main(plan.modules, plan.timeout, _watch if torch else None)
                 takes = monotonic() - began if torch else main.import_seconds
             else:
-                main, takes = _join(against), _UNKNOWN_IMPORT
+                main, before = _join(against)
+                takes = _UNKNOWN_IMPORT
             workers = Workers(plan, plan.limit(takes))
             rows = workers.rows(step)
         facts = default_registry().dispatcher.facts
-        there = sum(fact.name != _VERSION for fact in facts.registrations()[2])
+        registered = facts.registrations()[2]
+        there = sum(_is_counted(fact) for fact in registered)
+        if against is not None:
+            _check_kept(against, before, registered)
         result = Result(plan, main, rows, there, facts.stat()[_MAIN_PID])
         status = _NOTHING if result.empty else 0 if result.agree else 1
         try:
@@ -182,15 +187,38 @@ def verify(
     os._exit(status)
 
 
+def _is_counted(fact: Registration) -> bool:
+    """Whether a module registers it: the version of PyTorch, which names no operator, is there by
+    itself.
+    """
+    return bool(kind_of(fact.kind).called(fact.name)[0])
+
+
 def _watch() -> None:
-    from ...authoring.torch.watch import watch
+    from ...torch.watching import watch
 
     watch()
 
 
-def _join(name: str) -> WarmUp:
-    """Makes a running registry that of this process and its workers. Returns what is registered
-    there. Ends the command when it cannot be joined.
+def _check_kept(name: str, before: Sequence[Registration], now: Sequence[Registration]) -> None:
+    """Ends the command where registrations have ended meanwhile: then workers may have registered
+    in their place, and have compared nothing.
+    """
+    there = {fact.seq for fact in now}
+    ended = [each for each in before if each.seq not in there and not kind_of(each.kind).by_any]
+    if ended:
+        its = kind_of(ended[0].kind)
+        complain(
+            f"{its.say(its.what, ended[0].name, '')} has ended in registry {name} while this "
+            f"compared with it, as {len(ended)} of {len(before)} registrations there: nothing is "
+            "verified. Verify again while the processes of the registry are running."
+        )
+        raise Exit(2)
+
+
+def _join(name: str) -> tuple[WarmUp, list[Registration]]:
+    """Makes a running registry that of this process and its workers. Returns the registrations
+    there, and how many they are. Ends the command when it cannot be joined.
     """
     search_here()
     try:
@@ -200,7 +228,7 @@ def _join(name: str) -> WarmUp:
     except MdispatchError as error:
         complain(reason(error))
         raise Exit(2) from None
-    return WarmUp(*counts(there), 0.0, 0.0, ())
+    return WarmUp(*counts(there), 0.0, 0.0, ()), there
 
 
 # --- the workers ----------------------------------------------------------------------------------
@@ -348,7 +376,9 @@ class Workers:
         self._limit = limit
         self._arrived: SimpleQueue[tuple[int, Row]] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._all_arrived = self._all_closed = False
+        self._all_arrived = False
+        self._is_ending = threading.Event()
+        self._closed: list[int] = []
 
     def rows(self, each: Callable[[], None]) -> list[Row]:
         """Runs the workers, calls ``each`` whenever one is done, and returns the rows, interpreters
@@ -382,6 +412,13 @@ class Workers:
             failed = Difference("failed", type(error).__name__, summary=str(error))
             row = self._crew[index].row(failed)
         self._arrived.put((index, row))
+        self._is_ending.wait()
+        # Some versions of Python refuse to destroy an interpreter in which a thread runs. And where
+        # the interpreter has imported threading, its end waits for the thread that did so: for this
+        # one, unless it destroys the interpreter itself.
+        with suppress(Exception):
+            self._crew[index].close()
+            self._closed.append(index)
 
     def kill(self) -> None:
         """Kills the processes."""
@@ -398,16 +435,7 @@ class Workers:
         if not self._all_arrived:
             return False
         deadline = monotonic() + limit
+        self._is_ending.set()
         for thread in self._threads:
-            thread.join()  # it has put its row, and then waits for nothing
-        closer = threading.Thread(target=self._close_all, daemon=True)
-        closer.start()
-        closer.join(max(0.0, deadline - monotonic()))
-        return self._all_closed
-
-    def _close_all(self) -> None:
-        # Some versions of Python refuse to destroy an interpreter in which a thread runs.
-        with suppress(Exception):
-            for worker in self._crew:
-                worker.close()
-            self._all_closed = True
+            thread.join(max(0.0, deadline - monotonic()))
+        return len(self._closed) == len(self._crew)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ... import __version__
+from ...pool.interpreters import OWN_GIL
 from ...schema import compare, parse_schema
-from ...workers.interpreters import OWN_GIL
 from ..columns import fit, plain, say, say_columns, styled
 
 if TYPE_CHECKING:

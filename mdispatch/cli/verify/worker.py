@@ -67,7 +67,7 @@ def run(
     failure: Failure | None = None
     try:
         if torch:
-            from ...authoring.torch.watch import watch
+            from ...torch.watching import watch
 
             with Audit(timeout):
                 watch(timeout=timeout)

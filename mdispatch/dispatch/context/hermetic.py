@@ -180,7 +180,7 @@ class SafeObject(Handle):
 
 
 class VisitingHandle(SafeObject):
-    """A SafeObject that can call the object's methods from elsewhere: registry/sharing.py."""
+    """A SafeObject that can call the object's methods from elsewhere: across/sharing.py."""
 
     __slots__ = ()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import weakref
 
+from ... import seam
 from ...errors import (
     DuplicateRegistrationError,
     InvalidArgumentError,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType, TracebackType
     from typing import Any, Self
 
-    from .torch_keys import TorchKeys
 
 __all__ = [
     "DEVICES",
@@ -335,7 +335,8 @@ def _raw_by_protocol(value: object) -> int | None:
     if carried is not None and not isinstance(value, type):
         return _as_raw(carried, value)
     if is_torch_tensor(value):
-        return torch_keys().raw_of(value)
+        raw: int = torch_keys().raw_of(value)
+        return raw
     if _has_arrays_device(type(value)):
         return DispatchKey.CPU.raw
     device = getattr(value, "__dlpack_device__", None)
@@ -379,19 +380,18 @@ def _is_torch_class(cls: type) -> bool:
     return isinstance(tensor, type) and tensor in cls.__mro__
 
 
-def torch_keys() -> TorchKeys:
+def torch_keys() -> Any:
     """For PyTorch's sets of keys; it must be imported."""
     found = _of_torch.get("torch")
     if found is None:
-        from .torch_keys import TorchKeys
-
+        made = seam.at("keys of a tensor")(sys.modules["torch"])
         # One for the interpreter, although two threads may meet the first tensor at once.
-        found = _of_torch.setdefault("torch", TorchKeys(sys.modules["torch"]))
+        found = _of_torch.setdefault("torch", made)
     return found
 
 
 # Made with the first tensor.
-_of_torch: dict[str, TorchKeys] = {}
+_of_torch: dict[str, Any] = {}
 
 
 def _as_raw(keys: object, value: object) -> int:

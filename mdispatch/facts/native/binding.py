@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ... import errors
+from ... import errors, seam
 from .constants import MD_ABI
 
 TYPE_CHECKING = False
@@ -181,6 +181,7 @@ if _ext is None:
     native = often = alone.NotShared("A look at registries from outside", alone_because)
     c_kernels = alone.NotShared("A kernel in C", alone_because)
 else:
+    _ext.seam(seam.at)
     interpreter_id = _ext.interpreter_id()
     which = choose(_asked, interpreter_id, free_threaded, sys.version_info[:2])
     run_signal_handlers = _ext.run_signal_handlers

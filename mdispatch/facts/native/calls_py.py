@@ -163,7 +163,7 @@ class Shape:
 
 
 class Steps:
-    """What calls in C do where predicates are asked: see dispatch/providers.py."""
+    """What calls in C do where predicates are asked: see providers/chain.py."""
 
     def __init__(
         self, steps: Any, with_keyset: bool, run: Callable[..., Any], refuse: Any, find: Any

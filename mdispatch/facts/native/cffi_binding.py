@@ -334,6 +334,7 @@ def _figures(s: Any) -> StatTuple:
         s.members,
         s.policy,
         s.idle,
+        s.made,
     )
 
 

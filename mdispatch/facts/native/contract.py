@@ -13,8 +13,8 @@ WaitTuple: TypeAlias = tuple[int, int, int, int, int]
 #: interpreter, pid, role, alive, waiters, waiting_ns, wait_kind, wait_key, wait_name
 MemberTuple: TypeAlias = tuple[int, int, int, int, int, int, int, int, bytes]
 #: capacity, committed, used, registrations, names, next_seq, recoveries, main_pid, main_state,
-#: processes, members, policy, idle
-StatTuple: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+#: processes, members, policy, idle, made
+StatTuple: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int]
 
 #: figures, device, inode, registrations of each kind (32), attach, alive, dead, lock_tid,
 #: lock_died, torn, fixed, address

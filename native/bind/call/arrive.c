@@ -1,5 +1,5 @@
 /* arrive.c - whether a call that another process has sent certainly fits the schema of a kernel here.
- * mdispatch/dispatch/arrivals.py is the specification. It decides where this file is not sure, and
+ * mdispatch/across/arrivals.py is the specification. It decides where this file is not sure, and
  * refuses.
  *
  * Nothing is converted, so no code of users runs. The lists are new ones that no other code has.

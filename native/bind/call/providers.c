@@ -1,5 +1,5 @@
 /* providers.c - a call that asks predicates which provider takes it, and looks for this thread's
- * guards. mdispatch/dispatch/providers.py is the specification, and makes the calls that observers
+ * guards. mdispatch/providers/chain.py is the specification, and makes the calls that observers
  * are told of, works out an order, and raises where all have refused.
  *
  *   Steps   the kernels of a Chain, each with its predicate, in their order
@@ -7,7 +7,7 @@
  * A Steps stands in a plan as a kernel's function. It is never changed, but for what it keeps of
  * guards: for a number that a thread has in its Stack, the Steps of the order which the guards that
  * are open there lead to. Python gives one number to the same guards, and never to others
- * (mdispatch/dispatch/priorities.py). What is kept is only added, so calls read it without a lock,
+ * (mdispatch/providers/order.py). What is kept is only added, so calls read it without a lock,
  * and it lives as long as the Steps, which its caller keeps.
  */
 #include "state.h"

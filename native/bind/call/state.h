@@ -240,7 +240,7 @@ struct known {
 /* In a word of keys, beside our bits: a tensor of PyTorch is among the values. */
 #define FROM_TORCH (UINT64_C(1) << 63)
 
-/* What PyTorch wants to see of an operator's calls (mdispatch/dispatch/torch_side.py: gate_of). */
+/* What PyTorch wants to see of an operator's calls (mdispatch/torch/side.py: gate_of). */
 enum { NO_GATE, ALWAYS, WATCHED, GRADIENTS };
 
 /* See Note [Tensors] in torch.c. */
@@ -568,7 +568,7 @@ static inline int effective_in(const struct state *st, const Plan *plan, uint64_
 }
 
 /* torch.c */
-/* Keeps what TorchKeys (mdispatch/dispatch/context/torch_keys.py) says of PyTorch: its function, the
+/* Keeps what TorchKeys (mdispatch/torch/keys.py) says of PyTorch: its function, the
  * dict of what that answered, which Python fills, a function that makes a tensor, one that says
  * whether this thread is watched, and the path of a library. They are the same at each call, and
  * never change. -1 with an error. */

@@ -4,7 +4,7 @@
  * PyTorch has a function that says which keys a tensor carries (`torch._C._dispatch_keys`). It asks
  * no mode and no `__torch_function__`, so its user does not notice. Its answer is a set of
  * PyTorch's keys, whose number Python translates to ours by the names of the keys
- * (mdispatch/dispatch/context/torch_keys.py). A dict keeps what Python has translated.
+ * (mdispatch/torch/keys.py). A dict keeps what Python has translated.
  *
  * That costs some 15 times a plain call. The number also stands in the tensor itself: the object of
  * Python points to a TensorImpl, which has it in one word. Where the pointer and the word lie

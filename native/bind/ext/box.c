@@ -1,6 +1,7 @@
 /* box.c - turns arguments into boxed values: by the schema where it says Tensor, else by the
  * argument. */
 #include "frame.h"
+#include "seam.h"
 
 static const char *type_name(PyObject *object) {
     return Py_TYPE(object)->tp_name;
@@ -100,9 +101,9 @@ static int box_object(struct frame *f, PyObject *object, md_value *out) {
     struct object *shared = object_of(object);
     if (!shared) {
         if (!(Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE)) return 1;
-        PyObject *module = PyImport_ImportModule("mdispatch.registry.sharing");
-        PyObject *handle = module ? PyObject_CallMethod(module, "if_of_class", "O", object) : NULL;
-        Py_XDECREF(module);
+        PyObject *asked = seam_at("a handle for an object of a class");
+        PyObject *handle = asked ? PyObject_CallOneArg(asked, object) : NULL;
+        Py_XDECREF(asked);
         if (!handle) return -1;
         shared = object_of(handle);
         if (!shared) {

@@ -16,6 +16,7 @@
 #include "boxed.h"
 #include "gate.h"
 #include "object.h"
+#include "seam.h"
 #include "visit.h"
 
 enum { BUFFER = 8192 };
@@ -531,11 +532,12 @@ static PyObject *ext_members(PyObject *self, PyObject *args) {
 }
 
 static PyObject *figures_tuple(const md_stats *s) {
-    return Py_BuildValue("(KKKKKKKIIIIII)", (unsigned long long)s->capacity,
+    return Py_BuildValue("(KKKKKKKIIIIIIL)", (unsigned long long)s->capacity,
                          (unsigned long long)s->committed, (unsigned long long)s->used,
                          (unsigned long long)s->facts, (unsigned long long)s->names,
                          (unsigned long long)s->next_seq, (unsigned long long)s->recoveries,
-                         s->main_pid, s->main_state, s->processes, s->members, s->policy, s->idle);
+                         s->main_pid, s->main_state, s->processes, s->members, s->policy, s->idle,
+                         (long long)s->made);
 }
 
 static PyObject *ext_stat(PyObject *self, PyObject *args) {
@@ -852,6 +854,7 @@ static PyMethodDef methods[] = {
     {"object_pickled", ext_object_pickled, METH_VARARGS, NULL},
     {"object_sweep", ext_object_sweep, METH_NOARGS, NULL},
     {"run_signal_handlers", ext_run_signal_handlers, METH_NOARGS, NULL},
+    {"seam", ext_seam, METH_O, NULL},
     {"pack", (PyCFunction)(void (*)(void))ext_pack, METH_FASTCALL, NULL},
     {"unpack", (PyCFunction)(void (*)(void))ext_unpack, METH_FASTCALL, NULL},
     {"write_back", ext_write_back, METH_VARARGS, NULL},

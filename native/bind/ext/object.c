@@ -1,7 +1,7 @@
 /* object.c - objects that the interpreters of a process share by handles.
  *
  * An object has one count for the whole process. It counts the handles (one Python object in each
- * interpreter that has one, see mdispatch/registry/sharing.py), the values that are under way in
+ * interpreter that has one, see mdispatch/across/sharing.py), the values that are under way in
  * visits and kernels, and one more from its first pickle until close().
  *
  * Whoever takes the last count away ends the object, once. An object of C: its `destroy` is called,
@@ -17,6 +17,7 @@
  * Nobody waits, or runs Python, while he has it.
  */
 #include "object.h"
+#include "seam.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -185,12 +186,11 @@ struct object *object_of(PyObject *handle) {
 PyObject *object_shown(struct object *o) {
     object_hold(o);
     PyObject *held = capsule_of(o);
-    PyObject *module = held ? PyImport_ImportModule("mdispatch.registry.sharing") : NULL;
-    PyObject *made =
-        module ? PyObject_CallMethod(module, "handle_of", "OLKs", held, (long long)o->home,
-                                     (unsigned long long)o->pub.number, o->class_name)
-               : NULL;
-    Py_XDECREF(module);
+    PyObject *make = held ? seam_at("a handle of an object") : NULL;
+    PyObject *made = make ? PyObject_CallFunction(make, "OLKs", held, (long long)o->home,
+                                                  (unsigned long long)o->pub.number, o->class_name)
+                          : NULL;
+    Py_XDECREF(make);
     Py_XDECREF(held);
     return made;
 }

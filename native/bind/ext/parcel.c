@@ -1,7 +1,7 @@
 /* parcel.c - values on their way from one interpreter to another one of the process.
  *
  * None, bool, int, float, str, bytes, lists of these, memory (the buffer protocol), handles, and objects
- * of classes with a codec, which are a name and a text on their way (registry/by_value.py). On the way
+ * of classes with a codec, which are a name and a text on their way (across/by_value.py). On the way
  * there texts stay where the caller has them, for the caller stays in its call until the visit has
  * ended. On the way home everything is copied, for the owner's objects end in the owner.
  *
@@ -15,6 +15,7 @@
 #include <stddef.h>
 
 #include "object.h"
+#include "seam.h"
 #include "visit.h"
 
 struct parcel_chunk {
@@ -273,9 +274,9 @@ static int put_object(struct parcel *p, struct object *o, struct parcel_value *o
 static int put_encoded(struct parcel *p, PyObject *object, struct parcel_value *out,
                        const struct parcel *given) {
     if (!(Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE)) return unfit(p, object);
-    PyObject *module = PyImport_ImportModule("mdispatch.registry.by_value");
-    PyObject *told = module ? PyObject_CallMethod(module, "encoded", "O", object) : NULL;
-    Py_XDECREF(module);
+    PyObject *encode = seam_at("the text of an object");
+    PyObject *told = encode ? PyObject_CallOneArg(encode, object) : NULL;
+    Py_XDECREF(encode);
     if (!told) return -2;
     int rc;
     if (PyTuple_Check(told)) {
@@ -343,10 +344,10 @@ static PyObject *take_memory(PyTypeObject *lent, struct memory *m) {
 }
 
 PyObject *parcel_decoded(PyObject *name, PyObject *text) {
-    PyObject *made = NULL, *module = NULL;
-    if (name && text) module = PyImport_ImportModule("mdispatch.registry.by_value");
-    if (module) made = PyObject_CallMethod(module, "decoded", "OO", name, text);
-    Py_XDECREF(module);
+    PyObject *made = NULL, *decode = NULL;
+    if (name && text) decode = seam_at("an object from its text");
+    if (decode) made = PyObject_CallFunctionObjArgs(decode, name, text, NULL);
+    Py_XDECREF(decode);
     Py_XDECREF(name);
     Py_XDECREF(text);
     return made;

@@ -40,7 +40,7 @@
 
 static const int64_t CLOSED = INT64_C(1) << 62;
 
-/* Why a visit came to nothing: what ext_visit() tells `failed`. dispatch/routing.py knows them. */
+/* Why a visit came to nothing: what ext_visit() tells `failed`. across/routing.py knows them. */
 enum { RAISED = 1, GONE, NO_KERNEL, LATE, UNFIT, UNFIT_RESULT, DEEP, KEPT };
 
 struct seat;

@@ -96,7 +96,7 @@ PyObject *parcel_show(PyTypeObject *lent, struct memory *m, Py_buffer *pin);
 void parcel_let_go(struct memory *m);
 
 /* The tickets that every owner has: of a method of an object (with a minus: under the caller's
- * included and excluded keys), and of dropping an object. dispatch/serving.py knows them. */
+ * included and excluded keys), and of dropping an object. across/serving.py knows them. */
 enum { VISIT_METHOD = 1, VISIT_DROP = 2 };
 
 /* Adds the type of lent memory to the extension's module, whose state is a pointer to it. */

@@ -8,6 +8,7 @@
  * Locking: nobody else knows the region yet. The folder is locked while the creator decides about a
  * name.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -30,6 +31,7 @@ static int format(md__reg *reg, uint64_t capacity, uint64_t committed, uint32_t 
     h->uid = (uint32_t)geteuid();
     h->main_pid = (uint32_t)getpid();
     h->policy = policy;
+    h->made = md_now();
     ssize_t n = getrandom(h->uuid, sizeof h->uuid, 0);
     if (n != sizeof h->uuid) return n < 0 ? md__sys() : MD_ESYS - EIO;
     int rc = md__boot_id(h->boot);
@@ -77,15 +79,51 @@ static int take_name(int folder, const char *name) {
     return unlinkat(folder, name, 0) < 0 && errno != ENOENT ? md__sys() : 0;
 }
 
-/* Takes the name of a registry of another boot. A container can have a boot id of its own, so such a
- * registry may be alive: see Note [Reaping] in inspect.c. */
-static int take_name_of_other_boot(int folder, const char *name) {
+static bool may_be_over(int status) {
+    return status == MD_EDIED || status == MD_ECLOSED || status == MD_EBOOT ||
+           status == MD_ENAMESPACE;
+}
+
+/* Takes a name if no process has its file open, see Note [Reaping] in inspect.c; else returns `why`.
+ * So a registry of another boot or PID namespace makes room, if it is not that of a living container,
+ * which can have both for itself. */
+static int take_unused_name(int folder, const char *name, int why) {
     int fd;
     int rc = md__region_open(folder, name, &fd);
     if (rc) return rc == MD_ENOENT ? 0 : rc;
-    rc = md__region_is_unused(fd) ? take_name(folder, name) : MD_EBOOT;
+    rc = md__region_is_unused(fd) ? take_name(folder, name) : why;
     close(fd);
     return rc;
+}
+
+/* Refuses an edition where MD_MAX_EDITIONS others of the same name are alive. Removes those that
+ * nobody has open: nobody may ever ask for one of them again. The folder is locked, so that none of
+ * them comes meanwhile. */
+static int judge_editions(int folder, const char *name) {
+    size_t same = md__edition_at(name);
+    if (!same) return 0;
+    int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *files = fd < 0 ? NULL : fdopendir(fd);
+    if (!files) {
+        int rc = md__sys();
+        if (fd >= 0) close(fd);
+        return rc;
+    }
+    int alive = 0;
+    for (struct dirent *file; errno = 0, file = readdir(files);) {
+        md__reg other = {.fd = -1, .process = MD__NO_SLOT};
+        if (strncmp(file->d_name, name, same) || strcmp(file->d_name, name) == 0) continue;
+        int rc = md__open_named(&other, folder, file->d_name, false);
+        if (rc == 0) {
+            md__region_discard(&other);
+            alive++;
+        } else if (may_be_over(rc)) {
+            take_unused_name(folder, file->d_name, rc);
+        }
+    }
+    int rc = errno ? md__sys() : 0;
+    closedir(files);
+    return rc || alive < MD_MAX_EDITIONS ? rc : MD_EEDITIONS;
 }
 
 /* Links the filled file to its name, after removing a dead registry that still has that name. The
@@ -100,10 +138,12 @@ static int publish_name(md__reg *reg, int folder, const char *name) {
         md__region_discard(&old);
         return MD_EEXIST;
     }
+    int room = judge_editions(folder, name);
+    if (room) return room;
     if (rc == MD_EDIED || rc == MD_ECLOSED)
         rc = take_name(folder, name);
-    else if (rc == MD_EBOOT)
-        rc = take_name_of_other_boot(folder, name);
+    else if (rc == MD_EBOOT || rc == MD_ENAMESPACE)
+        rc = take_unused_name(folder, name, rc);
     if (rc && rc != MD_ENOENT) return rc;
     snprintf(self, sizeof self, "/proc/thread-self/fd/%d", reg->fd);
     if (linkat(AT_FDCWD, self, folder, name, AT_SYMLINK_FOLLOW) < 0)

@@ -120,7 +120,7 @@ static int order(const void *a, const void *b) {
     return strcmp(((const struct line *)a)->schema, ((const struct line *)b)->schema);
 }
 
-/* What handles have for themselves (mdispatch/registry/sharing.py, ObjectHandle) cannot be the name
+/* What handles have for themselves (mdispatch/across/sharing.py, ObjectHandle) cannot be the name
  * of a method, and what begins with an underscore they do not pass on. */
 static bool is_of_handles(const char *method, size_t size) {
     static const char *const names[] = {"call_at_home", "class_name", "close",
@@ -162,7 +162,7 @@ static int make_line(struct md__words *words, const char *ns, const char *name,
 }
 
 /* The sorted schemas, and the line by which the class is told from one of Python
- * (mdispatch/registry/class_facts.py). */
+ * (mdispatch/across/class_facts.py). */
 static char *class_text(struct md__words *words, const struct line *lines, size_t n) {
     static const char end[] = "it is made in C";
     size_t size = sizeof end;

@@ -175,7 +175,7 @@ static int meet(const char *name, uint64_t capacity, uint32_t policy, md_registr
         int attached = name ? md_attach(name, 0, out) : MD_ENOENT;
         if (attached == 0) return refuse_other(out, policy);
         if (attached != MD_ENOENT && attached != MD_EDIED && attached != MD_ECLOSED &&
-            attached != MD_EBOOT)
+            attached != MD_EBOOT && attached != MD_ENAMESPACE)
             return attached;
         if (rc == MD_EEXIST && md_now() >= give_up) return rc;
         pthread_mutex_lock(&md__table_lock);
@@ -235,6 +235,7 @@ int md_open_default(const char *address, md_registry *out) {
     rc = default_again(out);
     pthread_mutex_unlock(&md__table_lock);
     if (rc != MD_ECLOSED) return rc;
+    if (address && strpbrk(address, "{}")) return MD_EBRACES;
     rc = 0;
     if (address && is_elect_address(address)) {
         rc = md_elect(md__name_in(address), DEFAULT_CAPACITY, &candidate);

@@ -32,8 +32,7 @@ static int lock_as_member(md__reg *reg, uint64_t member, struct md__member **m) 
 }
 
 static bool is_kind(uint32_t kind) {
-    return (kind >= MD_LIBRARY && kind <= MD_CLASS && kind != MD_CLAIM) || kind == MD_TYPE ||
-           kind == MD_NOTE || kind == MD_CHOICE;
+    return kind >= MD_LIBRARY && kind < MD_KINDS && kind != MD_CLAIM;
 }
 
 /* Under the lock. The own facts of dead members may stand in the way of readers: so whoever

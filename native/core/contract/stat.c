@@ -37,6 +37,7 @@ void md__stat(const md__reg *reg, md_stats *out) {
     out->recoveries = md__peek64(&h->recoveries);
     out->main_pid = h->main_pid;
     out->policy = h->policy;
+    out->made = h->made;
     if (md__has_main(reg)) {
         out->main_state = md__read32(&h->main_state);
         if (out->main_state != MD__MAIN_LEFT && md__lease_is_dead(md__process(reg, 0)))

@@ -12,11 +12,11 @@
  * is a "ref": its offset divided by 8, or 0 for none. Processes map the region at different
  * addresses, so we never store a pointer of ours in it.
  *
- * What format 6 holds for names: each name that has facts has one node (MD__TAG_NODE) and one entry
- * in the index. A node whose name has ended is idle (MD__TAG_IDLE) and has no entry; the idle nodes
- * of one size class are a list, from header.idle_lists on by next_idle. header.names and header.idle
- * count both. header.index_moves tells readers that entries of the index have moved. See
- * Note [Names are given back] in index.c.
+ * What the format, since number 6, holds for names: each name that has facts has one node
+ * (MD__TAG_NODE) and one entry in the index. A node whose name has ended is idle (MD__TAG_IDLE) and
+ * has no entry; the idle nodes of one size class are a list, from header.idle_lists on by next_idle.
+ * header.names and header.idle count both. header.index_moves tells readers that entries of the
+ * index have moved. See Note [Names are given back] in index.c.
  *
  * Rules of the fields. [once]: set before anybody else can see it, then constant. [lock]: read and
  * written under the mutex. [atomic]: written under the mutex, read by anybody through atomics.h.
@@ -70,6 +70,7 @@ struct md__header {
     uint32_t uid;       /* [once] owner */
     uint32_t main_pid;  /* [once] creator */
     uint32_t policy;    /* [once] md_policy */
+    int64_t made;       /* [once] when, by md_now() */
 
     _Alignas(64) md__u64 committed; /* [atomic] bytes backed by memory; only grows */
     md__u64 arena_top;              /* [atomic] end of the last block; only grows */

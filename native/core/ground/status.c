@@ -35,6 +35,8 @@ static const char *const WORDS[] = {
     [-MD_ELOST] = "this process has closed the registry's descriptor",
     [-MD_EREOPEN] = "this child of a fork may not open the registry anew",
     [-MD_EBUSY] = "another process keeps the folder for named registries locked",
+    [-MD_EEDITIONS] = "too many editions of this name are alive",
+    [-MD_EBRACES] = "an address with braces, which only Python replaces",
 };
 
 const char *md_status_text(int status) {

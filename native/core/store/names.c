@@ -40,15 +40,24 @@ const char *md__name_in(const char *address) {
     return address;
 }
 
+/* A name, or NAME@EDITION. An edition may have "+" too, as versions of Python packages do. */
 bool md__is_name(const char *name) {
-    size_t n = 0;
+    size_t n = 0, edition = 0;
     for (; name[n]; n++) {
         char c = name[n];
         bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  c == '_' || c == '-' || (c == '.' && n);
+                  c == '_' || c == '-' || (c == '.' && n) || (c == '+' && edition) ||
+                  (c == '@' && n && !edition);
         if (!ok || n >= MD_MAX_REGISTRY_NAME) return false;
+        if (c == '@') edition = n + 1;
     }
-    return n > 0;
+    return n > edition;
+}
+
+/* How much of the name all editions of it begin with: up to "@" and with it. 0 without an edition. */
+size_t md__edition_at(const char *name) {
+    const char *at = strchr(name, '@');
+    return at ? (size_t)(at + 1 - name) : 0;
 }
 
 /* A whole number as we write it: digits, without leading zeroes, up to INT_MAX. */

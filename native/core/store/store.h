@@ -91,6 +91,7 @@ static inline uint32_t md__ref(const md__reg *reg, const void *p) {
 enum { MD__ORIGIN = 54 }; /* BOOT:SPACE: 32 digits, ":", up to 20 digits, the terminator */
 const char *md__name_in(const char *address);
 bool md__is_name(const char *name);
+size_t md__edition_at(const char *name);
 
 /* What an address of an anonymous region says, see md__parse_fd_address(). */
 struct md__fd_address {

@@ -8,8 +8,8 @@ from types import ModuleType
 from golden_stage import Stage, case, kernel
 
 import mdispatch as md
-from mdispatch.authoring.fake import require_python_modules
 from mdispatch.authoring.meta import empty_like
+from mdispatch.fake import require_python_modules
 
 ROLL = md.MetaTensor((6,), "float32")
 

@@ -185,6 +185,72 @@ def _(stage: Stage) -> None:
     md.Registry.create("my registry")
 
 
+@case("EditionError: a variable that is not set")
+def _(stage: Stage) -> None:
+    md.Registry.create("shop@{env:MDISPATCH_NO_SUCH_RELEASE}")
+
+
+@case("EditionError: a value that no edition can have")
+def _(stage: Stage) -> None:
+    elsewhere(
+        stage,
+        "import os\n"
+        "import mdispatch as md\n"
+        "os.environ['RELEASE'] = 'v1/rc'\n"
+        "md.Registry.create('shop@{env:RELEASE}')\n",
+    )
+
+
+@case("TooManyEditionsError: one more than may be alive")
+def _(stage: Stage) -> None:
+    elsewhere(
+        stage,
+        "import mdispatch as md\n"
+        "there = [md.Registry.create(f'many@{number}') for number in range(16)]\n"
+        "md.Registry.create('many@16')\n",
+    )
+
+
+@case("MatchError: others have to be the same")
+def _(stage: Stage) -> None:
+    elsewhere(
+        stage,
+        "import mdispatch as md\n"
+        "registry = md.Registry.elect('strict')\n"
+        "lib = md.Library('shop', 'DEF', registry=registry)\n"
+        "md.Registry.elect('strict', match='compatible')\n",
+    )
+
+
+@case("NotCompatibleError: overloads in another order")
+def _(stage: Stage) -> None:
+    elsewhere(
+        stage,
+        "import os\n"
+        "import mdispatch as md\n"
+        "ready, wait = os.pipe(), os.pipe()\n"
+        "def register(*overloads):\n"
+        "    registry = md.Registry.elect('mixed', match='compatible')\n"
+        "    lib = md.Library('shop', 'DEF', registry=registry, timeout=0)\n"
+        "    for each in overloads:\n"
+        "        lib.define(f'count{each} -> int')\n"
+        "    return registry, lib\n"
+        "if os.fork() == 0:\n"
+        "    kept = register('(int x)')\n"
+        "    os.write(ready[1], b'.')\n"
+        "    os.close(wait[1])\n"
+        "    os.read(wait[0], 1)\n"
+        "    os._exit(0)\n"
+        "os.close(wait[0])\n"
+        "os.read(ready[0], 1)\n"
+        "registry, lib = register('.text(str x)', '(int x)')\n"
+        "try:\n"
+        "    md.warm_up((), registry=registry)\n"
+        "except md.errors.WarmUpError as error:\n"
+        "    raise error.differences[0] from None\n",
+    )
+
+
 @case("InvalidNameError: a device's name")
 def _(stage: Stage) -> None:
     elsewhere(
@@ -308,3 +374,23 @@ def _(stage: Stage) -> None:
 @case("InvalidArgumentError: a type that is none")
 def _(stage: Stage) -> None:
     md.register_type(Array(), "CPU")  # type: ignore[arg-type]
+
+
+#: As where the folder of a feature was left out.
+LEFT_OUT = """
+import sys
+import mdispatch as md
+class LeftOut:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "mdispatch.providers":
+            raise ModuleNotFoundError("it is not there", name=name)
+sys.meta_path.insert(0, LeftOut)
+lib = md.Library("shop", "DEF", registry=md.Registry.local())
+lib.impl(lib.define("f(int n) -> int"), abs, provider="fast")
+"""
+
+
+@case("FeatureMissingError: a kernel of a provider")
+def _(stage: Stage) -> None:
+    elsewhere(stage, LEFT_OUT)

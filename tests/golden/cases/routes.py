@@ -183,9 +183,9 @@ def _(stage: Stage) -> None:
 
 def carried(why: str, started: bool = False, told: object = None) -> None:
     """Raises what a caller is told of a transport's refusal."""
-    from mdispatch.dispatch import routing
+    from mdispatch.across import routing
+    from mdispatch.across.transports import transport
     from mdispatch.dispatch.context.homes import Home, here
-    from mdispatch.transports import transport
 
     home = Home(here().space, here().pid + 1, 0, 0)
     raise routing.error_of("shop::price", home, getattr(transport, why), told, 2.0, started)

@@ -1,1 +1,0 @@
-from .authoring.custom_op import *

@@ -1,1 +1,0 @@
-from .authoring.fake import *

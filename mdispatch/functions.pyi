@@ -1,1 +1,0 @@
-from .authoring.functions import *

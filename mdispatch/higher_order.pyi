@@ -1,1 +1,0 @@
-from .dispatch.higher_order import *

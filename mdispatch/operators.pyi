@@ -1,1 +1,0 @@
-from .registry.ops import *

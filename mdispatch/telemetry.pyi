@@ -1,1 +1,0 @@
-from .workers.telemetry import *

@@ -1,1 +1,0 @@
-from .dispatch.context.values import *

@@ -1,1 +1,0 @@
-from .workers.warm_up import *

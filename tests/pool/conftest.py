@@ -1,0 +1,3 @@
+import pytest
+
+pytestmark = pytest.mark.shared  # all tests of this folder
