@@ -1,0 +1,1 @@
+"""The command ``mdispatch diff``: whether one version of all operators can take another's place."""
