@@ -1,129 +1,104 @@
-"""docs/servers.md, "A new version": gunicorn, whose configuration has the lines of the page, takes
-up another version of a module by ``kill -HUP``, while workers of the old one are answering.
+"""docs/servers.md, "A new version": each deploy of the table there, by a real server with two
+workers that answers requests meanwhile.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import signal
-import socket
-import subprocess
-import sys
-import threading
-import urllib.request
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from patience import limit
+from deploying import OLD, VERSIONS, WORKERS, Answer, Customer, Server
 
-pytestmark = [pytest.mark.shared, pytest.mark.specification, pytest.mark.thorough]
-pytestmark += [pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.shared, pytest.mark.specification, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "gunicorn", "--config=conf.py", "--workers=2", "--timeout=0"]
-SECONDS = limit(60)
 
-PRICING = """\
-import mdispatch as md
-lib = md.Library("shop", "FRAGMENT")
-lib.define("price(int pieces, int each={each}) -> int")
-lib.impl("price", lambda pieces, each: pieces * each, "CompositeExplicitAutograd")
+#: The page has this very table, and explains its words.
+TABLE = """\
+| deploy by | edition | workers | default | argument | added | removed | code | rollback |
+|---|---|---|---|---|---|---|---|---|
+| gunicorn HUP | none | idle | race |  | new | new | new |  |
+| gunicorn HUP | none | busy | outage | outage | outage | new | new |  |
+| gunicorn HUP | warn | idle | new |  |  |  |  | back |
+| gunicorn HUP | warn | busy | new | new | new | new |  |  |
+| gunicorn HUP | match | idle |  | new | new | new |  |  |
+| gunicorn HUP | match | busy | outage | new | new | new | new |  |
+| gunicorn HUP | env | idle | new | new |  |  |  | back |
+| gunicorn HUP | env | busy | new |  | new | new | new | back |
+| gunicorn HUP | dist | idle | new |  | new | new | new | back |
+| gunicorn HUP | dist | busy | new | new |  |  |  | back |
+| gunicorn crash | none | idle | outage |  | outage | both |  |  |
+| gunicorn crash | none | busy |  | outage |  |  | both |  |
+| gunicorn crash | warn | idle | both | both | both |  |  |  |
+| gunicorn crash | warn | busy | both |  |  |  |  |  |
+| gunicorn crash | match | idle | outage | both | both | both |  |  |
+| gunicorn crash | match | busy |  | both | both |  |  |  |
+| gunicorn crash | env | idle | outage |  |  |  | both |  |
+| gunicorn crash | env | busy |  |  | outage | both |  |  |
+| gunicorn crash | dist | idle | both |  | both |  |  |  |
+| gunicorn crash | dist | busy | both | both |  |  |  |  |
+| gunicorn crash | file | idle | both |  |  |  |  |  |
+| gunicorn USR2 | none | busy | old |  |  |  | new |  |
+| gunicorn USR2 | env | busy | new |  |  |  |  |  |
+| gunicorn USR2 | dist | idle | new |  |  |  |  |  |
+| gunicorn --preload HUP | env | idle | old |  |  |  |  |  |
+| gunicorn --preload USR2 | none | idle | old |  |  |  |  |  |
+| gunicorn --preload USR2 | env | busy | new |  |  |  |  |  |
+| gunicorn --preload USR2 | dist | idle | new |  |  |  |  |  |
+| uvicorn HUP | none | idle | old |  | old | new |  |  |
+| uvicorn HUP | none | busy |  | old |  |  | new |  |
+| uvicorn HUP | warn | idle | new |  | new |  |  | back |
+| uvicorn HUP | warn | busy |  | new |  |  |  |  |
+| uvicorn HUP | match | idle | old | new | new |  |  |  |
+| uvicorn HUP | match | busy |  | new |  |  |  |  |
+| uvicorn HUP | env | idle | old |  |  |  |  |  |
+| uvicorn HUP | dist | idle | new |  | new |  |  | back |
+| uvicorn HUP | dist | busy | new |  |  |  |  |  |
+| uvicorn HUP | file | idle | new |  |  |  |  |  |
+| uvicorn crash | none | idle | old |  |  |  |  |  |
+| uvicorn crash | warn | idle | both |  |  |  |  |  |
+| uvicorn crash | match | idle |  | both | both |  |  |  |
+| uvicorn crash | dist | idle | both |  |  |  |  |  |
 """
-# A worker that has imported all makes a file. Asked for /hold it says that it has begun, and
-# answers at a sign.
-SITE = """\
-import json, os
-import mdispatch as md
-import pricing
 
-open(f"imported-{os.getpid()}", "w").close()
-
-def application(environ, start_response):
-    if environ["PATH_INFO"] == "/hold":
-        open("begun", "w").close()
-        with open("release") as pipe:
-            pipe.read()
-    told = os.environ["MDISPATCH_REGISTRY"], md.ops.shop.price(3)
-    start_response("200 OK", [("Content-Type", "application/json")])
-    return [json.dumps(told).encode()]
-"""
+ERRORS = {
+    "default": "SchemaMismatchError",
+    "argument": "SchemaMismatchError",
+    "added": "NameMismatchError",
+}
 
 
-def lines_of_the_page() -> str:
-    """What the page puts into gunicorn's configuration."""
-    page = (ROOT / "docs" / "servers.md").read_text()
-    (block,) = (b for b in re.findall(r"(?:^    .*\n|^\n)+", page, re.M) if "raw_env" in b)
-    return "".join(line[4:] or "\n" for line in block.splitlines(keepends=True))
+def cells(program: str, action: str) -> list[object]:
+    """The cells of a row's first column, as parameters."""
+    head, _, *rows = [
+        [each.strip() for each in row[1:-1].split("|")] for row in TABLE.split("\n")[:-1]
+    ]
+    found = []
+    for how, edition, workers, *outcomes in rows:
+        if how.startswith(program) and how.endswith(action):
+            for change, outcome in zip(head[3:], outcomes, strict=True):
+                if outcome:
+                    name = "-".join([how, edition, workers, change, outcome]).replace(" ", "-")
+                    found.append(pytest.param(how, edition, workers, change, outcome, id=name))
+    return found
 
 
-class Server:
-    """gunicorn with two workers, at a socket that is open before it starts."""
-
-    def __init__(self, folder: Path, configuration: str) -> None:
-        pytest.importorskip("gunicorn", reason="gunicorn is not installed")
-        self.folder = folder
-        self.environment = {k: v for k, v in os.environ.items() if k != "MDISPATCH_REGISTRY"}
-        (folder / "site_program.py").write_text(SITE)
-        (folder / "conf.py").write_text(configuration)
-        os.mkfifo(folder / "release")
-        os.mkfifo(folder / "begun")
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.deploy(2)
-        fd = self.listener.fileno()
-        with (folder / "log").open("w") as log:
-            self.process = subprocess.Popen(
-                [*COMMAND, f"--bind=fd://{fd}", "site_program"],
-                cwd=folder,
-                env=self.environment,
-                stdout=log,
-                stderr=log,
-                pass_fds=[fd],
-            )
-
-    def await_workers(self) -> None:
-        """Until both have imported the version that is there."""
-        while len(list(self.folder.glob("imported-*"))) < 2:
-            assert self.process.poll() is None, self.log()
-
-    def deploy(self, each: int) -> None:
-        (self.folder / "pricing.py").write_text(PRICING.format(each=each) + "#" * each)
-
-    def ask(self, path: str = "") -> list[object]:
-        port = self.listener.getsockname()[1]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=SECONDS) as answer:
-            told: list[object] = json.loads(answer.read())
-        return told
-
-    def mdispatch(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "mdispatch", *words],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        )
-
-    def log(self) -> str:
-        return (self.folder / "log").read_text()
-
-    def close(self) -> None:
-        with suppress(OSError):  # who holds a request goes on
-            os.close(os.open(self.folder / "release", os.O_WRONLY | os.O_NONBLOCK))
-        self.process.send_signal(signal.SIGQUIT)  # at once, whoever is being answered
-        self.process.wait(SECONDS)
-        self.listener.close()
+def matrix(program: str, action: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        ("how", "edition", "workers", "change", "outcome"), cells(program, action)
+    )
 
 
 @pytest.fixture
-def started(tmp_path):
-    servers = []
+def started(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    servers: list[Server] = []
 
-    def start(configuration: str) -> Server:
-        servers.append(Server(tmp_path, configuration))
+    def start(*args: str) -> Server:
+        servers.append(Server(tmp_path, *args))
         return servers[0]
 
     yield start
@@ -131,54 +106,225 @@ def started(tmp_path):
         server.close()
 
 
-def test_each_version_has_a_registry_of_its_own_while_both_serve(started):
-    server = started(lines_of_the_page())
-    server.await_workers()
-    old, price = server.ask()
-    assert re.fullmatch(r"elect:shop-[0-9a-f]{8}", old)
-    assert price == 6
-    held: list[list[object]] = []
-    asking = threading.Thread(target=lambda: held.append(server.ask("hold")))
-    asking.start()
-    (server.folder / "begun").read_text()  # a worker of the old version is answering
+class Deploy:
+    """One cell of the table. ``let_go`` ends the request that the ``holder`` has."""
 
-    server.deploy(55)
-    told = server.mdispatch("verify", "pricing", "--against", old.removeprefix("elect:"))
-    assert (told.returncode, "int each=55" in told.stdout) == (1, True), told.stdout + told.stderr
+    def __init__(self, server: Server, how: str, workers: str, change: str) -> None:
+        self.server, self.how, self.change = server, how, change
+        self.is_preloaded = "--preload" in how
+        if server.program == "gunicorn":
+            server.await_("master", 1)
+            server.await_("forked", WORKERS)
+        server.await_("imported", 1 if self.is_preloaded else WORKERS)
+        self.old = Answer("old", server.edition(1), 6)
+        assert server.replied() == {self.old}
+        self.holder, self.let_go = server.hold() if workers == "busy" else (0, None)
+        self.first = self.workers()
+        self.customer: Customer | None = None
 
-    server.process.send_signal(signal.SIGHUP)
-    now: list[object] = [old, 6]
-    while now == [old, 6]:  # until the idle worker of the old version has ended
-        with suppress(ConnectionError):  # as it ends it may drop what it has just accepted
-            now = server.ask()
-    new, price = now
-    assert (new != old, price) == (True, 165)
-    listed = server.mdispatch("doctor").stdout
-    assert old.removeprefix("elect:") in listed
-    assert new.removeprefix("elect:") in listed
+    def new(self) -> Answer:
+        # After a crash gunicorn has not read its configuration again.
+        is_in_the_old = self.how == "gunicorn crash" and self.server.registry == "env"
+        edition = self.server.edition(1 if is_in_the_old else 2)
+        return Answer("new", edition, 9 if self.change in ("default", "rollback") else 6)
 
-    (server.folder / "release").write_text("")
-    asking.join(SECONDS)
-    assert held == [[old, 6]]
-    assert server.ask() == [new, 165]
-    assert "Error" not in server.log()
+    def workers(self) -> set[int]:
+        """The workers so far."""
+        of_uvicorn = self.server.program == "uvicorn"
+        return set(self.server.pids("imported" if of_uvicorn else "forked"))
+
+    def act(self) -> None:
+        """Has the server begin to replace workers."""
+        if self.how.endswith("crash"):
+            victim = min(self.workers() - {self.holder})
+            os.kill(victim, signal.SIGKILL)
+            self.server.await_end(victim)
+        if self.customer is None:
+            self.customer = Customer(self.server)
+        if not self.how.endswith("crash"):
+            self.server.signal(getattr(signal, f"SIG{self.how.split()[-1]}"))
+
+    def replace(self, text: str, release: int | None = None) -> None:
+        """Deploys, and waits until the workers of before have ended, but for one that is busy."""
+        server, before = self.server, self.workers()
+        imported = len(server.pids("imported"))
+        server.deploy(text, release)
+        self.act()
+        # The supervisor of uvicorn may wait for the busy worker before it starts the second one.
+        may_wait = server.program == "uvicorn" and self.let_go is not None
+        server.await_("imported", imported + (1 if self.is_preloaded or may_wait else WORKERS))
+        if self.how.endswith("USR2"):
+            server.await_("master", 2)
+            server.signal(signal.SIGTERM)
+        if not may_wait:
+            server.await_end(*before - {self.holder})
+
+    def end(self) -> None:
+        """The request that was held gets the old answer."""
+        if self.let_go is not None:
+            assert self.let_go() == self.old
+            self.server.await_end(self.holder)
+
+    def in_peace(self) -> None:
+        """The server lives, and each request got an answer of one of the two."""
+        assert self.customer is not None
+        self.customer.stop()
+        errors = self.customer.errors
+        if self.server.program == "uvicorn":  # as the page says of a worker that it ends
+            errors = [each for each in errors if not isinstance(each, ConnectionResetError)]
+        assert errors == []
+        assert self.customer.answers <= {self.old, self.new()}
+        if self.how.endswith("USR2") and self.server.has_ended():
+            os.kill(self.server.masters[-1], 0)
+        else:
+            assert not self.server.has_ended(), self.server.log()
+
+    # --- outcomes -------------------------------------------------------------------------------
+
+    def is_new(self) -> None:
+        self.replace(VERSIONS[self.change])
+        if self.server.program == "gunicorn":
+            assert self.server.replied() == {self.new()}
+        self.end()
+        self.server.await_end(*self.first)
+        if self.how.endswith("USR2"):
+            self.server.await_end(self.server.process.pid)
+        assert self.server.replied() == {self.new()}
+        self.in_peace()
+
+    def is_back(self) -> None:
+        self.replace(VERSIONS["default"])
+        assert self.server.replied() == {self.new()}
+        self.replace(OLD, release=1)
+        assert self.server.replied() == {self.old}
+        self.end()
+        self.in_peace()
+
+    def is_both(self) -> None:
+        server, imported = self.server, len(self.server.pids("imported"))
+        server.deploy(VERSIONS[self.change])
+        self.act()
+        server.await_("imported", imported + 1)
+        if self.let_go is None:
+            self.holder, self.let_go = server.hold()
+        if server.program == "gunicorn":  # one worker holds a request, and the other one answers
+            assert {server.ask(), self.let_go()} == {self.old, self.new()}
+        else:
+            assert self.let_go() in (self.old, self.new())
+            server.await_answers(self.old, self.new())
+        self.in_peace()
+
+    def is_old(self) -> None:
+        server, forked = self.server, len(self.server.pids("forked"))
+        before = self.workers()
+        server.deploy(VERSIONS[self.change])
+        self.act()
+        if self.how == "gunicorn --preload HUP":
+            server.await_("forked", forked + WORKERS)
+            server.await_end(*before - {self.holder})
+        else:
+            again = 2 if self.how == "uvicorn crash" else 1
+            server.await_end(*server.await_("refused", again, ERRORS[self.change]))
+        if self.how.endswith("USR2"):
+            server.await_end(*server.masters[1:])
+        assert server.replied() == {self.old}
+        if self.let_go is not None:
+            assert self.let_go() == self.old
+        assert server.replied() == {self.old}
+        self.in_peace()
+
+    def is_outage(self) -> None:
+        self.server.deploy(VERSIONS[self.change])
+        self.act()
+        self.goes_out(ERRORS[self.change])
+
+    def goes_out(self, error: str) -> None:
+        server = self.server
+        server.await_("refused", 1, error)
+        if self.let_go is not None:
+            assert self.let_go() == self.old
+        server.await_end(server.process.pid)
+        server.await_end(*self.workers())
+        assert server.process.wait() != 0
+        assert "Worker failed to boot" in server.log()
+        assert self.customer is not None
+        self.customer.stop()
+        assert isinstance(self.customer.errors[-1], ConnectionRefusedError)
+
+    def is_race(self) -> None:
+        """Both ends of it: old workers end first, and then they do not."""
+        server, before = self.server, self.workers()
+        gate = os.open(server.gate(), os.O_RDWR)
+        server.deploy(VERSIONS[self.change])
+        self.act()
+        server.await_("forked", 2 * WORKERS)
+        server.await_end(*before)
+        os.write(gate, b"." * WORKERS)
+        server.await_("imported", 2 * WORKERS)
+        os.close(gate)
+        server.open_gate()
+        assert server.replied() == {self.new()}
+
+        before = self.workers() - before
+        for worker in before:
+            os.kill(worker, signal.SIGSTOP)
+        server.deploy(OLD)
+        self.act()
+        server.await_("refused", 1, ERRORS[self.change])
+        for worker in before:
+            os.kill(worker, signal.SIGCONT)
+        self.goes_out(ERRORS[self.change])
 
 
-def test_in_one_registry_the_new_version_is_refused(started):
-    server = started('raw_env = ["MDISPATCH_REGISTRY=elect:shop"]')
-    server.await_workers()
-    assert server.ask() == ["elect:shop", 6]
-    held: list[list[object]] = []
-    asking = threading.Thread(target=lambda: held.append(server.ask("hold")))
-    asking.start()
-    (server.folder / "begun").read_text()
-    server.deploy(55)
-    server.process.send_signal(signal.SIGHUP)
-    while True:
-        has_ended = server.process.poll() is not None
-        if "SchemaMismatchError" in server.log():
-            break
-        assert not has_ended, server.log()
-    (server.folder / "release").write_text("")
-    asking.join(SECONDS)
-    assert held == [["elect:shop", 6]]
+def see(start: Callable[..., Server], *cell: str) -> None:
+    """Runs the cell: the method of Deploy for its outcome."""
+    how, edition, workers, change, outcome = cell
+    options = ["--preload"] if "--preload" in how else []
+    if (workers, change) == ("busy", "rollback"):
+        options.append("--graceful-timeout=1")  # the arbiter waits so long for the busy worker
+    server = start(how, edition, *options)
+    getattr(Deploy(server, how, workers, change), f"is_{outcome}")()
+
+
+@matrix("gunicorn", "HUP")
+def test_gunicorn_takes_up_new_files_at_a_hang_up(started, how, edition, workers, change, outcome):
+    see(started, how, edition, workers, change, outcome)
+
+
+@matrix("gunicorn", "crash")
+def test_gunicorn_replaces_a_worker_after_a_deploy(started, how, edition, workers, change, outcome):
+    see(started, how, edition, workers, change, outcome)
+
+
+@pytest.mark.thorough
+@matrix("gunicorn", "USR2")
+def test_a_second_gunicorn_takes_up_new_files(started, how, edition, workers, change, outcome):
+    see(started, how, edition, workers, change, outcome)
+
+
+@pytest.mark.thorough
+@matrix("uvicorn", "")
+def test_uvicorn_takes_up_new_files(started, how, edition, workers, change, outcome):
+    see(started, how, edition, workers, change, outcome)
+
+
+@pytest.mark.thorough
+def test_while_both_serve_doctor_and_diff_tell_of_them(started):
+    server = started("gunicorn HUP", "env")
+    deploy = Deploy(server, "gunicorn HUP", "busy", "default")
+    deploy.replace(VERSIONS["default"])
+    names = [f"{server.name}@{release}" for release in (1, 2)]
+    told = server.mdispatch("doctor", "--json")
+    listed = {each["name"]: each for each in json.loads(told.stdout)["registries"]}
+    assert listed[names[1]]["edition"]["beside"] == [names[0]]
+    told = server.mdispatch("diff", *names, "--json")
+    assert (told.returncode, json.loads(told.stdout)["verdict"]) == (1, "breaking")
+    told = server.mdispatch("verify", "pricing", "--against", names[0])
+    assert (told.returncode, "int each=3" in told.stdout) == (1, True), told.stdout + told.stderr
+    deploy.end()
+    deploy.in_peace()
+
+
+@pytest.mark.lint
+def test_the_page_has_the_table():
+    assert TABLE in (ROOT / "docs" / "servers.md").read_text()
