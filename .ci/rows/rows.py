@@ -293,7 +293,9 @@ def extras(sources: Path, change: Change) -> Iterator[Row]:
     everyday = change.has("dispatch", "torch", "pytorch", *upper)
     row = partial(Row, folder="extras", python="3.11", everyday=everyday)
     yield row(
-        "extras/install", ".ci/environment 3.11 -r torch==2.13.0 -r expecttest -r matplotlib test"
+        "extras/install",
+        ".ci/environment 3.11 -r torch==2.13.0 -r expecttest -r matplotlib -r attrs -r pydantic"
+        " test",
     )
     files = " ".join(
         str(file.relative_to(sources))
