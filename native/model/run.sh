@@ -125,5 +125,23 @@ if [ "$how" = long ]; then
     verify holds "a choice, the main member and two workers ask" -DASKERS=11
     verify holds "a choice that is loaded meanwhile" -DASKERS=10 -DLOADS=1
 fi
+model=agree.pml
+verify fails "a member looks before it asks" -DWRONG=1 -DASKS=1 -DDEATHS=0
+verify fails "a dead member refuses" -DWRONG=2 -DASKS=1
+verify fails "a member that is refused keeps its registration" -DWRONG=3 -DASKS=1 -DDEATHS=0
+verify fails "a member keeps its earlier value until it has the next" -DWRONG=4
+verify fails "who waits takes the sequence after it has looked" -DWRONG=5 -DAMONG=2 -DASKS=1 -DDEATHS=0
+verify fails "who is refused leaves no mark" -DWRONG=6 -DAMONG=2 -DASKS=1 -DDEATHS=0
+verify holds "an agreement" -DASKS=1
+verify holds "an agreement among two" -DASKS=1 -DAMONG=2
+if [ "$how" = long ]; then
+    verify holds "an agreement, each asks twice, nobody is killed" -DDEATHS=0
+fi
+model=steps.pml
+verify holds "a step leaves its window"
+verify fails "a step ends before the floor is raised" -DWRONG=1
+verify fails "a member looks at the floor before it registers a step" -DWRONG=2
+verify fails "nobody looks at the floor after it has registered a step" -DWRONG=3
+verify fails "a member that compares does not look at the floor" -DWRONG=4
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
