@@ -13,11 +13,13 @@ from mdispatch import facts
 from mdispatch.facts.native.constants import (
     MD_CHOICE,
     MD_CLASS,
+    MD_KEPT,
     MD_MATCH,
     MD_PRIORITY,
     MD_STACK,
     MD_TORCH,
     MD_UNIQUE,
+    MD_VALUE,
     MD_VARIANT,
 )
 from mdispatch.facts.registration import kinds
@@ -45,6 +47,8 @@ _WRITTEN = {
     MD_MATCH: '`match="compatible"`',
     facts.NOTE: "`serve=`: what a member tells of itself",
     MD_CHOICE: "`choose`, `choices.load`",
+    MD_VALUE: "`agree`",
+    MD_KEPT: "`agree(keep=True)`, `agreeing`",
 }
 _HEAD = ("what", "kind", "who registers", "a second one", "same host", "fork", "spawn")
 _HEAD += ("pickle", "file of choices", "Redis", "TCPStore")

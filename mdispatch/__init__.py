@@ -75,7 +75,7 @@ _POINTS = {
     "a difference": "observing.alone:goes_on",
     "the differences of a warm-up": "observing.alone:warmed_up",
     "all that is registered": "observing.alone:registered_by_all",
-    "a choice that is no candidate": "observing.alone:chooses_for_itself",
+    "a difference that one call meets": "observing.alone:goes_on_alone",
     "the match of a registry": "observing.matching:ask",
     "a definition among others that match": "observing.matching:tell_variant",
     "what a member lacks": "observing.matching:lacking",
@@ -96,8 +96,10 @@ _POINTS = {
     "kind 10": "providers.kind:KIND",
     "kind 11": "across.kind:KIND",
     "kind 18": "observing.kinds:VARIANTS",
-    "kind 24": "choices.kind:KIND",
+    "kind 19": "choices.kind:VALUES",
+    "kind 24": "choices.kind:CHOICES",
     "kind 25": "observing.kinds:MATCHES",
+    "kind 26": "choices.kind:KEPT_VALUES",
 }
 
 # Where the other public names are: loaded when they are first asked for. A fresh interpreter that
@@ -143,7 +145,9 @@ _LATE = {
     "across.routing": "allow_routing routing",
     "across.serving": "cancelled",
     "across.sharing": "ObjectHandle share",
+    "choices.agreeing": "agree",
     "choices.choosing": "choose",
+    "choices.steps": "agreeing",
     "choices.choosing_async": "choose_async",
     "cluster.sealing": "seal",
     "providers.counts": "count_providers",

@@ -35,8 +35,10 @@ from .authoring.functions import (
 from .authoring.infer import infer_schema
 from .authoring.meta import MetaTensor, empty_like, fake_call
 from .authoring.opcheck.check import opcheck
+from .choices.agreeing import agree
 from .choices.choosing import choose
 from .choices.choosing_async import choose_async
+from .choices.steps import agreeing
 from .cluster.sealing import seal
 from .dispatch.annotations import Tensor
 from .dispatch.context.guards import (
@@ -149,6 +151,8 @@ __all__ = [
     "TransformType",
     "WarmUp",
     "__version__",
+    "agree",
+    "agreeing",
     "allow_imports",
     "allow_routing",
     "are_transforms_active",

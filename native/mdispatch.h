@@ -206,9 +206,11 @@ typedef enum md_kind {
     MD_TYPE = 16,       /* which key a member gives to a type */
     MD_NOTE = 17,       /* what a member tells the others of itself */
     MD_VARIANT = 18,    /* the definition of a member that has another one than the registry */
+    MD_VALUE = 19,      /* the value on which a member wants to agree with the others */
     MD_AGREED = 24,     /* kinds from here on stay when their member goes */
     MD_CHOICE = 24,     /* what one member has chosen for all */
     MD_MATCH = 25,      /* that members with compatible definitions belong together */
+    MD_KEPT = 26,       /* a value on which all agree as long as the registry is there */
     MD_KINDS = 32       /* no kind is this high; numbers without a name are for kinds of others */
 } md_kind;
 

@@ -57,7 +57,7 @@ PAGES = {
                 "",
                 "Registry default_registry Registration register_or_verify is_main_interpreter "
                 "wait_for_def wait_for_impl wait_for_def_async wait_for_impl_async "
-                "choose choose_async DEFAULT_TIMEOUT initializer warm_up WarmUp "
+                "agree agreeing choose choose_async DEFAULT_TIMEOUT initializer warm_up WarmUp "
                 "InterpreterPool BrokenInterpreterPool "
                 "create_interpreter ExecutionFailedError OWN_GIL "
                 "SafeObject ObjectHandle share hermetic seal "
@@ -67,8 +67,8 @@ PAGES = {
             ("mdispatch.registry", "", "operator_of"),
             (
                 "mdispatch.choices",
-                "What the members have chosen.",
-                "Choice made withdraw export load",
+                "What the members have chosen, and the values on which they agree.",
+                "Choice made withdraw export load Agreement Asked agreements leave",
             ),
             ("mdispatch.fake", "", "require_python_modules"),
             (

@@ -229,7 +229,7 @@ def _taken(
         if not dispatcher.facts.observes:
             raise
         what = CHOICE, 0, asked.name, ""
-        seam.at("a choice that is no candidate")(dispatcher, what, error)
+        seam.at("a difference that one call meets")(dispatcher, what, error)
         return _own_choice(asked, where)
 
 

@@ -1,11 +1,13 @@
-"""The kind of registrations that are choices, which one member makes for all."""
+"""The kinds of registrations that are choices, which one member makes for all, and values, on which
+all agree.
+"""
 
 from __future__ import annotations
 
 from ..facts.kinds import AGREED, COMPARED, REFUSED, Kind
-from ..facts.native.constants import MD_CHOICE, MD_UNIQUE
+from ..facts.native.constants import MD_CHOICE, MD_KEPT, MD_STACK, MD_UNIQUE, MD_VALUE
 
-CHOICE = MD_CHOICE
+CHOICE, VALUE, KEPT = MD_CHOICE, MD_VALUE, MD_KEPT
 
 
 class Choice(Kind):
@@ -20,4 +22,25 @@ class Choice(Kind):
         return name.replace("\\:", ":"), ""
 
 
-KIND = Choice()
+class Value(Kind):
+    """A member has one for each value on which it wants to agree. It ends with the member."""
+
+    number, name, rule, by_any = VALUE, "value", MD_STACK, True
+    members, hosts = COMPARED, REFUSED
+
+    def called(self, name: str) -> tuple[str, str]:
+        return name.removeprefix("(agree ").removesuffix(")").replace("\\:", ":"), ""
+
+    def body(self, text: str) -> str:
+        return text.rpartition("\n")[2]
+
+
+class Kept(Value):
+    """The same, for as long as the registry is there."""
+
+    number, name, rule = KEPT, "kept", MD_UNIQUE
+
+
+CHOICES = Choice()
+VALUES = Value()
+KEPT_VALUES = Kept()

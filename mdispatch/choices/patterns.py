@@ -24,9 +24,11 @@ __all__ = ["Rules"]
 
 #: The last words of a key that names a secret, in small letters.
 _SECRET = re.compile(
-    r"(?:^|[^a-z])(?:pass(?:word|phrase|wd)|secret|token|key|credentials?)$|(?:api|private|access)key$"
+    r"(?:^|[^a-z])(?:pass(?:word|phrase|wd)s?|secrets?|token|keys?|credentials?)$"
+    r"|(?:api|auth|access|refresh|bearer|private)[^a-z]?(?:keys?|tokens)$"
 )
 _WORD_BEGINS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_ITEM = re.compile(r"\[[\d*?]+\]")
 _STEP = re.compile(r"\.?([^.\[\]]+)|(\[[^\]]+\])")
 
 
@@ -76,7 +78,10 @@ class Rules:
     def node(self) -> Node:
         """The patterns in plain form: members compare them."""
         told = {"ignore": self._ignore, "only": self._only, "secret": self._secret}
-        return {key: sorted(its) for key, its in told.items() if its}
+        found: dict[str, list[str]] = {key: sorted(its) for key, its in told.items() if its}
+        if self.by_key is _no_secrets:
+            found["secret"] = sorted(self._secret)
+        return found
 
     def of(self, path: Sequence[object]) -> int:
         steps = [*map(segment, path)]
@@ -122,7 +127,11 @@ def _parsed(argument: str, patterns: Iterable[str]) -> dict[str, list[str]]:
         raise InvalidArgumentError(f"{argument}= takes a list of patterns: [{patterns!r}]")
     for each in patterns:
         steps = [name or item for name, item in _STEP.findall(each)] if type(each) is str else []
-        if not steps or not re.fullmatch(f"(?:{_STEP.pattern})+", each) or steps[-1][0] == "[":
+        if (
+            not steps
+            or not re.fullmatch(f"(?:{_STEP.pattern})+", each)
+            or _ITEM.fullmatch(steps[-1])
+        ):
             raise InvalidArgumentError(
                 f"{argument}={each!r}: a pattern is the path to a key or a field, like "
                 "'node_rank', 'hosts.*' or 'layers[*].name'"

@@ -26,6 +26,7 @@ A text comes from another process, so :func:`read` believes nothing of it.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from _blake2 import blake2b
 
@@ -402,10 +403,11 @@ def _is_list(it: object, *kinds: type) -> bool:
 
 
 #: What each tag has after it.
-TAGS: dict[str, Callable[[Any], bool]] = {
+TAGS: dict[str, Callable[[Any], object]] = {
     "#number": lambda it: isinstance(it, str),
     "#complex": lambda it: _is_list(it) and len(it) == 2,
-    "#bytes": lambda it: _is_list(it, int, str),  # how many; the bytes, or their digest
+    # How many; the bytes, or their digest.
+    "#bytes": lambda it: _is_list(it, int, str) and re.fullmatch(r"(?:[0-9a-f]{2})*", it[1]),
     "#set": _is_list,
     "#dict": lambda it: _is_list(it) and all(_is_list(each) and len(each) == 2 for each in it),
     "#enum": lambda it: isinstance(it, str),

@@ -289,6 +289,56 @@ class Ls(TypedDict):
     others: list[Other]
 
 
+# --- agree ----------------------------------------------------------------------------------------
+
+
+class Asked(TypedDict):
+    """A member that has asked for an agreement."""
+
+    #: whether it agrees; false for one that was refused
+    agrees: bool
+    #: its value as Python writes it, cut
+    value: str
+    #: when it has asked, in seconds since 1970
+    since: float
+    #: its rank; null where no launcher tells it
+    rank: int | None
+    #: the member, and the line that asked
+    location: Location
+
+
+class Agreement(TypedDict):
+    """A value on which members agree."""
+
+    #: its name
+    name: str
+    #: the value as Python writes it, cut; "" where nobody that agrees is there any more
+    value: str
+    #: whether it stays as long as the registry
+    kept: bool
+    #: the patterns of paths: ignore, only, secret, as far as they were given
+    patterns: dict[str, object]
+    #: whether members take the value of the first one
+    follow: bool
+    #: the highest number of members that one of them waits for, or has waited for
+    among: int
+    #: the members that have asked, oldest first
+    members: list[Asked]
+
+
+class Agreements(TypedDict):
+    """The answer of `mdispatch agree`."""
+
+    #: 2
+    format: int
+    #: version of mdispatch
+    mdispatch: str
+    #: address of the registry
+    registry: str
+    #: the agreements of the names given, in order
+    agreements: list[Agreement]
+
+
 # --- choices --------------------------------------------------------------------------------------
 
 
@@ -1107,6 +1157,7 @@ ANSWERS: dict[str, list[type]] = {
     "table": [Table],
     "why": [Why],
     "stubs": [Stubs],
+    "agree": [Agreements],
     "choices": [Choices],
     "report": [Report],
     "doctor": [Doctor],

@@ -36,7 +36,8 @@ GROUPS = {
         "show": ("explain", "Print what is registered for an operator."),
         "why": ("explain", "Print how a call with these keys comes to its kernel."),
         "stubs": ("stubs", "Print a stub for type checkers, with the types of operators."),
-        "choices": ("choices", "List what the members of a registry have agreed on."),
+        "choices": ("choices", "List what the members of a registry have chosen."),
+        "agree": ("agree", "Show the values on which the members of a registry agree."),
         "report": ("report.command", "Write a registry as one page of HTML."),
     },
     "Look at registries": {
@@ -56,6 +57,7 @@ GROUPS = {
 }
 #: The commands of features, whose folder may have been left out.
 _OF_FEATURES = {
+    "agree": "choices",
     "bridge": "cluster",
     "choices": "choices",
     "cluster": "cluster",

@@ -1,4 +1,4 @@
-"""The command ``mdispatch choices``: the choices that the members of a registry have agreed on."""
+"""The command ``mdispatch choices``: the choices that the members of a registry have made."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def choices(
     ends: bool,
     as_json: bool,
 ) -> None:
-    """List what the members of a registry have agreed on. Of each choice this tells when it was
+    """List what the members of a registry have chosen. Of each choice this tells when it was
     made, by whom, how long that took, and how many waited for it.
     """
     output = standard_output()

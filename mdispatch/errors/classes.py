@@ -19,6 +19,9 @@ else:
 
 
 __all__ = [
+    "AgreementError",
+    "AgreementScopeError",
+    "AgreementTimeoutError",
     "AliasingError",
     "AmbiguousKernelError",
     "AmbiguousTypesError",
@@ -34,6 +37,7 @@ __all__ = [
     "ChoicesFileError",
     "ClassMismatchError",
     "DataDependentError",
+    "DisagreementError",
     "DuplicateRegistrationError",
     "EditionError",
     "EngineUnreachableError",
@@ -96,6 +100,7 @@ __all__ = [
     "SchemaSyntaxError",
     "SignatureMismatchError",
     "SystemCallError",
+    "StepGoneError",
     "TooManyEditionsError",
     "TorchExportError",
     "TypeKeysMismatchError",
@@ -812,6 +817,66 @@ class ChoicesFileError(ChoiceError, ValueError):
     path: str = ""
     here: object = None
     there: object = None
+
+
+# --- agreements -----------------------------------------------------------------------------------
+
+
+class AgreementError(MdispatchError):
+    """Something about an agreement of all members on a value. ``name`` is that of the agreement."""
+
+    name: str = ""
+
+
+class DisagreementError(AgreementError, ValueError):
+    """Another member has asked for the agreement with another value, and lives.
+
+    ``fields`` are the parts that differ, each with its ``path`` and the values ``here`` and
+    ``there`` in words. ``here`` and ``there`` are the locations that asked; ``pid``,
+    ``interpreter`` and ``rank`` (None where no launcher tells) are of the other member. ``step`` is
+    that of a running job, None elsewhere.
+    """
+
+    fields: Sequence[Any] = ()
+    here: str = ""
+    there: str = ""
+    pid: int = 0
+    interpreter: int = 0
+    rank: int | None = None
+    step: int | None = None
+
+
+class StepGoneError(AgreementError, LookupError):
+    """The step of a running job has left the window, so nobody can compare its value.
+
+    ``step`` is its number, ``window`` the number of steps that are there.
+    """
+
+    step: int = 0
+    window: int = 0
+
+
+class AgreementTimeoutError(AgreementError, TimeoutError):
+    """Fewer than ``among`` members have asked for the agreement within the timeout.
+
+    ``came`` are those that have, as (pid, interpreter); ``absent`` the ranks that have not, as far
+    as a launcher tells them. ``waited`` is the time in seconds.
+    """
+
+    among: int = 0
+    came: Sequence[tuple[int, int]] = ()
+    absent: Sequence[int] = ()
+    waited: float = 0.0
+
+
+class AgreementScopeError(AgreementError, RuntimeError):
+    """The registry is of several hosts, and an agreement is of one: it was not said that this host
+    alone is meant. Nothing was compared. ``registry`` is its name or address, ``here`` the location
+    that asked.
+    """
+
+    registry: str = ""
+    here: str = ""
 
 
 # --- the registry itself --------------------------------------------------------------------------

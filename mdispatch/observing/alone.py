@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..facts.differing import What
     from ..registry import Registry
 
-__all__ = ["chooses_for_itself", "goes_on", "joined", "registered_by_all"]
+__all__ = ["goes_on_alone", "goes_on", "joined", "registered_by_all"]
 __all__ += ["registered_or_verified", "warmed_up"]
 
 
@@ -105,7 +105,7 @@ def registered_by_all(dispatcher: Dispatcher) -> list[Registration]:
     return dispatcher.facts.registered_by_all()
 
 
-def chooses_for_itself(dispatcher: Dispatcher, what: What, error: errors.MdispatchError) -> None:
+def goes_on_alone(dispatcher: Dispatcher, what: What, error: errors.MdispatchError) -> None:
     """After a difference that concerns this call alone: keeps it, and warns of it."""
     keep(dispatcher, what, error, is_refused=False)
     _warn(dispatcher, error, what[2])

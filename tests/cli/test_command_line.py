@@ -32,6 +32,7 @@ import mdispatch as md
 from mdispatch.cli import stress
 from mdispatch.cli.app import GROUPS, MODULES, command
 from mdispatch.cli.ls import chosen
+from mdispatch.facts.native.constants import MD_VALUE
 from mdispatch.registry import opened_default
 from mdispatch.registry.catalogue import Catalogue, catalogue
 
@@ -53,6 +54,7 @@ lib.define("f(Tensor x) -> Tensor", tags=["quiet"])
 lib.impl("f", len, "CPU")
 if hasattr(md, "choose"):
     md.choose("loud::f", (8, "f32"), ["narrow", "wide"], lambda: "wide")
+    md.agree("loud", {"size": 8}, ignore=["rank"])
 """
 
 SCENARIO = """
@@ -77,6 +79,7 @@ ASKED = {
     "why": ("loud::f", "CPU", *HERE),
     "stubs": ("loud",),
     "choices": HERE,
+    "agree": HERE,
     "report": HERE,
     "doctor": (NAME,),
     "top": (NAME, "--count", "1"),
@@ -84,7 +87,7 @@ ASKED = {
 }
 #: The commands that need an engine: see tests/cluster/test_hosts.py and docs/cluster.md.
 OF_ENGINES = {"bridge", "cluster"} & set(COMMANDS)
-for _command in {"choices", "diff"} - set(COMMANDS):  # their features were left out
+for _command in {"agree", "choices", "diff"} - set(COMMANDS):  # their features were left out
     del ASKED[_command]
 #: The same in this process: sub-interpreters would join the one default registry that it may have.
 ASKED_HERE = {**ASKED, "verify": ("loud", "--interpreters", "0", "--processes", "1")}
@@ -317,6 +320,14 @@ COLUMNS = {
         "by": r"pid \d+",
         "asked at": r"loud\.py:\d+",
     },
+    "agree": {
+        "agreement": "loud",
+        "value": r"\{.size.:",
+        "by": r"pid \d+",
+        "rank": "",
+        "since": r"20\d\d-",
+        "asked at": r"loud\.py:\d+",
+    },
     "doctor": {
         "registry": NAME,
         "state": "open",
@@ -507,6 +518,46 @@ def test_choices_are_listed_exported_and_withdrawn_from_outside(folder: Path) ->
         with md.Registry.local() as other:
             file = folder / "f.json"
             assert md.choices.load(file, "a::f", [16, 32], registry=other) == 2
+
+
+# --- agree ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.needs("choices")
+@pytest.mark.shared
+def test_agreements_are_listed_with_those_that_differ(folder: Path) -> None:
+    name = f"{NAME}-agree"
+    with md.Registry.create(name, capacity=1 << 20) as registry:
+        md.agree("a.config", {"size": 1}, keep=True, registry=registry)
+        done = mdispatch("agree", "--registry", name)
+        assert done.returncode == 0
+        assert "a.config: it stays as long as the registry\n" in done.stdout
+        assert done.stdout.endswith("1 agreement. 0 members with another value.\n")
+        script = f"""
+import mdispatch as md
+with md.Registry.attach({name!r}) as registry:
+    md.agree("b", [1], registry=registry)
+    try:
+        md.agree("a.config", {{"size": 2}}, registry=registry)
+    except md.errors.DisagreementError:
+        input()
+"""
+        other = subprocess.Popen(
+            [sys.executable, "-c", script], stdin=subprocess.PIPE, env=environment()
+        )
+        registry.dispatcher.facts.await_fact(MD_VALUE, 1, "(agree a.config)", 1, limit(60))
+        done = mdispatch("agree", "a.*", "--registry", name, "--json", process=True)
+        assert done.returncode == 1
+        (found,) = json.loads(done.stdout)["agreements"]
+        assert (found["name"], found["value"], found["kept"]) == ("a.config", "{'size': 1}", True)
+        told = [(each["agrees"], each["value"]) for each in found["members"]]
+        assert told == [(True, "{'size': 1}"), (False, "{'size': 2}")]
+        assert found["members"][1]["location"]["pid"] == other.pid
+        assert [each.name for each in md.choices.agreements(registry=registry)] == ["a.config", "b"]
+        other.communicate(b"\n")
+        done = mdispatch("agree", "b", "--registry", name)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "there is no agreement of b in" in done.stderr
 
 
 # --- stress ---------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def judge(word, kind, found):
     same, other, is_there = found[facts.kind_of(kind).name]
     assert is_there == (word in (COMPARED, AGREED, SEEN))
     if word == REFUSED:
-        assert same[0] == "ChoiceScopeError"
+        assert same[0] in ("AgreementScopeError", "ChoiceScopeError")
         return
     assert same is None, same[1]
     if word in (COMPARED, AGREED):

@@ -41,7 +41,7 @@ python -m pytest tests/project/test_golden_errors.py --update-golden
 """
 
 #: Base classes: nothing raises them.
-PURE_BASES = {"ChoiceError", "VerificationError", "NotRegisteredError"}
+PURE_BASES = {"AgreementError", "ChoiceError", "VerificationError", "NotRegisteredError"}
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,7 @@ NORMAL = (
     (r"golden-\d+", "<name>"),
     (r"\b([0-9a-f]{32}|\d+) (there and) ([0-9a-f]{32}|\d+) (here)", r"<place> \2 <place> \4"),
     (r"within [\d.e-]+ s", "within <time> s"),
+    (r"a secret \([0-9a-f]{16}\)", "a secret (<digest>)"),
     (r"\b0x[0-9a-f]+", "0x<address>"),
     # What an interpreter executes has this name from Python 3.14 on.
     (r"<script>", "<string>"),

@@ -21,9 +21,11 @@ from mdispatch.dispatch.kernels import FALLBACK_NAME
 from mdispatch.facts.native.constants import (
     MD_CHOICE,
     MD_CLASS,
+    MD_KEPT,
     MD_MATCH,
     MD_PRIORITY,
     MD_TORCH,
+    MD_VALUE,
     MD_VARIANT,
 )
 from mdispatch.torch.registrations import hold
@@ -205,6 +207,20 @@ SAMPLES = {
         lambda here: here.ask(TILES, never),
         lambda here: here.ask([32, 64], never),
         "NotACandidateError",
+    ),
+    MD_VALUE: Sample(
+        "(agree ways)",
+        lambda here: md.agree("ways", [1], scope="host"),
+        lambda here: md.agree("ways", [1]),
+        lambda here: md.agree("ways", [2]),
+        "DisagreementError",
+    ),
+    MD_KEPT: Sample(
+        "(agree ways that stay)",
+        lambda here: md.agree("ways that stay", [1], keep=True, scope="host"),
+        lambda here: md.agree("ways that stay", [1]),
+        lambda here: md.agree("ways that stay", [2]),
+        "DisagreementError",
     ),
 }
 

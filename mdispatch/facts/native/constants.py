@@ -60,9 +60,11 @@ __all__ = [
     "MD_TYPE",
     "MD_NOTE",
     "MD_VARIANT",
+    "MD_VALUE",
     "MD_AGREED",
     "MD_CHOICE",
     "MD_MATCH",
+    "MD_KEPT",
     "MD_KINDS",
     "MD_UNIQUE",
     "MD_STACK",
@@ -141,9 +143,11 @@ MD_ANY_MEMBER = 16
 MD_TYPE = 16
 MD_NOTE = 17
 MD_VARIANT = 18
+MD_VALUE = 19
 MD_AGREED = 24
 MD_CHOICE = 24
 MD_MATCH = 25
+MD_KEPT = 26
 MD_KINDS = 32
 
 # md_rule

@@ -63,6 +63,12 @@ def _(stage: Stage) -> None:
         md.choose("shop::scale", (128, "f32"), [16, 32], lambda: 16, registry=registry)
 
 
+@case("AgreementScopeError: agree, on a host of a cluster")
+def _(stage: Stage) -> None:
+    with md.Registry(lead(store_of(stage)[0])) as registry:
+        md.agree("engine", {"size": 1}, registry=registry)
+
+
 @case("ChoiceScopeError: choices.load, on a host of a cluster")
 def _(stage: Stage) -> None:
     with md.Registry(lead(store_of(stage)[0])) as registry:

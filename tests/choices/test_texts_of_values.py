@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from mdispatch.choices import handed
 from mdispatch.choices.fields import MISSING, differences, in_python, shorten
 from mdispatch.choices.patterns import Rules
-from mdispatch.choices.values import Damaged, dumps, in_words, plain, read
+from mdispatch.choices.values import TAGS, Damaged, dumps, in_words, plain, read
 from mdispatch.errors import InvalidArgumentError
 
 
@@ -280,7 +280,7 @@ def shared():
             r"^a\.b is of type object, which members of other processes could not",
         ),
         ([1, iter([])], r"^\[1\] is of type list_iterator"),
-        ({"f": lambda: 1}, r"^f is test_values\..*<lambda>, a function that no member can import"),
+        ({"f": lambda: 1}, r"^f is test_texts_of_values\..*<lambda>, a function that no member"),
         (cycle(), r"^self\[0\] is a part of itself"),
         (deep(), "more than 64 levels deep"),
         (shared(), "too much: more than 1,000,000 parts"),
@@ -334,6 +334,32 @@ def test_any_text_is_read_or_refused_and_can_be_shown(data) -> None:
             in_python(node)
             differences(plain({"a": [1]}), node)
             differences(node, node)
+
+
+hostile = st.recursive(
+    st.none()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=2) | st.sampled_from([*TAGS]), inner, max_size=3)
+        | st.tuples(st.sampled_from([*TAGS]), inner).map(lambda pair: dict([pair]))
+    ),
+    max_leaves=12,
+)
+
+
+@given(hostile, hostile)
+def test_what_another_program_writes_is_refused_or_can_be_shown(one, other) -> None:
+    try:
+        one, other = read(dumps(one)), read(dumps(other))
+    except Damaged:
+        return
+    in_python(one)
+    for field in differences(plain({"a": [1], "b": {2}}), one) + differences(one, other):
+        str(field)
+    assert len(dumps(shorten(one, 100))) <= 100
 
 
 # --- objects of other libraries -------------------------------------------------------------------
@@ -419,6 +445,7 @@ def test_patterns_leave_out_parts() -> None:
     assert left(["layers[*].size"])["layers"] == [{"name": "x"}, {"name": "y"}]
     assert left(["layers[1].size"])["layers"] == [{"name": "x", "size": 1}, {"name": "y"}]
     assert left(["node_?ank", "db"]).keys() == {"hosts", "layers", "odd.key"}
+    assert "odd.key" not in left(["['odd.key']"])
     assert left(only=["hosts.a", "layers[0].name"]) == {
         "hosts": {"a": {"ip": 1}},
         "layers": [{"name": "x"}, {}],
@@ -434,6 +461,10 @@ def test_what_looks_like_a_secret_is_one_unless_told_otherwise() -> None:
     told = left()["db"]
     assert told["password"] == {"#secret": "<8>"}
     assert told["apiKey"] == {"#secret": "<3>"}
+    for key in ("tokens", "monkey", "passwordless", "hokey", "keyboard"):
+        assert dumps(plain({key: "x"}, Rules((), (), None, len))) == f'{{"{key}":"x"}}'
+    for key in ("api_keys", "authTokens", "DB_PASSWORD", "secret", "access-token", "credentials"):
+        assert "#secret" in dumps(plain({key: "x"}, Rules((), (), None, str)))
     assert told["max_num_batched_tokens"] == 4096
     assert left(secret=["hosts"])["hosts"] == {"#secret": "<27>"}
     assert left(secret=["hosts"])["db"] == VALUE["db"]
