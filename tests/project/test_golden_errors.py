@@ -60,7 +60,7 @@ NORMAL = (
     (r"\b(fd|shm):[\w:.-]+", "<address>"),
     (r"golden-\d+", "<name>"),
     (r"\b([0-9a-f]{32}|\d+) (there and) ([0-9a-f]{32}|\d+) (here)", r"<place> \2 <place> \4"),
-    (r"within [\d.e-]+ s", "within <time> s"),
+    (r"\b(within|after) [\d.e-]+ s\b", r"\1 <time> s"),
     (r"a secret \([0-9a-f]{16}\)", "a secret (<digest>)"),
     (r"\b0x[0-9a-f]+", "0x<address>"),
     # What an interpreter executes has this name from Python 3.14 on.
