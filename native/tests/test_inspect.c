@@ -474,8 +474,11 @@ struct race {
     uint32_t enough;
 };
 
+/* On a loaded machine the reapers may not run before enough were created: then it takes longer. */
 static bool goes_on(struct race *r) {
-    return md__read32(&r->created) < r->enough && !test_failures;
+    uint32_t created = md__read32(&r->created);
+    bool has_all = created >= r->enough && md__read32(&r->reaped) > 0;
+    return !has_all && created / 100 < r->enough && !test_failures;
 }
 
 /* As long as a creator has its registry open, no reaper removes the name. */
