@@ -63,11 +63,14 @@ from .values import SECRET, digest_of, dumps, plain
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any, TypeVar
+    from typing import Any, Protocol, TypeVar
 
     from ..dispatch.dispatcher import Dispatcher
     from ..facts import Registration
     from ..facts.abc import Facts
+
+    class Run(Protocol):
+        def forked(self) -> None: ...
 
     T = TypeVar("T")
 
@@ -129,7 +132,7 @@ def agree(
             and known[2] == (ignore, only, secret, follow, among, keep, scope)
             and known[3] == value
         ):
-            return known[4]  # type: ignore[no-any-return]
+            return value
     except (AttributeError, KeyError, TypeError, ValueError):
         pass  # nothing is known here, or cannot be compared; errors of the caller's show below
     dispatcher = given_or_default(registry).dispatcher
@@ -139,24 +142,29 @@ def agree(
     answer = asked.ask(check_timeout(timeout), registrants_location)
     if its is not _NO_COPY and not follow:
         version_now = asked.facts.reader(asked.node_of_name)
-        dispatcher.of(Agreed).known[name] = (version_now, asked.version, *its, answer)
+        dispatcher.of(Agreed).known[name] = (version_now, asked.version, *its)
     return answer  # type: ignore[no-any-return]
 
 
 class Agreed(Plug):
     """The agreements of this interpreter."""
 
-    __slots__ = ("known", "made")
+    __slots__ = ("known", "made", "runs")
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         #: The sequence of this member's last registration, by name.
         self.made: dict[str, int] = {}
-        #: By name: a function that reads the version of the name, the version, copies of the
-        #: options and of the value; then the answer.
+        #: By name: a function that reads the version of the name, the version, and copies of the
+        #: options and of the value.
         self.known: dict[str, tuple[Any, ...]] = {}
+        #: The open runs of steps.py.
+        self.runs: dict[Run, None] = {}
 
     def forked(self, is_heir: bool) -> None:
         self.known, self.made = {}, {}  # the child has asked for nothing
+        runs, self.runs = self.runs, {}
+        for run in runs:
+            run.forked()
 
     def ended(self) -> None:
         self.known.clear()

@@ -38,6 +38,8 @@ _REMEDY = (
     "Give all members the same value; leave out what may differ (ignore=); or take the first one's "
     "(follow=True)."
 )
+#: Where the parts of both have the same words.
+_ALIKE = Field("", "one value", "another one that looks alike")
 _MOST_RANK = 10**9
 _MOST_TIME = 1 << 36  # the year 4147
 
@@ -108,7 +110,7 @@ def disagreement(
     fields = told_differently = _patterns_that_differ(patterns, there.patterns)
     if not fields and there.follows:
         fields = [Field("", in_python(node), there.value())]
-    fields = fields or differences(node, there.node)
+    fields = fields or differences(node, there.node) or [_ALIKE]
     its = rank()
     differs, remedy = "has another value", _REMEDY
     if told_differently:
@@ -149,7 +151,7 @@ def step_differs(
 ) -> DisagreementError:
     """Another member has come to a step with another value."""
     try:
-        fields = differences(read(text), read(other.text))
+        fields = differences(read(text), read(other.text)) or [_ALIKE]
     except Damaged:
         raise _damaged(other) from None
     told = "; ".join(str(field) for field in fields[:_SHOWN])

@@ -29,8 +29,9 @@ from os import urandom
 from .. import seam
 from ..errors import DuplicateRegistrationError, InvalidArgumentError, StepGoneError
 from ..errors.locations import registrants_location
+from ..facts.native.calls import surely
 from ..registry.registry import Registry, given_or_default
-from .agreeing import agree, leave, sealed
+from .agreeing import Agreed, agree, leave, sealed
 from .kind import KEPT
 from .patterns import Rules
 from .profiles import REGISTRY
@@ -76,6 +77,7 @@ class Steps:
     """Made by :func:`agreeing`. One thread at a time may use it."""
 
     __slots__ = (
+        "_agreed",
         "_facts",
         "_floor",
         "_floor_now",
@@ -83,6 +85,7 @@ class Steps:
         "_made",
         "_name",
         "_names",
+        "_over",
         "_prefix",
         "_registry",
         "_rules",
@@ -96,7 +99,21 @@ class Steps:
         self._rules = Rules((), (), None, lambda text: sealed(facts, text))
         #: The steps that this member has registered.
         self._made: deque[tuple[int, Registration]] = deque()
-        agree(name, {"window": window}, scope=scope, registry=registry)
+        self._agreed = registry.dispatcher.of(Agreed)
+        #: Why nobody can ask here any more.
+        self._over = ""
+        try:
+            self._join(scope)
+        except BaseException:
+            # See Note [Handlers that raise] in native/bind/call/surely.c.
+            surely(self.close)
+            raise
+
+    def _join(self, scope: str) -> None:
+        """Takes part in the run that is under way, or begins one."""
+        self._agreed.runs[self] = None
+        name, registry, facts = self._name, self._registry, self._facts
+        agree(name, {"window": self._window}, scope=scope, registry=registry)
         mine = urandom(12).hex()
         token = agree(self._names[1], mine, follow=True, scope=scope, registry=registry)
         began = f"(steps of {name!a}) ".replace(":", "\\:")
@@ -124,9 +141,16 @@ class Steps:
         """Leaves the run. The steps that this member was the first to come to stay for the
         others. Idempotent.
         """
-        names, self._names = self._names, []
-        for name in names:
+        self._over = self._over or "this member has left the run already"
+        for name in self._names:
             leave(name, registry=self._registry)
+        self._names = []
+        self._agreed.runs.pop(self, None)
+
+    def forked(self) -> None:
+        """In the child of a fork: the run is the parent's."""
+        self._over = "the run is that of the parent of this process, which has to begin one itself"
+        self._names = []
 
     def agree(self, step: int, value: object) -> None:
         """Makes sure that all members that come to this step have the same value. The values are as
@@ -137,6 +161,8 @@ class Steps:
         """
         if type(step) is not int or not 0 <= step < _MOST:
             raise InvalidArgumentError(f"agree({step!r}): a step is a number from 0 on")
+        if self._over:
+            raise InvalidArgumentError(f"agree({step}): {self._over}")
         if type(value) is str:
             text = encode_basestring_ascii(value)
         else:
@@ -160,8 +186,6 @@ class Steps:
         """The registration of a step: this member's, if it is the first. None where that has left
         meanwhile.
         """
-        if not self._names:
-            raise InvalidArgumentError(f"agree({step}): this member has left the run already")
         try:
             fact = self._facts.register(KEPT, 0, name, text, registrants_location())
         except DuplicateRegistrationError:

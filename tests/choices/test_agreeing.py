@@ -64,6 +64,13 @@ def test_a_value_that_was_changed_in_place_is_asked_for_anew(registry) -> None:
     assert '"ignore":["a","c"]' in there(registry)[0]
 
 
+def test_each_call_returns_its_own_value(registry) -> None:
+    first, second = {"a": 1}, {"a": 1}
+    assert md.agree("engine", first, registry=registry) is first
+    first["a"] = 2
+    assert md.agree("engine", second, registry=registry) is second
+
+
 def test_what_is_known_is_compared_by_value(registry) -> None:
     value = {"a": float("nan"), "b": (1, [2, {"c": 3}]), 4: None}
     for _ in range(3):

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
+
 import pytest
+from commands import environment
 from members import member
+from patience import limit
 
 import mdispatch as md
 from mdispatch import errors
@@ -53,8 +59,50 @@ def test_who_has_left_asks_no_more(registry) -> None:
     with md.agreeing("steps", registry=registry) as steps:
         steps.agree(0, 1)
     steps.close()
-    with pytest.raises(errors.InvalidArgumentError, match="has left the run already"):
-        steps.agree(1, 1)
+    for step in (0, 1):
+        with pytest.raises(errors.InvalidArgumentError, match="has left the run already"):
+            steps.agree(step, 1)
+
+
+@shared
+def test_the_child_of_a_fork_is_in_no_run(tmp_path) -> None:
+    code = """
+        import os, mdispatch as md
+        with md.agreeing("steps", window=5) as steps:
+            steps.agree(0, "a")
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    steps.agree(0, "a")
+                except md.errors.InvalidArgumentError as error:
+                    assert "that of the parent of this process" in str(error)
+                    steps.close()
+                    with md.agreeing("steps", window=5) as own:
+                        own.agree(0, "a")
+                        os._exit(7)
+                os._exit(1)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+            steps.agree(1, "b")
+    """
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=environment(),
+        check=True,
+        timeout=limit(60),
+    )
+
+
+def test_a_run_that_cannot_begin_leaves_nothing(registry, monkeypatch) -> None:
+    def full(self, floor: int) -> None:
+        raise errors.RegistryFullError("full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("mdispatch.choices.steps.Steps._raise_floor", full)
+        with pytest.raises(errors.RegistryFullError):
+            md.agreeing("steps", window=5, registry=registry)
+    assert md.choices.agreements(registry=registry) == []
+    with md.agreeing("steps", window=6, registry=registry) as steps:
+        steps.agree(0, 1)
 
 
 @shared
