@@ -26,6 +26,7 @@ JOBS = {
     "parallel": "two interpreters that run a kernel at once",
     "find": "finding and verifying an operator that is there",
     "choices": "a choice that is there, and one that is made",
+    "agreements": "a value that all have, and the steps of a job",
     "providers": "calls that choose among providers / a plain call",
     "find-c": "finding in C",
     "register": "define and impl of many operators, and closing",
