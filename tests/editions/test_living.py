@@ -155,6 +155,7 @@ def test_inside_an_edition_a_difference_is_refused(name: str, folder: Path) -> N
         assert "0.16" in told
 
 
+@pytest.mark.needs("choices")
 def test_members_of_two_editions_wait_verify_and_choose_apart(name: str, folder: Path) -> None:
     choose = "print(md.choose('shop::price', 1, [1, 2], lambda: {}, timeout=5))"
     with member(name, "1", folder) as old, member(name, "2", folder) as new:

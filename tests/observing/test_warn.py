@@ -340,6 +340,7 @@ def test_waits_still_raise(name: str, tmp_path: Path) -> None:
         assert told == "NameMismatchError\n"
 
 
+@pytest.mark.needs("choices")
 def test_a_choice_that_is_no_candidate_is_its_own(name: str, tmp_path: Path) -> None:
     choose = "print(md.choose('shop::price', 1, {}, lambda: {}, timeout=5))"
     with both(name, tmp_path, SHOP, SHOP) as (first, second):
