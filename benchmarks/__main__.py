@@ -27,6 +27,7 @@ JOBS = {
     "find": "finding and verifying an operator that is there",
     "choices": "a choice that is there, and one that is made",
     "agreements": "a value that all have, and the steps of a job",
+    "roll_calls": "a roll call of 8 processes with 500 operators each",
     "providers": "calls that choose among providers / a plain call",
     "find-c": "finding in C",
     "register": "define and impl of many operators, and closing",

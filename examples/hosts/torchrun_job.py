@@ -80,7 +80,7 @@ def main() -> None:
         assert f"rank {number} advance(1) is 2" in said
     assert said.count("and dock(1):") == 2  # told on both nodes
     assert "in the main interpreter (pid" in said
-    assert "on node-0): argument 2 is 'int by=10' here, 'int by=1' there" in said
+    assert "on node-0): the default of 'by' is 10 here, 1 there" in said
 
 
 if __name__ == "__main__":

@@ -48,11 +48,13 @@ from ..errors import (
 )
 from ..errors.locations import registrants_location
 from ..facts import interpreter_id
+from ..facts.backing import alone_because
 from ..facts.native.calls import surely
 from ..facts.native.constants import MD_MAX_BODY
 from ..facts.waits import check_timeout
 from ..registry import registry as registries
 from ..registry.registry import Registry, given_or_default
+from ..registry.unheard import child_that_initializes
 from .choosing import scopes_in
 from .kind import KEPT, VALUE
 from .patterns import Rules
@@ -138,12 +140,25 @@ def agree(
     dispatcher = given_or_default(registry).dispatcher
     options = ignore, only, secret, follow, among, keep, scope
     its = _copy((options, value))  # of before, should another thread change it meanwhile
-    asked = _Asked(dispatcher, name, value, *options)
-    answer = asked.ask(check_timeout(timeout), registrants_location)
+    try:
+        asked = _Asked(dispatcher, name, value, *options)
+        answer = asked.ask(check_timeout(timeout), registrants_location)
+    except Exception as error:
+        tell_callers(error)
+        raise
     if its is not _NO_COPY and not follow:
         version_now = asked.facts.reader(asked.node_of_name)
         dispatcher.of(Agreed).known[name] = (version_now, asked.version, *its)
     return answer  # type: ignore[no-any-return]
+
+
+def tell_callers(error: Exception) -> None:
+    """If the error ends the initializer of a process pool's worker, the callers of the pool get
+    it.
+    """
+    worker = child_that_initializes()
+    if worker is not None:
+        seam.at("an error in the initializer of a pool")(worker, error)
 
 
 class Agreed(Plug):
@@ -236,6 +251,10 @@ class _Asked:
             from ..facts.native.alone import not_shared
 
             raise not_shared(f"agree(among={among})", self.facts.alone, self.facts.label)
+        if alone_because:
+            from .disagreeing import warn_alone
+
+            warn_alone(alone_because)
         rules = Rules(ignore, only, secret, lambda text: sealed(self.facts, text))
         self.node = plain(value, rules)
         if rules.by_key[name.rpartition(".")[2]] == SECRET:
@@ -247,7 +266,7 @@ class _Asked:
             told["follow"] = 1
         self.told = told
         self.head: dict[str, object] = {"rank": rank(), "at": time(), "among": among}
-        self.body = self.text_of(dumps(told))
+        self.body = self.text_of(dumps(told) if told else "{}")
 
     def follow(self, rules: Rules) -> None:
         """Refuses a value that others cannot take."""

@@ -36,7 +36,8 @@ from ..facts.waits import check_timeout
 from ..registry import registry as registries
 from ..registry.registry import Registry, given_or_default, registry_of
 from .kind import CHOICE
-from .profiles import HOST, REGISTRY, Asked, text_of
+from .profiles import HOST, REGISTRY, Asked
+from .values import text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -238,10 +239,10 @@ def _candidate(asked: Asked, fact: Registration, where: Callable[[], str]) -> An
     candidates = asked.candidates
     number, _, chosen = fact.text.partition("\n")[0].partition(" ")
     at = int(number) if number.isdecimal() and len(number) < _DIGITS else len(candidates)
-    if at < len(candidates) and chosen == text_of(candidates[at], "candidates"):
+    if at < len(candidates) and chosen == text_of(candidates[at], "a candidate"):
         return candidates[at]
     for each in candidates:
-        if chosen == text_of(each, "candidates"):
+        if chosen == text_of(each, "a candidate"):
             return each
     from .facts import chosen_elsewhere
 
@@ -351,7 +352,7 @@ def _own_choice(asked: Asked, where: Callable[[], str]) -> Any:
     value = asked.decide()
     text = text_of(value, "what decide() returned")
     for each in asked.candidates:
-        if text == text_of(each, "candidates"):
+        if text == text_of(each, "a candidate"):
             return each
     raise returned_no_candidate(asked, value, where())
 
@@ -360,16 +361,17 @@ def _decide(facts: Facts, asked: Asked, where: Callable[[], str]) -> Registratio
     """Makes the choice. None where another one was there first, and was withdrawn already."""
     from .facts import Body, returned_no_candidate
 
-    body = Body(asked.operator, asked.profile, asked.environment, asked.candidates)
+    texts = [text_of(each, "a candidate") for each in asked.candidates]
+    body = Body(asked.operator, *asked.texts, texts)
     began = monotonic()
     value = asked.decide()
     seconds = monotonic() - began
     text = text_of(value, "what decide() returned")
-    if text not in body.texts:
+    if text not in texts:
         raise returned_no_candidate(asked, value, where())
     _, _, there = facts.registrations(asked.name)
     waited = max(0, sum(fact.kind == CLAIM for fact in there) - 1)
-    text = body.of(body.texts.index(text), seconds, waited)
+    text = body.of(texts.index(text), seconds, waited)
     try:
         return facts.register(CHOICE, 0, asked.name, text, where())
     except DuplicateRegistrationError:

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..errors import (
@@ -13,9 +15,10 @@ from ..errors import (
     DisagreementError,
     InvalidArgumentError,
     MdispatchError,
+    NotSharedWarning,
     RegistryDamagedError,
 )
-from ..errors.locations import printable
+from ..errors.locations import printable, registrants_location
 from ..errors.words import shown
 from ..facts import who
 from .fields import Field, differences, in_python
@@ -133,6 +136,19 @@ def disagreement(
         pid=other.pid,
         interpreter=other.interpreter,
         rank=there.rank,
+    )
+
+
+@cache
+def warn_alone(why: str) -> None:
+    """Warns of an agreement where registries cannot be shared, at the first line that asks."""
+    here = registrants_location()
+    file, _, line = here.rpartition(":")
+    warnings.warn_explicit(
+        f"this value is compared with no other process: {why}. See docs/other-systems.md",
+        NotSharedWarning,
+        file or here,
+        int(line) if line.isdigit() else 1,
     )
 
 

@@ -14,7 +14,8 @@ from ..errors.locations import printable
 from ..errors.words import shown
 from ..facts import CLAIM, who
 from ..facts.native.constants import MD_MAX_BODY
-from .profiles import HOST, REGISTRY, plain, text_of
+from .profiles import HOST, REGISTRY
+from .values import Damaged, checked, dumps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,23 +30,20 @@ _MOST = 1 << 36  # seconds: the year 4147; and more than any count
 
 
 class Body:
-    """The text of the registration for each candidate that can be chosen. ``texts`` are those of
-    the candidates. InvalidArgumentError for a value that is not plain, or too long.
+    """The text of the registration for each candidate that can be chosen. All values are given by
+    their texts; that of no environment is None. InvalidArgumentError for a text that is too long.
     """
 
     __slots__ = ("_told", "texts")
 
     def __init__(
-        self, operator: str, profile: object, environment: object, candidates: Sequence[object]
+        self, operator: str, profile: str, environment: str | None, candidates: Sequence[str]
     ) -> None:
-        self.texts = [text_of(each, "candidates") for each in candidates]
-        told = {
-            "operator": operator,
-            "profile": plain(profile),
-            "environment": plain(environment, "environment"),
-            "candidates": [plain(each, "candidates") for each in candidates],
-        }
-        self._told = json.dumps(told)[:-1]
+        self.texts = candidates
+        self._told = (
+            f'{{"operator": {dumps(operator)}, "profile": {profile}, '
+            f'"environment": {environment or "null"}, "candidates": [{", ".join(candidates)}]'
+        )
         longest = len(self._told) + max(map(len, self.texts))
         if longest > MD_MAX_BODY - _FIGURES:
             raise InvalidArgumentError(
@@ -73,8 +71,8 @@ def told_of(fact: Registration) -> dict[str, Any]:
         is_one = is_one and 0 <= told["waited"] < _MOST and 0 <= told["seconds"] < _MOST
         is_one = is_one and 0 <= told["at"] < _MOST
         for each in (told["profile"], told["environment"], candidates):
-            text_of(each)
-    except (ValueError, TypeError, KeyError, RecursionError):
+            checked(each)
+    except (Damaged, ValueError, TypeError, KeyError, RecursionError):
         is_one = False
     if not is_one:
         raise errors.RegistryDamagedError(

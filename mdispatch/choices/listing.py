@@ -20,7 +20,8 @@ from ..registry.registry import given_or_default
 from .choosing import scopes_in
 from .facts import Body, listed, out_of_scope, told_of
 from .kind import CHOICE
-from .profiles import REGISTRY, choice_name, text_of
+from .profiles import REGISTRY, choice_name
+from .values import Damaged, checked, dumps, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from ..facts import Registration
     from ..registry.registry import Registry
+    from .values import Node
 
 __all__ = ["Choice", "export", "load", "made", "withdraw"]
 
@@ -38,10 +40,11 @@ _FORMAT = 1
 class Choice:
     """What was chosen for an operator, a profile and an environment, and how that came about.
 
-    Tuples are lists here, as in JSON. ``seconds`` is how long ``decide()`` took, ``waited`` how
-    many other members waited for it in the end, ``at`` the time (``time.time()``). ``where`` is
-    the location that asked, or the file that it was loaded from; ``pid`` and ``interpreter`` are of
-    the member that decided, or loaded it.
+    The values are in their plain form (values.py): tuples are lists, as in JSON, and a value that
+    JSON lacks is a dict with one key, which begins with "#". ``seconds`` is how long ``decide()``
+    took, ``waited`` how many other members waited for it in the end, ``at`` the time
+    (``time.time()``). ``where`` is the location that asked, or the file that it was loaded from;
+    ``pid`` and ``interpreter`` are of the member that decided, or loaded it.
     """
 
     operator: str
@@ -104,9 +107,9 @@ def withdraw(choice: Choice, *, registry: Registry | None = None) -> bool:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def _digest(operator: str, environment: object, candidates: Iterable[object]) -> str:
-    texts = [text_of(each, "candidates") for each in candidates]
-    what = f"{operator!a} {text_of(environment, 'environment')} {texts!a}"
+def _digest(operator: str, environment: Node, candidates: Iterable[Node]) -> str:
+    texts = [*map(dumps, candidates)]
+    what = f"{operator!a} {dumps(environment)} {texts!a}"
     return sha256(what.encode()).hexdigest()
 
 
@@ -184,17 +187,19 @@ def load(
     if scope not in scopes_in(facts):
         here = location_of(caller())
         raise out_of_scope(facts, operator, None, scope, here, printable(str(path)))
-    among = list(candidates)
+    among = [plain(each, None, "a candidate") for each in candidates]
+    around = plain(environment, None, "environment")
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         text = file.read()
-    chosen = _matching(str(path), text, operator, among, environment)
-    texts = [text_of(each, "candidates") for each in among]
+    chosen = _matching(str(path), text, operator, among, around)
+    texts = [*map(dumps, among)]
     location, new = f"{printable(str(path))}:1", 0
     bodies = []
     for each in chosen:
-        at = texts.index(text_of(each["choice"], "choice"))
-        name = choice_name(operator, each["profile"], environment)
-        bodies.append((name, Body(operator, each["profile"], environment, among).of(at)))
+        at = texts.index(dumps(each["choice"]))
+        asked = dumps(each["profile"]), None if environment is None else dumps(around)
+        name = choice_name(operator, *asked)
+        bodies.append((name, Body(operator, *asked, texts).of(at)))
     for name, body in bodies:
         with suppress(errors.DuplicateRegistrationError):
             facts.register(CHOICE, 0, name, body, location)
@@ -203,7 +208,7 @@ def load(
 
 
 def _matching(
-    path: str, text: str, operator: str, among: list[object], environment: object
+    path: str, text: str, operator: str, among: list[Node], environment: Node
 ) -> list[dict[str, Any]]:
     """The choices of the file that fit."""
 
@@ -230,14 +235,15 @@ def _matching(
                 raise refused(
                     "it was changed by hand, since its digest is another\nExport them anew."
                 )
-            texts = {text_of(one) for one in each["candidates"]}
-            if any(text_of(one["choice"]) not in texts for one in each["choices"]):
+            texts = {dumps(one) for one in each["candidates"]}
+            if any(dumps(one["choice"]) not in texts for one in each["choices"]):
                 raise refused(
                     "it was changed by hand: a choice is none of its candidates\nExport them anew."
                 )
             for one in each["choices"]:
-                text_of(one["profile"])
-    except (ValueError, KeyError, TypeError, RecursionError, MdispatchError) as error:
+                checked(one["profile"])
+            checked([each["environment"], each["candidates"]])
+    except (Damaged, ValueError, KeyError, TypeError, RecursionError, MdispatchError) as error:
         if isinstance(error, errors.ChoicesFileError):
             raise
         raise refused("it is no file of mdispatch.choices.export()\nGive its path.") from None
@@ -251,8 +257,7 @@ def _matching(
         raise refused(
             f"it has none for {operator}, but for {', '.join(there) or 'nothing'}", operator, there
         )
-    around = text_of(environment, "environment")
-    near = [each for each in same if text_of(each["environment"]) == around]
+    near = [each for each in same if each["environment"] == environment]
     if not near:
         there = [each["environment"] for each in same]
         raise refused(

@@ -29,6 +29,7 @@ import json
 import re
 import sys
 from _blake2 import blake2b
+from json.encoder import encode_basestring_ascii
 
 from ..errors import InvalidArgumentError
 
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 
 __all__ = ["KEPT", "LEFT_OUT", "SECRET", "TAGS", "Damaged", "digest_of", "dumps", "in_words"]
-__all__ += ["plain", "read", "segment", "tag_of"]
+__all__ += ["checked", "plain", "read", "segment", "tag_of", "text_of"]
 
 #: In the order in which they prevail.
 KEPT, SECRET, LEFT_OUT = range(3)
@@ -97,24 +98,52 @@ def in_words(path: Iterable[object]) -> str:
 # --- writing --------------------------------------------------------------------------------------
 
 
-#: The text of a value in its plain form.
-dumps = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
+_dumps = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
+#: The texts of the simplest nodes, which an encoder is dear for.
+_SIMPLE_TEXTS: dict[type, Callable[[Any], str]] = {
+    str: encode_basestring_ascii,
+    int: repr,
+    type(None): lambda node: "null",
+}
+
+
+def dumps(node: Node) -> str:
+    """The text of a value in its plain form."""
+    return _SIMPLE_TEXTS.get(type(node), _dumps)(node)
+
+
+# CPython 3.12.1 keeps the names of keywords for the process, and its main interpreter frees them.
+# So that one makes them first, if it uses this file: another interpreter has its own memory.
+blake2b(b"", digest_size=12)
 
 
 def digest_of(text: str) -> str:
     return blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-def plain(value: object, rules: Rules | None = None) -> Node:
+def plain(value: object, rules: Rules | None = None, what: str = "") -> Node:
     """A value in its plain form, without the parts of dicts and objects that ``rules`` leaves out.
 
     Raises InvalidArgumentError for a value with a part that members of other processes could not
-    compare, and names the part.
+    compare, and names the part. ``what`` is the argument that the value is, for that.
     """
-    return _Writer(rules).node(value)
+    kind = type(value)
+    # mypy does not tell the type of ``value`` from ``kind``.
+    if kind in _SIMPLE or (kind is int and -_LARGEST < value < _LARGEST):  # type: ignore[operator]
+        return value
+    writer = _Writer(rules)
+    if what:
+        writer.path.append(what)
+    return writer.node(value)
+
+
+def text_of(value: object, what: str = "") -> str:
+    """The text of a value. Raises as :func:`plain`."""
+    return dumps(plain(value, None, what))
 
 
 _SIMPLE = frozenset((str, type(None)))
+_TEXTS = frozenset((str,))
 
 
 class _Writer:
@@ -142,10 +171,11 @@ class _Writer:
 
     def refused(self, why: str) -> InvalidArgumentError:
         at = in_words(self.path)
+        or_leave = "" if self.rules is None else ", or leave it out (ignore=)"
         return InvalidArgumentError(
             f"{at or 'the value'} is {why}\n"
             "Make it of None, numbers, texts, bytes, lists, tuples, dicts, sets, enums, paths, "
-            "dates, dataclasses, namespaces, pydantic models and arrays, or leave it out (ignore=)."
+            f"dates, dataclasses, namespaces, pydantic models and arrays{or_leave}."
         )
 
     # --- what has parts
@@ -173,38 +203,42 @@ class _Writer:
     def unordered(self, value: Iterable[Any]) -> Node:
         return {"#set": sorted(self.sequence([*value]), key=dumps)}
 
-    def pairs(self, value: Mapping[Any, Any]) -> list[tuple[Any, Node]]:
-        """The keys as they are, and the plain forms of their values."""
+    def mapping(self, value: Mapping[Any, Any]) -> Node:
         self.enter(value, len(value))
-        found, path, rules = [], self.path, self.rules
+        its = dict(value) if type(value) is dict else dict(value.items())
+        as_in_json = _TEXTS.issuperset(map(type, its))
+        if as_in_json and "#" in "".join(its):
+            as_in_json = not any(key[:1] == "#" for key in its)
+        found: dict[Any, Node] = {}
+        path, rules = self.path, self.rules
         has_paths = rules is not None and rules.has_paths
-        for key, each in value.items():
+        for key, each in its.items():
             rule = KEPT if rules is None else rules.by_key[key]
-            if rule == KEPT and type(each) in _SIMPLE and not has_paths:
-                found.append((key, each))  # most parts are like this
-                continue
+            if rule == KEPT and not has_paths:  # most parts are like this
+                kind = type(each)
+                if kind in _SIMPLE or (kind is int and -_LARGEST < each < _LARGEST):
+                    found[key] = each
+                    continue
+                if kind is bool or (kind is float and each - each == 0):
+                    found[key] = int(each) if each == int(each) else each
+                    continue
             path.append(key)
             if rules is not None and has_paths:
                 rule = max(rule, rules.of(path))
             if rule != LEFT_OUT:
                 node = self.node(each)
-                found.append((key, self.sealed(node) if rule == SECRET else node))
+                found[key] = self.sealed(node) if rule == SECRET else node
             path.pop()
         self.inside.pop()
-        return found
+        if as_in_json:
+            return found
+        pairs = [[self.node(key), node] for key, node in found.items()]
+        return {"#dict": sorted(pairs, key=lambda pair: dumps(pair[0]))}
 
     def sealed(self, node: Node) -> Node:
         if self.rules is None or tag_of(node) == "#secret":
             return node
         return {"#secret": self.rules.seal(dumps(node))}
-
-    def mapping(self, value: Mapping[Any, Any]) -> Node:
-        pairs = self.pairs(value)
-        for key, _ in pairs:
-            if type(key) is not str or key[:1] == "#":
-                plain_pairs = [[self.node(key), node] for key, node in pairs]
-                return {"#dict": sorted(plain_pairs, key=lambda pair: dumps(pair[0]))}
-        return dict(pairs)
 
     def instance(self, value: object, fields: Mapping[str, Any]) -> Node:
         return {"#object": [_name_of(type(value)), self.mapping(fields)]}
@@ -438,10 +472,16 @@ def read(text: str) -> Node:
     try:
         if len(text) > _LONGEST_TEXT:
             raise Damaged
-        node = json.loads(text)
-        _check(node, 0)
+        return checked(json.loads(text))
     except (ValueError, RecursionError):
         raise Damaged from None
+
+
+def checked(node: Node) -> Node:
+    """The node, as JSON has it. Raises Damaged for one that :func:`plain` does not make, or
+    RecursionError.
+    """
+    _check(node, 0)
     return node
 
 

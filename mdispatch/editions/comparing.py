@@ -27,7 +27,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from .. import facts
+from .. import facts, seam
 from ..dispatch.explain import computed, rows_of
 from ..dispatch.kernels import FALLTHROUGH
 from ..facts import Registration
@@ -198,6 +198,16 @@ RULES = {
         "a type has other keys, or none any more",
         BREAKING,
         "Calls with its objects run other kernels, or are refused.",
+    ),
+    "value-added": Rule(
+        "an agreement on a value is there, or is not there any more",
+        COMPATIBLE,
+        "Members of the other version do not ask for it.",
+    ),
+    "value-changed": Rule(
+        "members agree on another value",
+        BREAKING,
+        "A member of OLD and one of NEW that ask for it in one registry refuse each other.",
     ),
     "other-changed": Rule(
         "anything else that is registered beside operators has come, gone or changed",
@@ -524,6 +534,8 @@ def _of_others(old: Snapshot, new: Snapshot, where: tuple[str, str]) -> Iterator
             continue
         if kind == "class":
             found = _of_class(one, other, defined[0] & defined[1], where)
+        elif kind == "value":
+            found = _of_value(one, other, where)
         else:
             found = _of_other(kind, one, other, where)
         for rule, words in found:
@@ -547,6 +559,16 @@ def _of_other(
     is_what, none = _SAYS.get(kind, (f"the {kind} is", "not there"))
     told = [none if each is None else each.replace("\n", ", ") for each in texts]
     yield rule, f"{is_what} {told[0]} {where[0]}, {told[1]} {where[1]}"
+
+
+def _of_value(
+    old: Other | None, new: Other | None, where: tuple[str, str]
+) -> Iterator[tuple[str, str]]:
+    if old is None or new is None:
+        yield "value-added", f"members agree on a value, {where[old is None]} only"
+    elif old.text != new.text:
+        for words in seam.at("the differences of two values")(old.text, new.text, where):
+            yield "value-changed", words
 
 
 def _of_class(

@@ -190,4 +190,6 @@ def _fallback(fact: Registration) -> Fallback:
 
 def _other(fact: Registration) -> Other:
     kind = facts.kind_of(fact.kind)
-    return Other(kind.name, kind.called(fact.name)[0], kind.body(fact.text), fact.where)
+    return Other(
+        kind.listed_as or kind.name, kind.called(fact.name)[0], kind.body(fact.text), fact.where
+    )

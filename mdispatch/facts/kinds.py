@@ -72,7 +72,8 @@ class Kind:
     Then come words, with {0} for the name of the thing and {1} for its key or part. ``what`` is the
     thing as a member waits for it, ``does`` the act of a member that registers one. ``there`` says
     that there is one, ``twice`` that there is one already, and ``instead`` gives the remedy.
-    ``title`` is the heading in ``mdispatch ls``, "" for kinds that it leaves out.
+    ``title`` is the heading in ``mdispatch ls``, "" for kinds that it leaves out, and ``listed_as``
+    the word for the kind there and in ``mdispatch diff`` where that is another one's.
 
     docs/cluster.md and the tests of each way to travel (tests/cluster/test_kinds.py) are made from
     these.
@@ -100,7 +101,7 @@ class Kind:
     there = "there is {what}"
     twice = "{there} already"
     instead = "Register it once."
-    title = ""
+    title = listed_as = ""
     #: How else than by name, text and location it can be sent.
     or_by = ""
 
@@ -138,6 +139,10 @@ class Kind:
     def content(self, text: str) -> list[str]:
         """The lines of the text that count in a comparison: without locations and generations."""
         return [text]
+
+    def is_listed(self, fact: Registration) -> bool:
+        """Whether ``mdispatch ls`` and ``mdispatch diff`` have it."""
+        return bool(self.title)
 
     def is_covered(self, fact: Registration, dispatcher: Any) -> bool:
         """Whether it is expected here, although no module of this interpreter registers it."""

@@ -355,6 +355,11 @@ class Registration(tuple[object, ...]):
         return "".join(self.provider_text.split(" ", 4)[4:])
 
     @property
+    def comes_later(self) -> bool:
+        """Whether the module of a provider is imported when a call first comes to it."""
+        return self.provider_text.split(" ", 4)[3:4] == ["later"]
+
+    @property
     def variant(self) -> str:
         """Which of the kernels of a key take each other's place: those for the same types. A
         provider takes nobody's.

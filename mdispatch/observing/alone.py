@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
     from ..dispatch.dispatcher import Dispatcher
     from ..facts import Registration
+    from ..facts.abc import Facts
     from ..facts.differing import What
     from ..registry import Registry
 
 __all__ = ["goes_on_alone", "goes_on", "joined", "registered_by_all"]
-__all__ += ["registered_or_verified", "warmed_up"]
+__all__ += ["raises_in_roll_calls", "registered_or_verified", "warmed_up"]
 
 
 def joined(registry: Registry) -> None:
@@ -109,6 +110,11 @@ def goes_on_alone(dispatcher: Dispatcher, what: What, error: errors.MdispatchErr
     """After a difference that concerns this call alone: keeps it, and warns of it."""
     keep(dispatcher, what, error, is_refused=False)
     _warn(dispatcher, error, what[2])
+
+
+def raises_in_roll_calls(observer: Facts) -> bool:
+    """Whether a roll call is to raise in a member that observes."""
+    return isinstance(observer, Observer) and observer.raises_in_roll_calls
 
 
 def _warn(dispatcher: Dispatcher, error: errors.MdispatchError, name: str) -> None:

@@ -34,8 +34,10 @@ __all__ = ["OWN", "VARIABLE", "Observer", "backing"]
 #: From here on numbers and nodes are those of a member's own registry. No shared one gets so far.
 OWN = 1 << 62
 
-#: The environment variable with the way to treat a difference: raise, or warn.
+#: The environment variable with the way to treat a difference: raise, warn, or roll_call, which is
+#: to warn until a roll call raises.
 VARIABLE = "MDISPATCH_ON_DIFFERENCE"
+_OBSERVES = ("warn", "roll_call")
 
 
 def backing(shared: type, match: str | None) -> type:
@@ -43,16 +45,17 @@ def backing(shared: type, match: str | None) -> type:
     InvalidArgumentError for another word. Where registries are not shared nothing can differ.
     """
     wanted = os.environ.get(VARIABLE) or "raise"
-    if wanted not in ("raise", "warn"):
+    if wanted not in ("raise", *_OBSERVES):
         raise InvalidArgumentError(
-            f"{VARIABLE}={shown(wanted)} in the environment: it is raise, as without it, or warn"
+            f"{VARIABLE}={shown(wanted)} in the environment: it is raise, as without it, warn, or "
+            "roll_call"
         )
     if match not in (None, "same", COMPATIBLE):
         raise InvalidArgumentError(
             f"match={shown(match)}, or MDISPATCH_MATCH in the environment: it is same, as without "
             "it, or compatible"
         )
-    is_asked_for = wanted == "warn" or match == COMPATIBLE
+    is_asked_for = wanted in _OBSERVES or match == COMPATIBLE
     return Observer if shared is SharedRegistry and is_asked_for else shared
 
 
@@ -68,7 +71,10 @@ class Observer(SharedRegistry):
 
     def __init__(self, handle: int) -> None:
         super().__init__(handle)
-        self.observes = os.environ.get(VARIABLE) == "warn"
+        wanted = os.environ.get(VARIABLE)
+        self.observes = wanted in _OBSERVES
+        #: Whether roll calls raise nevertheless.
+        self.raises_in_roll_calls = wanted == "roll_call"
         #: The definitions of its own that it has told the others, by the numbers of its own.
         self.variants: dict[int, Registration] = {}
         self._own: Own | None = None

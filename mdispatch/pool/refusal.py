@@ -1,14 +1,15 @@
-"""What becomes of the worker of a process pool whose initializer has failed to warm up: it answers
-every task with the error.
+"""The fate of a process pool's worker whose initializer has raised an error of mdispatch: it
+answers every task with the error.
 
 ``multiprocessing.Pool`` replaces a worker whose initializer raises by a new one, whose initializer
 raises too, for ever, and a caller that waits for a result waits as long (python/cpython#87472).
 ``ProcessPoolExecutor`` and loky end such a worker, and their callers hear only that it has ended.
 
-The initializer may be one of the user's own, which handles the error of the warm-up. So the warm-up
-raises, and leaves a finalizer of multiprocessing behind, which runs at the end of the process. If
-the worker's function has not come beyond the initializer by then, an error has left this. So the
-finalizer takes the tasks that the worker would have taken, until the pool tells it to end.
+The initializer may be one of the user's own, which handles the error of a warm-up or an agreement.
+So that raises, and leaves a finalizer of multiprocessing behind, which runs at the end of the
+process. If the worker's function has not come beyond the initializer by then, an error has left
+this. So the finalizer takes the tasks that the worker would have taken, until the pool tells it to
+end.
 
 It uses the variables of the worker's function (registry/unheard.py says which functions these are).
 Where they are not as they have been from Python 3.11 to 3.15, the process ends as it would have.

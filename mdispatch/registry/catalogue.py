@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from .. import facts
 from ..dispatch.explain import are_active, computed, rows_of
 from ..dispatch.kernels import FALLTHROUGH
+from ..dispatch.keys_in_words import key_in_words, takes_tensors
 from ..facts.registration import is_namespace
 from ..keys.numbers import TABLE_INDEX, DispatchKey
 
@@ -87,6 +88,14 @@ class Operator:
         return next((fact for fact in self.there if fact.kind == facts.DEF), None)
 
     @property
+    def takes_tensors(self) -> bool:
+        return takes_tensors(self.definition)
+
+    def key_in_words(self, kernel: Kernel) -> str:
+        """The key of one of its kernels."""
+        return key_in_words(kernel.key, self.takes_tensors)
+
+    @property
     def holds(self) -> list[Registration]:
         """The registrations that only hold the name."""
         return [fact for fact in self.there if fact.kind == facts.NAME]
@@ -157,7 +166,7 @@ def catalogue_of(there: Sequence[Registration], registry: str) -> Catalogue:
             fallbacks.append(fact)
         elif fact.kind in (facts.LIBRARY, facts.CLAIM) and is_namespace(fact.name):
             libraries.append(fact)
-        elif facts.kind_of(fact.kind).title:
+        elif facts.kind_of(fact.kind).is_listed(fact):
             others.append(fact)
     positions = _positions(there)
     operators = [

@@ -54,7 +54,7 @@ def wait_for_def(
     """
     kind, key, qualified = def_of(name)
     return wait_for(
-        given_or_default(registry).dispatcher.facts,
+        given_or_default(registry).dispatcher,
         kind,
         key,
         qualified,
@@ -83,7 +83,7 @@ def wait_for_impl(
     """
     kind, key, qualified = impl_of(name, dispatch_key)
     return wait_for(
-        given_or_default(registry).dispatcher.facts,
+        given_or_default(registry).dispatcher,
         kind,
         key,
         qualified,

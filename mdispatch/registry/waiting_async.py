@@ -55,10 +55,10 @@ async def wait_for_impl_async(
 async def _wait(
     registry: Registry, kind: int, key: int, name: str, timeout: float | None, where: str
 ) -> Registration:
-    facts = registry.dispatcher.facts
+    dispatcher = registry.dispatcher
     return await in_thread(
-        facts.cancel,
-        lambda ticket: wait_for(facts, kind, key, name, timeout, where.__str__, ticket),
+        dispatcher.facts.cancel,
+        lambda ticket: wait_for(dispatcher, kind, key, name, timeout, where.__str__, ticket),
         f"wait for {name}",
     )
 

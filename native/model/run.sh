@@ -143,5 +143,18 @@ verify fails "a step ends before the floor is raised" -DWRONG=1
 verify fails "a member looks at the floor before it registers a step" -DWRONG=2
 verify fails "nobody looks at the floor after it has registered a step" -DWRONG=3
 verify fails "a member that compares does not look at the floor" -DWRONG=4
+model=roll_call.pml
+verify holds "a roll call"
+verify holds "a roll call of three, one has a deadline" -DEXPECTED=3 -DPATIENT=3
+verify fails "a verdict may be published beside another one" -DWRONG=1
+verify fails "a member takes the verdict of those that are gone" -DWRONG=2 -DDEATHS=2
+verify fails "a verdict of no account is removed" -DWRONG=3
+verify fails "who waits for the others takes the sequence after it has looked" -DWRONG=4 -DPATIENT=7
+verify fails "a member looks for a verdict before it posts only" -DWRONG=5
+verify fails "a member that is not counted keeps its post" -DWRONG=6
+if [ "$how" = long ]; then
+    verify holds "a roll call, two can be killed" -DDEATHS=2
+    verify holds "a roll call without deadlines" -DPATIENT=7
+fi
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -11,7 +11,8 @@ import threading
 
 import pytest
 from commands import environment
-from kinds import KINDS, run_main
+from dying import POINTS, ends_by_itself
+from kinds import KINDS, OUTCOMES, run_main
 from members import member
 from patience import limit
 
@@ -289,22 +290,13 @@ except md.errors.DisagreementError as error:
     report(outcome=[field.path for field in error.fields])
 """
 
-MAIN = """
-kind, count, folder, text = args
-md.default_registry()
-workers = start(kind, text, count, Path(folder))
-got = [each["outcome"] for each in results(workers)]
-facts = md.default_registry().dispatcher.facts
-done(got=got, check=facts.check())
-"""
-
 
 @shared
 @pytest.mark.parametrize(("kind", "count"), [(kind, 4) for kind in KINDS if kind != "thread"])
 @pytest.mark.parametrize("spread", [False, True])
 def test_members_of_every_kind_wait_for_each_other(kind, count, spread, tmp_path) -> None:
     text = ALL.replace("SPREAD", repr(spread))
-    got = run_main(MAIN, kind, count, str(tmp_path), text)
+    got = run_main(OUTCOMES, kind, count, str(tmp_path), text)
     assert got["got"] == ["agreed"] * 4
     assert got["check"] == ""
 
@@ -566,30 +558,6 @@ def test_planted_secrets_are_nowhere(registry, tmp_path, caplog) -> None:
 
 # --- deaths ---------------------------------------------------------------------------------------
 
-DIES = """
-import os, signal
-from mdispatch.facts.shared import SharedRegistry
-
-def dies(name):
-    real = getattr(SharedRegistry, name)
-    def call(self, *args, **more):
-        global left
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        done = real(self, *args, **more)
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return done
-    setattr(SharedRegistry, name, call)
-
-md.default_registry()
-for name in ("register", "remove", "registrations", "await_change", "find"):
-    dies(name)
-left = {0}
-"""
-
 
 @shared
 @pytest.mark.thorough
@@ -612,15 +580,9 @@ def test_a_member_may_die_before_and_after_each_step(registry, tmp_path, before,
     for point in range(1, 200):
         md.agree("plan", [1], registry=registry)
         with other(registry, tmp_path) as its:
-            its.run(before + DIES.format(point))
-            assert its.process.stdin
-            assert its.process.stdout
-            lines = f"try:\n  {call}\nexcept errors.DisagreementError:\n  pass"
-            its.process.stdin.write(f"exec({lines!r})\n")
-            its.process.stdin.flush()
-            told = its.process.stdout.readline()
-            if told:
-                assert told == "done\n"
+            its.run(before + POINTS.format(point))
+            its.begin(f"try:\n  {call}\nexcept errors.DisagreementError:\n  pass")
+            if ends_by_itself(its.process):
                 break
             its.end()
         assert facts.check() == ""
@@ -635,3 +597,78 @@ def test_a_member_may_die_before_and_after_each_step(registry, tmp_path, before,
     else:
         raise AssertionError("it has not come to its end")
     assert point > 2
+
+
+# --- pools, and where nothing is shared -----------------------------------------------------------
+
+POOLS = """
+import sys
+import concurrent.futures
+import multiprocessing
+import mdispatch as md
+
+def begin():
+    {call}
+
+def work(n):
+    return n
+
+if __name__ == "__main__":
+    md.agree("engine", {{"size": 1}})
+    context = multiprocessing.get_context({method!r})
+    if {executor}:
+        pool = concurrent.futures.ProcessPoolExecutor(1, context, begin)
+        result = pool.submit(work, 1).result
+    else:
+        pool = context.Pool(1, begin)
+        result = pool.apply_async(work, (1,)).get
+    try:
+        print(result(timeout={limit}))
+    except md.errors.AgreementError as error:
+        print(type(error).__name__, *getattr(error, "fields", ()))
+    pool.shutdown() if {executor} else pool.terminate()
+"""
+
+
+@shared
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+@pytest.mark.parametrize("executor", [False, True], ids=["Pool", "ProcessPoolExecutor"])
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (
+            "md.agree('engine', {'size': 2})",
+            "DisagreementError size is 2 here, and 1 there\n",
+        ),
+        ("md.roll_call(expected=3, timeout=0)", "RollCallError\n"),
+    ],
+    ids=["agree", "roll_call"],
+)
+def test_the_callers_of_a_pool_get_the_error_of_its_initializer(
+    tmp_path, method, executor, call, told
+) -> None:
+    script = tmp_path / "pools.py"
+    script.write_text(POOLS.format(call=call, method=method, executor=executor, limit=limit(60)))
+    done = subprocess.run(
+        [sys.executable, script], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.stdout == told
+
+
+def test_where_nothing_can_be_shared_one_warning_says_so(tmp_path) -> None:
+    script = """
+import mdispatch as md
+for n in range(3):
+    md.agree(f"engine {n}", n)
+with md.Registry.local() as registry:
+    md.agree("engine", 1, registry=registry)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment(MDISPATCH_BINDING="none"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (line,) = [each for each in done.stderr.splitlines() if "Warning" in each]
+    assert ":4: NotSharedWarning: this value is compared with no other process: MDISPATCH_" in line

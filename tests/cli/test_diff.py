@@ -4,6 +4,7 @@ the page about it is true.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -289,6 +290,9 @@ VALUES: list[tuple[Any, Any, str, str]] = [
     (Other("type", "T", "CPU", ""), Other("type", "T", "CUDA", ""), *["type-changed"] * 2),
     (None, Other("strange", "s", "1", ""), *["other-changed"] * 2),
     (Other("strange", "s", "1", ""), Other("strange", "s", "1\n2", ""), *["other-changed"] * 2),
+    (None, Other("value", "v", "1", ""), *["value-added"] * 2),
+    (Other("value", "v", "1", ""), Other("value", "v", '{"a":1}', ""), *["value-changed"] * 2),
+    (Other("value", "v", '{"#t":1}', ""), Other("value", "v", "2", ""), *["value-changed"] * 2),
     (Other("choice", "s", "1", ""), Other("choice", "s", "2", ""), "", ""),
     (Fallback("CPU", "a", False, ""), Fallback("CPU", "b", False, ""), *["fallback-moved"] * 2),
     (Fallback("CPU", "a", False, ""), Fallback("CPU", "a", True, ""), *["fallback-passes"] * 2),
@@ -325,7 +329,14 @@ def test_there_are_forty_pairs_and_one_for_each_rule() -> None:
 def test_what_is_compatible_is_a_closed_list() -> None:
     assert {name for name, rule in RULES.items() if rule.verdict == COMPATIBLE} == {
         *("operator-added", "overload-added", "kernel-added", "class-added", "method-added"),
-        *("type-added", "name-added", "python-module-added", "kernel-moved", "fallback-moved"),
+        *(
+            "value-added",
+            "type-added",
+            "name-added",
+            "python-module-added",
+            "kernel-moved",
+            "fallback-moved",
+        ),
     }
 
 
@@ -867,3 +878,26 @@ def test_the_examples_of_the_page_are_what_comes_out(tmp_path: Path) -> None:
             (cwd / file).write_text(done.stdout)
         else:
             assert done.stdout.replace(f"{tmp_path}/", "/home/ann/") == expected
+
+
+@pytest.mark.needs("choices")
+@pytest.mark.shared
+def test_agreements_of_two_registries_are_compared(tmp_path: Path) -> None:
+    names = f"diff-a-{os.getpid()}", f"diff-b-{os.getpid()}"
+    with contextlib.ExitStack() as stack:
+        for at, name in enumerate(names):
+            registry = stack.enter_context(md.Registry.create(name, capacity=1 << 22))
+            md.Library("own", "DEF", registry=registry).define("f(int a) -> int")
+            md.agree("engine", {"tokens": 4096 + at, "same": 1}, keep=True, registry=registry)
+            md.agree("flags", (1, 2), follow=True, registry=registry)
+            with md.agreeing("steps", registry=registry) as steps:
+                steps.agree(at, at)
+            md.roll_call(expected=1, registry=registry)
+        saved = mdispatch("ls", "--json", "--registry", names[0]).stdout
+        (tmp_path / "old.json").write_text(saved)
+        told = "engine: tokens is 4096 in OLD, 4097 in NEW\n"
+        for old in (names[0], str(tmp_path / "old.json")):
+            done = mdispatch("diff", old, names[1])
+            assert (done.returncode, done.stdout.count("NEW  ")) == (1, 1)
+            assert told in done.stdout
+        assert mdispatch("diff", names[0], str(tmp_path / "old.json")).returncode == 0

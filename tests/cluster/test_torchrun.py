@@ -134,7 +134,7 @@ def test_ranks_of_two_nodes_are_compared_with_rank_0(tmp_path, how):
         assert lines[rank].endswith(" defined")
         assert "shm:torchrun-" in lines[rank]
     assert "main interpreter (pid " in lines[3]
-    assert " on node-0): argument 2 is 'int by=9' here, 'int by=1' there" in lines[3]
+    assert " on node-0): the default of 'by' is 9 here, 1 there" in lines[3]
     assert "there: job::f(int x, int by=1) -> int    (node-0[" in lines[3]
 
 

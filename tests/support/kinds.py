@@ -29,6 +29,16 @@ INTERPRETERS = ["shared-gil", "own-gil"] if host.OWN_GIL else ["shared-gil"]
 PROCESSES = ["fork", "forkserver", "spawn", "subprocess"]
 KINDS = [THREAD, *INTERPRETERS, *PROCESSES]
 
+#: For :func:`run_main`: so many workers of a kind run a text, and each reports an ``outcome``.
+OUTCOMES = """
+kind, count, folder, text = args
+md.default_registry()
+workers = start(kind, text, count, Path(folder))
+got = [each["outcome"] for each in results(workers)]
+facts = md.default_registry().dispatcher.facts
+done(got=got, check=facts.check())
+"""
+
 #: This folder: workers import their helpers from it.
 SUPPORT = str(Path(__file__).parent)
 

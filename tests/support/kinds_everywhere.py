@@ -202,7 +202,7 @@ SAMPLES = {
         lambda here: here.backing.find(facts.STANDING, 0, "ways.standing"),
     ),
     MD_CHOICE: Sample(
-        choice_name(NAMED, (8, 8), None),
+        choice_name(NAMED, "[8,8]", None),
         lambda here: here.ask(TILES, lambda: 16, scope="host"),
         lambda here: here.ask(TILES, never),
         lambda here: here.ask([32, 64], never),

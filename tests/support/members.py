@@ -40,10 +40,18 @@ class Member:
 
     def run(self, text: str) -> str:
         """Runs the lines in the process's module. Returns what it printed and logged."""
+        self.begin(text)
+        return self.told()
+
+    def begin(self, text: str) -> None:
+        """Has the process run the lines, and does not wait."""
         assert self.process.stdin
-        assert self.process.stdout
         self.process.stdin.write(f"exec({textwrap.dedent(text)!r})\n")
         self.process.stdin.flush()
+
+    def told(self) -> str:
+        """The text that the process has printed and logged, once it has run the lines."""
+        assert self.process.stdout
         told = []
         for line in self.process.stdout:
             if line == "done\n":

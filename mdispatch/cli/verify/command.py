@@ -74,9 +74,16 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: float) -
     "modules",
     metavar="MODULE...",
     nargs=-1,
-    required=True,
     callback=module_names,
     help="Operator modules, by name.",
+)
+@click.option(
+    "--entry-points",
+    "groups",
+    metavar="GROUP",
+    multiple=True,
+    help="Verify the plug-ins of this group of entry points, too, of those that are installed. Can "
+    "be given several times.",
 )
 @click.option(
     "--interpreters",
@@ -102,14 +109,23 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: float) -
     is_flag=True,
     help="Verify what the modules register with torch.library, too (mdispatch.torch.watch).",
 )
+@click.option(
+    "--job",
+    metavar="NAME",
+    shell_complete=registries_like,
+    help="Without modules: the verdict of the last roll call (mdispatch.roll_call) in the registry "
+    "of a running job, by its name or address. It waits for one up to --timeout.",
+)
 @json_option("verify")
 def verify(
     modules: tuple[str, ...],
+    groups: tuple[str, ...],
     interpreters: int,
     processes: int,
     timeout: float,
     against: str | None,
     torch: bool,
+    job: str | None,
     as_json: bool,
 ) -> None:
     """Import operator modules everywhere and tell all that differs.
@@ -121,14 +137,17 @@ def verify(
     With --against the modules are imported in workers only, and verified with what a running
     process has registered: before you replace it by another version.
 
+    With --job it imports nothing, and tells whether all processes of a running job have the same,
+    as these have found when they called the roll.
+
     A worker that hangs is given up some seconds after the timeout; what modules print goes to
     standard error.
 
     \b
     Exit status:
-      0    all workers agree with the main interpreter
+      0    all workers agree with the main interpreter; all of the job agree
       1    some differ: each difference is explained; also a worker that was
-           killed, or in which alone the import fails
+           killed, or in which alone the import fails; no verdict in time
       2    unusable arguments; no such module, or one that fails in the main
            interpreter; no such registry, or one that ends meanwhile; the
            answer could not be written; registries are not shared on this
@@ -136,6 +155,18 @@ def verify(
       5    the modules register nothing, so nothing was verified
       130  interrupted
     """
+    if job is not None:
+        if modules or groups or against or torch:
+            raise click.BadParameter(
+                "--job takes no modules, no --entry-points, no --against and no --torch."
+            )
+        try:
+            from .job import tell
+        except ModuleNotFoundError:
+            raise click.BadParameter("--job needs mdispatch.choices, which is not here.") from None
+        tell(job, timeout, as_json)
+    if not modules and not groups:
+        raise click.UsageError("Missing argument 'MODULE...'.")
     if torch:
         source = click.get_current_context().get_parameter_source("interpreters")
         if source is ParameterSource.DEFAULT:
@@ -150,14 +181,15 @@ def verify(
         complain(str(error))
         raise Exit(2) from None
     faulthandler.enable()
-    plan = Plan(modules, interpreters, processes, timeout, against, torch)
+    plan = Plan(modules, interpreters, processes, timeout, against, torch, groups)
     answer = standard_output()
     workers = None
     try:
         with progress("warming up", interpreters + processes) as step:
             if against is None:
                 began = monotonic()
-                main = import_in_main(plan.modules, plan.timeout, _watch if torch else None)
+                first = _watch if torch else None
+                main = import_in_main(plan.modules, plan.timeout, first, groups)
                 takes = monotonic() - began if torch else main.import_seconds
             else:
                 main, before = _join(against)
@@ -249,7 +281,7 @@ class _InInterpreter:
 
     def __init__(self, plan: Plan, path: Sequence[str]) -> None:
         self._report = os.memfd_create("mdispatch-verify")
-        self._source = source(path, plan.modules, plan.timeout, plan.torch, self._report)
+        self._source = source(path, *plan.program, self._report)
         self._interpreter: Interpreter | None = None
         self._create: float | None = None
 
@@ -293,8 +325,7 @@ class _InProcess:
         # case this process died and cannot give it up.
         self._source = (
             f"import faulthandler, _signal; faulthandler.dump_traceback_later({0.9 * limit})\n"
-            f"_signal.alarm({int(2 * limit) + 1})\n"
-            + source(path, plan.modules, plan.timeout, plan.torch, self._report)
+            f"_signal.alarm({int(2 * limit) + 1})\n" + source(path, *plan.program, self._report)
         )
         self._process: subprocess.Popen[bytes] | None = None
         self._began = 0

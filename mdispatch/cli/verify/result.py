@@ -34,7 +34,7 @@ _GRACE, _SHARE = 5.0, 0.25
 class Plan:
     """What to verify: ``timeout`` in seconds bounds all waits of one worker together. ``against``
     is the registry of a running process; None where the modules register here. ``torch``: what
-    they register with torch.library is verified, too.
+    they register with torch.library is verified, too. ``groups`` are those of entry points.
     """
 
     modules: tuple[str, ...]
@@ -43,6 +43,12 @@ class Plan:
     timeout: float
     against: str | None = None
     torch: bool = False
+    groups: tuple[str, ...] = ()
+
+    @property
+    def program(self) -> tuple[tuple[str, ...], tuple[str, ...], float, bool]:
+        """The program of a worker depends on these."""
+        return self.modules, self.groups, self.timeout, self.torch
 
     def limit(self, import_seconds: float) -> float:
         """Seconds after which a worker that has not reported is given up. The main interpreter took
@@ -61,6 +67,7 @@ CATEGORIES = {
     "NotRegisteredError": "late",
     "MissingInWorkerError": "missing",
     "TypeKeysMismatchError": "type",
+    "DisagreementError": "plug-ins",
 }
 
 
@@ -68,8 +75,9 @@ CATEGORIES = {
 class Difference:
     """One thing in which a worker differs from the main interpreter.
 
-    ``category`` is "schema", "key", "name", "late", "missing" or "type" when its warm-up found the
-    difference (CATEGORIES), and "failed", "killed" or "silent" when the worker did not finish it.
+    ``category`` is "schema", "key", "name", "late", "missing", "type" or "plug-ins" when its
+    warm-up found the difference (CATEGORIES), and "failed", "killed" or "silent" when the worker
+    did not finish it.
     ``here`` and ``there`` are the locations in the worker and in the main interpreter. Equal
     differences of several workers are equal; ``waited`` and ``text`` may vary.
     """
@@ -146,6 +154,7 @@ TITLES = {
     "late": "never arrived in main",
     "missing": "missing in the worker",
     "type": "a type with other keys",
+    "plug-ins": "other plug-ins",
     "failed": "the import failed",
     "killed": "killed",
     "silent": "no answer",

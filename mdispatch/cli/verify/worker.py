@@ -40,9 +40,15 @@ _BEGAN = 8
 
 
 def source(
-    path: Sequence[str], modules: Sequence[str], timeout: float, torch: bool, descriptor: int
+    path: Sequence[str],
+    modules: Sequence[str],
+    groups: Sequence[str],
+    timeout: float,
+    torch: bool,
+    descriptor: int,
 ) -> str:
     """The program of a worker. It reads the clock before it imports what is not built in."""
+    what = list(modules), list(groups), timeout, torch
     return (
         "import posix, sys, time\n"
         "began = time.monotonic_ns()\n"
@@ -52,12 +58,17 @@ def source(
         "mdispatch.default_registry()\n"
         "joined = time.monotonic_ns()\n"
         "from mdispatch.cli.verify.worker import run\n"
-        f"run({list(modules)!r}, {timeout!r}, {torch}, {descriptor}, (joined - began) / 1e9)\n"
+        f"run(*{what!r}, {descriptor}, (joined - began) / 1e9)\n"
     )
 
 
 def run(
-    modules: Sequence[str], timeout: float, torch: bool, descriptor: int, joining: float
+    modules: Sequence[str],
+    groups: Sequence[str],
+    timeout: float,
+    torch: bool,
+    descriptor: int,
+    joining: float,
 ) -> None:
     """Imports and verifies the modules, and writes the report, also about a failure. ``torch``:
     what they register with torch.library, too.
@@ -71,7 +82,7 @@ def run(
 
             with Audit(timeout):
                 watch(timeout=timeout)
-        done = examine(modules, timeout=timeout)
+        done = examine(modules, entry_points=groups, timeout=timeout)
         figures = (done.operators, done.kernels, done.import_seconds, done.longest_wait)
         differences = [_told(error) for error in done.differences]
     except BaseException as error:

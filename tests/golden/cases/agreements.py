@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
+from contextlib import suppress
+from unittest.mock import patch
 
 from golden_stage import Stage, case, elsewhere
 
 import mdispatch as md
+from mdispatch import errors
+from mdispatch.facts.logs import calls_log, registry_log, verify_log, waits_log
 from mdispatch.facts.opening import ENVIRONMENT
 
 CONFIG = {"size": 4096, "plugins": ["a", "b"], "hosts": {"x": 1}, "password": "open sesame"}
@@ -99,3 +104,83 @@ def _(stage: Stage) -> None:
 @case("InvalidArgumentError: agree, a secret that others would take")
 def _(stage: Stage) -> None:
     md.agree("engine", CONFIG, follow=True, registry=stage.registry)
+
+
+# --- roll calls -----------------------------------------------------------------------------------
+
+HERE = {"RANK": "0", "MDISPATCH_HOST": "node-1"}
+
+
+def call(stage: Stage, **options: object) -> None:
+    """Calls the roll here, as rank 0."""
+    with suppress(errors.RollCallError):
+        md.roll_call(registry=stage.registry, **{"timeout": 60, **options})  # type: ignore[arg-type]
+
+
+def called(stage: Stage, here: str, there: dict[str, object] | None, **options: object) -> None:
+    """Calls the roll in another process, as rank 1, after its lines ``here``. With ``there`` this
+    process calls at the same time, with these options more.
+    """
+    thread = threading.Thread(target=call, args=(stage,), kwargs={**options, **(there or {})})
+    for area in (calls_log, registry_log, verify_log, waits_log):
+        area.listens()  # now it knows the name of this host, and keeps it
+    with patch.dict(os.environ, HERE):
+        if there is not None:
+            thread.start()
+            facts, seq = stage.registry.dispatcher.facts, 0
+            while not md.choices.roll_calls(registry=stage.registry):  # this one posts first
+                seq, _ = facts.await_change(seq, None)
+        given = ", ".join(f"{name}={its!r}" for name, its in {"timeout": 60, **options}.items())
+        script = f"import mdispatch as md\n{here}\nmd.roll_call({given})\n"
+        address = {ENVIRONMENT: stage.registry.address, "MDISPATCH_HOST": "node-1"}
+        elsewhere(stage, script, RANK="1", **address)
+        if there is not None:
+            thread.join()
+
+
+@case("RollCallError: the leader has another version")
+def _(stage: Stage) -> None:
+    md.agree("engine", CONFIG, registry=stage.registry)
+    more = "md.agree('engine', {**" + repr(CONFIG) + "}); md.agree('flags', 1)"
+    called(stage, more, {}, expected=2, leader=0)
+
+
+@case("RollCallError: nobody has a majority")
+def _(stage: Stage) -> None:
+    called(stage, "md.agree('flags', 1)", {}, expected=2)
+
+
+@case("RollCallError: the call itself")
+def _(stage: Stage) -> None:
+    called(stage, "", {"expected": 2, "leader": None}, expected=2, leader=1)
+
+
+@case("RollCallError: some are absent")
+def _(stage: Stage) -> None:
+    called(stage, "", None, expected=4, timeout=0)
+
+
+@case("RollCallError: a member that comes late and differs")
+def _(stage: Stage) -> None:
+    with patch.dict(os.environ, HERE):
+        call(stage, expected=1)
+    called(stage, "md.agree('flags', {'fast': True})", None, expected=1)
+
+
+@case("RollCallError: a member that was absent")
+def _(stage: Stage) -> None:
+    with patch.dict(os.environ, HERE):
+        call(stage, expected=2, timeout=0)
+    called(stage, "", None, expected=2)
+
+
+@case("RollCallError: another member is in another round")
+def _(stage: Stage) -> None:
+    with patch.dict(os.environ, HERE):
+        call(stage, expected=1, round="warm")
+    called(stage, "", None, expected=2, timeout=0)
+
+
+@case("NotSharedError: a roll call of ranks that have nothing in common")
+def _(stage: Stage) -> None:
+    elsewhere(stage, "import mdispatch as md\nmd.roll_call(expected=8)\n", RANK="3", WORLD_SIZE="8")

@@ -65,7 +65,7 @@ def _(stage: Stage) -> None:
 
 @case("InvalidArgumentError: choose, a profile that no other process could compare")
 def _(stage: Stage) -> None:
-    md.choose("shop::scale", {1, 2}, TILES, lambda: 16, registry=stage.registry)
+    md.choose("shop::scale", [1, object()], TILES, lambda: 16, registry=stage.registry)
 
 
 @case("InvalidArgumentError: choose, no list")
