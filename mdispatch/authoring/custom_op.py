@@ -20,6 +20,7 @@ devices at once all become the kernel of the last device; here each device keeps
 from __future__ import annotations
 
 import sys
+from types import MethodType
 
 from .. import errors, facts, seam
 from ..dispatch.checks import attributes_of, checked_callable
@@ -32,18 +33,18 @@ from ..errors.words import shown
 from ..keys.numbers import DispatchKey
 from ..registry import Registry
 from ..registry.library import Library, given_provider
+from ..registry.register import RegistrationHandle, check_number_of_types
 from ..schema import parse_schema
+from ..schema.classes import take_class
 from ..schema.names import Named, OperatorName
-from .device_kernels import AliasCheck, DeviceKernel, DeviceSwitch, select_backend
-from .functions import register_autocast, register_dispatch_rule, register_vmap
-from .infer import infer_schema
+from .infer import NO_WRITES, NOT_SAID, Inferred, defaults_of
 from .targets import keys_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
-    from typing import Any, TypeVar, overload
+    from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
     from ..dispatch.by_type import Classes
     from ..dispatch.kernels import Provider
@@ -54,17 +55,25 @@ if TYPE_CHECKING:
     from ..registry.register import Held
     from ..schema import FunctionSchema
     from ..schema.types import Argument
+    from .device_kernels import AliasCheck, DeviceSwitch
     from .targets import Types
 
     # The argument's position or name in a kernel's call, the schema's default, the function's.
     Default = tuple[int | str, object, object]
     F = TypeVar("F", bound=Callable[..., Any])
+    P = ParamSpec("P")
+    Q = ParamSpec("Q")
+    R = TypeVar("R")
+    R_co = TypeVar("R_co", covariant=True)
+
+else:
+    P = R_co = None
+    Generic = {(P, R_co): object}  # so that the class below can have types as its users see it
 
 __all__ = ["CustomOpDef", "KernelSwitchGuard", "custom_op"]
 
 _EVERY = DispatchKey.CompositeExplicitAutograd
 _NO_FAKE = "no fake kernel"
-_NOT_SAID = object()
 
 if TYPE_CHECKING:
 
@@ -73,30 +82,30 @@ if TYPE_CHECKING:
         name: str,
         function: None = None,
         *,
-        mutates_args: str | Iterable[str],
+        mutates_args: str | Iterable[str] = (),
         device_types: Types | None = None,
         schema: str | None = None,
         tags: str | Iterable[str] = (),
         registry: Registry | None = None,
-    ) -> Callable[[Callable[..., Any]], CustomOpDef]: ...
+    ) -> Callable[[Callable[P, R]], CustomOpDef[P, R]]: ...
     @overload
     def custom_op(
         name: str,
-        function: Callable[..., Any],
+        function: Callable[P, R],
         *,
-        mutates_args: str | Iterable[str],
+        mutates_args: str | Iterable[str] = (),
         device_types: Types | None = None,
         schema: str | None = None,
         tags: str | Iterable[str] = (),
         registry: Registry | None = None,
-    ) -> CustomOpDef: ...
+    ) -> CustomOpDef[P, R]: ...
 
 
 def custom_op(
     name: str,
     function: Any = None,
     *,
-    mutates_args: Any = _NOT_SAID,
+    mutates_args: Any = NOT_SAID,
     device_types: Types | None = None,
     schema: str | None = None,
     tags: str | Iterable[str] = (),
@@ -118,9 +127,13 @@ def custom_op(
     ``torch.float32``, or a member of an Enum. Kernels that are registered through the CustomOpDef
     get the function's own object for such a default.
 
-    Calls with meta values need a fake kernel (``register_fake``), unless the operator returns
-    nothing. Each returned value must have memory of its own, unless the schema says that it may
-    share it: a call that returns an argument, or one value twice, raises AliasingError.
+    ``mutates_args`` may be left out where no argument is a Tensor. Without Tensors there is no
+    other condition, either. With them, calls with meta values need a fake kernel
+    (``register_fake``), unless the operator returns nothing, and each returned value must have
+    memory of its own, unless the schema says that it may share it: a call that returns an argument,
+    or one value twice, raises AliasingError.
+
+    In a class the operator is a method, and the call of an ``async def`` returns the coroutine.
 
     Raises InvalidNameError, InvalidArgumentError (no schema can be inferred, ``mutates_args`` and
     the schema differ, no argument for the device), InvalidKeyError, SchemaSyntaxError,
@@ -128,11 +141,6 @@ def custom_op(
     RegistryFullError; in a worker SchemaMismatchError, NameMismatchError, KeyMismatchError,
     MainNeverArrivedError. After an error nothing stays registered. (torch: torch.library.custom_op)
     """
-    if mutates_args is _NOT_SAID:
-        raise errors.InvalidArgumentError(
-            f"custom_op({shown(name)}) does not say which arguments the function writes to: "
-            "mutates_args=() for none, mutates_args=('out',) for the argument out"
-        )
     parsed_name = OperatorName.parse(name)
     if not parsed_name.namespace:
         raise errors.InvalidNameError(f"name the namespace too: 'namespace::{name}'", name)
@@ -144,7 +152,7 @@ def custom_op(
             f"the schema of {full} is {shown(schema)}: write it without a name, as "
             "'(Tensor x) -> Tensor', or leave it out"
         )
-    if schema is not None and not isinstance(mutates_args, str):
+    if schema is not None and mutates_args is not NOT_SAID and not isinstance(mutates_args, str):
         try:
             mutates_args = [*mutates_args]
         except TypeError:
@@ -156,14 +164,16 @@ def custom_op(
                     "'unknown'"
                 )
 
-    def make(given: Callable[..., Any]) -> CustomOpDef:
+    def make(given: Callable[P, R]) -> CustomOpDef[P, R]:
         checked_callable(given)
+        classes: dict[str, type] = {}
         if schema is None:
-            text = infer_schema(given, mutates_args=mutates_args)
-            parsed = parse_schema(full + text)
+            inferred = Inferred(given, parsed_name, mutates_args)
+            parsed, classes, own = inferred.schema, inferred.classes, inferred.defaults
         else:
             parsed = parse_schema(full + schema.lstrip())
             _check_mutated(parsed, mutates_args)
+            own = defaults_of(given)
         _check_by_position(parsed)
         if keys is not None:
             _device_argument(parsed, keys)
@@ -173,7 +183,9 @@ def custom_op(
             registry=registry,
             _tag=f"custom_op {full}",
         ) as library:
-            library.take_defaults(parsed, given)
+            library.take_defaults(parsed, own)
+            for its_name, cls in classes.items():
+                library.hold(RegistrationHandle(None, take_class(its_name, cls)))
             library.define_with_attributes(str(parsed), attributes)
             made = CustomOpDef(library, parsed, given)
             made.register_kernel(device_types, given)
@@ -185,8 +197,16 @@ def custom_op(
 def _check_mutated(schema: FunctionSchema, mutates_args: str | Iterable[str]) -> None:
     """Raises InvalidArgumentError if a given schema and ``mutates_args`` differ."""
     written = [a.name for a in schema.arguments if a.alias_info and a.alias_info.writes]
+    tensors = [a.name for a in schema.arguments if a.type.is_dispatched]
+    if mutates_args is NOT_SAID:
+        if not tensors:
+            return
+        raise errors.InvalidArgumentError(
+            f"{schema.name} takes Tensors ({', '.join(tensors)}), and {NO_WRITES} "
+            f"mutates_args=({tensors[0]!r},) for {tensors[0]}"
+        )
     if mutates_args == "unknown":
-        expected = [a.name for a in schema.arguments if a.type.is_dispatched]
+        expected = tensors
     elif isinstance(mutates_args, str):
         raise errors.InvalidArgumentError(
             f"mutates_args is the str {shown(mutates_args)}: it is a list of arguments' names, or "
@@ -256,8 +276,10 @@ class KernelSwitchGuard:
 
 @traced_in_torch
 @called_by_c
-class CustomOpDef(Forward, Named, Described):
-    """An operator that :func:`custom_op` made from a function. Calling it calls the operator.
+class CustomOpDef(Forward, Named, Described, Generic[P, R_co]):
+    """An operator that :func:`custom_op` made from a function. Calling it calls the operator. Type
+    checkers know it by the function's own parameters and result. In a class it is a method, as the
+    function would be.
 
     Everything registered through it ends when the operator is replaced. The methods raise what a
     library raises, and LibraryClosedError once the operator was replaced. (torch: CustomOpDef)
@@ -266,13 +288,21 @@ class CustomOpDef(Forward, Named, Described):
     __annotations__ = Annotations()
 
     def __init__(
-        self, library: Library, schema: FunctionSchema, function: Callable[..., Any]
+        self, library: Library, schema: FunctionSchema, function: Callable[P, R_co]
     ) -> None:
         self._library = library
         self._schema = schema
-        self._check = AliasCheck(schema)
-        self._switch = DeviceSwitch()
+        self._has_tensors = any(
+            each.type.holds_tensors for each in (*schema.arguments, *schema.returns)
+        )
+        self._check: AliasCheck | None = None
+        if self._has_tensors:
+            from .device_kernels import AliasCheck
+
+            self._check = AliasCheck(schema)
         self._function = function
+        around = getattr(function, "__qualname__", "").rpartition(".")[0]
+        self._is_method = bool(around) and not around.endswith("<locals>")
         self._registered: set[DispatchKey] = set()
         self.name = str(schema.name)
         definition = library.definitions().get(self.name)  # none where an audit noted a difference
@@ -285,12 +315,54 @@ class CustomOpDef(Forward, Named, Described):
         entry = library.registry.dispatcher.entry(self.name)
         if entry.peer is None:
             entry.peer = _EXPORTED_WHEN_NEEDED
-        # Registered always, and first: without it, a kernel for every device would also serve meta
-        # values, and look for their data. A fake kernel comes later, so it is the newest.
+        # Registered first, and wherever there are Tensors: without it, a kernel for every device
+        # would also serve meta values, and look for their data. A fake kernel comes later, so it is
+        # the newest.
+        if not self._has_tensors:
+            return
         if schema.returns:
             self._add(DispatchKey.Meta, self._no_fake, _NO_FAKE, with_keyset=True)
         else:
             self._add(DispatchKey.Meta, _nothing, "nothing to compute")
+
+    @property
+    def _switch(self) -> DeviceSwitch:
+        """Which kernels are disabled. The one own function of an operator without Tensors needs
+        none. Made once, in one step.
+        """
+        found: DeviceSwitch | None = vars(self).get("_devices")
+        if found is None:
+            from .device_kernels import DeviceSwitch
+
+            found = vars(self).setdefault("_devices", DeviceSwitch())
+        return found
+
+    def __class_getitem__(cls, types: object) -> type:
+        return cls  # in annotations that are evaluated
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+        @overload  # type: ignore[override]
+        def __get__(self, made: None, owner: type | None = None) -> CustomOpDef[P, R_co]: ...
+        @overload
+        def __get__(
+            self: CustomOpDef[Concatenate[Any, Q], R_co], made: object, owner: type | None = None
+        ) -> Callable[Q, R_co]: ...
+        def __get__(self, made: Any, owner: type | None = None) -> Any: ...
+
+    else:
+
+        def __get__(self, made, owner=None):
+            """Itself, or the method of an object if the function was written in a class."""
+            return self if made is None or not self._is_method else MethodType(self, made)
+
+    @property
+    def function(self) -> Callable[P, R_co]:
+        """The function that the operator was made from. It has no dispatch: for libraries that take
+        plain functions only.
+        """
+        return self._function
 
     @property
     def namespace(self) -> str:
@@ -386,55 +458,80 @@ class CustomOpDef(Forward, Named, Described):
         none of their own. Without ``function`` it is a decorator. Returns the function.
 
         Other devices keep their kernels. The newest kernel of a device is in effect. ``types`` are
-        the classes of the tensors that it is for, as for ``Library.impl``, and so are the arguments
-        about a provider. After the providers that are for all devices comes the operator's own
-        function.
+        the classes of the arguments that it is for, as for ``Library.impl``, and so are the
+        arguments about a provider. After the providers of a device, or of all, comes the operator's
+        own function.
 
         Raises InvalidArgumentError (no argument for the device, ``types``, a provider),
         InvalidKeyError, SignatureMismatchError, AmbiguousTypesError, DuplicateRegistrationError (a
         provider of this name). (torch: CustomOpDef.register_kernel)
         """
-        classes: tuple[type, ...] = ()
+        several: list[tuple[type, ...]] = [()]
+        count = len(types) if isinstance(types, (tuple, list)) else 0
         if types is not None:
-            from ..dispatch.by_type import checked_types  # most kernels have no types
+            from ..dispatch.by_type import alternatives, checked_types  # most kernels have no types
 
-            classes = checked_types(types)
+            several = [*map(checked_types, alternatives(types))]
         keys = [_EVERY] if device_types is None else keys_of(device_types)
         device = _device_argument(self._schema, keys)
         if function is None:
             return lambda decorated: self.register_kernel(
                 keys,
                 checked_callable(decorated),
-                types=classes or None,
+                types=types,
                 provider=provider,
                 order=order,
                 supports=supports,
                 available=available,
                 required=required,
             )
+        given, registry = function, self._library.registry
+        named = given_provider(given, registry, provider, order, supports, available, required)
+        if type(given) is str and named is not None:
+            function = named.stands_in
         checked_callable(function)
-        named = given_provider(function, provider, order, supports, available, required)
         self._library.check_open()
-        self._library.check_arguments(
-            self.name, LocalKernel(keys[0], function, types=classes, provider=named)
-        )
+        for classes in several:
+            tried = LocalKernel(keys[0], function, types=classes, provider=named)
+            self._library.check_arguments(self.name, tried)
+            if count:
+                its = self._library.registry.dispatcher
+                check_number_of_types(its, self.name, tried, count, lambda: label_of(given))
         handles: list[Held | None] = []
         new = set(keys)
         try:
             if device is not None and DispatchKey.BackendSelect not in self._registered:
+                from .device_kernels import select_backend
+
                 select = select_backend(lambda: self.operator, device)
                 handles.append(self._add(DispatchKey.BackendSelect, select, "selects the device"))
                 new.add(DispatchKey.BackendSelect)
             for key in keys:
+                if named is not None and key is not _EVERY and key not in self._registered:
+                    # After all providers of a device comes the operator's own function, if it has
+                    # no kernel there without a name.
+                    from .device_kernels import DeviceKernel
+
+                    own = DeviceKernel(
+                        self._function, key, self._function, self._switch, self._check
+                    )
+                    handles.append(self._add(key, own, label_of(self._function)))
                 kernel = function
-                if function is not fallthrough_kernel:
+                # In place of the operator's own function nothing else could run.
+                is_own = function is self._function and key is _EVERY and not self._has_tensors
+                if function is not fallthrough_kernel and not is_own:
+                    from .device_kernels import DeviceKernel
+
                     kernel = DeviceKernel(function, key, self._function, self._switch, self._check)
-                handles.append(self._add(key, kernel, label_of(function), False, classes, named))
+                for classes in several:
+                    handles.append(
+                        self._add(key, kernel, label_of(function), False, classes, named)
+                    )
         except BaseException:
             self._library.let_go(handles)
             raise
         self._registered |= new
-        return function
+        return given
 
     def _no_fake(self, key_set: DispatchKeySet, /, *args: Any, **kwargs: Any) -> Any:
         """The kernel at Meta until there is a fake kernel. A fake kernel may have been registered
@@ -485,12 +582,16 @@ class CustomOpDef(Forward, Named, Described):
         """Registers a function that runs when a call comes to a mode or value of ``cls``, see
         :func:`mdispatch.register_dispatch_rule`. (torch: CustomOpDef.register_torch_dispatch)
         """
+        from .functions import register_dispatch_rule
+
         return register_dispatch_rule(self.operator, cls, function, lib=self._library)
 
     def register_vmap(self, function: Any = None, *, with_keyset: bool = False) -> Any:
         """Registers the kernel for batched values, see :func:`mdispatch.register_vmap`. (torch:
         CustomOpDef.register_vmap)
         """
+        from .functions import register_vmap
+
         return register_vmap(self.name, function, lib=self._library, with_keyset=with_keyset)
 
     def register_autocast(
@@ -503,6 +604,8 @@ class CustomOpDef(Forward, Named, Described):
         """Lets autocast cast the operator's tensors, see :func:`mdispatch.register_autocast`.
         (torch: CustomOpDef.register_autocast)
         """
+        from .functions import register_autocast
+
         register_autocast(self.name, device_type, cast_inputs, cast=cast, lib=self._library)
 
     def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> KernelSwitchGuard:
@@ -570,6 +673,10 @@ class _ExportedWhenNeeded:
         return seam.at("an operator in PyTorch")(operator).overload
 
     @staticmethod
+    def takes_all(schema: FunctionSchema, table: DispatchTable) -> None:
+        """The first call makes it."""
+
+    @staticmethod
     def close() -> None:
         """There is nothing to take out of PyTorch."""
 
@@ -596,9 +703,9 @@ class _OperatorLibrary(Library):
 
     _defaults: list[Default]
 
-    def take_defaults(self, schema: FunctionSchema, function: Callable[..., Any]) -> None:
+    def take_defaults(self, schema: FunctionSchema, own: Mapping[str, object]) -> None:
         """Must be called before anything is registered."""
-        self._defaults = _own_defaults(schema, function)
+        self._defaults = _own_defaults(schema, own) if own else []
 
     def implement(
         self,
@@ -615,29 +722,22 @@ class _OperatorLibrary(Library):
                 kernel.signature,
                 kernel.label,
                 kernel.types,
+                kernel.provider,
             )
         return super().implement(op, kernel, allow_override, here)
 
 
-def _own_defaults(schema: FunctionSchema, function: Callable[..., Any]) -> list[Default]:
-    """The defaults of the function that a schema can only describe: it has a number for
+def _own_defaults(schema: FunctionSchema, own: Mapping[str, object]) -> list[Default]:
+    """The defaults of the function (``own``) that a schema can only describe: it has a number for
     ``torch.float32``, and the value for a member of an Enum.
     """
-    if all(argument.default is None for argument in schema.arguments):
-        return []
-    import inspect  # most operators have no defaults
-
-    try:
-        parameters = inspect.signature(function).parameters
-    except Exception:  # no function of Python's, or one whose annotations cannot be evaluated
-        return []
     found: list[Default] = []
     positional = [each.name for each in schema.arguments if not each.kwarg_only]
     for argument in schema.arguments:
-        parameter = parameters.get(argument.name)
-        if parameter is not None and _describes(argument, parameter.default):
+        value = own.get(argument.name)
+        if _describes(argument, value):
             place = argument.name if argument.kwarg_only else positional.index(argument.name)
-            found.append((place, argument.default, parameter.default))
+            found.append((place, argument.default, value))
     return found
 
 
@@ -648,8 +748,7 @@ def _describes(argument: Argument, value: object) -> bool:
         return False
     if isinstance(value, type(default)):
         return bool(value == default)
-    # An empty parameter's default is a class.
-    return str(argument.type).rstrip("?") in _OPAQUE and not isinstance(value, type)
+    return str(argument.type).rstrip("?") in _OPAQUE
 
 
 def _with_defaults(

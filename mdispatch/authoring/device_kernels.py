@@ -66,7 +66,8 @@ class DeviceSwitch:
 @called_by_c
 class DeviceKernel(Unshared):
     """The function of one device, or of all of them. While its device is disabled, it runs the
-    operator's own function instead. The result is checked, unless C sees that it shares nothing.
+    operator's own function instead. The result is checked, unless C sees that it shares nothing, or
+    no argument and no return of the operator is a Tensor (``check`` is None).
     """
 
     __slots__ = ("_check", "_default", "_enabled", "_key")
@@ -77,9 +78,9 @@ class DeviceKernel(Unshared):
         key: DispatchKey,
         default: Callable[..., Any],
         switch: DeviceSwitch,
-        check: AliasCheck,
+        check: AliasCheck | None,
     ) -> None:
-        super().__init__(function, switch)
+        super().__init__(function, switch, check is not None)
         self._key = key
         self._default = default
         self._enabled = switch.is_enabled
@@ -90,6 +91,7 @@ class DeviceKernel(Unshared):
 
     def _look(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """AliasingError."""
+        assert self._check is not None
         self._check(self._chosen, args, kwargs, result)
 
     def __repr__(self) -> str:

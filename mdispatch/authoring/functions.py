@@ -13,12 +13,12 @@ In a worker all functions verify, as a library does, and raise what a library ra
 
 from __future__ import annotations
 
-from .. import errors
+from .. import errors, seam
 from ..dispatch.checks import attributes_of, checked_callable, key_or_none
 from ..errors.words import shown
 from ..keys import DispatchKeySet
 from ..keys.numbers import DispatchKey
-from ..registry.library import Library, given_provider
+from ..registry.library import Library, given_provider, type_alternatives
 from ..registry.register import RegistrationHandle
 from ..registry.verify import DEFAULT_TIMEOUT
 from ..schema.names import split_name
@@ -61,13 +61,14 @@ def define(
     tags: str | Iterable[str] = (),
     alias_analysis: str = "",
     doc: str = "",
+    forward: bool = False,
     registry: Registry | None = None,
 ) -> str:
     """Defines an operator: ``define("shop::scale", "(Tensor x, float factor=2.0) -> Tensor")``.
     Returns its name.
 
-    ``schema`` is written without a name. ``tags``, ``alias_analysis`` and ``doc`` are as in
-    ``Library.define``.
+    ``schema`` is written without a name. ``tags``, ``alias_analysis``, ``doc`` and ``forward`` are
+    as in ``Library.define``.
 
     Raises InvalidNameError (no namespace), SchemaSyntaxError, InvalidArgumentError,
     DuplicateRegistrationError, SignatureMismatchError, LibraryClosedError, RegistryFullError; in a
@@ -82,9 +83,9 @@ def define(
         )
     attributes = attributes_of(alias_analysis, tags)
     if lib is not None:
-        return lib.define_with_attributes(name + schema.lstrip(), attributes, doc)
+        return lib.define_with_attributes(name + schema.lstrip(), attributes, doc, forward=forward)
     with library_for(name, registry, "define") as own:
-        return own.define_with_attributes(name + schema.lstrip(), attributes, doc)
+        return own.define_with_attributes(name + schema.lstrip(), attributes, doc, forward=forward)
 
 
 def register_op(
@@ -207,18 +208,20 @@ def _impl(
     name, registry = target_of(op, lib, registry)
 
     def register(given: F) -> F:
-        checked_callable(given)
-        provider = given_provider(given, *named)
+        provider = given_provider(given, registry, *named)
+        kernel = provider.stands_in if isinstance(given, str) and provider is not None else given
+        checked_callable(kernel)
         labels = " ".join(key.name for key in keys)
         library = library_for(name, registry, f"impl {labels}") if lib is None else lib
         handles: list[Held | None] = []
         try:
             for key in keys:
-                handles.append(
-                    library.register_kernel(
-                        name, given, key, with_keyset, "", allow_override, types, provider
+                for each in type_alternatives(types):
+                    handles.append(
+                        library.register_kernel(
+                            name, kernel, key, with_keyset, "", allow_override, each, provider
+                        )
                     )
-                )
         except BaseException:
             library.let_go(handles)
             if lib is None:
@@ -337,14 +340,24 @@ def register_vmap(
 
     The function is a kernel like any other: it gets the arguments of the schema, batched values
     included, and with ``with_keyset`` the key set first. The type of a batched value knows which
-    dimension is the batch and how large it is. So nothing is unpacked here, and there is no
-    ``info`` or ``in_dims``, which PyTorch takes from functorch's own wrapper of tensors. To run the
-    operator on the values inside, call it with them: they do not carry the key.
+    dimension is the batch and how large it is. So nothing is unpacked here. To run the operator on
+    the values inside, call it with them: they do not carry the key.
+
+    A function whose first parameters are ``info`` and ``in_dims`` is a rule of PyTorch's form, for
+    tensors of PyTorch under ``torch.vmap``.
 
     Raises what :func:`impl` raises. (torch: torch.library.register_vmap)
     """
     key = DispatchKey.FuncTorchBatched
-    return impl(op, key, function, lib=lib, registry=registry, with_keyset=with_keyset)
+
+    def register(given: F) -> F:
+        code = getattr(given, "__code__", None)
+        is_torchs = code is not None and code.co_varnames[:2] == ("info", "in_dims")
+        kernel = seam.at("a rule of PyTorch's vmap")(given) if is_torchs else given
+        impl(op, key, kernel, lib=lib, registry=registry, with_keyset=with_keyset)
+        return given
+
+    return register if function is None else register(function)
 
 
 def register_autocast(

@@ -194,9 +194,9 @@ def misfit(schema: str, function: Any, with_keyset: bool) -> str | None:
         if type(function) is not _FUNCTION:
             return None
     code = function.__code__
-    positional, named, is_vararg = asked
+    positional, named, is_open = asked
     exactly = code.co_argcount == len(positional) + with_keyset + bound
-    if is_vararg or (exactly and not named and not code.co_kwonlyargcount):
+    if is_open or (exactly and not named and not code.co_kwonlyargcount):
         return None
     return _misfit(function, bound + with_keyset, bound, positional, named)  # type: ignore[arg-type]
 
@@ -228,23 +228,25 @@ def _misfit(
 def _ask(text: str) -> Asked:
     written = text[1:].partition(") -> ")[0]
     pieces = written.split(", ") if written else []
-    if '"' in written or not all(map(_is_whole, pieces)):  # a comma may be inside of an argument
-        from ..schema import parse_schema
+    if (
+        '"' in written or any(" *" in each for each in pieces) or not all(map(_is_whole, pieces))
+    ):  # a comma may be inside of an argument
+        from ..schema.canonical import schema_of
 
-        schema = parse_schema("_" + text)
+        schema = schema_of("_" + text)
         names = [each.name for each in schema.arguments]
         by_keyword = sum(each.kwarg_only for each in schema.arguments)
-        count, is_vararg = len(names) - by_keyword, schema.is_vararg
+        count, is_open = len(names) - by_keyword, schema.is_open
     else:
-        is_vararg = "..." in pieces
+        is_open = "..." in pieces
         names = [each.partition("=")[0].rpartition(" ")[2] for each in pieces]
         count = names.index("*") if "*" in names else len(names)
         names = [each for each in names if each not in ("*", "...")]
     if len(_asked) >= _MOST_ASKED:
         _asked.clear()
-    asked = _asked[text] = tuple(names[:count]), tuple(names[count:]), is_vararg
+    asked = _asked[text] = tuple(names[:count]), tuple(names[count:]), is_open
     return asked
 
 
 def _is_whole(piece: str) -> bool:
-    return piece.count("(") == piece.count(")") and piece.count("[") == piece.count("]")
+    return all(piece.count(one) == piece.count(other) for one, other in ("()", "[]", "{}"))

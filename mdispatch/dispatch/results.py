@@ -105,7 +105,8 @@ def _shown(value: object) -> str:
     # The repr of any other object may take long, or have effects.
     plain = value is None or type(value) in (int, float, complex, bool, str)
     if type(value) in (list, tuple):
-        return f"{len(value)} values"  # type: ignore[arg-type]
+        count = len(value)  # type: ignore[arg-type]
+        return f"a {type(value).__qualname__} of {count} value{'s' * (count != 1)}"
     if type(value) is str:
         return f"the str {shown(value)}"
     return shown(value) if plain else f"an object of {type(value).__qualname__}"

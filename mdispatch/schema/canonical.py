@@ -54,6 +54,12 @@ def _keep(known: dict[str, T], written: str, value: T) -> T:
     return value
 
 
+class NamesClasses(str):
+    """A canonical text that seems to name classes, which have to be known."""
+
+    __slots__ = ()
+
+
 def canonical_schema(text: str, namespace: str) -> tuple[str, str]:
     """The operator's full name and the canonical text, for a library of this namespace. Raises as
     parse_schema.
@@ -64,19 +70,55 @@ def canonical_schema(text: str, namespace: str) -> tuple[str, str]:
     if rest is None:
         from .schemas import parse_schema
 
-        return name, str(parse_schema(text, namespace))
-    return name, name + rest
+        canonical = str(parse_schema(text, namespace))
+        return name, NamesClasses(canonical) if _may_name_classes(canonical) else canonical
+    return name, name + rest if type(rest) is str else NamesClasses(name + rest)
+
+
+def _may_name_classes(text: str) -> bool:
+    """Whether there is a dot between letters after the name. That of a number is between others."""
+    at = text.find(".", text.find("(") + 1)
+    while at >= 0:
+        if text[at - 1 : at].isalnum() and text[at + 1 : at + 2].isidentifier():
+            return True
+        at = text.find(".", at + 1)
+    return False
 
 
 def schema_of(text: str) -> FunctionSchema:
     """The schema of a canonical text, as parse_schema would make it."""
-    from .schemas import FunctionSchema, parse_schema
-
     head, _, written = text.partition("(")
     parts = _parts.get(written) or _learn_parts(written)
     name = _canonical_name(head) if parts is not None else None
     if parts is None or name is None:
+        from .schemas import parse_schema
+
         return parse_schema(text)
+    return _of_parts(name, parts, text)
+
+
+def assembled(name: OperatorName, pieces: list[str], returned: str) -> FunctionSchema:
+    """The schema of this name, these arguments ("*" included) and returns. SchemaSyntaxError."""
+    rest = _joined(pieces, returned)
+    if rest is None:
+        from .schemas import parse_schema
+
+        return parse_schema(f"{name}({', '.join(pieces)}) -> {returned}")
+    written = rest[1:]
+    parts = _parts.get(written) or _parts_of(pieces, returned)
+    if parts is None:
+        return schema_of(f"{name}{rest}")
+    return _of_parts(name, _keep(_parts, written, parts), f"{name}{rest}")
+
+
+def is_argument(piece: str) -> bool:
+    """Whether a text is certainly one argument; the parser knows of others."""
+    return (_arguments.get(piece) or _learn_argument(piece)) is not None
+
+
+def _of_parts(name: OperatorName, parts: Parts, text: str) -> FunctionSchema:
+    from .schemas import FunctionSchema
+
     made = FunctionSchema.__new__(FunctionSchema)  # not by __init__, which makes the text
     arguments, returns, is_varret = parts
     set_once(made, "name", name)
@@ -84,6 +126,7 @@ def schema_of(text: str) -> FunctionSchema:
     set_once(made, "returns", returns)
     set_once(made, "is_vararg", False)
     set_once(made, "is_varret", is_varret)
+    set_once(made, "_starred", (None, None))
     set_once(made, "_text", text)
     return made
 
@@ -104,9 +147,14 @@ def _learn_parts(written: str) -> Parts | None:
     if (_rests.get(written) or _learn_rest(written)) != "(" + written:
         return None
     inside, _, returned = written.rpartition(") -> ")
+    parts = _parts_of(inside.split(", ") if inside else [], returned)
+    return None if parts is None else _keep(_parts, written, parts)
+
+
+def _parts_of(pieces: list[str], returned: str) -> Parts | None:
     is_positional = True
     arguments = []
-    for piece in inside.split(", ") if inside else ():
+    for piece in pieces:
         known = _arguments.get(piece) or _learn_argument(piece)
         if known is None:  # another thread has just emptied the cache, and filled it
             return None
@@ -116,7 +164,7 @@ def _learn_parts(written: str) -> Parts | None:
         else:
             arguments.append(argument if is_positional else _only_by_keyword(argument))
     ends = _returns.get(returned) or _learn_returns(returned)
-    return None if ends is None else _keep(_parts, written, (tuple(arguments), *ends[1:]))
+    return None if ends is None else (tuple(arguments), *ends[1:])
 
 
 def _only_by_keyword(one: Argument) -> Argument:
@@ -125,16 +173,20 @@ def _only_by_keyword(one: Argument) -> Argument:
 
 def _learn_rest(written: str) -> str | None:
     rest = _put_together(written) if len(written) <= _WHOLE else None
-    return None if rest is None else _keep(_rests, written, rest)
+    if rest is None:
+        return None
+    return _keep(_rests, written, NamesClasses(rest) if _may_name_classes(rest) else rest)
 
 
 def _put_together(rest: str) -> str | None:
     """The canonical text of all that follows the name; None where that takes the parser."""
     inside, arrow, written = rest.rpartition(") -> ")
-    if not arrow:
-        return None
+    return _joined(inside.split(", ") if inside else [], written) if arrow else None
+
+
+def _joined(pieces: list[str], written: str) -> str | None:
+    """The canonical text of arguments and returns; None where that takes the parser."""
     returns = _returns.get(written) or _learn_returns(written)
-    pieces = inside.split(", ") if inside else []
     if returns is None or len(pieces) > _ARGUMENTS:
         return None
     texts = []
@@ -160,7 +212,7 @@ def _learn_argument(piece: str) -> tuple[str, str, bool, Argument | None] | None
     if piece == "*":
         return _keep(_arguments, piece, ("*", "*", False, None))
     schema = _parsed(piece, f"f({piece}) -> ()")
-    if schema is None or len(schema.arguments) != 1 or schema.is_vararg:
+    if schema is None or len(schema.arguments) != 1 or schema.is_open:
         return None
     argument = schema.arguments[0]
     canonical = str(argument)

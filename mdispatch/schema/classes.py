@@ -1,7 +1,9 @@
 """The classes of this interpreter that schemas name: ``shop.Tokenizer`` is a type like ``str``.
 
-across/classes.py registers them. One name stands for one class, the newest; a class has one name.
-A class with a codec is a constant: its objects travel by value (across/by_value.py).
+across/classes.py registers some of them, with their methods. An operator that is made from a
+function brings in those of its annotations. One name stands for one class, the newest; a class that
+is registered has one name. A class with a codec is a constant: its objects travel by value
+(across/by_value.py). Some classes of Python itself have names without a dot, and are always known.
 
 Locking: none. Each change is one step of a dict, and what is found here is looked at once.
 """
@@ -15,6 +17,19 @@ if TYPE_CHECKING:
 
     #: What makes plain values of an object, and an object of these.
     Codec: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+
+#: The classes that are always known, by their names, each with its module.
+STANDARD = {
+    **dict.fromkeys(("bytes", "bytearray", "memoryview", "set", "frozenset"), "builtins"),
+    **dict.fromkeys(("tuple", "range", "slice", "type"), "builtins"),
+    **dict.fromkeys(
+        ("Sequence", "MutableSequence", "Mapping", "MutableMapping"), "collections.abc"
+    ),
+    **dict.fromkeys(("Set", "MutableSet", "Collection", "Container"), "collections.abc"),
+    **dict.fromkeys(("Iterable", "Iterator", "Reversible", "Sized"), "collections.abc"),
+    **dict.fromkeys(("Hashable", "Callable", "Awaitable", "Coroutine"), "collections.abc"),
+    **dict.fromkeys(("AsyncIterable", "AsyncIterator"), "collections.abc"),
+}
 
 _by_name: dict[str, tuple[type, ...]] = {}
 _names: dict[type, str] = {}
@@ -50,7 +65,33 @@ def drop_class(name: str, cls: type) -> None:
 def class_of(name: str) -> type | None:
     """The class that a schema means here; None where this interpreter has none."""
     found = _by_name.get(name)
-    return found[-1] if found else None
+    if found:
+        return found[-1]
+    module = STANDARD.get(name)
+    if module is None:
+        return None
+    cls: type = getattr(__import__(module, fromlist=[name]), name)
+    _by_name[name] = (cls,)
+    return cls
+
+
+def take_class(name: str, cls: type) -> Callable[[], None]:
+    """From now on schemas mean this class by a name that no class is registered under, until the
+    function is called that this returns. The class gets no methods and no handles by that.
+    """
+    _by_name[name] = (*_by_name.get(name, ()), cls)
+    return lambda: drop_class(name, cls)
+
+
+def known_names() -> list[str]:
+    """The names of all classes that are not standard ones."""
+    return [name for name in [*_by_name] if name not in STANDARD]
+
+
+def is_registered(name: str) -> bool:
+    """Whether the class that a schema means here was registered with its methods."""
+    cls = class_of(name)
+    return cls is not None and _names.get(cls) == name
 
 
 def codec_of(name: str) -> Codec | None:

@@ -194,7 +194,9 @@ def differences(
     if old == new:
         return []
     found = [*_of_names(old, new, where), *_of_arguments(old, new, where)]
-    if old.is_vararg != new.is_vararg:
+    if old.stars != new.stars:
+        found.append(Difference("schema", compare(_starred(old), _starred(new), where) or ""))
+    elif old.is_vararg != new.is_vararg:
         its = where[new.is_vararg]
         found.append(Difference("more-arguments", f"only {its} it takes more arguments ('...')"))
     words = compare(_returned(old), _returned(new), where)
@@ -203,6 +205,11 @@ def differences(
     if not found:
         found.append(Difference("schema", compare(old, new, where) or f"it is {old} and {new}"))
     return found
+
+
+def _starred(schema: FunctionSchema) -> FunctionSchema:
+    """A schema of the arguments with stars alone."""
+    return FunctionSchema(_NAME, (), (), rest=schema.rest, others=schema.others)
 
 
 def _returned(schema: FunctionSchema) -> FunctionSchema:

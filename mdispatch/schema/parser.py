@@ -2,7 +2,7 @@
 
     decl     := name '(' [ item { ',' item } ] ')' '->' returns
     name     := ident [ '::' ident ] [ '.' ident ]
-    item     := '*' | '...' | sized ident [ '=' default ]
+    item     := '*' | '...' | sized ident [ '=' default ] | sized '*' ident | sized '**' ident
     returns  := ret | '(' [ ret { ',' ret } ] ')'
     ret      := '...' | sized [ ident ]
     sized    := type [ '[' digits ']' [ alias ] [ '?' ] ]
@@ -10,29 +10,38 @@
     base     := '(' type { ',' type } ')' | ( 'Future' | 'Await' | 'RRef' ) '(' type ')'
               | 'Dict' '(' type ',' type ')' [ alias ]
               | 'Union' '(' type { ',' type } ')' [ alias ] | ident [ alias ]
-              | ident '.' ident [ alias ]
+              | class [ '[' param { ',' param } ']' ] [ alias ]
+              | 'Literal' '[' const { ',' const } ']'
+    class    := ident { '.' ident }
+    param    := type | '...' | '[' [ type { ',' type } ] ']'
     alias    := '!' | '(' names [ '!' ] [ '->' names ] ')'
     names    := ( '*' | ident ) { '|' ( '*' | ident ) }
-    default  := const | '[' [ const { ',' const } ] ']'
+    default  := const | '[' [ const { ',' const } ] ']' | display
+    display  := const | 'b' string | ident { '.' ident } | '[' [ display { ',' display } ] ']'
+              | '(' [ display ',' { display [ ',' ] } ] ')'
+              | '{' [ display ':' display { ',' display ':' display } ] '}'
     const    := True | False | None | string | number | ident
 
 A default must be a value of its argument's type. PyTorch is laxer: it takes a str or 1.5 for an
 int, 1 for a bool, and more elements than a list has. One number for a list with a size stands for
 that many. An optional list takes None or that one number, but no list, as in PyTorch. None is a
 default for every type that can have one: a caller who leaves the argument out gives None.
+
+The types that PyTorch has not, and those for which it has no defaults, take any display.
 """
 
 from __future__ import annotations
 
 from ..errors import InvalidKeyError, InvalidNameError
 from ..keys import canonical_device
+from .classes import STANDARD
 from .names import OperatorName
 from .scanner import MAX_TEXT, Scanner
-from .types import AliasInfo, Argument, FunctionSchema, Type
+from .types import AliasInfo, Argument, Display, FunctionSchema, Type, constant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
     from .types import Literal
 
@@ -48,10 +57,11 @@ MAX_SIZE = 1024
 _INTS = frozenset(
     ("int", "SymInt", "ScalarType", "Layout", "MemoryFormat", "QScheme", "DeviceIndex")
 )
-_PLAIN = _INTS.union(
+#: The types that are one word, and no class.
+PLAIN = _INTS.union(
     ("Tensor", "Scalar", "str", "float", "complex", "bool", "SymBool", "Device", "Stream"),
     ("Generator", "Storage", "Quantizer", "ConstQuantizerPtr", "NoneType", "Capsule", "Any"),
-    ("AnyClassType", "AnyEnumType"),
+    ("AnyClassType", "AnyEnumType", "object"),
 )
 # The types that are written with others in parentheses, and the number of these; None: any number.
 _COMPOUND = {"Future": 1, "Await": 1, "RRef": 1, "Dict": 2, "Union": None}
@@ -64,12 +74,10 @@ _MEANT = {
     "number": "Scalar",
     "ndarray": "Tensor",
     "array": "Tensor",
-    **dict.fromkeys(("object", "bytes", "Callable"), "Any"),
-    **dict.fromkeys(("List", "list", "Sequence", "Iterable"), "T[]"),
-    **dict.fromkeys(("Tuple", "tuple"), "(T)"),
+    **dict.fromkeys(("List", "list"), "T[]"),
+    "Tuple": "(T)",
     "Optional": "T?",
     "dict": "Dict(T)",
-    "Mapping": "Dict(T)",
 }
 _INSIDE = {"(T)": "int, str", "Dict(T)": "str, int"}  # where they have no brackets
 
@@ -122,13 +130,13 @@ class Parser:
         """The whole text. ``namespace`` is the library's: the name repeats it or leaves it out."""
         name = self.name().within(namespace)
         self.scan.expect("(")
-        arguments, is_vararg = self.arguments()
+        arguments, is_vararg, rest, others = self.arguments()
         self.scan.expect("->")
         returns, is_varret = self.returns()
         self.scan.depth = 1  # lines may end here, as long as nothing follows
         if self.scan.skip() < len(self.scan.text):
             self.scan.fail_expecting("the end of the schema")
-        schema = FunctionSchema(name, arguments, returns, is_vararg, is_varret)
+        schema = FunctionSchema(name, arguments, returns, is_vararg, is_varret, rest, others)
         if len(str(schema).encode()) > MAX_TEXT:
             self.scan.fail(
                 f"with its defaults written out, the schema has more than {MAX_TEXT} bytes", 0
@@ -152,13 +160,15 @@ class Parser:
         self.scan.pos = end
         return name
 
-    def arguments(self) -> tuple[tuple[Argument, ...], bool]:
+    def arguments(self) -> tuple[tuple[Argument, ...], bool, Argument | None, Argument | None]:
         arguments: list[Argument] = []
+        rest: Argument | None = None
         kwarg_only = is_vararg = False
         if self.scan.accept(")"):
-            return (), False
+            return (), False, None, None
         while True:
             start = self.scan.skip()
+            others: Argument | None = None
             if is_vararg:
                 self.scan.fail("'...' must be the last argument", start)
             if self.scan.accept("..."):
@@ -168,20 +178,31 @@ class Parser:
             elif self.scan.accept("*"):
                 kwarg_only = True
             else:
-                arguments.append(self.argument(arguments, kwarg_only))
-            if not self.scan.accept(","):
+                one = self.argument(arguments, rest, kwarg_only)
+                if one.stars == "*":
+                    if kwarg_only:
+                        self.scan.fail("only one '*' can be there, or one argument with it", start)
+                    rest, kwarg_only = one, True
+                elif one.stars:
+                    others = one
+                else:
+                    arguments.append(one)
+            if others is not None or not self.scan.accept(","):
                 self.scan.expect(")")
-                return tuple(arguments), is_vararg
+                return tuple(arguments), is_vararg, rest, others
 
-    def argument(self, before: list[Argument], kwarg_only: bool) -> Argument:
+    def argument(self, before: list[Argument], rest: Argument | None, kwarg_only: bool) -> Argument:
         start = self.scan.skip()
         if len(before) == MAX_ARGUMENTS:
             self.scan.fail(f"an operator has at most {MAX_ARGUMENTS} arguments", start)
         type, alias = self.sized_type()
         place = self.scan.skip()
+        stars = "**" if self.scan.accept("**") else "*" if self.scan.accept("*") else ""
         name = self.scan.identifier("an argument's name")
-        if any(other.name == name for other in before):
+        if any(other.name == name for other in (*before, *((rest,) if rest else ()))):
             self.scan.fail(f"two arguments are called {name!r}", place)
+        if stars:
+            return Argument(name, type, alias_info=alias, stars=stars)
         if self.scan.accept("="):
             return Argument(name, type, self.default(type), True, kwarg_only, alias)
         if before and before[-1].has_default and not kwarg_only:
@@ -253,12 +274,55 @@ class Parser:
             return self.compound_type(name, nesting)
         if name == "None":
             name = "NoneType"
-        if self.at_class():
+        if name == "Literal":
+            return self.literal_type(), None
+        is_class = name in STANDARD
+        while self.at_class():
             self.scan.pos += 1
             name = f"{name}.{self.scan.identifier('the name of a class')}"
-        elif name not in _PLAIN and not (self.typevars and name[0].islower()):
+            is_class = True
+        if is_class:
+            return Type(name, self.parameters(nesting)), self.alias()
+        if name not in PLAIN and not (self.typevars and name[0].islower()):
             self.fail_unknown(name, start)
         return Type(name), self.alias()
+
+    def parameters(self, nesting: int) -> tuple[Type, ...]:
+        """The types in brackets after a class; none before "[]" and "[3]", which make lists."""
+        before = self.scan.pos, self.scan.depth
+        if not self.scan.accept("["):
+            return ()
+        next_letter = self.scan.text[self.scan.skip() : self.scan.pos + 1]
+        if next_letter == "]" or next_letter.isdecimal():
+            self.scan.pos, self.scan.depth = before
+            return ()
+        nesting = self.deeper(nesting)
+        found = [self.parameter(nesting)]
+        while self.scan.accept(","):
+            found.append(self.parameter(nesting))
+        self.scan.expect("]")
+        return tuple(found)
+
+    def parameter(self, nesting: int) -> Type:
+        if self.scan.accept("..."):
+            return Type("...")
+        if not self.scan.accept("["):
+            return self.type(nesting)[0]
+        nesting = self.deeper(nesting)
+        found: list[Type] = []
+        while not self.scan.accept("]"):
+            if found:
+                self.scan.expect(",")
+            found.append(self.type(nesting)[0])
+        return Type(Type.GROUP, tuple(found))
+
+    def literal_type(self) -> Type:
+        self.scan.expect("[")
+        texts = [constant(self.display(0))]
+        while self.scan.accept(","):
+            texts.append(constant(self.display(0)))
+        self.scan.expect("]")
+        return Type("Literal", tuple(map(Type, dict.fromkeys(texts))))
 
     def at_class(self) -> bool:
         """Whether a dot and a name follow at once: those of a class in a namespace."""
@@ -301,11 +365,11 @@ class Parser:
             inside = text[end + 1 : close] if close > 0 else _INSIDE.get(meant, "int")
             self.scan.fail(
                 f"there is no type {name!r:.60}; write {meant.replace('T', inside, 1):.60}"
-                if meant not in _PLAIN
+                if meant not in PLAIN
                 else f"there is no type {name!r:.60}; did you mean {meant}?",
                 start,
             )
-        near = nearest(name, (*_PLAIN, *_COMPOUND))
+        near = nearest(name, (*PLAIN, *_COMPOUND))
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         self.scan.fail(f"there is no type {name!r:.60}{hint}", start)
 
@@ -339,10 +403,10 @@ class Parser:
                 return None
             type = type.elements[0]
         if type.name != Type.LIST:
-            return self.constant(type)
+            return self.constant(type) if type.name in _DEFAULTS else self.displayed(type)
         element = type.elements[0]
         if element.name not in _DEFAULT_LISTS:
-            self.scan.fail(f"only lists of {', '.join(_DEFAULT_LISTS)} can have a default")
+            return self.displayed(type)
         if type.size is not None and not self.scan.at("["):
             return (self.element(element),) * type.size
         if optional:
@@ -360,6 +424,56 @@ class Parser:
         if type.size is not None and len(items) > type.size and not self.typevars:
             self.scan.fail(f"the default has {len(items)} elements, the list {type.size}", start)
         return tuple(items)
+
+    def displayed(self, type: Type) -> Literal:
+        if type.name in PLAIN and type.name not in ("Any", "object", "NoneType"):
+            self.scan.fail(f"an argument of type {type} cannot have a default")
+        if type.holds_tensors:
+            self.scan.fail(f"an argument of type {type} cannot have a default")
+        return self.display(0)
+
+    def display(self, nesting: int) -> Literal:
+        """A value of any type."""
+        scan = self.scan
+        if scan.accept("["):
+            return Display(Display.LIST, self.displays("]", nesting))
+        if scan.accept("("):
+            return Display(Display.TUPLE, self.displays(")", nesting))
+        if scan.accept("{"):
+            return Display(Display.DICT, self.displays("}", nesting))
+        if not scan.at_word():
+            return scan.string() if scan.at("'") or scan.at('"') else scan.number()
+        start = scan.pos
+        word = scan.word()
+        if word == "b" and scan.text[scan.pos : scan.pos + 1] in ("'", '"'):
+            text = scan.string()
+            if not all(ord(letter) < 256 for letter in text):
+                scan.fail("bytes have letters up to 377 only, in octal digits", start)
+            return text.encode("latin-1")
+        if word in _LITERALS:
+            return _LITERALS[word]
+        while self.at_class():
+            scan.pos += 1
+            word = f"{word}.{scan.identifier('the name of a member')}"
+        if "." not in word:
+            scan.fail(f"{word!r:.60} is no value", start)
+        return Display(Display.NAME, (word,))
+
+    def displays(self, end: str, nesting: int) -> tuple[Any, ...]:
+        nesting = self.deeper(nesting)
+        found: list[Any] = []
+        while not self.scan.accept(end):
+            if found:
+                self.scan.expect(",")
+                if end == ")" and self.scan.accept(end):
+                    break
+            item = self.display(nesting)
+            if end == "}":
+                self.scan.expect(":")
+                found.append((item, self.display(nesting)))
+            else:
+                found.append(item)
+        return tuple(found)
 
     def element(self, type: Type) -> Literal:
         start = self.scan.skip()

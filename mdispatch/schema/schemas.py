@@ -11,6 +11,10 @@ from ..errors import InvalidArgumentError
 from .names import OperatorName, split_name
 from .types import AliasInfo, Argument, FunctionSchema, Type
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .types import Literal
+
 __all__ = [
     "AliasInfo",
     "Argument",
@@ -45,6 +49,13 @@ def parse_schema(
     return Parser(text, allow_typevars).declaration(namespace)
 
 
+def literals(type: Type) -> list[Literal]:
+    """The values of a Literal type."""
+    from .parser import Parser
+
+    return [Parser(each.name).display(0) for each in type.elements]
+
+
 def compare(
     first: FunctionSchema,
     second: FunctionSchema,
@@ -61,6 +72,9 @@ def compare(
     arguments = _compare_lists("argument", first.arguments, second.arguments, where)
     if arguments:
         return arguments
+    if first.stars != second.stars:
+        words = [" and ".join(map(repr, each.stars)) or "none" for each in (first, second)]
+        return f"the arguments with stars are {words[0]} {one}, {words[1]} {other}"
     if first.is_vararg != second.is_vararg:
         return f"only {one if first.is_vararg else other} it takes more arguments ('...')"
     returns = _compare_lists("return", first.returns, second.returns, where)
@@ -96,9 +110,33 @@ def _compare_lists(
             its = where[other.kwarg_only]
             return f"{what} {position}, '{one}', is keyword-only {its}"
         if one != other:
-            return f"{what} {position} is '{one}' {where[0]}, '{other}' {where[1]}"
+            named = _compare_argument(one, other, where) if what == "argument" else None
+            return named or f"{what} {position} is '{one}' {where[0]}, '{other}' {where[1]}"
     if len(first) != len(second):
         longer, its = (first, where[0]) if len(first) > len(second) else (second, where[1])
         position = min(len(first), len(second))
         return f"{what} {position + 1}, '{longer[position]}', is only {its}"
     return None
+
+
+def _compare_argument(one: Argument, other: Argument, where: tuple[str, str]) -> str | None:
+    """The difference of two arguments of one name, if it is that of their types or defaults."""
+    if one.name != other.name or one.alias_info != other.alias_info:
+        return None
+    if one.type != other.type:
+        words = f"the type of '{one.name}' is {one.type} {where[0]}, {other.type} {where[1]}"
+        if str(one.type).replace("SymInt", "int") == str(other.type).replace("SymInt", "int"):
+            words += " (custom_op writes SymInt for int where an argument or a return is a Tensor)"
+        return words
+    texts = [_default_in_words(each) for each in (one, other)]
+    if all(texts):
+        return f"the default of '{one.name}' is {texts[0]} {where[0]}, {texts[1]} {where[1]}"
+    has = [f"the default {text}" if text else "no default" for text in texts]
+    return f"'{one.name}' has {has[0]} {where[0]}, {has[1]} {where[1]}"
+
+
+def _default_in_words(argument: Argument) -> str:
+    """ "" without one. The canonical text of a float has more digits than people read."""
+    if isinstance(argument.default, float):
+        return repr(argument.default)
+    return str(argument).partition(f" {argument.name}=")[2]

@@ -15,14 +15,18 @@ format. The spellings are PyTorch's, except where PyTorch's own print does not p
 
 from __future__ import annotations
 
+from .classes import STANDARD, class_of
 from .names import OperatorName, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any, TypeAlias
 
     #: The type of a default; a tuple stands for a list.
-    Literal = None | bool | int | float | complex | str | tuple["Literal", ...]
+    Literal: TypeAlias = (
+        "bool | int | float | complex | str | bytes | Display | tuple[Literal, ...] | None"
+    )
 
 #: By letter of a string that must be escaped: the letter after the backslash.
 ESCAPES = dict(zip("\\'\"\a\b\f\n\r\t\v", "\\'\"abfnrtv", strict=True))
@@ -62,12 +66,58 @@ class AliasInfo(Value):
         return f"({'|'.join(self.before)}{'!' * self.is_write}{after})"
 
 
+class Display(Value):
+    """A default that is made of others, or the member of an Enum by its name.
+
+    ``kind`` is LIST, TUPLE, DICT (``items`` are pairs) or NAME (``items`` is the name alone, as
+    "shop.Color.RED").
+    """
+
+    __slots__ = __match_args__ = ("kind", "items")
+
+    LIST, TUPLE, DICT, NAME = "[]", "()", "{}", ""
+
+    def __init__(self, kind: str, items: tuple[Any, ...]) -> None:
+        self.kind = kind
+        self.items = items
+
+    def _key(self) -> object:
+        return str(self)  # since 1, 1.0 and True are equal
+
+    def made(self) -> Any:
+        """A new object. LookupError for the member of a class that is not known here."""
+        if self.kind == Display.NAME:
+            name, _, member = self.items[0].rpartition(".")
+            return class_of(name)[member]  # type: ignore[index]  # TypeError where there is none
+        if self.kind == Display.DICT:
+            return {made(key): made(value) for key, value in self.items}
+        items = [made(each) for each in self.items]
+        return items if self.kind == Display.LIST else tuple(items)
+
+    def __str__(self) -> str:
+        if self.kind == Display.NAME:
+            return str(self.items[0])
+        if self.kind == Display.DICT:
+            inside = ", ".join(f"{constant(key)}: {constant(each)}" for key, each in self.items)
+        else:
+            inside = ", ".join(map(constant, self.items))
+            inside += "," * (self.kind == Display.TUPLE and len(self.items) == 1)
+        return f"{self.kind[0]}{inside}{self.kind[1]}"
+
+
+def made(value: Any) -> Any:
+    """The object that a default stands for, a new one if it can be changed."""
+    return value.made() if isinstance(value, Display) else value
+
+
 class Type(Value):
-    """A type: a plain one by its name ("Tensor", "int", "Any"), a registered class by its name
-    ("shop.Tokenizer"), or one made of others.
+    """A type: a plain one by its name ("Tensor", "int", "Any"), a class by its name ("set",
+    "shop.Tokenizer"), or one made of others.
 
     ``name`` is then LIST, OPTIONAL, TUPLE, "Dict", "Union", "Future", "Await" or "RRef", and
-    ``elements`` are the types inside. ``size`` is the N of ``int[N]``, else None.
+    ``elements`` are the types inside. ``size`` is the N of ``int[N]``, else None. A class may have
+    parameters, ``set[int]``, which are its ``elements``; among these may be "..." and a GROUP, as
+    in ``Callable[[int], str]``. The elements of "Literal" have the texts of its values as names.
     """
 
     __slots__ = __match_args__ = ("name", "elements", "size")
@@ -75,6 +125,7 @@ class Type(Value):
     LIST = "[]"
     OPTIONAL = "?"
     TUPLE = "()"
+    GROUP = "[,]"
 
     def __init__(self, name: str, elements: tuple[Type, ...] = (), size: int | None = None) -> None:
         self.name = name
@@ -89,13 +140,20 @@ class Type(Value):
 
     @property
     def is_class(self) -> bool:
-        """Whether it is the name of a registered class, "shop.Tokenizer"."""
-        return "." in self.name
+        """Whether it is a class by its name, "shop.Tokenizer", with parameters or without."""
+        return ("." in self.name and self.name != "...") or self.name in STANDARD
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its values are of several classes, and stay as they are in a call."""
+        return self.name in ("Any", "object", "Union", "Scalar", Type.OPTIONAL) or self.is_class
 
     @property
     def names_classes(self) -> bool:
-        """Whether it is one, or has one inside."""
-        return self.is_class or any(element.names_classes for element in self.elements)
+        """Whether it is a class whose name can come to mean another one, or has one inside."""
+        if "." in self.name:
+            return self.name != "..."
+        return bool(self.elements) and any(element.names_classes for element in self.elements)
 
     @property
     def holds_tensors(self) -> bool:
@@ -118,7 +176,10 @@ class Type(Value):
         if self.name == Type.OPTIONAL:
             return self.elements[0].annotated(alias) + "?"
         if not self.elements:
-            return self.name + own
+            return ("[]" if self.name == Type.GROUP else self.name) + own
+        if self.is_class or self.name in ("Literal", Type.GROUP):
+            name = self.name.removesuffix(Type.GROUP)
+            return f"{name}[{', '.join(map(str, self.elements))}]{own}"
         contained = (alias.contained if alias else ()) or (None,) * len(self.elements)
         inner = [e.annotated(a) for e, a in zip(self.elements, contained, strict=True)]
         if self.name == Type.LIST:
@@ -127,7 +188,9 @@ class Type(Value):
 
 
 class Argument(Value):
-    """An argument of a schema, or a return. ``default`` counts only if ``has_default``."""
+    """An argument of a schema, or a return. ``default`` counts only if ``has_default``. ``stars``
+    are those before the name of one that takes all further arguments: "*", "**".
+    """
 
     __slots__ = __match_args__ = (
         "name",
@@ -136,6 +199,7 @@ class Argument(Value):
         "has_default",
         "kwarg_only",
         "alias_info",
+        "stars",
     )
 
     def __init__(
@@ -146,9 +210,11 @@ class Argument(Value):
         has_default: bool = False,
         kwarg_only: bool = False,
         alias_info: AliasInfo | None = None,
+        stars: str = "",
     ) -> None:
         self.name = name
         self.type = type
+        self.stars = stars
         self.default = default
         self.has_default = has_default
         self.kwarg_only = kwarg_only
@@ -161,7 +227,7 @@ class Argument(Value):
     def __str__(self) -> str:
         text = self.type.annotated(self.alias_info)
         if self.name:
-            text += " " + self.name
+            text += f" {self.stars}{self.name}"
         if self.has_default:
             text += "=" + _written(self.default, self.type)
         return text
@@ -170,12 +236,15 @@ class Argument(Value):
 class FunctionSchema(Value):
     """An operator's name, arguments and returns; ``str`` of it is the canonical text.
 
-    ``is_vararg`` and ``is_varret`` say that "..." ends the arguments or the returns. Made by
-    ``parse_schema``, which checks what this takes for granted.
+    ``is_vararg`` and ``is_varret`` say that "..." ends the arguments or the returns. ``rest`` is
+    the argument that takes all further values by position (``int *rest``), ``others`` the one that
+    takes those by keyword (``int **others``); they are not among ``arguments``, and with ``rest``
+    the schema ``is_vararg``, too. Made by ``parse_schema``, which checks what this takes for
+    granted.
     """
 
-    __match_args__ = ("name", "arguments", "returns", "is_vararg", "is_varret")
-    __slots__ = (*__match_args__, "_text")
+    __match_args__ = ("name", "arguments", "returns", "is_vararg", "is_varret", "rest", "others")
+    __slots__ = (*__match_args__[:5], "_starred", "_text")
 
     def __init__(
         self,
@@ -184,13 +253,36 @@ class FunctionSchema(Value):
         returns: tuple[Argument, ...],
         is_vararg: bool = False,
         is_varret: bool = False,
+        rest: Argument | None = None,
+        others: Argument | None = None,
     ) -> None:
         self.name = name
         self.arguments = arguments
         self.returns = returns
-        self.is_vararg = is_vararg
+        self.is_vararg = is_vararg or rest is not None
         self.is_varret = is_varret
+        self._starred = rest, others
         self._text = f"{name}({', '.join(self._items())}) -> {self._returned()}"
+
+    @property
+    def rest(self) -> Argument | None:
+        """The argument that takes all further values by position."""
+        return self._starred[0]
+
+    @property
+    def others(self) -> Argument | None:
+        """The argument that takes all further values by keyword."""
+        return self._starred[1]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls may have more arguments than it names."""
+        return self.is_vararg or self.others is not None
+
+    @property
+    def stars(self) -> tuple[str, ...]:
+        """The texts of the arguments that take all further ones."""
+        return tuple(str(each) for each in (self.rest, self.others) if each is not None)
 
     @property
     def is_mutable(self) -> bool:
@@ -207,15 +299,33 @@ class FunctionSchema(Value):
             index for index, argument in enumerate(self.arguments) if argument.type.is_dispatched
         )
 
+    @property
+    def type_arguments(self) -> tuple[int, ...]:
+        """The positions of the arguments whose classes choose among kernels for types: the Tensor
+        arguments. Without any, those by position of which a call takes values of several classes.
+        """
+        tensors = self.dispatch_arguments
+        if tensors or any(each.type.holds_tensors for each in self.arguments):
+            return tensors
+        return tuple(
+            index
+            for index, argument in enumerate(self.arguments)
+            if not argument.kwarg_only and argument.type.is_open
+        )
+
     def _items(self) -> Iterator[str]:
         positional = True
         for argument in self.arguments:
             if argument.kwarg_only and positional:
                 positional = False
-                yield "*"
+                yield "*" if self.rest is None else str(self.rest)
             yield str(argument)
-        if self.is_vararg:
+        if self.rest is not None and positional:
+            yield str(self.rest)
+        if self.is_vararg and self.rest is None:
             yield "..."
+        if self.others is not None:
+            yield str(self.others)
 
     def _returned(self) -> str:
         items = [str(item) for item in self.returns] + ["..."] * self.is_varret
@@ -245,12 +355,24 @@ def _written(value: Literal, type: Type) -> str:
     if isinstance(value, float):
         text = format(value, ".17g")
         return text if "." in text or "e" in text else text + "."
+    if isinstance(value, (bytes, Display)):
+        return constant(value)
     if isinstance(value, complex):
         sign = "-" if value.imag < 0 else "+"
         return f"{_written(value.real, type)}{sign}{_written(abs(value.imag), type)}j"
     if isinstance(value, str):
         return '"' + "".join(map(_escaped, value)) + '"'
     return str(value)
+
+
+_ANY = Type("Any")
+
+
+def constant(value: Any) -> str:
+    """A value in a default of any type."""
+    if isinstance(value, bytes):
+        return "b" + _written(value.decode("latin-1"), _ANY)
+    return str(value) if isinstance(value, Display) else _written(value, _ANY)
 
 
 def _escaped(letter: str) -> str:

@@ -31,17 +31,21 @@ from __future__ import annotations
 
 from ..dispatch.kernels import fallthrough_kernel
 from ..keys import DispatchKey
-from . import keys, library, looking, registering, threads
+from . import infer, keys, library, looking, registering, schemas, threads
 from .common import using
+from .infer import *
 from .keys import *
 from .library import *
 from .looking import *
 from .registering import *
+from .schemas import *
 from .threads import *
 
 __all__ = ["DispatchKey", "fallthrough_kernel", "using"]
+__all__ += infer.__all__
 __all__ += keys.__all__
 __all__ += library.__all__
 __all__ += looking.__all__
 __all__ += registering.__all__
+__all__ += schemas.__all__
 __all__ += threads.__all__

@@ -16,8 +16,10 @@ from ..keys import DispatchKey
 from ..registry import Registry
 from ..registry.library import Library
 from ..registry.register import fall_back
+from ..schema import parse_schema
 from .common import _debug_of, _found, _key, _registry, _text, _theirs
 from .keys import _compat
+from .schemas import checked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +35,12 @@ __all__ = [
 
 #: The schema of the kernels that their tests register: one Tensor in, one out.
 _T_T = "(Tensor _0) -> Tensor _0"
+
+
+def _pytorchs(schema: str, namespace: str) -> str:
+    """The text. SchemaSyntaxError for one that is only ours."""
+    checked(parse_schema(schema, namespace), schema)
+    return schema
 
 
 def _same(x: object) -> object:
@@ -86,7 +94,7 @@ class _DispatchModule:
     @_theirs
     def def_legacy(self, schema: str) -> _DispatchModule:
         """As :meth:`def_`, with nothing said about aliases: arguments may alias in any way."""
-        self._opened().define_with_attributes(schema, _UNSET)
+        self._opened().define_with_attributes(_pytorchs(schema, self._open[0]), _UNSET)
         return self
 
     @_theirs
@@ -130,7 +138,8 @@ class _DispatchModule:
         return schema.partition("(")[0].partition(".")[0].strip()
 
     def _define(self, schema: str, alias: str, tags: Iterable[str] = ()) -> str:
-        return self._opened().define_with_attributes(schema, attributes_of(alias, list(tags)))
+        its = _pytorchs(schema, self._open[0])
+        return self._opened().define_with_attributes(its, attributes_of(alias, list(tags)))
 
     # Kernels
 

@@ -221,7 +221,6 @@ def no_device(n: int) -> Tensor:
         (3, scaled, {}, errors.InvalidNameError),
         ("prim::f", scaled, {}, errors.InvalidNameError),
         ("s::f", "no function", {}, errors.InvalidArgumentError),
-        ("s::f", unannotated, {}, errors.InvalidArgumentError),
         ("s::f", scaled, {"mutates_args": ["y"]}, errors.InvalidArgumentError),
         ("s::f", scaled, {"device_types": "cpux"}, errors.InvalidKeyError),
         ("s::f", scaled, {"device_types": ()}, errors.InvalidArgumentError),

@@ -540,3 +540,31 @@ def test_nothing_is_imported_to_find_out_what_an_object_is():
         timeout=limit(100),
     )
     assert (done.stdout, done.stderr) == ("[] set()\n", "")
+
+
+def test_the_error_for_what_seems_to_be_an_array_names_the_way_in(registry):
+    class Frame:
+        shape = (2, 2)
+
+        def __array__(self, dtype=None):
+            raise AssertionError("nobody asks for it")
+
+    class Column:
+        def __arrow_c_array__(self):
+            raise AssertionError("nobody asks for it")
+
+    lib = md.Library("n", "DEF", registry=registry)
+    lib.define("f(Tensor x, Tensor[]? more=None) -> Tensor")
+    f = registry.ops.n.f
+    for given, name, array in ((Frame(), "Frame", True), (Column(), "Column", False)):
+        for arguments in ((given,), (OnDevice(1, 0), [given])):
+            with pytest.raises(errors.ArgumentError) as caught:
+                f(*arguments)
+            last = str(caught.value).rpartition("\n")[2]
+            assert last.startswith("Register its class with the key whose kernels take it: ")
+            assert f'{name}, "CPU")' in last
+            assert ("hand over a NumPy array" in last) is array
+    for other in (3, "text", [1], object(), Frame):
+        with pytest.raises(errors.ArgumentError) as caught:
+            f(other)
+        assert "register_type" not in str(caught.value)

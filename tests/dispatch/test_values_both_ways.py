@@ -5,6 +5,7 @@ do the same.
 # ruff: noqa: B023 - what a loop makes is called before the loop goes on
 from __future__ import annotations
 
+import abc
 import contextlib
 import decimal
 import enum
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 
 import mdispatch as md
 from mdispatch.dispatch.call_c import turn
+from mdispatch.schema.classes import take_class
 
 pytestmark = pytest.mark.shared
 
@@ -170,6 +172,24 @@ class Tuple(tuple):
     """With a place for attributes."""
 
 
+class Moody(abc.ABCMeta):
+    def __instancecheck__(cls, value):
+        if isinstance(value, Exception):
+            raise value
+        return type(value) in (int, Half) or super().__instancecheck__(value)
+
+
+class Picky(metaclass=Moody):
+    """Its metaclass decides which objects it has."""
+
+
+class Virtual:
+    """An object of Picky, as it was registered there."""
+
+
+Picky.register(Virtual)
+
+
 ARRAY = Array()
 SINGLES = {
     **{repr(each): (lambda each=each: each) for each in (0, 1, -7, 2**62, 2**64, -(10**400))},
@@ -186,6 +206,12 @@ SINGLES = {
     "Carries a set": lambda: Carries(md.DispatchKeySet("Meta")),
     "Carries nonsense": lambda: Carries("Nothing"),
     "OnDevice": OnDevice,
+    "Picky": Picky,
+    "Virtual": Virtual,
+    **{
+        error.__name__: (lambda error=error: error("no"))
+        for error in (TypeError, KeyError, KeyboardInterrupt, md.errors.MdispatchError)
+    },
     "on no known device": lambda: Hides(lambda: (99, 0)),
     "hides it": lambda: Hides(None),
     "hides it by another": lambda: Hides(lambda: (2, 0)),
@@ -236,6 +262,9 @@ COMPOSED = {
     "[]": list,
     "()": tuple,
     "{}": dict,
+    "set": lambda: {1},
+    "frozenset": lambda: frozenset((1,)),
+    "range": lambda: range(2),
     "[1, 2]": lambda: [1, 2],
     "(1, True)": lambda: (1, True),
     "[1.5, 2]": lambda: [1.5, 2],
@@ -269,7 +298,28 @@ COMPOSITIONS = (
     *("(int, float)", "(Tensor, Tensor)", "(float, Tensor?)", "(int[], str)"),
     *("Dict(str, int)", "Dict(str, float)", "Dict(int, Tensor)", "Dict(str, float[])"),
 )
-TYPES = (*PLAIN, *(f"{each}?" for each in PLAIN), *COMPOSITIONS)
+CLASSES = (
+    *("bytes", "set[int]", "Sequence[int]", "Mapping[str, int]", "Callable", "Hashable", "tuple"),
+    *("Iterable[int]", "object", 'Literal[1, "ab", None]', "own.Array", "own.Word", "own.Picky"),
+    *("Union(int, str)", "Union(Sequence[int], bytes, str)", "Union(float, int)"),
+    *(
+        "Union(own.Array, bool)",
+        "Union(Tensor, int)",
+        "Union(int[], str)",
+        "Union(None, own.Picky)",
+    ),
+)
+COMPOSITIONS += (
+    *(
+        "bytes[]",
+        "own.Array[]",
+        "Sequence[int][]",
+        "Union(int, str)[]",
+        "Dict(str, Union(int, str))",
+    ),
+    *("(bytes, Union(float, int))", "Dict(Hashable, own.Array)", "own.Picky[]", "object[]"),
+)
+TYPES = (*PLAIN, *CLASSES, *(f"{each}?" for each in (*PLAIN, *CLASSES)), *COMPOSITIONS)
 KEYS = ("CPU", "CUDA", "Meta", "CompositeExplicitAutograd")
 
 
@@ -305,6 +355,8 @@ def by_both_ways(call):
 
 
 md.register_type(Array, "CPU")
+for each in (Array, Word, Picky):
+    take_class(f"own.{each.__name__}", each)
 
 
 @pytest.fixture(scope="module")

@@ -525,7 +525,7 @@ done(told=told)
         (
             "multiprocessing.process",
             "_weakrefset",
-            "sys.modules['mdispatch.workers.warm_up']._parent_process()",
+            "sys.modules['mdispatch.registry.unheard'].parent_process()",
             ["mdispatch.workers.warm_up"],
         ),
     ],

@@ -43,6 +43,11 @@ DECISIONS = {
     'foo(Device d="cpu") -> Tensor': 'foo(Device d="cpu") -> Tensor',
     'foo(Device? d="cpu") -> Tensor': 'foo(Device? d="cpu") -> Tensor',
     'foo(Tensor x, str y="unicode é") -> Tensor': 'foo(Tensor x, str y="unicode é") -> Tensor',
+    # Types of Python have defaults, too, and a class has a name of any number of words.
+    "foo(str[] x=[]) -> Tensor": "foo(str[] x=[]) -> Tensor",
+    "foo(__torch__.torch.classes.nosuch.Cls p) -> Tensor": (
+        "foo(__torch__.torch.classes.nosuch.Cls p) -> Tensor"
+    ),
 }
 # PyTorch refuses 65 arguments only where the operator is registered, and has no limit for nesting.
 TOO_LARGE = [r["schema"] for r in RECORDED if r["accept"] and len(r["schema"]) > 200]
@@ -65,7 +70,7 @@ def test_a_schema_is_accepted_and_printed_as_recorded(recorded):
         assert str(parse_schema(recorded["schema"])) == expected
 
 
-ACCEPTED = [r for r in RECORDED if expected_text(r) is not None]
+ACCEPTED = [r for r in RECORDED if expected_text(r) is not None and r["accept"]]
 
 
 def value_of(recorded):
@@ -267,7 +272,6 @@ REFUSED = [
     ("föö() -> int", 0),
     ("foo(Tensor\x00 x) -> int", 10),
     ("foo(Tensor \ud800) -> int", 11),
-    ("foo(Any x=None) -> int", 10),
     ("foo(Union(int, int) x) -> int", 9),
     ("foo(Future(int, int) x) -> int", 10),
     ("foo(" + "(" * 50 + "int" + ")" * 50 + " x) -> int", None),
@@ -428,10 +432,7 @@ def test_values_cannot_be_changed():
 def test_defaults_that_are_equal_numbers_are_different_defaults():
     one, other = (parse_schema(f"f(Scalar x={d}) -> ()") for d in ("1", "1."))
     assert one != other
-    assert (
-        compare(one, other)
-        == "argument 1 is 'Scalar x=1' in the first, 'Scalar x=1.' in the second"
-    )
+    assert compare(one, other) == "the default of 'x' is 1 in the first, 1.0 in the second"
 
 
 @pytest.mark.parametrize(

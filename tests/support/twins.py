@@ -609,9 +609,8 @@ def _(d: Difference) -> bool:
 
 @reason(
     "writes",
-    "An operator that writes has no formula, so PyTorch's graph sees what the kernel calls: "
-    "a leaf is refused, the rest has its gradient. `torch.library.custom_op` hides both, and "
-    "refuses torch.func.grad with an error about its own classes.",
+    "An operator that writes is not differentiated, as one of `torch.library.custom_op`, and runs "
+    "under torch.func.grad. PyTorch's refuses that with an error about its own classes.",
 )
 def _(d: Difference) -> bool:
     return bool(d.twin.written) and d.twin.how == "custom" and d.where in _WITH_GRADIENT
@@ -648,15 +647,6 @@ def _(d: Difference) -> bool:
 )
 def _(d: Difference) -> bool:
     return "AliasingError" in repr(type(d.ours)) and d.twin.name == "same_custom"
-
-
-@reason(
-    "nested",
-    "There is no kernel for nested tensors here, so nothing is written and no version rises; "
-    "PyTorch raises it before it looks for one.",
-)
-def _(d: Difference) -> bool:
-    return d.where == "nested" and d.part == "version"
 
 
 @reason(

@@ -261,14 +261,18 @@ class TypeKeys:
             )
         if _has_arrays_device(cls):
             return _BY_ATTRIBUTE, DispatchKey.CPU.raw
+        if _is_proxy(cls):
+            return _BY_PYTHON, 0
         if _has_device(cls):
-            return _BY_DEVICE, 0
+            return _BY_SHARDING if _has_sharding(cls) else _BY_DEVICE, 0
         own = any(_PROTOCOLS & base.__dict__.keys() for base in cls.__mro__)
         return (_BY_ATTRIBUTE if own or cls.__dictoffset__ else _NEVER), 0
 
 
 # The ways of native/bind/call/state.h to find the keys of a value.
-_REGISTERED, _BY_ATTRIBUTE, _BY_TORCH, _BY_PYTHON, _NEVER, _HANDLED, _BY_DEVICE = range(1, 8)
+_REGISTERED, _BY_ATTRIBUTE, _BY_TORCH, _BY_PYTHON, _NEVER, _HANDLED, _BY_DEVICE, _BY_SHARDING = (
+    range(1, 9)
+)
 
 _PROTOCOLS = {"__dispatch_keys__", "__dlpack_device__"}
 
@@ -306,6 +310,35 @@ def _has_device(cls: type) -> bool:
     )
 
 
+def _is_proxy(cls: type) -> bool:
+    """Whether its objects stand for values in a graph of torch.fx: each attribute of one is another
+    node of the graph.
+    """
+    return cls.__module__ == "torch.fx.proxy"
+
+
+def _has_sharding(cls: type) -> bool:
+    """Whether it is jax's class of arrays, whose objects say by an attribute on which devices they
+    are.
+    """
+    is_jax = cls.__module__.partition(".")[0] in ("jax", "jaxlib")
+    return is_jax and hasattr(cls, "sharding")
+
+
+#: jax has these backends. DLPack knows those of arrays on one device, and no TPU.
+_PLATFORMS = {
+    "cpu": DispatchKey.CPU,
+    "gpu": DispatchKey.CUDA,
+    "cuda": DispatchKey.CUDA,
+    "rocm": DispatchKey.HIP,
+    "tpu": DispatchKey.XLA,
+}
+
+
+def _platform(value: Any) -> str:
+    return str(value.platform()) if _has_sharding(type(value)) else ""
+
+
 def _registered_otherwise(
     cls: type, there: TypeHandle, made: TypeHandle
 ) -> DuplicateRegistrationError:
@@ -331,6 +364,8 @@ def _handled(cls: type) -> int:
 
 
 def _raw_by_protocol(value: object) -> int | None:
+    if _is_proxy(type(value)):
+        return None
     carried = getattr(value, "__dispatch_keys__", None)
     if carried is not None and not isinstance(value, type):
         return _as_raw(carried, value)
@@ -342,7 +377,13 @@ def _raw_by_protocol(value: object) -> int | None:
     device = getattr(value, "__dlpack_device__", None)
     if device is None or isinstance(value, type):
         return None
-    pair = device()
+    try:
+        pair = device()
+    except BufferError:  # for an array on several devices
+        key = _PLATFORMS.get(_platform(value))
+        if key is None:
+            raise
+        return key.raw
     try:
         kind = pair[0].__index__()
     except (TypeError, AttributeError, LookupError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -20,18 +21,18 @@ def _(stage: Stage) -> None:
     md.custom_op("shop::scale", scale, mutates_args=(), registry=stage.registry)
 
 
-@case("InvalidArgumentError: a parameter without an annotation")
+@case("InvalidArgumentError: an annotation that is no type")
 def _(stage: Stage) -> None:
-    def late(x, factor: float) -> md.Tensor:  # type: ignore[no-untyped-def]
-        return Array()  # type: ignore[return-value]
+    def late(text: str, by: 3) -> list[str]:  # type: ignore[valid-type]
+        return [text]
 
-    md.custom_op("shop::late", late, mutates_args=(), registry=stage.registry)
+    md.custom_op("shop::late", late, registry=stage.registry)
 
 
-@case("InvalidArgumentError: an annotation that no schema has")
+@case("InvalidArgumentError: a default that no schema has")
 def _(stage: Stage) -> None:
-    def late(x: md.Tensor, names: dict[str, int]) -> md.Tensor:
-        return x
+    def late(text: str, folder: Path = Path("data")) -> list[str]:
+        return [text]
 
     md.infer_schema(late)
 

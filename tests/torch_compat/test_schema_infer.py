@@ -6,27 +6,24 @@ import collections.abc
 import enum
 import functools
 import inspect
-import subprocess
 import sys
 import types
 import typing
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import mdispatch
-from mdispatch.authoring.infer import infer_schema
 from mdispatch.dispatch.annotations import Tensor
 from mdispatch.dispatch.context import values
 from mdispatch.errors import InvalidArgumentError, InvalidNameError
 from mdispatch.errors.words import shown
 from mdispatch.schema import parse_schema
+from mdispatch.torch_compat.infer import infer_schema
 
 pytestmark = [pytest.mark.specification, pytest.mark.either_binding]
 
-# What torch.library.infer_schema of PyTorch 2.13.0 answered for functions with these signatures,
+# The answers of torch.library.infer_schema of PyTorch 2.13.0 for functions with these signatures,
 # with Tensor as torch.Tensor, Number as torch.types.Number, GroupName that of torch.distributed.
 INFERRED = {
     "() -> None": "() -> ()",
@@ -717,17 +714,3 @@ def test_any_signature_gives_a_schema_with_its_names_types_and_defaults(data, na
 
 
 # --- cost -----------------------------------------------------------------------------------------
-
-
-def test_importing_it_imports_neither_inspect_nor_typing_nor_torch():
-    code = (
-        "import sys, types; package = types.ModuleType('mdispatch');"
-        f"package.__path__ = [{str(Path(mdispatch.__file__).parent)!r}];"
-        "sys.modules['mdispatch'] = package;"
-        "import mdispatch.authoring.infer; print(*sys.modules)"
-    )
-    command = [sys.executable, "-S", "-c", code]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    loaded = set(run.stdout.split())
-    assert "mdispatch.authoring.infer" in loaded
-    assert loaded & {"inspect", "typing", "torch", "collections.abc"} == set()
