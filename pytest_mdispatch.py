@@ -55,14 +55,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="import these operator modules (a,b,c) before the tests; with -n, all workers verify "
         "against the first",
     )
+    group.addoption(
+        "--mdispatch-entry-points",
+        metavar="GROUPS",
+        action="append",
+        help="import the plug-ins of these groups of entry points (a,b) likewise",
+    )
+    parser.addini("mdispatch_entry_points", "as --mdispatch-entry-points has them", "args")
     parser.addini("mdispatch_warm_up", "operator modules, as --mdispatch-warm-up has them", "args")
     parser.addini("mdispatch_snapshot", "registry_snapshot for every test", "bool", default=False)
     parser.addini("mdispatch_interpreters", "workers of the fixture interpreters", default="2")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    asked = config.getoption("mdispatch_warm_up") or config.getini("mdispatch_warm_up")
-    if asked:
+    options = ("mdispatch_warm_up", "mdispatch_entry_points")
+    if any(config.getoption(each) or config.getini(each) for each in options):
         from mdispatch.workers.pytest_plugin import WarmUpOfRun
 
         config.pluginmanager.register(WarmUpOfRun(config), "mdispatch-warm-up")
@@ -95,7 +102,7 @@ def mdispatch_shared_registry(request: pytest.FixtureRequest) -> Iterator[Regist
 @pytest.fixture
 def interpreters(request: pytest.FixtureRequest) -> Iterator[Executor]:
     """An InterpreterPool for the test. Its interpreters have sys.path, the default registry, and
-    what --mdispatch-warm-up names.
+    what --mdispatch-warm-up and --mdispatch-entry-points name.
 
     ``@pytest.mark.parametrize("interpreters", [4], indirect=True)`` makes it one of four.
     """

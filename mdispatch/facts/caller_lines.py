@@ -1,4 +1,4 @@
-"""The lines of user code from which the registrations of one library come."""
+"""The lines of user code from which registrations come."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KNOWN = 64
 
 
 class CallerLines:
-    """Finds the line of user code that called mdispatch, fast when a library registers much.
+    """Finds the line of user code that called mdispatch, fast when a module registers much.
 
     Python finds the line of an instruction by reading the line table from its start: thousands of
     entries in a module that defines thousands of operators. So each search continues where the last

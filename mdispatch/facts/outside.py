@@ -51,7 +51,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from .native.contract import InspectionTuple, MemberTuple
+    from .native.contract import InspectionTuple, MemberTuple, RecordTuple
 
 _MAIN_STATES = ("not joined", "alive", "left", "died")
 _STATES = {0: "open", MD_ECLOSED: "closed", MD_EDIED: "registrar died", MD_EDAMAGED: "damaged"}
@@ -244,10 +244,16 @@ def _opened(address: bytes) -> Iterator[int | None]:
         native.close(handle)
 
 
-def registrations_of(address: str) -> list[Registration]:
-    """All registrations of a registry, oldest first; [] if nobody can attach to it."""
+def registrations_of(address: str, kind: int = 0) -> list[Registration]:
+    """All registrations of a registry, or those of a kind, oldest first; [] if nobody can attach to
+    it.
+    """
+    records: list[RecordTuple] = []
     with _opened(address.encode()) as handle:
-        records = [] if handle is None else often.list_facts(handle, None)[3]
+        if handle is not None and kind:
+            records = often.list_since(handle, kind, 0)[2]
+        elif handle is not None:
+            records = often.list_facts(handle, None)[3]
     return [record_of(Registration, record) for record in records]
 
 
@@ -275,8 +281,7 @@ def _seen(
     main, registrar_state, *_, policy, idle, made = rest
     now = native.now()
     members = tuple(_member(member, now) for member in found_members)
-    there = registrations_of(at.decode()) if attach == 0 and kinds[NOTE] > 0 else []
-    notes = [each for each in there if each.kind == NOTE]
+    notes = registrations_of(at.decode(), NOTE) if attach == 0 and kinds[NOTE] > 0 else []
     ours = attach != MD_ENAMESPACE  # in another namespace the same numbers are other processes
     return Seen(
         at.decode(),

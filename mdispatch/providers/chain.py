@@ -15,7 +15,8 @@ A provider that is not available here is left out: it counts as no kernel. Of th
 one runs that accepts the call. It accepts if its types fit (Note [Kernels by type]) and if its
 predicate, where it has one, says so; a predicate that raises has refused. After all providers come
 the kernels of the key without a name. Where one of the levels 1 to 4 is strict, only the names that
-it and the levels above ask for may serve, and nothing comes after them.
+it and the levels above ask for may serve, and nothing comes after them. A provider that one of them
+disables, and none above asks for, counts as no kernel, either.
 
 All of it is decided when a table is computed, as far as it can be. If the first provider has no
 predicate, it stands in the table by itself, and a call does not know of the others. If types
@@ -26,10 +27,10 @@ each table computed anew.
 
 Types belong to the table, and predicates do not: if every predicate refuses, the call does not go
 on as if the key had no kernel. It raises ProviderRefusedError, with the reason of each. A guard
-does not belong to the table, either: where no provider can run here and the key has no kernel
-without a name, the key has no kernel, whatever a guard asks for. Where one of the levels 2 to 4 is
-strict there, a Chain refuses the calls of the key, so that they do not go on to a kernel that was
-not asked for. Still the key has no kernel (``is_for_none``): no wait for one ends.
+does not belong to the table, either: where no provider can run here or all are disabled, and the
+key has no kernel without a name, the key has no kernel, whatever a guard asks for. Where one of the
+levels 2 to 4 is strict there, a Chain refuses the calls of the key, so that they do not go on to a
+kernel that was not asked for. Still the key has no kernel (``is_for_none``): no wait for one ends.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from ..dispatch.table import TableEntry
 from ..errors import InvalidArgumentError, ProviderRefusedError
 from ..errors.locations import label_of, printable, process_at
 from ..facts.native.calls import Steps
+from .later import Later, LaterProvider, lack, provider_here
 from .order import (
     LONGEST_NAME,
     Asked,
@@ -58,13 +60,15 @@ from .order import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any, NoReturn
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
 
     from ..dispatch.by_type import Given
+    from ..dispatch.entry import OperatorEntry
     from ..dispatch.fallbacks import Fallbacks
     from ..facts.abc import Facts
     from ..keys.numbers import DispatchKey
+    from ..registry import Registry
 
 
 _KEPT = 64  # combinations of guards
@@ -108,7 +112,7 @@ def checked_provider(
         )
     if type(required) is not bool:
         raise _refused_argument("required is True or False", required)
-    return Provider(str(name), order, supports, _lack(available), required)
+    return Provider(str(name), order, supports, lack(available), required)
 
 
 def _refused_argument(wanted: str, given: object) -> InvalidArgumentError:
@@ -117,18 +121,20 @@ def _refused_argument(wanted: str, given: object) -> InvalidArgumentError:
     return InvalidArgumentError(f"{wanted}; {shown(given)} is not")
 
 
-def _lack(available: Any) -> str:
-    """Why a provider is not available here, in words; "" if it is. Asked once."""
-    if available is None or available is True:
-        return ""
-    if available is False:
-        return "available=False"
-    try:
-        if available():
-            return ""
-    except Exception as error:
-        return printable(f"{label_of(available)} raised {type(error).__name__}: {error}")
-    return f"{label_of(available)} said no"
+def by_name(
+    function: str,
+    registry: Registry,
+    name: object,
+    order: object,
+    supports: object,
+    available: object,
+    required: object,
+) -> LaterProvider:
+    """The provider for a function that a user gave by its name. InvalidArgumentError."""
+    asks = available if callable(available) else None
+    given = checked_provider(name, order, supports, None if asks else available, required)
+    assert given is not None
+    return LaterProvider(given, asks, Later(function, registry))
 
 
 # --- the order ------------------------------------------------------------------------------------
@@ -141,13 +147,31 @@ def ordered(kernels: Sequence[Any], asked: Iterable[Asked]) -> tuple[tuple[Any, 
     """
     named = {kernel.provider.name: kernel for kernel in kernels}
     order: dict[str, Any] = {}
+    off: set[str] = set()
     for level in asked:
         for name in level.names:
-            if name in named:
+            if name in named and name not in off:
                 order.setdefault(name, named[name])
         if level.strict:
             return tuple(order.values()), level
-    return tuple({**order, **{n: k for n, k in named.items() if n not in order}}.values()), None
+        off.update(level.disabled)
+    rest = {n: k for n, k in named.items() if n not in order and n not in off}
+    return tuple({**order, **rest}.values()), None
+
+
+def disabled(kernels: Sequence[Any], asked: Sequence[Asked]) -> dict[str, str]:
+    """The providers that a priority disables, by name, each with the place of this priority."""
+    if not any(level.disabled for level in asked):
+        return {}
+    named = {kernel.provider.name for kernel in kernels}
+    order: set[str] = set()
+    off: dict[str, str] = {}
+    for level in asked:
+        order |= named.intersection(level.names) - off.keys()
+        for name in level.disabled:
+            if name in named and name not in order:
+                off.setdefault(name, level.by)
+    return off
 
 
 def by_order(kernels: Sequence[Any]) -> tuple[Any, ...]:
@@ -160,10 +184,11 @@ def by_order(kernels: Sequence[Any]) -> tuple[Any, ...]:
 class Chooser:
     """The Chooser of dispatch/abc.py for an operator, by the priorities of this moment: those of
     the main interpreter, which are in ``facts``, and those of this interpreter, which are in
-    ``fallbacks``. ``with_guards`` adds those of this thread.
+    ``fallbacks``. ``with_guards`` adds those of this thread. From ``entry`` it knows which of the
+    kernels that are only registrations have come meanwhile.
     """
 
-    __slots__ = ("_asked", "_operator", "_priorities")
+    __slots__ = ("_asked", "_entry", "_operator", "_priorities")
 
     def __init__(
         self,
@@ -171,7 +196,9 @@ class Chooser:
         operator: str,
         fallbacks: Fallbacks | None = None,
         with_guards: bool = False,
+        entry: OperatorEntry | None = None,
     ) -> None:
+        self._entry = entry
         priorities = None if fallbacks is None else priorities_of(fallbacks)
         self._operator = operator
         self._asked = [] if facts is None else asked_for(facts, operator, priorities)
@@ -181,20 +208,47 @@ class Chooser:
         self._priorities = priorities
 
     def at_key(self, kernels: Sequence[Any]) -> Any:
+        self._bring_up_to_date(kernels)
         return at_key(self._operator, kernels, self._asked, self._priorities)
 
+    def _bring_up_to_date(self, kernels: Sequence[Any]) -> None:
+        """Has the providers that come later meet their kernels of this interpreter, and gives
+        those that are only registrations the state of these.
+        """
+        for kernel in kernels:
+            if isinstance(kernel.provider, LaterProvider):
+                kernel.provider.meets(kernel)
+            elif kernel.provider is not None and kernel.provider.is_later and self._entry:
+                kernel.provider = provider_here(self._entry, kernel) or kernel.provider
+
     def verdicts(self, kernels: Sequence[Any], given: Given | None) -> list[tuple[str, str]]:
+        self._bring_up_to_date(kernels)
         return verdicts(by_order(kernels), self._asked, given)
 
     def after(
         self, kernel: Any, name: str, at: Callable[[DispatchKey], Sequence[Any]], given: Given
     ) -> Chain:
         """InvalidArgumentError where no provider of this name is at the key of the kernel."""
-        levels = list(self._asked)
-        if self._priorities is not None:
-            levels = [*self._priorities.of_guards(self._operator, guards.open), *levels]
         key = getattr(kernel, "key", None)
-        return _after(self._operator, () if key is None else at(key), name, levels, given)
+        there = () if key is None else at(key)
+        return _after(self._operator, there, name, self._levels(), given)
+
+    def every(
+        self, kernel: Any, at: Callable[[DispatchKey], Sequence[Any]], given: Given
+    ) -> list[tuple[Callable[..., Any], Any]]:
+        key = getattr(kernel, "key", None)
+        there = () if key is None else at(key)
+        order, _ = ordered(_fitting(there, given), self._levels())
+        for each in order:
+            if not isinstance(each, LocalKernel):
+                raise _not_here(self._operator, each)
+        return [(partial(_takes_call, each.provider), each) for each in order]
+
+    def _levels(self) -> list[Asked]:
+        """Each that asks for something, in this thread."""
+        if self._priorities is None:
+            return self._asked
+        return [*self._priorities.of_guards(self._operator, guards.open), *self._asked]
 
 
 def at_key(
@@ -275,16 +329,16 @@ def in_table(
     kernel, a Chain, or None. The providers are as :func:`by_order` has them.
     """
     order, strict = ordered(providers, asked)
-    if strict is None and not providers and rest is None:
+    if strict is None and not order and rest is None:
         return None
     if priorities is not None and priorities.guarded.intersection(patterns_of(operator)):
         guarded = _Guarded(operator, providers, rest, asked, priorities)
-        return Chain(operator, providers, order, rest, strict, guarded)
+        return Chain(operator, providers, order, rest, strict, {}, guarded=guarded)
     if order and not order[0].provider.supports:
         return order[0]
     if not order and strict is None:
         return rest
-    return Chain(operator, providers, order, rest, strict)
+    return Chain(operator, providers, order, rest, strict, disabled(providers, asked))
 
 
 # --- what is left for the call --------------------------------------------------------------------
@@ -293,10 +347,11 @@ def in_table(
 class Chain(OneOfSeveral):
     """Stands in a table as a kernel: it asks one provider after the other.
 
-    ``order`` are the providers without guards, ``rest`` is what comes after them.
+    ``order`` are the providers without guards, ``rest`` comes after them. ``off`` has the reasons
+    for which others are disabled. ``is_first``: it stands in a table, and not after a provider.
     """
 
-    __slots__ = ("_guarded", "_told", "is_for_none", "order", "rest", "strict")
+    __slots__ = ("_guarded", "_plan", "is_for_none", "order", "rest", "strict")
 
     def __init__(
         self,
@@ -305,31 +360,36 @@ class Chain(OneOfSeveral):
         order: tuple[Any, ...],
         rest: Any,
         strict: Asked | None,
+        off: Mapping[str, str],
+        is_first: bool = True,
         guarded: _Guarded | None = None,
     ) -> None:
         some = [*providers, *(() if rest is None else (rest,))]
-        key = next((each.key for each in some if isinstance(each, LocalKernel)), None)
-        with_keyset = any(isinstance(each, LocalKernel) and each.with_keyset for each in some)
+        here = [each for each in some if isinstance(each, LocalKernel)]
+        is_later = is_first and any(isinstance(each.provider, LaterProvider) for each in here)
+        with_keyset = is_later or any(each.with_keyset for each in here)
+        key = here[0].key if here else None
         left_out = strict is not None or (rest is not None and rest.is_fallthrough)
         self.is_for_none = not some
         self.order = order
         self.rest = None if left_out else rest
         self.strict = strict
-        self._told = (operator, with_keyset, _steps(order, self.rest), strict)
+        steps = _steps(order, self.rest)
+        self._plan = _Plan(operator, with_keyset, steps, strict, off, is_later)
         self._guarded = guarded
-        function = partial(_run, *self._told) if guarded is None else guarded.run
+        function = self._plan.run if guarded is None else guarded.run
         super().__init__(key, function, with_keyset)  # type: ignore[arg-type]
 
     @property
     def in_c(self) -> Callable[..., Any]:
-        steps = self._told[2]
+        steps = self._plan.steps
         if not all(type(kernel) is LocalKernel for _, kernel in steps):
             return self.function
         return Steps(
             tuple([(asks, kernel.function, kernel.with_keyset) for asks, kernel in steps]),
             self.with_keyset,
             self.function,
-            partial(_refuse, *self._told),
+            self._plan.refuse,
             None if self._guarded is None else self._guarded.find_in_c,
         )
 
@@ -394,8 +454,10 @@ class _Guarded:
             if strict in levels:
                 assert strict is not None
                 by = partial(self._strict_guard, strict.text)
-                strict = Asked(strict.names, strict.strict, by)
-            found = Chain(self._operator, self._providers, order, self._rest, strict)
+                strict = Asked(strict.names, strict.disabled, strict.strict, by)
+            off = disabled(self._providers, here)
+            off.update(dict.fromkeys(disabled(self._providers, levels), "a guard of this thread"))
+            found = Chain(self._operator, self._providers, order, self._rest, strict, off)
             if len(self._known) < _KEPT:
                 self._known[wanted] = found
         return found
@@ -428,46 +490,60 @@ def _accepts(supports: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> 
     return f"{label_of(supports)} said no"
 
 
-def _run(
-    operator: str,
-    with_keyset: bool,
-    steps: Sequence[tuple[Any, Any]],
-    strict: Asked | None,
-    /,
-    *args: Any,
-    **keywords: Any,
-) -> Any:
-    """The function of a Chain, without guards. Calls in C do the same (Steps), where no observers
-    are told which one runs.
+class _Plan:
+    """The steps of a Chain without guards. Calls in C do the same (Steps), where there are no
+    observers.
     """
-    given = args[1:] if with_keyset else args
-    observers = observing.now
-    for supports, kernel in steps:
-        if _accepts(supports, given, keywords):
-            continue
-        if not isinstance(kernel, LocalKernel):
-            raise _not_here(operator, kernel)
-        positional = args if kernel.with_keyset else given
-        if not observers:
-            return kernel.function(*positional, **keywords)
-        run = partial(kernel.function, *positional, **keywords)
-        raw = args[0].raw if with_keyset else kernel.key.raw
-        slot = TableEntry(kernel, "provider" if kernel is steps[0][1] else FELL_BACK)
-        return observe(observers, operator, "provider", raw, slot, given, keywords, run)
-    raise _refused(operator, steps, strict, given, keywords)
 
+    __slots__ = ("_is_later", "_off", "_operator", "_strict", "_with_keyset", "steps")
 
-def _refuse(
-    operator: str,
-    with_keyset: bool,
-    steps: Sequence[tuple[Any, Any]],
-    strict: Asked | None,
-    /,
-    *args: Any,
-    **keywords: Any,
-) -> NoReturn:
-    """Ends a call in C which all have refused."""
-    raise _refused(operator, steps, strict, args[1:] if with_keyset else args, keywords)
+    def __init__(
+        self,
+        operator: str,
+        with_keyset: bool,
+        steps: Sequence[tuple[Any, Any]],
+        strict: Asked | None,
+        off: Mapping[str, str],
+        is_later: bool,
+    ) -> None:
+        self._operator = operator
+        self._with_keyset = with_keyset
+        self.steps = steps
+        self._strict = strict
+        self._off = off
+        self._is_later = is_later
+
+    def run(self, /, *args: Any, **keywords: Any) -> Any:
+        """The function of the Chain."""
+        with_keyset, steps, operator = self._with_keyset, self.steps, self._operator
+        given = args[1:] if with_keyset else args
+        observers = observing.now
+        for supports, kernel in steps:
+            if _accepts(supports, given, keywords):
+                continue
+            if not isinstance(kernel, LocalKernel):
+                raise _not_here(operator, kernel)
+            positional = args if kernel.with_keyset else given
+            if not observers:
+                return kernel.function(*positional, **keywords)
+            run = partial(kernel.function, *positional, **keywords)
+            raw = args[0].raw if with_keyset else kernel.key.raw
+            slot = TableEntry(kernel, "provider" if kernel is steps[0][1] else FELL_BACK)
+            return observe(observers, operator, "provider", raw, slot, given, keywords, run)
+        return self.refuse(*args, **keywords)
+
+    def refuse(self, /, *args: Any, **keywords: Any) -> Any:
+        """Ends a call that all have refused. If that has settled which of them are available, the
+        call is made again: there is another table now.
+        """
+        if self._is_later:
+            for _, kernel in self.steps:
+                if isinstance(kernel.provider, LaterProvider) and kernel.provider.lacks:
+                    operator = kernel.provider.operator(self._operator)
+                    raw = operator.entry.current_table().effective(args[0].raw)
+                    return operator.redispatch(type(args[0]).from_raw(raw), *args[1:], **keywords)
+        given = args[1:] if self._with_keyset else args
+        raise _refused(self._operator, self.steps, self._strict, self._off, given, keywords)
 
 
 def _not_here(operator: str, kernel: Any) -> Exception:
@@ -504,14 +580,16 @@ def _refused(
     operator: str,
     steps: Sequence[tuple[Any, Any]],
     strict: Asked | None,
+    off: Mapping[str, str],
     args: tuple[Any, ...],
     keywords: dict[str, Any],
 ) -> ProviderRefusedError:
     """The error of a call that no provider takes. Predicates are asked again, for their reasons."""
     reasons = {
-        kernel.provider.name: _accepts(supports, args, keywords) or "accepts it now"
+        kernel.provider.name: _reason(kernel.provider, supports, args, keywords)
         for supports, kernel in steps
     }
+    reasons.update({name: f"disabled by {by}" for name, by in off.items()})
     if strict is not None:
         for name in strict.names:
             reasons.setdefault(name, "is not there, not available, or not for these types")
@@ -528,12 +606,19 @@ def _refused(
     )
 
 
+def _reason(
+    provider: Provider, supports: Any, args: tuple[Any, ...], keywords: dict[str, Any]
+) -> str:
+    if provider.lacks:
+        return f"not available ({provider.lacks})"
+    return _accepts(supports, args, keywords) or "accepts it now"
+
+
 def _after(
     operator: str, at: Sequence[Any], after: str, levels: Sequence[Asked], given: Given
 ) -> Chain:
     """What runs after a provider, of the kernels at its key."""
-    fitting = by_order([k for k in at if k.provider and may_run(k) and _takes(k, given)])
-    order, strict = ordered(fitting, levels)
+    order, strict = ordered(_fitting(at, given), levels)
     names = [each.provider.name for each in order]
     if after not in names:
         raise InvalidArgumentError(
@@ -546,7 +631,16 @@ def _after(
     if strict is None and unnamed:
         rest = ByType(tuple(unnamed)).chosen(given) if any(k.types for k in unnamed) else unnamed[0]
     left = order[names.index(after) + 1 :]
-    return Chain(operator, left, left, rest, strict)
+    return Chain(operator, left, left, rest, strict, {}, is_first=False)
+
+
+def _fitting(at: Sequence[Any], given: Given) -> tuple[Any, ...]:
+    """The providers of a key that may run for these classes."""
+    return by_order([k for k in at if k.provider and may_run(k) and _takes(k, given)])
+
+
+def _takes_call(provider: Provider, *args: Any, **keywords: Any) -> bool:
+    return not _accepts(provider.supports, args, keywords)
 
 
 def _takes(kernel: Any, given: Given) -> bool:
@@ -574,6 +668,8 @@ def verdicts(
             word = "skipped: it is for other types"
         elif taken:
             word = "not asked: one before it takes every call"
+        elif provider.is_later:
+            word = "imported when a call comes to it"
         elif provider.supports is not None:
             word = "asked: its predicate decides for each call"
         elif kernel.types and given is None:
@@ -583,10 +679,11 @@ def verdicts(
         by = next((level.by for level in asked if provider.name in level.names), "")
         place = f"asked for by {by}" if by else f"order {provider.order}"
         found.append((provider.name, f"{word}; {place}"))
-    if strict is not None:
-        found += [
-            (kernel.provider.name, f"skipped: {strict.by} is strict")
-            for kernel in kernels
-            if kernel not in order
-        ]
+    off = disabled(kernels, asked)
+    for kernel in kernels:
+        name = kernel.provider.name
+        if kernel not in order and name in off:
+            found.append((name, f"skipped: disabled by {off[name]}"))
+        elif kernel not in order and strict is not None:
+            found.append((name, f"skipped: {strict.by} is strict"))
     return found

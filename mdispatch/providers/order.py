@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ..dispatch.fallbacks import Fallbacks
     from ..facts.abc import Facts
 
-#: The environment's priorities: ``shop::norm=reference; shop::*=triton, reference!``.
+#: The environment's priorities: ``shop::norm=reference; shop::*=triton, not flash``; a ``!`` at the
+#: end where no other provider may serve.
 VARIABLE = "MDISPATCH_PRIORITY"
 
 LONGEST_NAME = 255
@@ -34,37 +35,58 @@ def is_name(name: object) -> bool:
     )
 
 
-def checked_names(names: object) -> tuple[str, ...]:
-    """The names of a priority. InvalidArgumentError for what cannot be some."""
+_NOT = "not "
+
+
+def checked_names(
+    names: object, disable: object, strict: object
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of a priority, and those that it disables. InvalidArgumentError for what cannot be
+    some.
+    """
     from ..errors.words import shown
 
-    given = tuple(names) if isinstance(names, (tuple, list)) else ()
-    if not given or not all(map(is_name, given)) or len(set(given)) < len(given):
+    off = (disable,) if isinstance(disable, str) else disable
+    given = [tuple(each) if isinstance(each, (tuple, list)) else None for each in (names, off)]
+    for what, some in zip((names, disable), given, strict=True):
+        if some is None or not all(map(is_name, some)) or len(set(some)) < len(some):
+            raise InvalidArgumentError(
+                "a priority is a list of the names of providers, each once, the first one first; "
+                f"not {shown(what)}"
+            )
+    wanted, disabled = (each or () for each in given)
+    if not wanted and (strict or not disabled):
         raise InvalidArgumentError(
-            "a priority is a list of the names of providers, each once, the first one first; not "
-            f"{shown(names)}"
+            "a priority names the providers that come first, or disables some"
+            + ", and with strict=True only those that it names may serve" * bool(strict)
         )
-    return given
+    both = [each for each in wanted if each in disabled]
+    if both:
+        raise InvalidArgumentError(f"{both[0]} is to come first and to be disabled: it cannot be")
+    return wanted, disabled
 
 
 class Asked:
-    """The names that one level asks for; ``strict``: only these. ``text`` is both, ``by`` says who
-    asks, or finds it. ``verified``: it counts only while the main interpreter asks for the same.
+    """The names that one level asks for, and those that it disables; ``strict``: no others than
+    the first. ``text`` is all, ``by`` says who asks, or finds it. ``verified``: it counts only
+    while the main interpreter asks for the same.
     """
 
-    __slots__ = ("_by", "names", "strict", "text", "verified")
+    __slots__ = ("_by", "disabled", "names", "strict", "text", "verified")
 
     def __init__(
         self,
         names: tuple[str, ...],
+        disabled: tuple[str, ...],
         strict: bool,
         by: str | Callable[[], str],
         verified: bool = False,
     ) -> None:
         self.names = names
+        self.disabled = disabled
         self.verified = verified
         self.strict = strict
-        self.text = priority_text(names, strict)
+        self.text = priority_text(names, disabled, strict)
         self._by = by
 
     @property
@@ -81,14 +103,17 @@ def patterns_of(operator: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((operator, base, f"{namespace}::*", "*")))
 
 
-def priority_text(names: Sequence[str], strict: bool) -> str:
+def priority_text(names: Sequence[str], disabled: Sequence[str], strict: bool) -> str:
     """A priority as the registry and the environment have it."""
-    return ", ".join(names) + "!" * strict
+    return ", ".join([*names, *(f"{_NOT}{each}" for each in disabled)]) + "!" * strict
 
 
-def read_priority(text: str) -> tuple[tuple[str, ...], bool]:
-    """The names, and whether it is strict."""
-    return tuple(each.strip() for each in text.rstrip("!").split(",")), text.endswith("!")
+def read_priority(text: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    """The names, those that are disabled, and whether it is strict."""
+    parts = [each.strip() for each in text.rstrip("!").split(",")]
+    disabled = [each for each in parts if each.startswith(_NOT)]
+    names = [each for each in parts if each not in disabled]
+    return tuple(names), tuple(each[len(_NOT) :].strip() for each in disabled), text.endswith("!")
 
 
 class Guard:
@@ -217,13 +242,15 @@ def _read_environment(text: str) -> dict[str, Asked]:
     found = {}
     for each in filter(None, map(str.strip, text.split(";"))):
         pattern, equals, given = (part.strip() for part in each.partition("="))
-        names, strict = read_priority(given)
-        if not pattern or not equals or not all(map(is_name, names)):
+        names, disabled, strict = read_priority(given)
+        is_well = pattern and equals and all(map(is_name, (*names, *disabled)))
+        if not is_well or (strict and not names):
             raise InvalidArgumentError(
                 f"{VARIABLE} has {each!r}: write 'ns::name=first, second', or 'ns::*=...', with "
-                "';' between several, and '!' after the last name where no other provider may serve"
+                "';' between several, 'not name' for a provider that may not serve, and '!' after "
+                "the last name where no other may"
             )
-        found[pattern] = Asked(names, strict, f"{VARIABLE}={pattern}")
+        found[pattern] = Asked(names, disabled, strict, f"{VARIABLE}={pattern}")
     return found
 
 
@@ -254,6 +281,6 @@ def asked_for(facts: Facts, operator: str, priorities: Priorities | None) -> lis
     for each in patterns:
         fact = facts.find(PRIORITY, 0, each)
         if fact is not None:
-            names, strict = read_priority(fact.text.partition("\n")[0])
-            found.append(Asked(names, strict, f"the main interpreter's priority for {each}"))
+            priority = read_priority(fact.text.partition("\n")[0])
+            found.append(Asked(*priority, f"the main interpreter's priority for {each}"))
     return found

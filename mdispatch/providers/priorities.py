@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..facts import Registration
     from ..registry.roles import Wanted
 
-__all__ = ["PriorityHandle", "next_provider", "priority", "set_priority"]
+__all__ = ["PriorityHandle", "call_all", "next_provider", "priority", "set_priority"]
 
 
 class PriorityHandle(Handle):
@@ -84,15 +84,18 @@ class PriorityHandle(Handle):
 
 def set_priority(
     pattern: str,
-    names: Sequence[str],
+    names: Sequence[str] = (),
     *,
+    disable: str | Sequence[str] = (),
     strict: bool = False,
     required: bool = True,
     registry: Registry | None = None,
     timeout: float | None = DEFAULT_TIMEOUT,
     where: object = None,
 ) -> PriorityHandle:
-    """Has these providers come first, in this order, in this interpreter.
+    """Has these providers come first, in this order, in this interpreter. ``disable`` names one or
+    several that are not to serve: they count as no kernel, unless a stronger priority names
+    them.
 
     ``pattern`` is an operator ("ns::name", which means all overloads, or "ns::name.overload"), a
     namespace ("ns::*"), or "*"; the nearest counts first. With ``strict`` no other provider serves,
@@ -109,7 +112,8 @@ def set_priority(
     Raises InvalidArgumentError, RegistryFullError; in a worker PriorityMismatchError.
     """
     _check_pattern(pattern)
-    text = priority_text(checked_names(names), bool(strict))
+    given, disabled = checked_names(names, disable, strict)
+    text = priority_text(given, disabled, bool(strict))
     dispatcher = given_or_default(registry).dispatcher
     location = registrants_location() if where is None else given_location(where)
     handle = PriorityHandle(dispatcher, pattern)
@@ -122,7 +126,7 @@ def set_priority(
                 dispatcher, pattern, body, location, timeout
             )
         by = f"set_priority at {location}"
-        handle._begin(Asked(tuple(names), bool(strict), by, is_bound), fact)
+        handle._begin(Asked(given, disabled, bool(strict), by, is_bound), fact)
     except BaseException:  # perhaps of a signal handler: see Note [Handlers that raise]
         surely(handle._undo)
         raise
@@ -164,10 +168,11 @@ class priority(Handle):
             ...
 
     ``op`` is an operator, or what :func:`set_priority` takes as a pattern. A guard within another
-    one counts before it. With ``strict`` no other provider serves, nor any kernel without a name.
-    Open it in the thread that calls, and do not await inside. It ends with its block or ``close``,
-    and with the last reference to it, as guards of keys do. The first guard of an operator has
-    all its tables computed anew; from then on calls of its providers look for guards.
+    one counts before it. ``disable`` is as there. With ``strict`` no other provider serves, nor
+    any kernel without a name. Open it in the thread that calls, and do not await inside. It ends
+    with its block or ``close``, and with the last reference to it, as guards of keys do. The first
+    guard of an operator has all its tables computed anew; from then on calls of its providers look
+    for guards.
 
     Raises InvalidArgumentError.
     """
@@ -177,12 +182,13 @@ class priority(Handle):
     def __init__(
         self,
         op: str | OpOverload | OpOverloadPacket,
-        names: Sequence[str],
+        names: Sequence[str] = (),
         *,
+        disable: str | Sequence[str] = (),
         strict: bool = False,
         registry: Registry | None = None,
     ) -> None:
-        given = checked_names(names)
+        given, disabled = checked_names(names, disable, strict)
         if isinstance(op, str):
             _check_pattern(op)
             pattern, dispatcher = op, given_or_default(registry).dispatcher
@@ -199,7 +205,8 @@ class priority(Handle):
         file, line = (
             (frame.f_code.co_filename, frame.f_lineno) if frame else ("(no Python code)", 0)
         )
-        asked = Asked(given, bool(strict), lambda: f"the guard at {printable(f'{file}:{line}')}")
+        by = partial(_place_of_guard, file, line)
+        asked = Asked(given, disabled, bool(strict), by)
         its = Guard(priorities, pattern, asked)
         self._end = guards.ending(its)  # before it begins: see Note [Handlers that raise]
         # In C, where no handler runs before `surely`: one that raised in a __del__ would leave the
@@ -214,6 +221,30 @@ class priority(Handle):
     def close(self) -> None:
         """Ends it, whatever guards end before. Idempotent."""
         surely(self._end)
+
+
+def _place_of_guard(file: str, line: int) -> str:
+    return f"the guard at {printable(f'{file}:{line}')}"
+
+
+def call_all(op: str | OpOverload | OpOverloadPacket, *args: Any, **kwargs: Any) -> list[Any]:
+    """Calls every provider that would take this call, in their order, and returns their results.
+
+    ``op`` is the operator: with overloads, the one without a name. Those are called that stand at
+    the key to which the call leads, are available, are for its types, are not disabled, and whose
+    predicates accept; a kernel without a name is none. Arguments and results are treated as in a
+    call. An exception of one ends it.
+
+    Raises ArgumentError, ReturnValueError, LocalKernelMissingError (a provider whose module was not
+    imported here), OperatorNotFoundError.
+    """
+    from ..dispatch.call_py import call_all_providers
+    from ..dispatch.operators import OpOverloadPacket
+
+    operator = given_or_default(None).ops.find(op) if isinstance(op, str) else op
+    if isinstance(operator, OpOverloadPacket):
+        operator = operator.default
+    return call_all_providers(getattr(operator, "operator", operator), args, kwargs)
 
 
 def next_provider(op: str | OpOverload, after: str, *args: Any, **kwargs: Any) -> Any:

@@ -11,25 +11,28 @@ from .. import registry as registries
 from ..facts.opening import ENVIRONMENT
 from ..facts.waits import check_timeout
 from ..registry.unheard import initializing_worker
+from .entry_points import group_names
 from .warm_up import module_names, namespaces, warm_up
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Any
 
 
 def initializer(
-    modules: str | Iterable[str],
+    modules: str | Iterable[str] = (),
     *,
+    entry_points: str | Iterable[str] = (),
     timeout: float | None = 2.0,
     freeze: bool = False,
     complete: str | Iterable[str] = (),
 ) -> Callable[[], None]:
     """An initializer for the workers of any pool: ``initializer=mdispatch.initializer("my_ops")``.
 
-    In each worker it does what :func:`warm_up` does with ``modules``, ``timeout`` (seconds, for all
-    waits together), ``freeze`` and ``complete``, and finds this process's default registry and its
-    ``sys.path``. It can be pickled.
+    In each worker it does what :func:`warm_up` does with ``modules``, ``entry_points``, ``timeout``
+    (seconds, for all waits together), ``freeze`` and ``complete``, and finds this process's default
+    registry and its ``sys.path``. It can be pickled.
 
     Where the warm-up fails, the callers of the tasks hear of it. In process pools each task raises
     the error, see :func:`warm_up`. In other workers, where an error would reach standard error
@@ -40,24 +43,22 @@ def initializer(
     """
     names, timeout = module_names(modules), check_timeout(timeout)
     address = registries.default_registry().address
-    spaces = namespaces(complete)
-    begin = partial(_begin, names, list(sys.path), timeout, address, freeze, spaces)
+    options = {
+        "entry_points": group_names(entry_points),
+        "timeout": timeout,
+        "freeze": freeze,
+        "complete": namespaces(complete),
+    }
+    begin = partial(_begin, names, list(sys.path), address, options)
     vars(begin)["__name__"] = "initializer"  # Ray tells it of its hook
     return begin
 
 
-def _begin(
-    modules: list[str],
-    path: list[str],
-    timeout: float | None,
-    address: str,
-    freeze: bool,
-    complete: frozenset[str],
-) -> None:
+def _begin(modules: list[str], path: list[str], address: str, options: dict[str, Any]) -> None:
     if registries.opened_default() is None and not os.environ.get(ENVIRONMENT):
         os.environ[ENVIRONMENT] = address
     try:
-        warm_up(modules, path, timeout=timeout, freeze=freeze, complete=complete)
+        warm_up(modules, path, **options)
     except Exception as error:
         registry = registries.opened_default()
         if initializing_worker() is not None or (registry is not None and registry.is_main):

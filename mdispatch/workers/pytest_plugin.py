@@ -17,6 +17,7 @@ import shutil
 import sys
 import tempfile
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import pytest
 
@@ -113,7 +114,16 @@ def _remove_leftovers() -> None:
 
 def _modules(config: pytest.Config) -> list[str]:
     """The modules to warm up with: those of the command line, else those of the ini file."""
-    given = config.getoption("mdispatch_warm_up") or config.getini("mdispatch_warm_up")
+    return _named(config, "mdispatch_warm_up")
+
+
+def _groups(config: pytest.Config) -> list[str]:
+    """The groups of entry points, likewise."""
+    return _named(config, "mdispatch_entry_points")
+
+
+def _named(config: pytest.Config, option: str) -> list[str]:
+    given = config.getoption(option) or config.getini(option)
     names = (name for text in given for name in text.replace(",", " ").split())
     return list(dict.fromkeys(names))
 
@@ -121,8 +131,9 @@ def _modules(config: pytest.Config) -> list[str]:
 def interpreter_pool(config: pytest.Config, workers: int | None) -> Executor:
     count = int(config.getini("mdispatch_interpreters")) if workers is None else workers
     default_registry()  # opened here, so that this interpreter is the main one
+    begin = partial(warm_up, entry_points=_groups(config))
     return InterpreterPool(
-        count, "interpreters", initializer=warm_up, initargs=(_modules(config), sys.path)
+        count, "interpreters", initializer=begin, initargs=(_modules(config), sys.path)
     )
 
 
@@ -227,12 +238,13 @@ class WarmUpOfRun:
                 self._named = True
             return
         try:
-            warm_up(_modules(self._config))
+            warm_up(_modules(self._config), entry_points=_groups(self._config))
         except Exception as error:
             if not is_worker:
                 notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
                 text = f"{type(error).__name__}: {error}{notes}"
-                raise pytest.UsageError(f"--mdispatch-warm-up: {text}") from error
+                given = "warm-up" if _modules(self._config) else "entry-points"
+                raise pytest.UsageError(f"--mdispatch-{given}: {text}") from error
             # xdist shows no reason for a worker that ends here, but it shows the errors of tests.
             self._differs = error
 

@@ -18,10 +18,8 @@ from time import perf_counter
 
 from .. import errors, facts, seam
 from .. import registry as registries
-from ..dispatch.kernels import Provider
 from ..errors.locations import file_of
 from ..errors.words import shown
-from ..facts import interpreter_id
 from ..facts.backing import alone_because
 from ..facts.modules import sources_of_modules
 from ..facts.opening import ENVIRONMENT
@@ -29,10 +27,13 @@ from ..facts.registration import source_of
 from ..facts.waits import check_timeout
 from ..registry import Registry, given_or_default
 from ..registry.differences import all_that_differs
+from ..registry.known_classes import unmet
 from ..registry.roles import who
 from ..registry.type_facts import compare_types, keep_up
-from ..registry.unheard import initializing_worker
+from ..registry.unheard import child_that_initializes, parent_process
+from ..registry.verified import Verified
 from ..registry.verify import Audit, agree, all_kept, compare_kernels, keep_missing, warn
+from .entry_points import PROVIDERS, agree_on, find, group_names, load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,9 +83,10 @@ class WarmUp:
 
 
 def warm_up(
-    modules: str | Iterable[str],
+    modules: str | Iterable[str] = (),
     path: Iterable[str] = (),
     *,
+    entry_points: str | Iterable[str] = (),
     timeout: float | None = 2.0,
     registry: Registry | None = None,
     freeze: bool = False,
@@ -93,6 +95,12 @@ def warm_up(
     """Imports ``modules`` (a name or several) and verifies what they register against the main
     interpreter. What the main interpreter has from one of the modules and this one lacks is a
     difference, too. A module is known by its name, wherever its file lies.
+
+    ``entry_points`` names groups of entry points, one or several: the plug-ins that are installed.
+    Their modules are imported after ``modules``, in the order of the entry points' names; an object
+    that one names there is looked up, not called. A group whose entry points are other ones than in
+    another member of this host is a difference. Those of "mdispatch.providers" are kernels, which
+    are registered here and imported when a call first comes to them: see docs/choosing-kernels.md.
 
     ``complete`` names namespaces, one or several. Whatever the main interpreter has in them has to
     be here, also what a module registers there that was not imported here at all.
@@ -119,10 +127,15 @@ def warm_up(
         if registry is None:
             _check_not_alone()
         registry = given_or_default(registry)
-        if freeze:
-            result = _frozen(modules, path, timeout, registry, complete)
-        else:
-            result = examine(modules, path, timeout=timeout, registry=registry, complete=complete)
+        look = _frozen if freeze else examine
+        result = look(
+            modules,
+            path,
+            entry_points=entry_points,
+            timeout=timeout,
+            registry=registry,
+            complete=complete,
+        )
         if result.differences and registry.dispatcher.facts.observes:
             seam.at("the differences of a warm-up")(registry.dispatcher, result.differences)
         elif result.differences:
@@ -130,7 +143,7 @@ def warm_up(
             warn(registry.dispatcher, differs)
             raise differs
     except Exception as error:
-        worker = initializing_worker() if _parent_process() is not None else None
+        worker = child_that_initializes()
         if worker is not None:
             from ..pool.refusal import answer_tasks_if_unhandled
 
@@ -144,20 +157,14 @@ def warm_up(
     return result
 
 
-def _frozen(
-    modules: str | Iterable[str],
-    path: Iterable[str],
-    timeout: float | None,
-    registry: Registry,
-    complete: str | Iterable[str],
-) -> WarmUp:
+def _frozen(modules: str | Iterable[str], path: Iterable[str], **options: Any) -> WarmUp:
     """As :func:`examine`; the collector rests meanwhile, and does not look at what is there
     afterwards.
     """
     collects = gc.isenabled()
     gc.disable()
     try:
-        result = examine(modules, path, timeout=timeout, registry=registry, complete=complete)
+        result = examine(modules, path, **options)
         # The end of the interpreter collects, so that what is in cycles is finalized there. Before
         # that, the end of the registry drops most of what there is (Dispatcher.let_go).
         atexit.unregister(gc.unfreeze)
@@ -169,13 +176,6 @@ def _frozen(
     return result
 
 
-def _parent_process() -> Any:
-    """The parent of a child process of multiprocessing, else None."""
-    process = sys.modules.get("multiprocessing.process")
-    found = getattr(process, "parent_process", None)  # None while another thread imports the module
-    return None if found is None or interpreter_id != 0 else found()
-
-
 def _check_not_alone() -> None:
     """Refuses a child of multiprocessing that does not find its parent's registry in its
     environment: it would become a main interpreter of its own, or has just become one, and verify
@@ -183,7 +183,7 @@ def _check_not_alone() -> None:
     """
     if alone_because:
         return
-    registry, parent = registries.opened_default(), _parent_process()
+    registry, parent = registries.opened_default(), parent_process()
     if registry is not None and (registries.is_default_asked_for() or not registry.is_main):
         return
     if parent is not None and (registry is not None or not os.environ.get(ENVIRONMENT)):
@@ -232,23 +232,29 @@ def examine(
     modules: str | Iterable[str],
     path: Iterable[str] = (),
     *,
+    entry_points: str | Iterable[str] = (),
     timeout: float | None = 2.0,
     registry: Registry | None = None,
     complete: str | Iterable[str] = (),
 ) -> WarmUp:
     """As :func:`warm_up`, but returns the differences instead of raising them."""
     names, spaces = module_names(modules), namespaces(complete)
-    timeout = check_timeout(timeout)
+    groups, timeout = group_names(entry_points), check_timeout(timeout)
     registry = given_or_default(registry)
     _extend_path(path)
     dispatcher = registry.dispatcher
     before = set(sys.modules)
     kept = all_kept(dispatcher)
     began = perf_counter()
+    plugged = {group: find(group) for group in groups}
+    unlike = [agree_on(registry, group, found) for group, found in plugged.items()]
     with Audit(timeout) as audit:
         try:
             for name in names:
                 __import__(name)
+            for group, found in plugged.items():
+                take = seam.at("entry points of providers") if group == PROVIDERS else load
+                take(registry, found)
             keep_up(dispatcher)
             dispatcher.look()
         except BaseException as error:
@@ -261,14 +267,16 @@ def examine(
     new = [name for name in list(sys.modules) if name not in before]
     _forget(dispatcher, kept, sources_of_modules(new))
     compare_types(dispatcher)
-    looked_at = {*names, *new}
+    plug_ins = [each.module for group in groups if group != PROVIDERS for each in plugged[group]]
+    looked_at = {*names, *plug_ins, *new}
     _, _, there = dispatcher.facts.registrations()
     if registry.is_main:
         sources = sources_of_modules(_packages(looked_at))
         # As a worker counts what it has verified.
         during = {f.seq for f in audit.facts}
         mine = [f for f in there if f.seq in during or _is_from(f, sources)]
-        differing = tuple(all_kept(dispatcher))  # types, where another member had them first
+        # Of registrations, types, where another member had them first.
+        differing = _differences(dispatcher, unlike)
         return WarmUp(*counts(mine), took, 0.0, differing)
     sequence, _ = dispatcher.facts.await_change(0, 0.0)
     dispatcher.facts.await_change(sequence, 0.0)  # raises where the registrar is gone
@@ -283,7 +291,25 @@ def examine(
         compared = [fact for fact in compared if not dispatcher.facts.is_apart(fact.name)]
     compare_kernels(dispatcher, compared)
     keep_missing(dispatcher, there, lacking)
-    return WarmUp(*counts(verified), took, audit.longest_wait, tuple(all_kept(dispatcher)))
+    return WarmUp(*counts(verified), took, audit.longest_wait, _differences(dispatcher, unlike))
+
+
+def _differences(
+    dispatcher: Dispatcher, unlike: list[errors.DisagreementError | None]
+) -> tuple[errors.MdispatchError, ...]:
+    """The differences of this interpreter, those of entry points, and the classes that schemas
+    named with ``forward=True``, if they never came.
+    """
+    never_came = [
+        errors.ClassNotFoundError(
+            f"there is no class {name} here, which the schema of {operator} names\n"
+            "Import the module that registers it (register_class).",
+            name,
+            operator,
+        )
+        for name, operator in unmet(dispatcher.facts).items()
+    ]
+    return (*all_kept(dispatcher), *filter(None, unlike), *never_came)
 
 
 def _extend_path(path: Iterable[str]) -> None:
@@ -375,10 +401,7 @@ class _Comparison:
         self.kinds = {number: facts.kind_of(number) for number in {fact.kind for fact in there}}
         # If an operator names several modules, a worker compares with the newest.
         self.stubs = {f.name: f.seq for f in there if f.kind == facts.PYSTUB}
-        # How many more registrations of this kind, key and name were verified. There may be several
-        # kernels at one key for the same types, as custom_op and then register_fake make them. A
-        # worker verifies the newest each time, so only the number can be compared.
-        self.left: dict[tuple[int, int, str], int] = {}
+        self.verified = Verified(dispatcher)
 
     def has(self, fact: Registration) -> bool | None:
         """Whether this interpreter has verified it; None where it is not expected here."""
@@ -392,7 +415,7 @@ class _Comparison:
         if self.elects and self.is_mine(fact):
             return True
         if _is_from(fact, self.here) or _is_in(fact, self.spaces):
-            return self._was_verified(fact)
+            return self.verified.has(fact)
         return None
 
     def is_mine(self, fact: Registration) -> bool:
@@ -406,18 +429,6 @@ class _Comparison:
     def is_in_spaces(self, fact: Registration) -> bool:
         """Whether it is in one of the namespaces that the warm-up names."""
         return _is_in(fact, self.spaces)
-
-    def _was_verified(self, fact: Registration) -> bool | None:
-        what, variant = fact.what, ""
-        if fact.kind == facts.IMPL and "\n" in fact.text:
-            what, variant = fact.verified_as, fact.variant
-        times = self.left.get(what)
-        if times is None:
-            times = self.dispatcher.times_verified(*fact.what, variant)
-        self.left[what] = times - 1
-        if times > 0:
-            return True
-        return None if variant and _may_be_lacking(fact) else False
 
     def verified_and_lacking(
         self, during: Iterable[Registration]
@@ -453,12 +464,6 @@ def _is_in(fact: Registration, spaces: frozenset[str]) -> bool:
         return False
     name = facts.kind_of(fact.kind).called(fact.name)[0]
     return name.partition("::")[0].partition(".")[0] in spaces
-
-
-def _may_be_lacking(fact: Registration) -> bool:
-    """Whether the main interpreter has said so of a provider."""
-    provider = Provider.of(fact.provider_text)
-    return provider is not None and not provider.required
 
 
 def _sources(dispatcher: Dispatcher, modules: Iterable[str]) -> set[str]:

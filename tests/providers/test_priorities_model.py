@@ -42,21 +42,32 @@ def small(x, n):
     return n < 5
 
 
+def ordered(by_order, rest, levels):
+    """The providers of the levels, the others, and the kernels without a name that may follow."""
+    order, off = [], set()
+    for names, disabled, strict in levels:
+        order += [each for name in names for each in by_order if each[0] == name not in off]
+        off |= {*disabled} - {each[0] for each in order}
+        if strict:
+            by_order = rest = []
+    return order, [each for each in by_order if each[0] not in off], rest
+
+
 def model(kernels, settings, guards, value, number):
     """What a call gives. ``kernels`` are (name or "", order, types, predicate), oldest first,
-    ``settings`` by pattern and ``guards`` are lists of (names, strict), oldest first.
+    ``settings`` by pattern and ``guards`` are lists of (names, disabled, strict), oldest first.
     """
     providers = [each for each in kernels if each[0]]
     fitting = [each for each in kernels if each[2] is None or isinstance(value, each[2])]
     by_order = sorted((each for each in fitting if each[0]), key=lambda each: each[1])[::-1]
     rest = [each for each in fitting if not each[0]]
     nearest = [settings[pattern][-1] for pattern in PATTERNS if settings[pattern]]
-    order = []
-    for names, strict in [*reversed(guards), *nearest] if providers else []:
-        order += [each for name in names for each in by_order if each[0] == name]
-        if strict:
-            by_order = rest = []
-    for name, _, _, supports in [*order, *by_order]:
+    levels = [*reversed(guards), *nearest] if providers else []
+    is_strict = any(strict for _, _, strict in nearest)
+    if not is_strict and not any(ordered(by_order, rest, nearest if providers else [])):
+        return None  # the key has no kernel, and no guard changes that
+    order, others, rest = ordered(by_order, rest, levels)
+    for name, _, _, supports in [*order, *others]:
         if supports is None or supports(value, number):
             return name
     # A kernel for a base comes after one for the class, and one without types after both.
@@ -79,7 +90,11 @@ def play(numbers, registry):
     for _ in range(12):
         kind = numbers.choice(["kernel", "kernel", "setting", "guard", "end"])
         names = tuple(numbers.sample(NAMES, numbers.choice([1, 2])))
-        what, where = (names, numbers.random() < 0.5), guards
+        strict, disabled = numbers.random() < 0.5, ()
+        if numbers.random() < 0.3:
+            names, disabled = names[1:], names[:1]
+        what, where = (names, disabled, strict and bool(names)), guards
+        how = {"disable": disabled, "strict": what[2], "registry": registry}
         if kind == "end" and opened:
             thing, where, what = opened.pop(numbers.randrange(len(opened)))
             thing.close()
@@ -98,11 +113,11 @@ def play(numbers, registry):
         elif kind == "setting":
             pattern = numbers.choice(PATTERNS)
             where = settings[pattern]
-            handle = md.set_priority(pattern, names, strict=what[1], registry=registry)
+            handle = md.set_priority(pattern, names, **how)
             opened.append((handle, where, what))
         elif kind == "guard":
             pattern = numbers.choice(PATTERNS)
-            guard = md.priority(pattern, names, strict=what[1], registry=registry)
+            guard = md.priority(pattern, names, **how)
             opened.append((guard, where, what))
         if kind != "end":
             where.append(what)

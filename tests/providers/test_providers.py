@@ -1084,3 +1084,20 @@ def test_a_kernel_that_takes_the_keys_gets_them_behind_a_provider_that_does_not(
     lib.impl("f", lambda keys, x, n: str(keys.has("CPU")), "CPU", with_keyset=True)
     lib.impl("f", says("a"), "CPU", provider="a", supports=small)
     assert [registry.ops.s.f(A(), n) for n in (1, 9)] == ["a", "True"]
+
+
+def test_the_function_of_a_custom_operator_comes_after_the_providers_of_a_device(registry):
+    class Here:
+        __dispatch_keys__ = "CPU"
+
+    op = md.custom_op(
+        "s::own", says("own"), schema="(Tensor x) -> str", mutates_args=(), registry=registry
+    )
+    op.register_kernel("cpu", says("fast"), provider="fast", supports=lambda x: takes[0])
+    op.register_kernel("cpu", says("even"), provider="even", supports=lambda x: False)
+    for takes in ([True], [False]):
+        for call in (op, lambda x: call_py.call(op.operator, (x,), {})):
+            assert call(Here()) == ("fast" if takes[0] else "own")
+    op.register_kernel("cpu", says("plain"))
+    takes = [False]
+    assert op(Here()) == "plain"
