@@ -12,11 +12,12 @@ the next call from here does. Kernels, the fake kernel and the formula are looke
 from __future__ import annotations
 
 import sys
+from _thread import get_ident
 from contextlib import suppress
 from typing import NamedTuple
 
 from ..dispatch.call_py import call_registered
-from ..dispatch.context.values import torch_keys
+from ..dispatch.context.values import is_torch_tensor, torch_keys
 from ..dispatch.kernels import LocalKernel
 from ..dispatch.operators import OpOverload
 from ..dispatch.overrides import is_asked_by_torch
@@ -32,7 +33,8 @@ from ..errors.words import nearest, shown
 from ..keys import DispatchKey, DispatchKeySet
 from ..registry import given_or_default
 from ..registry.fake_kernels import MetaValue, with_sizes_of
-from .side import AUTOCAST, gate_of, is_wanted
+from .side import AUTOCAST, gate_of, is_wanted, writes
+from .vmap_rules import VmapRule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,6 +66,10 @@ _META = frozenset(
 
 # The way to gradients.
 _FORMULA, _OWN_KERNEL, _MADE_OF_OTHERS = range(3)
+
+
+#: The names that threads export just now: PyTorch looks for a name before it defines it.
+exporting: set[tuple[int, str]] = set()
 
 
 def export(what: str | OpOverload, *, registry: Registry | None = None) -> tuple[str, ...]:
@@ -108,7 +114,12 @@ def exported(operator: OpOverload) -> Exported:
             if there.generation == operator.generation and there.needed == needed:
                 return there
             there.close()
-        made = Exported(operator, signature.schema, needed)
+        its = get_ident(), operator.name.partition(".")[0]
+        exporting.add(its)
+        try:
+            made = Exported(operator, signature.schema, needed)
+        finally:
+            exporting.discard(its)
         operator.entry.peer = made
         operator.entry.recompute()  # its plan says what PyTorch wants
     return made
@@ -128,8 +139,8 @@ def held(registry: Registry, name: str) -> Callable[[], None]:
             there = entry.peer  # another one, if it was exported again or defined anew
             if isinstance(there, Exported) and there.generation == generation:
                 entry.peer = None
+                entry.recompute()  # first: calls in C know its operator
                 there.close()
-                entry.recompute()
 
     return end
 
@@ -219,7 +230,13 @@ class Exported:
 
     def close(self) -> None:
         """Takes it out of PyTorch."""
-        self._library._destroy()
+        with suppress(ValueError):  # at the end of a process that imported PyTorch after mdispatch
+            self._library._destroy()  # PyTorch has done so before
+
+    def takes_all(self, schema: FunctionSchema, table: DispatchTable) -> Any:
+        """PyTorch's operator for calls in C, if it writes, and nothing has to be exported again."""
+        is_current = self.needed == _Needed.of(self._operator, table)
+        return self.overload if writes(schema) and is_current else None
 
     def slot(
         self,
@@ -247,18 +264,22 @@ class Exported:
 
     def _register(self, name: str) -> None:
         torch, library, schema = self._torch, self._library, self._schema
+        qualified = f"{library.ns}::{name}"
         for key in self.needed.keys:
+            by_vmap = self._vmap_rule() if key is _BATCHED else None
+            if by_vmap is not None:
+                torch.library.register_vmap(qualified, by_vmap, lib=library)
+                continue
             run = self._run_with_keys if key is _BATCHED else self._autocast(key)
             library.impl(name, run, key.name, with_keyset=True)
         for cls, rule in self.needed.rules:
             torch.library.register_torch_dispatch(
-                f"{library.ns}::{name}", cls, _asked(torch, cls, rule), lib=library
+                qualified, cls, _asked(torch, cls, rule), lib=library
             )
         if self.needed.gradients == _MADE_OF_OTHERS:
             library.impl(name, self._run_composite, str(_IMPLICIT.name))
             return
         library.impl(name, self._run_backend, "CompositeExplicitAutograd", with_keyset=True)
-        qualified = f"{library.ns}::{name}"
         torch.library.register_fake(qualified, self._run_fake, lib=library)
         written = [
             i for i, a in enumerate(schema.arguments) if a.alias_info and a.alias_info.writes
@@ -267,6 +288,8 @@ class Exported:
             library.impl(name, self._raise_versions, "ADInplaceOrView", with_keyset=True)
         if self.needed.gradients == _OWN_KERNEL:
             library.impl(name, self._run_with_keys, "Autograd", with_keyset=True)
+        elif written:
+            library.impl(name, self._run_below_autograd, "Autograd", with_keyset=True)
         elif _has_gaps(schema):
             if self._formula() is not None:
                 library.impl(name, self._run_with_keys, "Autograd", with_keyset=True)
@@ -288,6 +311,13 @@ class Exported:
     def _run_with_keys(self, key_set: Any, *args: Any, **kwargs: Any) -> Any:
         keys = DispatchKeySet.from_raw(torch_keys().raw_of_set(key_set))
         return self._operator.redispatch(keys, *args, **kwargs)
+
+    def _vmap_rule(self) -> Callable[..., Any] | None:
+        """The newest rule for vmap, if it is of PyTorch's form."""
+        table = self._operator.entry.current(self.generation)[0]
+        kernel: Any = table.kernels.get(_BATCHED)
+        function = getattr(kernel, "function", None)
+        return function.function if isinstance(function, VmapRule) else None
 
     def _autocast(self, key: DispatchKey) -> Callable[..., Any]:
         """What runs at a key of autocast: our kernel there, with the key turned off, so that the
@@ -333,6 +363,31 @@ class Exported:
 
     # --- gradients
 
+    def _run_below_autograd(self, key_set: Any, *args: Any, **kwargs: Any) -> Any:
+        """An operator that writes is not differentiated: neither its kernel, which the compiler and
+        an exported program do not see, nor by a formula. So it is with torch.library.custom_op: a
+        gradient of a new tensor that it returns is an error in the backward pass.
+        """
+        torch = self._torch
+        below = key_set & torch._C._after_autograd_keyset
+
+        def run() -> Any:
+            with torch._C._AutoDispatchBelowAutograd():
+                return self.overload.redispatch(below, *args, **kwargs)
+
+        returns = self._schema.returns
+        if not any(each.type.holds_tensors and each.alias_info is None for each in returns):
+            return run()
+        tree = torch.utils._pytree
+        tensors = [each for each in tree.tree_leaves((args, kwargs)) if is_torch_tensor(each)]
+        if not torch.is_grad_enabled() or not any(each.requires_grad for each in tensors):
+            return run()
+        if torch._C._are_functorch_transforms_active():
+            raise _not_differentiated(self._operator.name)
+        spec: list[Any] = []
+        flat = _no_formula(torch).apply(self._operator.name, run, spec, *tensors)
+        return tree.tree_unflatten(flat, spec[0])
+
     def _formula(self) -> Formula | None:
         table = self._operator.entry.current(self.generation)[0]
         kernel = table.kernels.get(DispatchKey.Autograd)
@@ -366,6 +421,38 @@ class Exported:
                 name,
             )
         return formula.run(formula.backward, ctx, *gradients)
+
+
+def _no_formula(torch: Any) -> Any:
+    """PyTorch's class of a node in its graph whose backward pass raises."""
+    made = _made.get("no formula")
+    if made is None:
+
+        class NoFormula(torch.autograd.Function):  # type: ignore[misc]
+            @staticmethod
+            def forward(ctx: Any, name: str, run: Any, spec: list[Any], *tensors: Any) -> Any:
+                ctx.name = name
+                flat, its = torch.utils._pytree.tree_flatten(run())
+                spec.append(its)
+                return tuple(flat)
+
+            @staticmethod
+            def backward(ctx: Any, *gradients: Any) -> Any:
+                raise _not_differentiated(ctx.name)
+
+        made = _made.setdefault("no formula", NoFormula)
+    return made
+
+
+_made: dict[str, Any] = {}
+
+
+def _not_differentiated(name: str) -> AutogradError:
+    return AutogradError(
+        f"a gradient is wanted of {name}, which writes to an argument and so has no formula\n"
+        "Let an operator that only returns new tensors compute that part, or detach the arguments.",
+        name,
+    )
 
 
 # An entry of PyTorch's dispatcher is freed with its last registration, and what still holds the

@@ -59,7 +59,7 @@ def gate_of(schema: FunctionSchema, table: DispatchTable) -> int:
     """The gate of an exported operator: all calls, those of threads that PyTorch watches, or
     these and those with tensors that require a gradient.
     """
-    if _writes(schema) or AUTOCAST & table.kernels.keys():
+    if writes(schema) or AUTOCAST & table.kernels.keys():
         return _ALWAYS
     return _WATCHED if _DIFFERENTIATED & table.kernels.keys() else _GRADIENTS
 
@@ -79,7 +79,7 @@ def is_wanted(
     tensors = _tensors(schema, positional, keywords)
     if not tensors or not all(map(is_torch_tensor, tensors)):
         return False  # PyTorch takes no other values
-    if _writes(schema) or torch_keys().is_watched():
+    if writes(schema) or torch_keys().is_watched():
         return True
     if any((raw_of(each) or 0) & WRAPPED for each in tensors):
         return True
@@ -94,7 +94,8 @@ def is_wanted(
     )
 
 
-def _writes(schema: FunctionSchema) -> bool:
+def writes(schema: FunctionSchema) -> bool:
+    """Whether it declares a write to an argument."""
     return any(a.alias_info is not None and a.alias_info.writes for a in schema.arguments)
 
 

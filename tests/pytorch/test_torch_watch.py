@@ -786,3 +786,53 @@ def test_the_command_counts_what_it_compares(tmp_path, library, way):
     # Of f: a kernel for all devices, that of a formula, and a fake one.
     assert (told["main"]["operators"], told["main"]["kernels"]) == (3, 5)
     assert (worker["operators"], worker["kernels"]) == (3, 5)
+
+
+# --- roll calls -----------------------------------------------------------------------------------
+
+RANK = """
+import sys, torch
+import mdispatch as md
+
+md.torch.watch()
+is_odd = sys.argv[1] == "1"
+
+@torch.library.custom_op("rolled::scale", mutates_args=())
+def scale(x: torch.Tensor, factor: float = 3.0 if is_odd else 2.0) -> torch.Tensor:
+    return x * factor
+
+if not is_odd:
+    @scale.register_fake
+    def _(x, factor=2.0):
+        return torch.empty_like(x)
+
+lib = torch.library.Library("rolled", "FRAGMENT")
+lib.define("same(Tensor x) -> Tensor")
+try:
+    md.roll_call(expected=2, timeout=None, leader=0)
+except md.errors.RollCallError as error:
+    print(error)
+"""
+
+
+@pytest.mark.needs("choices", "observing")
+@pytest.mark.shared
+def test_a_roll_call_names_the_operators_of_pytorch_that_differ(tmp_path):
+    """Also where the rank that differs is the first to register."""
+    env = {"MDISPATCH_REGISTRY": f"elect:rolled-{tmp_path.name}"[:100]}
+    env |= {"MDISPATCH_ON_DIFFERENCE": "roll_call", "MDISPATCH_HOST": "n1"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, rank],
+            env=environment(RANK=rank, **env),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ("1", "0")
+    ]
+    for rank in ranks:
+        told, _ = rank.communicate(timeout=limit(120))
+        assert ": 1 agrees; rank 1 on n1 differs in 1 of 2 operators of PyTorch\n" in told
+        assert "  torch.rolled.scale.definition: 'rolled::scale(Tensor x, float factor=3.)" in told
+        assert "  torch.rolled.scale.register_fake: missing at rank 1 on n1, and " in told
+        assert "2." not in told.partition("torch.rolled")[0]  # PyTorch's version is the same
